@@ -1,0 +1,2 @@
+//! stratann-cli
+fn main() {}

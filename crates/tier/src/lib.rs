@@ -1,0 +1,1 @@
+//! stratann-tier
