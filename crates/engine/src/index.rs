@@ -13,10 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use stratann_layout::coupled::CoupledShape;
-use stratann_layout::header::FileKind;
-use stratann_layout::manifest::{FileRole, MANIFEST, Manifest};
-use stratann_layout::navigation::NavigationFile;
+use stratann_layout::{CoupledShape, FileKind, Manifest, NavigationFile};
 use stratann_tier::{Backend, Crew, Directory, HugeBytes, IoMode, Tier, Volume};
 use stratann_vector::{Element, Metric, ProductQuantizer};
 
@@ -95,7 +92,7 @@ impl Index {
         let shape = CoupledShape::new(manifest.element, manifest.dimension as usize, manifest.degree as usize)?;
         let navigation_fits = plan::divide(options.memory, &manifest)?.navigation;
 
-        let entry = stored::entry(&manifest, FileRole::Graph, path)?;
+        let entry = stored::entry(&manifest, FileKind::Graph, path)?;
         let tier = volume.open_tier(&entry.name)?;
         stored::check_length(path, entry, tier.len())?;
         let graph = Graph {
@@ -104,7 +101,8 @@ impl Index {
             file: path.join(&entry.name).display().to_string(),
         };
 
-        let codebook = stored::read_stream(&volume, path, &manifest, FileRole::Codebook, FileKind::Codebook)?;
+        let mut codebook = vec![0; 4 * 256 * manifest.dimension as usize];
+        stored::read_stream(&volume, path, &manifest, FileKind::Codebook, &mut codebook)?;
         let centroids = codebook
             .chunks_exact(4)
             .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
@@ -112,7 +110,7 @@ impl Index {
         let quantizer =
             ProductQuantizer::from_parts(manifest.dimension as usize, manifest.code_bytes as usize, centroids)?;
         let mut codes = HugeBytes::zeroed(manifest.vectors as usize * manifest.code_bytes as usize)?;
-        stored::read_stream_into(&volume, path, &manifest, FileRole::Codes, FileKind::Codes, &mut codes)?;
+        stored::read_stream(&volume, path, &manifest, FileKind::Codes, &mut codes)?;
         Ok(Self {
             path: path.to_owned(),
             volume,
@@ -176,10 +174,6 @@ impl Index {
         &self.manifest
     }
 
-    pub(crate) fn volume(&self) -> &Directory {
-        &self.volume
-    }
-
     pub(crate) fn graph(&self) -> &Graph {
         &self.graph
     }
@@ -220,21 +214,18 @@ impl Index {
                 "off: the memory budget has no room for the navigation graph",
             ));
         }
-        let payload = stored::read_stream(
-            &self.volume,
-            &self.path,
-            &self.manifest,
-            FileRole::Navigation,
-            FileKind::Navigation,
-        )?;
+        let kind = FileKind::Navigation;
+        let payload = stored::read_stream_whole(&self.volume, &self.path, &self.manifest, kind)?;
         let row_bytes = self.dim() * self.element().size();
-        let file = NavigationFile::decode(
-            &payload,
-            self.manifest.vectors,
-            row_bytes,
-            &self.path.join("navigation").display().to_string(),
-        )?;
+        let name = &stored::entry(&self.manifest, kind, &self.path)?.name;
+        let file = stored::name_of(&self.path, name);
+        let file = NavigationFile::decode(&payload, self.manifest.vectors, row_bytes, &file)?;
         Ok(self.navigation.get_or_init(|| Navigation::new(file)))
+    }
+
+    /// The navigation graph, if it is in memory.
+    pub(crate) fn loaded_navigation(&self) -> Option<&Navigation> {
+        self.navigation.get()
     }
 
     /// At least `threads` searching threads. They are kept from batch to batch, each with its ring and buffers.
@@ -249,9 +240,4 @@ impl Index {
             }
         }
     }
-}
-
-/// The name of the file that makes a directory an index.
-pub(crate) fn manifest_path(path: &Path) -> PathBuf {
-    path.join(MANIFEST)
 }
