@@ -1,0 +1,365 @@
+//! The manifest: the text file that names the files of an index' current checkpoint and says what is in them.
+//!
+//! ```text
+//! STRATANN MANIFEST <format version> <crc32c of the body, 8 hex digits> <length of the body in bytes>\n
+//! { ...the body: JSON, indented, ends with a newline... }
+//! ```
+//!
+//! It is text because it is what a human looks at first. The first line has exactly one spelling, and the
+//! checksum covers every byte of the body, so that any damage is found.
+
+use crate::error::LayoutError;
+use crate::header::check_features;
+use serde::{Deserialize, Serialize};
+use stratann_vector::{Element, Metric};
+
+/// The manifest's name in the index directory.
+pub const FILE_NAME: &str = "MANIFEST";
+/// The manifest's format version, which is also what users see as the format version of an index. 1: the
+/// first.
+pub const FORMAT_VERSION: u32 = 1;
+/// Reader feature bits that this build understands.
+pub const READER_FEATURES: u64 = 0;
+/// Writer feature bits that this build understands.
+pub const WRITER_FEATURES: u64 = 0;
+
+const FIRST_WORDS: &str = "STRATANN MANIFEST ";
+
+/// What an index consists of, and the facts about it that a reader needs before it opens the other files.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The format version.
+    pub format_version: u32,
+    /// Feature bits that a reader must know.
+    pub reader_features: u64,
+    /// Feature bits that a writer must know. A reader that does not know one of them ignores the keys that
+    /// it does not know; without such a bit an unknown key is an error.
+    pub writer_features: u64,
+    /// The version of StratANN that wrote this.
+    pub created_by: String,
+    /// The checkpoint's number, counted up with each replacement of the manifest.
+    pub checkpoint: u64,
+    /// The preset that the index was built with.
+    pub preset: String,
+    /// Element type of the vectors.
+    #[serde(with = "by_name")]
+    pub element: Element,
+    /// The metric that the graph was built for.
+    #[serde(with = "by_name")]
+    pub metric: Metric,
+    /// Elements of a vector.
+    pub dimension: u32,
+    /// Vectors in the index.
+    pub vectors: u64,
+    /// The degree bound R of the build.
+    pub degree: u32,
+    /// The list size L of the build.
+    pub build_list: u32,
+    /// The pruning factor of the build.
+    pub alpha: f32,
+    /// Bytes of a vector's code.
+    pub code_bytes: u32,
+    /// The order of the nodes on disk.
+    pub order: String,
+    /// The node that a search starts from (the medoid).
+    pub entry: u32,
+    /// Mean degree of the nodes.
+    pub degree_mean: f64,
+    /// The largest degree of a node.
+    pub degree_max: u32,
+    /// Edges in the graph.
+    pub edges: u64,
+    /// Vectors that are deleted but still on disk.
+    pub deleted: u64,
+    /// The seed of the build.
+    pub seed: u64,
+    /// The navigation graph, if there is one.
+    pub navigation: Option<NavigationFacts>,
+    /// The files of the checkpoint.
+    pub files: Vec<FileEntry>,
+}
+
+/// Facts about the navigation graph.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NavigationFacts {
+    /// Its nodes.
+    pub nodes: u64,
+    /// Its degree bound.
+    pub degree: u32,
+}
+
+/// A file of the checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileEntry {
+    /// What the file is for; the name of its [`crate::FileKind`].
+    pub role: String,
+    /// Its name in the index directory, without any directory.
+    pub name: String,
+    /// Its length in bytes.
+    pub length: u64,
+    /// The checksum in its header block ([`crate::header::stored_checksum`]), which tells it from a file of
+    /// another index.
+    pub header_crc32c: u32,
+}
+
+impl Manifest {
+    /// The text of the manifest.
+    pub fn encode(&self) -> Vec<u8> {
+        // Serialising to memory fails only for maps with keys that are not strings; there are none here.
+        let mut body = serde_json::to_vec_pretty(self).unwrap_or_default();
+        body.push(b'\n');
+        let mut text = first_line(self.format_version, &body).into_bytes();
+        text.extend_from_slice(&body);
+        text
+    }
+
+    /// Reads the text of a manifest; `file` is its name for messages.
+    pub fn decode(text: &[u8], file: &str) -> Result<Manifest, LayoutError> {
+        let (version, body_at) = check_frame(text, file)?;
+        let body = &text[body_at..];
+        let at = body_at as u64;
+        let json = |error: serde_json::Error| not_json(&error, body, at, file);
+
+        let features: Features = serde_json::from_slice(body).map_err(json)?;
+        if features.format_version != version {
+            return Err(field(
+                file,
+                at,
+                "format_version",
+                features.format_version,
+                version,
+            ));
+        }
+        check_features(
+            features.reader_features,
+            READER_FEATURES,
+            "reader",
+            at,
+            file,
+        )?;
+
+        let manifest: Manifest = serde_json::from_slice(body).map_err(json)?;
+        if manifest.writer_features & !WRITER_FEATURES == 0 {
+            let found: serde_json::Value = serde_json::from_slice(body).map_err(json)?;
+            let known = serde_json::to_value(&manifest).map_err(json)?;
+            if let Some(key) = first_unknown_key(&found, &known) {
+                return Err(field(
+                    file,
+                    at,
+                    "key",
+                    format!("{key:?}"),
+                    "a key of this version",
+                ));
+            }
+        }
+        manifest.check_names(at, file)?;
+        Ok(manifest)
+    }
+
+    /// The file with this role.
+    pub fn file(&self, role: &str) -> Option<&FileEntry> {
+        self.files.iter().find(|entry| entry.role == role)
+    }
+
+    /// Refuses an index that this build may read but must not change.
+    pub fn check_writable(&self, file: &str) -> Result<(), LayoutError> {
+        check_features(self.writer_features, WRITER_FEATURES, "writer", 0, file)
+    }
+
+    /// A name is a name in this directory, nothing else: a manifest must not be able to point elsewhere.
+    fn check_names(&self, at: u64, file: &str) -> Result<(), LayoutError> {
+        for (index, entry) in self.files.iter().enumerate() {
+            let name = entry.name.as_str();
+            let bad = name.is_empty()
+                || name == "."
+                || name == ".."
+                || name == FILE_NAME
+                || name
+                    .chars()
+                    .any(|c| c == '/' || c == '\\' || c.is_control());
+            if bad {
+                let right = "a file name without any directory";
+                return Err(field(
+                    file,
+                    at,
+                    "name of a file",
+                    format!("{name:?}"),
+                    right,
+                ));
+            }
+            if self.files[..index]
+                .iter()
+                .any(|other| other.name == entry.name)
+            {
+                return Err(field(
+                    file,
+                    at,
+                    "name of a file",
+                    format!("{name:?}, twice"),
+                    "once",
+                ));
+            }
+            if self.files[..index]
+                .iter()
+                .any(|other| other.role == entry.role)
+            {
+                let role = format!("{:?}, twice", entry.role);
+                return Err(field(file, at, "role of a file", role, "once"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What decides whether the rest may be read at all.
+#[derive(Deserialize)]
+struct Features {
+    format_version: u32,
+    reader_features: u64,
+}
+
+fn first_line(version: u32, body: &[u8]) -> String {
+    format!(
+        "{FIRST_WORDS}{version} {:08x} {}\n",
+        crc32c::crc32c(body),
+        body.len()
+    )
+}
+
+/// Checks the first line against the body; gives the format version and where the body starts.
+fn check_frame(text: &[u8], file: &str) -> Result<(u32, usize), LayoutError> {
+    let head = &text[..text.len().min(FIRST_WORDS.len())];
+    if head != &FIRST_WORDS.as_bytes()[..head.len()] {
+        return Err(LayoutError::Magic {
+            file: file.to_owned(),
+            offset: 0,
+            found: head.escape_ascii().to_string(),
+            expected: FIRST_WORDS,
+        });
+    }
+    let truncated = |offset: usize, expected: u64| LayoutError::Truncated {
+        file: file.to_owned(),
+        offset: offset as u64,
+        expected,
+        found: (text.len() - offset) as u64,
+    };
+    // The longest first line: three numbers of at most 10, 8 and 20 digits.
+    let window = &text[..text.len().min(FIRST_WORDS.len() + 41)];
+    let Some(end) = window.iter().position(|&byte| byte == b'\n') else {
+        return Err(truncated(0, FIRST_WORDS.len() as u64 + 41));
+    };
+    let bad_line = || LayoutError::Field {
+        file: file.to_owned(),
+        offset: FIRST_WORDS.len() as u64,
+        what: "rest of the first line",
+        found: format!("{:?}", text[head.len()..end].escape_ascii().to_string()),
+        expected: "version, checksum and length".to_owned(),
+    };
+    let line = std::str::from_utf8(&text[head.len()..end]).map_err(|_| bad_line())?;
+    let mut words = line.split(' ');
+    let mut word = || words.next().ok_or_else(bad_line);
+    let (version, sum, length) = (word()?, word()?, word()?);
+    let version: u32 = version.parse().map_err(|_| bad_line())?;
+    let stored = u32::from_str_radix(sum, 16).map_err(|_| bad_line())?;
+    let length: u64 = length.parse().map_err(|_| bad_line())?;
+
+    if version == 0 || version > FORMAT_VERSION {
+        return Err(LayoutError::UnknownVersion {
+            file: file.to_owned(),
+            offset: FIRST_WORDS.len() as u64,
+            found: version,
+            expected: FORMAT_VERSION,
+        });
+    }
+    let body = &text[end + 1..];
+    if length > body.len() as u64 {
+        return Err(truncated(end + 1, length));
+    }
+    if length < body.len() as u64 {
+        return Err(LayoutError::Length {
+            file: file.to_owned(),
+            expected: (end as u64 + 1).saturating_add(length),
+            found: text.len() as u64,
+            by: "its first line says so",
+        });
+    }
+    let computed = crc32c::crc32c(body);
+    if stored != computed {
+        return Err(LayoutError::Checksum {
+            file: file.to_owned(),
+            offset: end as u64 + 1,
+            stored,
+            computed,
+        });
+    }
+    // One spelling only: "+1", "007" or upper-case digits are damage, not a dialect.
+    if first_line(version, body).as_bytes() != &text[..=end] {
+        return Err(bad_line());
+    }
+    Ok((version, end + 1))
+}
+
+fn field(
+    file: &str,
+    offset: u64,
+    what: &'static str,
+    found: impl ToString,
+    expected: impl ToString,
+) -> LayoutError {
+    LayoutError::Field {
+        file: file.to_owned(),
+        offset,
+        what,
+        found: found.to_string(),
+        expected: expected.to_string(),
+    }
+}
+
+fn not_json(error: &serde_json::Error, body: &[u8], at: u64, file: &str) -> LayoutError {
+    let line_start: usize = body
+        .split_inclusive(|&byte| byte == b'\n')
+        .take(error.line().saturating_sub(1))
+        .map(<[u8]>::len)
+        .sum();
+    let offset = at + (line_start + error.column()) as u64;
+    field(file, offset, "body", error, "the manifest's JSON")
+}
+
+/// The first key of `found` that `known` has not, at any depth.
+fn first_unknown_key(found: &serde_json::Value, known: &serde_json::Value) -> Option<String> {
+    use serde_json::Value;
+    match (found, known) {
+        (Value::Object(found), Value::Object(known)) => {
+            found.iter().find_map(|(key, value)| match known.get(key) {
+                None => Some(key.clone()),
+                Some(known) => first_unknown_key(value, known),
+            })
+        }
+        (Value::Array(found), Value::Array(known)) => found
+            .iter()
+            .zip(known)
+            .find_map(|(found, known)| first_unknown_key(found, known)),
+        _ => None,
+    }
+}
+
+/// Element types and metrics stand in the manifest by name.
+mod by_name {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<T: std::fmt::Display, S: Serializer>(
+        value: &T,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(value)
+    }
+
+    pub(super) fn deserialize<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+    where
+        T: std::str::FromStr<Err: std::fmt::Display>,
+        D: Deserializer<'de>,
+    {
+        let name = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        name.parse().map_err(D::Error::custom)
+    }
+}
