@@ -59,4 +59,4 @@ pub use meter::{Meter, Reading};
 pub use process::{peak_rss_bytes, process_cpu_time, reset_peak_rss, rss_bytes, thread_cpu_time};
 pub use ssd::FileTier;
 pub use tier::{Completion, Lane, Request, Tier, next};
-pub use volume::{Directory, LockGuard, Volume, VolumeFile};
+pub use volume::{Directory, LOCK_FILE, LockGuard, Volume, VolumeFile};

@@ -28,6 +28,9 @@ pub trait Volume: Send + Sync + Debug {
     /// All bytes of a file.
     fn read(&self, name: &str) -> Result<Vec<u8>, TierError>;
 
+    /// Fills `out` from `offset`; a file that ends earlier is an error. For large files that are read in pieces.
+    fn read_at(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError>;
+
     /// Length of a file in bytes.
     fn len(&self, name: &str) -> Result<u64, TierError>;
 
@@ -91,8 +94,8 @@ pub(crate) fn check_name(volume: &str, name: &str) -> Result<(), TierError> {
     Ok(())
 }
 
-/// Name of the lock file in a directory.
-const LOCK: &str = "LOCK";
+/// Name of the lock file in a directory; [`Volume::list`] leaves it out.
+pub const LOCK_FILE: &str = "LOCK";
 
 /// A real directory.
 #[derive(Clone, Debug)]
@@ -138,7 +141,7 @@ impl Directory {
     ///
     /// The lock ends with its guard or with the process, so that a crash leaves none behind.
     pub fn lock(&self) -> Result<LockGuard, TierError> {
-        let path = self.path.join(LOCK);
+        let path = self.path.join(LOCK_FILE);
         let failed = |source| TierError::io("lock", path.display().to_string(), 0, 0, source);
         let file = OpenOptions::new()
             .read(true)
@@ -207,6 +210,14 @@ impl Volume for Directory {
             .map_err(|source| TierError::io("read", path.display().to_string(), 0, 0, source))
     }
 
+    fn read_at(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError> {
+        let path = self.file(name)?;
+        let (place, len) = (path.display().to_string(), out.len() as u64);
+        File::open(&path)
+            .and_then(|file| file.read_exact_at(out, offset))
+            .map_err(|source| TierError::io("read", place, offset, len, source))
+    }
+
     fn len(&self, name: &str) -> Result<u64, TierError> {
         let path = self.file(name)?;
         let facts = fs::metadata(&path);
@@ -239,7 +250,7 @@ impl Volume for Directory {
             // Subdirectories, names that are not UTF-8 and the lock are not ours to list.
             if entry.file_type().map_err(failed)?.is_file()
                 && let Ok(name) = entry.file_name().into_string()
-                && name != LOCK
+                && name != LOCK_FILE
             {
                 names.push(name);
             }

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde::Serialize;
-use stratann_layout::manifest::{FORMAT_VERSION, READER_FEATURES, WRITER_FEATURES};
+use stratann_layout::manifest::{FILE_NAME as MANIFEST, FORMAT_VERSION, READER_FEATURES, WRITER_FEATURES};
 use stratann_layout::{CoupledShape, FileEntry, FileKind, Manifest, NavigationFacts, NavigationFile};
 use stratann_tier::{Directory, LOCK_FILE, Volume, peak_rss_bytes, process_cpu_time};
 use stratann_vector::{Kernel, Metric, ProductQuantizer, Training, normalize, to_f32};
@@ -128,10 +128,12 @@ pub fn build(
     let volume = Directory::create(path)?;
     let lock = volume.lock()?;
     let built = build_in(&volume, path, source, options, facts, progress);
+    if built.is_err() && !volume.exists(MANIFEST) {
+        let _ = volume.remove(LOCK_FILE);
+    }
     drop(lock);
     if built.is_err() && created {
-        // Only what this build made; a directory that holds anything else stays.
-        let _ = volume.remove(LOCK_FILE);
+        // Fails when anything else is in it, as it should.
         let _ = std::fs::remove_dir(path);
     }
     built
