@@ -1,1 +1,4 @@
 //! stratann
+#![forbid(unsafe_code)]
+pub mod graph;
+pub mod progress;
