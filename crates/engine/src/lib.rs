@@ -1,4 +1,1 @@
 //! stratann
-#![forbid(unsafe_code)]
-pub mod graph;
-pub mod progress;
