@@ -1,1 +1,5 @@
 //! stratann
+#![forbid(unsafe_code)]
+
+pub mod data;
+pub mod progress;
