@@ -2,4 +2,5 @@
 #![forbid(unsafe_code)]
 
 pub mod data;
+pub mod graph;
 pub mod progress;

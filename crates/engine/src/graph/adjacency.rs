@@ -39,6 +39,20 @@ impl Slots {
         }
     }
 
+    /// Room for `nodes` nodes, taken now, so that [`Slots::clear`] need not.
+    pub(super) fn reserve(&mut self, nodes: usize) {
+        let words = nodes * (self.slots + 1);
+        self.words
+            .reserve_exact(words.saturating_sub(self.words.len()));
+    }
+
+    /// Starts again with empty lists for `nodes` nodes.
+    pub(super) fn clear(&mut self, nodes: usize) {
+        self.words.clear();
+        self.words
+            .resize_with(nodes * (self.slots + 1), || AtomicU32::new(0));
+    }
+
     /// Bytes that [`Slots::new`] takes for these sizes.
     pub(super) fn bytes(nodes: usize, slots: usize) -> u64 {
         nodes as u64 * (slots as u64 + 1) * 4

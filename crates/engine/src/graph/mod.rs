@@ -1,31 +1,56 @@
-//! Building the graph.
+//! The graph: which node is whose neighbour, which row gets which node id, and where searches start.
+//!
+//! ```text
+//!                              order.rs                  vamana.rs, entry.rs
+//!   source ──> space.rs ──> ids in locality order ──> graph of all points ───────────────┐
+//!      │       (metric as                                                                ├─> construct.rs
+//!      │        squared L2)     partition.rs                                             │   order, rows,
+//!      └─ does not fit ──> parts with overlap ──> a graph for each part ──> merged lists ┘   lists, entry
+//!         the cap               scratch.rs
+//!
+//!   one node's turn in vamana.rs:    greedy.rs               prune.rs            adjacency.rs
+//!                                search for itself  ──>  nearest, but apart  ──> its list, and back edges
+//! ```
+//!
+//! [`construct()`] does it all. The pieces are public for those who have rows in memory already, such as the navigation
+//! graph over a sample: [`Points`], [`locality_order`], [`medoid`], [`build`].
 
 mod adjacency;
+mod construct;
 mod entry;
 mod greedy;
 mod order;
+mod partition;
 mod points;
 mod prune;
 mod random;
 mod reach;
+mod scratch;
+mod space;
+#[cfg(test)]
+mod tests;
 mod vamana;
 
 pub use adjacency::Graph;
+pub use construct::{Constructed, GraphStats, Lists, Order, Rows, ScratchRows, Task, construct};
 pub use entry::medoid;
 pub use order::locality_order;
 pub use points::Points;
 pub use vamana::build;
 
+use crate::data::DataError;
+use std::path::PathBuf;
+
 /// What the build aims at. The names are those that users of DiskANN know.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
-    /// R: at most so many neighbours a node.
+    /// R: at most so many neighbours a node; 1 or more.
     pub degree: usize,
-    /// L: length of the candidate list while a node searches for its neighbours.
+    /// L: length of the candidate list while a node searches for its neighbours; 1 or more.
     pub build_list: usize,
     /// Margin of the prune on squared distances, at least 1; larger keeps more long edges.
     pub alpha: f32,
-    /// Worker threads.
+    /// Worker threads; 1 or more.
     pub threads: usize,
     /// With one thread, the same seed gives the same graph.
     pub seed: u64,
@@ -46,3 +71,49 @@ impl Default for Parameters {
 /// The build was stopped by the caller's [`Progress::interrupted`](crate::progress::Progress::interrupted).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupted;
+
+impl From<Interrupted> for GraphError {
+    fn from(_: Interrupted) -> GraphError {
+        GraphError::Interrupted
+    }
+}
+
+/// Why no graph was built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GraphError {
+    /// The vectors cannot be read, or cannot be used.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// The cap is below what the build needs with as many parts as there can be.
+    #[error(
+        "a build of these vectors needs at least {least} bytes of memory, {given} were allowed; raise the cap (--memory)"
+    )]
+    Memory {
+        /// The cap in bytes.
+        given: u64,
+        /// The least that would do, in bytes.
+        least: u64,
+    },
+    /// More rows than ids.
+    #[error("{rows} vectors; one index holds up to {most}")]
+    Rows {
+        /// Rows of the source.
+        rows: usize,
+        /// Rows that would be accepted.
+        most: usize,
+    },
+    /// A scratch file of the capped build.
+    #[error("{}: cannot {action} a scratch file of the build: {source}", path.display())]
+    Scratch {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// What the operating system said.
+        source: std::io::Error,
+    },
+    /// The user wanted the work to stop.
+    #[error("interrupted")]
+    Interrupted,
+}

@@ -13,7 +13,6 @@
 
 use super::points::Points;
 use super::random::Random;
-use std::ops::Range;
 
 /// The direction of a cut is found on at most so many rows of the segment; smaller segments are copied as f32 once and
 /// cut down to pages from there.
@@ -26,20 +25,83 @@ const ROUNDS: usize = 6;
 /// page; cuts fall between pages. The answer does not depend on `threads`.
 pub fn locality_order(points: &Points<'_>, page: usize, threads: usize, seed: u64) -> Vec<u32> {
     let mut order: Vec<u32> = (0..points.rows() as u32).collect();
-    order_rows(points, &mut order, page.max(1), threads.max(1), seed);
+    order_rows(points, &mut order, 0, page.max(1), threads.max(1), seed);
     order
 }
 
-/// Puts the given rows into locality order.
+/// Puts the given rows into locality order; the first of them will be node `offset`.
 pub(super) fn order_rows(
     points: &Points<'_>,
     rows: &mut [u32],
+    offset: usize,
     page: usize,
     threads: usize,
     seed: u64,
 ) {
     let cutter = Cutter { points, page, seed };
-    cutter.large(rows, 0, threads, &Outer::default());
+    cutter.large(rows, offset, threads, &Outer::default());
+}
+
+/// `parts` centres for the rows in `floats`, by bisection as for the locality order, so that each stands for about as
+/// many rows and those that follow each other are near each other. Row after row of `dim` numbers.
+pub(super) fn centres(floats: &[f32], dim: usize, parts: usize, seed: u64) -> Vec<f32> {
+    let mut rows: Vec<u32> = (0..(floats.len() / dim) as u32).collect();
+    let mut centres = Vec::with_capacity(parts * dim);
+    let mut random = Random::derived(seed, 0x6365_6E74_7265);
+    halve(
+        floats,
+        dim,
+        &mut rows,
+        parts,
+        &Outer::default(),
+        &mut random,
+        &mut centres,
+    );
+    centres
+}
+
+/// The recursion of [`centres`].
+fn halve(
+    floats: &[f32],
+    dim: usize,
+    rows: &mut [u32],
+    parts: usize,
+    outer: &Outer,
+    random: &mut Random,
+    centres: &mut Vec<f32>,
+) {
+    if parts <= 1 || rows.len() < 2 {
+        let keyed: Vec<(f32, u32)> = rows.iter().map(|&at| (0.0, at)).collect();
+        // Fewer rows than parts: the centre stands several times.
+        for _ in 0..parts {
+            centres.extend(mean(floats, dim, &keyed));
+        }
+        return;
+    }
+    let share = parts / 2;
+    let middle = (rows.len() * share / parts).clamp(1, rows.len() - 1);
+    let cut = Cut::find(floats, dim, rows, middle, random).oriented(outer);
+    let mut keyed: Vec<(f32, u32)> = rows
+        .iter()
+        .map(|&at| (cut.score(row_of(floats, dim, at)), at))
+        .collect();
+    keyed.select_nth_unstable_by(middle, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    for (row, (_, at)) in rows.iter_mut().zip(&keyed) {
+        *row = *at;
+    }
+    drop(keyed);
+    let (first, second) = rows.split_at_mut(middle);
+    let (outer_first, outer_second) = cut.split(outer);
+    halve(floats, dim, first, share, &outer_first, random, centres);
+    halve(
+        floats,
+        dim,
+        second,
+        parts - share,
+        &outer_second,
+        random,
+        centres,
+    );
 }
 
 /// Means of the segments that end up before and after the one at hand.
@@ -56,10 +118,23 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// How many rows go to the first half: whole pages, as near to a half as can be.
-    fn middle(&self, rows: usize) -> usize {
-        let pages = rows.div_ceil(self.page);
-        pages.div_ceil(2) * self.page
+    /// How many rows go to the first half of a segment that starts at node `offset`: as near to a half as can be with
+    /// the cut between two pages. `None` when the segment lies within one page.
+    fn middle(&self, offset: usize, rows: usize) -> Option<usize> {
+        let half = offset + rows.div_ceil(2);
+        let below = half / self.page * self.page;
+        let cut = if half - below > self.page / 2 {
+            below + self.page
+        } else {
+            below
+        };
+        let cut = if cut <= offset {
+            below + self.page
+        } else {
+            cut
+        };
+        let cut = if cut >= offset + rows { below } else { cut };
+        (cut > offset && cut < offset + rows).then(|| cut - offset)
     }
 
     /// Segments of more than [`SAMPLE`] rows: the cut is found on a sample, then applied to all.
@@ -68,7 +143,9 @@ impl Cutter<'_> {
             return self.small(rows, offset, outer);
         }
         let dim = self.points.dim();
-        let middle = self.middle(rows.len());
+        let Some(middle) = self.middle(offset, rows.len()) else {
+            return;
+        };
         let mut random = Random::derived(self.seed, (offset as u64) << 32 ^ rows.len() as u64);
         let sample = random.sample(rows.len(), SAMPLE);
         let mut floats = vec![0.0; sample.len() * dim];
@@ -142,11 +219,10 @@ impl Cutter<'_> {
         offset: usize,
         outer: &Outer,
     ) {
-        if local.len() <= self.page {
-            return;
-        }
         let dim = self.points.dim();
-        let middle = self.middle(local.len());
+        let Some(middle) = self.middle(offset, local.len()) else {
+            return;
+        };
         let mut random = Random::derived(self.seed, (offset as u64) << 32 ^ local.len() as u64);
         let cut = Cut::find(floats, dim, local, middle, &mut random).oriented(outer);
         keyed.clear();
@@ -320,10 +396,4 @@ fn apart(a: &[f32], b: &[f32]) -> f32 {
         }
     }
     sums.iter().sum::<f32>() + rest
-}
-
-/// Pages of an order, for tests and measurements.
-#[allow(dead_code)]
-fn pages(rows: usize, page: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..rows.div_ceil(page)).map(move |index| index * page..rows.min((index + 1) * page))
 }

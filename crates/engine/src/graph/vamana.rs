@@ -131,7 +131,18 @@ pub(super) fn build_in(
     drop(turn);
     progress.begin(&format!("{part}graph, last touches"), points.rows() as u64);
     trim(points, slots, &second.rule, parameters.threads, progress)?;
-    reach::link_unreachable(points, slots, entry, parameters.build_list, degree);
+    let mut search = None;
+    let Ok(_) = reach::link_unreachable(slots, points.rows(), entry, degree, |node| {
+        let search = search.get_or_insert_with(|| Search::new(points.rows()));
+        search.run(
+            points,
+            slots,
+            points.row(node),
+            entry,
+            parameters.build_list,
+        );
+        search.nearest().map(|near| near.id).collect()
+    });
     progress.end();
     Ok(())
 }
