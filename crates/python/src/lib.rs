@@ -1,1 +1,43 @@
-//! stratann-python
+//! `stratann._stratann`: what the Python package `stratann` is made of.
+//!
+//! Python decides nothing here. Every function checks its arguments the way a Python user expects (a `TypeError`
+//! that names the dtype, a `ValueError` that names the shape), borrows numpy's memory, releases the interpreter's
+//! lock, calls the engine, and hands the result's own memory to numpy:
+//!
+//! ```text
+//!  numpy array ── view as bytes ──> arrays::Rows ──┐
+//!  path ── VectorFile::open ───────────────────────┴─> &dyn VectorSource ─> engine
+//!  numpy array <── the vector moves, its bytes stay ── SearchResults <───────┘
+//! ```
+//!
+//! `arguments` reads what a user writes ("2GiB", "locality"), `progress` runs long work beside the calling thread
+//! so that Ctrl-C and callbacks reach Python, `errors` says which exception an engine's error becomes.
+
+#![deny(unsafe_code)]
+
+mod arguments;
+mod arrays;
+mod build;
+mod errors;
+mod index;
+mod progress;
+mod truth;
+
+use pyo3::prelude::*;
+
+/// Vector search for collections that do not fit in RAM: the part of the package that is written in Rust.
+#[pymodule]
+mod _stratann {
+    #[pymodule_export]
+    use crate::build::build;
+    #[pymodule_export]
+    use crate::errors::StratannError;
+    #[pymodule_export]
+    use crate::index::{Index, open, verify};
+    #[pymodule_export]
+    use crate::truth::{recall, truth};
+
+    #[pymodule_export]
+    #[expect(non_upper_case_globals, reason = "the name is Python's convention")]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Dependencies between the crates point one way; this says so when one does not.
+
+    python3 .ci/dependencies.py              reads `cargo metadata` of this workspace
+    python3 .ci/dependencies.py --self-test  proves that the check finds what it should
+
+    vector ─┐
+    codec ──┼─> layout ─┐
+            │     tier ─┼─> engine ─> node ─> server, cli
+            └───────────┘      └────> python
+
+A new crate gets a row in ALLOWED before it gets a dependency.
+"""
+
+import json
+import subprocess
+import sys
+
+# crate -> the crates of this workspace that it may depend on, for tests and build scripts as well
+ENGINE = {"stratann"}
+ALLOWED = {
+    "stratann-vector": set(),
+    "stratann-codec": set(),
+    "stratann-tier": set(),
+    "stratann-layout": {"stratann-vector", "stratann-codec"},
+    "stratann": {"stratann-vector", "stratann-codec", "stratann-layout", "stratann-tier"},
+    "stratann-node": ENGINE,
+    "stratann-server": ENGINE | {"stratann-node"},
+    "stratann-cli": ENGINE | {"stratann-node", "stratann-server"},
+    "stratann-python": ENGINE,
+}
+
+# Crates exist for forbidden dependencies: who alone may use these outside of tests, and why.
+RESERVED = {
+    "io-uring": ({"stratann-tier"}, "only a tier reads and writes"),
+    "memmap2": ({"stratann-tier"}, "only a tier maps memory"),
+    "libc": ({"stratann-tier"}, "only a tier makes system calls"),
+    "tokio": ({"stratann-server"}, "a search runs on the executor of tier"),
+    "pyo3": ({"stratann-python"}, "the engine knows nothing of Python"),
+    "numpy": ({"stratann-python"}, "the engine knows nothing of Python"),
+    "clap": ({"stratann-cli"}, "the engine knows nothing of command lines"),
+}
+
+
+def faults(packages):
+    """What is wrong, one line each. `packages`: name, and dependencies as (name, kind)."""
+    members = {name for name, _ in packages}
+    found = []
+    for name, dependencies in sorted(packages):
+        if name not in ALLOWED:
+            found.append(f"crate {name} has no row in ALLOWED of .ci/dependencies.py: say what it may depend on")
+            continue
+        for other, kind in sorted(dependencies):
+            edge = f"crate {name} depends on {other}" + (f" ({kind})" if kind != "normal" else "")
+            if other in members and other != name and other not in ALLOWED[name]:
+                may = ", ".join(sorted(ALLOWED[name])) or "no crate of this workspace"
+                found.append(f"{edge}: it may depend on {may}")
+            elif other in RESERVED and kind == "normal" and name not in RESERVED[other][0]:
+                owners, why = RESERVED[other]
+                found.append(f"{edge}: {why}, so it belongs to {', '.join(sorted(owners))}")
+    return found
+
+
+def workspace():
+    text = subprocess.run(
+        ["cargo", "metadata", "--format-version", "1", "--no-deps"], check=True, stdout=subprocess.PIPE
+    ).stdout
+    return [
+        (package["name"], {(d["name"], d["kind"] or "normal") for d in package["dependencies"]})
+        for package in json.loads(text)["packages"]
+    ]
+
+
+def self_test():
+    right = [
+        ("stratann-vector", {("half", "normal")}),
+        ("stratann-tier", {("io-uring", "normal"), ("proptest", "dev")}),
+        ("stratann-layout", {("stratann-vector", "normal")}),
+        ("stratann", {("stratann-layout", "normal"), ("stratann-tier", "normal"), ("libc", "dev")}),
+        ("stratann-python", {("stratann", "normal"), ("pyo3", "normal")}),
+    ]
+    assert faults(right) == [], faults(right)
+    wrong = {
+        "an edge that points back": ("stratann-vector", ("stratann-tier", "normal")),
+        "a test that points back": ("stratann-layout", ("stratann", "dev")),
+        "a layer that is skipped": ("stratann-python", ("stratann-tier", "normal")),
+        "a reserved dependency": ("stratann", ("io-uring", "normal")),
+        "an unknown crate": ("stratann-utils", ("half", "normal")),
+    }
+    for what, (crate, dependency) in wrong.items():
+        packages = [(n, d) for n, d in right if n != crate] + [(crate, {dependency})]
+        lines = faults(packages)
+        assert len(lines) == 1 and crate in lines[0], f"{what}: {lines}"
+        assert dependency[0] in lines[0] or crate not in ALLOWED, f"{what}: {lines}"
+    print(f"dependencies.py: {len(wrong)} wrong edges found, none in a right tree")
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        return self_test()
+    if sys.argv[1:]:
+        sys.exit(__doc__)
+    lines = faults(workspace())
+    for line in lines:
+        print(f"error: {line}", file=sys.stderr)
+    sys.exit(1 if lines else 0)
+
+
+if __name__ == "__main__":
+    main()

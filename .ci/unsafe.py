@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""`unsafe` lives in two crates, and the others forbid it; this says so when that is not so.
+
+    python3 .ci/unsafe.py              checks crates/*
+    python3 .ci/unsafe.py --self-test  proves that the check finds what it should
+
+`vector` needs it for SIMD, `tier` for io_uring, mapped memory and the buffers that the kernel fills. In every
+other crate each root (src/lib.rs, src/main.rs, src/bin/*) says `#![forbid(unsafe_code)]`, and no file, tests
+included, holds the keyword. `python` says `deny` where PyO3's macros need `allow` in what they write.
+"""
+
+import pathlib
+import re
+import sys
+
+MAY = {"vector", "tier"}
+DENIES = {"python"}  # the compiler refuses `forbid` over the code that PyO3's macros generate
+
+# What may hide the word: comments, then raw, plain and byte strings, then characters (not lifetimes).
+QUIET = re.compile(
+    r"//[^\n]*|/\*.*?\*/|b?r(#*)\".*?\"\1|b?\"(?:\\.|[^\"\\])*\"|b?'(?:\\.|[^'\\])'", re.DOTALL
+)
+KEYWORD = re.compile(r"\bunsafe\b")
+
+
+def keyword_lines(text):
+    """The lines that hold the keyword `unsafe` outside of comments and strings."""
+    bare = QUIET.sub(lambda m: "\n" * m.group().count("\n"), text)
+    return [number for number, line in enumerate(bare.split("\n"), 1) if KEYWORD.search(line)]
+
+
+def is_root(path):
+    """`path` is relative to the crate."""
+    parts = path.parts
+    return parts in (("src", "lib.rs"), ("src", "main.rs")) or parts[:2] == ("src", "bin")
+
+
+def faults(crate, path, text):
+    """What is wrong in one file of a crate; `path` is relative to the crate."""
+    if crate in MAY:
+        return []
+    where = f"crates/{crate}/{path}"
+    found = [
+        f"{where}:{number}: `unsafe` belongs to {' and '.join(sorted(MAY))}: move it behind a safe interface there"
+        for number in keyword_lines(text)
+    ]
+    level = "deny" if crate in DENIES else "forbid"
+    if is_root(path) and f"#![{level}(unsafe_code)]" not in text:
+        found.append(f"{where}: add #![{level}(unsafe_code)]")
+    return found
+
+
+def self_test():
+    root, inner = pathlib.Path("src/lib.rs"), pathlib.Path("src/a/b.rs")
+    forbid = "#![forbid(unsafe_code)]\n"
+    assert faults("engine", root, forbid) == []
+    assert faults("engine", inner, "fn f() {}") == []
+    assert faults("tier", inner, "unsafe { f() }") == []
+    quiet = "// unsafe\n/* unsafe\n */ let s = \"unsafe \\\" unsafe\"; let r = r#\"unsafe\"#; let c = '\"'; unsafely();"
+    assert faults("engine", inner, quiet) == [], faults("engine", inner, quiet)
+    wrong = {
+        "a root that does not forbid it": faults("engine", root, "//! a crate"),
+        "a block": faults("engine", inner, "fn f<'a>(x: &'a u8) {\n unsafe { g() } }"),
+        "a block after a string": faults("layout", inner, "let a = \"//\"; unsafe { g() }"),
+        "python that forbids nothing": faults("python", root, "//! a crate"),
+    }
+    for what, lines in wrong.items():
+        assert len(lines) == 1, f"{what}: {lines}"
+    assert ":2:" in wrong["a block"][0], wrong["a block"]
+    print(f"unsafe.py: {len(wrong)} faults found, none in right files")
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        return self_test()
+    if sys.argv[1:]:
+        sys.exit(__doc__)
+    crates = pathlib.Path(__file__).resolve().parent.parent / "crates"
+    lines = [
+        line
+        for crate in sorted(path for path in crates.iterdir() if (path / "Cargo.toml").exists())
+        for file in sorted(crate.rglob("*.rs"))
+        for line in faults(crate.name, file.relative_to(crate), file.read_text(encoding="utf-8"))
+    ]
+    for line in lines:
+        print(f"error: {line}", file=sys.stderr)
+    sys.exit(1 if lines else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+# What one does with this tree; `make` alone says so. Everything is built where CARGO_TARGET_DIR says, if it is set.
+
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+PYTHON ?= python3
+VENV ?= .venv
+STRATANN := $(TARGET)/release/stratann
+RUST_SOURCES := --workspace --exclude stratann-python
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test test-rust test-python test-slow check check-format check-lints check-docs check-rules bench bench-rivals docs clean
+
+help: ## say what can be made
+	@echo "make TARGET, where TARGET is one of"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+build: ## the stratann command, optimised
+	cargo build --release --locked --package stratann-cli
+	@echo "built $(STRATANN)"
+
+demo: build ## build and search indexes of real data, beside brute force; needs only Rust
+	@STRATANN="$(STRATANN)" sh demo.sh
+
+test: check test-rust test-python ## everything that CI runs
+
+test-rust: ## the tests of the Rust crates
+	cargo test --locked $(RUST_SOURCES)
+
+test-python: $(VENV)/ready ## pip-install the package into .venv, test it as a user does
+	"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
+	"$(VENV)/bin/python" -m pytest crates/python/tests
+
+test-slow: $(VENV)/ready ## the same with the tests that take minutes (STRATANN_SLOW=1)
+	STRATANN_SLOW=1 cargo test --locked --release $(RUST_SOURCES)
+	STRATANN_SLOW=1 $(MAKE) test-python
+
+check: check-format check-rules check-lints check-docs ## format, lints, dependency direction, unsafe, links
+
+check-format:
+	cargo fmt --all --check
+
+check-lints:
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+
+check-docs:
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --lib --no-deps
+
+check-rules:
+	$(PYTHON) .ci/dependencies.py --self-test
+	$(PYTHON) .ci/dependencies.py
+	$(PYTHON) .ci/unsafe.py --self-test
+	$(PYTHON) .ci/unsafe.py
+	$(PYTHON) .ci/links.py --self-test
+	$(PYTHON) .ci/links.py
+
+bench: build ## measure on the fixtures, or JOB=bench/other.toml
+	"$(STRATANN)" bench $(or $(JOB),bench/fixture.toml)
+
+bench-rivals: build ## the same beside DiskANN's own program and an in-memory HNSW
+	$(MAKE) -C bench/rivals
+
+docs: ## the crates' documentation as HTML
+	cargo doc --locked --workspace --lib --no-deps
+	@echo "open $(TARGET)/doc/stratann/index.html"
+
+clean: ## forget what was built
+	cargo clean
+	rm -rf "$(VENV)"
+
+# Debian splits the module venv off Python: say what to install instead of what went wrong inside.
+$(VENV)/ready: pyproject.toml
+	@rm -rf "$(VENV)"
+	@$(PYTHON) -m venv "$(VENV)" >/dev/null 2>&1 || { \
+	  rm -rf "$(VENV)"; \
+	  echo "error: $(PYTHON) cannot make a virtual environment: apt-get install python3-venv (or set PYTHON to one that can)" >&2; \
+	  exit 1; }
+	"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check "maturin>=1.9.4,<2" "numpy>=1.20" "pytest>=7" mypy
+	@touch "$@"

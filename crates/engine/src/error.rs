@@ -1,0 +1,104 @@
+//! What can go wrong, as one contextual type over the small errors of the parts.
+
+use std::path::{Path, PathBuf};
+
+use stratann_layout::LayoutError;
+use stratann_tier::TierError;
+use stratann_vector::QuantizerError;
+
+use crate::data::DataError;
+use crate::graph::GraphError;
+
+/// Any failure of the engine. Its text names what was wrong, with which value, and what would be right.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An argument that cannot be served.
+    #[error("{what} is {found}: expected {expected}")]
+    Call {
+        /// The argument's name.
+        what: String,
+        /// The value that was given.
+        found: String,
+        /// What would be right.
+        expected: String,
+    },
+    /// The directory holds no index that opens.
+    #[error("{}: not an index: {reason}", path.display())]
+    NotAnIndex {
+        /// The directory.
+        path: PathBuf,
+        /// Why, and the remedy.
+        reason: String,
+    },
+    /// A build would replace what is there.
+    #[error("{}: {reason}", path.display())]
+    Exists {
+        /// The directory.
+        path: PathBuf,
+        /// What is there, and the remedy.
+        reason: String,
+    },
+    /// The memory budget is below what the work needs.
+    #[error("memory budget of {budget} bytes is too small: {needs} bytes are needed for {part}; give at least that much")]
+    Memory {
+        /// The bytes given.
+        budget: u64,
+        /// The bytes needed.
+        needs: u64,
+        /// What needs them.
+        part: String,
+    },
+    /// Something in an index contradicts itself.
+    #[error("{file}: damaged: {what}; run `stratann verify` and rebuild from the vectors, or restore a copy")]
+    Damaged {
+        /// The file.
+        file: String,
+        /// What contradicts what.
+        what: String,
+    },
+    /// The caller asked to stop.
+    #[error("interrupted; nothing was changed")]
+    Interrupted,
+    /// A vector or ground-truth file.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// Bytes of an index.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// Reading or writing.
+    #[error(transparent)]
+    Tier(#[from] TierError),
+    /// Quantiser training.
+    #[error(transparent)]
+    Quantizer(#[from] QuantizerError),
+    /// Graph construction.
+    #[error(transparent)]
+    Graph(GraphError),
+}
+
+impl Error {
+    pub(crate) fn call(
+        what: impl Into<String>,
+        found: impl ToString,
+        expected: impl Into<String>,
+    ) -> Self {
+        Self::Call {
+            what: what.into(),
+            found: found.to_string(),
+            expected: expected.into(),
+        }
+    }
+
+    pub(crate) fn not_an_index(path: &Path, reason: impl Into<String>) -> Self {
+        Self::NotAnIndex {
+            path: path.to_owned(),
+            reason: reason.into(),
+        }
+    }
+
+    /// Whether the call itself was wrong (a bad argument), rather than the work having failed.
+    pub fn is_call_wrong(&self) -> bool {
+        matches!(self, Self::Call { .. } | Self::Memory { .. } | Self::Exists { .. })
+    }
+}

@@ -1,0 +1,180 @@
+//! The candidate list of a traversal: the L nearest nodes seen so far, in order of estimated distance.
+//!
+//! ```text
+//!   keys    k0 < k1 < k2 < … < k(L-1)        key = (distance as ordered bits) << 32 | node
+//!   states  E    E    R    U        U         Expanded, Reading, Unread
+//!                          ^ cursor: nothing unread stands before it
+//! ```
+//!
+//! Distance and node share one integer key, so that the order is total: the list's content does not depend on the
+//! order in which nodes arrive, which is what makes best-first search give the same answers under any order of
+//! completions.
+
+/// What has become of a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum State {
+    /// Its node has not been asked for.
+    Unread,
+    /// Its node's page is being read.
+    Reading,
+    /// Its neighbours have been scored.
+    Expanded,
+}
+
+/// A bounded sorted list of candidates. Reused from query to query; allocates only when the list size grows.
+#[derive(Debug, Default)]
+pub(crate) struct Frontier {
+    keys: Vec<u64>,
+    states: Vec<State>,
+    capacity: usize,
+    cursor: usize,
+}
+
+/// Maps a distance to an integer of the same order (negative distances included).
+fn ordered_bits(distance: f32) -> u32 {
+    let bits = distance.to_bits();
+    bits ^ (((bits as i32 >> 31) as u32) | 0x8000_0000)
+}
+
+/// The sort key of a candidate: its distance, then its node.
+pub(crate) fn key(distance: f32, node: u32) -> u64 {
+    (u64::from(ordered_bits(distance)) << 32) | u64::from(node)
+}
+
+/// The node of a key.
+pub(crate) fn node_of(key: u64) -> u32 {
+    key as u32
+}
+
+impl Frontier {
+    /// Empties the list and sets its size L.
+    pub(crate) fn clear(&mut self, capacity: usize) {
+        self.keys.clear();
+        self.states.clear();
+        self.keys.reserve(capacity + 1);
+        self.states.reserve(capacity + 1);
+        self.capacity = capacity;
+        self.cursor = 0;
+    }
+
+    /// The key that a new candidate has to beat to be kept.
+    pub(crate) fn bound(&self) -> u64 {
+        if self.keys.len() < self.capacity {
+            u64::MAX
+        } else {
+            self.keys.last().copied().unwrap_or(u64::MAX)
+        }
+    }
+
+    /// Adds a candidate that is not in the list; the worst one leaves when the list is full.
+    pub(crate) fn insert(&mut self, key: u64) {
+        if key >= self.bound() {
+            return;
+        }
+        let at = self.keys.partition_point(|&other| other < key);
+        if self.keys.len() == self.capacity {
+            self.keys.pop();
+            self.states.pop();
+        }
+        self.keys.insert(at, key);
+        self.states.insert(at, State::Unread);
+        self.cursor = self.cursor.min(at);
+    }
+
+    /// The nearest unread candidate, which is marked as being read.
+    pub(crate) fn take_unread(&mut self) -> Option<u64> {
+        while let Some(&state) = self.states.get(self.cursor) {
+            self.cursor += 1;
+            if state == State::Unread {
+                self.states[self.cursor - 1] = State::Reading;
+                return Some(self.keys[self.cursor - 1]);
+            }
+        }
+        None
+    }
+
+    /// The place of a candidate, unless it has left the list.
+    pub(crate) fn position(&self, key: u64) -> Option<usize> {
+        self.keys.binary_search(&key).ok()
+    }
+
+    /// The state of the candidate at a place.
+    pub(crate) fn state(&self, position: usize) -> State {
+        self.states[position]
+    }
+
+    /// Marks a candidate as expanded, and says whether it is still in the list.
+    pub(crate) fn expanded(&mut self, key: u64) -> bool {
+        match self.position(key) {
+            Some(at) => {
+                self.states[at] = State::Expanded;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The candidates' nodes, nearest first.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = u32> + '_ {
+        self.keys.iter().map(|&key| node_of(key))
+    }
+
+    /// Whether the nearest `n` candidates have all been expanded.
+    pub(crate) fn settled(&self, n: usize) -> bool {
+        self.states.len() >= n && self.states[..n].iter().all(|&state| state == State::Expanded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn keeps_the_smallest_whatever_the_order(
+            distances in prop::collection::vec(-1e3f32..1e3, 1..200), capacity in 1usize..50, seed in any::<u64>()
+        ) {
+            let mut keys: Vec<u64> = distances.iter().enumerate().map(|(i, &d)| key(d, i as u32)).collect();
+            // A cheap shuffle: the list must not depend on the order of arrival.
+            keys.sort_by_key(|k| (k ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            let mut frontier = Frontier::default();
+            frontier.clear(capacity);
+            for &k in &keys {
+                frontier.insert(k);
+            }
+            let mut expected = keys.clone();
+            expected.sort_unstable();
+            expected.truncate(capacity);
+            prop_assert_eq!(&frontier.keys, &expected);
+            let mut taken = Vec::new();
+            while let Some(k) = frontier.take_unread() {
+                taken.push(k);
+            }
+            prop_assert_eq!(&taken, &expected);
+        }
+
+        #[test]
+        fn keys_order_as_distances_do(a in -1e30f32..1e30, b in -1e30f32..1e30) {
+            prop_assert_eq!(a < b, ordered_bits(a) < ordered_bits(b));
+        }
+    }
+
+    #[test]
+    fn an_insert_before_the_cursor_is_taken_next() {
+        let mut frontier = Frontier::default();
+        frontier.clear(4);
+        frontier.insert(key(2.0, 2));
+        frontier.insert(key(3.0, 3));
+        assert_eq!(frontier.take_unread().map(node_of), Some(2));
+        frontier.insert(key(1.0, 1));
+        assert_eq!(frontier.take_unread().map(node_of), Some(1));
+        assert_eq!(frontier.take_unread().map(node_of), Some(3));
+        assert!(!frontier.settled(1));
+        assert!(frontier.expanded(key(1.0, 1)));
+        assert!(frontier.settled(1));
+        assert!(!frontier.expanded(key(9.0, 9)));
+    }
+}

@@ -1,0 +1,243 @@
+//! An index that is open: its files, what of them is in memory, and the threads that search it.
+//!
+//! ```text
+//!   INDEX/MANIFEST      which files make up the checkpoint, and what the index is
+//!   INDEX/graph-…       pages of nodes: read while searching, never loaded
+//!   INDEX/codebook-…    PQ centroids     ┐
+//!   INDEX/codes-…       PQ codes         ├ in memory while open
+//!   INDEX/navigation-…  a sample's graph ┘ (loaded when the first search wants it)
+//! ```
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use stratann_layout::{CoupledShape, FileKind, Manifest, NavigationFile};
+use stratann_tier::{Backend, Crew, Directory, HugeBytes, IoMode, Tier, Volume};
+use stratann_vector::{Element, Metric, ProductQuantizer};
+
+use crate::navigation::Navigation;
+use crate::{Error, Preset, plan, stored};
+
+/// How to open an index.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    /// The most memory to spend on this index, in bytes; `None` is as much as it wants.
+    pub memory: Option<u64>,
+    /// How pages are read.
+    pub io: IoMode,
+    /// Whether the checksum of every page is verified when it is read (about 0.2 µs each).
+    pub verify_pages: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            memory: None,
+            io: IoMode::Auto,
+            verify_pages: true,
+        }
+    }
+}
+
+/// The pages of nodes.
+pub(crate) struct Graph {
+    pub(crate) tier: Arc<dyn Tier>,
+    pub(crate) shape: CoupledShape,
+    pub(crate) file: String,
+}
+
+/// An index open for searching. Shared by any number of threads; opening and searching never write.
+pub struct Index {
+    path: PathBuf,
+    volume: Directory,
+    manifest: Manifest,
+    preset: Preset,
+    options: OpenOptions,
+    graph: Graph,
+    quantizer: ProductQuantizer,
+    codes: HugeBytes,
+    /// Whether the budget has room for the navigation graph.
+    navigation_fits: bool,
+    navigation: OnceLock<Navigation>,
+    crew: Mutex<Option<Arc<Crew>>>,
+}
+
+impl fmt::Debug for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Index({}: {} {} vectors of {} dimensions, {}, preset {})",
+            self.path.display(),
+            self.len(),
+            self.element(),
+            self.dim(),
+            self.metric(),
+            self.preset
+        )
+    }
+}
+
+impl Index {
+    /// Opens the index in a directory, for reading.
+    ///
+    /// # Errors
+    /// No index there, a file that is damaged, truncated or of a later format, a memory budget below the codes.
+    pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let volume = stored::existing(path)?;
+        let manifest = stored::manifest(&volume, path)?;
+        let preset: Preset = manifest.preset.parse()?;
+        let shape = CoupledShape::new(manifest.element, manifest.dimension as usize, manifest.degree as usize)?;
+        let navigation_fits = plan::divide(options.memory, &manifest)?.navigation;
+
+        let entry = stored::entry(&manifest, FileKind::Graph, path)?;
+        let tier = volume.open_tier(&entry.name)?;
+        stored::check_length(path, entry, tier.len())?;
+        let graph = Graph {
+            tier,
+            shape,
+            file: path.join(&entry.name).display().to_string(),
+        };
+
+        let mut codebook = vec![0; 4 * 256 * manifest.dimension as usize];
+        stored::read_stream(&volume, path, &manifest, FileKind::Codebook, &mut codebook)?;
+        let centroids = codebook
+            .chunks_exact(4)
+            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+            .collect();
+        let quantizer =
+            ProductQuantizer::from_parts(manifest.dimension as usize, manifest.code_bytes as usize, centroids)?;
+        let mut codes = HugeBytes::zeroed(manifest.vectors as usize * manifest.code_bytes as usize)?;
+        stored::read_stream(&volume, path, &manifest, FileKind::Codes, &mut codes)?;
+        Ok(Self {
+            path: path.to_owned(),
+            volume,
+            preset,
+            options: *options,
+            graph,
+            quantizer,
+            codes,
+            navigation_fits,
+            navigation: OnceLock::new(),
+            crew: Mutex::new(None),
+            manifest,
+        })
+    }
+
+    /// The vectors in the index.
+    #[expect(clippy::len_without_is_empty, reason = "an index holds at least one vector")]
+    pub fn len(&self) -> usize {
+        self.manifest.vectors as usize
+    }
+
+    /// Their dimension.
+    pub fn dim(&self) -> usize {
+        self.manifest.dimension as usize
+    }
+
+    /// Their element type.
+    pub fn element(&self) -> Element {
+        self.manifest.element
+    }
+
+    /// The metric that it was built for.
+    pub fn metric(&self) -> Metric {
+        self.manifest.metric
+    }
+
+    /// The preset that it was built with, from which searches take their defaults.
+    pub fn preset(&self) -> Preset {
+        self.preset
+    }
+
+    /// The directory it lives in.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How pages are read: the backend of the searching threads, which are started if there are none yet.
+    ///
+    /// # Errors
+    /// No thread could be started.
+    pub fn backend(&self) -> Result<Backend, Error> {
+        Ok(self.crew(1)?.backend().clone())
+    }
+
+    /// The nodes in the navigation graph; 0 if the index was built without one.
+    pub fn navigation_nodes(&self) -> usize {
+        self.manifest.navigation.as_ref().map_or(0, |n| n.nodes as usize)
+    }
+
+    pub(crate) fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    pub(crate) fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    pub(crate) fn checks_pages(&self) -> bool {
+        self.options.verify_pages
+    }
+
+    pub(crate) fn codes(&self) -> &[u8] {
+        &self.codes
+    }
+
+    pub(crate) fn quantizer(&self) -> &ProductQuantizer {
+        &self.quantizer
+    }
+
+    /// The node where a search starts without a navigation graph.
+    pub(crate) fn entry(&self) -> u32 {
+        self.manifest.entry
+    }
+
+    /// The navigation graph, loaded on first use.
+    pub(crate) fn navigation(&self) -> Result<&Navigation, Error> {
+        if let Some(navigation) = self.navigation.get() {
+            return Ok(navigation);
+        }
+        if self.manifest.navigation.is_none() {
+            return Err(Error::call(
+                "navigation",
+                "on",
+                "off: this index was built without a navigation graph (build it with `--navigation 0.01`)",
+            ));
+        }
+        if !self.navigation_fits {
+            return Err(Error::call(
+                "navigation",
+                "on",
+                "off: the memory budget has no room for the navigation graph",
+            ));
+        }
+        let kind = FileKind::Navigation;
+        let payload = stored::read_stream_whole(&self.volume, &self.path, &self.manifest, kind)?;
+        let row_bytes = self.dim() * self.element().size();
+        let name = &stored::entry(&self.manifest, kind, &self.path)?.name;
+        let file = stored::name_of(&self.path, name);
+        let file = NavigationFile::decode(&payload, self.manifest.vectors, row_bytes, &file)?;
+        Ok(self.navigation.get_or_init(|| Navigation::new(file)))
+    }
+
+    /// The navigation graph, if it is in memory.
+    pub(crate) fn loaded_navigation(&self) -> Option<&Navigation> {
+        self.navigation.get()
+    }
+
+    /// At least `threads` searching threads. They are kept from batch to batch, each with its ring and buffers.
+    pub(crate) fn crew(&self, threads: usize) -> Result<Arc<Crew>, Error> {
+        let mut crew = self.crew.lock();
+        match &*crew {
+            Some(crew) if crew.threads() >= threads => Ok(crew.clone()),
+            _ => {
+                let started = Arc::new(Crew::new(threads, self.options.io)?);
+                *crew = Some(started.clone());
+                Ok(started)
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! The navigation graph: a small in-memory graph over a sample of the nodes, from which a search starts near its
+//! answer instead of at the medoid.
+//!
+//! It saves the reads of the approach (FIELD §1: 37 to 25 at L = 20 on a million rows) for about 1 % of the data in
+//! RAM. The sample is *stratified* over the node order, so that under locality order every neighbourhood has its
+//! share.
+
+use stratann_layout::navigation::NavigationFile;
+use stratann_vector::Kernel;
+
+use crate::frontier::{Frontier, key, node_of};
+use crate::visited::Visited;
+
+/// Candidates kept while walking the navigation graph; they are the seeds of the search proper. PipeANN's is 10.
+const LIST: usize = 10;
+
+/// The walk's reusable state.
+#[derive(Default)]
+pub(crate) struct NavigationScratch {
+    frontier: Frontier,
+    visited: Visited,
+    fresh: Vec<u32>,
+    distances: Vec<f32>,
+    seeds: Vec<u32>,
+}
+
+/// Where a search starts.
+pub(crate) struct Seeds<'a> {
+    /// Nodes of the index, nearest first.
+    pub(crate) nodes: &'a [u32],
+    /// What finding them cost.
+    pub(crate) distance_computations: u64,
+}
+
+/// A graph over sampled nodes with their vectors, all in memory.
+#[derive(Debug)]
+pub(crate) struct Navigation {
+    file: NavigationFile,
+}
+
+impl Navigation {
+    /// Takes what was read from disk; its ids and links have been checked by the layout.
+    pub(crate) fn new(file: NavigationFile) -> Self {
+        Self { file }
+    }
+
+    /// Bytes in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.file.bytes()
+    }
+
+    /// The sampled nodes nearest to a query (in the element type of the index).
+    pub(crate) fn nearest<'s>(
+        &self,
+        kernel: &Kernel,
+        query: &[u8],
+        scratch: &'s mut NavigationScratch,
+    ) -> Seeds<'s> {
+        let NavigationScratch { frontier, visited, fresh, distances, seeds } = scratch;
+        frontier.clear(LIST);
+        visited.clear();
+        fresh.clear();
+        visited.insert(self.file.entry);
+        fresh.push(self.file.entry);
+        let mut computations = 0;
+        loop {
+            distances.resize(fresh.len(), 0.0);
+            kernel.distances(query, &self.file.vectors, fresh, distances);
+            computations += fresh.len() as u64;
+            for (&node, &distance) in fresh.iter().zip(distances.iter()) {
+                frontier.insert(key(distance, node));
+            }
+            let Some(next) = frontier.take_unread() else {
+                break;
+            };
+            fresh.clear();
+            for &link in self.file.links_of(node_of(next)) {
+                if visited.insert(link) {
+                    fresh.push(link);
+                }
+            }
+        }
+        seeds.clear();
+        seeds.extend(frontier.nodes().map(|sampled| self.file.nodes[sampled as usize]));
+        Seeds {
+            nodes: seeds,
+            distance_computations: computations,
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Presets: a system as a row of choices along the engine's axes (DESIGN §1).
+//!
+//! A [`Preset`] is a plain value. It is what the build writes into the manifest and what a search takes
+//! its defaults from; nothing else in the engine knows the name of a system or a paper. Every choice can be
+//! overridden one by one, so that each one's gain can be seen.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// How internal node ids, and with them pages, are assigned to rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// The order of the input file, as DiskANN does.
+    Input,
+    /// Rows near each other in space are near each other on disk: recursive balanced bisection (DESIGN §2.1).
+    Locality,
+}
+
+/// In which order nodes are read and scored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Strategy {
+    /// DiskANN's beam search: reads the best W unread candidates and waits for all of them.
+    BestFirst,
+    /// PipeANN's search: reacts to each completion, and its width grows as the search converges.
+    Pipelined,
+}
+
+/// A named row of choices.
+///
+/// ```
+/// use stratann::{Order, Preset, Strategy};
+/// let preset: Preset = "pipeann".parse().unwrap();
+/// assert_eq!(preset.strategy, Strategy::Pipelined);
+/// let relaid = Preset { order: Order::Locality, ..preset };
+/// assert_eq!(relaid.name, "pipeann");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Preset {
+    /// The name it is asked for by.
+    pub name: &'static str,
+    /// One line about it.
+    pub about: &'static str,
+    /// How node ids are assigned at build.
+    pub order: Order,
+    /// The search strategy.
+    pub strategy: Strategy,
+    /// Beam width W of best-first, or the largest width of the pipeline.
+    pub beam: usize,
+    /// Whether a search starts from the navigation graph, when the index has one, or from the medoid.
+    pub navigation: bool,
+    /// Whether a page that was read serves every candidate in it.
+    pub whole_page: bool,
+}
+
+impl Preset {
+    /// DiskANN (Subramanya et al., NeurIPS 2019): the first baseline.
+    pub const DISKANN: Preset = Preset {
+        name: "diskann",
+        about: "DiskANN: input order, best-first, waits for the whole beam",
+        order: Order::Input,
+        strategy: Strategy::BestFirst,
+        beam: 4,
+        navigation: false,
+        whole_page: false,
+    };
+    /// PipeANN (Guo and Lu, OSDI 2025): the second baseline.
+    pub const PIPEANN: Preset = Preset {
+        name: "pipeann",
+        about: "PipeANN: input order, pipelined search of dynamic width",
+        order: Order::Input,
+        strategy: Strategy::Pipelined,
+        beam: 32,
+        navigation: false,
+        whole_page: false,
+    };
+    /// The default: everything that was measured to help.
+    pub const STRATANN: Preset = Preset {
+        name: "stratann",
+        about: "locality order, pipelined, whole-page search, navigation graph (the default)",
+        order: Order::Locality,
+        strategy: Strategy::Pipelined,
+        beam: 32,
+        navigation: true,
+        whole_page: true,
+    };
+    /// Every preset, baselines first.
+    pub const ALL: [Preset; 3] = [Self::DISKANN, Self::PIPEANN, Self::STRATANN];
+}
+
+impl Default for Preset {
+    fn default() -> Self {
+        Self::STRATANN
+    }
+}
+
+impl FromStr for Preset {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        Self::ALL
+            .into_iter()
+            .find(|preset| preset.name == name)
+            .ok_or_else(|| {
+                let names = Self::ALL.map(|preset| preset.name).join(", ");
+                Error::call("preset", name, format!("one of: {names}"))
+            })
+    }
+}
+
+impl fmt::Display for Preset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name)
+    }
+}
+
+macro_rules! named {
+    ($type:ident, $what:literal, $($variant:ident = $name:literal),+) => {
+        impl FromStr for $type {
+            type Err = Error;
+
+            fn from_str(name: &str) -> Result<Self, Error> {
+                match name {
+                    $($name => Ok(Self::$variant),)+
+                    _ => Err(Error::call($what, name, concat!("one of:" $(, " ", $name)+))),
+                }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(match self {
+                    $(Self::$variant => $name,)+
+                })
+            }
+        }
+    };
+}
+
+named!(Order, "order", Input = "input", Locality = "locality");
+named!(Strategy, "strategy", BestFirst = "best-first", Pipelined = "pipelined");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip_and_unknown_ones_list_the_choices() {
+        for preset in Preset::ALL {
+            assert_eq!(preset.name.parse::<Preset>().unwrap(), preset);
+        }
+        assert_eq!("locality".parse::<Order>().unwrap(), Order::Locality);
+        assert_eq!(Strategy::BestFirst.to_string(), "best-first");
+        let error = "diskan".parse::<Preset>().unwrap_err().to_string();
+        assert!(error.contains("diskan") && error.contains("pipeann"), "{error}");
+    }
+}

@@ -1,0 +1,329 @@
+//! Search: one query is one `async fn`, a batch is many of them on a crew of threads.
+//!
+//! ```text
+//!   Index::search ── threads ──> executor of a thread ── in_flight ──> task: the next query of the batch
+//!                                                                        table, seeds, strategy, answers
+//! ```
+//!
+//! - [`traversal`]: what a page means: scoring, expansion, re-ranking on the path
+//! - [`best_first`], [`pipelined`]: the strategies, each readable alone
+//! - [`reader`]: pages of nodes, in completion order
+//!
+//! Dispatch over metric, element type and strategy happens once a query or once a batch, never per hop.
+
+mod best_first;
+mod pipelined;
+mod reader;
+mod results;
+mod traversal;
+
+use std::future::Future;
+use std::ops::AddAssign;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use stratann_tier::{Thread, thread_cpu_time};
+use stratann_vector::{Kernel, Metric, normalize, to_f32};
+
+use self::reader::NodeReader;
+use self::traversal::Traversal;
+use crate::data::{VectorSource, check_rows};
+use crate::index::Index;
+use crate::navigation::NavigationScratch;
+use crate::{Error, Strategy};
+
+/// How to search. What is `None` is taken from the index's preset.
+#[derive(Clone, Copy, Debug)]
+pub struct SearchOptions {
+    /// How many answers a query gets.
+    pub k: usize,
+    /// L, the size of the candidate list: the knob between recall and speed. At least `k`.
+    pub list: usize,
+    /// W: reads in flight of a best-first beam, or the largest width of the pipeline.
+    pub beam: Option<usize>,
+    /// In which order nodes are read.
+    pub strategy: Option<Strategy>,
+    /// Whether to start from the navigation graph.
+    pub navigation: Option<bool>,
+    /// Whether a page that was read serves every candidate in it.
+    pub whole_page: Option<bool>,
+    /// OS threads.
+    pub threads: usize,
+    /// Queries in flight on each thread: 1 for the least latency, more for throughput.
+    pub in_flight: usize,
+}
+
+impl Default for SearchOptions {
+    fn default() -> Self {
+        Self {
+            k: 10,
+            list: 50,
+            beam: None,
+            strategy: None,
+            navigation: None,
+            whole_page: None,
+            threads: 1,
+            in_flight: 1,
+        }
+    }
+}
+
+/// What a batch of queries cost, summed over its queries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Nodes whose neighbours were scored.
+    pub hops: u64,
+    /// Reads of graph pages that reached the tier.
+    pub graph_reads: u64,
+    /// Reads of vectors that reached the tier, where vectors are apart from the graph.
+    pub vector_reads: u64,
+    /// Bytes of both.
+    pub bytes_read: u64,
+    /// Nodes that a cache served instead of a read.
+    pub cache_hits: u64,
+    /// Distances, by code and exact.
+    pub distance_computations: u64,
+}
+
+impl AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        self.hops += other.hops;
+        self.graph_reads += other.graph_reads;
+        self.vector_reads += other.vector_reads;
+        self.bytes_read += other.bytes_read;
+        self.cache_hits += other.cache_hits;
+        self.distance_computations += other.distance_computations;
+    }
+}
+
+/// The answers of a batch and what they cost.
+#[derive(Clone, Debug)]
+pub struct SearchResults {
+    /// Answers a query.
+    pub k: usize,
+    /// Outside ids, `queries * k`, nearest first.
+    pub ids: Vec<u64>,
+    /// Their exact distances (see [`Metric`] for sign and scale).
+    pub distances: Vec<f32>,
+    /// Wall-clock seconds of the batch.
+    pub seconds: f64,
+    /// CPU seconds of the searching threads, kernel included.
+    pub cpu_seconds: f64,
+    /// Microseconds from a query's start to its answers, in the order of the queries.
+    pub latencies_us: Vec<f32>,
+    /// What the queries cost, summed.
+    pub counters: Counters,
+}
+
+/// The resolved plan of a batch.
+#[derive(Clone, Copy)]
+struct Plan {
+    k: usize,
+    list: usize,
+    beam: usize,
+    strategy: Strategy,
+    navigation: bool,
+    whole_page: bool,
+}
+
+/// One query's outcome.
+struct Answer {
+    query: usize,
+    latency: Duration,
+    found: Vec<results::Neighbour>,
+}
+
+/// What the tasks of a batch share.
+struct Batch<'a> {
+    index: &'a Index,
+    queries: &'a dyn VectorSource,
+    plan: Plan,
+    next: AtomicUsize,
+    done: Mutex<Done>,
+}
+
+#[derive(Default)]
+struct Done {
+    answers: Vec<Answer>,
+    counters: Counters,
+    cpu: Duration,
+    error: Option<Error>,
+}
+
+impl Index {
+    /// Searches a batch of queries.
+    ///
+    /// # Errors
+    /// Wrong arguments ([`Error::is_call_wrong`]): `k` of 0 or beyond the collection, a list below `k`, queries of
+    /// another dimension or element type, NaN or infinity, a zero vector under cosine. Otherwise a read that failed
+    /// or a page that is damaged; no partial answers are returned.
+    pub fn search(&self, queries: &dyn VectorSource, options: &SearchOptions) -> Result<SearchResults, Error> {
+        let plan = self.plan_search(queries, options)?;
+        let rows = queries.rows();
+        let batch = Batch {
+            index: self,
+            queries,
+            plan,
+            next: AtomicUsize::new(0),
+            done: Mutex::new(Done::default()),
+        };
+        let threads = options.threads.min(rows).max(1);
+        let in_flight = options.in_flight.min(rows.div_ceil(threads)).max(1);
+        let crew = self.crew(threads)?;
+        let start = Instant::now();
+        crew.run(threads, &|thread, _| batch.work(thread, in_flight));
+        let seconds = start.elapsed().as_secs_f64();
+        let done = batch.done.into_inner();
+        if let Some(error) = done.error {
+            return Err(error);
+        }
+        let mut results = SearchResults {
+            k: plan.k,
+            ids: vec![0; rows * plan.k],
+            distances: vec![0.0; rows * plan.k],
+            seconds,
+            cpu_seconds: done.cpu.as_secs_f64(),
+            latencies_us: vec![0.0; rows],
+            counters: done.counters,
+        };
+        for answer in done.answers {
+            let at = answer.query * plan.k;
+            for (i, neighbour) in answer.found.iter().enumerate() {
+                results.ids[at + i] = neighbour.id;
+                results.distances[at + i] = neighbour.distance;
+            }
+            results.latencies_us[answer.query] = answer.latency.as_secs_f32() * 1e6;
+        }
+        Ok(results)
+    }
+
+    fn plan_search(&self, queries: &dyn VectorSource, options: &SearchOptions) -> Result<Plan, Error> {
+        let preset = self.preset();
+        if queries.dim() != self.dim() {
+            return Err(Error::call(
+                format!("dimension of {}", queries.name()),
+                queries.dim(),
+                format!("{}, the index's", self.dim()),
+            ));
+        }
+        if queries.element() != self.element() {
+            return Err(Error::call(
+                format!("element type of {}", queries.name()),
+                queries.element(),
+                format!("{}, the index's", self.element()),
+            ));
+        }
+        let positive = |what: &str, value: usize| match value {
+            0 => Err(Error::call(what, 0, "at least 1")),
+            value => Ok(value),
+        };
+        let k = positive("k", options.k)?;
+        if k > self.len() {
+            return Err(Error::call("k", k, format!("at most {}, the vectors in the index", self.len())));
+        }
+        if options.list < k {
+            return Err(Error::call("list size", options.list, format!("at least k = {k}")));
+        }
+        positive("threads", options.threads)?;
+        positive("queries in flight", options.in_flight)?;
+        let navigation = options.navigation.unwrap_or(preset.navigation && self.navigation_nodes() > 0);
+        if navigation {
+            // Loads it now, so that no query pays for it, and says why if it cannot be had.
+            self.navigation()?;
+        }
+        Ok(Plan {
+            k,
+            list: options.list,
+            beam: positive("beam width", options.beam.unwrap_or(preset.beam))?,
+            strategy: options.strategy.unwrap_or(preset.strategy),
+            navigation,
+            whole_page: options.whole_page.unwrap_or(preset.whole_page),
+        })
+    }
+}
+
+impl Batch<'_> {
+    /// One thread's share.
+    fn work(&self, thread: &Thread, in_flight: usize) {
+        let cpu = thread_cpu_time();
+        let tasks = (0..in_flight)
+            .map(|_| {
+                Box::pin(async {
+                    if let Err(error) = self.task(thread).await {
+                        self.done.lock().error.get_or_insert(error);
+                        // Let the other tasks run out of queries.
+                        self.next.store(self.queries.rows(), Ordering::Relaxed);
+                    }
+                }) as Pin<Box<dyn Future<Output = ()> + '_>>
+            })
+            .collect();
+        thread.run_all(tasks);
+        self.done.lock().cpu += thread_cpu_time().saturating_sub(cpu);
+    }
+
+    /// One task: query after query until the batch has none left.
+    async fn task(&self, thread: &Thread) -> Result<(), Error> {
+        let Self { index, queries, plan, .. } = *self;
+        let graph = index.graph();
+        let kernel = Kernel::new(index.metric(), index.element(), index.dim());
+        let mut reader = NodeReader::new(graph.tier.lane(thread)?, &graph.shape, &graph.file, index.checks_pages());
+        let mut traversal = Traversal::new(
+            index.len() as u32,
+            &graph.shape,
+            &graph.file,
+            index.codes(),
+            kernel,
+            plan.whole_page,
+        );
+        let mut answers = Vec::new();
+        let mut counters = Counters::default();
+        let mut scratch = NavigationScratch::default();
+        let mut floats = vec![0.0; index.dim()];
+        let mut beam = Vec::new();
+        traversal.query.resize(index.dim() * index.element().size(), 0);
+        loop {
+            let query = self.next.fetch_add(1, Ordering::Relaxed);
+            if query >= queries.rows() {
+                break;
+            }
+            let start = Instant::now();
+            queries.read(query, &mut traversal.query)?;
+            check_rows(queries.name(), index.metric(), index.element(), index.dim(), query, &traversal.query)?;
+            to_f32(index.element(), &traversal.query, &mut floats);
+            if index.metric() == Metric::Cosine {
+                normalize(&mut floats);
+            }
+            index.quantizer().table(index.metric(), &floats, &mut traversal.table);
+            traversal.counters = Counters::default();
+            if plan.navigation {
+                let navigation = index.navigation()?;
+                let seeds = navigation.nearest(&kernel, &traversal.query, &mut scratch);
+                traversal.counters.distance_computations += seeds.distance_computations;
+                traversal.begin(plan.k, plan.list, seeds.nodes);
+            } else {
+                traversal.begin(plan.k, plan.list, &[index.entry()]);
+            }
+            let outcome = match plan.strategy {
+                Strategy::BestFirst => best_first::best_first(&mut traversal, &mut reader, plan.beam, &mut beam).await,
+                Strategy::Pipelined => pipelined::pipelined(&mut traversal, &mut reader, plan.beam).await,
+            };
+            if let Err(error) = outcome {
+                reader.reset();
+                return Err(error);
+            }
+            counters += traversal.counters;
+            answers.push(Answer {
+                query,
+                latency: start.elapsed(),
+                found: traversal.nearest.found().to_vec(),
+            });
+        }
+        let mut done = self.done.lock();
+        done.answers.append(&mut answers);
+        done.counters += counters;
+        Ok(())
+    }
+}

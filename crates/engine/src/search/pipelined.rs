@@ -1,0 +1,56 @@
+//! Pipelined search, as in PipeANN (Guo and Lu, OSDI 2025): keep up to `width` reads in flight, expand each page as it
+//! comes, and at once ask for the candidate that is nearest *now*.
+//!
+//! Reads are speculative: a candidate that is asked for early may be overtaken before its page comes. So the width is
+//! dynamic. While the search approaches (the best candidates still change) it stays at [`APPROACH_WIDTH`]; once the
+//! nearest [`SETTLED`] candidates have been expanded, it grows by one with each read that was not wasted, as long as
+//! at most [`WASTE`] of the reads since then were.
+
+use super::reader::NodeReader;
+use super::traversal::{Place, Traversal};
+use crate::Error;
+
+/// Reads in flight while the search approaches its answer.
+const APPROACH_WIDTH: usize = 4;
+/// Once this many of the nearest candidates are expanded, the search converges.
+const SETTLED: usize = 5;
+/// The share of wasted reads up to which the pipeline grows.
+const WASTE: f32 = 0.1;
+
+/// Runs one query to its end; the answers are in `traversal.nearest`.
+pub(crate) async fn pipelined(
+    traversal: &mut Traversal<'_>,
+    reader: &mut NodeReader<'_>,
+    max_width: usize,
+) -> Result<(), Error> {
+    let mut width = APPROACH_WIDTH.min(max_width);
+    let mut converging = false;
+    let (mut kept, mut left) = (0u32, 0u32);
+    loop {
+        while reader.in_flight() < width {
+            let Some(key) = traversal.frontier.take_unread() else {
+                break;
+            };
+            if let Place::Submitted = traversal.fetch(key, reader)? {
+                // Start the read before anything else is computed.
+                reader.flush();
+            }
+        }
+        if reader.in_flight() == 0 {
+            return Ok(());
+        }
+        let page = match reader.try_next()? {
+            Some(page) => page,
+            None => reader.next().await?,
+        };
+        let arrival = traversal.arrive(page, reader)?;
+        converging = converging || traversal.frontier.settled(SETTLED);
+        if converging {
+            kept += arrival.kept;
+            left += arrival.left;
+            if left as f32 <= WASTE * (kept + left) as f32 {
+                width = (width + 1).min(max_width);
+            }
+        }
+    }
+}

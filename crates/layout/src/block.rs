@@ -1,0 +1,135 @@
+//! A 4 KiB block with a checksum: the unit that an SSD reads and writes.
+//!
+//! ```text
+//! offset  size  what
+//!      0     4  crc32c of (block number as u64, then bytes 4..4096)
+//!      4  4092  payload
+//! ```
+//!
+//! A block's number is its offset in the file divided by 4096 (the header block is number 0). The number is
+//! part of what the checksum covers, so that a block which landed in a wrong place is refused although its
+//! bytes are intact.
+
+use crate::error::LayoutError;
+
+/// Bytes of a block.
+pub const BLOCK: usize = 4096;
+
+/// Bytes of a block that are left beside its checksum.
+pub const PAYLOAD: usize = BLOCK - 4;
+
+/// The checksum of `bytes` as a part of block `number`.
+#[inline]
+pub(crate) fn checksum(number: u64, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&number.to_le_bytes()), bytes)
+}
+
+/// The little-endian `u32` at `at`; the caller knows that it is inside.
+#[inline]
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut four = [0; 4];
+    four.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(four)
+}
+
+/// Writes the checksum of block `number` over its first four bytes.
+///
+/// # Panics
+/// When `block` is not [`BLOCK`] bytes long.
+#[inline]
+pub fn seal(block: &mut [u8], number: u64) {
+    assert_eq!(block.len(), BLOCK, "a block has {BLOCK} bytes");
+    let sum = checksum(number, &block[4..]);
+    block[..4].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Refuses a block whose checksum is not that of its bytes at place `number`, or that is not [`BLOCK`] bytes
+/// long.
+#[inline]
+pub fn check(block: &[u8], number: u64, file: &str) -> Result<(), LayoutError> {
+    if block.len() != BLOCK {
+        return Err(wrong_size(block.len(), number, file));
+    }
+    let stored = u32_at(block, 0);
+    let computed = checksum(number, &block[4..]);
+    if stored == computed {
+        Ok(())
+    } else {
+        Err(mismatch(number, stored, computed, file))
+    }
+}
+
+#[cold]
+fn wrong_size(found: usize, number: u64, file: &str) -> LayoutError {
+    LayoutError::Truncated {
+        file: file.to_owned(),
+        offset: number.saturating_mul(BLOCK as u64),
+        expected: BLOCK as u64,
+        found: found as u64,
+    }
+}
+
+/// The error for a block whose checksum is wrong.
+#[cold]
+pub(crate) fn mismatch(number: u64, stored: u32, computed: u32, file: &str) -> LayoutError {
+    LayoutError::Checksum {
+        file: file.to_owned(),
+        offset: number.saturating_mul(BLOCK as u64),
+        stored,
+        computed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled() -> [u8; BLOCK] {
+        let mut block = [0; BLOCK];
+        for (at, byte) in block.iter_mut().enumerate() {
+            *byte = (at * 31 % 251) as u8;
+        }
+        block
+    }
+
+    #[test]
+    fn sealed_block_passes_in_its_place_only() {
+        let mut block = filled();
+        seal(&mut block, 7);
+        check(&block, 7, "codes").unwrap();
+        let error = check(&block, 8, "codes").unwrap_err();
+        assert_eq!(error.offset(), Some(8 * 4096));
+        assert!(error.to_string().starts_with("codes: checksum mismatch"));
+    }
+
+    #[test]
+    fn every_bit_flip_is_found() {
+        let mut block = filled();
+        seal(&mut block, 3);
+        for bit in 0..BLOCK * 8 {
+            block[bit / 8] ^= 1 << (bit % 8);
+            assert!(check(&block, 3, "f").is_err(), "bit {bit}");
+            block[bit / 8] ^= 1 << (bit % 8);
+        }
+        check(&block, 3, "f").unwrap();
+    }
+
+    #[test]
+    fn checksum_is_crc32c() {
+        // The published check value of CRC-32C; the format is fixed by it, not by the crate that we use.
+        assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
+        let mut bytes = 5u64.to_le_bytes().to_vec();
+        bytes.extend_from_slice(b"abc");
+        assert_eq!(checksum(5, b"abc"), crc32c::crc32c(&bytes));
+    }
+
+    #[test]
+    fn wrong_size_is_refused() {
+        let error = check(&[0; 100], 2, "f").unwrap_err();
+        assert_eq!(
+            error.to_string().split(';').next().unwrap(),
+            "f: truncated at offset 8192: 4096 bytes expected, 100 found"
+        );
+        check(&[], u64::MAX, "f").unwrap_err();
+    }
+}

@@ -1,0 +1,892 @@
+//! Coupled pages: a node's vector and its adjacency list side by side, so that one read brings both.
+//!
+//! ```text
+//! file = [header block][page 0][page 1]..       page p starts at byte 4096 + p * page_bytes
+//! ```
+//!
+//! The header's fields: element code u32, dimension u32, degree R u32, nodes u64.
+//!
+//! A page is `k` consecutive 4 KiB blocks. `k` is 1 where a record fits one block, and then a page holds as
+//! many records as fit. Otherwise a page holds one record and `k` is as small as possible. The checksums
+//! of all `k` blocks stand in front, so that the records behind them are not cut: a vector is one slice of
+//! the page, whatever its length.
+//!
+//! ```text
+//! offset    size  what (page)
+//!      0       4  crc32c of (number of the page's first block as u64, then bytes 4..4096)
+//!    4*i       4  crc32c of (number of block i of the page, then its 4096 bytes), i = 1..k
+//!    4*k       2  count of records
+//!  4*k+2       2  zero
+//!  4*k+4       .  records, one after the other, then zeros
+//!
+//! offset    size  what (record); V = dimension * element size, rounded up to a multiple of 4
+//!      0       8  outside id u64
+//!      8       V  the vector, then zeros up to V
+//!    8+V       2  degree u16: neighbours in use
+//!   10+V       2  zero
+//!   12+V     4*R  neighbours u32 each: inside numbers of nodes; those not in use are zero
+//! ```
+//!
+//! Nodes fill the pages in order, so that a node's page and slot are computed and no table is needed. A
+//! block's number is its offset in the file divided by 4096.
+
+use crate::block::{self, BLOCK, u32_at};
+use crate::error::LayoutError;
+use crate::header::{FieldsWriter, FileHeader, FileKind};
+use stratann_vector::Element;
+
+/// Format version of [`FileKind::Graph`]. 1: the first.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// The largest dimension that the format holds.
+pub const MAX_DIMENSION: usize = 65_536;
+/// The largest degree (neighbours of a node) that the format holds.
+pub const MAX_DEGREE: usize = 4096;
+
+/// Bytes of a record beside its vector and neighbours: id, degree and two zeros.
+const RECORD_FIXED: usize = 12;
+
+/// What decides where everything stands: element type, dimension and degree bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CoupledShape {
+    element: Element,
+    dim: usize,
+    degree: usize,
+    /// Bytes of a vector, without padding.
+    vector_bytes: usize,
+    /// Offset in a record of the degree.
+    degree_at: usize,
+    record_bytes: usize,
+    blocks: usize,
+    nodes_per_page: usize,
+}
+
+impl CoupledShape {
+    /// The shape for vectors of `dim` elements and at most `degree` neighbours a node.
+    ///
+    /// Refuses a dimension of zero or above [`MAX_DIMENSION`], and a degree of zero or above
+    /// [`MAX_DEGREE`].
+    pub fn new(element: Element, dim: usize, degree: usize) -> Result<CoupledShape, LayoutError> {
+        if dim == 0 || dim > MAX_DIMENSION {
+            return Err(LayoutError::Shape {
+                what: "the dimension",
+                found: dim as u64,
+                expected: "1 to 65536",
+            });
+        }
+        if degree == 0 || degree > MAX_DEGREE {
+            return Err(LayoutError::Shape {
+                what: "the degree R",
+                found: degree as u64,
+                expected: "1 to 4096",
+            });
+        }
+        let vector_bytes = dim * element.size();
+        let degree_at = 8 + vector_bytes.next_multiple_of(4);
+        let record_bytes = RECORD_FIXED + vector_bytes.next_multiple_of(4) + 4 * degree;
+        let mut blocks = 1;
+        while blocks * BLOCK - (4 * blocks + 4) < record_bytes {
+            blocks += 1;
+        }
+        let nodes_per_page = if blocks == 1 {
+            (BLOCK - header_bytes(1)) / record_bytes
+        } else {
+            1
+        };
+        Ok(CoupledShape {
+            element,
+            dim,
+            degree,
+            vector_bytes,
+            degree_at,
+            record_bytes,
+            blocks,
+            nodes_per_page,
+        })
+    }
+
+    /// The vectors' element type.
+    pub fn element(&self) -> Element {
+        self.element
+    }
+
+    /// Elements of a vector.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// The most neighbours of a node (R).
+    pub fn degree(&self) -> usize {
+        self.degree
+    }
+
+    /// Bytes of a vector.
+    pub fn vector_bytes(&self) -> usize {
+        self.vector_bytes
+    }
+
+    /// Bytes of a record.
+    pub fn record_bytes(&self) -> usize {
+        self.record_bytes
+    }
+
+    /// Nodes of a full page, 1 or more.
+    pub fn nodes_per_page(&self) -> usize {
+        self.nodes_per_page
+    }
+
+    /// 4 KiB blocks of a page: 1, or more where a record does not fit a block.
+    pub fn blocks_per_page(&self) -> usize {
+        self.blocks
+    }
+
+    /// Bytes of a page, a multiple of [`BLOCK`].
+    pub fn page_bytes(&self) -> usize {
+        self.blocks * BLOCK
+    }
+
+    /// The page that holds `node`.
+    #[inline]
+    pub fn page_of(&self, node: u32) -> u64 {
+        u64::from(node) / self.nodes_per_page as u64
+    }
+
+    /// The place of `node` on its page.
+    #[inline]
+    pub fn slot_of(&self, node: u32) -> usize {
+        node as usize % self.nodes_per_page
+    }
+
+    /// The first node of a page.
+    #[inline]
+    pub fn first_node(&self, page: u64) -> u64 {
+        page.saturating_mul(self.nodes_per_page as u64)
+    }
+
+    /// Pages that `nodes` nodes need.
+    pub fn pages(&self, nodes: u64) -> u64 {
+        nodes.div_ceil(self.nodes_per_page as u64)
+    }
+
+    /// Nodes that page `page` of a file with `nodes` nodes holds.
+    #[inline]
+    pub fn nodes_on_page(&self, page: u64, nodes: u64) -> usize {
+        nodes
+            .saturating_sub(self.first_node(page))
+            .min(self.nodes_per_page as u64) as usize
+    }
+
+    /// The offset in the file at which a page starts, in bytes.
+    #[inline]
+    pub fn file_offset(&self, page: u64) -> u64 {
+        page.saturating_mul(self.page_bytes() as u64)
+            .saturating_add(BLOCK as u64)
+    }
+
+    /// The length of a file with `nodes` nodes, in bytes.
+    pub fn file_length(&self, nodes: u64) -> u64 {
+        self.file_offset(self.pages(nodes))
+    }
+
+    /// The header of a file with `nodes` nodes.
+    pub fn header(&self, nodes: u64) -> FileHeader {
+        let fields = FieldsWriter::new()
+            .u32(u32::from(self.element.code()))
+            .u32(self.dim as u32)
+            .u32(self.degree as u32)
+            .u64(nodes)
+            .finish();
+        FileHeader::new(FileKind::Graph, self.file_length(nodes), fields)
+    }
+
+    /// The shape and the number of nodes that a header says; refuses a header that contradicts itself.
+    pub fn from_header(
+        header: &FileHeader,
+        file: &str,
+    ) -> Result<(CoupledShape, u64), LayoutError> {
+        header.expect_kind(FileKind::Graph, file)?;
+        let field = |offset, what, found: String, expected: &str| LayoutError::Field {
+            file: file.to_owned(),
+            offset,
+            what,
+            found,
+            expected: expected.to_owned(),
+        };
+        let mut fields = header.fields(file);
+        let at = fields.offset();
+        let code = fields.u32("element code")?;
+        let element = u8::try_from(code)
+            .ok()
+            .and_then(Element::from_code)
+            .ok_or_else(|| field(at, "element code", code.to_string(), "a known element type"))?;
+        let at = fields.offset();
+        let dim = fields.u32("dimension")?;
+        let degree = fields.u32("degree")?;
+        let nodes_at = fields.offset();
+        let nodes = fields.u64("number of nodes")?;
+        fields.end()?;
+        let shape = CoupledShape::new(element, dim as usize, degree as usize).map_err(|_| {
+            field(
+                at,
+                "dimension and degree",
+                format!("{dim} and {degree}"),
+                "1 to 65536 and 1 to 4096",
+            )
+        })?;
+        if nodes > u64::from(u32::MAX) {
+            return Err(field(
+                nodes_at,
+                "number of nodes",
+                nodes.to_string(),
+                "at most 4294967295",
+            ));
+        }
+        if header.length != shape.file_length(nodes) {
+            return Err(field(
+                32,
+                "file length",
+                header.length.to_string(),
+                &format!("{} for {nodes} nodes", shape.file_length(nodes)),
+            ));
+        }
+        Ok((shape, nodes))
+    }
+
+    /// The number in the file of the first block of a page.
+    fn first_block(&self, page: u64) -> u64 {
+        page.saturating_mul(self.blocks as u64).saturating_add(1)
+    }
+}
+
+/// Bytes of a page in front of its records.
+const fn header_bytes(blocks: usize) -> usize {
+    4 * blocks + 4
+}
+
+/// Puts pages together, one after the other, in one buffer that is reused.
+#[derive(Debug)]
+pub struct PageBuilder {
+    shape: CoupledShape,
+    page: Vec<u8>,
+    count: usize,
+}
+
+impl PageBuilder {
+    /// A builder with an empty page.
+    pub fn new(shape: CoupledShape) -> PageBuilder {
+        PageBuilder {
+            shape,
+            page: vec![0; shape.page_bytes()],
+            count: 0,
+        }
+    }
+
+    /// Empties the page.
+    pub fn clear(&mut self) {
+        self.page.fill(0);
+        self.count = 0;
+    }
+
+    /// Records on the page.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is no record on the page.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether no further record fits.
+    pub fn is_full(&self) -> bool {
+        self.count == self.shape.nodes_per_page
+    }
+
+    /// Appends a node: outside id, vector bytes, neighbours as inside numbers.
+    ///
+    /// # Panics
+    /// When the page is full, the vector has the wrong length or the neighbours are more than R.
+    pub fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32]) {
+        let shape = &self.shape;
+        assert!(self.count < shape.nodes_per_page, "the page is full");
+        assert_eq!(vector.len(), shape.vector_bytes, "bytes of the vector");
+        assert!(
+            neighbours.len() <= shape.degree,
+            "{} neighbours, the format has room for {}",
+            neighbours.len(),
+            shape.degree
+        );
+        let at = header_bytes(shape.blocks) + self.count * shape.record_bytes;
+        let record = &mut self.page[at..at + shape.record_bytes];
+        record[..8].copy_from_slice(&id.to_le_bytes());
+        record[8..8 + vector.len()].copy_from_slice(vector);
+        let degree = neighbours.len() as u16;
+        record[shape.degree_at..shape.degree_at + 2].copy_from_slice(&degree.to_le_bytes());
+        for (slot, neighbour) in record[shape.degree_at + 4..]
+            .chunks_exact_mut(4)
+            .zip(neighbours)
+        {
+            slot.copy_from_slice(&neighbour.to_le_bytes());
+        }
+        self.count += 1;
+    }
+
+    /// Seals the page as number `page` of its file and gives its bytes. [`PageBuilder::clear`] starts the
+    /// next one.
+    pub fn finish(&mut self, page: u64) -> &[u8] {
+        let blocks = self.shape.blocks;
+        let first = self.shape.first_block(page);
+        self.page[4 * blocks..4 * blocks + 2].copy_from_slice(&(self.count as u16).to_le_bytes());
+        for at in 1..blocks {
+            let sum = block::checksum(
+                first.saturating_add(at as u64),
+                &self.page[at * BLOCK..(at + 1) * BLOCK],
+            );
+            self.page[4 * at..4 * at + 4].copy_from_slice(&sum.to_le_bytes());
+        }
+        // Last, for it covers the other checksums.
+        block::seal(&mut self.page[..BLOCK], first);
+        &self.page
+    }
+}
+
+/// A page, read in place: nothing is copied or allocated.
+#[derive(Debug, Clone, Copy)]
+pub struct PageView<'a> {
+    shape: &'a CoupledShape,
+    bytes: &'a [u8],
+    page: u64,
+    count: usize,
+    file: &'a str,
+}
+
+impl<'a> PageView<'a> {
+    /// Opens page `page` of `file`.
+    ///
+    /// Refuses bytes that are not a page long, and a count of records that cannot be or is not `expected`
+    /// (see [`CoupledShape::nodes_on_page`]). With `verify` the checksums of its blocks are checked too;
+    /// without, damaged bytes are still read without a panic, but give wrong values.
+    #[inline]
+    pub fn open(
+        shape: &'a CoupledShape,
+        bytes: &'a [u8],
+        page: u64,
+        expected: Option<usize>,
+        verify: bool,
+        file: &'a str,
+    ) -> Result<PageView<'a>, LayoutError> {
+        if bytes.len() != shape.page_bytes() {
+            return Err(LayoutError::Truncated {
+                file: file.to_owned(),
+                offset: shape.file_offset(page),
+                expected: shape.page_bytes() as u64,
+                found: bytes.len() as u64,
+            });
+        }
+        if verify {
+            verify_blocks(shape, bytes, page, file)?;
+        }
+        let at = 4 * shape.blocks;
+        let count = usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+        let right = match expected {
+            Some(expected) => count == expected,
+            None => count <= shape.nodes_per_page,
+        };
+        if !right || count > shape.nodes_per_page {
+            return Err(wrong_count(shape, page, count, expected, file));
+        }
+        crate::error::check_zero(
+            &bytes[at + 2..at + 4],
+            shape.file_offset(page).saturating_add(at as u64 + 2),
+            file,
+        )?;
+        Ok(PageView {
+            shape,
+            bytes,
+            page,
+            count,
+            file,
+        })
+    }
+
+    /// Records on the page.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether the page holds no record.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The record in place `slot`. Refuses a slot that is not there and a degree above R.
+    #[inline]
+    pub fn node(&self, slot: usize) -> Result<NodeView<'a>, LayoutError> {
+        if slot >= self.count {
+            return Err(self.no_slot(slot));
+        }
+        let shape = self.shape;
+        let at = header_bytes(shape.blocks) + slot * shape.record_bytes;
+        let record = &self.bytes[at..at + shape.record_bytes];
+        let degree_at = shape.degree_at;
+        let degree = usize::from(u16::from_le_bytes([
+            record[degree_at],
+            record[degree_at + 1],
+        ]));
+        if degree > shape.degree {
+            return Err(self.wrong_degree(at + degree_at, degree));
+        }
+        let mut id = [0; 8];
+        id.copy_from_slice(&record[..8]);
+        Ok(NodeView {
+            id: u64::from_le_bytes(id),
+            vector: &record[8..8 + shape.vector_bytes],
+            neighbours: Neighbours {
+                bytes: &record[degree_at + 4..degree_at + 4 + 4 * degree],
+            },
+        })
+    }
+
+    /// The page's records in order.
+    pub fn nodes(&self) -> impl Iterator<Item = Result<NodeView<'a>, LayoutError>> + 'a {
+        let page = *self;
+        (0..self.count).map(move |slot| page.node(slot))
+    }
+
+    #[cold]
+    fn no_slot(&self, slot: usize) -> LayoutError {
+        LayoutError::Field {
+            file: self.file.to_owned(),
+            offset: self
+                .shape
+                .file_offset(self.page)
+                .saturating_add(4 * self.shape.blocks as u64),
+            what: "count of records on the page",
+            found: self.count.to_string(),
+            expected: format!("more than {slot}"),
+        }
+    }
+
+    #[cold]
+    fn wrong_degree(&self, at: usize, degree: usize) -> LayoutError {
+        LayoutError::Field {
+            file: self.file.to_owned(),
+            offset: self.shape.file_offset(self.page).saturating_add(at as u64),
+            what: "degree of a node",
+            found: degree.to_string(),
+            expected: format!("at most {}", self.shape.degree),
+        }
+    }
+}
+
+#[inline]
+fn verify_blocks(
+    shape: &CoupledShape,
+    bytes: &[u8],
+    page: u64,
+    file: &str,
+) -> Result<(), LayoutError> {
+    let first = shape.first_block(page);
+    block::check(&bytes[..BLOCK], first, file)?;
+    for at in 1..shape.blocks {
+        let number = first.saturating_add(at as u64);
+        let stored = u32_at(bytes, 4 * at);
+        let computed = block::checksum(number, &bytes[at * BLOCK..(at + 1) * BLOCK]);
+        if stored != computed {
+            return Err(block::mismatch(number, stored, computed, file));
+        }
+    }
+    Ok(())
+}
+
+#[cold]
+fn wrong_count(
+    shape: &CoupledShape,
+    page: u64,
+    found: usize,
+    expected: Option<usize>,
+    file: &str,
+) -> LayoutError {
+    LayoutError::Field {
+        file: file.to_owned(),
+        offset: shape
+            .file_offset(page)
+            .saturating_add(4 * shape.blocks as u64),
+        what: "count of records on the page",
+        found: found.to_string(),
+        expected: match expected {
+            Some(expected) => expected.to_string(),
+            None => format!("at most {}", shape.nodes_per_page),
+        },
+    }
+}
+
+/// A node's record, read in place.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeView<'a> {
+    /// The id that the user knows the vector by.
+    pub id: u64,
+    /// The vector's bytes, little-endian elements.
+    pub vector: &'a [u8],
+    /// The adjacency list.
+    pub neighbours: Neighbours<'a>,
+}
+
+/// An adjacency list, read in place. The numbers come from the file: they may be any `u32`.
+#[derive(Debug, Clone, Copy)]
+pub struct Neighbours<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Neighbours<'a> {
+    /// How many neighbours there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.bytes.len() / 4
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The neighbours, as inside numbers of nodes.
+    #[inline]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = u32> + 'a {
+        self.bytes
+            .chunks_exact(4)
+            .map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
+    }
+
+    /// Replaces what is in `out`; allocates only where `out` has never been that long.
+    #[inline]
+    pub fn copy_into(&self, out: &mut Vec<u32>) {
+        out.clear();
+        out.extend(self.iter());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shape(element: Element, dim: usize, degree: usize) -> CoupledShape {
+        CoupledShape::new(element, dim, degree).unwrap()
+    }
+
+    /// A small deterministic source of numbers.
+    fn numbers(seed: u64) -> impl Iterator<Item = u64> {
+        let mut state = seed;
+        std::iter::repeat_with(move || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            state >> 24
+        })
+    }
+
+    type Node = (u64, Vec<u8>, Vec<u32>);
+
+    fn nodes(shape: &CoupledShape, count: usize, seed: u64) -> Vec<Node> {
+        let mut number = numbers(seed);
+        let mut next = || number.next().unwrap();
+        (0..count)
+            .map(|_| {
+                let id = next() << 20 | next();
+                let vector = (0..shape.vector_bytes()).map(|_| next() as u8).collect();
+                let degree = next() as usize % (shape.degree() + 1);
+                (id, vector, (0..degree).map(|_| next() as u32).collect())
+            })
+            .collect()
+    }
+
+    fn build(shape: CoupledShape, page: u64, nodes: &[Node]) -> Vec<u8> {
+        let mut builder = PageBuilder::new(shape);
+        for (id, vector, neighbours) in nodes {
+            builder.push(*id, vector, neighbours);
+        }
+        builder.finish(page).to_vec()
+    }
+
+    fn assert_same(view: &PageView<'_>, nodes: &[Node]) {
+        assert_eq!(view.len(), nodes.len());
+        let mut copied = Vec::new();
+        for (node, (id, vector, neighbours)) in view.nodes().zip(nodes) {
+            let node = node.unwrap();
+            assert_eq!(node.id, *id);
+            assert_eq!(node.vector, &vector[..]);
+            assert_eq!(node.neighbours.len(), neighbours.len());
+            assert!(node.neighbours.iter().eq(neighbours.iter().copied()));
+            node.neighbours.copy_into(&mut copied);
+            assert_eq!(&copied, neighbours);
+        }
+    }
+
+    #[test]
+    fn nodes_per_page_of_known_shapes() {
+        for (element, dim, degree, nodes, blocks) in [
+            (Element::U8, 128, 64, 10, 1),
+            (Element::F32, 384, 64, 2, 1),
+            (Element::F32, 1536, 64, 1, 2),
+            (Element::F16, 96, 32, 12, 1),
+            (Element::I8, 1, 1, 204, 1),
+            // The largest record of one block, and one element more.
+            (Element::F32, 1018, 1, 1, 1),
+            (Element::F32, 1019, 1, 1, 2),
+            (Element::F32, 65_536, 4096, 1, 69),
+        ] {
+            let shape = shape(element, dim, degree);
+            assert_eq!(shape.nodes_per_page(), nodes, "{element} {dim} {degree}");
+            assert_eq!(shape.blocks_per_page(), blocks, "{element} {dim} {degree}");
+            assert_eq!(shape.page_bytes(), blocks * BLOCK);
+        }
+    }
+
+    #[test]
+    fn impossible_shapes_are_refused() {
+        for (dim, degree) in [
+            (0, 64),
+            (65_537, 64),
+            (128, 0),
+            (128, 4097),
+            (usize::MAX, 1),
+        ] {
+            let error = CoupledShape::new(Element::F32, dim, degree).unwrap_err();
+            assert!(matches!(error, LayoutError::Shape { .. }));
+        }
+        let text = CoupledShape::new(Element::F32, 0, 64)
+            .unwrap_err()
+            .to_string();
+        assert_eq!(text, "the dimension is 0, the format holds 1 to 65536");
+    }
+
+    #[test]
+    fn places_are_computed() {
+        let shape = shape(Element::U8, 128, 64);
+        assert_eq!((shape.page_of(0), shape.slot_of(0)), (0, 0));
+        assert_eq!((shape.page_of(39), shape.slot_of(39)), (3, 9));
+        assert_eq!(shape.page_of(u32::MAX), 429_496_729);
+        assert_eq!(shape.pages(0), 0);
+        assert_eq!(shape.pages(41), 5);
+        assert_eq!(shape.nodes_on_page(4, 41), 1);
+        assert_eq!(shape.nodes_on_page(3, 41), 10);
+        assert_eq!(shape.nodes_on_page(5, 41), 0);
+        assert_eq!(shape.file_offset(0), 4096);
+        assert_eq!(shape.file_length(41), 6 * 4096);
+    }
+
+    #[test]
+    fn bytes_stand_where_the_table_says() {
+        let shape = shape(Element::U8, 5, 3);
+        assert_eq!(shape.record_bytes(), 8 + 8 + 4 + 12);
+        let page = build(
+            shape,
+            0,
+            &[
+                (1, vec![1, 2, 3, 4, 5], vec![9]),
+                (0x0102, vec![6; 5], vec![7, 8]),
+            ],
+        );
+        assert_eq!(page[4..8], [2, 0, 0, 0]);
+        assert_eq!(
+            page[8..24],
+            [1, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 0, 0, 0]
+        );
+        assert_eq!(
+            page[24..40],
+            [1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+        );
+        assert_eq!(page[40..42], [2, 1]);
+        let mut covered = 1u64.to_le_bytes().to_vec();
+        covered.extend_from_slice(&page[4..]);
+        assert_eq!(page[..4], crc32c::crc32c(&covered).to_le_bytes());
+    }
+
+    #[test]
+    fn a_page_of_several_blocks_keeps_its_record_whole() {
+        let shape = shape(Element::F32, 1536, 64);
+        let nodes = nodes(&shape, 1, 5);
+        let page = build(shape, 11, &nodes);
+        assert_eq!(page.len(), 8192);
+        assert_same(
+            &PageView::open(&shape, &page, 11, Some(1), true, "g").unwrap(),
+            &nodes,
+        );
+        // The second block's checksum carries the second block's number in the file: 1 + 2 * 11 + 1.
+        assert_eq!(page[4..8], block::checksum(24, &page[4096..]).to_le_bytes());
+    }
+
+    #[test]
+    fn every_bit_flip_is_found() {
+        for shape in [shape(Element::U8, 128, 64), shape(Element::F32, 1200, 8)] {
+            let mut page = build(shape, 6, &nodes(&shape, shape.nodes_per_page(), 1));
+            for bit in 0..page.len() * 8 {
+                page[bit / 8] ^= 1 << (bit % 8);
+                let error = PageView::open(&shape, &page, 6, None, true, "g").unwrap_err();
+                assert!(
+                    matches!(error, LayoutError::Checksum { .. }),
+                    "bit {bit}: {error}"
+                );
+                page[bit / 8] ^= 1 << (bit % 8);
+            }
+            PageView::open(&shape, &page, 6, None, true, "g").unwrap();
+        }
+    }
+
+    #[test]
+    fn a_misplaced_page_is_found() {
+        let shape = shape(Element::U8, 16, 8);
+        let page = build(shape, 3, &nodes(&shape, 4, 2));
+        let text = PageView::open(&shape, &page, 4, None, true, "a.idx/graph")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.starts_with("a.idx/graph: checksum mismatch in the block at offset 20480"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn wrong_counts_slots_and_degrees_are_refused() {
+        let shape = shape(Element::U8, 16, 8);
+        let page = build(shape, 0, &nodes(&shape, 4, 2));
+        let text = PageView::open(&shape, &page, 0, Some(5), true, "g")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.starts_with("g: count of records on the page at offset 4100 is 4, expected 5"),
+            "{text}"
+        );
+        let view = PageView::open(&shape, &page, 0, Some(4), true, "g").unwrap();
+        view.node(4).unwrap_err();
+        view.node(usize::MAX).unwrap_err();
+        PageView::open(&shape, &page[..4095], 0, None, true, "g").unwrap_err();
+
+        let mut damaged = page.clone();
+        damaged[4] = 255;
+        PageView::open(&shape, &damaged, 0, None, false, "g").unwrap_err();
+        PageView::open(&shape, &damaged, 0, Some(255), false, "g").unwrap_err();
+        let mut damaged = page.clone();
+        damaged[7] = 1;
+        let error = PageView::open(&shape, &damaged, 0, None, false, "g").unwrap_err();
+        assert_eq!(error.offset(), Some(4103));
+        let mut damaged = page;
+        damaged[8 + 24] = 9;
+        let view = PageView::open(&shape, &damaged, 0, None, false, "g").unwrap();
+        let text = view.node(0).unwrap_err().to_string();
+        assert!(
+            text.starts_with("g: degree of a node at offset 4128 is 9, expected at most 8"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn header_round_trip_and_contradictions() {
+        let shape = shape(Element::F16, 100, 32);
+        let header = shape.header(12_345);
+        let block = header.encode();
+        let back = FileHeader::decode(&block, "graph").unwrap();
+        assert_eq!(
+            CoupledShape::from_header(&back, "graph").unwrap(),
+            (shape, 12_345)
+        );
+
+        for (at, value) in [(0, 77), (0, 300), (4, 0), (8, 5000), (12, 22_345), (16, 1)] {
+            let mut header = shape.header(12_340);
+            header.fields[at..at + 4].copy_from_slice(&u32::to_le_bytes(value));
+            let error = CoupledShape::from_header(&header, "graph").unwrap_err();
+            assert!(matches!(error, LayoutError::Field { .. }), "{error}");
+        }
+        let mut header = shape.header(1);
+        header.fields.push(0);
+        CoupledShape::from_header(&header, "graph").unwrap_err();
+        header.fields.truncate(10);
+        CoupledShape::from_header(&header, "graph").unwrap_err();
+        header.kind = FileKind::Codes;
+        let error = CoupledShape::from_header(&header, "graph").unwrap_err();
+        assert!(matches!(error, LayoutError::WrongKind { .. }));
+    }
+
+    #[test]
+    fn a_cleared_builder_keeps_nothing() {
+        let shape = shape(Element::U8, 16, 8);
+        let mut builder = PageBuilder::new(shape);
+        builder.push(7, &[255; 16], &[1, 2, 3]);
+        builder.push(8, &[255; 16], &[1, 2, 3, 4, 5, 6, 7, 8]);
+        builder.finish(0);
+        builder.clear();
+        assert!(builder.is_empty());
+        builder.push(9, &[1; 16], &[5]);
+        assert_eq!(
+            builder.finish(2),
+            build(shape, 2, &[(9, vec![1; 16], vec![5])])
+        );
+    }
+
+    fn any_shape() -> impl Strategy<Value = CoupledShape> {
+        (0usize..4, 1usize..2000, 1usize..300)
+            .prop_map(|(element, dim, degree)| shape(Element::ALL[element], dim, degree))
+    }
+
+    proptest! {
+        #[test]
+        fn any_page_round_trips(shape in any_shape(), fill in 0usize..=1000, page in 0u64..1 << 40, seed: u64) {
+            let nodes = nodes(&shape, fill % (shape.nodes_per_page() + 1), seed);
+            let bytes = build(shape, page, &nodes);
+            prop_assert_eq!(bytes.len(), shape.page_bytes());
+            let view = PageView::open(&shape, &bytes, page, Some(nodes.len()), true, "g").unwrap();
+            assert_same(&view, &nodes);
+        }
+
+        #[test]
+        fn any_node_has_one_place(shape in any_shape(), node: u32) {
+            let (page, slot) = (shape.page_of(node), shape.slot_of(node));
+            prop_assert_eq!(shape.first_node(page) + slot as u64, u64::from(node));
+            prop_assert!(slot < shape.nodes_on_page(page, u64::from(node) + 1));
+            prop_assert!(shape.file_offset(page) + shape.page_bytes() as u64 <= shape.file_length(u64::from(node) + 1));
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(
+            shape in any_shape(),
+            seed: u64,
+            page: u64,
+            expected: Option<usize>,
+            verify: bool,
+            sealed: bool,
+            small_count: bool,
+        ) {
+            let mut bytes: Vec<u8> = numbers(seed).map(|n| n as u8).take(shape.page_bytes()).collect();
+            let at = 4 * shape.blocks;
+            if small_count {
+                bytes[at..at + 4].copy_from_slice(&[(seed % 3) as u8, 0, 0, 0]);
+            }
+            if sealed {
+                let first = shape.first_block(page);
+                for at in 1..shape.blocks {
+                    let sum = block::checksum(
+                        first.saturating_add(at as u64),
+                        &bytes[at * BLOCK..(at + 1) * BLOCK],
+                    );
+                    bytes[4 * at..4 * at + 4].copy_from_slice(&sum.to_le_bytes());
+                }
+                block::seal(&mut bytes[..BLOCK], first);
+            }
+            if let Ok(view) = PageView::open(&shape, &bytes, page, expected, verify, "g") {
+                for node in view.nodes().flatten() {
+                    prop_assert!(node.neighbours.iter().count() <= shape.degree());
+                    prop_assert_eq!(node.vector.len(), shape.vector_bytes());
+                }
+            }
+        }
+
+        #[test]
+        fn arbitrary_headers_never_panic(fields in prop::collection::vec(any::<u8>(), 0..40), length: u64) {
+            let header = FileHeader::new(FileKind::Graph, length, fields);
+            let _ = CoupledShape::from_header(&header, "g");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The navigation graph's file: a sample of the nodes, the graph over them, and their vectors.
+//!
+//! Payload of a [stream](crate::stream) of kind `Navigation`, little-endian, `s` sampled nodes, `e` links:
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 4 | `s`, the sampled nodes |
+//! | 4 | 4 | entry: the position in the sample where a walk starts, below `s` |
+//! | 8 | 4 | bytes a vector |
+//! | 12 | 4 | `e`, links in all |
+//! | 16 | 4 s | the index's node for each position, ascending |
+//! | 16 + 4 s | 4 (s + 1) | where each position's links start; the first is 0, the last is `e` |
+//! | … | 4 e | links: positions, below `s` |
+//! | … | s × bytes a vector | vectors |
+
+use crate::error::LayoutError;
+
+const FIXED: usize = 16;
+
+/// A navigation graph, decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NavigationFile {
+    /// The position at which a walk starts.
+    pub entry: u32,
+    /// The index's node for each position.
+    pub nodes: Vec<u32>,
+    /// Where each position's links start, and the end of the last one's.
+    pub offsets: Vec<u32>,
+    /// Links of all positions, one after another; each is a position.
+    pub links: Vec<u32>,
+    /// Vectors of all positions, one after another, in the element type of the index.
+    pub vectors: Vec<u8>,
+}
+
+impl NavigationFile {
+    /// The links of a position.
+    pub fn links_of(&self, position: u32) -> &[u32] {
+        let at = position as usize;
+        &self.links[self.offsets[at] as usize..self.offsets[at + 1] as usize]
+    }
+
+    /// Bytes in memory, which are those of the payload but for its first 16.
+    pub fn bytes(&self) -> u64 {
+        (4 * (self.nodes.len() + self.offsets.len() + self.links.len()) + self.vectors.len()) as u64
+    }
+
+    /// The payload.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(FIXED + self.bytes() as usize);
+        let sampled = self.nodes.len();
+        let row_bytes = self.vectors.len().checked_div(sampled).unwrap_or(0);
+        for field in [sampled as u32, self.entry, row_bytes as u32, self.links.len() as u32] {
+            out.extend_from_slice(&field.to_le_bytes());
+        }
+        for words in [&self.nodes, &self.offsets, &self.links] {
+            out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        }
+        out.extend_from_slice(&self.vectors);
+        out
+    }
+
+    /// Reads a payload; `nodes` is how many the index has and `row_bytes` the bytes of a vector, `file` names the
+    /// file in errors.
+    ///
+    /// # Errors
+    /// A length that does not follow from the counts, or a node, offset or link out of range.
+    pub fn decode(payload: &[u8], nodes: u64, row_bytes: usize, file: &str) -> Result<Self, LayoutError> {
+        let wrong = |offset: usize, what: &'static str, found: String, expected: String| LayoutError::Field {
+            file: file.to_owned(),
+            offset: offset as u64,
+            what,
+            found,
+            expected,
+        };
+        let word = |at: usize| -> Option<u32> {
+            let bytes = payload.get(at..at + 4)?;
+            Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+        };
+        let (Some(sampled), Some(entry), Some(row), Some(edges)) = (word(0), word(4), word(8), word(12)) else {
+            return Err(wrong(0, "payload length", payload.len().to_string(), format!("at least {FIXED}")));
+        };
+        let (s, e) = (u64::from(sampled), u64::from(edges));
+        let expected = FIXED as u64 + 4 * (s + s + 1 + e) + s * row_bytes as u64;
+        if row as usize != row_bytes || payload.len() as u64 != expected {
+            return Err(wrong(
+                0,
+                "navigation graph",
+                format!("{sampled} vectors of {row} bytes and {edges} links in {} bytes", payload.len()),
+                format!("vectors of {row_bytes} bytes, and {expected} bytes in all"),
+            ));
+        }
+        let words = |first: usize, count: usize| -> Vec<u32> {
+            payload[first..first + 4 * count]
+                .chunks_exact(4)
+                .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+                .collect()
+        };
+        let (s, e) = (s as usize, e as usize);
+        let at_offsets = FIXED + 4 * s;
+        let at_links = at_offsets + 4 * (s + 1);
+        let found = Self {
+            entry,
+            nodes: words(FIXED, s),
+            offsets: words(at_offsets, s + 1),
+            links: words(at_links, e),
+            vectors: payload[at_links + 4 * e..].to_vec(),
+        };
+        if entry >= sampled {
+            return Err(wrong(4, "entry", entry.to_string(), format!("below {sampled}")));
+        }
+        if let Some(at) = found.nodes.iter().position(|&node| u64::from(node) >= nodes) {
+            return Err(wrong(FIXED + 4 * at, "sampled node", found.nodes[at].to_string(), format!("below {nodes}")));
+        }
+        let rising = found.offsets.windows(2).all(|pair| pair[0] <= pair[1]);
+        if !rising || found.offsets[0] != 0 || found.offsets[s] != edges {
+            let expected = format!("rising from 0 to {edges}");
+            return Err(wrong(at_offsets, "link offsets", "out of order".into(), expected));
+        }
+        if let Some(at) = found.links.iter().position(|&link| link >= sampled) {
+            return Err(wrong(at_links + 4 * at, "link", found.links[at].to_string(), format!("below {sampled}")));
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sample() -> NavigationFile {
+        NavigationFile {
+            entry: 1,
+            nodes: vec![3, 8, 20],
+            offsets: vec![0, 2, 3, 4],
+            links: vec![1, 2, 0, 1],
+            vectors: vec![1, 2, 3, 4, 5, 6],
+        }
+    }
+
+    #[test]
+    fn round_trips() {
+        let file = sample();
+        assert_eq!(NavigationFile::decode(&file.encode(), 21, 2, "navigation").unwrap(), file);
+        assert_eq!(file.links_of(0), [1, 2]);
+    }
+
+    #[test]
+    fn refuses_what_does_not_fit() {
+        let bytes = sample().encode();
+        assert!(NavigationFile::decode(&bytes, 20, 2, "navigation").is_err(), "node 20 of 20");
+        assert!(NavigationFile::decode(&bytes, 21, 4, "navigation").is_err(), "other vectors");
+        assert!(NavigationFile::decode(&bytes[..bytes.len() - 1], 21, 2, "navigation").is_err());
+        for (at, value) in [(4, 3u8), (28, 9), (32, 200), (48, 7)] {
+            let mut bytes = bytes.clone();
+            bytes[at] = value;
+            assert!(NavigationFile::decode(&bytes, 21, 2, "navigation").is_err(), "byte {at}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..70, flip: u8) {
+            let _ = NavigationFile::decode(&bytes, 21, 2, "navigation");
+            let mut close = sample().encode();
+            let at = at % close.len();
+            close[at] ^= flip;
+            let _ = NavigationFile::decode(&close, 21, 2, "navigation");
+        }
+    }
+}

@@ -1,0 +1,39 @@
+"""Vector search for collections that do not fit in RAM.
+
+    import stratann
+
+    index = stratann.build("base.u8bin", "photos.idx", metric="l2", memory="2GiB")  # or a numpy array
+    index = stratann.open("photos.idx", memory="64MiB")
+    ids, distances = index.search(queries, k=10)
+
+Distances: "l2" is the squared Euclidean distance, "ip" minus the inner product, "cosine" 1 - cos; a smaller one is
+nearer. Arrays must be C-contiguous and float32, float16, uint8 or int8; they are read in place.
+
+A wrong call raises TypeError or ValueError, a missing path FileNotFoundError, and what failed though the call was
+right StratannError.
+"""
+
+from ._stratann import (
+    Index,
+    StratannError,
+    __version__,
+    build,
+    open,
+    recall,
+    truth,
+    verify,
+)
+from .files import read, write
+
+__all__ = [
+    "Index",
+    "StratannError",
+    "__version__",
+    "build",
+    "open",
+    "read",
+    "recall",
+    "truth",
+    "verify",
+    "write",
+]

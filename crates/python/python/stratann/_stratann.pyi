@@ -1,0 +1,103 @@
+"""Types of the part of the package that is written in Rust."""
+
+import os
+import pathlib
+from typing import Any, Callable, Dict, Final, Literal, Optional, Tuple, Union, final, overload
+
+import numpy
+from numpy.typing import NDArray
+
+_Path = Union[str, "os.PathLike[str]"]
+_Vectors = NDArray[Union[numpy.float32, numpy.float16, numpy.uint8, numpy.int8]]
+_Ids = NDArray[numpy.uint64]
+_Distances = NDArray[numpy.float32]
+_Metric = str
+_Progress = Union[bool, Callable[[str, int, int], object], None]
+
+__version__: Final[str]
+
+class StratannError(RuntimeError): ...
+
+@final
+class Index:
+    @property
+    def dim(self) -> int: ...
+    @property
+    def metric(self) -> str: ...
+    @property
+    def dtype(self) -> "numpy.dtype[Any]": ...
+    @property
+    def preset(self) -> str: ...
+    @property
+    def path(self) -> pathlib.Path: ...
+    @property
+    def build_report(self) -> Optional[Dict[str, Any]]: ...
+    def __len__(self) -> int: ...
+    @overload
+    def search(
+        self,
+        queries: _Vectors,
+        k: int = 10,
+        *,
+        list_size: Optional[int] = None,
+        beam: Optional[int] = None,
+        strategy: Optional[str] = None,
+        navigation: Optional[bool] = None,
+        whole_page: Optional[bool] = None,
+        threads: Optional[int] = None,
+        in_flight: Optional[int] = None,
+        return_stats: Literal[False] = False,
+    ) -> Tuple[_Ids, _Distances]: ...
+    @overload
+    def search(
+        self,
+        queries: _Vectors,
+        k: int = 10,
+        *,
+        list_size: Optional[int] = None,
+        beam: Optional[int] = None,
+        strategy: Optional[str] = None,
+        navigation: Optional[bool] = None,
+        whole_page: Optional[bool] = None,
+        threads: Optional[int] = None,
+        in_flight: Optional[int] = None,
+        return_stats: Literal[True],
+    ) -> Tuple[_Ids, _Distances, Dict[str, Any]]: ...
+    def stats(self) -> Dict[str, Any]: ...
+    def verify(self, *, progress: _Progress = None) -> Dict[str, Any]: ...
+
+def build(
+    base: Union[_Path, _Vectors],
+    path: _Path,
+    *,
+    metric: _Metric = "l2",
+    preset: str = "stratann",
+    degree: int = 64,
+    build_list: int = 100,
+    alpha: float = 1.2,
+    code_bytes: Optional[int] = None,
+    order: Optional[str] = None,
+    navigation: float = 0.01,
+    memory: Union[int, str, None] = None,
+    threads: Optional[int] = None,
+    seed: int = 42,
+    overwrite: bool = False,
+    ids: Optional[NDArray[Any]] = None,
+    progress: _Progress = None,
+) -> Index: ...
+def open(path: _Path, *, memory: Union[int, str, None] = None, io: str = "auto") -> Index: ...
+def verify(path: _Path, *, progress: _Progress = None) -> Dict[str, Any]: ...
+def truth(
+    base: Union[_Path, _Vectors],
+    queries: Union[_Path, _Vectors],
+    k: int = 100,
+    metric: _Metric = "l2",
+    *,
+    threads: Optional[int] = None,
+    progress: _Progress = None,
+) -> Tuple[_Ids, _Distances]: ...
+def recall(
+    found: Tuple[NDArray[Any], NDArray[Any]],
+    truth: Tuple[NDArray[Any], NDArray[Any]],
+    k: Optional[int] = None,
+) -> float: ...

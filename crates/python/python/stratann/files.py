@@ -1,0 +1,126 @@
+"""Vector files and ground-truth files as numpy arrays.
+
+    .fbin .hbin .u8bin .i8bin .ibin    u32 rows, u32 dimension, then the rows (big-ann)
+    .fvecs .bvecs .ivecs               before each row its dimension as i32
+    .npy                               numpy's own
+    .bin                               ground truth: u32 queries, u32 k, u32 ids[queries * k], then
+                                       f32 distances[queries * k] or nothing
+
+All are little-endian.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import Any, Union
+
+import numpy
+
+Path = Union[str, "os.PathLike[str]"]
+
+_MATRICES = {".fbin": "<f4", ".hbin": "<f2", ".u8bin": "u1", ".i8bin": "i1", ".ibin": "<i4"}
+_RECORDS = {".fvecs": "<f4", ".bvecs": "u1", ".ivecs": "<i4"}
+_KNOWN = ", ".join([*_MATRICES, *_RECORDS, ".npy", ".bin"])
+
+
+def read(path: Path, *, mmap: bool = False) -> Any:
+    """The array that a file holds; of a ground-truth file (.bin), the pair `(ids, distances)`.
+
+    With `mmap` the rows stay on disk and are read when they are touched, except those of .fvecs, .bvecs and .ivecs.
+    `distances` is None if the file has none.
+    """
+    path = pathlib.Path(path)
+    suffix = path.suffix.lower()
+    if suffix in _MATRICES:
+        return _read_matrix(path, numpy.dtype(_MATRICES[suffix]), mmap)
+    if suffix in _RECORDS:
+        return _read_records(path, numpy.dtype(_RECORDS[suffix]))
+    if suffix == ".npy":
+        return numpy.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
+    if suffix == ".bin":
+        return _read_truth(path)
+    raise ValueError(f"{path}: the ending {suffix or 'is missing and'} is not known; known are {_KNOWN}")
+
+
+def write(path: Path, array: numpy.ndarray[Any, Any]) -> None:
+    """Writes the rows of `array`, (n, d), as the file that the ending of `path` names; the dtype must be the file's."""
+    path = pathlib.Path(path)
+    suffix = path.suffix.lower()
+    array = numpy.asarray(array)
+    if array.ndim != 2:
+        raise ValueError(f"array has the shape {array.shape}: it must be (n, d)")
+    if suffix == ".npy":
+        numpy.save(path, array)
+        return
+    name = _MATRICES.get(suffix) or _RECORDS.get(suffix)
+    if name is None:
+        raise ValueError(f"{path}: the ending {suffix or 'is missing and'} is not known or holds no vectors")
+    dtype = numpy.dtype(name)
+    if array.dtype != dtype:
+        raise TypeError(f"array is {array.dtype} and {suffix} holds {dtype}: pass array.astype(numpy.{dtype})")
+    with path.open("wb") as file:
+        if suffix in _MATRICES:
+            numpy.array(array.shape, dtype="<u4").tofile(file)
+            numpy.ascontiguousarray(array).tofile(file)
+        else:
+            rows, dimension = array.shape
+            records = numpy.empty(rows, dtype=_record(dtype, dimension))
+            records["dimension"] = dimension
+            records["row"] = array
+            records.tofile(file)
+
+
+def _read_matrix(path: pathlib.Path, dtype: numpy.dtype[Any], mmap: bool) -> Any:
+    rows, dimension = _header(path)
+    _expect(path, 8 + rows * dimension * dtype.itemsize, f"{rows} rows of {dimension} {dtype}")
+    if mmap and rows * dimension:
+        return numpy.memmap(path, dtype=dtype, mode="r", offset=8, shape=(rows, dimension))
+    return numpy.fromfile(path, dtype=dtype, offset=8).reshape(rows, dimension)
+
+
+def _read_records(path: pathlib.Path, dtype: numpy.dtype[Any]) -> Any:
+    size = path.stat().st_size
+    if size == 0:
+        return numpy.empty((0, 0), dtype)
+    first = numpy.fromfile(path, dtype="<i4", count=1)
+    dimension = int(first[0]) if len(first) else 0
+    record = _record(dtype, dimension) if dimension > 0 else None
+    if record is None or size % record.itemsize:
+        raise ValueError(f"{path}: {size} bytes are no whole number of rows of {dimension} {dtype}; it is damaged or cut")
+    records = numpy.fromfile(path, dtype=record)
+    if (records["dimension"] != dimension).any():
+        row = int((records["dimension"] != dimension).argmax())
+        raise ValueError(f"{path}: row {row} has {records['dimension'][row]} dimensions and row 0 {dimension}")
+    return numpy.ascontiguousarray(records["row"])
+
+
+def _read_truth(path: pathlib.Path) -> Any:
+    queries, k = _header(path)
+    size, ids_only = path.stat().st_size, 8 + 4 * queries * k
+    if size not in (ids_only, ids_only + 4 * queries * k):
+        raise ValueError(
+            f"{path}: {size} bytes, but ids of {queries} queries and k = {k} need {ids_only}, "
+            f"with distances {ids_only + 4 * queries * k}; it is damaged, cut or no ground truth"
+        )
+    ids = numpy.fromfile(path, dtype="<u4", offset=8, count=queries * k).reshape(queries, k)
+    if size == ids_only:
+        return ids, None
+    return ids, numpy.fromfile(path, dtype="<f4", offset=ids_only).reshape(queries, k)
+
+
+def _header(path: pathlib.Path) -> tuple[int, int]:
+    header = numpy.fromfile(path, dtype="<u4", count=2)
+    if len(header) < 2:
+        raise ValueError(f"{path}: it ends within the header of 8 bytes")
+    return int(header[0]), int(header[1])
+
+
+def _expect(path: pathlib.Path, size: int, what: str) -> None:
+    actual = path.stat().st_size
+    if actual != size:
+        raise ValueError(f"{path}: {actual} bytes, but {what} need {size}; it is damaged, cut or of another type")
+
+
+def _record(dtype: numpy.dtype[Any], dimension: int) -> numpy.dtype[Any]:
+    return numpy.dtype([("dimension", "<i4"), ("row", dtype, (dimension,))])

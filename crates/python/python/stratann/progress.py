@@ -1,0 +1,44 @@
+"""What `progress=True` draws."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Optional, TextIO
+
+
+class Bar:
+    """A line that says which stage long work is in, how far it is, and how long it will take.
+
+    On a terminal the line is drawn over itself; elsewhere a stage is a line when it begins and one when it is done.
+    """
+
+    def __init__(self, stream: Optional[TextIO] = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._terminal = self._stream.isatty()
+        self._stage: Optional[str] = None
+        self._begun = 0.0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if stage != self._stage:
+            self._stage, self._begun = stage, time.monotonic()
+            if not self._terminal:
+                self._write(f"{stage}: begun\n")
+        spent = time.monotonic() - self._begun
+        if done >= total:
+            start, end = ("\r\x1b[K", "\n") if self._terminal else ("", "\n")
+            self._write(f"{start}{stage}: done in {spent:.1f} s{end}")
+            self._stage = None
+        elif self._terminal:
+            left = f", {_clock(spent * (total - done) / done)} left" if done else ""
+            self._write(f"\r\x1b[K{stage}: {100 * done // total} %{left}")
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds + 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

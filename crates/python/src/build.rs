@@ -1,0 +1,132 @@
+//! `stratann.build`, and where its vectors come from.
+
+use std::path::PathBuf;
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use stratann::{BuildOptions, OpenOptions, VectorFile, VectorSource};
+
+use crate::arguments::{existing, memory, named, path as as_path, threads as thread_count};
+use crate::arrays::{self, Rows};
+use crate::errors::to_python;
+use crate::index::{Index, to_dict};
+use crate::progress::{Listener, run};
+
+/// Vectors as a user passes them: a file, which is streamed, or an array, which is borrowed.
+pub enum Vectors<'py> {
+    File(VectorFile),
+    Array(Rows<'py>),
+}
+
+impl<'py> Vectors<'py> {
+    /// `name` is what the caller's signature calls the argument.
+    pub fn new(value: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
+        if let Some(path) = as_path(value) {
+            let path = existing(path, "file")?;
+            return Ok(Self::File(VectorFile::open(&path).map_err(to_python)?));
+        }
+        Ok(Self::Array(Rows::matrix(value, name)?))
+    }
+
+    /// Calls `work` with what the engine reads.
+    pub fn with<T>(&self, work: impl FnOnce(&dyn VectorSource) -> PyResult<T>) -> PyResult<T> {
+        match self {
+            Self::File(file) => work(file),
+            Self::Array(rows) => work(&rows.source()?),
+        }
+    }
+
+    fn rows(&self) -> usize {
+        match self {
+            Self::File(file) => file.rows(),
+            Self::Array(rows) => rows.rows(),
+        }
+    }
+}
+
+/// Builds an index of `base` in the new folder `path`, and opens it.
+///
+/// Parameters
+/// ----------
+/// base : str, os.PathLike or numpy.ndarray
+///     A vector file (.fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy), which is streamed, or a C-contiguous array
+///     of the shape (n, d) and the dtype float32, float16, uint8 or int8, which is read in place: do not write
+///     to it until this returns.
+/// path : str or os.PathLike
+///     The folder of the index. Nothing that opens is there before the build has succeeded.
+/// metric : str
+///     "l2" (squared Euclidean distance), "ip" (minus the inner product) or "cosine" (1 - cos). Smaller is nearer.
+/// preset : str
+///     "stratann", or a published system's choices: "diskann", "pipeann".
+/// degree, build_list, alpha
+///     R, L and alpha of the Vamana graph.
+/// code_bytes : int, optional
+///     Bytes of a vector's compressed code, which search keeps in RAM; None lets the engine choose.
+/// order : str, optional
+///     "locality" or "input": in which order nodes lie on disk; None takes the preset's.
+/// navigation : float
+///     Share of the vectors sampled into the navigation graph, 0 for none.
+/// memory : int or str, optional
+///     A cap on the build's memory: bytes, or "2GiB".
+/// threads : int, optional
+///     None is one for each core. With 1 the same seed gives the same index.
+/// overwrite : bool
+///     Whether an index at `path` may be replaced, once the new one is complete.
+/// ids : numpy.ndarray, optional
+///     (n,) integers by which search names the vectors; None takes the row numbers.
+/// progress : bool or callable, optional
+///     True draws a bar on standard error; a callable is called with (stage, done, total).
+///
+/// Returns
+/// -------
+/// Index
+///     Open, with `build_report`. Ctrl-C stops the build and leaves nothing behind.
+#[pyfunction]
+#[pyo3(signature = (base, path, *, metric="l2", preset="stratann", degree=64, build_list=100, alpha=1.2,
+    code_bytes=None, order=None, navigation=0.01, memory=None, threads=None, seed=42, overwrite=false,
+    ids=None, progress=None))]
+#[expect(clippy::too_many_arguments, reason = "keyword arguments of the Python function")]
+pub fn build<'py>(
+    py: Python<'py>,
+    base: &Bound<'py, PyAny>,
+    path: PathBuf,
+    metric: &str,
+    preset: &str,
+    degree: usize,
+    build_list: usize,
+    alpha: f32,
+    code_bytes: Option<usize>,
+    order: Option<&str>,
+    navigation: f64,
+    memory: Option<&Bound<'py, PyAny>>,
+    threads: Option<usize>,
+    seed: u64,
+    overwrite: bool,
+    ids: Option<&Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Index> {
+    let vectors = Vectors::new(base, "base")?;
+    let ids = ids.map(|ids| arrays::ids(ids, vectors.rows())).transpose()?;
+    let options = BuildOptions {
+        preset: named(preset, "preset")?,
+        metric: named(metric, "metric")?,
+        degree,
+        build_list,
+        alpha,
+        code_bytes,
+        order: order.map(|order| named(order, "order")).transpose()?,
+        navigation,
+        memory: crate::arguments::memory(memory)?,
+        threads: thread_count(threads)?,
+        seed,
+        ids,
+        overwrite,
+        ..BuildOptions::default()
+    };
+    let listener = Listener::new(progress)?;
+    let report = vectors.with(|source| {
+        run(py, &listener, |progress| stratann::build(source, &path, &options, progress))
+    })?;
+    let report = to_dict(py, &report)?.unbind();
+    Index::new(py, path, OpenOptions::default(), Some(report))
+}

@@ -1,0 +1,49 @@
+//! Which exception an engine's error becomes.
+//!
+//! | the engine says | Python raises |
+//! |---|---|
+//! | the call was wrong | `ValueError` |
+//! | a file or folder is missing, exists already, or may not be touched | `FileNotFoundError`, `FileExistsError`, `PermissionError` |
+//! | anything else (damage, a full disk, an index in use) | `StratannError`, a `RuntimeError` |
+//!
+//! The message is the engine's own: it names the file, the value and the remedy.
+
+use std::error::Error as _;
+use std::io::ErrorKind;
+
+use pyo3::create_exception;
+use pyo3::exceptions::{
+    PyFileExistsError, PyFileNotFoundError, PyPermissionError, PyRuntimeError, PyValueError,
+};
+use pyo3::prelude::*;
+
+create_exception!(
+    stratann,
+    StratannError,
+    PyRuntimeError,
+    "The work could not be done though the call was right: a damaged index, a full disk, an index in use."
+);
+
+/// The exception for `error`.
+pub fn to_python(error: stratann::Error) -> PyErr {
+    let text = error.to_string();
+    match io_kind(&error) {
+        Some(ErrorKind::NotFound) => PyFileNotFoundError::new_err(text),
+        Some(ErrorKind::AlreadyExists) => PyFileExistsError::new_err(text),
+        Some(ErrorKind::PermissionDenied) => PyPermissionError::new_err(text),
+        _ if error.is_call_wrong() => PyValueError::new_err(text),
+        _ => StratannError::new_err(text),
+    }
+}
+
+/// What the operating system said, if it is the cause.
+fn io_kind(error: &stratann::Error) -> Option<ErrorKind> {
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        if let Some(io) = inner.downcast_ref::<std::io::Error>() {
+            return Some(io.kind());
+        }
+        cause = inner.source();
+    }
+    None
+}

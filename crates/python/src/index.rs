@@ -1,0 +1,273 @@
+//! `stratann.Index`: an index that is open, and its search.
+
+use std::path::PathBuf;
+
+use numpy::PyArray1;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+use stratann::{OpenOptions, SearchOptions, SearchResults};
+
+use crate::arguments::{existing, memory as bytes, named, shown, threads as thread_count};
+use crate::arrays::{Rows, dtype_name, shape_text, table};
+use crate::errors::to_python;
+use crate::progress::{Listener, run};
+
+/// An index on disk, open for search. Any number of Python threads may search it at once.
+#[pyclass(frozen, module = "stratann")]
+pub struct Index {
+    inner: stratann::Index,
+    path: PathBuf,
+    report: Option<Py<PyAny>>,
+}
+
+impl Index {
+    /// Opens the index in the folder `path`.
+    pub fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        options: OpenOptions,
+        report: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let path = existing(path, "index")?;
+        let inner = py.detach(|| stratann::Index::open(&path, &options)).map_err(to_python)?;
+        Ok(Self { inner, path, report })
+    }
+}
+
+#[pymethods]
+impl Index {
+    /// Finds the `k` nearest vectors of each query.
+    ///
+    /// Parameters
+    /// ----------
+    /// queries : numpy.ndarray
+    ///     (nq, d), or (d,) for one query; C-contiguous and of the index's dtype. It is read in place: do not write
+    ///     to it until this returns.
+    /// k : int
+    ///     How many vectors are wanted.
+    /// list_size : int, optional
+    ///     L, how many candidates a search keeps: more find more and read more. None takes the engine's default.
+    /// beam : int, optional
+    ///     W, how many nodes are read at once.
+    /// strategy : str, optional
+    ///     "best-first" or "pipelined"; None takes the preset's.
+    /// navigation : bool, optional
+    ///     Whether to start from the navigation graph; None takes the preset's choice.
+    /// whole_page : bool, optional
+    ///     Whether to use all nodes of a page that was read; None takes the preset's choice.
+    /// threads : int, optional
+    ///     None is one for each core, at most one for each query.
+    /// in_flight : int, optional
+    ///     Queries that a thread works on at once.
+    /// return_stats : bool
+    ///     Whether to return a dict of counters and latencies as well.
+    ///
+    /// Returns
+    /// -------
+    /// ids : numpy.ndarray
+    ///     uint64, (nq, k), or (k,) for one query; nearest first.
+    /// distances : numpy.ndarray
+    ///     float32, of the same shape. Squared Euclidean, minus the inner product, or 1 - cos: smaller is nearer.
+    /// stats : dict
+    ///     Only with `return_stats`.
+    #[pyo3(signature = (queries, k=10, *, list_size=None, beam=None, strategy=None, navigation=None,
+        whole_page=None, threads=None, in_flight=None, return_stats=false))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of the Python method")]
+    fn search<'py>(
+        &self,
+        py: Python<'py>,
+        queries: &Bound<'py, PyAny>,
+        k: usize,
+        list_size: Option<usize>,
+        beam: Option<usize>,
+        strategy: Option<&str>,
+        navigation: Option<bool>,
+        whole_page: Option<bool>,
+        threads: Option<usize>,
+        in_flight: Option<usize>,
+        return_stats: bool,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let rows = Rows::matrix_or_row(queries, "queries")?;
+        self.fits(&rows)?;
+        let defaults = SearchOptions::default();
+        let options = SearchOptions {
+            k,
+            list: list_size.unwrap_or(defaults.list.max(k)),
+            beam: beam.unwrap_or(defaults.beam),
+            strategy: strategy.map(|name| named(name, "strategy")).transpose()?,
+            navigation,
+            whole_page,
+            threads: thread_count(threads)?.min(rows.rows()).max(1),
+            in_flight: in_flight.unwrap_or(defaults.in_flight),
+            ..defaults
+        };
+        let source = rows.source()?;
+        let results = py.detach(|| self.inner.search(&source, &options)).map_err(to_python)?;
+        let stats = return_stats.then(|| search_stats(py, &results, options.list)).transpose()?;
+        let SearchResults { ids, distances, .. } = results;
+        let ids = table(py, ids, k, rows.is_single())?;
+        let distances = table(py, distances, k, rows.is_single())?;
+        match stats {
+            Some(stats) => PyTuple::new(py, [ids, distances, stats.into_any()]),
+            None => PyTuple::new(py, [ids, distances]),
+        }
+    }
+
+    /// Facts about the index: its preset, sizes in bytes, degrees, and what `stratann stats` shows.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let stats = py.detach(|| self.inner.stats());
+        to_dict(py, &stats)
+    }
+
+    /// Reads the whole index and checks it, as `stratann.verify` does.
+    #[pyo3(signature = (*, progress=None))]
+    fn verify<'py>(
+        &self,
+        py: Python<'py>,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        verify(py, self.path.clone(), progress)
+    }
+
+    /// Elements of a vector.
+    #[getter]
+    fn dim(&self) -> usize {
+        self.inner.dim()
+    }
+
+    /// How distances are measured: "l2", "ip" or "cosine".
+    #[getter]
+    fn metric(&self) -> &'static str {
+        self.inner.metric().name()
+    }
+
+    /// The numpy dtype of the vectors, which queries must have.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        py.import("numpy")?.call_method1("dtype", (dtype_name(self.inner.element()),))
+    }
+
+    /// The row of choices that the index was built with.
+    #[getter]
+    fn preset(&self) -> String {
+        self.inner.preset().to_string()
+    }
+
+    /// The folder of the index.
+    #[getter]
+    fn path<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        py.import("pathlib")?.getattr("Path")?.call1((self.path.as_os_str(),))
+    }
+
+    /// What the build took, if `stratann.build` made this object, else None.
+    #[getter]
+    fn build_report(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.report.as_ref().map(|report| report.clone_ref(py))
+    }
+
+    fn __len__(&self) -> usize {
+        self.inner.len()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let path = PyString::new(py, &shown(&self.path)).repr()?;
+        Ok(format!(
+            "stratann.Index({path}, {} vectors, dim={}, dtype={}, metric={:?}, preset={:?})",
+            self.inner.len(),
+            self.inner.dim(),
+            dtype_name(self.inner.element()),
+            self.inner.metric().name(),
+            self.preset(),
+        ))
+    }
+}
+
+impl Index {
+    /// Whether queries can be asked of this index at all.
+    fn fits(&self, queries: &Rows<'_>) -> PyResult<()> {
+        let (mine, theirs) = (self.inner.element(), queries.element());
+        if mine != theirs {
+            let (mine, theirs) = (dtype_name(mine), dtype_name(theirs));
+            return Err(PyTypeError::new_err(format!(
+                "queries are {theirs} and the index holds {mine}: pass queries.astype(numpy.{mine})"
+            )));
+        }
+        if self.inner.dim() != queries.dim() {
+            let shape =
+                if queries.is_single() { vec![queries.dim()] } else { vec![queries.rows(), queries.dim()] };
+            return Err(PyValueError::new_err(format!(
+                "queries has the shape {} and the index {} dimensions",
+                shape_text(&shape),
+                self.inner.dim()
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Opens the index in the folder `path`.
+///
+/// Parameters
+/// ----------
+/// path : str or os.PathLike
+///     The folder that `stratann.build` or the command line made.
+/// memory : int or str, optional
+///     A cap on what the index keeps in RAM: bytes, or "64MiB".
+/// io : str
+///     How the SSD is read: "auto", "uring" or "pread".
+#[pyfunction]
+#[pyo3(signature = (path, *, memory=None, io="auto"))]
+pub fn open(
+    py: Python<'_>,
+    path: PathBuf,
+    memory: Option<&Bound<'_, PyAny>>,
+    io: &str,
+) -> PyResult<Index> {
+    let options =
+        OpenOptions { memory: bytes(memory)?, io: named(io, "io")?, ..OpenOptions::default() };
+    Index::new(py, path, options, None)
+}
+
+/// Reads the whole index in the folder `path` and checks every header, checksum, list and id.
+///
+/// Returns a dict: what was read, and `problems`, a list of dicts that name file, offset, fault and remedy. An empty
+/// list means that the index is whole.
+#[pyfunction]
+#[pyo3(signature = (path, *, progress=None))]
+pub fn verify<'py>(
+    py: Python<'py>,
+    path: PathBuf,
+    progress: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let path = existing(path, "index")?;
+    let listener = Listener::new(progress)?;
+    let report = run(py, &listener, |progress| stratann::verify(&path, progress))?;
+    to_dict(py, &report)
+}
+
+/// Python's own objects for a value of the engine, with the keys that the command line prints as JSON.
+pub fn to_dict<'py, T: serde::Serialize>(py: Python<'py>, value: &T) -> PyResult<Bound<'py, PyAny>> {
+    let text = serde_json::to_string(value)
+        .map_err(|error| crate::errors::StratannError::new_err(error.to_string()))?;
+    py.import("json")?.call_method1("loads", (text,))
+}
+
+/// The keys of `stratann search --json`, and the latency of each query.
+fn search_stats<'py>(
+    py: Python<'py>,
+    results: &SearchResults,
+    list: usize,
+) -> PyResult<Bound<'py, PyDict>> {
+    let queries = results.latencies_us.len();
+    let stats = PyDict::new(py);
+    stats.set_item("list", list)?;
+    stats.set_item("k", results.k)?;
+    stats.set_item("queries", queries)?;
+    stats.set_item("seconds", results.seconds)?;
+    stats.set_item("cpu_seconds", results.cpu_seconds)?;
+    stats.set_item("qps", queries as f64 / results.seconds.max(f64::MIN_POSITIVE))?;
+    stats.set_item("counters", to_dict(py, &results.counters)?)?;
+    stats.set_item("latencies_us", PyArray1::from_slice(py, &results.latencies_us))?;
+    Ok(stats)
+}

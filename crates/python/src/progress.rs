@@ -1,0 +1,188 @@
+//! Long work beside the calling thread, so that Python stays reachable.
+//!
+//! Python delivers signals to its main thread only, and a callback needs the interpreter's lock. So the engine works
+//! on a thread of its own and touches nothing but the counters here; the thread that called sleeps without the lock,
+//! wakes a few times a second, asks for signals, and passes on what the counters say.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pyo3::exceptions::{PyRuntimeWarning, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::PyBool;
+use stratann::Progress;
+
+/// How long Ctrl-C may wait: short for a person, long for a machine.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Who is told how far the work is: a callable `(stage, done, total)`, or nobody.
+pub struct Listener(Option<Py<PyAny>>);
+
+impl Listener {
+    /// From the argument `progress`: `None` and `False` tell nobody, `True` draws a bar on standard error.
+    pub fn new(value: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let Some(value) = value else { return Ok(Self(None)) };
+        if let Ok(flag) = value.cast::<PyBool>() {
+            if !flag.is_true() {
+                return Ok(Self(None));
+            }
+            let bar = value.py().import("stratann.progress")?.getattr("Bar")?.call0()?;
+            return Ok(Self(Some(bar.unbind())));
+        }
+        if value.is_callable() {
+            return Ok(Self(Some(value.clone().unbind())));
+        }
+        Err(PyTypeError::new_err(
+            "progress must be True, False, None or a callable that takes (stage, done, total)",
+        ))
+    }
+
+    fn tell(&self, py: Python<'_>, news: News) -> PyResult<()> {
+        for warning in news.warnings {
+            let warn = py.import("warnings")?.getattr("warn")?;
+            warn.call1((warning, py.get_type::<PyRuntimeWarning>()))?;
+        }
+        if let Some(callable) = &self.0 {
+            for (stage, done, total) in news.stages {
+                callable.call1(py, (stage, done, total))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What happened since the last look.
+struct News {
+    warnings: Vec<String>,
+    stages: Vec<(String, u64, u64)>,
+}
+
+#[derive(Default)]
+struct State {
+    stage: Option<(String, u64)>,
+    ended: Vec<(String, u64, u64)>,
+    warnings: Vec<String>,
+    finished: bool,
+}
+
+/// The counters: the engine writes, the calling thread reads.
+#[derive(Default)]
+struct Board {
+    state: Mutex<State>,
+    done: AtomicU64,
+    stop: AtomicBool,
+    wake: Condvar,
+}
+
+impl Board {
+    /// A thread that panicked cannot have left the counters half-written in a way that matters.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn news(&self) -> News {
+        let mut state = self.state();
+        let mut stages = std::mem::take(&mut state.ended);
+        if let Some((stage, total)) = &state.stage {
+            stages.push((stage.clone(), self.done.load(Ordering::Relaxed).min(*total), *total));
+        }
+        News { warnings: std::mem::take(&mut state.warnings), stages }
+    }
+
+    fn close_stage(&self, state: &mut State) {
+        if let Some((stage, total)) = state.stage.take() {
+            let done = self.done.load(Ordering::Relaxed).min(total);
+            state.ended.push((stage, done, total));
+        }
+    }
+
+    /// Sleeps until the work is done or it is time to look at the world; says whether it is done.
+    fn pause(&self) -> bool {
+        let state = self.state();
+        if state.finished {
+            return true;
+        }
+        let (state, _) = self.wake.wait_timeout(state, PAUSE).unwrap_or_else(PoisonError::into_inner);
+        state.finished
+    }
+}
+
+impl Progress for Board {
+    fn begin(&self, stage: &str, total: u64) {
+        let mut state = self.state();
+        self.close_stage(&mut state);
+        self.done.store(0, Ordering::Relaxed);
+        state.stage = Some((stage.to_owned(), total));
+    }
+
+    fn advance(&self, n: u64) {
+        self.done.fetch_add(n, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        let mut state = self.state();
+        self.close_stage(&mut state);
+    }
+
+    fn interrupted(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn warn(&self, message: &str) {
+        self.state().warnings.push(message.to_owned());
+    }
+}
+
+/// Says that the work is over even when it panics, or the calling thread would wait for ever.
+struct Finish<'a>(&'a Board);
+
+impl Drop for Finish<'_> {
+    fn drop(&mut self) {
+        self.0.state().finished = true;
+        self.0.wake.notify_all();
+    }
+}
+
+/// Runs `work` without the interpreter's lock. A signal handler or a callback that raises stops it, and what was
+/// raised is what comes back.
+pub fn run<T: Send>(
+    py: Python<'_>,
+    listener: &Listener,
+    work: impl FnOnce(&dyn Progress) -> Result<T, stratann::Error> + Send,
+) -> PyResult<T> {
+    let board = Board::default();
+    py.detach(|| {
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| {
+                let _finish = Finish(&board);
+                work(&board)
+            });
+            let mut raised = None;
+            loop {
+                let finished = board.pause();
+                if raised.is_none() {
+                    let told = Python::attach(|py| {
+                        py.check_signals()?;
+                        listener.tell(py, board.news())
+                    });
+                    if let Err(error) = told {
+                        board.stop.store(true, Ordering::Relaxed);
+                        raised = Some(error);
+                    }
+                }
+                if finished {
+                    break;
+                }
+            }
+            let result = match worker.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            match raised {
+                Some(error) => Err(error),
+                None => result.map_err(crate::errors::to_python),
+            }
+        })
+    })
+}

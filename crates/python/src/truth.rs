@@ -1,0 +1,127 @@
+//! `stratann.truth` and `stratann.recall`: the exact answer, and how much of it was found.
+
+use numpy::{PyArrayDyn, PyArrayMethods, PyUntypedArrayMethods};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use stratann::{GroundTruth, Metric};
+
+use crate::arguments::{named, threads as thread_count};
+use crate::arrays::{shape_text, table};
+use crate::build::Vectors;
+use crate::progress::{Listener, run};
+
+/// An array of ids and an array of distances.
+type Found<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
+
+/// The `k` exact nearest rows of `base` for each query, by brute force.
+///
+/// `base` and `queries` are vector files or arrays of one dtype. Returns row numbers (uint64) and distances (float32),
+/// both (nq, k), nearest first; of equal distances the lower row comes first.
+#[pyfunction]
+#[pyo3(signature = (base, queries, k=100, metric="l2", *, threads=None, progress=None))]
+pub fn truth<'py>(
+    py: Python<'py>,
+    base: &Bound<'py, PyAny>,
+    queries: &Bound<'py, PyAny>,
+    k: usize,
+    metric: &str,
+    threads: Option<usize>,
+    progress: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Found<'py>> {
+    let metric: Metric = named(metric, "metric")?;
+    let threads = thread_count(threads)?;
+    let listener = Listener::new(progress)?;
+    let (base, queries) = (Vectors::new(base, "base")?, Vectors::new(queries, "queries")?);
+    let truth = base.with(|base| {
+        queries.with(|queries| {
+            run(py, &listener, |progress| {
+                stratann::brute_force(base, queries, k, metric, threads, progress)
+            })
+        })
+    })?;
+    let ids = truth.ids.iter().copied().map(u64::from).collect();
+    let distances = truth.distances.unwrap_or_default();
+    Ok((table(py, ids, k, false)?, table(py, distances, k, false)?))
+}
+
+/// Recall@k: the share of the exact `k` nearest that was found, from 0 to 1.
+///
+/// `found` is what `Index.search` returned, `truth` what `stratann.truth` returned or a truth file held
+/// (`stratann.read`): pairs of ids and distances. A vector as near as the k-th exact one counts as found, whichever id it
+/// has. `k` is by default the width of `found`.
+#[pyfunction]
+#[pyo3(signature = (found, truth, k=None))]
+pub fn recall<'py>(
+    py: Python<'py>,
+    found: (Bound<'py, PyAny>, Bound<'py, PyAny>),
+    truth: (Bound<'py, PyAny>, Bound<'py, PyAny>),
+    k: Option<usize>,
+) -> PyResult<f64> {
+    let ids = Table::<u64>::new(&found.0, "<u8", "found[0]")?;
+    let distances = Table::<f32>::new(&found.1, "<f4", "found[1]")?;
+    let exact_ids = Table::<u32>::new(&truth.0, "<u4", "truth[0]")?;
+    let exact_distances = Table::<f32>::new(&truth.1, "<f4", "truth[1]")?;
+    ids.same_shape(&distances)?;
+    exact_ids.same_shape(&exact_distances)?;
+    let k = k.unwrap_or(ids.columns);
+    if ids.rows != exact_ids.rows {
+        return Err(PyValueError::new_err(format!(
+            "found holds {} queries and truth {}: they must be of the same queries",
+            ids.rows, exact_ids.rows
+        )));
+    }
+    if k == 0 || k > ids.columns || k > exact_ids.columns {
+        return Err(PyValueError::new_err(format!(
+            "k={k}: found holds {} a query and truth {}, and k must be from 1 to the lesser",
+            ids.columns, exact_ids.columns
+        )));
+    }
+    let truth = GroundTruth {
+        queries: exact_ids.rows,
+        k: exact_ids.columns,
+        ids: exact_ids.values,
+        distances: Some(exact_distances.values),
+    };
+    let (ids, distances) = (ids.first(k), distances.first(k));
+    Ok(py.detach(|| truth.recall(&ids, &distances, k)))
+}
+
+/// A table of numbers, `(rows, columns)`; a single row may come as `(columns,)`.
+struct Table<T> {
+    values: Vec<T>,
+    rows: usize,
+    columns: usize,
+    name: &'static str,
+}
+
+impl<T: numpy::Element + Copy> Table<T> {
+    fn new(value: &Bound<'_, PyAny>, dtype: &str, name: &'static str) -> PyResult<Self> {
+        let array = value.py().import("numpy")?.call_method1("asarray", (value, dtype))?;
+        let array = array.cast_into::<PyArrayDyn<T>>()?;
+        let (rows, columns) = match *array.shape() {
+            [columns] => (1, columns),
+            [rows, columns] => (rows, columns),
+            ref other => {
+                let shape = shape_text(other);
+                return Err(PyValueError::new_err(format!("{name} has the shape {shape}: it must be (nq, k)")));
+            }
+        };
+        let values = array.readonly().as_array().iter().copied().collect();
+        Ok(Self { values, rows, columns, name })
+    }
+
+    fn same_shape<U>(&self, other: &Table<U>) -> PyResult<()> {
+        if (self.rows, self.columns) == (other.rows, other.columns) {
+            return Ok(());
+        }
+        Err(PyTypeError::new_err(format!(
+            "{} has the shape ({}, {}) and {} ({}, {}): pass ids and their distances",
+            self.name, self.rows, self.columns, other.name, other.rows, other.columns
+        )))
+    }
+
+    /// The first `k` of each row.
+    fn first(&self, k: usize) -> Vec<T> {
+        self.values.chunks(self.columns).flat_map(|row| &row[..k]).copied().collect()
+    }
+}
