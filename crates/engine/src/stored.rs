@@ -25,17 +25,17 @@ pub(crate) fn existing(path: &Path) -> Result<Directory, Error> {
 }
 
 /// The manifest of the index in a volume.
-pub(crate) fn manifest(volume: &dyn Volume, path: &Path) -> Result<Manifest, Error> {
-    if !volume.exists(MANIFEST)? {
+pub(crate) fn manifest(volume: &dyn Volume) -> Result<Manifest, Error> {
+    if !volume.exists(MANIFEST) {
         return Err(Error::not_an_index(
-            path,
+            Path::new(&volume.name()),
             "it has no MANIFEST: a build that was interrupted, or another directory; build the index again",
         ));
     }
-    let manifest = Manifest::decode(&volume.read(MANIFEST)?, &name_of(path, MANIFEST))?;
+    let manifest = Manifest::decode(&volume.read(MANIFEST)?, &name_of(volume, MANIFEST))?;
     let wrong = |what: String| {
         Err(Error::Damaged {
-            file: name_of(path, MANIFEST),
+            file: name_of(volume, MANIFEST),
             what,
         })
     };
@@ -53,20 +53,20 @@ pub(crate) fn manifest(volume: &dyn Volume, path: &Path) -> Result<Manifest, Err
 }
 
 /// The manifest's entry for a file of this kind.
-pub(crate) fn entry<'m>(manifest: &'m Manifest, kind: FileKind, path: &Path) -> Result<&'m FileEntry, Error> {
+pub(crate) fn entry<'m>(volume: &dyn Volume, manifest: &'m Manifest, kind: FileKind) -> Result<&'m FileEntry, Error> {
     manifest.file(kind.name()).ok_or_else(|| Error::Damaged {
-        file: name_of(path, MANIFEST),
+        file: name_of(volume, MANIFEST),
         what: format!("it names no {kind} file"),
     })
 }
 
 /// Refuses a file whose length is not what the manifest says.
-pub(crate) fn check_length(path: &Path, entry: &FileEntry, found: u64) -> Result<(), Error> {
+pub(crate) fn check_length(volume: &dyn Volume, entry: &FileEntry, found: u64) -> Result<(), Error> {
     if found == entry.length {
         return Ok(());
     }
     Err(LayoutError::Length {
-        file: name_of(path, &entry.name),
+        file: name_of(volume, &entry.name),
         expected: entry.length,
         found,
         by: "the MANIFEST says so",
@@ -77,23 +77,21 @@ pub(crate) fn check_length(path: &Path, entry: &FileEntry, found: u64) -> Result
 /// Reads a byte string of the index into `out`, which is as long as its payload must be.
 pub(crate) fn read_stream(
     volume: &dyn Volume,
-    path: &Path,
     manifest: &Manifest,
     kind: FileKind,
     out: &mut [u8],
 ) -> Result<(), Error> {
-    stream(volume, path, manifest, kind, |reader, piece| reader.push_into(piece, out))
+    stream(volume, manifest, kind, |reader, piece| reader.push_into(piece, out))
 }
 
 /// Reads a byte string of the index whose length only its header knows.
 pub(crate) fn read_stream_whole(
     volume: &dyn Volume,
-    path: &Path,
     manifest: &Manifest,
     kind: FileKind,
 ) -> Result<Vec<u8>, Error> {
     let mut payload = Vec::new();
-    stream(volume, path, manifest, kind, |reader, piece| {
+    stream(volume, manifest, kind, |reader, piece| {
         reader.push_with(piece, |bytes| payload.extend_from_slice(bytes))
     })?;
     Ok(payload)
@@ -102,14 +100,13 @@ pub(crate) fn read_stream_whole(
 /// Takes a byte string through `sink` piece by piece, checking its length, header and every block.
 fn stream(
     volume: &dyn Volume,
-    path: &Path,
     manifest: &Manifest,
     kind: FileKind,
     mut sink: impl FnMut(&mut StreamReader, &[u8]) -> Result<(), LayoutError>,
 ) -> Result<(), Error> {
-    let entry = entry(manifest, kind, path)?;
-    let file = name_of(path, &entry.name);
-    check_length(path, entry, volume.len(&entry.name)?)?;
+    let entry = entry(volume, manifest, kind)?;
+    let file = name_of(volume, &entry.name);
+    check_length(volume, entry, volume.len(&entry.name)?)?;
     let mut buffer = vec![0; PIECE.min(entry.length as usize).max(BLOCK)];
     volume.read_at(&entry.name, 0, &mut buffer[..BLOCK])?;
     let mut reader = StreamReader::open(kind, &buffer[..BLOCK], &file)?;
@@ -126,6 +123,6 @@ fn stream(
 }
 
 /// A file of the index as errors name it.
-pub(crate) fn name_of(path: &Path, name: &str) -> String {
-    path.join(name).display().to_string()
+pub(crate) fn name_of(volume: &dyn Volume, name: &str) -> String {
+    format!("{}/{name}", volume.name())
 }

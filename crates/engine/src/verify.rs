@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::Serialize;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{BLOCK, CoupledShape, FileEntry, FileHeader, FileKind, Manifest, NavigationFile, PageView};
-use stratann_tier::{Directory, LOCK_FILE, Volume};
+use stratann_tier::{LOCK_FILE, Volume};
 use stratann_vector::first_invalid;
 
 use crate::progress::Progress;
@@ -81,13 +81,16 @@ impl VerifyReport {
 /// # Errors
 /// There is no index, a file cannot be read at all, or the caller interrupted. Damage is no error: it is in the report.
 pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyReport, Error> {
-    let path = path.as_ref();
-    let volume = stored::existing(path)?;
+    verify_in(&stored::existing(path.as_ref())?, progress)
+}
+
+/// Checks the index in a volume.
+pub(crate) fn verify_in(volume: &dyn Volume, progress: &dyn Progress) -> Result<VerifyReport, Error> {
     let mut report = VerifyReport::default();
-    let manifest = match stored::manifest(&volume, path) {
+    let manifest = match stored::manifest(volume) {
         Ok(manifest) => manifest,
         Err(error @ (Error::Layout(_) | Error::Damaged { .. })) => {
-            report.refused(&stored::name_of(path, MANIFEST), &error);
+            report.refused(&stored::name_of(volume, MANIFEST), &error);
             return Ok(report);
         }
         Err(error) => return Err(error),
@@ -96,7 +99,7 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
     report.bytes += volume.len(MANIFEST)?;
     let total = manifest.files.iter().map(|entry| entry.length).sum();
     progress.begin("verifying", total);
-    let mut check = Check { path, volume, manifest: &manifest, report, progress };
+    let mut check = Check { volume, manifest: &manifest, report, progress };
     for entry in &manifest.files {
         check.file(entry)?;
     }
@@ -106,8 +109,7 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
 }
 
 struct Check<'a> {
-    path: &'a Path,
-    volume: Directory,
+    volume: &'a dyn Volume,
     manifest: &'a Manifest,
     report: VerifyReport,
     progress: &'a dyn Progress,
@@ -115,7 +117,7 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn file(&mut self, entry: &FileEntry) -> Result<(), Error> {
-        let name = stored::name_of(self.path, &entry.name);
+        let name = stored::name_of(self.volume, &entry.name);
         let Some(kind) = FileKind::ALL.into_iter().find(|kind| kind.name() == entry.role) else {
             self.report.problem(&name, None, format!("the MANIFEST gives it an unknown role {:?}", entry.role));
             return Ok(());
@@ -135,7 +137,7 @@ impl Check<'_> {
     }
 
     fn contents(&mut self, entry: &FileEntry, kind: FileKind, name: &str) -> Result<(), Error> {
-        stored::check_length(self.path, entry, self.volume.len(&entry.name)?)?;
+        stored::check_length(self.volume, entry, self.volume.len(&entry.name)?)?;
         let mut first = vec![0; BLOCK];
         self.volume.read_at(&entry.name, 0, &mut first)?;
         let header = FileHeader::decode_as(kind, &first, name)?;
@@ -146,7 +148,7 @@ impl Check<'_> {
         match kind {
             FileKind::Graph => self.pages(entry, &header, name),
             _ => {
-                let payload = stored::read_stream_whole(&self.volume, self.path, self.manifest, kind)?;
+                let payload = stored::read_stream_whole(self.volume, self.manifest, kind)?;
                 self.payload(kind, &payload, name)?;
                 self.advance(entry.length)
             }
@@ -247,7 +249,7 @@ impl Check<'_> {
             if !known {
                 self.progress.warn(&format!(
                     "{}: no part of the index; left by an interrupted writer, or not ours",
-                    stored::name_of(self.path, &name)
+                    stored::name_of(self.volume, &name)
                 ));
             }
         }

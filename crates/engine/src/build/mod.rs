@@ -15,9 +15,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde::Serialize;
-use stratann_layout::manifest::{FORMAT_VERSION, READER_FEATURES, WRITER_FEATURES};
+use stratann_layout::manifest::{FILE_NAME as MANIFEST, FORMAT_VERSION, READER_FEATURES, WRITER_FEATURES};
 use stratann_layout::{CoupledShape, FileEntry, FileKind, Manifest, NavigationFacts, NavigationFile};
-use stratann_tier::{peak_rss_bytes, process_cpu_time};
+use stratann_tier::{Directory, LOCK_FILE, Volume, peak_rss_bytes, process_cpu_time};
 use stratann_vector::{Kernel, Metric, ProductQuantizer, Training, normalize, to_f32};
 
 use crate::data::VectorSource;
@@ -116,9 +116,41 @@ pub fn build(
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<BuildReport, Error> {
+    let path = path.as_ref();
     let facts = Facts::of(source, options)?;
-    let checkpoint = Checkpoint::begin(path.as_ref(), options.overwrite)?;
-    Build { source, options, facts, progress, checkpoint, stages: Vec::new() }.run()
+    if path.is_file() {
+        return Err(Error::Exists {
+            path: path.to_owned(),
+            reason: "it is a file; give a directory that does not exist yet".into(),
+        });
+    }
+    let created = !path.exists();
+    let volume = Directory::create(path)?;
+    let lock = volume.lock()?;
+    let built = build_in(&volume, path, source, options, facts, progress);
+    if built.is_err() && !volume.exists(MANIFEST) {
+        let _ = volume.remove(LOCK_FILE);
+    }
+    drop(lock);
+    if built.is_err() && created {
+        // Fails when anything else is in it, as it should.
+        let _ = std::fs::remove_dir(path);
+    }
+    built
+}
+
+/// Builds in a volume that the caller has locked. Scratch files, which need not survive a crash, go to `scratch`.
+fn build_in(
+    volume: &dyn Volume,
+    scratch: &Path,
+    source: &dyn VectorSource,
+    options: &BuildOptions,
+    facts: Facts,
+    progress: &dyn Progress,
+) -> Result<BuildReport, Error> {
+    let checkpoint = Checkpoint::begin(volume, options.overwrite)?;
+    let mut build = Build { source, options, facts, progress, checkpoint, scratch, stages: Vec::new() };
+    build.run()
 }
 
 /// What follows from source and options before any work.
@@ -193,11 +225,12 @@ struct Build<'a> {
     facts: Facts,
     progress: &'a dyn Progress,
     checkpoint: Checkpoint<'a>,
+    scratch: &'a Path,
     stages: Vec<(String, f64)>,
 }
 
 impl Build<'_> {
-    fn run(mut self) -> Result<BuildReport, Error> {
+    fn run(&mut self) -> Result<BuildReport, Error> {
         let (start, cpu) = (Instant::now(), process_cpu_time());
         let mut graph = self.stage("graph", Self::construct)?;
         let quantizer = self.stage("codebook", |build| build.train(&graph))?;
@@ -239,7 +272,7 @@ impl Build<'_> {
             degree_mean: manifest.degree_mean,
             parts: graph.parts,
             bytes: manifest.files.iter().map(|entry| entry.length).sum(),
-            stages: self.stages,
+            stages: std::mem::take(&mut self.stages),
         })
     }
 
@@ -275,7 +308,7 @@ impl Build<'_> {
             self.facts.shape.nodes_per_page(),
             &parameters,
             options.memory,
-            self.checkpoint.path(),
+            self.scratch,
             self.progress,
         )?)
     }

@@ -10,66 +10,48 @@
 //! No file is ever overwritten, so a crash at any instant leaves either the previous checkpoint or the new one. What a
 //! crash leaves behind is removed by the next writer.
 
-use std::path::Path;
-
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileKind, Manifest};
-use stratann_tier::{Directory, LOCK_FILE, LockGuard, Volume, VolumeFile};
+use stratann_tier::{LOCK_FILE, Volume, VolumeFile};
 
 use crate::graph::SCRATCH_PREFIX;
 use crate::{Error, stored};
 
 /// A checkpoint being written. Dropped before it is committed, it removes what was written.
 pub(crate) struct Checkpoint<'a> {
-    path: &'a Path,
-    volume: Directory,
-    _lock: LockGuard,
+    volume: &'a dyn Volume,
     /// Part of every file name, so that no file is ever overwritten.
     number: u64,
-    /// Whether the directory was made by this build.
-    created: bool,
-    committed: bool,
 }
 
 impl<'a> Checkpoint<'a> {
-    /// Takes the directory `path` for writing: creates it if need be, locks it, clears what a crash left.
-    pub(crate) fn begin(path: &'a Path, overwrite: bool) -> Result<Self, Error> {
-        let created = !path.exists();
-        if path.is_file() {
-            return Err(Error::Exists {
-                path: path.to_owned(),
-                reason: "it is a file; give a directory that does not exist yet".into(),
-            });
-        }
-        let volume = Directory::create(path)?;
+    /// Starts a checkpoint in a volume that the caller has locked; clears what a crash left there.
+    ///
+    /// # Errors
+    /// The volume holds files that are not ours, or an index that is not to be replaced.
+    pub(crate) fn begin(volume: &'a dyn Volume, overwrite: bool) -> Result<Self, Error> {
+        let refuse = |reason: String| {
+            Err(Error::Exists {
+                path: volume.name().into(),
+                reason,
+            })
+        };
         let files = volume.list()?;
-        let foreign = files.iter().find(|name| !is_ours(name));
-        if let Some(name) = foreign {
-            return Err(Error::Exists {
-                path: path.to_owned(),
-                reason: format!("it holds {name:?}, which is no part of an index; give an empty or new directory"),
-            });
+        if let Some(name) = files.iter().find(|name| !is_ours(name)) {
+            return refuse(format!("it holds {name:?}, which is no part of an index; give an empty or new directory"));
         }
         let indexed = files.iter().any(|name| name == MANIFEST);
         if indexed && !overwrite {
-            return Err(Error::Exists {
-                path: path.to_owned(),
-                reason: "it holds an index already; give another directory, or `--overwrite` to replace it".into(),
-            });
+            return refuse("it holds an index already; give another directory, or `--overwrite` to replace it".into());
         }
-        let lock = volume.lock()?;
         // A damaged manifest must not keep anyone from building the index anew.
-        let last = indexed.then(|| stored::manifest(&volume, path).map_or(0, |manifest| manifest.checkpoint));
-        let target = Self {
-            path,
-            number: last.map_or(1, |last| last + 1),
-            created,
-            committed: false,
-            _lock: lock,
+        let last = stored::manifest(volume).map_or(0, |manifest| manifest.checkpoint);
+        let checkpoint = Self {
             volume,
+            number: last + 1,
         };
-        target.remove_unfinished();
-        Ok(target)
+        checkpoint.remove_unnamed();
+        Ok(checkpoint)
     }
 
     /// Its number, counted up from 1.
@@ -82,18 +64,13 @@ impl<'a> Checkpoint<'a> {
         Ok(self.volume.create(&self.name(kind))?)
     }
 
-    /// The directory, for scratch files.
-    pub(crate) fn path(&self) -> &Path {
-        self.path
-    }
-
     /// The name of this checkpoint's file of a kind.
     pub(crate) fn name(&self, kind: FileKind) -> String {
         format!("{}-{:06}", kind.name(), self.number)
     }
 
     /// Makes the manifest the index; from here on the new checkpoint is what opens.
-    pub(crate) fn commit(&mut self, manifest: &Manifest) -> Result<(), Error> {
+    pub(crate) fn commit(&self, manifest: &Manifest) -> Result<(), Error> {
         let unfinished = format!("{MANIFEST}.new");
         let mut file = self.volume.create(&unfinished)?;
         file.write_at(0, &manifest.encode())?;
@@ -102,13 +79,12 @@ impl<'a> Checkpoint<'a> {
         self.volume.sync()?;
         self.volume.rename(&unfinished, MANIFEST)?;
         self.volume.sync()?;
-        self.committed = true;
         Ok(())
     }
 
     /// Removes the files that no manifest names. Failing to is no failure: they are only bytes.
-    fn remove_unfinished(&self) {
-        let manifest = stored::manifest(&self.volume, self.path).ok();
+    fn remove_unnamed(&self) {
+        let manifest = stored::manifest(self.volume).ok();
         let named = |name: &str| manifest.as_ref().is_some_and(|m| m.files.iter().any(|entry| entry.name == name));
         for name in self.volume.list().unwrap_or_default() {
             let keep = name == MANIFEST || name == LOCK_FILE || named(&name);
@@ -121,12 +97,8 @@ impl<'a> Checkpoint<'a> {
 
 impl Drop for Checkpoint<'_> {
     fn drop(&mut self) {
-        // After a commit this removes the files of the index that was replaced.
-        self.remove_unfinished();
-        if !self.committed && self.created {
-            let _ = self.volume.remove(LOCK_FILE);
-            let _ = std::fs::remove_dir(self.path);
-        }
+        // After a commit, this removes the files of the checkpoint that was replaced.
+        self.remove_unnamed();
     }
 }
 
