@@ -10,7 +10,13 @@ use crate::size;
 
 /// Vector search for collections that do not fit in RAM.
 #[derive(Debug, Parser)]
-#[command(name = "stratann", version, about, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    name = "stratann",
+    version,
+    about,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
 #[command(after_help = "Exit status: 0 done, 1 it failed, 2 the call was wrong.")]
 pub struct Arguments {
     /// Shows no progress and no warnings
@@ -43,8 +49,10 @@ pub enum Command {
     Completions(CompletionsArguments),
 }
 
-const FILES: &str = "Files of vectors: .fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy, told by their extension.";
-const SIZES: &str = "Sizes: bytes, or a number with kB, MB, GB (powers of 1000) or KiB, MiB, GiB (powers of 1024).";
+const FILES: &str =
+    "Files of vectors: .fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy, told by their extension.";
+const SIZES: &str =
+    "Sizes: bytes, or a number with kB, MB, GB (powers of 1000) or KiB, MiB, GiB (powers of 1024).";
 
 fn files_and_sizes() -> String {
     format!("{FILES}\n{SIZES}")
@@ -91,7 +99,12 @@ pub struct BuildArguments {
     pub order: Option<OrderName>,
 
     /// Share of the vectors sampled into the navigation graph, from which `search --nav` starts; 0 for none
-    #[arg(long, default_value_t = 0.01, value_name = "FRACTION", visible_alias = "nav")]
+    #[arg(
+        long,
+        default_value_t = 0.01,
+        value_name = "FRACTION",
+        visible_alias = "nav"
+    )]
     pub navigation: f64,
 
     /// Cap on the memory of the build
@@ -103,7 +116,7 @@ pub struct BuildArguments {
     pub threads: Option<usize>,
 
     /// Seed of every random choice: one thread and the same seed give the same index
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 42, value_name = "N")]
     pub seed: u64,
 
     /// Replaces an index that is there already
@@ -281,8 +294,10 @@ pub struct VerifyArguments {
 
 /// `stratann bench`
 #[derive(Debug, Args)]
-#[command(after_help = "Paths in a job are relative to its [data] root, which is relative to the job file. \
-                        STRATANN_DATA, if set, takes the root's place.")]
+#[command(
+    after_help = "Paths in a job are relative to its [data] root, which is relative to the job file. \
+                        STRATANN_DATA, if set, takes the root's place."
+)]
 pub struct BenchArguments {
     /// The job (TOML, see bench/README.md)
     pub job: PathBuf,
@@ -453,7 +468,10 @@ mod tests {
         else {
             panic!("not a build")
         };
-        assert_eq!((build.degree, build.build_list, build.threads), (32, 50, Some(3)));
+        assert_eq!(
+            (build.degree, build.build_list, build.threads),
+            (32, 50, Some(3))
+        );
         assert_eq!(build.metric, MetricName::L2);
         assert_eq!(build.navigation, 0.02);
         let Command::Search(search) = parse(
@@ -474,7 +492,10 @@ mod tests {
     fn the_last_of_two_opposites_counts() {
         let nav = |words: &str| {
             let line = format!("stratann search i q {words}");
-            match Arguments::try_parse_from(line.split_whitespace()).unwrap().command {
+            match Arguments::try_parse_from(line.split_whitespace())
+                .unwrap()
+                .command
+            {
                 Command::Search(search) => search.navigation(),
                 _ => None,
             }

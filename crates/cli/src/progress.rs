@@ -22,10 +22,7 @@ pub fn catch_interrupts() {
                 // 128 + SIGINT, what a shell reports of a program that a signal ended.
                 std::process::exit(130);
             }
-            let _ = writeln!(
-                std::io::stderr(),
-                "stopping: Ctrl-C again kills at once"
-            );
+            let _ = writeln!(std::io::stderr(), "stopping: Ctrl-C again kills at once");
         };
         if let Err(error) = ctrlc::set_handler(handler) {
             log::warn!("Ctrl-C will end the program without tidying up: {error}");
@@ -113,7 +110,8 @@ impl Shown {
                     let left = match done {
                         0 => "time left unknown".to_string(),
                         done => {
-                            let left = spent * (stage.total.saturating_sub(done)) as f64 / done as f64;
+                            let left =
+                                spent * (stage.total.saturating_sub(done)) as f64 / done as f64;
                             format!("{} left", size::seconds(left))
                         }
                     };
@@ -235,7 +233,11 @@ impl log::Log for Logger {
 
 /// Shows warnings of the engine on standard error; errors only if `quiet`.
 pub fn install_logger(quiet: bool) {
-    let level = if quiet { log::LevelFilter::Error } else { log::LevelFilter::Warn };
+    let level = if quiet {
+        log::LevelFilter::Error
+    } else {
+        log::LevelFilter::Warn
+    };
     if log::set_logger(&Logger).is_ok() {
         log::set_max_level(level);
     }

@@ -46,7 +46,10 @@ pub fn parse(text: &str) -> Result<u64, String> {
             .ok_or_else(|| format!("'{text}' is more than 2^64 bytes"))?
     };
     if bytes == 0 {
-        return Err("0 bytes of memory is too little for anything; leave the option out for no limit".into());
+        return Err(
+            "0 bytes of memory is too little for anything; leave the option out for no limit"
+                .into(),
+        );
     }
     Ok(bytes)
 }
@@ -113,7 +116,16 @@ mod tests {
 
     #[test]
     fn refusals_say_what_would_be_right() {
-        for text in ["", "MB", "x", "12 parsecs", "1.2.3MB", "-5MB", "99999999999999999999", "99999999TiB"] {
+        for text in [
+            "",
+            "MB",
+            "x",
+            "12 parsecs",
+            "1.2.3MB",
+            "-5MB",
+            "99999999999999999999",
+            "99999999TiB",
+        ] {
             let error = parse(text).unwrap_err();
             assert!(error.len() > 10, "{text}: {error}");
         }

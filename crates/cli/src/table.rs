@@ -13,7 +13,10 @@ impl Table {
     /// A table with these columns. A name that starts with `<` is a column of words, aligned left.
     pub fn new(columns: &[&str]) -> Table {
         Table {
-            header: columns.iter().map(|c| c.trim_start_matches('<').to_string()).collect(),
+            header: columns
+                .iter()
+                .map(|c| c.trim_start_matches('<').to_string())
+                .collect(),
             words: columns.iter().map(|c| c.starts_with('<')).collect(),
             rows: Vec::new(),
         }
@@ -66,8 +69,15 @@ impl Table {
 
 /// Lines of `name  value`, the values aligned.
 pub fn facts(pairs: &[(&str, String)]) -> String {
-    let width = pairs.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-    pairs.iter().map(|(name, value)| format!("{name:<width$}  {value}\n")).collect()
+    let width = pairs
+        .iter()
+        .map(|(name, _)| name.chars().count())
+        .max()
+        .unwrap_or(0);
+    pairs
+        .iter()
+        .map(|(name, value)| format!("{name:<width$}  {value}\n"))
+        .collect()
 }
 
 #[cfg(test)]
@@ -88,6 +98,9 @@ mod tests {
 
     #[test]
     fn facts_line_up() {
-        assert_eq!(facts(&[("a", "1".into()), ("abc", "2".into())]), "a    1\nabc  2\n");
+        assert_eq!(
+            facts(&[("a", "1".into()), ("abc", "2".into())]),
+            "a    1\nabc  2\n"
+        );
     }
 }

@@ -195,11 +195,18 @@ pub struct PlannedRun {
 
 /// Reads a job and checks all of it.
 pub fn read(path: &Path, data_root: Option<&Path>) -> Result<Plan, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::file("read the job", path, &error))?;
-    let job: Job = toml::from_str(&text)
-        .map_err(|error| Failure::Wrong(format!("{} is not a job: {}", path.display(), error.to_string().trim_end())))?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::file("read the job", path, &error))?;
+    let job: Job = toml::from_str(&text).map_err(|error| {
+        Failure::Wrong(format!(
+            "{} is not a job: {}",
+            path.display(),
+            error.to_string().trim_end()
+        ))
+    })?;
     let folder = path.parent().unwrap_or(Path::new("."));
-    plan(job, folder, data_root).map_err(|message| Failure::Wrong(format!("{}: {message}", path.display())))
+    plan(job, folder, data_root)
+        .map_err(|message| Failure::Wrong(format!("{}: {message}", path.display())))
 }
 
 fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, String> {
@@ -227,8 +234,14 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
             path.display()
         ))
     };
-    if let Some(target) = job.targets.iter().find(|target| !(**target > 0.0 && **target <= 1.0)) {
-        return Err(format!("targets: {target} is not a recall: give shares such as 0.95"));
+    if let Some(target) = job
+        .targets
+        .iter()
+        .find(|target| !(**target > 0.0 && **target <= 1.0))
+    {
+        return Err(format!(
+            "targets: {target} is not a recall: give shares such as 0.95"
+        ));
     }
     if job.repeat == 0 {
         return Err("repeat = 0 measures nothing: give at least 1".into());
@@ -238,18 +251,27 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
     }
     let mut runs = Vec::new();
     for run in &job.runs {
-        runs.push(planned(&job, run).map_err(|message| format!("run \"{}\": {message}", run.name))?);
+        runs.push(
+            planned(&job, run).map_err(|message| format!("run \"{}\": {message}", run.name))?,
+        );
     }
     for (i, run) in runs.iter().enumerate() {
         if runs[..i].iter().any(|other| other.name == run.name) {
-            return Err(format!("two runs are called \"{}\": give each its own name", run.name));
+            return Err(format!(
+                "two runs are called \"{}\": give each its own name",
+                run.name
+            ));
         }
     }
     Ok(Plan {
         base: find(&job.data.base)?,
         queries: find(&job.data.queries)?,
         truth: find(&job.data.truth)?,
-        metric: job.data.metric.parse().map_err(|error| format!("[data] metric: {error}"))?,
+        metric: job
+            .data
+            .metric
+            .parse()
+            .map_err(|error| format!("[data] metric: {error}"))?,
         title: job.title.unwrap_or_else(|| job.name.clone()),
         name: job.name,
         targets: job.targets,
@@ -272,10 +294,13 @@ fn planned(job: &Job, run: &Run) -> Result<PlannedRun, String> {
     };
     build.order = Some(order.to_string());
     if let Some(strategy) = &search.strategy {
-        strategy.parse::<Strategy>().map_err(|error| error.to_string())?;
+        strategy
+            .parse::<Strategy>()
+            .map_err(|error| error.to_string())?;
     }
     if let Some(io) = &search.io {
-        io.parse::<stratann::IoMode>().map_err(|error| error.to_string())?;
+        io.parse::<stratann::IoMode>()
+            .map_err(|error| error.to_string())?;
     }
     for memory in [&build.memory, &search.memory].into_iter().flatten() {
         size::parse(memory).map_err(|message| format!("memory: {message}"))?;
@@ -392,10 +417,16 @@ mod tests {
         let plan = planned_from(JOB).unwrap();
         assert_eq!(plan.repeat, 3);
         let [a, b] = &plan.runs[..] else { panic!() };
-        assert_eq!((a.preset.name, a.build.degree, a.build.order.as_deref()), ("diskann", Some(32), Some("input")));
+        assert_eq!(
+            (a.preset.name, a.build.degree, a.build.order.as_deref()),
+            ("diskann", Some(32), Some("input"))
+        );
         assert_eq!(a.search.lists.as_deref(), Some(&[10, 20][..]));
         assert_eq!((b.build.degree, b.build.alpha), (Some(16), Some(1.1)));
-        assert_eq!((b.search.threads, b.search.nav, b.search.k), (Some(2), Some(false), Some(10)));
+        assert_eq!(
+            (b.search.threads, b.search.nav, b.search.k),
+            (Some(2), Some(false), Some(10))
+        );
         assert_eq!(b.preset, Preset::default());
     }
 
@@ -414,7 +445,11 @@ mod tests {
             ("lists = [40]", "strategy = \"worst-first\"", "worst-first"),
             ("lists = [40]", "io = \"tape\"", "tape"),
             ("name = \"tiny\"", "name = \"tiny\"\ntargets = [95]", "95"),
-            ("name = \"tiny\"", "name = \"tiny\"\nrepeat = 0", "at least 1"),
+            (
+                "name = \"tiny\"",
+                "name = \"tiny\"\nrepeat = 0",
+                "at least 1",
+            ),
         ] {
             assert!(JOB.contains(from), "{from}");
             let error = planned_from(&JOB.replacen(from, to, 1)).unwrap_err();

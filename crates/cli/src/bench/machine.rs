@@ -58,8 +58,14 @@ mod tests {
 
     #[test]
     fn proc_files() {
-        assert_eq!(cpu("processor : 0\nmodel name\t: Zen 4\n").as_deref(), Some("Zen 4"));
-        assert_eq!(cpu("CPU part\t: 0xd0c\n").as_deref(), Some("ARM part 0xd0c"));
+        assert_eq!(
+            cpu("processor : 0\nmodel name\t: Zen 4\n").as_deref(),
+            Some("Zen 4")
+        );
+        assert_eq!(
+            cpu("CPU part\t: 0xd0c\n").as_deref(),
+            Some("ARM part 0xd0c")
+        );
         assert_eq!(cpu(""), None);
         assert_eq!(memory("MemTotal:       16 kB\n"), Some(16384));
         assert_eq!(memory("garbage"), None);

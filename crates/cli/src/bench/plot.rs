@@ -65,7 +65,8 @@ impl Axis {
     /// Position from 0 to 1.
     fn place(&self, value: f64) -> f64 {
         if self.logarithmic {
-            (value.max(self.low).log10() - self.low.log10()) / (self.high.log10() - self.low.log10())
+            (value.max(self.low).log10() - self.low.log10())
+                / (self.high.log10() - self.low.log10())
         } else {
             (value - self.low) / (self.high - self.low)
         }
@@ -89,7 +90,10 @@ impl Axis {
 /// The next of 1, 2, 5 times a power of ten that is not smaller.
 fn nice_step(rough: f64) -> f64 {
     let power = 10f64.powf(rough.log10().floor());
-    let digit = [1.0, 2.0, 5.0].into_iter().find(|digit| digit * power >= rough * 0.999).unwrap_or(10.0);
+    let digit = [1.0, 2.0, 5.0]
+        .into_iter()
+        .find(|digit| digit * power >= rough * 0.999)
+        .unwrap_or(10.0);
     digit * power
 }
 
@@ -136,8 +140,22 @@ pub fn svg(title: &str, subtitle: &str, k: usize, lines: &[Line]) -> String {
         escape(subtitle)
     );
     let recall_name = format!("recall@{k}");
-    panel(&mut out, LEFTS[0], &recall_name, "reads a query (less is better)", lines, |p| p.reads);
-    panel(&mut out, LEFTS[1], &recall_name, "queries a second (more is better)", lines, |p| Some(p.qps));
+    panel(
+        &mut out,
+        LEFTS[0],
+        &recall_name,
+        "reads a query (less is better)",
+        lines,
+        |p| p.reads,
+    );
+    panel(
+        &mut out,
+        LEFTS[1],
+        &recall_name,
+        "queries a second (more is better)",
+        lines,
+        |p| Some(p.qps),
+    );
     for (i, line) in lines.iter().enumerate() {
         let x = LEFTS[i % 2];
         let y = LEGEND_TOP + (i / 2) as f64 * LEGEND_ROW;
@@ -148,8 +166,18 @@ pub fn svg(title: &str, subtitle: &str, k: usize, lines: &[Line]) -> String {
             stroke(i, line)
         );
         marker(&mut out, i, x + 15.0, y, "");
-        let note = if line.points.iter().all(|p| p.reads.is_none()) { " (reads not measured)" } else { "" };
-        let _ = writeln!(out, "<text x=\"{}\" y=\"{}\">{}{note}</text>", x + 40.0, y + 4.5, escape(&line.name));
+        let note = if line.points.iter().all(|p| p.reads.is_none()) {
+            " (reads not measured)"
+        } else {
+            ""
+        };
+        let _ = writeln!(
+            out,
+            "<text x=\"{}\" y=\"{}\">{}{note}</text>",
+            x + 40.0,
+            y + 4.5,
+            escape(&line.name)
+        );
     }
     out.push_str("</svg>\n");
     out
@@ -157,16 +185,30 @@ pub fn svg(title: &str, subtitle: &str, k: usize, lines: &[Line]) -> String {
 
 /// Other programs are dashed.
 fn stroke(i: usize, line: &Line) -> String {
-    let dash = if line.other { " stroke-dasharray=\"6 4\"" } else { "" };
-    format!("fill=\"none\" stroke=\"{}\" stroke-width=\"2\"{dash}", COLOURS[i % COLOURS.len()])
+    let dash = if line.other {
+        " stroke-dasharray=\"6 4\""
+    } else {
+        ""
+    };
+    format!(
+        "fill=\"none\" stroke=\"{}\" stroke-width=\"2\"{dash}",
+        COLOURS[i % COLOURS.len()]
+    )
 }
 
 /// A mark whose shape differs where the colours repeat.
 fn marker(out: &mut String, i: usize, x: f64, y: f64, tooltip: &str) {
     let colour = COLOURS[i % COLOURS.len()];
-    let tooltip = if tooltip.is_empty() { String::new() } else { format!("<title>{}</title>", escape(tooltip)) };
+    let tooltip = if tooltip.is_empty() {
+        String::new()
+    } else {
+        format!("<title>{}</title>", escape(tooltip))
+    };
     let _ = match i / COLOURS.len() % 3 {
-        0 => writeln!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\">{tooltip}</circle>"),
+        0 => writeln!(
+            out,
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\">{tooltip}</circle>"
+        ),
         1 => writeln!(
             out,
             "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"8\" height=\"8\" fill=\"{colour}\">{tooltip}</rect>",
@@ -218,7 +260,11 @@ fn panel(
             label(tick)
         );
     }
-    let scale = if vertical.logarithmic { ", logarithmic" } else { "" };
+    let scale = if vertical.logarithmic {
+        ", logarithmic"
+    } else {
+        ""
+    };
     let middle = TOP + PANEL.1 / 2.0;
     let _ = writeln!(
         out,
@@ -234,10 +280,22 @@ fn panel(
         left - 56.0,
     );
     for (i, line) in lines.iter().enumerate() {
-        let shown: Vec<_> = line.points.iter().filter_map(|p| Some((p, value(p)?))).collect();
-        let path: Vec<String> = shown.iter().map(|(p, v)| format!("{:.1},{:.1}", x(p.recall), y(*v))).collect();
+        let shown: Vec<_> = line
+            .points
+            .iter()
+            .filter_map(|p| Some((p, value(p)?)))
+            .collect();
+        let path: Vec<String> = shown
+            .iter()
+            .map(|(p, v)| format!("{:.1},{:.1}", x(p.recall), y(*v)))
+            .collect();
         if path.len() > 1 {
-            let _ = writeln!(out, "<polyline points=\"{}\" {}/>", path.join(" "), stroke(i, line));
+            let _ = writeln!(
+                out,
+                "<polyline points=\"{}\" {}/>",
+                path.join(" "),
+                stroke(i, line)
+            );
         }
         for (point, value) in shown {
             let tooltip = format!(
@@ -279,7 +337,14 @@ mod tests {
 
     #[test]
     fn axes_hold_their_values() {
-        for values in [vec![38.0, 116.0], vec![1.0, 30_000.0], vec![0.0], vec![], vec![0.3], vec![350.0, 33_100.0]] {
+        for values in [
+            vec![38.0, 116.0],
+            vec![1.0, 30_000.0],
+            vec![0.0],
+            vec![],
+            vec![0.3],
+            vec![350.0, 33_100.0],
+        ] {
             let axis = Axis::of(values.iter().copied());
             for value in values.iter().filter(|v| **v > 0.0) {
                 assert!((-0.001..=1.001).contains(&axis.place(*value)), "{value}");
@@ -308,18 +373,28 @@ mod tests {
             "machine",
             10,
             &[
-                line("x < y", &[(0.9, Some(30.0), 1000.0), (0.95, Some(40.0), 700.0)]),
+                line(
+                    "x < y",
+                    &[(0.9, Some(30.0), 1000.0), (0.95, Some(40.0), 700.0)],
+                ),
                 line("memory", &[(0.94, None, 33_000.0)]),
                 line("empty", &[]),
             ],
         );
-        assert!(picture.contains("a &lt;b&gt; &amp; &quot;c&quot;") && picture.contains("x &lt; y"));
+        assert!(
+            picture.contains("a &lt;b&gt; &amp; &quot;c&quot;") && picture.contains("x &lt; y")
+        );
         assert!(picture.contains("reads not measured"));
         assert!(!picture.contains("NaN") && !picture.contains("inf"));
         // Every element that is opened is closed.
         for tag in ["svg", "text", "circle", "title"] {
-            let opened = picture.matches(&format!("<{tag} ")).count() + picture.matches(&format!("<{tag}>")).count();
-            assert_eq!(opened, picture.matches(&format!("</{tag}>")).count(), "{tag}");
+            let opened = picture.matches(&format!("<{tag} ")).count()
+                + picture.matches(&format!("<{tag}>")).count();
+            assert_eq!(
+                opened,
+                picture.matches(&format!("</{tag}>")).count(),
+                "{tag}"
+            );
         }
     }
 }

@@ -129,7 +129,9 @@ impl Noise {
             qps: share(|p| p.qps),
             latency: share(|p| p.latency_us.mean),
             reads: share(|p| p.reads),
-            recall: pairs().map(|(a, b)| (a.recall - b.recall).abs()).fold(0.0, f64::max),
+            recall: pairs()
+                .map(|(a, b)| (a.recall - b.recall).abs())
+                .fold(0.0, f64::max),
         }
     }
 }
@@ -321,7 +323,10 @@ fn at(line: &Line, target: f64) -> Option<Comparison> {
         from,
     };
     let Some(low) = above.checked_sub(1).map(|i| points[i]) else {
-        let from = format!("L {}, recall {:.4}: the least measured", high.list, high.recall);
+        let from = format!(
+            "L {}, recall {:.4}: the least measured",
+            high.list, high.recall
+        );
         return Some(comparison(high.qps, high.reads, high.mean_us, from));
     };
     let share = (target - low.recall) / (high.recall - low.recall);
@@ -340,22 +345,46 @@ pub fn render(report: &Report) -> String {
     let mut out = format!("{}\n{}\n\n", report.title, machine_line(&report.machine));
     out += &indexes(&report.runs);
     let all = lines(&report.runs, &report.others);
-    let k = report.runs.first().and_then(|run| run.points.first()).map_or(10, |p| p.k);
+    let k = report
+        .runs
+        .first()
+        .and_then(|run| run.points.first())
+        .map_or(10, |p| p.k);
     let recall = format!("recall@{k}");
-    let mut table = Table::new(&["<run", "list", &recall, "reads", "queries/s", "spread", "mean ms", "p99 ms", "CPU us", "memory"]);
+    let mut table = Table::new(&[
+        "<run",
+        "list",
+        &recall,
+        "reads",
+        "queries/s",
+        "spread",
+        "mean ms",
+        "p99 ms",
+        "CPU us",
+        "memory",
+    ]);
     let dash = || "-".to_string();
     let ms = |us: Option<f64>| us.map_or_else(dash, |us| format!("{:.2}", us / 1e3));
     for line in &all {
-        let run = report.runs.iter().find(|run| !line.other && run.name == line.name);
+        let run = report
+            .runs
+            .iter()
+            .find(|run| !line.other && run.name == line.name);
         for (i, point) in line.points.iter().enumerate() {
             let own = run.map(|run| &run.points[i]);
             table.row(vec![
-                if i == 0 { line.name.clone() } else { String::new() },
+                if i == 0 {
+                    line.name.clone()
+                } else {
+                    String::new()
+                },
                 point.list.to_string(),
                 format!("{:.4}", point.recall),
                 point.reads.map_or_else(dash, |reads| format!("{reads:.1}")),
                 format!("{:.0}", point.qps),
-                own.map_or_else(dash, |p| format!("{:.1} %", (p.qps_max - p.qps_min) / p.qps.max(1e-9) * 100.0)),
+                own.map_or_else(dash, |p| {
+                    format!("{:.1} %", (p.qps_max - p.qps_min) / p.qps.max(1e-9) * 100.0)
+                }),
                 ms(point.mean_us),
                 ms(point.p99_us),
                 own.map_or_else(dash, |p| format!("{:.0}", p.cpu_us)),
@@ -366,7 +395,15 @@ pub fn render(report: &Report) -> String {
     out += &table.render();
     if !report.comparisons.is_empty() {
         out.push('\n');
-        let mut table = Table::new(&[&recall, "<run", "reads", "queries/s", "against the first", "mean ms", "<from"]);
+        let mut table = Table::new(&[
+            &recall,
+            "<run",
+            "reads",
+            "queries/s",
+            "against the first",
+            "mean ms",
+            "<from",
+        ]);
         for c in &report.comparisons {
             table.row(vec![
                 c.recall.to_string(),
@@ -392,7 +429,11 @@ pub fn render(report: &Report) -> String {
     }
     out += &format!(
         "\n{} the median of {} repeats, which took turns; spread = fastest - slowest of them; CPU of a query, kernel included\n",
-        if report.others.is_empty() { "each figure is" } else { "our figures are" },
+        if report.others.is_empty() {
+            "each figure is"
+        } else {
+            "our figures are"
+        },
         report.repeat
     );
     out
@@ -412,7 +453,16 @@ pub fn machine_line(machine: &Machine) -> String {
 
 /// One line for each index that was built or reused.
 fn indexes(runs: &[RunResult]) -> String {
-    let mut table = Table::new(&["<index", "<order", "build", "CPU", "peak memory", "on storage", "bits an edge", "<"]);
+    let mut table = Table::new(&[
+        "<index",
+        "<order",
+        "build",
+        "CPU",
+        "peak memory",
+        "on storage",
+        "bits an edge",
+        "<",
+    ]);
     let mut seen: Vec<&str> = Vec::new();
     for run in runs {
         if seen.contains(&run.index.key.as_str()) {
@@ -424,20 +474,25 @@ fn indexes(runs: &[RunResult]) -> String {
         table.row(vec![
             run.index.key.clone(),
             run.build.order.clone().unwrap_or_default(),
-            stages(report).map_or("-".into(), size::seconds),
+            seconds("seconds"),
             seconds("cpu_seconds"),
-            report["peak_rss_bytes"].as_u64().map_or("-".into(), size::format),
-            run.index.stats["bytes"]["total"].as_u64().map_or("-".into(), size::format),
-            run.index.stats["bits_per_edge"].as_f64().map_or("-".into(), |bits| format!("{bits:.1}")),
-            if run.index.reused { "built earlier".into() } else { String::new() },
+            report["peak_rss_bytes"]
+                .as_u64()
+                .map_or("-".into(), size::format),
+            run.index.stats["bytes"]["total"]
+                .as_u64()
+                .map_or("-".into(), size::format),
+            run.index.stats["bits_per_edge"]
+                .as_f64()
+                .map_or("-".into(), |bits| format!("{bits:.1}")),
+            if run.index.reused {
+                "built earlier".into()
+            } else {
+                String::new()
+            },
         ]);
     }
     table.render() + "\n"
-}
-
-/// Wall clock of a build: the sum of its stages, which are pairs of name and seconds.
-fn stages(report: &Value) -> Option<f64> {
-    Some(report["stages"].as_array()?.iter().filter_map(|stage| stage[1].as_f64()).sum())
 }
 
 #[cfg(test)]
@@ -493,11 +548,20 @@ mod tests {
         assert_eq!(others[0].points[0].reads, None);
         assert_eq!(others[0].facts["build_seconds"], 3);
         assert_eq!(read(&format!("[{one}, {one}]")).unwrap().len(), 2);
-        for wrong in ["", "{}", "[1]", &one.replace("0.9", "90.0"), &one.replace("10.0", "-1.0")] {
+        for wrong in [
+            "",
+            "{}",
+            "[1]",
+            &one.replace("0.9", "90.0"),
+            &one.replace("10.0", "-1.0"),
+        ] {
             let Err(Failure::Wrong(message)) = read(wrong) else {
                 panic!("{wrong} was accepted")
             };
-            assert!(message.contains("other.json") && message.contains("points"), "{message}");
+            assert!(
+                message.contains("other.json") && message.contains("points"),
+                "{message}"
+            );
         }
     }
 }

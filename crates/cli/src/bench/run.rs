@@ -46,7 +46,8 @@ struct Series {
 /// Builds what is missing, then measures.
 pub fn run(plan: &Plan, setting: &Setting) -> Result<(Vec<RunResult>, Vec<Noise>), Failure> {
     progress::catch_interrupts();
-    std::fs::create_dir_all(&setting.cache).map_err(|error| Failure::file("create", &setting.cache, &error))?;
+    std::fs::create_dir_all(&setting.cache)
+        .map_err(|error| Failure::file("create", &setting.cache, &error))?;
     let mut indexes: Vec<(PathBuf, IndexFacts)> = Vec::new();
     for run in &plan.runs {
         indexes.push(index(plan, run, setting, &indexes)?);
@@ -54,13 +55,20 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<(Vec<RunResult>, Vec<Noise>
     let mut series: Vec<Series> = Vec::new();
     for (run, planned) in plan.runs.iter().enumerate() {
         let times = if planned.noise { 2 } else { 1 };
-        series.extend((0..times).map(|_| Series { run, turns: Vec::new() }));
+        series.extend((0..times).map(|_| Series {
+            run,
+            turns: Vec::new(),
+        }));
     }
     for turn in 1..=plan.repeat {
         for one in &mut series {
             let planned = &plan.runs[one.run];
-            say(setting, &format!("turn {turn} of {}: {}", plan.repeat, planned.name));
-            one.turns.push(search(plan, planned, &indexes[one.run].0, setting)?);
+            say(
+                setting,
+                &format!("turn {turn} of {}: {}", plan.repeat, planned.name),
+            );
+            one.turns
+                .push(search(plan, planned, &indexes[one.run].0, setting)?);
         }
     }
     let mut results: Vec<RunResult> = Vec::new();
@@ -76,7 +84,10 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<(Vec<RunResult>, Vec<Noise>
                 preset: planned.preset.name.to_string(),
                 build: planned.build.clone(),
                 search: planned.search.clone(),
-                backend: one.turns[0].first().map(|d| d.backend.clone()).unwrap_or_default(),
+                backend: one.turns[0]
+                    .first()
+                    .map(|d| d.backend.clone())
+                    .unwrap_or_default(),
                 index: indexes[one.run].1.clone(),
                 points,
             }),
@@ -108,7 +119,10 @@ fn index(
     if !setting.rebuild
         && let Some(remembered) = remembered(&note)
         && remembered.made_from == made_from
-        && let Ok(stats) = child(&["stats".as_ref(), folder.as_os_str(), "--json".as_ref()], setting)
+        && let Ok(stats) = child(
+            &["stats".as_ref(), folder.as_os_str(), "--json".as_ref()],
+            setting,
+        )
         && let Ok(stats) = serde_json::from_str(&stats)
     {
         say(setting, &format!("index {key}: from the cache"));
@@ -121,14 +135,24 @@ fn index(
         return Ok((folder, facts));
     }
     say(setting, &format!("index {key}: building"));
-    let mut words: Vec<String> = ["--preset", run.preset.name, "--metric", plan.metric.name(), "--json", "--overwrite"]
-        .map(String::from)
-        .to_vec();
+    let mut words: Vec<String> = [
+        "--preset",
+        run.preset.name,
+        "--metric",
+        plan.metric.name(),
+        "--json",
+        "--overwrite",
+    ]
+    .map(String::from)
+    .to_vec();
     words.extend(build_words(&run.build));
     let mut arguments = vec!["build".as_ref(), plan.base.as_os_str(), folder.as_os_str()];
     arguments.extend(words.iter().map(AsRef::<std::ffi::OsStr>::as_ref));
     let report: Value = parse(&child(&arguments, setting)?)?;
-    let stats = parse(&child(&["stats".as_ref(), folder.as_os_str(), "--json".as_ref()], setting)?)?;
+    let stats = parse(&child(
+        &["stats".as_ref(), folder.as_os_str(), "--json".as_ref()],
+        setting,
+    )?)?;
     let remember = Remembered {
         made_from,
         report: report.clone(),
@@ -171,9 +195,9 @@ fn made_from(plan: &Plan, build: &Build) -> Result<String, Failure> {
 
 /// FNV-1a: names a folder, the same in every release of Rust, which `DefaultHasher` does not promise.
 fn fnv(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 fn option<T: ToString>(words: &mut Vec<String>, name: &str, value: Option<T>) {
@@ -200,7 +224,12 @@ fn build_words(build: &Build) -> Vec<String> {
 fn search_words(run: &PlannedRun) -> Vec<String> {
     let search = &run.search;
     let mut words = vec!["--json".to_string(), "--measure".to_string()];
-    let lists = search.lists.iter().flatten().map(usize::to_string).collect::<Vec<_>>();
+    let lists = search
+        .lists
+        .iter()
+        .flatten()
+        .map(usize::to_string)
+        .collect::<Vec<_>>();
     option(&mut words, "--preset", Some(run.preset.name));
     option(&mut words, "--list", Some(lists.join(",")));
     option(&mut words, "--k", search.k);
@@ -219,17 +248,29 @@ fn search_words(run: &PlannedRun) -> Vec<String> {
 }
 
 /// One turn of one run: all its list sizes.
-fn search(plan: &Plan, run: &PlannedRun, index: &Path, setting: &Setting) -> Result<Vec<Detailed>, Failure> {
+fn search(
+    plan: &Plan,
+    run: &PlannedRun,
+    index: &Path,
+    setting: &Setting,
+) -> Result<Vec<Detailed>, Failure> {
     let words = search_words(run);
-    let mut arguments = vec!["search".as_ref(), index.as_os_str(), plan.queries.as_os_str()];
+    let mut arguments = vec![
+        "search".as_ref(),
+        index.as_os_str(),
+        plan.queries.as_os_str(),
+    ];
     arguments.extend(["--truth".as_ref(), plan.truth.as_os_str()]);
     arguments.extend(words.iter().map(AsRef::<std::ffi::OsStr>::as_ref));
     child(&arguments, setting)?.lines().map(parse).collect()
 }
 
 fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Failure> {
-    serde_json::from_str(text)
-        .map_err(|error| Failure::Failed(format!("the stratann that this one started printed no such JSON: {error}")))
+    serde_json::from_str(text).map_err(|error| {
+        Failure::Failed(format!(
+            "the stratann that this one started printed no such JSON: {error}"
+        ))
+    })
 }
 
 /// Runs this program with other arguments and returns what it printed. Its complaints go to our standard error.
@@ -249,13 +290,27 @@ fn child(arguments: &[&std::ffi::OsStr], setting: &Setting) -> Result<String, Fa
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| Failure::file("run", &program, &error))?;
-    let what = || arguments.iter().take(2).map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    let what = || {
+        arguments
+            .iter()
+            .take(2)
+            .map(|word| word.to_string_lossy())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
     match output.status.code() {
         Some(0) => String::from_utf8(output.stdout)
             .map_err(|_| Failure::Failed(format!("`stratann {}` printed no text", what()))),
         _ if progress::interrupted() => Err(Failure::Failed("interrupted".into())),
-        Some(2) => Err(Failure::Wrong(format!("`stratann {}` was refused, see above", what()))),
-        _ => Err(Failure::Failed(format!("`stratann {}` failed, see above ({})", what(), output.status))),
+        Some(2) => Err(Failure::Wrong(format!(
+            "`stratann {}` was refused, see above",
+            what()
+        ))),
+        _ => Err(Failure::Failed(format!(
+            "`stratann {}` failed, see above ({})",
+            what(),
+            output.status
+        ))),
     }
 }
 
@@ -265,7 +320,8 @@ fn medians(turns: &[Vec<Detailed>]) -> Vec<Point> {
     (0..lists)
         .map(|list| {
             let all: Vec<&Detailed> = turns.iter().map(|turn| &turn[list]).collect();
-            let middle = |of: &dyn Fn(&Detailed) -> f64| median(all.iter().map(|d| of(d)).collect());
+            let middle =
+                |of: &dyn Fn(&Detailed) -> f64| median(all.iter().map(|d| of(d)).collect());
             let qps = all.iter().map(|d| d.measured.qps);
             let first = all[0];
             let per_query = PerQuery {
@@ -293,7 +349,11 @@ fn medians(turns: &[Vec<Detailed>]) -> Vec<Point> {
                 per_query,
                 cpu_us: middle(&|d| d.cpu_seconds * 1e6 / d.queries.max(1) as f64),
                 threads: first.measured.threads,
-                peak_rss_bytes: all.iter().map(|d| d.measured.peak_rss_bytes).max().unwrap_or(0),
+                peak_rss_bytes: all
+                    .iter()
+                    .map(|d| d.measured.peak_rss_bytes)
+                    .max()
+                    .unwrap_or(0),
             }
         })
         .collect()
@@ -360,17 +420,32 @@ mod tests {
         };
         let with = |start: &[&str], words: Vec<String>| {
             let line = start.iter().map(|word| word.to_string()).chain(words);
-            crate::args::Arguments::try_parse_from(line).unwrap().command
+            crate::args::Arguments::try_parse_from(line)
+                .unwrap()
+                .command
         };
-        let crate::args::Command::Build(build) = with(&["stratann", "build", "b", "i"], build_words(&run.build)) else {
+        let crate::args::Command::Build(build) =
+            with(&["stratann", "build", "b", "i"], build_words(&run.build))
+        else {
             panic!("not a build")
         };
-        assert_eq!((build.degree, build.seed, build.memory), (32, 7, Some(1 << 30)));
-        let crate::args::Command::Search(search) = with(&["stratann", "search", "i", "q"], search_words(&run)) else {
+        assert_eq!(
+            (build.degree, build.seed, build.memory),
+            (32, 7, Some(1 << 30))
+        );
+        let crate::args::Command::Search(search) =
+            with(&["stratann", "search", "i", "q"], search_words(&run))
+        else {
             panic!("not a search")
         };
-        assert_eq!((search.k, search.list.as_slice(), search.in_flight), (5, &[10, 20][..], 4));
-        assert_eq!((search.navigation(), search.whole_page()), (Some(true), Some(false)));
+        assert_eq!(
+            (search.k, search.list.as_slice(), search.in_flight),
+            (5, &[10, 20][..], 4)
+        );
+        assert_eq!(
+            (search.navigation(), search.whole_page()),
+            (Some(true), Some(false))
+        );
         assert!(search.measure && search.json);
     }
 }

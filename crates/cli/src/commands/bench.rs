@@ -6,9 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::args::BenchArguments;
 use crate::bench::job::{self, Data};
 use crate::bench::machine::Machine;
+use crate::bench::plot;
 use crate::bench::report::{self, Report};
 use crate::bench::run::{self, Setting};
-use crate::bench::plot;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -21,7 +21,12 @@ pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
     }
     if !arguments.only.is_empty() {
         let names: Vec<String> = plan.runs.iter().map(|run| run.name.clone()).collect();
-        plan.runs.retain(|run| arguments.only.iter().any(|text| run.name.contains(text.as_str())));
+        plan.runs.retain(|run| {
+            arguments
+                .only
+                .iter()
+                .any(|text| run.name.contains(text.as_str()))
+        });
         if plan.runs.is_empty() {
             return Err(Failure::Wrong(format!(
                 "--only leaves no run of {}: it has \"{}\"",
@@ -35,11 +40,17 @@ pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
     for path in &arguments.with {
         others.extend(report::read_others(path)?);
     }
-    std::fs::create_dir_all(&arguments.out).map_err(|error| Failure::file("create", &arguments.out, &error))?;
+    std::fs::create_dir_all(&arguments.out)
+        .map_err(|error| Failure::file("create", &arguments.out, &error))?;
 
-    let unix_time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
+    let unix_time = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |age| age.as_secs());
     let setting = Setting {
-        cache: arguments.cache.clone().unwrap_or_else(|| arguments.out.join("indexes")),
+        cache: arguments
+            .cache
+            .clone()
+            .unwrap_or_else(|| arguments.out.join("indexes")),
         rebuild: arguments.rebuild,
         quiet,
     };
@@ -64,11 +75,20 @@ pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
         noise,
         others,
     };
-    let k = report.runs.first().and_then(|run| run.points.first()).map_or(10, |point| point.k);
+    let k = report
+        .runs
+        .first()
+        .and_then(|run| run.points.first())
+        .map_or(10, |point| point.k);
     let json = arguments.out.join(format!("{}.json", plan.name));
     let svg = arguments.out.join(format!("{}.svg", plan.name));
     replace(&json, &serde_json::to_vec_pretty(&report)?)?;
-    let picture = plot::svg(&report.title, &report::machine_line(&report.machine), k, &lines);
+    let picture = plot::svg(
+        &report.title,
+        &report::machine_line(&report.machine),
+        k,
+        &lines,
+    );
     replace(&svg, picture.as_bytes())?;
 
     let mut output = Output::new();
@@ -76,7 +96,11 @@ pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
         output.json_document(&report)?;
     } else {
         output.text(report::render(&report))?;
-        output.line(format!("results: {}, plot: {}", json.display(), svg.display()))?;
+        output.line(format!(
+            "results: {}, plot: {}",
+            json.display(),
+            svg.display()
+        ))?;
     }
     output.finish()
 }

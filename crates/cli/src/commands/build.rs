@@ -1,7 +1,5 @@
 //! `stratann build BASE INDEX`
 
-use std::path::Path;
-
 use stratann::{BuildOptions, BuildReport, VectorFile, VectorSource};
 
 use crate::args::{BuildArguments, threads_or_cores};
@@ -63,19 +61,10 @@ fn print(
         ("preset", arguments.preset.to_string()),
         ("vectors", vectors),
         ("mean degree", format!("{:.1}", report.degree_mean)),
-        ("on storage", size::format(directory_bytes(&arguments.index)?)),
+        ("on storage", size::format(report.bytes)),
+        ("time", size::seconds(report.seconds)),
         ("CPU time", size::seconds(report.cpu_seconds)),
         ("peak memory", size::format(report.peak_rss_bytes)),
     ]))?;
     Ok(())
-}
-
-/// The bytes of the files of an index.
-pub fn directory_bytes(path: &Path) -> Result<u64, Failure> {
-    let read = |error| Failure::file("read", path, &error);
-    let mut total = 0;
-    for entry in std::fs::read_dir(path).map_err(read)? {
-        total += entry.and_then(|entry| entry.metadata()).map_err(read)?.len();
-    }
-    Ok(total)
 }

@@ -10,7 +10,12 @@ use crate::output::Output;
 pub fn run(arguments: &CompletionsArguments) -> Result<(), Failure> {
     // Into memory first: the generator panics when a write fails, as it does on a closed pipe.
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Arguments::command(), "stratann", &mut script);
+    clap_complete::generate(
+        arguments.shell,
+        &mut Arguments::command(),
+        "stratann",
+        &mut script,
+    );
     let mut output = Output::new();
     output.text(String::from_utf8_lossy(&script))?;
     output.finish()

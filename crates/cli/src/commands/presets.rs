@@ -16,7 +16,15 @@ pub fn run(arguments: &PresetsArguments) -> Result<(), Failure> {
         }
         return output.finish();
     }
-    let mut table = Table::new(&["<preset", "<order", "<strategy", "beam", "<navigation", "<whole page", "<about"]);
+    let mut table = Table::new(&[
+        "<preset",
+        "<order",
+        "<strategy",
+        "beam",
+        "<navigation",
+        "<whole page",
+        "<about",
+    ]);
     let yes_no = |value: bool| if value { "yes" } else { "no" }.to_string();
     for preset in Preset::ALL {
         table.row(vec![

@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use stratann::{GroundTruth, Index, Matrix, OpenOptions, Preset, SearchOptions, SearchResults, VectorFile, VectorSource};
+use stratann::{
+    GroundTruth, Index, Matrix, OpenOptions, Preset, SearchOptions, SearchResults, VectorFile,
+    VectorSource,
+};
 
 use crate::args::{SearchArguments, threads_or_cores};
 use crate::failure::Failure;
@@ -48,7 +51,7 @@ pub struct Latency {
 /// Averages over the queries.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PerQuery {
-    /// Steps of the search that had to wait for storage.
+    /// Nodes whose neighbours were scored.
     pub hops: f64,
     /// Reads of the graph that reached the tier.
     pub graph_reads: f64,
@@ -56,7 +59,7 @@ pub struct PerQuery {
     pub vector_reads: f64,
     /// Bytes read from the tier.
     pub bytes_read: f64,
-    /// Reads that a cache answered.
+    /// Nodes that a cache served instead of a read.
     pub cache_hits: f64,
     /// Distances computed, exact ones and from codes.
     pub distance_computations: f64,
@@ -108,7 +111,11 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
         None => {
             let mut last = None;
             let default = [arguments.k.max(100)];
-            let lists = if arguments.list.is_empty() { &default[..] } else { &arguments.list };
+            let lists = if arguments.list.is_empty() {
+                &default[..]
+            } else {
+                &arguments.list
+            };
             // All of them before the first search, which may be a long one.
             if let Some(list) = lists.iter().find(|list| **list < arguments.k) {
                 return Err(Failure::Wrong(format!(
@@ -144,7 +151,13 @@ impl Searcher {
             None => None,
             Some(path) => {
                 let truth = GroundTruth::read(path)?;
-                fits(&truth, path, queries.rows(), &arguments.queries, arguments.k)?;
+                fits(
+                    &truth,
+                    path,
+                    queries.rows(),
+                    &arguments.queries,
+                    arguments.k,
+                )?;
                 Some(truth)
             }
         };
@@ -160,8 +173,14 @@ impl Searcher {
         let options = SearchOptions {
             k: arguments.k,
             beam: arguments.beam.or(preset.map(|p: Preset| p.beam)),
-            strategy: arguments.strategy.map(Into::into).or(preset.map(|p| p.strategy)),
-            navigation: arguments.navigation().or(preset.map(|p| p.navigation)),
+            strategy: arguments
+                .strategy
+                .map(Into::into)
+                .or(preset.map(|p| p.strategy)),
+            // A preset that would navigate does without on an index that has no navigation graph.
+            navigation: arguments
+                .navigation()
+                .or(preset.map(|p| p.navigation && index.navigation_nodes() > 0)),
             whole_page: arguments.whole_page().or(preset.map(|p| p.whole_page)),
             threads: threads_or_cores(arguments.threads),
             in_flight: arguments.in_flight,
@@ -178,10 +197,13 @@ impl Searcher {
     fn measure(&self, list: usize) -> Result<(Detailed, SearchResults), Failure> {
         let options = SearchOptions {
             list,
-            ..self.options.clone()
+            ..self.options
         };
         let results = self.index.search(&self.queries, &options)?;
-        let recall = self.truth.as_ref().map(|truth| truth.recall(&results.ids, &results.distances, results.k));
+        let recall = self
+            .truth
+            .as_ref()
+            .map(|truth| truth.recall(&results.ids, &results.distances, results.k));
         let queries = self.queries.rows();
         let mean = |sum: u64| sum as f64 / queries.max(1) as f64;
         let counters = &results.counters;
@@ -207,7 +229,7 @@ impl Searcher {
             queries,
             seconds: results.seconds,
             cpu_seconds: results.cpu_seconds,
-            backend: self.index.backend().to_string(),
+            backend: self.index.backend()?.to_string(),
         };
         Ok((detailed, results))
     }
@@ -215,7 +237,7 @@ impl Searcher {
     /// The smallest list size whose recall reaches `target`: doubles until one does, then bisects. Recall
     /// grows with the list size but for noise, which the bisection is content to ignore.
     fn reach(&self, target: f64) -> Result<(Detailed, SearchResults), Failure> {
-        let largest = self.index.len() as usize;
+        let largest = self.index.len();
         let recall = |detailed: &Detailed| detailed.measured.recall.unwrap_or(0.0);
         let mut below = self.options.k - 1;
         let mut list = self.options.k;
@@ -251,7 +273,13 @@ impl Searcher {
 const LARGEST_LIST: usize = 8192;
 
 /// Whether the ground truth belongs to these queries.
-fn fits(truth: &GroundTruth, path: &Path, rows: usize, queries: &Path, k: usize) -> Result<(), Failure> {
+fn fits(
+    truth: &GroundTruth,
+    path: &Path,
+    rows: usize,
+    queries: &Path,
+    k: usize,
+) -> Result<(), Failure> {
     if truth.queries != rows {
         return Err(Failure::Wrong(format!(
             "{} holds the answers of {} queries, but {} holds {rows}: give the ground truth of these queries \
@@ -277,7 +305,10 @@ fn latency(latencies_us: &[f32]) -> Latency {
     // Nearest rank: the smallest value that at least this share of the queries does not exceed.
     let rank = |share: f64| {
         let rank = (share * sorted.len() as f64).ceil() as usize;
-        sorted.get(rank.saturating_sub(1)).copied().map_or(0.0, f64::from)
+        sorted
+            .get(rank.saturating_sub(1))
+            .copied()
+            .map_or(0.0, f64::from)
     };
     Latency {
         mean: sorted.iter().copied().map(f64::from).sum::<f64>() / sorted.len().max(1) as f64,
@@ -296,7 +327,11 @@ fn answers(results: &SearchResults) -> Result<GroundTruth, Failure> {
             ))
         })
     };
-    let ids = results.ids.iter().map(narrow).collect::<Result<Vec<u32>, Failure>>()?;
+    let ids = results
+        .ids
+        .iter()
+        .map(narrow)
+        .collect::<Result<Vec<u32>, Failure>>()?;
     Ok(GroundTruth {
         queries: ids.len() / results.k.max(1),
         k: results.k,
@@ -373,7 +408,9 @@ impl Printer {
         let per = &measured.per_query;
         self.table.row(vec![
             measured.list.to_string(),
-            measured.recall.map_or("-".into(), |recall| format!("{recall:.4}")),
+            measured
+                .recall
+                .map_or("-".into(), |recall| format!("{recall:.4}")),
             format!("{:.0}", measured.qps),
             ms(measured.latency_us.mean),
             ms(measured.latency_us.p50),
@@ -398,7 +435,11 @@ impl Printer {
                 "{} queries, {} {}, {} in flight on each, {}; peak memory {}",
                 size::count(last.queries as u64),
                 last.measured.threads,
-                if last.measured.threads == 1 { "thread" } else { "threads" },
+                if last.measured.threads == 1 {
+                    "thread"
+                } else {
+                    "threads"
+                },
                 self.in_flight,
                 last.backend,
                 size::format(last.measured.peak_rss_bytes)

@@ -19,15 +19,46 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
     }
     output.text(facts(&[
         ("index", arguments.index.display().to_string()),
-        ("preset", stats.preset.to_string()),
-        ("vectors", size::count(stats.vectors as u64)),
-        ("deleted", size::count(stats.deleted as u64)),
+        ("preset", stats.preset.clone()),
+        ("vectors", size::count(stats.vectors)),
+        ("deleted", size::count(stats.deleted)),
         ("dimension", stats.dimension.to_string()),
-        ("element", stats.element.to_string()),
-        ("metric", stats.metric.to_string()),
-        ("degree", format!("{:.1} on average, {} at most", stats.degree_mean, stats.degree_max)),
+        ("element", stats.element.clone()),
+        ("metric", stats.metric.clone()),
+        ("order", stats.order.clone()),
+        (
+            "built with",
+            format!(
+                "R {}, L {}, alpha {}",
+                stats.degree, stats.build_list, stats.alpha
+            ),
+        ),
+        (
+            "degree",
+            format!(
+                "{:.1} on average, {} at most",
+                stats.degree_mean, stats.degree_max
+            ),
+        ),
         ("bits an edge", format!("{:.1}", stats.bits_per_edge)),
-        ("vector ratio", format!("{:.3} (raw bytes / stored bytes)", stats.vector_ratio)),
+        (
+            "vector ratio",
+            format!("{:.3} (raw bytes / stored bytes)", stats.vector_ratio),
+        ),
+        ("code", format!("{} bytes a vector", stats.code_bytes)),
+        (
+            "navigation graph",
+            format!("{} nodes", size::count(stats.navigation_nodes)),
+        ),
+        (
+            "in memory",
+            format!(
+                "{} of codes, {} of navigation graph if it is used",
+                size::format(stats.memory.codes),
+                size::format(stats.memory.navigation)
+            ),
+        ),
+        ("written by", format!("StratANN {}", stats.created_by)),
         ("format version", stats.format_version.to_string()),
     ]))?;
     output.line("")?;

@@ -17,7 +17,14 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
     let progress = Shown::new(quiet);
     let threads = threads_or_cores(arguments.threads);
     let started = std::time::Instant::now();
-    let truth = stratann::brute_force(&base, &queries, arguments.k, arguments.metric.into(), threads, &progress)?;
+    let truth = stratann::brute_force(
+        &base,
+        &queries,
+        arguments.k,
+        arguments.metric.into(),
+        threads,
+        &progress,
+    )?;
     write_truth(&truth, &arguments.out)?;
     let mut output = Output::new();
     output.line(format!(

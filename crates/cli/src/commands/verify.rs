@@ -18,10 +18,16 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<(), Failure> {
         Ok(()) | Err(Failure::Closed) => {}
         Err(failure) => return Err(failure),
     }
-    match report.problems.len() {
+    match report.problem_count {
         0 => Ok(()),
-        1 => Err(Failure::Failed(format!("{}: 1 problem, listed above", arguments.index.display()))),
-        n => Err(Failure::Failed(format!("{}: {n} problems, listed above", arguments.index.display()))),
+        1 => Err(Failure::Failed(format!(
+            "{}: 1 problem, listed above",
+            arguments.index.display()
+        ))),
+        n => Err(Failure::Failed(format!(
+            "{}: {n} problems, listed above",
+            arguments.index.display()
+        ))),
     }
 }
 
@@ -33,13 +39,17 @@ fn print(arguments: &VerifyArguments, report: &VerifyReport) -> Result<(), Failu
     }
     output.text(facts(&[
         ("index", arguments.index.display().to_string()),
-        ("files", report.files.len().to_string()),
+        ("files", report.files.to_string()),
+        ("bytes", size::count(report.bytes)),
         ("pages", size::count(report.pages)),
         ("nodes", size::count(report.nodes)),
         ("edges", size::count(report.edges)),
     ]))?;
     for problem in &report.problems {
-        output.line(problem.to_string())?;
+        let place = problem
+            .offset
+            .map_or(String::new(), |offset| format!(", byte {offset}"));
+        output.line(format!("{}{place}: {}", problem.file, problem.what))?;
     }
     if report.clean() {
         output.line("clean")?;
