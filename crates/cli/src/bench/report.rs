@@ -190,7 +190,7 @@ pub fn read_others(path: &Path) -> Result<Vec<Other>, Failure> {
     for other in &others {
         for point in &other.points {
             let recall = (0.0..=1.0).contains(&point.recall);
-            if !recall || !(point.qps.is_finite() && point.qps >= 0.0) {
+            if !(recall && point.qps.is_finite() && point.qps >= 0.0) {
                 return Err(wrong(format!(
                     "\"{}\" has recall {} and {} queries a second at list {}",
                     other.name, point.recall, point.qps, point.list
