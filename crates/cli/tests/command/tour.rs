@@ -1,9 +1,7 @@
 //! The whole way of a user: build, truth, search, stats, verify; and what the JSON promises.
 
-mod support;
-
+use crate::support::{DIM, Place, QUERIES, ROWS, SMALL_BUILD, keys};
 use serde_json::Value;
-use support::{DIM, Place, QUERIES, ROWS, SMALL_BUILD, keys};
 
 #[test]
 fn build_truth_search_stats_verify() {
@@ -321,8 +319,8 @@ fn ways_to_search_agree() {
 #[test]
 fn metrics_and_floats() {
     let place = Place::new();
-    place.write("base.fbin", &support::f32s(ROWS, DIM, 3, None));
-    place.write("queries.fbin", &support::f32s(QUERIES, DIM, 4, None));
+    place.write("base.fbin", &crate::support::f32s(ROWS, DIM, 3, None));
+    place.write("queries.fbin", &crate::support::f32s(QUERIES, DIM, 4, None));
     for metric in ["l2", "ip", "cosine", "euclidean", "mips", "cos"] {
         let index = format!("index-{metric}");
         let truth = format!("truth-{metric}.bin");

@@ -1,10 +1,8 @@
 //! Everything that can be wrong with a call or with files: the exit status, the words, and that nothing is left.
 
-mod support;
-
 use std::fs;
 
-use support::{DIM, Place, QUERIES, ROWS, SMALL_BUILD, f32s, names, u8s};
+use crate::support::{DIM, Place, QUERIES, ROWS, SMALL_BUILD, f32s, names, u8s};
 
 /// A build that is refused leaves the folder as it was.
 #[track_caller]

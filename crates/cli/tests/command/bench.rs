@@ -1,9 +1,7 @@
 //! `stratann bench` on a tiny job: files, cache, merging of other programs' results.
 
-mod support;
-
+use crate::support::{Place, names};
 use serde_json::Value;
-use support::{Place, names};
 
 const JOB: &str = r#"
 name = "tiny"
@@ -121,7 +119,10 @@ fn a_job_from_end_to_end() {
         "{again}"
     );
     // Other vectors in the same file make another index.
-    place.write("base.u8bin", &support::u8s(support::ROWS, support::DIM, 77));
+    place.write(
+        "base.u8bin",
+        &crate::support::u8s(crate::support::ROWS, crate::support::DIM, 77),
+    );
     let words = [
         "bench", "job.toml", "--out", "results", "--json", "--repeat", "1", "--only", "pipeann",
     ];
