@@ -17,6 +17,7 @@ for threads in 1 2; do
 import json, sys
 text = sys.stdin.read()
 read = json.loads(text[text.index("{"):])["jobs"][0]["read"]
-print(f"{sys.argv[1]} thread(s): {read[\"iops\"]:,.0f} reads a second, mean latency {read[\"clat_ns\"][\"mean\"] / 1000:.0f} us")
+latency = read["clat_ns"]["mean"] / 1000
+print("%s thread(s): %.0f reads a second, mean latency %.0f us" % (sys.argv[1], read["iops"], latency))
 ' "$threads"
 done

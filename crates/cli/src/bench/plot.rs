@@ -38,8 +38,8 @@ impl Axis {
         }
         if largest / least > 20.0 {
             return Axis {
-                low: 10f64.powf(least.log10().floor()),
-                high: 10f64.powf(largest.log10().ceil()),
+                low: round_down(least),
+                high: nice_step(largest),
                 logarithmic: true,
             };
         }
@@ -74,10 +74,10 @@ impl Axis {
 
     fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
-            let decades = (self.low.log10().round() as i32)..=(self.high.log10().round() as i32);
+            let decades = (self.low.log10().floor() as i32)..=(self.high.log10().ceil() as i32);
             return decades
                 .flat_map(|decade| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(decade)))
-                .filter(|tick| *tick <= self.high * 1.001)
+                .filter(|tick| (self.low * 0.999..=self.high * 1.001).contains(tick))
                 .collect();
         }
         let step = nice_step((self.high - self.low) / 6.0);
@@ -95,6 +95,13 @@ fn nice_step(rough: f64) -> f64 {
         .find(|digit| digit * power >= rough * 0.999)
         .unwrap_or(10.0);
     digit * power
+}
+
+/// The last of 1, 2, 5 times a power of ten that is not larger.
+fn round_down(value: f64) -> f64 {
+    let power = 10f64.powf(value.log10().floor());
+    let digit = [5.0, 2.0].into_iter().find(|digit| digit * power <= value * 1.001);
+    digit.unwrap_or(1.0) * power
 }
 
 /// The number without needless zeros.
@@ -362,6 +369,8 @@ mod tests {
         assert_eq!(nice_step(0.013), 0.02);
         assert_eq!(nice_step(19.3), 20.0);
         assert_eq!(nice_step(1.0), 1.0);
+        assert_eq!(round_down(351.0), 200.0);
+        assert_eq!(round_down(1.0), 1.0);
         assert_eq!(label(0.95), "0.95");
         assert_eq!(label(20_000.0), "20,000");
     }
