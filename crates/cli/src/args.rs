@@ -357,7 +357,7 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 /// Presets by name, from the engine's own list, so that a new one is known here at once.
 fn preset_by_name() -> impl TypedValueParser<Value = Preset> {
     let names = Preset::ALL.map(|preset| PossibleValue::new(preset.name).help(preset.about));
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<Preset>())
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Preset>().map_err(Box::new))
 }
 
 /// The threads to use: as asked, else one for each core that this process may run on.

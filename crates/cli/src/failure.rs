@@ -29,11 +29,21 @@ impl Failure {
 
 impl From<stratann::Error> for Failure {
     fn from(error: stratann::Error) -> Failure {
-        if error.is_call_wrong() {
+        let wrong = match &error {
+            stratann::Error::Data(data) => data.is_call_wrong(),
+            error => error.is_call_wrong(),
+        };
+        if wrong {
             Failure::Wrong(error.to_string())
         } else {
             Failure::Failed(error.to_string())
         }
+    }
+}
+
+impl From<stratann::data::DataError> for Failure {
+    fn from(error: stratann::data::DataError) -> Failure {
+        stratann::Error::from(error).into()
     }
 }
 

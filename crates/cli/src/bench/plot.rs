@@ -100,7 +100,9 @@ fn nice_step(rough: f64) -> f64 {
 /// The last of 1, 2, 5 times a power of ten that is not larger.
 fn round_down(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
-    let digit = [5.0, 2.0].into_iter().find(|digit| digit * power <= value * 1.001);
+    let digit = [5.0, 2.0]
+        .into_iter()
+        .find(|digit| digit * power <= value * 1.001);
     digit.unwrap_or(1.0) * power
 }
 

@@ -133,7 +133,7 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
         }
     };
     if let (Some(path), Some(results)) = (&arguments.out, last) {
-        write_truth(&answers(&results)?, path)?;
+        GroundTruth::from_results(results.k, &results.ids, &results.distances)?.write(path)?;
     }
     printer.finish()
 }
@@ -203,7 +203,8 @@ impl Searcher {
         let recall = self
             .truth
             .as_ref()
-            .map(|truth| truth.recall(&results.ids, &results.distances, results.k));
+            .map(|truth| truth.recall(&results.ids, &results.distances, results.k))
+            .transpose()?;
         let queries = self.queries.rows();
         let mean = |sum: u64| sum as f64 / queries.max(1) as f64;
         let counters = &results.counters;
@@ -318,28 +319,6 @@ fn latency(latencies_us: &[f32]) -> Latency {
     }
 }
 
-/// The answers in the ground-truth format, whose ids are 32 bits wide.
-fn answers(results: &SearchResults) -> Result<GroundTruth, Failure> {
-    let narrow = |id: &u64| {
-        u32::try_from(*id).map_err(|_| {
-            Failure::Failed(format!(
-                "id {id} does not fit the 32 bits of a ground-truth file: leave --out away, or use the Python package"
-            ))
-        })
-    };
-    let ids = results
-        .ids
-        .iter()
-        .map(narrow)
-        .collect::<Result<Vec<u32>, Failure>>()?;
-    Ok(GroundTruth {
-        queries: ids.len() / results.k.max(1),
-        k: results.k,
-        ids,
-        distances: Some(results.distances.clone()),
-    })
-}
-
 /// A file that is there already is only replaced when that was asked for.
 pub fn refuse_existing(path: &Path, overwrite: bool) -> Result<(), Failure> {
     if !overwrite && path.exists() {
@@ -348,12 +327,6 @@ pub fn refuse_existing(path: &Path, overwrite: bool) -> Result<(), Failure> {
             path.display()
         )));
     }
-    Ok(())
-}
-
-/// Writes a ground-truth file: complete, or not at all.
-pub fn write_truth(truth: &GroundTruth, path: &Path) -> Result<(), Failure> {
-    truth.write(path)?;
     Ok(())
 }
 

@@ -3,7 +3,6 @@
 use stratann::VectorFile;
 
 use crate::args::{TruthArguments, threads_or_cores};
-use crate::commands::search::write_truth;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::Shown;
@@ -25,7 +24,7 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
         threads,
         &progress,
     )?;
-    write_truth(&truth, &arguments.out)?;
+    truth.write(&arguments.out)?;
     let mut output = Output::new();
     output.line(format!(
         "{}: the {} nearest of {} queries, in {}",

@@ -19,7 +19,7 @@ fn vector_files() {
     let place = Place::new();
     build_refused(&place, &["missing.u8bin", "i"], 1, &["missing.u8bin"]);
     place.write("base.dat", &u8s(10, DIM, 1));
-    build_refused(&place, &["base.dat", "i"], 1, &["base.dat", ".u8bin"]);
+    build_refused(&place, &["base.dat", "i"], 2, &["base.dat", ".u8bin"]);
     let whole = u8s(ROWS, DIM, 1);
     place.write("short.u8bin", &whole[..whole.len() - 5]);
     build_refused(
@@ -241,7 +241,7 @@ fn ground_truth_that_does_not_fit() {
     truth(&["base.u8bin", "queries.u8bin", "t5.bin"])
         .refused(2, &["t5.bin", "exists", "--overwrite"]);
     truth(&["base.u8bin", "queries.u8bin", "t.bin", "-k", "601"]).refused(2, &["601", "600"]);
-    truth(&["base.u8bin", "queries.u8bin", "t.txt"]).refused(1, &["t.txt", ".bin"]);
+    truth(&["base.u8bin", "queries.u8bin", "t.txt"]).refused(2, &["t.txt", ".bin"]);
     place.write("wide.u8bin", &u8s(3, DIM + 1, 2));
     truth(&["base.u8bin", "wide.u8bin", "t.bin"]).refused(2, &["17", "16"]);
     truth(&["base.u8bin", "queries.u8bin", "no/such/t.bin"]).refused(1, &["no/such"]);
