@@ -53,9 +53,8 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
         (
             "in memory",
             format!(
-                "{} of codes, {} of navigation graph if it is used",
-                size::format(stats.memory.codes),
-                size::format(stats.memory.navigation)
+                "{} of codes while searching",
+                size::format(stats.memory.codes)
             ),
         ),
         ("written by", format!("StratANN {}", stats.created_by)),

@@ -34,7 +34,7 @@ fn vector_files() {
     build_refused(&place, &["empty.u8bin", "i"], 1, &["empty.u8bin"]);
     place.write("norows.u8bin", &u8s(0, DIM, 1));
     assert_ne!(place.run(&["build", "norows.u8bin", "i"]).status, Some(0));
-    build_refused(&place, &[".", "i"], 1, &[]);
+    build_refused(&place, &[".", "i"], 2, &[".fbin"]);
 }
 
 #[test]
@@ -269,7 +269,10 @@ fn what_is_no_index() {
 /// Each file of the index in turn gets a wrong magic, a wrong end, or a wrong bit somewhere.
 #[test]
 fn damage_is_named_and_verify_finds_it() {
-    let place = Place::with_index();
+    let place = Place::new();
+    place
+        .run(&[&SMALL_BUILD[..], &["--navigation", "0.2"]].concat())
+        .done();
     for file in names(&place.path("index")) {
         let path = place.path("index").join(&file);
         let whole = fs::read(&path).unwrap();
