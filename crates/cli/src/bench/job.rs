@@ -226,7 +226,8 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
     let find = |file: &Path| {
         let path = root.join(file);
         if path.is_file() {
-            return Ok(path);
+            // Without `..`, for whoever reads the result.
+            return Ok(path.canonicalize().unwrap_or(path));
         }
         Err(format!(
             "[data] {} is not at {}: change root, or set STRATANN_DATA to the folder that holds it",

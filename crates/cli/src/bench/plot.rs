@@ -10,10 +10,10 @@ use crate::bench::report::Line;
 const COLOURS: [&str; 8] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d1f",
 ];
-const WIDTH: f64 = 1080.0;
+const WIDTH: f64 = 1100.0;
 const PANEL: (f64, f64) = (440.0, 360.0);
 const TOP: f64 = 72.0;
-const LEFTS: [f64; 2] = [72.0, 612.0];
+const LEFTS: [f64; 2] = [80.0, 632.0];
 const LEGEND_TOP: f64 = TOP + PANEL.1 + 64.0;
 const LEGEND_ROW: f64 = 22.0;
 
@@ -285,8 +285,8 @@ fn panel(
         PANEL.1,
         left + PANEL.0 / 2.0,
         TOP + PANEL.1 + 40.0,
-        left - 56.0,
-        left - 56.0,
+        left - 66.0,
+        left - 66.0,
     );
     for (i, line) in lines.iter().enumerate() {
         let shown: Vec<_> = line
