@@ -46,6 +46,11 @@ fn print(arguments: &VerifyArguments, report: &VerifyReport) -> Result<(), Failu
         ("edges", size::count(report.edges)),
     ]))?;
     for problem in &report.problems {
+        // What was refused as a whole names its file and offset itself.
+        if problem.what.starts_with(&problem.file) {
+            output.line(&problem.what)?;
+            continue;
+        }
         let place = problem
             .offset
             .map_or(String::new(), |offset| format!(", byte {offset}"));
