@@ -99,6 +99,7 @@ impl Index {
         let entry = stored::entry(&*volume, &manifest, FileKind::Graph)?;
         let tier = volume.open_tier(&entry.name)?;
         stored::check_length(&*volume, entry, tier.len())?;
+        stored::check_shape(&*volume, entry, &shape, manifest.vectors)?;
         let graph = Graph {
             tier,
             shape,
@@ -188,6 +189,11 @@ impl Index {
         &self.graph
     }
 
+    /// Whether there is a navigation graph and the memory budget has room for it.
+    pub fn has_navigation(&self) -> bool {
+        self.navigation_fits && self.manifest.navigation.is_some()
+    }
+
     pub(crate) fn checks_pages(&self) -> bool {
         self.options.verify_pages
     }
@@ -231,11 +237,6 @@ impl Index {
         let file = stored::name_of(&*self.volume, name);
         let file = NavigationFile::decode(&payload, self.manifest.vectors, row_bytes, &file)?;
         Ok(self.navigation.get_or_init(|| Navigation::new(file)))
-    }
-
-    /// The navigation graph, if it is in memory.
-    pub(crate) fn loaded_navigation(&self) -> Option<&Navigation> {
-        self.navigation.get()
     }
 
     /// At least `threads` searching threads. They are kept from batch to batch, each with its ring and buffers.

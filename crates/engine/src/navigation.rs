@@ -44,11 +44,6 @@ impl Navigation {
         Self { file }
     }
 
-    /// Bytes in memory.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.file.bytes()
-    }
-
     /// The sampled nodes nearest to a query (in the element type of the index).
     pub(crate) fn nearest<'s>(
         &self,

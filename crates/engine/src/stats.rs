@@ -73,7 +73,7 @@ pub struct Bytes {
 pub struct Memory {
     /// Codes and codebook.
     pub codes: u64,
-    /// The navigation graph.
+    /// The navigation graph, when a search uses it.
     pub navigation: u64,
 }
 
@@ -104,7 +104,10 @@ impl Index {
             deleted: manifest.deleted,
             memory: Memory {
                 codes,
-                navigation: self.loaded_navigation().map_or(0, |navigation| navigation.bytes()),
+                navigation: manifest
+                    .file(FileKind::Navigation.name())
+                    .filter(|_| self.has_navigation())
+                    .map_or(0, |entry| entry.length),
             },
             format_version: manifest.format_version,
             created_by: manifest.created_by.clone(),

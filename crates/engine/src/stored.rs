@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
-use stratann_layout::{BLOCK, FileEntry, FileKind, LayoutError, Manifest, StreamReader};
+use stratann_layout::header::stored_checksum;
+use stratann_layout::{BLOCK, CoupledShape, FileEntry, FileHeader, FileKind, LayoutError, Manifest, StreamReader};
 use stratann_tier::{Directory, Volume};
 
 use crate::Error;
@@ -72,6 +73,29 @@ pub(crate) fn check_length(volume: &dyn Volume, entry: &FileEntry, found: u64) -
         by: "the MANIFEST says so",
     }
     .into())
+}
+
+/// Reads the header of the file of pages, and refuses one that is damaged, of another index, or of another shape than
+/// the manifest says.
+pub(crate) fn check_shape(
+    volume: &dyn Volume,
+    entry: &FileEntry,
+    shape: &CoupledShape,
+    nodes: u64,
+) -> Result<(), Error> {
+    let file = name_of(volume, &entry.name);
+    let mut first = vec![0; BLOCK];
+    volume.read_at(&entry.name, 0, &mut first)?;
+    let header = FileHeader::decode_as(FileKind::Graph, &first, &file)?;
+    header.check_length(entry.length, &file)?;
+    let claims = CoupledShape::from_header(&header, &file)?;
+    if stored_checksum(&first) != entry.header_crc32c || claims != (shape.clone(), nodes) {
+        return Err(Error::Damaged {
+            file,
+            what: "its header is not the one that the MANIFEST names: a file of another index".into(),
+        });
+    }
+    Ok(())
 }
 
 /// Reads a byte string of the index into `out`, which is as long as its payload must be.

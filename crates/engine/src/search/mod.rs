@@ -230,7 +230,7 @@ impl Index {
         }
         positive("threads", options.threads)?;
         positive("queries in flight", options.in_flight)?;
-        let navigation = options.navigation.unwrap_or(preset.navigation && self.navigation_nodes() > 0);
+        let navigation = options.navigation.unwrap_or(preset.navigation && self.has_navigation());
         if navigation {
             // Loads it now, so that no query pays for it, and says why if it cannot be had.
             self.navigation()?;
