@@ -68,10 +68,14 @@ impl Frontier {
     }
 
     /// Adds a candidate that is not in the list; the worst one leaves when the list is full.
+    #[inline]
     pub(crate) fn insert(&mut self, key: u64) {
-        if key >= self.bound() {
-            return;
+        if key < self.bound() {
+            self.place(key);
         }
+    }
+
+    fn place(&mut self, key: u64) {
         let at = self.keys.partition_point(|&other| other < key);
         if self.keys.len() == self.capacity {
             self.keys.pop();

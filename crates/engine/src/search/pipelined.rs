@@ -7,7 +7,7 @@
 //! at most [`WASTE`] of the reads since then were.
 
 use super::reader::NodeReader;
-use super::traversal::{Place, Traversal};
+use super::traversal::Traversal;
 use crate::Error;
 
 /// Reads in flight while the search approaches its answer.
@@ -31,26 +31,25 @@ pub(crate) async fn pipelined(
             let Some(key) = traversal.frontier.take_unread() else {
                 break;
             };
-            if let Place::Submitted = traversal.fetch(key, reader)? {
-                // Start the read before anything else is computed.
-                reader.flush();
-            }
+            traversal.fetch(key, reader)?;
         }
         if reader.in_flight() == 0 {
             return Ok(());
         }
-        let page = match reader.try_next()? {
-            Some(page) => page,
-            None => reader.next().await?,
-        };
-        let arrival = traversal.arrive(page, reader)?;
-        converging = converging || traversal.frontier.settled(SETTLED);
-        if converging {
-            kept += arrival.kept;
-            left += arrival.left;
-            if left as f32 <= WASTE * (kept + left) as f32 {
-                width = (width + 1).min(max_width);
+        // One start for all reads of this turn: each start costs the kernel a doorbell.
+        reader.flush();
+        let mut arrived = Some(reader.next().await?);
+        while let Some(page) = arrived {
+            let arrival = traversal.arrive(page, reader)?;
+            converging = converging || traversal.frontier.settled(SETTLED);
+            if converging {
+                kept += arrival.kept;
+                left += arrival.left;
+                if left as f32 <= WASTE * (kept + left) as f32 {
+                    width = (width + 1).min(max_width);
+                }
             }
+            arrived = reader.try_next()?;
         }
     }
 }

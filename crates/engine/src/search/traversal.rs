@@ -223,11 +223,15 @@ impl<'a> Traversal<'a> {
         self.nearest.offer(record.id, distance);
     }
 
+    /// Scores the nodes in `fresh`, and keeps those that the candidate list has room for.
     fn score_fresh(&mut self) {
-        self.scores.resize(self.fresh.len(), 0.0);
-        self.table.score(self.codes, &self.fresh, &mut self.scores);
+        if self.scores.len() < self.fresh.len() {
+            self.scores.resize(self.fresh.len(), 0.0);
+        }
+        let scores = &mut self.scores[..self.fresh.len()];
+        self.table.score(self.codes, &self.fresh, scores);
         self.counters.distance_computations += self.fresh.len() as u64;
-        for (&node, &score) in self.fresh.iter().zip(&self.scores) {
+        for (&node, &score) in self.fresh.iter().zip(scores.iter()) {
             self.frontier.insert(key(score, node));
         }
     }
