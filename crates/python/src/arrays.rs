@@ -3,8 +3,8 @@
 //! numpy itself makes the view of an array as bytes, so that this needs no `unsafe` and no type parameter: a
 //! `(n, d)` array of float32 is a `(n, 4d)` array of uint8 over the same memory, and that is what the engine takes.
 
-use numpy::{PyArray1, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
 use numpy::{Element as NumpyElement, PyArrayDyn};
+use numpy::{PyArray1, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use stratann::{Element, MatrixRef};
@@ -56,10 +56,21 @@ impl<'py> Rows<'py> {
             )));
         }
         let bytes = array.call_method1("view", ("u1",))?;
-        let bytes = bytes.cast_into::<PyArrayDyn<u8>>()?.try_readonly().map_err(|_| {
-            PyValueError::new_err(format!("{name} is being written by another native function"))
-        })?;
-        Ok(Self { bytes, rows, dim, element, single })
+        let bytes = bytes
+            .cast_into::<PyArrayDyn<u8>>()?
+            .try_readonly()
+            .map_err(|_| {
+                PyValueError::new_err(format!(
+                    "{name} is being written by another native function"
+                ))
+            })?;
+        Ok(Self {
+            bytes,
+            rows,
+            dim,
+            element,
+            single,
+        })
     }
 
     /// What the engine reads: the array's own memory.
@@ -90,10 +101,18 @@ impl<'py> Rows<'py> {
 }
 
 /// The array that `value` must be.
-fn untyped<'a, 'py>(value: &'a Bound<'py, PyAny>, name: &str) -> PyResult<&'a Bound<'py, PyUntypedArray>> {
+fn untyped<'a, 'py>(
+    value: &'a Bound<'py, PyAny>,
+    name: &str,
+) -> PyResult<&'a Bound<'py, PyUntypedArray>> {
     value.cast::<PyUntypedArray>().map_err(|_| {
-        let kind = value.get_type().name().map_or_else(|_| "?".to_owned(), |n| n.to_string());
-        PyTypeError::new_err(format!("{name} is a {kind}: pass a numpy array, numpy.asarray({name})"))
+        let kind = value
+            .get_type()
+            .name()
+            .map_or_else(|_| "?".to_owned(), |n| n.to_string());
+        PyTypeError::new_err(format!(
+            "{name} is a {kind}: pass a numpy array, numpy.asarray({name})"
+        ))
     })
 }
 
@@ -120,7 +139,10 @@ fn element(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<Element> {
     let dtype = dtype.str()?;
     Err(PyTypeError::new_err(match code.as_str() {
         "<f8" => format!("{name} is float64: pass {name}.astype(numpy.float32)"),
-        ">f4" | ">f2" => format!("{name} is {dtype}, big-endian: pass {name}.astype(\"<{}\")", &code[1..]),
+        ">f4" | ">f2" => format!(
+            "{name} is {dtype}, big-endian: pass {name}.astype(\"<{}\")",
+            &code[1..]
+        ),
         _ => format!(
             "{name} is {dtype}: float32, float16, uint8 and int8 are known; pass for example {name}.astype(numpy.float32)"
         ),
@@ -147,11 +169,17 @@ pub fn ids(value: &Bound<'_, PyAny>, rows: usize) -> PyResult<Vec<u64>> {
     if kind == "i" && rows > 0 {
         let lowest: i64 = array.call_method0("min")?.extract()?;
         if lowest < 0 {
-            return Err(PyValueError::new_err(format!("ids holds {lowest}: ids are from 0 to 2^64 - 1")));
+            return Err(PyValueError::new_err(format!(
+                "ids holds {lowest}: ids are from 0 to 2^64 - 1"
+            )));
         }
     }
     let wide = array.call_method1("astype", ("<u8",))?;
-    Ok(wide.cast_into::<PyArray1<u64>>()?.readonly().as_array().to_vec())
+    Ok(wide
+        .cast_into::<PyArray1<u64>>()?
+        .readonly()
+        .as_array()
+        .to_vec())
 }
 
 /// A `(rows, k)` array over the memory of `values`, or `(k,)` if a single row was asked for.
@@ -163,13 +191,24 @@ pub fn table<'py, T: NumpyElement>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let rows = values.len().checked_div(k).unwrap_or(0);
     let flat = PyArray1::from_vec(py, values);
-    if single { Ok(flat.into_any()) } else { Ok(flat.reshape([rows, k])?.into_any()) }
+    if single {
+        Ok(flat.into_any())
+    } else {
+        Ok(flat.reshape([rows, k])?.into_any())
+    }
 }
 
 /// A shape as Python writes it.
 pub fn shape_text(shape: &[usize]) -> String {
     match shape {
         [n] => format!("({n},)"),
-        _ => format!("({})", shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
+        _ => format!(
+            "({})",
+            shape
+                .iter()
+                .map(usize::to_string)
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
     }
 }

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use stratann::{BuildOptions, OpenOptions, VectorFile, VectorSource};
 
-use crate::arguments::{existing, memory, named, path as as_path, threads as thread_count};
+use crate::arguments::{
+    existing, memory as bytes, named, path as as_path, threads as thread_count,
+};
 use crate::arrays::{self, Rows};
 use crate::errors::to_python;
 use crate::index::{Index, to_dict};
@@ -85,7 +86,10 @@ impl<'py> Vectors<'py> {
 #[pyo3(signature = (base, path, *, metric="l2", preset="stratann", degree=64, build_list=100, alpha=1.2,
     code_bytes=None, order=None, navigation=0.01, memory=None, threads=None, seed=42, overwrite=false,
     ids=None, progress=None))]
-#[expect(clippy::too_many_arguments, reason = "keyword arguments of the Python function")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "keyword arguments of the Python function"
+)]
 pub fn build<'py>(
     py: Python<'py>,
     base: &Bound<'py, PyAny>,
@@ -106,7 +110,9 @@ pub fn build<'py>(
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Index> {
     let vectors = Vectors::new(base, "base")?;
-    let ids = ids.map(|ids| arrays::ids(ids, vectors.rows())).transpose()?;
+    let ids = ids
+        .map(|ids| arrays::ids(ids, vectors.rows()))
+        .transpose()?;
     let options = BuildOptions {
         preset: named(preset, "preset")?,
         metric: named(metric, "metric")?,
@@ -116,16 +122,17 @@ pub fn build<'py>(
         code_bytes,
         order: order.map(|order| named(order, "order")).transpose()?,
         navigation,
-        memory: crate::arguments::memory(memory)?,
+        memory: bytes(memory)?,
         threads: thread_count(threads)?,
         seed,
         ids,
         overwrite,
-        ..BuildOptions::default()
     };
     let listener = Listener::new(progress)?;
     let report = vectors.with(|source| {
-        run(py, &listener, |progress| stratann::build(source, &path, &options, progress))
+        run(py, &listener, |progress| {
+            stratann::build(source, &path, &options, progress)
+        })
     })?;
     let report = to_dict(py, &report)?.unbind();
     Index::new(py, path, OpenOptions::default(), Some(report))

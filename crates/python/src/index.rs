@@ -30,8 +30,14 @@ impl Index {
         report: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let path = existing(path, "index")?;
-        let inner = py.detach(|| stratann::Index::open(&path, &options)).map_err(to_python)?;
-        Ok(Self { inner, path, report })
+        let inner = py
+            .detach(|| stratann::Index::open(&path, &options))
+            .map_err(to_python)?;
+        Ok(Self {
+            inner,
+            path,
+            report,
+        })
     }
 }
 
@@ -73,7 +79,10 @@ impl Index {
     ///     Only with `return_stats`.
     #[pyo3(signature = (queries, k=10, *, list_size=None, beam=None, strategy=None, navigation=None,
         whole_page=None, threads=None, in_flight=None, return_stats=false))]
-    #[expect(clippy::too_many_arguments, reason = "keyword arguments of the Python method")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "keyword arguments of the Python method"
+    )]
     fn search<'py>(
         &self,
         py: Python<'py>,
@@ -100,11 +109,14 @@ impl Index {
             whole_page,
             threads: thread_count(threads)?.min(rows.rows()).max(1),
             in_flight: in_flight.unwrap_or(defaults.in_flight),
-            ..defaults
         };
         let source = rows.source()?;
-        let results = py.detach(|| self.inner.search(&source, &options)).map_err(to_python)?;
-        let stats = return_stats.then(|| search_stats(py, &results, options.list)).transpose()?;
+        let results = py
+            .detach(|| self.inner.search(&source, &options))
+            .map_err(to_python)?;
+        let stats = return_stats
+            .then(|| search_stats(py, &results, options.list))
+            .transpose()?;
         let SearchResults { ids, distances, .. } = results;
         let ids = table(py, ids, k, rows.is_single())?;
         let distances = table(py, distances, k, rows.is_single())?;
@@ -145,7 +157,8 @@ impl Index {
     /// The numpy dtype of the vectors, which queries must have.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        py.import("numpy")?.call_method1("dtype", (dtype_name(self.inner.element()),))
+        py.import("numpy")?
+            .call_method1("dtype", (dtype_name(self.inner.element()),))
     }
 
     /// The row of choices that the index was built with.
@@ -157,7 +170,9 @@ impl Index {
     /// The folder of the index.
     #[getter]
     fn path<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        py.import("pathlib")?.getattr("Path")?.call1((self.path.as_os_str(),))
+        py.import("pathlib")?
+            .getattr("Path")?
+            .call1((self.path.as_os_str(),))
     }
 
     /// What the build took, if `stratann.build` made this object, else None.
@@ -194,8 +209,11 @@ impl Index {
             )));
         }
         if self.inner.dim() != queries.dim() {
-            let shape =
-                if queries.is_single() { vec![queries.dim()] } else { vec![queries.rows(), queries.dim()] };
+            let shape = if queries.is_single() {
+                vec![queries.dim()]
+            } else {
+                vec![queries.rows(), queries.dim()]
+            };
             return Err(PyValueError::new_err(format!(
                 "queries has the shape {} and the index {} dimensions",
                 shape_text(&shape),
@@ -224,8 +242,11 @@ pub fn open(
     memory: Option<&Bound<'_, PyAny>>,
     io: &str,
 ) -> PyResult<Index> {
-    let options =
-        OpenOptions { memory: bytes(memory)?, io: named(io, "io")?, ..OpenOptions::default() };
+    let options = OpenOptions {
+        memory: bytes(memory)?,
+        io: named(io, "io")?,
+        ..OpenOptions::default()
+    };
     Index::new(py, path, options, None)
 }
 
@@ -247,7 +268,10 @@ pub fn verify<'py>(
 }
 
 /// Python's own objects for a value of the engine, with the keys that the command line prints as JSON.
-pub fn to_dict<'py, T: serde::Serialize>(py: Python<'py>, value: &T) -> PyResult<Bound<'py, PyAny>> {
+pub fn to_dict<'py, T: serde::Serialize>(
+    py: Python<'py>,
+    value: &T,
+) -> PyResult<Bound<'py, PyAny>> {
     let text = serde_json::to_string(value)
         .map_err(|error| crate::errors::StratannError::new_err(error.to_string()))?;
     py.import("json")?.call_method1("loads", (text,))
@@ -266,8 +290,14 @@ fn search_stats<'py>(
     stats.set_item("queries", queries)?;
     stats.set_item("seconds", results.seconds)?;
     stats.set_item("cpu_seconds", results.cpu_seconds)?;
-    stats.set_item("qps", queries as f64 / results.seconds.max(f64::MIN_POSITIVE))?;
+    stats.set_item(
+        "qps",
+        queries as f64 / results.seconds.max(f64::MIN_POSITIVE),
+    )?;
     stats.set_item("counters", to_dict(py, &results.counters)?)?;
-    stats.set_item("latencies_us", PyArray1::from_slice(py, &results.latencies_us))?;
+    stats.set_item(
+        "latencies_us",
+        PyArray1::from_slice(py, &results.latencies_us),
+    )?;
     Ok(stats)
 }

@@ -13,7 +13,7 @@
 //! `arguments` reads what a user writes ("2GiB", "locality"), `progress` runs long work beside the calling thread
 //! so that Ctrl-C and callbacks reach Python, `errors` says which exception an engine's error becomes.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod arguments;
 mod arrays;

@@ -22,12 +22,18 @@ pub struct Listener(Option<Py<PyAny>>);
 impl Listener {
     /// From the argument `progress`: `None` and `False` tell nobody, `True` draws a bar on standard error.
     pub fn new(value: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        let Some(value) = value else { return Ok(Self(None)) };
+        let Some(value) = value else {
+            return Ok(Self(None));
+        };
         if let Ok(flag) = value.cast::<PyBool>() {
             if !flag.is_true() {
                 return Ok(Self(None));
             }
-            let bar = value.py().import("stratann.progress")?.getattr("Bar")?.call0()?;
+            let bar = value
+                .py()
+                .import("stratann.progress")?
+                .getattr("Bar")?
+                .call0()?;
             return Ok(Self(Some(bar.unbind())));
         }
         if value.is_callable() {
@@ -85,9 +91,16 @@ impl Board {
         let mut state = self.state();
         let mut stages = std::mem::take(&mut state.ended);
         if let Some((stage, total)) = &state.stage {
-            stages.push((stage.clone(), self.done.load(Ordering::Relaxed).min(*total), *total));
+            stages.push((
+                stage.clone(),
+                self.done.load(Ordering::Relaxed).min(*total),
+                *total,
+            ));
         }
-        News { warnings: std::mem::take(&mut state.warnings), stages }
+        News {
+            warnings: std::mem::take(&mut state.warnings),
+            stages,
+        }
     }
 
     fn close_stage(&self, state: &mut State) {
@@ -103,7 +116,10 @@ impl Board {
         if state.finished {
             return true;
         }
-        let (state, _) = self.wake.wait_timeout(state, PAUSE).unwrap_or_else(PoisonError::into_inner);
+        let (state, _) = self
+            .wake
+            .wait_timeout(state, PAUSE)
+            .unwrap_or_else(PoisonError::into_inner);
         state.finished
     }
 }

@@ -31,7 +31,10 @@ pub fn truth<'py>(
     let metric: Metric = named(metric, "metric")?;
     let threads = thread_count(threads)?;
     let listener = Listener::new(progress)?;
-    let (base, queries) = (Vectors::new(base, "base")?, Vectors::new(queries, "queries")?);
+    let (base, queries) = (
+        Vectors::new(base, "base")?,
+        Vectors::new(queries, "queries")?,
+    );
     let truth = base.with(|base| {
         queries.with(|queries| {
             run(py, &listener, |progress| {
@@ -96,18 +99,28 @@ struct Table<T> {
 
 impl<T: numpy::Element + Copy> Table<T> {
     fn new(value: &Bound<'_, PyAny>, dtype: &str, name: &'static str) -> PyResult<Self> {
-        let array = value.py().import("numpy")?.call_method1("asarray", (value, dtype))?;
+        let array = value
+            .py()
+            .import("numpy")?
+            .call_method1("asarray", (value, dtype))?;
         let array = array.cast_into::<PyArrayDyn<T>>()?;
         let (rows, columns) = match *array.shape() {
             [columns] => (1, columns),
             [rows, columns] => (rows, columns),
             ref other => {
                 let shape = shape_text(other);
-                return Err(PyValueError::new_err(format!("{name} has the shape {shape}: it must be (nq, k)")));
+                return Err(PyValueError::new_err(format!(
+                    "{name} has the shape {shape}: it must be (nq, k)"
+                )));
             }
         };
         let values = array.readonly().as_array().iter().copied().collect();
-        Ok(Self { values, rows, columns, name })
+        Ok(Self {
+            values,
+            rows,
+            columns,
+            name,
+        })
     }
 
     fn same_shape<U>(&self, other: &Table<U>) -> PyResult<()> {
@@ -122,6 +135,10 @@ impl<T: numpy::Element + Copy> Table<T> {
 
     /// The first `k` of each row.
     fn first(&self, k: usize) -> Vec<T> {
-        self.values.chunks(self.columns).flat_map(|row| &row[..k]).copied().collect()
+        self.values
+            .chunks(self.columns)
+            .flat_map(|row| &row[..k])
+            .copied()
+            .collect()
     }
 }
