@@ -115,6 +115,11 @@ impl Frontier {
         }
     }
 
+    /// The candidates' nodes, nearest first.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = u32> + '_ {
+        self.keys.iter().map(|&key| node_of(key))
+    }
+
     /// Whether the nearest `n` candidates have all been expanded.
     pub(crate) fn settled(&self, n: usize) -> bool {
         self.states.len() >= n && self.states[..n].iter().all(|&state| state == State::Expanded)

@@ -13,11 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use stratann_layout::coupled::CoupledShape;
-use stratann_layout::header::FileKind;
-use stratann_layout::manifest::{FileRole, MANIFEST, Manifest};
-use stratann_layout::navigation::NavigationFile;
-use stratann_tier::{Backend, Crew, Directory, HugeBytes, IoMode, Tier, Volume};
+use stratann_layout::{CoupledShape, FileKind, Manifest, NavigationFile};
+use stratann_tier::{Backend, Crew, HugeBytes, IoMode, Tier, Volume};
 use stratann_vector::{Element, Metric, ProductQuantizer};
 
 use crate::navigation::Navigation;
@@ -54,7 +51,7 @@ pub(crate) struct Graph {
 /// An index open for searching. Shared by any number of threads; opening and searching never write.
 pub struct Index {
     path: PathBuf,
-    volume: Directory,
+    volume: Arc<dyn Volume>,
     manifest: Manifest,
     preset: Preset,
     options: OpenOptions,
@@ -89,22 +86,27 @@ impl Index {
     /// No index there, a file that is damaged, truncated or of a later format, a memory budget below the codes.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self, Error> {
         let path = path.as_ref();
-        let volume = stored::existing(path)?;
-        let manifest = stored::manifest(&volume, path)?;
+        Self::open_in(Arc::new(stored::existing(path)?), path, options)
+    }
+
+    /// Opens the index in a volume.
+    pub(crate) fn open_in(volume: Arc<dyn Volume>, path: &Path, options: &OpenOptions) -> Result<Self, Error> {
+        let manifest = stored::manifest(&*volume)?;
         let preset: Preset = manifest.preset.parse()?;
         let shape = CoupledShape::new(manifest.element, manifest.dimension as usize, manifest.degree as usize)?;
         let navigation_fits = plan::divide(options.memory, &manifest)?.navigation;
 
-        let entry = stored::entry(&manifest, FileRole::Graph, path)?;
+        let entry = stored::entry(&*volume, &manifest, FileKind::Graph)?;
         let tier = volume.open_tier(&entry.name)?;
-        stored::check_length(path, entry, tier.len())?;
+        stored::check_length(&*volume, entry, tier.len())?;
         let graph = Graph {
             tier,
             shape,
-            file: path.join(&entry.name).display().to_string(),
+            file: stored::name_of(&*volume, &entry.name),
         };
 
-        let codebook = stored::read_stream(&volume, path, &manifest, FileRole::Codebook, FileKind::Codebook)?;
+        let mut codebook = vec![0; 4 * 256 * manifest.dimension as usize];
+        stored::read_stream(&*volume, &manifest, FileKind::Codebook, &mut codebook)?;
         let centroids = codebook
             .chunks_exact(4)
             .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
@@ -112,7 +114,7 @@ impl Index {
         let quantizer =
             ProductQuantizer::from_parts(manifest.dimension as usize, manifest.code_bytes as usize, centroids)?;
         let mut codes = HugeBytes::zeroed(manifest.vectors as usize * manifest.code_bytes as usize)?;
-        stored::read_stream_into(&volume, path, &manifest, FileRole::Codes, FileKind::Codes, &mut codes)?;
+        stored::read_stream(&*volume, &manifest, FileKind::Codes, &mut codes)?;
         Ok(Self {
             path: path.to_owned(),
             volume,
@@ -172,12 +174,14 @@ impl Index {
         self.manifest.navigation.as_ref().map_or(0, |n| n.nodes as usize)
     }
 
-    pub(crate) fn manifest(&self) -> &Manifest {
-        &self.manifest
+    /// Puts another place under the node pages, for tests of strategies.
+    #[cfg(test)]
+    pub(crate) fn replace_graph_tier(&mut self, tier: Arc<dyn Tier>) {
+        self.graph.tier = tier;
     }
 
-    pub(crate) fn volume(&self) -> &Directory {
-        &self.volume
+    pub(crate) fn manifest(&self) -> &Manifest {
+        &self.manifest
     }
 
     pub(crate) fn graph(&self) -> &Graph {
@@ -220,21 +224,18 @@ impl Index {
                 "off: the memory budget has no room for the navigation graph",
             ));
         }
-        let payload = stored::read_stream(
-            &self.volume,
-            &self.path,
-            &self.manifest,
-            FileRole::Navigation,
-            FileKind::Navigation,
-        )?;
+        let kind = FileKind::Navigation;
+        let payload = stored::read_stream_whole(&*self.volume, &self.manifest, kind)?;
         let row_bytes = self.dim() * self.element().size();
-        let file = NavigationFile::decode(
-            &payload,
-            self.manifest.vectors,
-            row_bytes,
-            &self.path.join("navigation").display().to_string(),
-        )?;
+        let name = &stored::entry(&*self.volume, &self.manifest, kind)?.name;
+        let file = stored::name_of(&*self.volume, name);
+        let file = NavigationFile::decode(&payload, self.manifest.vectors, row_bytes, &file)?;
         Ok(self.navigation.get_or_init(|| Navigation::new(file)))
+    }
+
+    /// The navigation graph, if it is in memory.
+    pub(crate) fn loaded_navigation(&self) -> Option<&Navigation> {
+        self.navigation.get()
     }
 
     /// At least `threads` searching threads. They are kept from batch to batch, each with its ring and buffers.
@@ -249,9 +250,4 @@ impl Index {
             }
         }
     }
-}
-
-/// The name of the file that makes a directory an index.
-pub(crate) fn manifest_path(path: &Path) -> PathBuf {
-    path.join(MANIFEST)
 }

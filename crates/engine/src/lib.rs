@@ -1,1 +1,53 @@
-//! stratann
+//! StratANN: vector search for collections that do not fit in RAM.
+//!
+//! An index is a directory on an SSD. A build reads a file (or an array) of vectors and writes it; a search keeps
+//! the vectors' short codes in memory, walks a graph on disk with many reads in flight, and ranks by exact
+//! distance.
+//!
+//! ```no_run
+//! use stratann::{BuildOptions, Index, OpenOptions, SearchOptions, Silent, VectorFile};
+//!
+//! # fn main() -> Result<(), stratann::Error> {
+//! let base = VectorFile::open("base.u8bin")?;
+//! stratann::build(&base, "photos.idx", &BuildOptions::default(), &Silent)?;
+//!
+//! let index = Index::open("photos.idx", &OpenOptions::default())?;
+//! let queries = VectorFile::open("queries.u8bin")?;
+//! let found = index.search(&queries, &SearchOptions { k: 10, list: 40, ..Default::default() })?;
+//! println!("nearest of the first query: {:?}", &found.ids[..found.k]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The public API is what this page lists; all else is private. `ARCHITECTURE.md` walks the tree.
+
+#![forbid(unsafe_code)]
+
+mod build;
+pub mod data;
+mod durable;
+mod error;
+mod frontier;
+mod graph;
+mod index;
+mod navigation;
+mod plan;
+mod preset;
+mod progress;
+mod search;
+mod stats;
+mod stored;
+mod verify;
+mod visited;
+
+pub use build::{BuildOptions, BuildReport, build};
+pub use data::{GroundTruth, Matrix, MatrixRef, VectorFile, VectorSource, brute_force};
+pub use error::Error;
+pub use index::{Index, OpenOptions};
+pub use preset::{Order, Preset, Strategy};
+pub use progress::{Progress, Silent};
+pub use search::{Counters, SearchOptions, SearchResults};
+pub use stats::{Bytes, Memory, Stats};
+pub use stratann_tier::{Backend, IoMode, peak_rss_bytes, process_cpu_time, reset_peak_rss};
+pub use stratann_vector::{Element, InstructionSet, Metric};
+pub use verify::{Problem, VerifyReport, verify};

@@ -567,3 +567,326 @@ impl<'a> Neighbours<'a> {
         out.extend(self.iter());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn shape(element: Element, dim: usize, degree: usize) -> CoupledShape {
+        CoupledShape::new(element, dim, degree).unwrap()
+    }
+
+    /// A small deterministic source of numbers.
+    fn numbers(seed: u64) -> impl Iterator<Item = u64> {
+        let mut state = seed;
+        std::iter::repeat_with(move || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            state >> 24
+        })
+    }
+
+    type Node = (u64, Vec<u8>, Vec<u32>);
+
+    fn nodes(shape: &CoupledShape, count: usize, seed: u64) -> Vec<Node> {
+        let mut number = numbers(seed);
+        let mut next = || number.next().unwrap();
+        (0..count)
+            .map(|_| {
+                let id = next() << 20 | next();
+                let vector = (0..shape.vector_bytes()).map(|_| next() as u8).collect();
+                let degree = next() as usize % (shape.degree() + 1);
+                (id, vector, (0..degree).map(|_| next() as u32).collect())
+            })
+            .collect()
+    }
+
+    fn build(shape: CoupledShape, page: u64, nodes: &[Node]) -> Vec<u8> {
+        let mut builder = PageBuilder::new(shape);
+        for (id, vector, neighbours) in nodes {
+            builder.push(*id, vector, neighbours);
+        }
+        builder.finish(page).to_vec()
+    }
+
+    fn assert_same(view: &PageView<'_>, nodes: &[Node]) {
+        assert_eq!(view.len(), nodes.len());
+        let mut copied = Vec::new();
+        for (node, (id, vector, neighbours)) in view.nodes().zip(nodes) {
+            let node = node.unwrap();
+            assert_eq!(node.id, *id);
+            assert_eq!(node.vector, &vector[..]);
+            assert_eq!(node.neighbours.len(), neighbours.len());
+            assert!(node.neighbours.iter().eq(neighbours.iter().copied()));
+            node.neighbours.copy_into(&mut copied);
+            assert_eq!(&copied, neighbours);
+        }
+    }
+
+    #[test]
+    fn nodes_per_page_of_known_shapes() {
+        for (element, dim, degree, nodes, blocks) in [
+            (Element::U8, 128, 64, 10, 1),
+            (Element::F32, 384, 64, 2, 1),
+            (Element::F32, 1536, 64, 1, 2),
+            (Element::F16, 96, 32, 12, 1),
+            (Element::I8, 1, 1, 204, 1),
+            // The largest record of one block, and one element more.
+            (Element::F32, 1018, 1, 1, 1),
+            (Element::F32, 1019, 1, 1, 2),
+            (Element::F32, 65_536, 4096, 1, 69),
+        ] {
+            let shape = shape(element, dim, degree);
+            assert_eq!(shape.nodes_per_page(), nodes, "{element} {dim} {degree}");
+            assert_eq!(shape.blocks_per_page(), blocks, "{element} {dim} {degree}");
+            assert_eq!(shape.page_bytes(), blocks * BLOCK);
+        }
+    }
+
+    #[test]
+    fn impossible_shapes_are_refused() {
+        for (dim, degree) in [
+            (0, 64),
+            (65_537, 64),
+            (128, 0),
+            (128, 4097),
+            (usize::MAX, 1),
+        ] {
+            let error = CoupledShape::new(Element::F32, dim, degree).unwrap_err();
+            assert!(matches!(error, LayoutError::Shape { .. }));
+        }
+        let text = CoupledShape::new(Element::F32, 0, 64)
+            .unwrap_err()
+            .to_string();
+        assert_eq!(text, "the dimension is 0, the format holds 1 to 65536");
+    }
+
+    #[test]
+    fn places_are_computed() {
+        let shape = shape(Element::U8, 128, 64);
+        assert_eq!((shape.page_of(0), shape.slot_of(0)), (0, 0));
+        assert_eq!((shape.page_of(39), shape.slot_of(39)), (3, 9));
+        assert_eq!(shape.page_of(u32::MAX), 429_496_729);
+        assert_eq!(shape.pages(0), 0);
+        assert_eq!(shape.pages(41), 5);
+        assert_eq!(shape.nodes_on_page(4, 41), 1);
+        assert_eq!(shape.nodes_on_page(3, 41), 10);
+        assert_eq!(shape.nodes_on_page(5, 41), 0);
+        assert_eq!(shape.file_offset(0), 4096);
+        assert_eq!(shape.file_length(41), 6 * 4096);
+    }
+
+    #[test]
+    fn bytes_stand_where_the_table_says() {
+        let shape = shape(Element::U8, 5, 3);
+        assert_eq!(shape.record_bytes(), 8 + 8 + 4 + 12);
+        let page = build(
+            shape,
+            0,
+            &[
+                (1, vec![1, 2, 3, 4, 5], vec![9]),
+                (0x0102, vec![6; 5], vec![7, 8]),
+            ],
+        );
+        assert_eq!(page[4..8], [2, 0, 0, 0]);
+        assert_eq!(
+            page[8..24],
+            [1, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 0, 0, 0]
+        );
+        assert_eq!(
+            page[24..40],
+            [1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+        );
+        assert_eq!(page[40..42], [2, 1]);
+        let mut covered = 1u64.to_le_bytes().to_vec();
+        covered.extend_from_slice(&page[4..]);
+        assert_eq!(page[..4], crc32c::crc32c(&covered).to_le_bytes());
+    }
+
+    #[test]
+    fn a_page_of_several_blocks_keeps_its_record_whole() {
+        let shape = shape(Element::F32, 1536, 64);
+        let nodes = nodes(&shape, 1, 5);
+        let page = build(shape, 11, &nodes);
+        assert_eq!(page.len(), 8192);
+        assert_same(
+            &PageView::open(&shape, &page, 11, Some(1), true, "g").unwrap(),
+            &nodes,
+        );
+        // The second block's checksum carries the second block's number in the file: 1 + 2 * 11 + 1.
+        assert_eq!(page[4..8], block::checksum(24, &page[4096..]).to_le_bytes());
+    }
+
+    #[test]
+    fn every_bit_flip_is_found() {
+        for shape in [shape(Element::U8, 128, 64), shape(Element::F32, 1200, 8)] {
+            let mut page = build(shape, 6, &nodes(&shape, shape.nodes_per_page(), 1));
+            for bit in 0..page.len() * 8 {
+                page[bit / 8] ^= 1 << (bit % 8);
+                let error = PageView::open(&shape, &page, 6, None, true, "g").unwrap_err();
+                assert!(
+                    matches!(error, LayoutError::Checksum { .. }),
+                    "bit {bit}: {error}"
+                );
+                page[bit / 8] ^= 1 << (bit % 8);
+            }
+            PageView::open(&shape, &page, 6, None, true, "g").unwrap();
+        }
+    }
+
+    #[test]
+    fn a_misplaced_page_is_found() {
+        let shape = shape(Element::U8, 16, 8);
+        let page = build(shape, 3, &nodes(&shape, 4, 2));
+        let text = PageView::open(&shape, &page, 4, None, true, "a.idx/graph")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.starts_with("a.idx/graph: checksum mismatch in the block at offset 20480"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn wrong_counts_slots_and_degrees_are_refused() {
+        let shape = shape(Element::U8, 16, 8);
+        let page = build(shape, 0, &nodes(&shape, 4, 2));
+        let text = PageView::open(&shape, &page, 0, Some(5), true, "g")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.starts_with("g: count of records on the page at offset 4100 is 4, expected 5"),
+            "{text}"
+        );
+        let view = PageView::open(&shape, &page, 0, Some(4), true, "g").unwrap();
+        view.node(4).unwrap_err();
+        view.node(usize::MAX).unwrap_err();
+        PageView::open(&shape, &page[..4095], 0, None, true, "g").unwrap_err();
+
+        let mut damaged = page.clone();
+        damaged[4] = 255;
+        PageView::open(&shape, &damaged, 0, None, false, "g").unwrap_err();
+        PageView::open(&shape, &damaged, 0, Some(255), false, "g").unwrap_err();
+        let mut damaged = page.clone();
+        damaged[7] = 1;
+        let error = PageView::open(&shape, &damaged, 0, None, false, "g").unwrap_err();
+        assert_eq!(error.offset(), Some(4103));
+        let mut damaged = page;
+        damaged[8 + 24] = 9;
+        let view = PageView::open(&shape, &damaged, 0, None, false, "g").unwrap();
+        let text = view.node(0).unwrap_err().to_string();
+        assert!(
+            text.starts_with("g: degree of a node at offset 4128 is 9, expected at most 8"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn header_round_trip_and_contradictions() {
+        let shape = shape(Element::F16, 100, 32);
+        let header = shape.header(12_345);
+        let block = header.encode();
+        let back = FileHeader::decode(&block, "graph").unwrap();
+        assert_eq!(
+            CoupledShape::from_header(&back, "graph").unwrap(),
+            (shape, 12_345)
+        );
+
+        for (at, value) in [(0, 77), (0, 300), (4, 0), (8, 5000), (12, 22_345), (16, 1)] {
+            let mut header = shape.header(12_340);
+            header.fields[at..at + 4].copy_from_slice(&u32::to_le_bytes(value));
+            let error = CoupledShape::from_header(&header, "graph").unwrap_err();
+            assert!(matches!(error, LayoutError::Field { .. }), "{error}");
+        }
+        let mut header = shape.header(1);
+        header.fields.push(0);
+        CoupledShape::from_header(&header, "graph").unwrap_err();
+        header.fields.truncate(10);
+        CoupledShape::from_header(&header, "graph").unwrap_err();
+        header.kind = FileKind::Codes;
+        let error = CoupledShape::from_header(&header, "graph").unwrap_err();
+        assert!(matches!(error, LayoutError::WrongKind { .. }));
+    }
+
+    #[test]
+    fn a_cleared_builder_keeps_nothing() {
+        let shape = shape(Element::U8, 16, 8);
+        let mut builder = PageBuilder::new(shape);
+        builder.push(7, &[255; 16], &[1, 2, 3]);
+        builder.push(8, &[255; 16], &[1, 2, 3, 4, 5, 6, 7, 8]);
+        builder.finish(0);
+        builder.clear();
+        assert!(builder.is_empty());
+        builder.push(9, &[1; 16], &[5]);
+        assert_eq!(
+            builder.finish(2),
+            build(shape, 2, &[(9, vec![1; 16], vec![5])])
+        );
+    }
+
+    fn any_shape() -> impl Strategy<Value = CoupledShape> {
+        (0usize..4, 1usize..2000, 1usize..300)
+            .prop_map(|(element, dim, degree)| shape(Element::ALL[element], dim, degree))
+    }
+
+    proptest! {
+        #[test]
+        fn any_page_round_trips(shape in any_shape(), fill in 0usize..=1000, page in 0u64..1 << 40, seed: u64) {
+            let nodes = nodes(&shape, fill % (shape.nodes_per_page() + 1), seed);
+            let bytes = build(shape, page, &nodes);
+            prop_assert_eq!(bytes.len(), shape.page_bytes());
+            let view = PageView::open(&shape, &bytes, page, Some(nodes.len()), true, "g").unwrap();
+            assert_same(&view, &nodes);
+        }
+
+        #[test]
+        fn any_node_has_one_place(shape in any_shape(), node: u32) {
+            let (page, slot) = (shape.page_of(node), shape.slot_of(node));
+            prop_assert_eq!(shape.first_node(page) + slot as u64, u64::from(node));
+            prop_assert!(slot < shape.nodes_on_page(page, u64::from(node) + 1));
+            prop_assert!(shape.file_offset(page) + shape.page_bytes() as u64 <= shape.file_length(u64::from(node) + 1));
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(
+            shape in any_shape(),
+            seed: u64,
+            page: u64,
+            expected: Option<usize>,
+            verify: bool,
+            sealed: bool,
+            small_count: bool,
+        ) {
+            let mut bytes: Vec<u8> = numbers(seed).map(|n| n as u8).take(shape.page_bytes()).collect();
+            let at = 4 * shape.blocks;
+            if small_count {
+                bytes[at..at + 4].copy_from_slice(&[(seed % 3) as u8, 0, 0, 0]);
+            }
+            if sealed {
+                let first = shape.first_block(page);
+                for at in 1..shape.blocks {
+                    let sum = block::checksum(
+                        first.saturating_add(at as u64),
+                        &bytes[at * BLOCK..(at + 1) * BLOCK],
+                    );
+                    bytes[4 * at..4 * at + 4].copy_from_slice(&sum.to_le_bytes());
+                }
+                block::seal(&mut bytes[..BLOCK], first);
+            }
+            if let Ok(view) = PageView::open(&shape, &bytes, page, expected, verify, "g") {
+                for node in view.nodes().flatten() {
+                    prop_assert!(node.neighbours.iter().count() <= shape.degree());
+                    prop_assert_eq!(node.vector.len(), shape.vector_bytes());
+                }
+            }
+        }
+
+        #[test]
+        fn arbitrary_headers_never_panic(fields in prop::collection::vec(any::<u8>(), 0..40), length: u64) {
+            let header = FileHeader::new(FileKind::Graph, length, fields);
+            let _ = CoupledShape::from_header(&header, "g");
+        }
+    }
+}

@@ -10,7 +10,7 @@
 //! ├── graph            [header block][page][page]..   vector + adjacency list    (coupled)
 //! ├── codes            [header block][block][block].. a byte string              (stream)
 //! ├── codebook         [header block][block]..        a byte string              (stream)
-//! └── navigation       [header block][block]..        a byte string              (stream)
+//! └── navigation       [header block][block]..        a byte string              (stream, navigation)
 //! ```
 //!
 //! All integers are little-endian. Each 4 KiB block of each file has a crc32c checksum of its own that is
@@ -24,6 +24,7 @@ pub mod coupled;
 pub mod error;
 pub mod header;
 pub mod manifest;
+pub mod navigation;
 pub mod stream;
 
 pub use block::{BLOCK, PAYLOAD};
@@ -31,4 +32,5 @@ pub use coupled::{CoupledShape, Neighbours, NodeView, PageBuilder, PageView};
 pub use error::LayoutError;
 pub use header::{FieldsReader, FieldsWriter, FileHeader, FileKind};
 pub use manifest::{FileEntry, Manifest, NavigationFacts};
+pub use navigation::NavigationFile;
 pub use stream::{StreamReader, StreamWriter};

@@ -363,3 +363,283 @@ mod by_name {
         name.parse().map_err(D::Error::custom)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> Manifest {
+        Manifest {
+            format_version: FORMAT_VERSION,
+            reader_features: 0,
+            writer_features: 0,
+            created_by: "0.1.0".into(),
+            checkpoint: 1,
+            preset: "diskann".into(),
+            element: Element::U8,
+            metric: Metric::InnerProduct,
+            dimension: 128,
+            vectors: 100_000,
+            degree: 64,
+            build_list: 100,
+            alpha: 1.2,
+            code_bytes: 32,
+            order: "input".into(),
+            entry: 4711,
+            degree_mean: 61.237_891_234_567_89,
+            degree_max: 64,
+            edges: 6_123_789,
+            deleted: 0,
+            seed: u64::MAX,
+            navigation: Some(NavigationFacts {
+                nodes: 1000,
+                degree: 24,
+            }),
+            files: vec![
+                FileEntry {
+                    role: "graph".into(),
+                    name: "graph.1".into(),
+                    length: 40_964_096,
+                    header_crc32c: 0xdead_beef,
+                },
+                FileEntry {
+                    role: "codes".into(),
+                    name: "codes.1".into(),
+                    length: 4_104_192,
+                    header_crc32c: 17,
+                },
+            ],
+        }
+    }
+
+    /// Frames a body that a test has made up.
+    fn framed(body: &str) -> Vec<u8> {
+        let mut text = first_line(FORMAT_VERSION, body.as_bytes()).into_bytes();
+        text.extend_from_slice(body.as_bytes());
+        text
+    }
+
+    fn body(manifest: &Manifest) -> serde_json::Value {
+        serde_json::to_value(manifest).unwrap()
+    }
+
+    fn decode_value(value: &serde_json::Value) -> Result<Manifest, LayoutError> {
+        Manifest::decode(&framed(&value.to_string()), "MANIFEST")
+    }
+
+    #[test]
+    fn round_trip_and_text() {
+        let manifest = sample();
+        let text = manifest.encode();
+        assert_eq!(Manifest::decode(&text, "MANIFEST").unwrap(), manifest);
+        let text = String::from_utf8(text).unwrap();
+        let (first, body) = text.split_once('\n').unwrap();
+        assert_eq!(
+            first,
+            format!(
+                "STRATANN MANIFEST 1 {:08x} {}",
+                crc32c::crc32c(body.as_bytes()),
+                body.len()
+            )
+        );
+        assert!(body.starts_with("{\n  \"format_version\": 1,"), "{body}");
+        assert!(body.contains("\"element\": \"u8\""), "{body}");
+        assert!(body.contains("\"metric\": \"ip\""), "{body}");
+        assert_eq!(manifest.file("codes").unwrap().name, "codes.1");
+        assert_eq!(manifest.file("navigation"), None);
+    }
+
+    #[test]
+    fn every_bit_flip_is_found() {
+        let mut text = sample().encode();
+        for bit in 0..text.len() * 8 {
+            text[bit / 8] ^= 1 << (bit % 8);
+            assert!(Manifest::decode(&text, "MANIFEST").is_err(), "bit {bit}");
+            text[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn every_truncation_is_found() {
+        let text = sample().encode();
+        for length in 0..text.len() {
+            Manifest::decode(&text[..length], "MANIFEST").unwrap_err();
+        }
+        let mut longer = text;
+        longer.push(b'\n');
+        let error = Manifest::decode(&longer, "MANIFEST").unwrap_err();
+        assert!(matches!(error, LayoutError::Length { .. }), "{error}");
+    }
+
+    #[test]
+    fn the_first_line_has_one_spelling() {
+        let body = "{}";
+        let sum = crc32c::crc32c(body.as_bytes());
+        for line in [
+            format!("STRATANN MANIFEST 01 {sum:08x} 2\n"),
+            format!("STRATANN MANIFEST 1 {sum:08X} 2\n"),
+            format!("STRATANN MANIFEST 1 {sum:08x} +2\n"),
+            format!("STRATANN MANIFEST 1 {sum:08x} 2 \n"),
+            format!("STRATANN MANIFEST 1 {sum:08x} 2\r\n"),
+            format!("STRATANN MANIFEST 1  {sum:08x} 2\n"),
+            "STRATANN MANIFEST 1\n".to_owned(),
+            "STRATANN MANIFEST \n".to_owned(),
+        ] {
+            let error =
+                Manifest::decode(format!("{line}{body}").as_bytes(), "MANIFEST").unwrap_err();
+            assert!(
+                matches!(error, LayoutError::Field { offset: 18, .. }),
+                "{line:?}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn newer_version_is_refused() {
+        let mut manifest = sample();
+        manifest.format_version = 2;
+        let text = Manifest::decode(&manifest.encode(), "a.idx/MANIFEST")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.starts_with(
+                "a.idx/MANIFEST: unknown format version 2 at offset 18 (1 is the newest"
+            ),
+            "{text}"
+        );
+        let mut value = body(&sample());
+        value["format_version"] = 0.into();
+        decode_value(&value).unwrap_err();
+    }
+
+    #[test]
+    fn unknown_features_are_refused() {
+        let mut manifest = sample();
+        manifest.reader_features = 1 << 40 | 1 << 7;
+        let text = Manifest::decode(&manifest.encode(), "MANIFEST")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.contains("MANIFEST: unknown reader feature bit 7 at offset"),
+            "{text}"
+        );
+        manifest.reader_features = 0;
+        manifest.writer_features = 2;
+        let back = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
+        let text = back.check_writable("MANIFEST").unwrap_err().to_string();
+        assert!(text.contains("writer feature bit 1"), "{text}");
+    }
+
+    #[test]
+    fn unknown_keys_need_a_feature_bit() {
+        for path in ["", "/navigation", "/files/1"] {
+            let mut value = body(&sample());
+            value.pointer_mut(path).unwrap()["colour"] = "blue".into();
+            let text = decode_value(&value).unwrap_err().to_string();
+            assert!(
+                text.contains("is \"colour\", expected a key of this version"),
+                "{text}"
+            );
+            value["writer_features"] = 1.into();
+            decode_value(&value).unwrap();
+        }
+        let mut value = body(&sample());
+        value.as_object_mut().unwrap().remove("entry");
+        let text = decode_value(&value).unwrap_err().to_string();
+        assert!(text.contains("missing field `entry`"), "{text}");
+    }
+
+    #[test]
+    fn names_stay_in_the_directory() {
+        for name in [
+            "",
+            ".",
+            "..",
+            "/etc/passwd",
+            "../x",
+            "a/b",
+            "a\\b",
+            "MANIFEST",
+            "a\0",
+            "codes.1",
+        ] {
+            let mut manifest = sample();
+            manifest.files[0].name = name.into();
+            let text = Manifest::decode(&manifest.encode(), "MANIFEST")
+                .unwrap_err()
+                .to_string();
+            assert!(text.contains("name of a file"), "{name:?}: {text}");
+        }
+        let mut manifest = sample();
+        manifest.files[0].role = "codes".into();
+        Manifest::decode(&manifest.encode(), "MANIFEST").unwrap_err();
+    }
+
+    #[test]
+    fn values_of_wrong_types_are_refused_with_their_place() {
+        let text = String::from_utf8(sample().encode()).unwrap();
+        let (_, json) = text.split_once('\n').unwrap();
+        let bad = framed(&json.replace("\"u8\"", "\"u9\""));
+        let error = Manifest::decode(&bad, "MANIFEST").unwrap_err();
+        let at = error.offset().unwrap() as usize;
+        let near = String::from_utf8_lossy(&bad[at - 20..at]);
+        assert!(near.contains("u9"), "{near:?}");
+        assert!(error.to_string().contains("u9"), "{error}");
+        Manifest::decode(&framed("[]"), "MANIFEST").unwrap_err();
+        Manifest::decode(&framed(""), "MANIFEST").unwrap_err();
+        Manifest::decode(&framed("\u{fffd}"), "MANIFEST").unwrap_err();
+    }
+
+    proptest! {
+        #[test]
+        fn any_manifest_round_trips(
+            (element, metric) in (0usize..4, 0usize..3),
+            (dimension, degree, build_list, code_bytes, entry, degree_max) in any::<(u32, u32, u32, u32, u32, u32)>(),
+            (checkpoint, vectors, edges, deleted, seed) in any::<(u64, u64, u64, u64, u64)>(),
+            alpha in 1.0f32..100.0,
+            degree_mean in 0.0f64..1e6,
+            preset in ".*",
+            navigation in prop::option::of(any::<(u64, u32)>()),
+            files in prop::collection::btree_map("[a-z]{1,8}\\.[0-9]{1,5}", any::<(u64, u32)>(), 0..5),
+        ) {
+            let manifest = Manifest {
+                element: Element::ALL[element],
+                metric: Metric::ALL[metric],
+                dimension, degree, build_list, code_bytes, entry, degree_max,
+                checkpoint, vectors, edges, deleted, seed,
+                alpha, degree_mean, preset,
+                navigation: navigation.map(|(nodes, degree)| NavigationFacts { nodes, degree }),
+                files: files.into_iter().map(|(name, (length, header_crc32c))| FileEntry {
+                    role: format!("role of {name}"), name, length, header_crc32c,
+                }).collect(),
+                ..sample()
+            };
+            prop_assert_eq!(Manifest::decode(&manifest.encode(), "m").unwrap(), manifest);
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..300), form in 0..3) {
+            if form == 1 {
+                bytes.splice(..0, *b"STRATANN MANIFEST 1 ");
+            }
+            if form == 2 {
+                let line = first_line(1, &bytes);
+                bytes.splice(..0, line.into_bytes());
+            }
+            let _ = Manifest::decode(&bytes, "m");
+        }
+
+        #[test]
+        fn damaged_json_never_panics(at in 0usize..1000, byte: u8) {
+            let text = sample().encode();
+            let start = text.iter().position(|&b| b == b'\n').unwrap() + 1;
+            let mut json = text[start..].to_vec();
+            let at = at % json.len();
+            json[at] = byte;
+            let mut damaged = first_line(1, &json).into_bytes();
+            damaged.extend_from_slice(&json);
+            let _ = Manifest::decode(&damaged, "m");
+        }
+    }
+}

@@ -65,24 +65,28 @@ impl NavigationFile {
     /// # Errors
     /// A length that does not follow from the counts, or a node, offset or link out of range.
     pub fn decode(payload: &[u8], nodes: u64, row_bytes: usize, file: &str) -> Result<Self, LayoutError> {
-        let damaged = |offset: usize, what: String| LayoutError::damaged(file, offset as u64, what);
+        let wrong = |offset: usize, what: &'static str, found: String, expected: String| LayoutError::Field {
+            file: file.to_owned(),
+            offset: offset as u64,
+            what,
+            found,
+            expected,
+        };
         let word = |at: usize| -> Option<u32> {
             let bytes = payload.get(at..at + 4)?;
             Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
         };
         let (Some(sampled), Some(entry), Some(row), Some(edges)) = (word(0), word(4), word(8), word(12)) else {
-            return Err(damaged(0, format!("{} bytes are too few for the counts", payload.len())));
+            return Err(wrong(0, "payload length", payload.len().to_string(), format!("at least {FIXED}")));
         };
         let (s, e) = (u64::from(sampled), u64::from(edges));
         let expected = FIXED as u64 + 4 * (s + s + 1 + e) + s * row_bytes as u64;
         if row as usize != row_bytes || payload.len() as u64 != expected {
-            return Err(damaged(
+            return Err(wrong(
                 0,
-                format!(
-                    "{sampled} vectors of {row} bytes and {edges} links in {} bytes; expected vectors of {row_bytes} \
-                     bytes and {expected} bytes in all",
-                    payload.len()
-                ),
+                "navigation graph",
+                format!("{sampled} vectors of {row} bytes and {edges} links in {} bytes", payload.len()),
+                format!("vectors of {row_bytes} bytes, and {expected} bytes in all"),
             ));
         }
         let words = |first: usize, count: usize| -> Vec<u32> {
@@ -102,20 +106,18 @@ impl NavigationFile {
             vectors: payload[at_links + 4 * e..].to_vec(),
         };
         if entry >= sampled {
-            return Err(damaged(4, format!("entry {entry} of {sampled} sampled nodes")));
+            return Err(wrong(4, "entry", entry.to_string(), format!("below {sampled}")));
         }
         if let Some(at) = found.nodes.iter().position(|&node| u64::from(node) >= nodes) {
-            return Err(damaged(FIXED + 4 * at, format!("node {} of {nodes}", found.nodes[at])));
+            return Err(wrong(FIXED + 4 * at, "sampled node", found.nodes[at].to_string(), format!("below {nodes}")));
         }
         let rising = found.offsets.windows(2).all(|pair| pair[0] <= pair[1]);
         if !rising || found.offsets[0] != 0 || found.offsets[s] != edges {
-            return Err(damaged(at_offsets, "link offsets do not rise from 0 to the number of links".into()));
+            let expected = format!("rising from 0 to {edges}");
+            return Err(wrong(at_offsets, "link offsets", "out of order".into(), expected));
         }
         if let Some(at) = found.links.iter().position(|&link| link >= sampled) {
-            return Err(damaged(
-                at_links + 4 * at,
-                format!("link to {} of {sampled} sampled nodes", found.links[at]),
-            ));
+            return Err(wrong(at_links + 4 * at, "link", found.links[at].to_string(), format!("below {sampled}")));
         }
         Ok(found)
     }

@@ -1,1 +1,62 @@
-//! stratann-tier
+//! Where bytes live: DRAM, mapped files, SSDs; how they are read many at a time, and how files are written so that
+//! they survive a crash. Knows nothing of vectors or graphs.
+//!
+//! ```text
+//!   Crew ── worker threads, each with a Thread: ring, executor, buffers
+//!     └─ run(job) ─> Thread::run_all(tasks) ─> task: lane.submit, compute, next(lane).await
+//!
+//!   Tier ── FileTier (SSD), DramTier, MappedTier; wrapped by Meter (counts) and Faulty (misbehaves)
+//!   Volume ── Directory (real), SimVolume (crashes on demand)
+//! ```
+//!
+//! ```
+//! use std::sync::Arc;
+//! use stratann_tier::{Crew, DramTier, IoMode, Request, Tier, next};
+//!
+//! let tier: Arc<dyn Tier> = Arc::new(DramTier::new(vec![7u8; 8192]));
+//! let crew = Crew::new(1, IoMode::Auto)?;
+//! crew.run(1, &|thread, _| {
+//!     thread.block_on(async {
+//!         let mut lane = tier.lane(thread).unwrap();
+//!         lane.submit(Request { tag: 1, offset: 4096, len: 4096 }).unwrap();
+//!         let block = next(lane.as_mut()).await.result.unwrap();
+//!         assert_eq!(block[0], 7);
+//!     });
+//! });
+//! # Ok::<(), stratann_tier::TierError>(())
+//! ```
+//!
+//! `unsafe` is confined to this crate and to the kernels: the ring, aligned buffers, mappings, and the crew's borrowed
+//! jobs.
+
+mod buffer;
+mod crew;
+mod dram;
+mod error;
+mod executor;
+mod mapped;
+mod memory;
+mod meter;
+mod pread;
+mod process;
+mod reactor;
+mod reads;
+mod ssd;
+mod tier;
+mod uring;
+mod volume;
+
+/// Bytes of a block: what an SSD reads at least, and what buffers are aligned to.
+pub const BLOCK: usize = 4096;
+
+pub use buffer::{Block, HugeBytes};
+pub use crew::{Backend, Crew, IoMode};
+pub use dram::DramTier;
+pub use error::TierError;
+pub use executor::{Sleep, Task, Thread};
+pub use mapped::MappedTier;
+pub use meter::{Meter, Reading};
+pub use process::{peak_rss_bytes, process_cpu_time, reset_peak_rss, rss_bytes, thread_cpu_time};
+pub use ssd::FileTier;
+pub use tier::{Completion, Lane, Request, Tier, next};
+pub use volume::{Directory, LOCK_FILE, LockGuard, Volume, VolumeFile};

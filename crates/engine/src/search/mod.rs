@@ -5,7 +5,6 @@
 //!                                                                        table, seeds, strategy, answers
 //! ```
 //!
-//! - [`frontier`]: the candidate list
 //! - [`traversal`]: what a page means: scoring, expansion, re-ranking on the path
 //! - [`best_first`], [`pipelined`]: the strategies, each readable alone
 //! - [`reader`]: pages of nodes, in completion order
@@ -13,12 +12,10 @@
 //! Dispatch over metric, element type and strategy happens once a query or once a batch, never per hop.
 
 mod best_first;
-mod frontier;
 mod pipelined;
 mod reader;
 mod results;
 mod traversal;
-mod visited;
 
 use std::future::Future;
 use std::ops::AddAssign;

@@ -3,7 +3,7 @@
 //! A traversal asks for pages by number and takes them as they come; it neither knows where the bytes live nor how
 //! they are read. Best-first waits for as many completions as it asked for; pipelined reacts to each.
 
-use stratann_layout::coupled::{CoupledShape, PageView};
+use stratann_layout::{CoupledShape, PageView};
 use stratann_tier::{Block, Completion, Lane, Request, next};
 
 use super::Counters;
@@ -70,7 +70,7 @@ impl<'a> NodeReader<'a> {
 
     /// The nodes of a page that this reader delivered.
     pub(crate) fn view<'p>(&self, page: &'p Page) -> Result<PageView<'p>, Error> {
-        Ok(PageView::open_unchecked(self.shape, &page.bytes, page.number, self.file)?)
+        Ok(PageView::open(self.shape, &page.bytes, page.number, None, false, self.file)?)
     }
 
     fn open(&self, done: Completion) -> Result<Page, Error> {
@@ -79,7 +79,7 @@ impl<'a> NodeReader<'a> {
             bytes: done.result?,
         };
         if self.check {
-            PageView::open(self.shape, &page.bytes, page.number, self.file)?;
+            PageView::open(self.shape, &page.bytes, page.number, None, true, self.file)?;
         }
         Ok(page)
     }

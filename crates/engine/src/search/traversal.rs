@@ -14,14 +14,14 @@
 //! scored on arrival and enter the candidate list, and a candidate on a held page is expanded without a read. With
 //! ids in locality order one read then serves several hops (DESIGN §2.1).
 
-use stratann_layout::coupled::{CoupledShape, PageView};
+use stratann_layout::{CoupledShape, PageView};
 use stratann_vector::{DistanceTable, Kernel};
 
 use super::Counters;
-use super::frontier::{Frontier, key, node_of};
+use crate::frontier::{Frontier, key, node_of};
 use super::reader::{NodeReader, Page};
 use super::results::Nearest;
-use super::visited::Visited;
+use crate::visited::Visited;
 use crate::Error;
 
 /// Where a candidate's node is.
@@ -202,7 +202,7 @@ impl<'a> Traversal<'a> {
 
     /// Scores the nodes of a page that were not seen before.
     fn score_page(&mut self, view: &PageView<'_>, page: u64) {
-        let first = self.shape.first_node(page);
+        let first = self.shape.first_node(page) as u32;
         self.fresh.clear();
         for slot in 0..view.len() as u32 {
             if self.visited.insert(first + slot) {

@@ -1,0 +1,377 @@
+//! Building an index: rows in, a directory that opens out.
+//!
+//! ```text
+//!   check rows ─> graph::construct ─> train codebook ─> pages + codes ─> navigation ─> MANIFEST
+//!                 order, lists                          one sweep, node order          commit
+//! ```
+//!
+//! The manifest is written last and replaced atomically, so a build that is interrupted, fails or crashes leaves no
+//! index that opens, and a build over an existing index leaves that one intact until the new one is whole. What an
+//! unfinished build wrote is removed when it ends, or by the next build in the same directory after a crash.
+
+mod pages;
+
+use std::path::Path;
+use std::time::Instant;
+
+use serde::Serialize;
+use stratann_layout::manifest::{FILE_NAME as MANIFEST, FORMAT_VERSION, READER_FEATURES, WRITER_FEATURES};
+use stratann_layout::{CoupledShape, FileEntry, FileKind, Manifest, NavigationFacts, NavigationFile};
+use stratann_tier::{Directory, LOCK_FILE, Volume, peak_rss_bytes, process_cpu_time};
+use stratann_vector::{Kernel, Metric, ProductQuantizer, Training, normalize, to_f32};
+
+use crate::data::VectorSource;
+use crate::durable::Checkpoint;
+use crate::graph::{self, Constructed, Parameters, Points};
+use crate::progress::Progress;
+use crate::{Error, Order, Preset};
+
+/// Rows that the codebook is trained on, at most.
+const TRAINING_ROWS: usize = 100_000;
+/// Degree bound of the navigation graph, and the list size it is built with.
+const NAVIGATION_DEGREE: usize = 32;
+const NAVIGATION_LIST: usize = 64;
+
+/// How to build an index.
+#[derive(Clone, Debug)]
+pub struct BuildOptions {
+    /// The row of choices that the index is built for.
+    pub preset: Preset,
+    /// What "near" means.
+    pub metric: Metric,
+    /// R, the most neighbours of a node.
+    pub degree: usize,
+    /// L, the candidate list of the build: larger is slower and better.
+    pub build_list: usize,
+    /// How much longer a detour must be for an edge to be kept; at least 1.
+    pub alpha: f32,
+    /// Bytes of a vector's PQ code; `None` is a quarter of the dimensions.
+    pub code_bytes: Option<usize>,
+    /// How node ids are assigned; `None` is the preset's choice.
+    pub order: Option<Order>,
+    /// The share of nodes sampled into the navigation graph; 0 for none.
+    pub navigation: f64,
+    /// The most memory that the build may use, in bytes; `None` is as much as it wants.
+    pub memory: Option<u64>,
+    /// OS threads. One thread and a seed give the same index each time.
+    pub threads: usize,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// The outside id of each row; `None` is the row number.
+    pub ids: Option<Vec<u64>>,
+    /// Whether an index that is already there is replaced, atomically, when the new one is whole.
+    pub overwrite: bool,
+}
+
+impl Default for BuildOptions {
+    fn default() -> Self {
+        Self {
+            preset: Preset::default(),
+            metric: Metric::L2,
+            degree: 64,
+            build_list: 100,
+            alpha: 1.2,
+            code_bytes: None,
+            order: None,
+            navigation: 0.01,
+            memory: None,
+            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            seed: 42,
+            ids: None,
+            overwrite: false,
+        }
+    }
+}
+
+/// What a build did.
+#[derive(Clone, Debug, Serialize)]
+pub struct BuildReport {
+    /// Vectors in the index.
+    pub vectors: usize,
+    /// Wall-clock seconds of each stage, in order.
+    pub stages: Vec<(String, f64)>,
+    /// Wall-clock seconds in all.
+    pub seconds: f64,
+    /// CPU seconds of the process during the build.
+    pub cpu_seconds: f64,
+    /// The most memory the process has had resident so far.
+    pub peak_rss_bytes: u64,
+    /// Mean degree of the graph.
+    pub degree_mean: f64,
+    /// Parts that the collection was built in; 1 if it fit the memory budget.
+    pub parts: usize,
+    /// Bytes of the index on disk.
+    pub bytes: u64,
+}
+
+/// Builds an index of `source` in the directory `path`.
+///
+/// # Errors
+/// Wrong arguments ([`Error::is_call_wrong`]); rows with NaN or infinity, or zero rows under cosine, named by row;
+/// an index that is already there without `overwrite`; a directory in use by another writer; a full disk; an
+/// interruption through `progress`. Nothing half-written is left.
+pub fn build(
+    source: &dyn VectorSource,
+    path: impl AsRef<Path>,
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<BuildReport, Error> {
+    let path = path.as_ref();
+    let facts = Facts::of(source, options)?;
+    if path.is_file() {
+        return Err(Error::Exists {
+            path: path.to_owned(),
+            reason: "it is a file; give a directory that does not exist yet".into(),
+        });
+    }
+    let created = !path.exists();
+    let volume = Directory::create(path)?;
+    let lock = volume.lock()?;
+    let built = build_in(&volume, path, source, options, facts, progress);
+    if built.is_err() && !volume.exists(MANIFEST) {
+        let _ = volume.remove(LOCK_FILE);
+    }
+    drop(lock);
+    if built.is_err() && created {
+        // Fails when anything else is in it, as it should.
+        let _ = std::fs::remove_dir(path);
+    }
+    built
+}
+
+/// Builds in a volume that the caller has locked. Scratch files, which need not survive a crash, go to `scratch`.
+fn build_in(
+    volume: &dyn Volume,
+    scratch: &Path,
+    source: &dyn VectorSource,
+    options: &BuildOptions,
+    facts: Facts,
+    progress: &dyn Progress,
+) -> Result<BuildReport, Error> {
+    let checkpoint = Checkpoint::begin(volume, options.overwrite)?;
+    let mut build = Build { source, options, facts, progress, checkpoint, scratch, stages: Vec::new() };
+    build.run()
+}
+
+/// What follows from source and options before any work.
+struct Facts {
+    shape: CoupledShape,
+    code_bytes: usize,
+    order: Order,
+    navigation_nodes: usize,
+}
+
+impl Facts {
+    fn of(source: &dyn VectorSource, options: &BuildOptions) -> Result<Self, Error> {
+        let (rows, dim) = (source.rows(), source.dim());
+        if rows == 0 {
+            return Err(Error::call(source.name(), "empty", "at least one vector"));
+        }
+        if rows >= u32::MAX as usize {
+            return Err(Error::call("vectors", rows, format!("fewer than {}", u32::MAX)));
+        }
+        if options.degree == 0 || options.degree > stratann_layout::coupled::MAX_DEGREE {
+            let most = stratann_layout::coupled::MAX_DEGREE;
+            return Err(Error::call("degree", options.degree, format!("1 to {most}")));
+        }
+        if options.build_list == 0 {
+            return Err(Error::call("build list size", 0, "at least 1 (100 is usual)"));
+        }
+        if !(1.0..=10.0).contains(&options.alpha) {
+            return Err(Error::call("alpha", options.alpha, "1 to 10 (1.2 is usual)"));
+        }
+        if options.threads == 0 {
+            return Err(Error::call("threads", 0, "at least 1"));
+        }
+        if !(0.0..=1.0).contains(&options.navigation) {
+            return Err(Error::call("navigation", options.navigation, "a share of the nodes, 0 to 1 (0.01 is usual)"));
+        }
+        let code_bytes = options.code_bytes.unwrap_or(dim.div_ceil(4));
+        if code_bytes == 0 || code_bytes > dim {
+            return Err(Error::call("code bytes", code_bytes, format!("1 to {dim}, the dimensions")));
+        }
+        if let Some(ids) = &options.ids {
+            check_ids(ids, rows)?;
+        }
+        Ok(Self {
+            shape: CoupledShape::new(source.element(), dim, options.degree)?,
+            code_bytes,
+            order: options.order.unwrap_or(options.preset.order),
+            navigation_nodes: match (options.navigation * rows as f64).ceil() as usize {
+                // A graph over a handful of nodes saves nothing over the medoid.
+                0..16 => 0,
+                nodes => nodes,
+            },
+        })
+    }
+}
+
+/// Refuses ids that are too few, too many, or not unique.
+fn check_ids(ids: &[u64], rows: usize) -> Result<(), Error> {
+    if ids.len() != rows {
+        return Err(Error::call("ids", format!("{} for {rows} rows", ids.len()), "one a row"));
+    }
+    let mut sorted = ids.to_vec();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(Error::call("ids", format!("duplicate id {}", pair[0]), "ids that are unique")),
+        None => Ok(()),
+    }
+}
+
+struct Build<'a> {
+    source: &'a dyn VectorSource,
+    options: &'a BuildOptions,
+    facts: Facts,
+    progress: &'a dyn Progress,
+    checkpoint: Checkpoint<'a>,
+    scratch: &'a Path,
+    stages: Vec<(String, f64)>,
+}
+
+impl Build<'_> {
+    fn run(&mut self) -> Result<BuildReport, Error> {
+        let (start, cpu) = (Instant::now(), process_cpu_time());
+        let mut graph = self.stage("graph", Self::construct)?;
+        let quantizer = self.stage("codebook", |build| build.train(&graph))?;
+        let mut files = self.stage("pages", |build| build.write_pages(&mut graph, &quantizer))?;
+        let navigation = self.stage("navigation", |build| build.write_navigation(&graph, &mut files))?;
+        files.push(self.write_stream(FileKind::Codebook, &centroid_bytes(&quantizer))?);
+        let (options, rows) = (self.options, self.source.rows());
+        let manifest = Manifest {
+            format_version: FORMAT_VERSION,
+            reader_features: READER_FEATURES,
+            writer_features: WRITER_FEATURES,
+            created_by: env!("CARGO_PKG_VERSION").to_owned(),
+            checkpoint: self.checkpoint.number(),
+            preset: options.preset.name.to_owned(),
+            element: self.source.element(),
+            metric: options.metric,
+            dimension: self.source.dim() as u32,
+            vectors: rows as u64,
+            degree: options.degree as u32,
+            build_list: options.build_list as u32,
+            alpha: options.alpha,
+            code_bytes: self.facts.code_bytes as u32,
+            order: self.facts.order.to_string(),
+            entry: graph.medoid,
+            degree_mean: graph.edges as f64 / rows as f64,
+            degree_max: graph.degree_max as u32,
+            edges: graph.edges,
+            deleted: 0,
+            seed: options.seed,
+            navigation,
+            files,
+        };
+        self.stage("commit", |build| build.checkpoint.commit(&manifest))?;
+        Ok(BuildReport {
+            vectors: rows,
+            seconds: start.elapsed().as_secs_f64(),
+            cpu_seconds: process_cpu_time().saturating_sub(cpu).as_secs_f64(),
+            peak_rss_bytes: peak_rss_bytes(),
+            degree_mean: manifest.degree_mean,
+            parts: graph.parts,
+            bytes: manifest.files.iter().map(|entry| entry.length).sum(),
+            stages: std::mem::take(&mut self.stages),
+        })
+    }
+
+    fn stage<T>(&mut self, name: &str, work: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        let start = Instant::now();
+        let done = work(self)?;
+        self.stages.push((name.to_owned(), start.elapsed().as_secs_f64()));
+        self.go_on()?;
+        Ok(done)
+    }
+
+    fn go_on(&self) -> Result<(), Error> {
+        if self.progress.interrupted() {
+            return Err(Error::Interrupted);
+        }
+        Ok(())
+    }
+
+    /// Orders the rows and builds the graph over them.
+    fn construct(&mut self) -> Result<Constructed, Error> {
+        let options = self.options;
+        let parameters = Parameters {
+            degree: options.degree,
+            build_list: options.build_list,
+            alpha: options.alpha,
+            threads: options.threads,
+            seed: options.seed,
+        };
+        Ok(graph::construct(
+            self.source,
+            options.metric,
+            self.facts.order,
+            self.facts.shape.nodes_per_page(),
+            &parameters,
+            options.memory,
+            self.scratch,
+            self.progress,
+        )?)
+    }
+
+    /// Trains the codebook on an even sample of the nodes.
+    fn train(&self, graph: &Constructed) -> Result<ProductQuantizer, Error> {
+        let (source, dim) = (self.source, self.source.dim());
+        let rows = source.rows();
+        let sampled = rows.min(TRAINING_ROWS);
+        let nodes: Vec<u32> = (0..sampled).map(|i| (i * rows / sampled) as u32).collect();
+        let mut bytes = vec![0; sampled * self.facts.shape.vector_bytes()];
+        graph.gather(source, &nodes, &mut bytes)?;
+        let mut floats = vec![0.0; sampled * dim];
+        to_f32(source.element(), &bytes, &mut floats);
+        drop(bytes);
+        if self.options.metric == Metric::Cosine {
+            floats.chunks_exact_mut(dim).for_each(|row| {
+                normalize(row);
+            });
+        }
+        self.progress.begin("training codes", 1);
+        let training = Training { iterations: 12, seed: self.options.seed, threads: self.options.threads };
+        let quantizer = ProductQuantizer::train(&floats, dim, self.facts.code_bytes, &training)?;
+        self.progress.end();
+        Ok(quantizer)
+    }
+
+    /// Builds and writes the graph over a sample, stratified over the node order.
+    fn write_navigation(
+        &self,
+        graph: &Constructed,
+        files: &mut Vec<FileEntry>,
+    ) -> Result<Option<NavigationFacts>, Error> {
+        let sampled = self.facts.navigation_nodes;
+        if sampled == 0 {
+            return Ok(None);
+        }
+        let (source, rows) = (self.source, self.source.rows());
+        let nodes: Vec<u32> = (0..sampled).map(|i| (i * rows / sampled) as u32).collect();
+        let mut vectors = vec![0; sampled * self.facts.shape.vector_bytes()];
+        graph.gather(source, &nodes, &mut vectors)?;
+        let kernel = Kernel::new(self.options.metric, source.element(), source.dim());
+        let parameters = Parameters {
+            degree: NAVIGATION_DEGREE,
+            build_list: NAVIGATION_LIST,
+            alpha: self.options.alpha,
+            threads: self.options.threads,
+            seed: self.options.seed,
+        };
+        let built = graph::over_sample(&vectors, source.element(), source.dim(), self.options.metric, &parameters, self.progress)?;
+        let mut offsets = vec![0];
+        let mut links = Vec::new();
+        for position in 0..sampled as u32 {
+            links.extend_from_slice(built.graph.neighbours(position));
+            offsets.push(links.len() as u32);
+        }
+        let file = NavigationFile { entry: built.medoid, nodes, offsets, links, vectors };
+        files.push(self.write_stream(FileKind::Navigation, &file.encode())?);
+        Ok(Some(NavigationFacts { nodes: sampled as u64, degree: NAVIGATION_DEGREE as u32 }))
+    }
+}
+
+/// Centroids as they stand in the codebook file.
+fn centroid_bytes(quantizer: &ProductQuantizer) -> Vec<u8> {
+    quantizer.centroids().iter().flat_map(|value| value.to_le_bytes()).collect()
+}

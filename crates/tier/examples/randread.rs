@@ -1,0 +1,170 @@
+//! Random 4 KiB reads as searches do them: what the device gives, and what a read costs in processor time.
+//!
+//! `randread FILE [--threads N] [--tasks N] [--width N] [--reads N] [--compute NANOSECONDS] [--io MODE] [--pipelined]`
+//!
+//! Each thread runs `tasks` queries at once; each keeps `width` reads in flight, either waiting for the whole beam
+//! before it submits the next (best-first), or replacing each read as it comes in (`--pipelined`). `--compute` spins
+//! that long for each read, as scoring would. FILE must exist; it is only read.
+
+use std::error::Error;
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use stratann_tier::{
+    BLOCK, Crew, FileTier, IoMode, Lane, Request, Task, Thread, Tier, next, thread_cpu_time,
+};
+
+#[derive(Clone)]
+struct Options {
+    file: String,
+    threads: usize,
+    tasks: usize,
+    width: usize,
+    reads: u64,
+    compute: Duration,
+    io: IoMode,
+    pipelined: bool,
+}
+
+fn options() -> Result<Options, Box<dyn Error>> {
+    let mut options = Options {
+        file: String::new(),
+        threads: 1,
+        tasks: 8,
+        width: 4,
+        reads: 200_000,
+        compute: Duration::ZERO,
+        io: IoMode::Auto,
+        pipelined: false,
+    };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
+        match arg.as_str() {
+            "--threads" => options.threads = value()?.parse()?,
+            "--tasks" => options.tasks = value()?.parse()?,
+            "--width" => options.width = value()?.parse()?,
+            "--reads" => options.reads = value()?.parse()?,
+            "--compute" => options.compute = Duration::from_nanos(value()?.parse()?),
+            "--io" => options.io = value()?.parse()?,
+            "--pipelined" => options.pipelined = true,
+            _ if options.file.is_empty() && !arg.starts_with("--") => options.file = arg,
+            _ => return Err(format!("unknown argument {arg}").into()),
+        }
+    }
+    if options.file.is_empty() {
+        return Err("no file given".into());
+    }
+    Ok(options)
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+/// User and system time of the calling thread.
+fn times() -> (Duration, Duration) {
+    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
+    let fields: Vec<u64> = stat
+        .rsplit(") ")
+        .next()
+        .unwrap_or("")
+        .split(' ')
+        .filter_map(|f| f.parse().ok())
+        .collect();
+    // After the state letter: utime and stime are the 11th and 12th numbers, in ticks of 10 ms.
+    let ticks = |i: usize| Duration::from_millis(fields.get(i).copied().unwrap_or(0) * 10);
+    (ticks(10), ticks(11))
+}
+
+async fn query(lane: &mut dyn Lane, options: &Options, blocks: u64, reads: u64, seed: u64) -> u64 {
+    let mut random = Random(seed);
+    let (mut submitted, mut done, mut sum) = (0, 0, 0u64);
+    while done < reads {
+        while submitted < reads && lane.in_flight() < options.width {
+            let offset = random.below(blocks) * BLOCK as u64;
+            lane.submit(Request {
+                tag: submitted,
+                offset,
+                len: BLOCK as u32,
+            })
+            .expect("in range");
+            submitted += 1;
+        }
+        lane.flush();
+        let batch = if options.pipelined {
+            1
+        } else {
+            lane.in_flight()
+        };
+        for _ in 0..batch {
+            let completion = match lane.try_next() {
+                Some(completion) => completion,
+                None => next(lane).await,
+            };
+            sum += u64::from(completion.result.expect("a read that works")[0]);
+            done += 1;
+            let start = Instant::now();
+            while !options.compute.is_zero() && start.elapsed() < options.compute {
+                std::hint::spin_loop();
+            }
+        }
+    }
+    sum
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let options = options()?;
+    let tier = FileTier::open(&options.file)?;
+    let blocks = tier.len() / BLOCK as u64;
+    let crew = Crew::new(options.threads, options.io)?;
+    let spent = Mutex::new((Duration::ZERO, Duration::ZERO, Duration::ZERO));
+    let each = options.reads / (options.threads * options.tasks) as u64;
+    let start = Instant::now();
+    crew.run(options.threads, &|thread: &Thread, index| {
+        let (cpu, (user, system)) = (thread_cpu_time(), times());
+        let tasks: Vec<Task> = (0..options.tasks)
+            .map(|task| {
+                let (tier, options) = (&tier, &options);
+                Box::pin(async move {
+                    let mut lane = tier.lane(thread).expect("a lane");
+                    let seed = 0x9E37_79B9_7F4A_7C15 ^ ((index * 1000 + task + 1) as u64) << 20;
+                    std::hint::black_box(query(lane.as_mut(), options, blocks, each, seed).await);
+                }) as Pin<Box<dyn Future<Output = ()>>>
+            })
+            .collect();
+        thread.run_all(tasks);
+        let (user, system) = (times().0 - user, times().1 - system);
+        let mut spent = spent.lock().expect("no thread panicked");
+        spent.0 += thread_cpu_time() - cpu;
+        spent.1 += user;
+        spent.2 += system;
+    });
+    let wall = start.elapsed().as_secs_f64();
+    let reads = (each * (options.threads * options.tasks) as u64) as f64;
+    let (cpu, user, system) = spent.into_inner()?;
+    println!(
+        "{} direct={} threads={} tasks={} width={} pipelined={} compute={:?}: {:.1} K reads/s, latency of a read {:.1} us, cpu {:.2} us a read (user {:.2}, system {:.2})",
+        crew.backend(),
+        tier.is_direct(),
+        options.threads,
+        options.tasks,
+        options.width,
+        options.pipelined,
+        options.compute,
+        reads / wall / 1e3,
+        wall * 1e6 * (options.threads * options.tasks * options.width) as f64 / reads,
+        cpu.as_secs_f64() * 1e6 / reads,
+        user.as_secs_f64() * 1e6 / reads,
+        system.as_secs_f64() * 1e6 / reads,
+    );
+    Ok(())
+}

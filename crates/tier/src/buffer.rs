@@ -1,0 +1,437 @@
+//! Bytes that a read brings, and where they are kept.
+//!
+//! ```text
+//!   BufferPool (one a thread)          Block (one a read)
+//!   ┌ arena: 4 KiB buffers, carved ┐   ptr, len ──> pooled buffer   -> back to the pool on drop
+//!   │ from chunks of 64, at most   │            ──> slice of DRAM   -> kept alive by an Rc
+//!   │ 1024 of them                 │            ──> own allocation  -> freed on drop
+//!   └ free lists by size           ┘
+//! ```
+//!
+//! All pooled buffers are aligned to 4 KiB, as `O_DIRECT` demands, and always initialised.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::any::Any;
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use crate::BLOCK;
+use crate::error::TierError;
+
+/// Buffers in a chunk of the arena.
+const CHUNK: usize = 64;
+/// The arena never holds more buffers than this (4 MiB); beyond it, buffers are freed when dropped.
+const ARENA: usize = 1024;
+/// Larger buffers that are kept for reuse, in blocks, over all sizes (1 MiB).
+const KEPT: usize = 256;
+/// Buffers larger than this many blocks are never kept.
+const LARGEST_KEPT: usize = 64;
+
+/// The buffers of one thread. A handle: clones share the pool.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BufferPool(Rc<Shelves>);
+
+#[derive(Default)]
+struct Shelves {
+    inner: RefCell<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Chunks of the arena; freed with the pool.
+    chunks: Vec<NonNull<u8>>,
+    /// Free buffers of the arena.
+    free: Vec<NonNull<u8>>,
+    /// Free buffers of two blocks and more, by size in blocks.
+    larger: Vec<Vec<NonNull<u8>>>,
+    /// Blocks in `larger`.
+    kept: usize,
+}
+
+impl fmt::Debug for Shelves {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = self.inner.borrow();
+        write!(
+            f,
+            "{} chunks, {} free",
+            inner.chunks.len(),
+            inner.free.len()
+        )
+    }
+}
+
+fn layout(blocks: usize) -> Layout {
+    Layout::from_size_align(blocks * BLOCK, BLOCK)
+        .expect("a buffer is far smaller than the address space")
+}
+
+fn allocate(blocks: usize) -> NonNull<u8> {
+    let layout = layout(blocks);
+    // SAFETY: the layout's size is not zero, since callers ask for at least one block.
+    let pointer = unsafe { alloc_zeroed(layout) };
+    NonNull::new(pointer).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+/// # Safety
+/// `pointer` must come from [`allocate`] with the same `blocks`, and must not be used afterwards.
+unsafe fn free(pointer: NonNull<u8>, blocks: usize) {
+    // SAFETY: the caller gives a pointer that `allocate` made with this very layout, and gives it up.
+    unsafe { dealloc(pointer.as_ptr(), layout(blocks)) }
+}
+
+impl BufferPool {
+    /// A buffer of `len` bytes, aligned to 4 KiB. Its contents are whatever was there before.
+    pub(crate) fn take(&self, len: usize) -> Block {
+        let blocks = len.div_ceil(BLOCK).max(1);
+        let mut inner = self.0.inner.borrow_mut();
+        let (pointer, owner) = if blocks == 1 {
+            if inner.free.is_empty() && inner.chunks.len() * CHUNK < ARENA {
+                let chunk = allocate(CHUNK);
+                inner.chunks.push(chunk);
+                for i in (0..CHUNK).rev() {
+                    // SAFETY: the chunk has CHUNK * BLOCK bytes, and i < CHUNK.
+                    inner.free.push(unsafe { chunk.add(i * BLOCK) });
+                }
+            }
+            match inner.free.pop() {
+                Some(pointer) => (pointer, Owner::Arena(self.0.clone())),
+                None => (allocate(1), Owner::Own(1)),
+            }
+        } else if blocks <= LARGEST_KEPT {
+            match inner.larger.get_mut(blocks).and_then(Vec::pop) {
+                Some(pointer) => {
+                    inner.kept -= blocks;
+                    (pointer, Owner::Kept(self.0.clone(), blocks as u32))
+                }
+                None => (allocate(blocks), Owner::Kept(self.0.clone(), blocks as u32)),
+            }
+        } else {
+            (allocate(blocks), Owner::Own(blocks as u32))
+        };
+        Block {
+            pointer,
+            len,
+            owner,
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Every Block holds the pool alive, so no buffer of a chunk is in use any more.
+        for &chunk in &self.chunks {
+            // SAFETY: chunks come from `allocate(CHUNK)`; the pool is their only owner and is being dropped.
+            unsafe { free(chunk, CHUNK) };
+        }
+        for (blocks, list) in self.larger.iter().enumerate() {
+            for &pointer in list {
+                // SAFETY: list number `blocks` holds only unused buffers from `allocate(blocks)`.
+                unsafe { free(pointer, blocks) };
+            }
+        }
+    }
+}
+
+/// Who keeps a block's bytes alive.
+enum Owner {
+    /// A buffer of the pool's arena.
+    Arena(Rc<Shelves>),
+    /// A larger buffer, of so many blocks, that goes back to the pool.
+    Kept(Rc<Shelves>, u32),
+    /// An allocation of so many blocks that nobody else knows.
+    Own(u32),
+    /// Memory that somebody else owns.
+    Shared { _keeper: Rc<dyn Any> },
+}
+
+/// The bytes that a read brought: a pooled buffer, or a slice of memory without a copy.
+///
+/// Derefs to `[u8]`. It belongs to its thread; drop it soon, so that its buffer can serve the next read.
+pub struct Block {
+    pointer: NonNull<u8>,
+    len: usize,
+    owner: Owner,
+}
+
+impl Block {
+    /// A block with a copy of `bytes`, aligned to 4 KiB.
+    pub fn copy_of(bytes: &[u8]) -> Block {
+        let blocks = bytes.len().div_ceil(BLOCK).max(1);
+        let pointer = allocate(blocks);
+        // SAFETY: the new allocation has at least bytes.len() bytes and overlaps nothing.
+        unsafe {
+            pointer
+                .as_ptr()
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+        };
+        Block {
+            pointer,
+            len: bytes.len(),
+            owner: Owner::Own(blocks as u32),
+        }
+    }
+
+    /// A slice of memory that `keeper` keeps alive.
+    ///
+    /// # Safety
+    /// The `len` bytes at `pointer` must be initialised, readable and unchanged for as long as `keeper` lives.
+    pub(crate) unsafe fn shared(pointer: NonNull<u8>, len: usize, keeper: Rc<dyn Any>) -> Block {
+        Block {
+            pointer,
+            len,
+            owner: Owner::Shared { _keeper: keeper },
+        }
+    }
+
+    /// Where the device is to write; the block must not be read until it has.
+    pub(crate) fn target(&mut self) -> *mut u8 {
+        debug_assert!(!matches!(self.owner, Owner::Shared { .. }));
+        self.pointer.as_ptr()
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the owner keeps `len` initialised bytes at `pointer` alive as long as the block (arenas and own
+        // allocations are zeroed when made; `shared`'s caller promised). While a device writes to the buffer the
+        // block sits in the slab of pending reads, where nobody derefs it.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        match &self.owner {
+            Owner::Arena(shelves) => shelves.inner.borrow_mut().free.push(self.pointer),
+            Owner::Kept(shelves, blocks) => {
+                let blocks = *blocks as usize;
+                let mut inner = shelves.inner.borrow_mut();
+                if inner.kept + blocks <= KEPT {
+                    if inner.larger.len() <= blocks {
+                        inner.larger.resize_with(blocks + 1, Vec::new);
+                    }
+                    inner.larger[blocks].push(self.pointer);
+                    inner.kept += blocks;
+                } else {
+                    // SAFETY: the buffer came from `allocate(blocks)`, and this block was its only user.
+                    unsafe { free(self.pointer, blocks) };
+                }
+            }
+            Owner::Own(blocks) => {
+                // SAFETY: the buffer came from `allocate(blocks)`, and this block was its only user.
+                unsafe { free(self.pointer, *blocks as usize) };
+            }
+            Owner::Shared { .. } => {}
+        }
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let owner = match self.owner {
+            Owner::Arena(_) | Owner::Kept(..) => "pooled",
+            Owner::Own(_) => "own",
+            Owner::Shared { .. } => "shared",
+        };
+        write!(f, "Block({} bytes, {owner})", self.len)
+    }
+}
+
+/// A large region of zeroed bytes, on huge pages where the kernel has them.
+///
+/// For tables that are read at random (codes of all vectors): with 4 KiB pages every access would miss the TLB.
+/// Pages are taken from the system when they are first written.
+pub struct HugeBytes {
+    pointer: NonNull<u8>,
+    len: usize,
+    /// Length of the mapping.
+    mapped: usize,
+}
+
+/// Regions smaller than this are not worth a huge page.
+const HUGE: usize = 2 << 20;
+
+impl HugeBytes {
+    /// A region of `len` zero bytes.
+    pub fn zeroed(len: usize) -> Result<HugeBytes, TierError> {
+        let refused = |source: std::io::Error| TierError::Unsupported {
+            what: format!("a region of {len} bytes of memory"),
+            reason: format!(
+                "{source}; lower the memory budget, or raise this process' limit (ulimit -v, cgroup)"
+            ),
+        };
+        if len == 0 {
+            return Ok(HugeBytes {
+                pointer: NonNull::dangling(),
+                len: 0,
+                mapped: 0,
+            });
+        }
+        // A region that may get huge pages is mapped with room to align it; what is cut off was never touched.
+        let slack = if len >= HUGE { HUGE } else { 0 };
+        let total = len
+            .checked_next_multiple_of(BLOCK)
+            .and_then(|n| n.checked_add(slack));
+        let total =
+            total.ok_or_else(|| refused(std::io::Error::from_raw_os_error(libc::ENOMEM)))?;
+        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing memory.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                total,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(refused(std::io::Error::last_os_error()));
+        }
+        let start = start as usize;
+        let aligned = if slack > 0 {
+            start.next_multiple_of(HUGE)
+        } else {
+            start
+        };
+        let mapped = total - slack;
+        let (head, tail) = (aligned - start, start + total - (aligned + mapped));
+        // SAFETY: head and tail are page-aligned parts of the mapping just made, which nobody uses; the rest,
+        // [aligned, aligned + mapped), stays. The advice changes no contents.
+        unsafe {
+            if head > 0 {
+                libc::munmap(start as *mut _, head);
+            }
+            if tail > 0 {
+                libc::munmap((aligned + mapped) as *mut _, tail);
+            }
+            if slack > 0 {
+                libc::madvise(aligned as *mut _, mapped, libc::MADV_HUGEPAGE);
+            }
+        }
+        let pointer = NonNull::new(aligned as *mut u8).expect("mmap gives no null pointer");
+        Ok(HugeBytes {
+            pointer,
+            len,
+            mapped,
+        })
+    }
+
+    /// A region with a copy of `bytes`.
+    pub fn copy_of(bytes: &[u8]) -> Result<HugeBytes, TierError> {
+        let mut region = HugeBytes::zeroed(bytes.len())?;
+        region.copy_from_slice(bytes);
+        Ok(region)
+    }
+}
+
+impl Deref for HugeBytes {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the mapping has at least `len` readable, zero-initialised bytes and lives as long as self.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for HugeBytes {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; the mapping is writable and private to self, which is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for HugeBytes {
+    fn drop(&mut self) {
+        if self.mapped > 0 {
+            // SAFETY: exactly this mapping was made in `zeroed`, and no borrow of it outlives self.
+            unsafe { libc::munmap(self.pointer.as_ptr().cast(), self.mapped) };
+        }
+    }
+}
+
+impl fmt::Debug for HugeBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HugeBytes({} bytes)", self.len)
+    }
+}
+
+// SAFETY: HugeBytes owns its mapping like a Box<[u8]>; moving it to another thread moves the only owner.
+unsafe impl Send for HugeBytes {}
+// SAFETY: through a shared reference the bytes can only be read.
+unsafe impl Sync for HugeBytes {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_reused_and_bounded() {
+        let pool = BufferPool::default();
+        let first = pool.take(4096);
+        let address = first.as_ptr() as usize;
+        assert_eq!(address % BLOCK, 0);
+        drop(first);
+        assert_eq!(
+            pool.take(4096).as_ptr() as usize,
+            address,
+            "the buffer used last is the warmest"
+        );
+
+        let many: Vec<Block> = (0..ARENA + 10).map(|_| pool.take(4096)).collect();
+        assert!(
+            many.iter()
+                .all(|b| (b.as_ptr() as usize).is_multiple_of(BLOCK))
+        );
+        assert_eq!(
+            many.iter()
+                .filter(|b| matches!(b.owner, Owner::Own(_)))
+                .count(),
+            10
+        );
+        drop(many);
+        let inner = pool.0.inner.borrow();
+        assert_eq!(inner.free.len(), ARENA);
+        assert_eq!(inner.chunks.len() * CHUNK, ARENA);
+    }
+
+    #[test]
+    fn larger_buffers_are_kept_up_to_a_bound() {
+        let pool = BufferPool::default();
+        let many: Vec<Block> = (0..100).map(|_| pool.take(16 * BLOCK)).collect();
+        drop(many);
+        assert_eq!(pool.0.inner.borrow().kept, KEPT);
+        let block = pool.take(16 * BLOCK - 1);
+        assert_eq!(block.len(), 16 * BLOCK - 1);
+        assert_eq!(pool.0.inner.borrow().kept, KEPT - 16);
+        drop(pool);
+        assert_eq!(
+            block.len(),
+            16 * BLOCK - 1,
+            "a block outlives the handle of its pool"
+        );
+        let _huge = BufferPool::default().take(1000 * BLOCK);
+    }
+
+    #[test]
+    fn huge_bytes_are_zero_and_writable() {
+        for len in [0, 1, 4096, HUGE - 1, HUGE, 3 * HUGE + 5] {
+            let mut region = HugeBytes::zeroed(len).unwrap();
+            assert_eq!(region.len(), len);
+            assert!(region.iter().all(|&b| b == 0));
+            region.fill(7);
+            assert!(region.iter().all(|&b| b == 7));
+        }
+        assert_eq!(&*HugeBytes::copy_of(b"abc").unwrap(), b"abc");
+        assert!(HugeBytes::zeroed(usize::MAX).is_err());
+        assert!(HugeBytes::zeroed(1 << 60).is_err());
+    }
+}

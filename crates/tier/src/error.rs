@@ -1,0 +1,167 @@
+//! What can go wrong with a place for bytes, said so that a user can act on it.
+//!
+//! Every variant names the place (a file's path, or the name of a region of memory), where in it, what happened
+//! and what would help. [`TierError::io`] turns an operating-system error into the variant that knows its remedy.
+
+use std::io;
+
+/// An operation on a place for bytes that failed.
+///
+/// ```
+/// use stratann_tier::TierError;
+/// let full = std::io::Error::from_raw_os_error(28);
+/// let error = TierError::io("write", "/data/x.idx/graph", 4096, 8192, full);
+/// assert!(error.to_string().contains("no space left"));
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TierError {
+    /// The operating system reported an error that has no variant of its own.
+    #[error("{place}: cannot {action} at byte {offset}: {source}")]
+    Io {
+        /// What was being done: `read`, `write`, `sync`, `open`...
+        action: &'static str,
+        /// The file's path, or the region's name.
+        place: String,
+        /// Byte offset in the place; 0 where it has no meaning.
+        offset: u64,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// The device is full.
+    #[error(
+        "{place}: no space left on device for {len} bytes at byte {offset}: free at least {len} bytes there, or choose another directory"
+    )]
+    NoSpace {
+        /// The file's path.
+        place: String,
+        /// Byte offset of the write.
+        offset: u64,
+        /// Bytes that were to be written.
+        len: u64,
+    },
+    /// The process may not do this.
+    #[error(
+        "{place}: permission denied to {action}: give this user access to it (chmod, chown, or a volume mounted with write access)"
+    )]
+    Denied {
+        /// What was being done.
+        action: &'static str,
+        /// The file's path.
+        place: String,
+    },
+    /// There is no such file or directory.
+    #[error("{place}: cannot {action}: no such file or directory; check the path")]
+    Missing {
+        /// What was being done.
+        action: &'static str,
+        /// The file's path.
+        place: String,
+    },
+    /// A read brought fewer bytes than the place said it has.
+    #[error(
+        "{place}: a read of {wanted} bytes at byte {offset} brought {got}: the file was truncated after it was opened, or the device failed; restore it or build it again"
+    )]
+    Short {
+        /// The file's path, or the region's name.
+        place: String,
+        /// Byte offset of the read.
+        offset: u64,
+        /// Bytes asked for.
+        wanted: u64,
+        /// Bytes that came.
+        got: u64,
+    },
+    /// A read reaches beyond the end of the place.
+    #[error("{place}: bytes {offset}..{} were asked for, but it has {size}: it is truncated, or what points there is damaged", u128::from(*offset) + u128::from(*len))]
+    OutOfRange {
+        /// The file's path, or the region's name.
+        place: String,
+        /// First byte asked for.
+        offset: u64,
+        /// Bytes asked for.
+        len: u64,
+        /// Bytes that the place has.
+        size: u64,
+    },
+    /// A read does not lie on the boundaries that the place demands.
+    #[error(
+        "{place}: {len} bytes at byte {offset} were asked for, but offset and length must be multiples of {alignment}, and the length not zero"
+    )]
+    Misaligned {
+        /// The file's path, or the region's name.
+        place: String,
+        /// First byte asked for.
+        offset: u64,
+        /// Bytes asked for.
+        len: u64,
+        /// What both must be multiples of.
+        alignment: u32,
+    },
+    /// Another process writes here.
+    #[error(
+        "{place} is in use: another process has it open for writing (lock file {lock}); wait until it has finished, or open it read-only"
+    )]
+    InUse {
+        /// The directory's path.
+        place: String,
+        /// The lock file's path.
+        lock: String,
+    },
+    /// The machine, the kernel or this build cannot do what was asked for.
+    #[error("{what} is not available here: {reason}")]
+    Unsupported {
+        /// What was asked for.
+        what: String,
+        /// Why not, and what to do instead.
+        reason: String,
+    },
+    /// A simulated machine has lost power; nothing works any more (see [`SimVolume`](crate::SimVolume)).
+    #[error("{place}: the simulated machine has crashed")]
+    Crashed {
+        /// The file's name.
+        place: String,
+    },
+}
+
+impl TierError {
+    /// Turns an operating-system error into the variant that knows the remedy.
+    ///
+    /// `len` is the number of bytes that were to be written or read (0 where it has no meaning).
+    pub fn io(
+        action: &'static str,
+        place: impl Into<String>,
+        offset: u64,
+        len: u64,
+        source: io::Error,
+    ) -> Self {
+        let place = place.into();
+        match source.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT) => Self::NoSpace { place, offset, len },
+            Some(libc::EACCES | libc::EPERM | libc::EROFS) => Self::Denied { action, place },
+            Some(libc::ENOENT) => Self::Missing { action, place },
+            _ => Self::Io {
+                action,
+                place,
+                offset,
+                source,
+            },
+        }
+    }
+
+    /// The place that the error is about: a path, or the name of a region of memory.
+    pub fn place(&self) -> &str {
+        match self {
+            Self::Io { place, .. }
+            | Self::NoSpace { place, .. }
+            | Self::Denied { place, .. }
+            | Self::Missing { place, .. }
+            | Self::Short { place, .. }
+            | Self::OutOfRange { place, .. }
+            | Self::Misaligned { place, .. }
+            | Self::InUse { place, .. }
+            | Self::Crashed { place } => place,
+            Self::Unsupported { what, .. } => what,
+        }
+    }
+}

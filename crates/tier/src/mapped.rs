@@ -1,0 +1,91 @@
+//! A file mapped into memory: `/dev/dax`, `/dev/shm`, or a file that the page cache may keep.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use memmap2::{Advice, Mmap};
+
+use crate::error::TierError;
+use crate::executor::Thread;
+use crate::memory::{LINE, MemoryLane, Region};
+use crate::tier::{Lane, Tier};
+
+/// A file mapped for reading, handed out without copies after one round of prefetching.
+///
+/// Where the file is not in memory a read blocks its thread until the page has come, and what the page cache holds
+/// is not counted against a memory budget: for files on an SSD use [`FileTier`](crate::FileTier). Nobody may change
+/// or truncate the file while it is open; truncation kills the process with `SIGBUS`, as with any mapping. Files of
+/// an index are never changed in place.
+#[derive(Clone, Debug)]
+pub struct MappedTier {
+    name: Arc<str>,
+    map: Arc<Map>,
+}
+
+#[derive(Debug)]
+struct Map(Option<Mmap>);
+
+impl Map {
+    fn bytes(&self) -> &[u8] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl MappedTier {
+    /// Maps a file.
+    pub fn open(path: impl AsRef<Path>) -> Result<MappedTier, TierError> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        let failed = |action| {
+            let name = name.clone();
+            move |source| TierError::io(action, name, 0, 0, source)
+        };
+        let file = File::open(path).map_err(failed("open"))?;
+        let len = file.metadata().map_err(failed("open"))?.len();
+        let map = if len == 0 {
+            None // The kernel maps no empty files.
+        } else {
+            // SAFETY: the mapping is private to this value and only read. That no other process changes the file is
+            // the documented condition of this tier; an index never changes its files in place.
+            let map = unsafe { Mmap::map(&file) }.map_err(failed("map"))?;
+            // A hint; read-ahead would bring neighbours that nobody asked for.
+            let _ = map.advise(Advice::Random);
+            Some(map)
+        };
+        Ok(MappedTier {
+            name: name.into(),
+            map: Arc::new(Map(map)),
+        })
+    }
+}
+
+// SAFETY: a mapping has a fixed address until it is dropped with the last Arc, is never written through, and
+// MappedTier's documented condition is that nobody else writes to the file.
+unsafe impl Region for Arc<Map> {
+    fn bytes(&self) -> &[u8] {
+        Map::bytes(self)
+    }
+}
+
+impl Tier for MappedTier {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn len(&self) -> u64 {
+        self.map.bytes().len() as u64
+    }
+
+    fn granularity(&self) -> u32 {
+        LINE as u32
+    }
+
+    fn alignment(&self) -> u32 {
+        1
+    }
+
+    fn lane(&self, _thread: &Thread) -> Result<Box<dyn Lane>, TierError> {
+        Ok(Box::new(MemoryLane::new(&self.name, self.map.clone())))
+    }
+}

@@ -1,0 +1,136 @@
+//! The lane that DRAM and mapped files share: prefetch, yield once, hand out slices.
+//!
+//! A load that misses the caches costs as much as a few hundred instructions. Submitting a read asks the processor
+//! for its cache lines; the first poll then lets other queries run while they arrive, and the second hands out the
+//! bytes where they are.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use crate::buffer::Block;
+use crate::error::TierError;
+use crate::tier::{Completion, Lane, Request, check};
+
+/// Bytes of a cache line.
+pub(crate) const LINE: usize = 64;
+/// A long read's later lines come through the processor's own prefetcher.
+const AHEAD: usize = 4096;
+
+/// Memory that stays where it is and as it is, for as long as it lives.
+///
+/// # Safety
+/// `bytes` must return the same slice each time, and it must stay valid and unchanged until self is dropped, also
+/// when self is moved.
+pub(crate) unsafe trait Region: 'static {
+    fn bytes(&self) -> &[u8];
+}
+
+/// A lane over a region. `R` is a handle to it, for example an `Arc`.
+pub(crate) struct MemoryLane<R> {
+    name: Rc<str>,
+    region: Rc<R>,
+    start: NonNull<u8>,
+    len: usize,
+    queue: VecDeque<Request>,
+    /// Reads at the front of the queue whose lines have had time to arrive.
+    ripe: usize,
+}
+
+impl<R: Region> MemoryLane<R> {
+    pub(crate) fn new(name: &str, region: R) -> MemoryLane<R> {
+        let region = Rc::new(region);
+        let (start, len) = (NonNull::from(region.bytes()).cast(), region.bytes().len());
+        MemoryLane {
+            name: name.into(),
+            region,
+            start,
+            len,
+            queue: VecDeque::new(),
+            ripe: 0,
+        }
+    }
+
+    fn deliver(&mut self) -> Option<Completion> {
+        if self.ripe == 0 {
+            return None;
+        }
+        self.ripe -= 1;
+        let request = self.queue.pop_front()?;
+        let keeper: Rc<dyn Any> = self.region.clone();
+        // SAFETY: `submit` let in only requests with offset + len <= self.len, so that the slice lies in the region;
+        // the region's contract keeps it valid and unchanged while the keeper lives.
+        let block = unsafe {
+            let pointer = self.start.add(request.offset as usize);
+            Block::shared(pointer, request.len as usize, keeper)
+        };
+        Some(Completion {
+            tag: request.tag,
+            result: Ok(block),
+        })
+    }
+}
+
+impl<R: Region> Lane for MemoryLane<R> {
+    fn submit(&mut self, request: Request) -> Result<(), TierError> {
+        check(&self.name, self.len as u64, 1, request)?;
+        let first = self.start.as_ptr().wrapping_add(request.offset as usize);
+        for line in (0..(request.len as usize).min(AHEAD)).step_by(LINE) {
+            prefetch(first.wrapping_add(line));
+        }
+        self.queue.push_back(request);
+        Ok(())
+    }
+
+    fn flush(&mut self) {}
+
+    fn in_flight(&self) -> usize {
+        self.queue.len()
+    }
+
+    fn try_next(&mut self) -> Option<Completion> {
+        let completion = self.deliver();
+        if completion.is_none() {
+            self.ripe = self.queue.len();
+        }
+        completion
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Completion> {
+        if let Some(completion) = self.deliver() {
+            return Poll::Ready(completion);
+        }
+        assert!(
+            !self.queue.is_empty(),
+            "poll_next on a lane with no read in flight would wait for ever"
+        );
+        self.ripe = self.queue.len();
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn reset(&mut self) {
+        self.queue.clear();
+        self.ripe = 0;
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn prefetch(line: *const u8) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: SSE is part of x86_64; a prefetch is a hint that never faults, whatever the address.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+}
+
+#[cfg(target_arch = "aarch64")]
+fn prefetch(line: *const u8) {
+    // SAFETY: PRFM is a hint that never faults, whatever the address, and changes no register.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{line}]", line = in(reg) line, options(nostack, readonly, preserves_flags));
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn prefetch(_line: *const u8) {}

@@ -1,0 +1,176 @@
+//! A wrapper that counts what is read.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use crate::error::TierError;
+use crate::executor::Thread;
+use crate::tier::{Completion, Lane, Request, Tier};
+
+/// What a [`Meter`] has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Reads submitted.
+    pub reads: u64,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// Completions that brought an error.
+    pub errors: u64,
+    /// Time that reads were in flight, from submission until they were taken, summed over reads. Zero unless the
+    /// meter is [`timed`](Meter::timed).
+    pub in_flight: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    reads: AtomicU64,
+    bytes: AtomicU64,
+    errors: AtomicU64,
+    nanos: AtomicU64,
+}
+
+/// Counts the reads that go to a tier.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    inner: Arc<dyn Tier>,
+    counters: Arc<Counters>,
+    timed: bool,
+}
+
+impl Meter {
+    /// Counts reads and bytes.
+    pub fn new(inner: Arc<dyn Tier>) -> Meter {
+        Meter {
+            inner,
+            counters: Arc::default(),
+            timed: false,
+        }
+    }
+
+    /// Counts the time in flight as well, which costs two looks at the clock a read.
+    pub fn timed(inner: Arc<dyn Tier>) -> Meter {
+        Meter {
+            timed: true,
+            ..Meter::new(inner)
+        }
+    }
+
+    /// What has been counted so far, by all clones of this meter.
+    pub fn snapshot(&self) -> Reading {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.counters;
+        Reading {
+            reads: load(&counters.reads),
+            bytes: load(&counters.bytes),
+            errors: load(&counters.errors),
+            in_flight: Duration::from_nanos(load(&counters.nanos)),
+        }
+    }
+
+    /// Begins to count anew, and returns what was counted.
+    pub fn reset(&self) -> Reading {
+        let take = |counter: &AtomicU64| counter.swap(0, Ordering::Relaxed);
+        let counters = &self.counters;
+        Reading {
+            reads: take(&counters.reads),
+            bytes: take(&counters.bytes),
+            errors: take(&counters.errors),
+            in_flight: Duration::from_nanos(take(&counters.nanos)),
+        }
+    }
+}
+
+impl Tier for Meter {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn granularity(&self) -> u32 {
+        self.inner.granularity()
+    }
+
+    fn alignment(&self) -> u32 {
+        self.inner.alignment()
+    }
+
+    fn lane(&self, thread: &Thread) -> Result<Box<dyn Lane>, TierError> {
+        let inner = self.inner.lane(thread)?;
+        let since = self.timed.then(Instant::now);
+        Ok(Box::new(MeterLane {
+            inner,
+            counters: self.counters.clone(),
+            since,
+        }))
+    }
+}
+
+struct MeterLane {
+    inner: Box<dyn Lane>,
+    counters: Arc<Counters>,
+    /// When the number of reads in flight last changed, if time is counted.
+    since: Option<Instant>,
+}
+
+impl MeterLane {
+    /// The sum of the reads' times is the integral of their number over time: no table of starts is needed.
+    fn tick(&mut self, in_flight: usize) {
+        if let Some(since) = &mut self.since {
+            let now = Instant::now();
+            let nanos = now.duration_since(*since).as_nanos() as u64 * in_flight as u64;
+            *since = now;
+            self.counters.nanos.fetch_add(nanos, Ordering::Relaxed);
+        }
+    }
+
+    fn taken(&mut self, completion: &Completion) {
+        self.tick(self.inner.in_flight() + 1);
+        if completion.result.is_err() {
+            self.counters.errors.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Lane for MeterLane {
+    fn submit(&mut self, request: Request) -> Result<(), TierError> {
+        self.tick(self.inner.in_flight());
+        self.inner.submit(request)?;
+        self.counters.reads.fetch_add(1, Ordering::Relaxed);
+        self.counters
+            .bytes
+            .fetch_add(u64::from(request.len), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn flush(&mut self) {
+        self.inner.flush();
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+
+    fn try_next(&mut self) -> Option<Completion> {
+        let completion = self.inner.try_next()?;
+        self.taken(&completion);
+        Some(completion)
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Completion> {
+        let polled = self.inner.poll_next(cx);
+        if let Poll::Ready(completion) = &polled {
+            self.taken(completion);
+        }
+        polled
+    }
+
+    fn reset(&mut self) {
+        self.tick(self.inner.in_flight());
+        self.inner.reset();
+    }
+}

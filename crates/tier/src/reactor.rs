@@ -1,0 +1,358 @@
+//! What connects lanes to the device: one reactor a thread, with the reads in flight, their driver and the timers.
+//!
+//! When the kernel is entered decides how much processor time a read costs, so all of it is decided here. Reads
+//! are started in batches, and completions are let in with the same system call, once for each turn of the executor.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use crate::buffer::BufferPool;
+use crate::crew::{Backend, IoMode};
+use crate::error::TierError;
+use crate::pread::{Pool, PreadDriver};
+use crate::reads::{Inbox, Outcome, RawRead, Reads};
+use crate::tier::Request;
+use crate::uring::{Driver, Ring};
+
+/// With this many reads at the device a hint to start more is not worth a system call of its own...
+const BUSY: usize = 16;
+/// ...unless so many are queued.
+const BATCH: usize = 8;
+
+/// How the threads of a crew read, decided once, and what they share for it.
+pub(crate) struct Io {
+    backend: Mutex<Backend>,
+    pool: OnceLock<Arc<Pool>>,
+    /// Makes rings fail as a container does that forbids them, for tests.
+    pub(crate) forbid_ring: bool,
+}
+
+impl Io {
+    /// Decides how to read. `Auto` takes the pool where the kernel gives no ring; `Uring` fails there.
+    pub(crate) fn new(mode: IoMode, forbid_ring: bool) -> Result<Arc<Io>, TierError> {
+        let backend = match mode.or_environment()? {
+            IoMode::Pread => Backend::Pread {
+                reason: "chosen by the caller".to_owned(),
+            },
+            mode => match ring(forbid_ring) {
+                Ok(_) => Backend::Uring,
+                Err(error) if mode == IoMode::Uring => {
+                    return Err(TierError::Unsupported {
+                        what: "io_uring".to_owned(),
+                        reason: format!("{}; use `auto` or `pread` instead", refusal(&error)),
+                    });
+                }
+                Err(error) => fallback(&error),
+            },
+        };
+        Ok(Arc::new(Io {
+            backend: Mutex::new(backend),
+            pool: OnceLock::new(),
+            forbid_ring,
+        }))
+    }
+
+    pub(crate) fn backend(&self) -> Backend {
+        self.backend
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// A driver for the calling thread.
+    fn driver(&self) -> Box<dyn Driver> {
+        if self.backend() == Backend::Uring {
+            match ring(self.forbid_ring) {
+                Ok(ring) => return Box::new(ring),
+                // There was one when the crew began; now memory or descriptors have run out.
+                Err(error) => self.fall_back(&error),
+            }
+        }
+        Box::new(PreadDriver::new(
+            self.pool.get_or_init(|| Arc::new(Pool::new())).clone(),
+        ))
+    }
+
+    fn fall_back(&self, error: &io::Error) {
+        *self.backend.lock().unwrap_or_else(PoisonError::into_inner) = fallback(error);
+    }
+}
+
+fn ring(forbid: bool) -> io::Result<Ring> {
+    if forbid {
+        Err(io::Error::from_raw_os_error(libc::EPERM))
+    } else {
+        Ring::new()
+    }
+}
+
+fn refusal(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            format!(
+                "the kernel forbids it ({error}): a container's seccomp profile, or sysctl kernel.io_uring_disabled"
+            )
+        }
+        Some(libc::ENOSYS | libc::EOPNOTSUPP) => format!("this kernel does not have it ({error})"),
+        Some(libc::ENOMEM) => {
+            format!("no memory may be locked for it ({error}): raise `ulimit -l`")
+        }
+        _ => error.to_string(),
+    }
+}
+
+fn fallback(error: &io::Error) -> Backend {
+    static SAID: OnceLock<()> = OnceLock::new();
+    let reason = refusal(error);
+    SAID.get_or_init(|| {
+        log::warn!("io_uring is not available: {reason}. Reading with pread on a pool of threads instead, which costs more processor time.");
+    });
+    Backend::Pread { reason }
+}
+
+/// The reads of one thread.
+pub(crate) struct Reactor {
+    io: Arc<Io>,
+    driver: RefCell<Option<Box<dyn Driver>>>,
+    reads: RefCell<Reads>,
+    /// Reads for which the driver has no room yet.
+    backlog: RefCell<VecDeque<RawRead>>,
+    pub(crate) buffers: BufferPool,
+    timers: RefCell<BinaryHeap<Reverse<Timer>>>,
+    /// Tasks that are not finished.
+    pub(crate) tasks: Cell<usize>,
+}
+
+struct Timer {
+    due: Instant,
+    waker: Waker,
+}
+
+impl PartialEq for Timer {
+    fn eq(&self, other: &Self) -> bool {
+        self.due == other.due
+    }
+}
+impl Eq for Timer {}
+impl PartialOrd for Timer {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Timer {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.due.cmp(&other.due)
+    }
+}
+
+impl fmt::Debug for Reactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Reactor({:?}, {} reads in flight)",
+            self.io.backend(),
+            self.in_flight()
+        )
+    }
+}
+
+impl Reactor {
+    pub(crate) fn new(io: Arc<Io>) -> Rc<Reactor> {
+        Rc::new(Reactor {
+            io,
+            driver: RefCell::new(None),
+            reads: RefCell::default(),
+            backlog: RefCell::default(),
+            buffers: BufferPool::default(),
+            timers: RefCell::default(),
+            tasks: Cell::new(0),
+        })
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.reads.borrow().in_flight()
+    }
+
+    /// Queues a read; its completion comes to `inbox`.
+    pub(crate) fn submit(&self, inbox: &Rc<Inbox>, request: Request) {
+        let block = self.buffers.take(request.len as usize);
+        let read = self.reads.borrow_mut().add(inbox, request, block);
+        self.push(read);
+    }
+
+    fn push(&self, read: RawRead) {
+        let mut slot = self.driver.borrow_mut();
+        let driver = slot.get_or_insert_with(|| self.io.driver());
+        // SAFETY: the slot in `reads` owns the buffer and, through its inbox, the open file until the driver has
+        // reported the slot; `abandon` leaks buffers whose driver failed, and `drop` waits for the rest.
+        match unsafe { driver.push(read) } {
+            Ok(true) => {}
+            Ok(false) => self.backlog.borrow_mut().push_back(read),
+            Err(error) => {
+                drop(slot);
+                self.broken(&error);
+            }
+        }
+    }
+
+    /// The driver refuses to work: fails its reads and goes on with the pool.
+    #[cold]
+    fn broken(&self, error: &io::Error) {
+        self.backlog.borrow_mut().clear();
+        // The driver goes first, so that nothing is started into buffers that are given up.
+        *self.driver.borrow_mut() = None;
+        self.io.fall_back(error);
+        Reads::abandon(&self.reads, error.raw_os_error().unwrap_or(libc::EIO));
+    }
+
+    /// Carries out `act` on the driver, and takes care of its failure.
+    fn with_driver(&self, act: impl FnOnce(&mut dyn Driver) -> io::Result<()>) {
+        let result = match &mut *self.driver.borrow_mut() {
+            Some(driver) => act(driver.as_mut()),
+            None => Ok(()),
+        };
+        if let Err(error) = result {
+            self.broken(&error);
+        }
+    }
+
+    /// Delivers what has come in. No system call.
+    pub(crate) fn reap(&self) {
+        loop {
+            // The borrow ends before anything is delivered: wakers are foreign code.
+            let popped = match &mut *self.driver.borrow_mut() {
+                Some(driver) => driver.pop(),
+                None => None,
+            };
+            let Some((slot, result)) = popped else { break };
+            if let Outcome::Again(read) = Reads::report(&self.reads, slot, result) {
+                self.push(read);
+            }
+            let waiting = self.backlog.borrow_mut().pop_front();
+            if let Some(read) = waiting {
+                self.push(read);
+            }
+        }
+    }
+
+    /// Delivers what has come in, entering the kernel only if it says that this would bring something.
+    pub(crate) fn look(&self) {
+        self.reap();
+        let stirs = self
+            .driver
+            .borrow_mut()
+            .as_mut()
+            .is_some_and(|driver| driver.stirs());
+        if stirs {
+            self.with_driver(|driver| driver.start());
+            self.reap();
+        }
+    }
+
+    /// A lane's hint to start what is queued.
+    pub(crate) fn flush(&self) {
+        let worth = match &*self.driver.borrow() {
+            Some(driver) => {
+                let queued = driver.queued();
+                queued > 0
+                    && (queued >= BATCH
+                        || self.tasks.get() <= 1
+                        || self.in_flight() - queued < BUSY)
+            }
+            None => false,
+        };
+        if worth {
+            self.with_driver(|driver| driver.start());
+        }
+    }
+
+    /// One turn while tasks are ready: starts what is queued and lets in what has come.
+    pub(crate) fn turn(&self) {
+        self.reap();
+        let worth = match &mut *self.driver.borrow_mut() {
+            Some(driver) => driver.queued() > 0 || driver.stirs(),
+            None => false,
+        };
+        if worth {
+            self.with_driver(|driver| driver.start());
+            self.reap();
+        }
+        self.expire();
+    }
+
+    /// One turn while no task is ready: waits for a completion or a timer. Returns false if there is neither.
+    pub(crate) fn wait(&self) -> bool {
+        let timeout = self
+            .timers
+            .borrow()
+            .peek()
+            .map(|Reverse(t)| t.due.saturating_duration_since(Instant::now()));
+        let in_flight = self.in_flight();
+        if in_flight == 0 {
+            let Some(timeout) = timeout else { return false };
+            std::thread::park_timeout(timeout);
+        } else {
+            let want = if timeout.is_some() {
+                1
+            } else {
+                self.want(in_flight)
+            };
+            self.with_driver(|driver| driver.wait(want, timeout));
+            self.reap();
+        }
+        self.expire();
+        true
+    }
+
+    /// How many completions to wait for. Several at a time cost less processor time, but a task must not wait for
+    /// the reads of others while it could compute; so only as many as keep the device's queue well filled.
+    fn want(&self, in_flight: usize) -> usize {
+        if self.tasks.get() < 4 {
+            1
+        } else {
+            (in_flight / 4).clamp(1, 8)
+        }
+    }
+
+    fn expire(&self) {
+        if self.timers.borrow().is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        loop {
+            let mut timers = self.timers.borrow_mut();
+            if timers.peek().is_none_or(|Reverse(t)| t.due > now) {
+                break;
+            }
+            let timer = timers.pop();
+            drop(timers);
+            if let Some(Reverse(timer)) = timer {
+                timer.waker.wake();
+            }
+        }
+    }
+
+    pub(crate) fn sleep(&self, due: Instant, waker: Waker) {
+        self.timers.borrow_mut().push(Reverse(Timer { due, waker }));
+    }
+}
+
+impl Drop for Reactor {
+    /// Waits until the device is done with all buffers.
+    fn drop(&mut self) {
+        while self.in_flight() > 0 {
+            if self.driver.borrow().is_none() {
+                break;
+            }
+            self.with_driver(|driver| driver.wait(1, None::<Duration>));
+            self.reap();
+        }
+    }
+}

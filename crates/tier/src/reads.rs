@@ -1,0 +1,256 @@
+//! Reads in flight of one thread: who asked, into which buffer, and where the answer goes.
+//!
+//! ```text
+//!   FileLane ── Rc ──> Inbox { place, epoch, ready, waker } <── Rc ── slab slot { epoch, tag, block, ... }
+//!                                                                       ^ index = user_data of the ring's entry
+//! ```
+//!
+//! The slot owns the buffer and, through the inbox, the open file, until the device is done. A lane that is dropped
+//! or reset merely raises its inbox's epoch: answers to older reads are discarded when they come.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+
+use crate::buffer::Block;
+use crate::error::TierError;
+use crate::tier::{Completion, Request};
+
+/// An open file that reads go to.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) name: String,
+    pub(crate) file: File,
+    pub(crate) len: u64,
+}
+
+/// Where a lane's completions wait to be taken.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub(crate) place: Arc<Place>,
+    /// Raised by a reset; completions of an older epoch are discarded.
+    epoch: Cell<u64>,
+    /// Reads of this epoch that have not been taken.
+    in_flight: Cell<usize>,
+    ready: RefCell<VecDeque<Completion>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Inbox {
+    pub(crate) fn new(place: Arc<Place>) -> Inbox {
+        Inbox {
+            place,
+            epoch: Cell::new(0),
+            in_flight: Cell::new(0),
+            ready: RefCell::new(VecDeque::new()),
+            waker: RefCell::new(None),
+        }
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.get()
+    }
+
+    pub(crate) fn take(&self) -> Option<Completion> {
+        let completion = self.ready.borrow_mut().pop_front()?;
+        self.in_flight.set(self.in_flight.get() - 1);
+        Some(completion)
+    }
+
+    /// Has `waker` woken when something comes in.
+    pub(crate) fn wait(&self, waker: &Waker) {
+        let mut slot = self.waker.borrow_mut();
+        match &mut *slot {
+            Some(known) => known.clone_from(waker),
+            None => *slot = Some(waker.clone()),
+        }
+    }
+
+    pub(crate) fn forget(&self) {
+        self.epoch.set(self.epoch.get() + 1);
+        self.in_flight.set(0);
+        self.ready.borrow_mut().clear();
+    }
+
+    fn deliver(&self, epoch: u64, completion: Completion) {
+        if epoch != self.epoch.get() {
+            return;
+        }
+        self.ready.borrow_mut().push_back(completion);
+        // The waker stays, so that the next wait by the same task need not clone it. Waking twice does no harm.
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// A read as a driver sees it. The buffer stays valid until the driver has reported the slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawRead {
+    pub(crate) slot: u32,
+    pub(crate) fd: RawFd,
+    pub(crate) target: *mut u8,
+    pub(crate) len: u32,
+    pub(crate) offset: u64,
+}
+
+#[derive(Debug)]
+struct Pending {
+    inbox: Rc<Inbox>,
+    epoch: u64,
+    tag: u64,
+    offset: u64,
+    block: Block,
+    /// Bytes that earlier, partial reads have brought.
+    done: u32,
+    /// Reads that the kernel asked to repeat without having brought anything.
+    retries: u32,
+}
+
+/// What to do with a slot after its driver has reported a result.
+pub(crate) enum Outcome {
+    /// Its read is finished and has been delivered; the slot is free.
+    Finished,
+    /// The kernel brought only a part, or asked to try again: submit this.
+    Again(RawRead),
+}
+
+/// The kernel may interrupt a read for ever; a device that answers nothing else is broken.
+const RETRIES: u32 = 100;
+
+/// All reads in flight of one thread.
+#[derive(Debug, Default)]
+pub(crate) struct Reads {
+    slots: Vec<Option<Pending>>,
+    free: Vec<u32>,
+}
+
+impl Reads {
+    pub(crate) fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Takes a slot for a read into `block`.
+    pub(crate) fn add(&mut self, inbox: &Rc<Inbox>, request: Request, block: Block) -> RawRead {
+        inbox.in_flight.set(inbox.in_flight.get() + 1);
+        let pending = Pending {
+            inbox: inbox.clone(),
+            epoch: inbox.epoch.get(),
+            tag: request.tag,
+            offset: request.offset,
+            block,
+            done: 0,
+            retries: 0,
+        };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            (self.slots.len() - 1) as u32
+        });
+        self.slots[slot as usize].insert(pending).raw(slot)
+    }
+
+    /// What a driver reported for `slot`: bytes read, or a negated errno.
+    pub(crate) fn report(this: &RefCell<Reads>, slot: u32, result: i32) -> Outcome {
+        let mut reads = this.borrow_mut();
+        let pending = reads.slots[slot as usize]
+            .as_mut()
+            .expect("a driver reports a slot once for each read");
+        let wanted = pending.block.len() as u32;
+        if result > 0 {
+            pending.done += result as u32;
+            if pending.done < wanted {
+                pending.retries = 0;
+                return Outcome::Again(pending.raw(slot));
+            }
+        } else if (result == -libc::EINTR || result == -libc::EAGAIN) && pending.retries < RETRIES {
+            pending.retries += 1;
+            return Outcome::Again(pending.raw(slot));
+        }
+        let pending = reads.remove(slot);
+        drop(reads);
+        let place = &pending.inbox.place;
+        // Half a block came and the rest cannot be read directly: the file ends inside the block.
+        let ended = result == 0 || (result == -libc::EINVAL && pending.done > 0);
+        let result = match result {
+            _ if ended => Err(TierError::Short {
+                place: place.name.clone(),
+                offset: pending.offset,
+                wanted: u64::from(wanted),
+                got: u64::from(pending.done),
+            }),
+            1.. => Ok(pending.block),
+            _ => Err(TierError::io(
+                "read",
+                &place.name,
+                pending.offset,
+                u64::from(wanted),
+                io::Error::from_raw_os_error(-result),
+            )),
+        };
+        pending.inbox.deliver(
+            pending.epoch,
+            Completion {
+                tag: pending.tag,
+                result,
+            },
+        );
+        Outcome::Finished
+    }
+
+    /// Fails all reads with `errno`, because their driver is broken. Their buffers are leaked, since the kernel may
+    /// still write to them.
+    pub(crate) fn abandon(this: &RefCell<Reads>, errno: i32) {
+        let slots = this.borrow().slots.len() as u32;
+        for slot in 0..slots {
+            let mut reads = this.borrow_mut();
+            if reads.slots[slot as usize].is_none() {
+                continue;
+            }
+            let pending = reads.remove(slot);
+            drop(reads);
+            let len = pending.block.len() as u64;
+            std::mem::forget(pending.block);
+            let error = io::Error::from_raw_os_error(errno);
+            let result = Err(TierError::io(
+                "read",
+                &pending.inbox.place.name,
+                pending.offset,
+                len,
+                error,
+            ));
+            pending.inbox.deliver(
+                pending.epoch,
+                Completion {
+                    tag: pending.tag,
+                    result,
+                },
+            );
+        }
+    }
+
+    fn remove(&mut self, slot: u32) -> Pending {
+        let pending = self.slots[slot as usize]
+            .take()
+            .expect("only used slots are removed");
+        self.free.push(slot);
+        pending
+    }
+}
+
+impl Pending {
+    fn raw(&mut self, slot: u32) -> RawRead {
+        RawRead {
+            slot,
+            fd: self.inbox.place.file.as_raw_fd(),
+            // In bounds: `done` is less than the block's length while a read is outstanding.
+            target: self.block.target().wrapping_add(self.done as usize),
+            len: self.block.len() as u32 - self.done,
+            offset: self.offset + u64::from(self.done),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! A file on an SSD, read directly: no page cache, so that memory stays within its budget.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::BLOCK;
+use crate::buffer::BufferPool;
+use crate::error::TierError;
+use crate::executor::Thread;
+use crate::reactor::Reactor;
+use crate::reads::{Inbox, Place};
+use crate::tier::{Completion, Lane, Request, Tier, check};
+
+/// A file, read with `O_DIRECT` in multiples of 4 KiB; through the page cache where the filesystem refuses that.
+///
+/// Needs no permission but to read the file. A tail of less than 4 KiB cannot be read: files of an index have none.
+#[derive(Clone, Debug)]
+pub struct FileTier {
+    place: Arc<Place>,
+    direct: bool,
+}
+
+impl FileTier {
+    /// Opens a file for reading.
+    pub fn open(path: impl AsRef<Path>) -> Result<FileTier, TierError> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        let failed = |source| TierError::io("open", name.as_str(), 0, 0, source);
+        let (file, direct) = match OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_DIRECT)
+            .open(path)
+        {
+            Ok(file) if reads_directly(&file) => (file, true),
+            Ok(_) => (File::open(path).map_err(failed)?, false),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                (File::open(path).map_err(failed)?, false)
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        let facts = file.metadata().map_err(failed)?;
+        if facts.is_dir() {
+            return Err(failed(io::Error::from_raw_os_error(libc::EISDIR)));
+        }
+        if !direct {
+            // Read ahead would fill memory with bytes that nobody asked for.
+            // SAFETY: the descriptor is open; the advice touches no memory.
+            unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
+        }
+        Ok(FileTier {
+            place: Arc::new(Place {
+                name,
+                file,
+                len: facts.len(),
+            }),
+            direct,
+        })
+    }
+
+    /// True if reads bypass the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.direct
+    }
+}
+
+/// Some filesystems accept `O_DIRECT` when a file is opened, and refuse the read, or demand more than 4 KiB.
+fn reads_directly(file: &File) -> bool {
+    let mut block = BufferPool::default().take(BLOCK);
+    // SAFETY: the block has BLOCK writable bytes, which nobody else uses during the call.
+    let got = unsafe { libc::pread(file.as_raw_fd(), block.target().cast(), BLOCK, 0) };
+    got >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL)
+}
+
+impl Tier for FileTier {
+    fn name(&self) -> &str {
+        &self.place.name
+    }
+
+    fn len(&self) -> u64 {
+        self.place.len
+    }
+
+    fn granularity(&self) -> u32 {
+        BLOCK as u32
+    }
+
+    fn lane(&self, thread: &Thread) -> Result<Box<dyn Lane>, TierError> {
+        let inbox = Rc::new(Inbox::new(self.place.clone()));
+        Ok(Box::new(FileLane {
+            inbox,
+            reactor: thread.reactor().clone(),
+        }))
+    }
+}
+
+struct FileLane {
+    inbox: Rc<Inbox>,
+    reactor: Rc<Reactor>,
+}
+
+impl Lane for FileLane {
+    fn submit(&mut self, request: Request) -> Result<(), TierError> {
+        let place = &self.inbox.place;
+        check(&place.name, place.len, BLOCK as u32, request)?;
+        self.reactor.submit(&self.inbox, request);
+        Ok(())
+    }
+
+    fn flush(&mut self) {
+        self.reactor.flush();
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inbox.in_flight()
+    }
+
+    fn try_next(&mut self) -> Option<Completion> {
+        if self.inbox.in_flight() == 0 {
+            return None;
+        }
+        if let Some(completion) = self.inbox.take() {
+            return Some(completion);
+        }
+        self.reactor.look();
+        self.inbox.take()
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Completion> {
+        if let Some(completion) = self.inbox.take() {
+            return Poll::Ready(completion);
+        }
+        assert!(
+            self.inbox.in_flight() > 0,
+            "poll_next on a lane with no read in flight would wait for ever"
+        );
+        self.inbox.wait(cx.waker());
+        Poll::Pending
+    }
+
+    fn reset(&mut self) {
+        self.inbox.forget();
+    }
+}
+
+impl Drop for FileLane {
+    fn drop(&mut self) {
+        self.inbox.forget();
+    }
+}

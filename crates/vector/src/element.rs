@@ -1,0 +1,174 @@
+//! Element types, and what can be said of raw rows without a metric: conversion to `f32`, and whether all is finite.
+//!
+//! | element | bytes | code | read as |
+//! |---|---|---|---|
+//! | `f32` | 4 | 0 | IEEE 754 binary32, little-endian |
+//! | `f16` | 2 | 1 | IEEE 754 binary16, little-endian |
+//! | `u8`  | 1 | 2 | 0 to 255 |
+//! | `i8`  | 1 | 3 | -128 to 127 |
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The type of a vector's components.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Element {
+    /// 32-bit floating point.
+    F32,
+    /// 16-bit floating point (IEEE 754 binary16, not bfloat16).
+    F16,
+    /// Unsigned byte.
+    U8,
+    /// Signed byte.
+    I8,
+}
+
+/// A name or a code that is no element type.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown element type {0:?}: use one of f32, f16, u8, i8")]
+pub struct UnknownElement(pub String);
+
+impl Element {
+    /// All element types, in the order of their codes.
+    pub const ALL: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element::I8];
+
+    /// Bytes of one element.
+    pub const fn size(self) -> usize {
+        match self {
+            Element::F32 => 4,
+            Element::F16 => 2,
+            Element::U8 | Element::I8 => 1,
+        }
+    }
+
+    /// The name that [`FromStr`] reads back.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Element::F32 => "f32",
+            Element::F16 => "f16",
+            Element::U8 => "u8",
+            Element::I8 => "i8",
+        }
+    }
+
+    /// The number that stands for this type in files. Codes are never reused.
+    pub const fn code(self) -> u8 {
+        match self {
+            Element::F32 => 0,
+            Element::F16 => 1,
+            Element::U8 => 2,
+            Element::I8 => 3,
+        }
+    }
+
+    /// The type that a code from a file stands for.
+    pub fn from_code(code: u8) -> Option<Element> {
+        Element::ALL.get(usize::from(code)).copied()
+    }
+
+    /// Whether the elements are floating-point numbers, which can be NaN or infinite.
+    pub const fn is_float(self) -> bool {
+        matches!(self, Element::F32 | Element::F16)
+    }
+}
+
+impl fmt::Display for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Element {
+    type Err = UnknownElement;
+
+    /// Reads a name, in any case; `float32`, `float16`, `uint8` and `int8` (numpy's names) are understood too.
+    fn from_str(text: &str) -> Result<Element, UnknownElement> {
+        match text.to_ascii_lowercase().as_str() {
+            "f32" | "float32" | "float" => Ok(Element::F32),
+            "f16" | "float16" | "half" => Ok(Element::F16),
+            "u8" | "uint8" => Ok(Element::U8),
+            "i8" | "int8" => Ok(Element::I8),
+            _ => Err(UnknownElement(text.to_owned())),
+        }
+    }
+}
+
+/// Converts a binary16 number, exactly. Free of branches, so that loops over it vectorise.
+#[inline(always)]
+pub(crate) fn half_to_f32(half: u16) -> f32 {
+    let half = u32::from(half);
+    // The exponent and fraction land where binary32 has them, with a bias that is 112 too small; the multiplication
+    // puts the bias right, and makes normal numbers of binary16's subnormals.
+    let magnitude = f32::from_bits((half & 0x7fff) << 13) * f32::from_bits((127 + 112) << 23);
+    let infinite = if half & 0x7c00 == 0x7c00 {
+        0x7f80_0000
+    } else {
+        0
+    };
+    f32::from_bits(magnitude.to_bits() | infinite | (half & 0x8000) << 16)
+}
+
+/// Converts a row (or several, one after the other) to `f32`. No element type loses precision.
+///
+/// # Panics
+///
+/// If `bytes` does not hold exactly `out.len()` elements.
+pub fn to_f32(element: Element, bytes: &[u8], out: &mut [f32]) {
+    assert_eq!(
+        bytes.len(),
+        out.len() * element.size(),
+        "bytes do not hold {} elements of {element}",
+        out.len()
+    );
+    match element {
+        Element::F32 => {
+            for (to, from) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {
+                *to = f32::from_le_bytes(*from);
+            }
+        }
+        Element::F16 => {
+            for (to, from) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
+                *to = half_to_f32(u16::from_le_bytes(*from));
+            }
+        }
+        Element::U8 => {
+            for (to, from) in out.iter_mut().zip(bytes) {
+                *to = f32::from(*from);
+            }
+        }
+        Element::I8 => {
+            for (to, from) in out.iter_mut().zip(bytes) {
+                *to = f32::from(from.cast_signed());
+            }
+        }
+    }
+}
+
+/// The position (in elements) of the first NaN or infinity in `bytes`; `None` if all elements are finite. Integers
+/// always are. Bytes after the last whole element are not looked at.
+pub fn first_invalid(element: Element, bytes: &[u8]) -> Option<usize> {
+    // A run at a time without an early exit, which vectorises; only a run with an offender is searched.
+    const RUN: usize = 64;
+    let invalid32 = |v: &[u8; 4]| u32::from_le_bytes(*v) & 0x7f80_0000 == 0x7f80_0000;
+    let invalid16 = |v: &[u8; 2]| u16::from_le_bytes(*v) & 0x7c00 == 0x7c00;
+    let (run, within) = match element {
+        Element::F32 => {
+            let mut runs = bytes.as_chunks::<4>().0.chunks(RUN);
+            let (at, run) = runs
+                .by_ref()
+                .enumerate()
+                .find(|(_, run)| run.iter().fold(false, |any, v| any | invalid32(v)))?;
+            (at, run.iter().position(invalid32)?)
+        }
+        Element::F16 => {
+            let mut runs = bytes.as_chunks::<2>().0.chunks(RUN);
+            let (at, run) = runs
+                .by_ref()
+                .enumerate()
+                .find(|(_, run)| run.iter().fold(false, |any, v| any | invalid16(v)))?;
+            (at, run.iter().position(invalid16)?)
+        }
+        Element::U8 | Element::I8 => return None,
+    };
+    Some(run * RUN + within)
+}

@@ -1,0 +1,208 @@
+//! The primitives for AVX-512 (F, BW, DQ, VL): one register of 16 floats or 32 words, and loads that mask their tails.
+
+use std::arch::x86_64::*;
+
+use super::body::Lanes;
+
+pub(crate) struct Avx512;
+
+/// The lowest `n` bits, `n < 32`.
+#[inline(always)]
+fn low_bits(n: usize) -> u32 {
+    (1u32 << n) - 1
+}
+
+// SAFETY of all blocks below: the caller's promise is that the processor has the instruction set and that the pointers
+// have the elements that `Lanes` says; masked loads do not touch the bytes that their mask leaves out.
+impl Lanes for Avx512 {
+    type F = __m512;
+    type W = __m512i;
+    type I = __m512i;
+    type X = __m512i;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> __m512 {
+        // SAFETY: as above.
+        unsafe { _mm512_set1_ps(x) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(p: *const u8) -> __m512 {
+        // SAFETY: 64 bytes.
+        unsafe { _mm512_loadu_ps(p.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_part(p: *const u8, n: usize) -> __m512 {
+        // SAFETY: `4 * n` bytes.
+        unsafe { _mm512_maskz_loadu_ps(low_bits(n) as __mmask16, p.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_half(p: *const u8) -> __m512 {
+        // SAFETY: 32 bytes.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_half_part(p: *const u8, n: usize) -> __m512 {
+        // SAFETY: `2 * n` bytes.
+        unsafe { _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(low_bits(n) as __mmask16, p.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, a: __m512) {
+        // SAFETY: room for 64 bytes.
+        unsafe { _mm512_storeu_ps(p, a) }
+    }
+
+    #[inline(always)]
+    unsafe fn add(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: as above.
+        unsafe { _mm512_add_ps(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn sub(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: as above.
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: as above.
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn min(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: as above.
+        unsafe { _mm512_min_ps(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn sum(a: __m512) -> f32 {
+        // SAFETY: as above.
+        unsafe {
+            let eight = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a));
+            super::avx2::sum_of_eight(eight)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn splat_index(x: u32) -> __m512i {
+        // SAFETY: as above.
+        unsafe { _mm512_set1_epi32(x.cast_signed()) }
+    }
+
+    #[inline(always)]
+    unsafe fn lesser(least: __m512, of: __m512i, a: __m512, group: u32) -> (__m512, __m512i) {
+        // SAFETY: as above.
+        unsafe {
+            let lesser = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, least);
+            let of = _mm512_mask_mov_epi32(of, lesser, _mm512_set1_epi32(group.cast_signed()));
+            (_mm512_min_ps(a, least), of)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn least(least: __m512, of: __m512i) -> (f32, u32) {
+        // SAFETY: as above. No lane is NaN: `lesser` takes a value only if it compares as less.
+        unsafe {
+            let value = _mm512_reduce_min_ps(least);
+            let equal = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(least, _mm512_set1_ps(value));
+            let lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+            let index = _mm512_or_si512(_mm512_slli_epi32::<4>(of), lanes);
+            (value, _mm512_mask_reduce_min_epu32(equal, index))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_u8(p: *const u8) -> __m512i {
+        // SAFETY: 32 bytes.
+        unsafe { _mm512_cvtepu8_epi16(_mm256_loadu_si256(p.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_u8_part(p: *const u8, n: usize) -> __m512i {
+        // SAFETY: `n` bytes.
+        unsafe { _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(low_bits(n), p.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(p: *const u8) -> __m512i {
+        // SAFETY: 32 bytes.
+        unsafe { _mm512_cvtepi8_epi16(_mm256_loadu_si256(p.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8_part(p: *const u8, n: usize) -> __m512i {
+        // SAFETY: `n` bytes.
+        unsafe { _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(low_bits(n), p.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn sub_wide(a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: as above.
+        unsafe { _mm512_sub_epi16(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn zero_sums() -> __m512i {
+        // SAFETY: as above.
+        unsafe { _mm512_setzero_si512() }
+    }
+
+    #[inline(always)]
+    unsafe fn multiply_add(sums: __m512i, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: as above.
+        unsafe { _mm512_add_epi32(sums, _mm512_madd_epi16(a, b)) }
+    }
+
+    #[inline(always)]
+    unsafe fn total(sums: __m512i) -> i32 {
+        // SAFETY: as above.
+        unsafe { _mm512_reduce_add_epi32(sums) }
+    }
+
+    #[inline(always)]
+    unsafe fn look_up(table: *const f32, code: *const u8) -> __m512 {
+        // SAFETY: 16 bytes of code, and each index is in its row of the table.
+        unsafe {
+            let index =
+                _mm512_add_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128(code.cast())), rows());
+            _mm512_i32gather_ps::<4>(index, table)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn look_up_part(table: *const f32, code: *const u8, n: usize) -> __m512 {
+        let mask = low_bits(n) as __mmask16;
+        // SAFETY: `n` bytes of code, and the mask leaves out the rows from `n` on.
+        unsafe {
+            let index = _mm512_add_epi32(
+                _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, code.cast())),
+                rows(),
+            );
+            _mm512_mask_i32gather_ps::<4>(_mm512_setzero_ps(), mask, index, table)
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(p: *const u8) {
+        // SAFETY: a hint, which never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+}
+
+/// Where the 16 rows of a table start.
+#[inline(always)]
+unsafe fn rows() -> __m512i {
+    // SAFETY: the caller has the instruction set.
+    unsafe {
+        let lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+        _mm512_slli_epi32::<8>(lanes)
+    }
+}
+
+super::routines!(Avx512, "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl");

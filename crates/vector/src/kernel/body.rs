@@ -1,0 +1,739 @@
+//! The kernels, written once over the few primitives of [`Lanes`] that each instruction set provides.
+//!
+//! Floating-point addition is not associative, so the order of summation is part of the definition:
+//!
+//! ```text
+//!   element   0 .. 15   16 .. 31   32 .. 47   48 .. 63 | 64 .. 79  ...      element i goes to lane i % 16
+//!   added to   sum 0      sum 1      sum 2      sum 3  |  sum 0    ...      of sum (i / 16) % 4     (cosine: % 2)
+//!
+//!   total  = (sum 0 + sum 1) + (sum 2 + sum 3)          lane by lane
+//!   result = tree: 16 -> 8 -> 4 -> 2 -> 1 lanes, lower half + upper half
+//! ```
+//!
+//! Products are rounded before they are added (no fused multiply-add: a plain processor would have to emulate it). A
+//! sum never is -0.0, because it starts from +0.0, so the zeros of a masked tail change nothing. Sums of integers are
+//! exact, in any order.
+//!
+//! Everything here is `inline(always)`, into functions that enable the instruction set (see `routines!`). That is why no
+//! closure computes with lanes: closures are functions of their own, without the instruction set.
+
+use crate::element::half_to_f32;
+
+/// Lanes of a [`Lanes::F`].
+pub(crate) const LANES: usize = 16;
+
+/// Elements of a [`Lanes::W`].
+const WIDE: usize = 32;
+
+/// Integer elements that are summed in 32 bits: 16384 * 255^2 < 2^31.
+const EXACT_RUN: usize = 16 * 1024;
+
+/// Points a sum of [`approach`].
+pub(crate) const BLOCK: usize = 1024;
+
+/// How many rows ahead a gather prefetches, and at most how many bytes of each. Enough rows to cover the latency of
+/// DRAM; of a long row the first lines suffice, the processor's own prefetcher sees the stream and goes on.
+const ROWS_AHEAD: usize = 8;
+const BYTES_AHEAD: usize = 1024;
+
+const LINE: usize = 64;
+
+/// The primitives of one instruction set.
+///
+/// # Safety
+///
+/// Every function needs a processor with the instruction set. Pointers need no alignment; a load reads the number of
+/// elements that its description says, and nothing more.
+pub(crate) trait Lanes {
+    /// 16 floats.
+    type F: Copy;
+    /// 32 integers of 16 bits.
+    type W: Copy;
+    /// Sums of 32 bits; how many is up to the instruction set.
+    type I: Copy;
+    /// 16 unsigned integers of 32 bits.
+    type X: Copy;
+
+    /// All lanes `x`.
+    unsafe fn splat(x: f32) -> Self::F;
+    /// 16 `f32`.
+    unsafe fn load(p: *const u8) -> Self::F;
+    /// `n` `f32`, `0 < n < 16`, then zeros.
+    unsafe fn load_part(p: *const u8, n: usize) -> Self::F;
+    /// 16 `f16`.
+    unsafe fn load_half(p: *const u8) -> Self::F;
+    /// `n` `f16`, `0 < n < 16`, then zeros.
+    unsafe fn load_half_part(p: *const u8, n: usize) -> Self::F;
+    /// Writes 16 `f32`.
+    unsafe fn store(p: *mut f32, a: Self::F);
+    /// `a + b`.
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
+    /// `a - b`.
+    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b`.
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
+    /// `if a < b { a } else { b }`.
+    unsafe fn min(a: Self::F, b: Self::F) -> Self::F;
+    /// The sum of the lanes, by the tree of the module's description.
+    unsafe fn sum(a: Self::F) -> f32;
+
+    /// All lanes `x`.
+    unsafe fn splat_index(x: u32) -> Self::X;
+    /// Where `a < least`: `a` and `group`; elsewhere what was.
+    unsafe fn lesser(least: Self::F, of: Self::X, a: Self::F, group: u32) -> (Self::F, Self::X);
+    /// The least value, and the lowest `of * 16 + lane` of the lanes that have it.
+    unsafe fn least(least: Self::F, of: Self::X) -> (f32, u32);
+
+    /// 32 `u8`, widened.
+    unsafe fn load_u8(p: *const u8) -> Self::W;
+    /// `n` `u8`, `0 < n < 32`, widened, then zeros.
+    unsafe fn load_u8_part(p: *const u8, n: usize) -> Self::W;
+    /// 32 `i8`, widened.
+    unsafe fn load_i8(p: *const u8) -> Self::W;
+    /// `n` `i8`, `0 < n < 32`, widened, then zeros.
+    unsafe fn load_i8_part(p: *const u8, n: usize) -> Self::W;
+    /// `a - b`.
+    unsafe fn sub_wide(a: Self::W, b: Self::W) -> Self::W;
+    /// No sums yet.
+    unsafe fn zero_sums() -> Self::I;
+    /// `sums` plus the 32 products `a * b`, each of which goes to one of the sums.
+    unsafe fn multiply_add(sums: Self::I, a: Self::W, b: Self::W) -> Self::I;
+    /// The sum of the sums, which does not overflow 32 bits.
+    unsafe fn total(sums: Self::I) -> i32;
+
+    /// Lane `i`: `table[i * 256 + code[i]]`, from 16 bytes at `code` and 16 * 256 floats at `table`.
+    unsafe fn look_up(table: *const f32, code: *const u8) -> Self::F;
+    /// The same for `n` lanes, `0 < n < 16`, then zeros; from `n` bytes and `n` * 256 floats.
+    unsafe fn look_up_part(table: *const f32, code: *const u8, n: usize) -> Self::F;
+
+    /// Asks for the cache line at `p`, which may be any address.
+    fn prefetch(p: *const u8);
+}
+
+/// Rows of floating-point elements. Safety as for [`Lanes`].
+pub(crate) trait FloatRow {
+    /// Bytes an element.
+    const SIZE: usize;
+    unsafe fn load<L: Lanes>(p: *const u8) -> L::F;
+    unsafe fn load_part<L: Lanes>(p: *const u8, n: usize) -> L::F;
+}
+
+pub(crate) struct F32Row;
+
+impl FloatRow for F32Row {
+    const SIZE: usize = 4;
+
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(p: *const u8) -> L::F {
+        // SAFETY: the contract of the trait.
+        unsafe { L::load(p) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_part<L: Lanes>(p: *const u8, n: usize) -> L::F {
+        // SAFETY: the contract of the trait.
+        unsafe { L::load_part(p, n) }
+    }
+}
+
+pub(crate) struct F16Row;
+
+impl FloatRow for F16Row {
+    const SIZE: usize = 2;
+
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(p: *const u8) -> L::F {
+        // SAFETY: the contract of the trait.
+        unsafe { L::load_half(p) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_part<L: Lanes>(p: *const u8, n: usize) -> L::F {
+        // SAFETY: the contract of the trait.
+        unsafe { L::load_half_part(p, n) }
+    }
+}
+
+/// Rows of integers. Safety as for [`Lanes`].
+pub(crate) trait IntegerRow {
+    unsafe fn load<L: Lanes>(p: *const u8) -> L::W;
+    unsafe fn load_part<L: Lanes>(p: *const u8, n: usize) -> L::W;
+}
+
+pub(crate) struct U8Row;
+
+impl IntegerRow for U8Row {
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(p: *const u8) -> L::W {
+        // SAFETY: the contract of the trait.
+        unsafe { L::load_u8(p) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_part<L: Lanes>(p: *const u8, n: usize) -> L::W {
+        // SAFETY: the contract of the trait.
+        unsafe { L::load_u8_part(p, n) }
+    }
+}
+
+pub(crate) struct I8Row;
+
+impl IntegerRow for I8Row {
+    #[inline(always)]
+    unsafe fn load<L: Lanes>(p: *const u8) -> L::W {
+        // SAFETY: the contract of the trait.
+        unsafe { L::load_i8(p) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_part<L: Lanes>(p: *const u8, n: usize) -> L::W {
+        // SAFETY: the contract of the trait.
+        unsafe { L::load_i8_part(p, n) }
+    }
+}
+
+/// What is summed over the elements of two rows. Safety as for [`Lanes`].
+pub(crate) trait Term {
+    /// Distances are these times the sum.
+    const SIGN: i8;
+    unsafe fn float<L: Lanes>(a: L::F, b: L::F) -> L::F;
+    unsafe fn integer<L: Lanes>(sums: L::I, a: L::W, b: L::W) -> L::I;
+}
+
+/// `(a - b)^2`
+pub(crate) struct SquaredDifference;
+
+impl Term for SquaredDifference {
+    const SIGN: i8 = 1;
+
+    #[inline(always)]
+    unsafe fn float<L: Lanes>(a: L::F, b: L::F) -> L::F {
+        // SAFETY: the contract of the trait.
+        unsafe {
+            let difference = L::sub(a, b);
+            L::mul(difference, difference)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn integer<L: Lanes>(sums: L::I, a: L::W, b: L::W) -> L::I {
+        // SAFETY: the contract of the trait. Differences of bytes fit 16 bits.
+        unsafe {
+            let difference = L::sub_wide(a, b);
+            L::multiply_add(sums, difference, difference)
+        }
+    }
+}
+
+/// `a * b`
+pub(crate) struct Product;
+
+impl Term for Product {
+    const SIGN: i8 = -1;
+
+    #[inline(always)]
+    unsafe fn float<L: Lanes>(a: L::F, b: L::F) -> L::F {
+        // SAFETY: the contract of the trait.
+        unsafe { L::mul(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn integer<L: Lanes>(sums: L::I, a: L::W, b: L::W) -> L::I {
+        // SAFETY: the contract of the trait.
+        unsafe { L::multiply_add(sums, a, b) }
+    }
+}
+
+/// The distance between two rows.
+pub(crate) trait Measure {
+    /// # Safety
+    ///
+    /// The processor has the instruction set of `L`; `a` and `b` point to rows of `dim` elements.
+    unsafe fn distance<L: Lanes>(a: *const u8, b: *const u8, dim: usize) -> f32;
+}
+
+/// A sum of terms over floating-point rows.
+pub(crate) struct Float<R, T>(std::marker::PhantomData<(R, T)>);
+
+impl<R: FloatRow, T: Term> Float<R, T> {
+    /// The terms of the 16 elements from `i` on, which must be there.
+    #[inline(always)]
+    unsafe fn term<L: Lanes>(a: *const u8, b: *const u8, i: usize) -> L::F {
+        // SAFETY: the contract of the function.
+        unsafe {
+            T::float::<L>(
+                R::load::<L>(a.add(i * R::SIZE)),
+                R::load::<L>(b.add(i * R::SIZE)),
+            )
+        }
+    }
+}
+
+impl<R: FloatRow, T: Term> Measure for Float<R, T> {
+    #[inline(always)]
+    unsafe fn distance<L: Lanes>(a: *const u8, b: *const u8, dim: usize) -> f32 {
+        // SAFETY: every load is of elements below `dim`: blocks of 64 while 64 are left, then blocks of 16 while 16 are,
+        // then what is left.
+        unsafe {
+            let mut sums = [L::splat(0.0); 4];
+            let mut i = 0;
+            while i + 4 * LANES <= dim {
+                sums[0] = L::add(sums[0], Self::term::<L>(a, b, i));
+                sums[1] = L::add(sums[1], Self::term::<L>(a, b, i + LANES));
+                sums[2] = L::add(sums[2], Self::term::<L>(a, b, i + 2 * LANES));
+                sums[3] = L::add(sums[3], Self::term::<L>(a, b, i + 3 * LANES));
+                i += 4 * LANES;
+            }
+            // Unrolled by the compiler: an index that is not constant would move the sums to memory.
+            for sum in &mut sums {
+                if i + LANES <= dim {
+                    *sum = L::add(*sum, Self::term::<L>(a, b, i));
+                    i += LANES;
+                } else if i < dim {
+                    let x = R::load_part::<L>(a.add(i * R::SIZE), dim - i);
+                    let y = R::load_part::<L>(b.add(i * R::SIZE), dim - i);
+                    *sum = L::add(*sum, T::float::<L>(x, y));
+                    i = dim;
+                }
+            }
+            let total = L::sum(L::add(L::add(sums[0], sums[1]), L::add(sums[2], sums[3])));
+            f32::from(T::SIGN) * total
+        }
+    }
+}
+
+/// Cosine distance of floating-point rows.
+pub(crate) struct FloatCosine<R>(std::marker::PhantomData<R>);
+
+impl<R: FloatRow> Measure for FloatCosine<R> {
+    #[inline(always)]
+    unsafe fn distance<L: Lanes>(a: *const u8, b: *const u8, dim: usize) -> f32 {
+        // SAFETY: every load is of elements below `dim`, as above.
+        unsafe {
+            // Two sums each, not four: six (and the operands) fit the registers of AVX2.
+            let (mut ab, mut aa, mut bb) =
+                ([L::splat(0.0); 2], [L::splat(0.0); 2], [L::splat(0.0); 2]);
+            let mut i = 0;
+            while i + 2 * LANES <= dim {
+                for k in 0..2 {
+                    let x = R::load::<L>(a.add((i + k * LANES) * R::SIZE));
+                    let y = R::load::<L>(b.add((i + k * LANES) * R::SIZE));
+                    ab[k] = L::add(ab[k], L::mul(x, y));
+                    aa[k] = L::add(aa[k], L::mul(x, x));
+                    bb[k] = L::add(bb[k], L::mul(y, y));
+                }
+                i += 2 * LANES;
+            }
+            for k in 0..2 {
+                if i < dim {
+                    let n = LANES.min(dim - i);
+                    let (x, y) = if n == LANES {
+                        (
+                            R::load::<L>(a.add(i * R::SIZE)),
+                            R::load::<L>(b.add(i * R::SIZE)),
+                        )
+                    } else {
+                        (
+                            R::load_part::<L>(a.add(i * R::SIZE), n),
+                            R::load_part::<L>(b.add(i * R::SIZE), n),
+                        )
+                    };
+                    ab[k] = L::add(ab[k], L::mul(x, y));
+                    aa[k] = L::add(aa[k], L::mul(x, x));
+                    bb[k] = L::add(bb[k], L::mul(y, y));
+                    i += n;
+                }
+            }
+            cosine_distance(
+                f64::from(L::sum(L::add(ab[0], ab[1]))),
+                f64::from(L::sum(L::add(aa[0], aa[1]))),
+                f64::from(L::sum(L::add(bb[0], bb[1]))),
+            )
+        }
+    }
+}
+
+/// `1 - ab / sqrt(aa * bb)`; a zero vector is at distance 1 from all.
+#[inline(always)]
+fn cosine_distance(ab: f64, aa: f64, bb: f64) -> f32 {
+    // In f64, where aa * bb neither overflows nor vanishes, and where sqrt(aa * aa) is aa.
+    let lengths = (aa * bb).sqrt();
+    if lengths > 0.0 {
+        (1.0 - (ab / lengths).clamp(-1.0, 1.0)) as f32
+    } else {
+        1.0
+    }
+}
+
+/// A sum of terms over integer rows.
+pub(crate) struct Integer<R, T>(std::marker::PhantomData<(R, T)>);
+
+impl<R: IntegerRow, T: Term> Integer<R, T> {
+    /// The sum over the elements from `first` to below `end`, at most [`EXACT_RUN`] of them, which must be there.
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(a: *const u8, b: *const u8, first: usize, end: usize) -> i64 {
+        // SAFETY: the blocks cover the elements from `first` to below `end` and no others.
+        unsafe {
+            let mut sums = [L::zero_sums(); 2];
+            let mut i = first;
+            while i + 2 * WIDE <= end {
+                sums[0] = T::integer::<L>(sums[0], R::load::<L>(a.add(i)), R::load::<L>(b.add(i)));
+                let j = i + WIDE;
+                sums[1] = T::integer::<L>(sums[1], R::load::<L>(a.add(j)), R::load::<L>(b.add(j)));
+                i += 2 * WIDE;
+            }
+            if i + WIDE <= end {
+                sums[0] = T::integer::<L>(sums[0], R::load::<L>(a.add(i)), R::load::<L>(b.add(i)));
+                i += WIDE;
+            }
+            if i < end {
+                let (x, y) = (
+                    R::load_part::<L>(a.add(i), end - i),
+                    R::load_part::<L>(b.add(i), end - i),
+                );
+                sums[1] = T::integer::<L>(sums[1], x, y);
+            }
+            i64::from(L::total(sums[0])) + i64::from(L::total(sums[1]))
+        }
+    }
+}
+
+impl<R: IntegerRow, T: Term> Measure for Integer<R, T> {
+    #[inline(always)]
+    unsafe fn distance<L: Lanes>(a: *const u8, b: *const u8, dim: usize) -> f32 {
+        // SAFETY: the runs, and the blocks in a run, cover the elements below `dim` and no others.
+        unsafe {
+            let mut total = 0;
+            let mut first = 0;
+            while first < dim {
+                let end = dim.min(first + EXACT_RUN);
+                total += Self::run::<L>(a, b, first, end);
+                first = end;
+            }
+            (i64::from(T::SIGN) * total) as f32
+        }
+    }
+}
+
+/// Cosine distance of integer rows.
+pub(crate) struct IntegerCosine<R>(std::marker::PhantomData<R>);
+
+impl<R: IntegerRow> Measure for IntegerCosine<R> {
+    #[inline(always)]
+    unsafe fn distance<L: Lanes>(a: *const u8, b: *const u8, dim: usize) -> f32 {
+        // SAFETY: as above.
+        unsafe {
+            let (mut total_ab, mut total_aa, mut total_bb) = (0i64, 0i64, 0i64);
+            let mut i = 0;
+            while i < dim {
+                let end = dim.min(i + EXACT_RUN);
+                let (mut ab, mut aa, mut bb) = (L::zero_sums(), L::zero_sums(), L::zero_sums());
+                while i < end {
+                    let n = WIDE.min(end - i);
+                    let (x, y) = if n == WIDE {
+                        (R::load::<L>(a.add(i)), R::load::<L>(b.add(i)))
+                    } else {
+                        (
+                            R::load_part::<L>(a.add(i), n),
+                            R::load_part::<L>(b.add(i), n),
+                        )
+                    };
+                    ab = L::multiply_add(ab, x, y);
+                    aa = L::multiply_add(aa, x, x);
+                    bb = L::multiply_add(bb, y, y);
+                    i += n;
+                }
+                total_ab += i64::from(L::total(ab));
+                total_aa += i64::from(L::total(aa));
+                total_bb += i64::from(L::total(bb));
+            }
+            cosine_distance(total_ab as f64, total_aa as f64, total_bb as f64)
+        }
+    }
+}
+
+/// Prefetches the cache lines of `bytes` bytes at `p`, up to [`BYTES_AHEAD`].
+#[inline(always)]
+fn prefetch_row<L: Lanes>(p: *const u8, bytes: usize) {
+    let last = bytes.min(BYTES_AHEAD) - 1;
+    let mut at = 0;
+    while at < last {
+        L::prefetch(p.wrapping_add(at));
+        at += LINE;
+    }
+    // The row need not start where a line does, so its last byte may lie in one line more.
+    L::prefetch(p.wrapping_add(last));
+}
+
+/// The rows that a gather reads.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows {
+    pub(crate) start: *const u8,
+    /// Bytes of a row, not zero.
+    pub(crate) bytes: usize,
+    pub(crate) dim: usize,
+}
+
+/// Distances from `query` to the rows `ids`.
+///
+/// # Safety
+///
+/// The processor has the instruction set; `query` and each row in `ids` have `rows.dim` elements in `rows.bytes`
+/// bytes; `out` is as long as `ids`.
+#[inline(always)]
+pub(crate) unsafe fn gather<L: Lanes, M: Measure>(
+    query: *const u8,
+    rows: Rows,
+    ids: &[u32],
+    out: &mut [f32],
+) {
+    let row = |id: u32| rows.start.wrapping_add(id as usize * rows.bytes);
+    for id in ids.iter().take(ROWS_AHEAD) {
+        prefetch_row::<L>(row(*id), rows.bytes);
+    }
+    for i in 0..ids.len().min(out.len()) {
+        if let Some(ahead) = ids.get(i + ROWS_AHEAD) {
+            prefetch_row::<L>(row(*ahead), rows.bytes);
+        }
+        // SAFETY: the caller's promise.
+        out[i] = unsafe { M::distance::<L>(query, row(ids[i]), rows.dim) };
+    }
+}
+
+/// Distances from `query` to the first `out.len()` rows.
+///
+/// # Safety
+///
+/// As for [`gather`], for the rows below `out.len()`.
+#[inline(always)]
+pub(crate) unsafe fn dense<L: Lanes, M: Measure>(query: *const u8, rows: Rows, out: &mut [f32]) {
+    let mut row = rows.start;
+    for distance in out {
+        // SAFETY: the caller's promise. No prefetch: the processor sees that the rows follow each other.
+        *distance = unsafe { M::distance::<L>(query, row, rows.dim) };
+        row = row.wrapping_add(rows.bytes);
+    }
+}
+
+/// Sums of table entries: `out[i]` is the sum over `j < code_bytes` of `table[j * 256 + code[j]]`, the code being the
+/// `ids[i]`-th. Entry `j` goes to lane `j % 16` of one sum.
+///
+/// # Safety
+///
+/// The processor has the instruction set; `table` has `code_bytes * 256` floats; `codes` has `code_bytes` bytes for
+/// each of `ids`; `out` is as long as `ids`.
+#[inline(always)]
+pub(crate) unsafe fn score<L: Lanes>(
+    table: *const f32,
+    code_bytes: usize,
+    codes: *const u8,
+    ids: &[u32],
+    out: &mut [f32],
+) {
+    let code = |id: u32| codes.wrapping_add(id as usize * code_bytes);
+    for id in ids.iter().take(ROWS_AHEAD) {
+        prefetch_row::<L>(code(*id), code_bytes);
+    }
+    for i in 0..ids.len().min(out.len()) {
+        if let Some(ahead) = ids.get(i + ROWS_AHEAD) {
+            prefetch_row::<L>(code(*ahead), code_bytes);
+        }
+        let code = code(ids[i]);
+        // SAFETY: the caller's promise, and `j` stays below `code_bytes`.
+        unsafe {
+            let mut sum = L::splat(0.0);
+            let mut j = 0;
+            while j + LANES <= code_bytes {
+                sum = L::add(sum, L::look_up(table.add(j * 256), code.add(j)));
+                j += LANES;
+            }
+            if j < code_bytes {
+                sum = L::add(
+                    sum,
+                    L::look_up_part(table.add(j * 256), code.add(j), code_bytes - j),
+                );
+            }
+            out[i] = L::sum(sum);
+        }
+    }
+}
+
+/// The 256 centroids of one chunk, component after component: component `j` of centroid `c` is at `j * 256 + c`.
+#[derive(Clone, Copy)]
+pub(crate) struct Codebook {
+    pub(crate) transposed: *const f32,
+    pub(crate) width: usize,
+}
+
+/// Squared distances from a point to the 16 centroids of a group. Components are added one after the other.
+///
+/// # Safety
+///
+/// The processor has the instruction set; `book` has `256 * book.width` floats, `point` has `book.width`; `group < 16`.
+#[inline(always)]
+unsafe fn to_group<L: Lanes>(book: Codebook, point: *const f32, group: usize) -> L::F {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut sum = L::splat(0.0);
+        for j in 0..book.width {
+            let centroids = L::load(book.transposed.add(j * 256 + group * LANES).cast());
+            let difference = L::sub(L::splat(*point.add(j)), centroids);
+            sum = L::add(sum, L::mul(difference, difference));
+        }
+        sum
+    }
+}
+
+/// Points among others in memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Points {
+    pub(crate) start: *const f32,
+    /// Floats from one point to the next.
+    pub(crate) stride: usize,
+    pub(crate) count: usize,
+}
+
+/// The nearest centroid of each point, the lowest of those that tie: point `i`'s goes to `codes[i * code_stride]`, its
+/// squared distance to `distances[i]`, unless that is null.
+///
+/// # Safety
+///
+/// The processor has the instruction set; `book` and `points` are what they say; `codes` and `distances` have room.
+#[inline(always)]
+pub(crate) unsafe fn assign<L: Lanes>(
+    book: Codebook,
+    points: Points,
+    codes: *mut u8,
+    code_stride: usize,
+    distances: *mut f32,
+) {
+    for i in 0..points.count {
+        // SAFETY: the caller's promise, for point `i`; 16 groups of 16 centroids.
+        unsafe {
+            let point = points.start.add(i * points.stride);
+            let (mut least, mut of) = (L::splat(f32::INFINITY), L::splat_index(0));
+            for group in 0..16 {
+                (least, of) = L::lesser(least, of, to_group::<L>(book, point, group), group as u32);
+            }
+            let (distance, centroid) = L::least(least, of);
+            *codes.add(i * code_stride) = centroid as u8;
+            if !distances.is_null() {
+                *distances.add(i) = distance;
+            }
+        }
+    }
+}
+
+/// 256 times `scale` times the squared distance from `point` to a centroid.
+///
+/// # Safety
+///
+/// The processor has the instruction set; `book` and `point` are what they say; `out` has room for 256.
+#[inline(always)]
+pub(crate) unsafe fn squares<L: Lanes>(
+    book: Codebook,
+    point: *const f32,
+    scale: f32,
+    out: *mut f32,
+) {
+    for group in 0..16 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            L::store(
+                out.add(group * LANES),
+                L::mul(to_group::<L>(book, point, group), L::splat(scale)),
+            )
+        }
+    }
+}
+
+/// 256 negated inner products of `point` and a centroid.
+///
+/// # Safety
+///
+/// As for [`squares`].
+#[inline(always)]
+pub(crate) unsafe fn negated_products<L: Lanes>(book: Codebook, point: *const f32, out: *mut f32) {
+    for group in 0..16 {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let mut sum = L::splat(0.0);
+            for j in 0..book.width {
+                let centroids = L::load(book.transposed.add(j * 256 + group * LANES).cast());
+                sum = L::sub(sum, L::mul(L::splat(*point.add(j)), centroids));
+            }
+            L::store(out.add(group * LANES), sum);
+        }
+    }
+}
+
+/// Lowers `least[i]` to the squared distance of point `i` to `centre`, and sums `least` over blocks of [`BLOCK`].
+/// Component `j` of point `i` is at `transposed[j * count + i]`.
+///
+/// # Safety
+///
+/// The processor has the instruction set; `count` is a multiple of 16; `transposed` has `count * width` floats,
+/// `centre` has `width`, `least` has `count`, and `sums` has one for each block begun.
+#[inline(always)]
+pub(crate) unsafe fn approach<L: Lanes>(
+    transposed: *const f32,
+    count: usize,
+    width: usize,
+    centre: *const f32,
+    least: *mut f32,
+    sums: *mut f32,
+) {
+    let mut first = 0;
+    while first < count {
+        let end = count.min(first + BLOCK);
+        // SAFETY: the caller's promise: `i` is a multiple of 16 below `count`, so 16 floats are there.
+        unsafe {
+            let mut sum = L::splat(0.0);
+            let mut i = first;
+            while i < end {
+                let mut distance = L::splat(0.0);
+                for j in 0..width {
+                    let points = L::load(transposed.add(j * count + i).cast());
+                    let difference = L::sub(points, L::splat(*centre.add(j)));
+                    distance = L::add(distance, L::mul(difference, difference));
+                }
+                let lower = L::min(distance, L::load(least.add(i).cast()));
+                L::store(least.add(i), lower);
+                sum = L::add(sum, lower);
+                i += LANES;
+            }
+            *sums.add(first / BLOCK) = L::sum(sum);
+        }
+        first = end;
+    }
+}
+
+/// Converts `n < 16` binary16 numbers at `p`, for instruction sets whose loads have no mask.
+///
+/// # Safety
+///
+/// `p` points to `2 * n` bytes.
+#[inline(always)]
+pub(crate) unsafe fn halves(p: *const u8, n: usize) -> [f32; LANES] {
+    let mut out = [0.0; LANES];
+    for (i, x) in out.iter_mut().enumerate().take(n) {
+        // SAFETY: `i < n`.
+        *x = half_to_f32(u16::from_le_bytes(unsafe {
+            p.add(2 * i).cast::<[u8; 2]>().read()
+        }));
+    }
+    out
+}
+
+/// Copies `n` elements of `S` bytes each into a block of `N` bytes, zeros behind, for loads without a mask.
+///
+/// # Safety
+///
+/// `p` points to `n` bytes, `n <= N`.
+#[inline(always)]
+pub(crate) unsafe fn padded<const N: usize>(p: *const u8, n: usize) -> [u8; N] {
+    let mut out = [0; N];
+    // SAFETY: the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(p, out.as_mut_ptr(), n.min(N)) }
+    out
+}

@@ -1,0 +1,330 @@
+//! Distance kernels: one [`Kernel`] for each combination of metric, element type and instruction set, chosen before
+//! the loop and called through a pointer.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `body` | the algorithms and the order of summation, over the primitives of `Lanes` |
+//! | `plain`, `avx2`, `avx512`, `neon` | the primitives of one instruction set |
+//!
+//! A new instruction set is one file and one line in [`Routines::of`].
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+pub(crate) mod body;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+mod plain;
+
+use std::fmt;
+
+use crate::{Element, InstructionSet, Metric};
+use body::{Codebook, Points, Rows};
+
+type Distance = unsafe fn(*const u8, *const u8, usize) -> f32;
+type Gather = unsafe fn(*const u8, Rows, &[u32], &mut [f32]);
+type Dense = unsafe fn(*const u8, Rows, &mut [f32]);
+
+/// The three shapes of one distance function.
+#[derive(Clone, Copy)]
+struct Shapes {
+    distance: Distance,
+    gather: Gather,
+    dense: Dense,
+}
+
+/// All functions of one instruction set. They are unsafe to call: the processor must have it, and the pointers must be
+/// what the functions of the same names in [`body`] ask for.
+pub(crate) struct Routines {
+    /// By the code of the element type, then by the code of the metric.
+    shapes: [[Shapes; 3]; 4],
+    pub(crate) score: unsafe fn(*const f32, usize, *const u8, &[u32], &mut [f32]),
+    pub(crate) assign: unsafe fn(Codebook, Points, *mut u8, usize, *mut f32),
+    pub(crate) squares: unsafe fn(Codebook, *const f32, f32, *mut f32),
+    pub(crate) negated_products: unsafe fn(Codebook, *const f32, *mut f32),
+    pub(crate) approach: unsafe fn(*const f32, usize, usize, *const f32, *mut f32, *mut f32),
+}
+
+/// Instantiates the bodies for one `Lanes`, in functions that enable its instruction set, as `ROUTINES`.
+macro_rules! routines {
+    ($lanes:ty $(, $features:literal)?) => {
+        mod instances {
+            use super::*;
+            use crate::kernel::body::{self, *};
+            use crate::kernel::{Routines, Shapes};
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn distance<M: Measure>(a: *const u8, b: *const u8, dim: usize) -> f32 {
+                // SAFETY: the caller's promise, the same as of the body; so below.
+                unsafe { M::distance::<$lanes>(a, b, dim) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn gather<M: Measure>(query: *const u8, rows: Rows, ids: &[u32], out: &mut [f32]) {
+                // SAFETY: as above.
+                unsafe { body::gather::<$lanes, M>(query, rows, ids, out) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn dense<M: Measure>(query: *const u8, rows: Rows, out: &mut [f32]) {
+                // SAFETY: as above.
+                unsafe { body::dense::<$lanes, M>(query, rows, out) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn score(table: *const f32, code_bytes: usize, codes: *const u8, ids: &[u32], out: &mut [f32]) {
+                // SAFETY: as above.
+                unsafe { body::score::<$lanes>(table, code_bytes, codes, ids, out) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn assign(book: Codebook, points: Points, codes: *mut u8, stride: usize, distances: *mut f32) {
+                // SAFETY: as above.
+                unsafe { body::assign::<$lanes>(book, points, codes, stride, distances) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn squares(book: Codebook, point: *const f32, scale: f32, out: *mut f32) {
+                // SAFETY: as above.
+                unsafe { body::squares::<$lanes>(book, point, scale, out) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn negated_products(book: Codebook, point: *const f32, out: *mut f32) {
+                // SAFETY: as above.
+                unsafe { body::negated_products::<$lanes>(book, point, out) }
+            }
+
+            $(#[target_feature(enable = $features)])?
+            unsafe fn approach(
+                points: *const f32,
+                count: usize,
+                width: usize,
+                centre: *const f32,
+                least: *mut f32,
+                sums: *mut f32,
+            ) {
+                // SAFETY: as above.
+                unsafe { body::approach::<$lanes>(points, count, width, centre, least, sums) }
+            }
+
+            const fn shapes<M: Measure>() -> Shapes {
+                Shapes { distance: distance::<M>, gather: gather::<M>, dense: dense::<M> }
+            }
+
+            const fn floats<R: FloatRow>() -> [Shapes; 3] {
+                [
+                    shapes::<Float<R, SquaredDifference>>(),
+                    shapes::<Float<R, Product>>(),
+                    shapes::<FloatCosine<R>>(),
+                ]
+            }
+
+            const fn integers<R: IntegerRow>() -> [Shapes; 3] {
+                [
+                    shapes::<Integer<R, SquaredDifference>>(),
+                    shapes::<Integer<R, Product>>(),
+                    shapes::<IntegerCosine<R>>(),
+                ]
+            }
+
+            pub(crate) static ROUTINES: Routines = Routines {
+                shapes: [floats::<F32Row>(), floats::<F16Row>(), integers::<U8Row>(), integers::<I8Row>()],
+                score,
+                assign,
+                squares,
+                negated_products,
+                approach,
+            };
+        }
+        pub(crate) use instances::ROUTINES;
+    };
+}
+pub(crate) use routines;
+
+impl Routines {
+    /// The functions of an instruction set.
+    ///
+    /// # Panics
+    ///
+    /// If the processor does not have it: to call them would be undefined behaviour.
+    pub(crate) fn of(isa: InstructionSet) -> &'static Routines {
+        assert!(
+            InstructionSet::available().contains(&isa),
+            "this processor has no {isa}"
+        );
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx2 => &avx2::ROUTINES,
+            #[cfg(target_arch = "x86_64")]
+            InstructionSet::Avx512 => &avx512::ROUTINES,
+            #[cfg(target_arch = "aarch64")]
+            InstructionSet::Neon => &neon::ROUTINES,
+            _ => &plain::ROUTINES,
+        }
+    }
+}
+
+/// Measures distances between rows of one element type and one dimension, by one metric.
+///
+/// ```
+/// use stratann_vector::{Element, Kernel, Metric};
+///
+/// let kernel = Kernel::new(Metric::L2, Element::U8, 3);
+/// assert_eq!(kernel.distance(&[1, 2, 3], &[4, 6, 3]), 25.0);
+/// ```
+#[derive(Clone, Copy)]
+pub struct Kernel {
+    shapes: Shapes,
+    row_bytes: usize,
+    dim: usize,
+    metric: Metric,
+    element: Element,
+    isa: InstructionSet,
+}
+
+impl Kernel {
+    /// A kernel for the best instruction set of this processor ([`InstructionSet::current`]).
+    ///
+    /// # Panics
+    ///
+    /// If `dim` is 0.
+    pub fn new(metric: Metric, element: Element, dim: usize) -> Kernel {
+        Kernel::with_isa(metric, element, dim, InstructionSet::current())
+    }
+
+    /// A kernel for a given instruction set; for tests and comparisons.
+    ///
+    /// # Panics
+    ///
+    /// If `dim` is 0, or the processor does not have the instruction set.
+    pub fn with_isa(metric: Metric, element: Element, dim: usize, isa: InstructionSet) -> Kernel {
+        assert!(dim > 0, "a vector has at least one dimension");
+        let shapes =
+            Routines::of(isa).shapes[usize::from(element.code())][usize::from(metric.code())];
+        Kernel {
+            shapes,
+            row_bytes: dim * element.size(),
+            dim,
+            metric,
+            element,
+            isa,
+        }
+    }
+
+    /// Elements of a row.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Bytes of a row.
+    pub fn row_bytes(&self) -> usize {
+        self.row_bytes
+    }
+
+    /// The metric that it measures by.
+    pub fn metric(&self) -> Metric {
+        self.metric
+    }
+
+    /// The type of the rows' elements.
+    pub fn element(&self) -> Element {
+        self.element
+    }
+
+    /// The instruction set that it uses.
+    pub fn instruction_set(&self) -> InstructionSet {
+        self.isa
+    }
+
+    /// The distance between two rows: raw little-endian bytes, `dim` elements each, at any alignment.
+    ///
+    /// # Panics
+    ///
+    /// If a row's length is not [`Kernel::row_bytes`]; that is a programming error.
+    #[inline]
+    pub fn distance(&self, a: &[u8], b: &[u8]) -> f32 {
+        assert!(
+            a.len() == self.row_bytes && b.len() == self.row_bytes,
+            "a row is not {} bytes long",
+            self.row_bytes
+        );
+        // SAFETY: both rows have `dim` elements, and `Routines::of` saw that the processor has the instruction set.
+        unsafe { (self.shapes.distance)(a.as_ptr(), b.as_ptr(), self.dim) }
+    }
+
+    /// The distances from `query` to the rows `ids` of the dense matrix `rows`: `out[i]` is that to row `ids[i]`.
+    /// Prefetches rows ahead, so it is the way to measure rows that lie scattered in memory.
+    ///
+    /// # Panics
+    ///
+    /// If the query's length is not [`Kernel::row_bytes`], an id is not below the number of whole rows, or `out` is not
+    /// as long as `ids`.
+    #[inline]
+    pub fn distances(&self, query: &[u8], rows: &[u8], ids: &[u32], out: &mut [f32]) {
+        assert_eq!(
+            query.len(),
+            self.row_bytes,
+            "the query has the wrong length"
+        );
+        assert_eq!(ids.len(), out.len(), "one distance for each id");
+        let count = rows.len() / self.row_bytes;
+        assert!(
+            all_below(ids, count),
+            "an id is not below {count}, the number of rows"
+        );
+        let rows = Rows {
+            start: rows.as_ptr(),
+            bytes: self.row_bytes,
+            dim: self.dim,
+        };
+        // SAFETY: the query has `dim` elements; each id is that of a whole row in `rows`; `out` is as long as `ids`; the
+        // processor has the instruction set.
+        unsafe { (self.shapes.gather)(query.as_ptr(), rows, ids, out) }
+    }
+
+    /// The distances from `query` to consecutive rows: `out[i]` is that to row `i` of `rows`.
+    ///
+    /// # Panics
+    ///
+    /// If the query's length is not [`Kernel::row_bytes`], or `rows` is not `out.len()` rows long.
+    #[inline]
+    pub fn distances_dense(&self, query: &[u8], rows: &[u8], out: &mut [f32]) {
+        assert_eq!(
+            query.len(),
+            self.row_bytes,
+            "the query has the wrong length"
+        );
+        assert_eq!(
+            rows.len(),
+            out.len() * self.row_bytes,
+            "one distance for each row"
+        );
+        let rows = Rows {
+            start: rows.as_ptr(),
+            bytes: self.row_bytes,
+            dim: self.dim,
+        };
+        // SAFETY: the query has `dim` elements; `rows` has `out.len()` rows of as many; the processor has the
+        // instruction set.
+        unsafe { (self.shapes.dense)(query.as_ptr(), rows, out) }
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel")
+            .field("metric", &self.metric)
+            .field("element", &self.element)
+            .field("dim", &self.dim)
+            .field("isa", &self.isa)
+            .finish()
+    }
+}
+
+/// Whether all ids are below `count`; one pass without branches, so that the loop after it needs no checks.
+#[inline]
+pub(crate) fn all_below(ids: &[u32], count: usize) -> bool {
+    ids.is_empty() || (ids.iter().fold(0, |most, id| most.max(*id)) as usize) < count
+}

@@ -1,0 +1,76 @@
+//! The three metrics, and the one convention for distances: smaller is nearer.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How the distance between vectors `a` and `b` is measured.
+///
+/// | metric | distance | range |
+/// |---|---|---|
+/// | [`L2`](Metric::L2) | sum of `(a_i - b_i)^2`, the *squared* Euclidean distance | 0 and up |
+/// | [`InnerProduct`](Metric::InnerProduct) | `-(a . b)` | any |
+/// | [`Cosine`](Metric::Cosine) | `1 - (a . b) / (\|a\| \|b\|)`; 1 if either vector is zero | 0 to 2 |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Metric {
+    /// Squared Euclidean distance.
+    L2,
+    /// The negated inner product.
+    InnerProduct,
+    /// One minus the cosine of the angle.
+    Cosine,
+}
+
+/// A name that is no metric.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "unknown metric {0:?}: use one of l2 (l2sq, euclidean, squared_l2), ip (mips, dot, inner_product), cosine (cos)"
+)]
+pub struct UnknownMetric(pub String);
+
+impl Metric {
+    /// All metrics, in the order of their codes.
+    pub const ALL: [Metric; 3] = [Metric::L2, Metric::InnerProduct, Metric::Cosine];
+
+    /// The name that [`FromStr`] reads back: `l2`, `ip` or `cosine`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Metric::L2 => "l2",
+            Metric::InnerProduct => "ip",
+            Metric::Cosine => "cosine",
+        }
+    }
+
+    /// The number that stands for this metric in files. Codes are never reused.
+    pub const fn code(self) -> u8 {
+        match self {
+            Metric::L2 => 0,
+            Metric::InnerProduct => 1,
+            Metric::Cosine => 2,
+        }
+    }
+
+    /// The metric that a code from a file stands for.
+    pub fn from_code(code: u8) -> Option<Metric> {
+        Metric::ALL.get(usize::from(code)).copied()
+    }
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Metric {
+    type Err = UnknownMetric;
+
+    /// Reads a name or one of the aliases that other libraries use, in any case.
+    fn from_str(text: &str) -> Result<Metric, UnknownMetric> {
+        match text.to_ascii_lowercase().as_str() {
+            "l2" | "l2sq" | "euclidean" | "squared_l2" => Ok(Metric::L2),
+            "ip" | "mips" | "dot" | "inner_product" => Ok(Metric::InnerProduct),
+            "cosine" | "cos" => Ok(Metric::Cosine),
+            _ => Err(UnknownMetric(text.to_owned())),
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! Product quantisation: a vector becomes one byte for each chunk of its dimensions.
+//!
+//! ```text
+//!   dim 10, 4 bytes:   | 0 1 2 | 3 4 5 | 6 7 | 8 9 |      widths 3 3 2 2: the first dim % m chunks are one wider
+//!   code:              |  b 0  |  b 1  | b 2 | b 3 |      byte j: the nearest of chunk j's 256 centroids
+//!
+//!   centroids:  chunk 0: [256][3] | chunk 1: [256][3] | chunk 2: [256][2] | chunk 3: [256][2]      256 * dim f32
+//! ```
+//!
+//! Of centroids that are equally near, the one with the lowest number is taken.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::kernel::Routines;
+use crate::kernel::body::{Codebook, Points};
+use crate::training::{Training, train_chunk};
+use crate::{DistanceTable, InstructionSet, Metric};
+
+/// Centroids of a chunk: as many as a byte can name.
+pub const CENTROIDS: usize = 256;
+
+/// Vectors that a thread encodes at a time: few enough to stay in the cache while the chunks are gone through.
+const TILE: usize = 64;
+
+/// Why there is no quantiser.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QuantizerError {
+    /// Codes of no bytes, or of more bytes than there are dimensions.
+    #[error(
+        "codes of {code_bytes} bytes for vectors of {dim} dimensions: choose from 1 to {dim} bytes"
+    )]
+    CodeBytes {
+        /// The bytes that were asked for.
+        code_bytes: usize,
+        /// The dimensions of the vectors.
+        dim: usize,
+    },
+    /// The sample is empty, or no whole number of vectors.
+    #[error("a sample of {floats} floats is not one or more vectors of {dim} dimensions")]
+    Sample {
+        /// The length of the sample.
+        floats: usize,
+        /// The dimensions of the vectors.
+        dim: usize,
+    },
+    /// The centroids are not `256 * dim` floats.
+    #[error("{floats} floats of centroids where {dim} dimensions need {}", dim * CENTROIDS)]
+    Centroids {
+        /// The floats that were given.
+        floats: usize,
+        /// The dimensions of the vectors.
+        dim: usize,
+    },
+    /// NaN or infinity in the sample or the centroids.
+    #[error("float {position} (dimension {} of vector {}) is NaN or infinite: remove or repair it", position % dim, position / dim)]
+    NotFinite {
+        /// The position of the first such float.
+        position: usize,
+        /// The dimensions of the vectors.
+        dim: usize,
+    },
+}
+
+/// Turns vectors into codes of a few bytes and back, and makes the tables that estimate distances from codes.
+#[derive(Clone)]
+pub struct ProductQuantizer {
+    dim: usize,
+    code_bytes: usize,
+    /// Chunk after chunk, `[256][width]`.
+    centroids: Vec<f32>,
+    /// Chunk after chunk, `[width][256]`: what the kernels read.
+    transposed: Vec<f32>,
+    routines: &'static Routines,
+}
+
+/// First dimension and width of a chunk.
+pub(crate) fn chunk_of(dim: usize, code_bytes: usize, chunk: usize) -> (usize, usize) {
+    let (width, wider) = (dim / code_bytes, dim % code_bytes);
+    (
+        chunk * width + chunk.min(wider),
+        width + usize::from(chunk < wider),
+    )
+}
+
+fn check_shape(dim: usize, code_bytes: usize) -> Result<(), QuantizerError> {
+    if code_bytes == 0 || code_bytes > dim {
+        return Err(QuantizerError::CodeBytes { code_bytes, dim });
+    }
+    Ok(())
+}
+
+fn check_finite(floats: &[f32], dim: usize) -> Result<(), QuantizerError> {
+    // A run at a time without an early exit, which vectorises.
+    let run = floats
+        .chunks(64)
+        .position(|run| run.iter().fold(false, |any, x| any | !x.is_finite()));
+    match run.and_then(|run| (run * 64..floats.len()).find(|at| !floats[*at].is_finite())) {
+        Some(position) => Err(QuantizerError::NotFinite { position, dim }),
+        None => Ok(()),
+    }
+}
+
+/// The floats of `[256][width]` as `[width][256]`.
+fn transpose(centroids: &[f32], width: usize) -> impl Iterator<Item = f32> {
+    (0..width).flat_map(move |j| centroids.iter().skip(j).step_by(width).copied())
+}
+
+impl ProductQuantizer {
+    /// Learns centroids from a sample of `n * dim` floats: k-means++ on each chunk, then Lloyd's iterations. The result
+    /// depends on the sample and the seed, not on the threads nor on the processor. A sample of fewer than 256 distinct
+    /// vectors works, and gives fewer distinct centroids.
+    ///
+    /// # Errors
+    ///
+    /// If `code_bytes` is not from 1 to `dim`, the sample is empty or not whole vectors, or a float is not finite.
+    pub fn train(
+        sample: &[f32],
+        dim: usize,
+        code_bytes: usize,
+        training: &Training,
+    ) -> Result<ProductQuantizer, QuantizerError> {
+        ProductQuantizer::train_with_isa(
+            sample,
+            dim,
+            code_bytes,
+            training,
+            InstructionSet::current(),
+        )
+    }
+
+    /// [`ProductQuantizer::train`] with a given instruction set; for tests and comparisons.
+    ///
+    /// # Errors
+    ///
+    /// As [`ProductQuantizer::train`].
+    ///
+    /// # Panics
+    ///
+    /// If the processor does not have the instruction set.
+    pub fn train_with_isa(
+        sample: &[f32],
+        dim: usize,
+        code_bytes: usize,
+        training: &Training,
+        isa: InstructionSet,
+    ) -> Result<ProductQuantizer, QuantizerError> {
+        check_shape(dim, code_bytes)?;
+        if sample.is_empty() || !sample.len().is_multiple_of(dim) {
+            return Err(QuantizerError::Sample {
+                floats: sample.len(),
+                dim,
+            });
+        }
+        check_finite(sample, dim)?;
+        let routines = Routines::of(isa);
+
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut done = Vec::new();
+            loop {
+                let chunk = next.fetch_add(1, Ordering::Relaxed);
+                if chunk >= code_bytes {
+                    return done;
+                }
+                let (first, width) = chunk_of(dim, code_bytes, chunk);
+                done.push((
+                    first,
+                    train_chunk(routines, sample, dim, first, width, training),
+                ));
+            }
+        };
+        let mut centroids = vec![0.0; CENTROIDS * dim];
+        let mut place = |done: Vec<(usize, Vec<f32>)>| {
+            for (first, chunk) in done {
+                centroids[first * CENTROIDS..][..chunk.len()].copy_from_slice(&chunk);
+            }
+        };
+        std::thread::scope(|scope| {
+            let helpers: Vec<_> = (1..training.threads.clamp(1, code_bytes))
+                .map(|_| scope.spawn(work))
+                .collect();
+            place(work());
+            for helper in helpers {
+                match helper.join() {
+                    Ok(done) => place(done),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+        });
+        Ok(ProductQuantizer::assemble(
+            dim, code_bytes, centroids, routines,
+        ))
+    }
+
+    /// The quantiser whose [`ProductQuantizer::centroids`] are known, for example from a file.
+    ///
+    /// # Errors
+    ///
+    /// If `code_bytes` is not from 1 to `dim`, there are not `256 * dim` centroid floats, or one is not finite.
+    pub fn from_parts(
+        dim: usize,
+        code_bytes: usize,
+        centroids: Vec<f32>,
+    ) -> Result<ProductQuantizer, QuantizerError> {
+        check_shape(dim, code_bytes)?;
+        if dim.checked_mul(CENTROIDS) != Some(centroids.len()) {
+            return Err(QuantizerError::Centroids {
+                floats: centroids.len(),
+                dim,
+            });
+        }
+        check_finite(&centroids, dim)?;
+        Ok(ProductQuantizer::assemble(
+            dim,
+            code_bytes,
+            centroids,
+            Routines::of(InstructionSet::current()),
+        ))
+    }
+
+    /// The same quantiser on a given instruction set; for tests and comparisons.
+    ///
+    /// # Panics
+    ///
+    /// If the processor does not have it.
+    pub fn with_isa(mut self, isa: InstructionSet) -> ProductQuantizer {
+        self.routines = Routines::of(isa);
+        self
+    }
+
+    fn assemble(
+        dim: usize,
+        code_bytes: usize,
+        centroids: Vec<f32>,
+        routines: &'static Routines,
+    ) -> ProductQuantizer {
+        let mut transposed = Vec::with_capacity(centroids.len());
+        for chunk in 0..code_bytes {
+            let (first, width) = chunk_of(dim, code_bytes, chunk);
+            transposed.extend(transpose(
+                &centroids[first * CENTROIDS..][..width * CENTROIDS],
+                width,
+            ));
+        }
+        ProductQuantizer {
+            dim,
+            code_bytes,
+            centroids,
+            transposed,
+            routines,
+        }
+    }
+
+    /// Dimensions of a vector.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Bytes of a code, which is also the number of chunks.
+    pub fn code_bytes(&self) -> usize {
+        self.code_bytes
+    }
+
+    /// The centroids, `256 * dim` floats: chunk after chunk, each `[256][width]`.
+    pub fn centroids(&self) -> &[f32] {
+        &self.centroids
+    }
+
+    /// First dimension and width of a chunk.
+    fn chunk(&self, chunk: usize) -> (usize, usize) {
+        chunk_of(self.dim, self.code_bytes, chunk)
+    }
+
+    fn book(&self, first: usize, width: usize) -> Codebook {
+        Codebook {
+            transposed: self.transposed[first * CENTROIDS..][..width * CENTROIDS].as_ptr(),
+            width,
+        }
+    }
+
+    /// Encodes `n` vectors, `n * dim` floats, into `n * code_bytes` bytes, on up to `threads` threads.
+    ///
+    /// # Panics
+    ///
+    /// If `vectors` and `codes` are not for the same number of whole vectors.
+    pub fn encode(&self, vectors: &[f32], codes: &mut [u8], threads: usize) {
+        let count = codes.len() / self.code_bytes;
+        assert_eq!(
+            codes.len(),
+            count * self.code_bytes,
+            "codes are {} bytes each",
+            self.code_bytes
+        );
+        assert_eq!(
+            vectors.len(),
+            count * self.dim,
+            "{count} codes are for as many vectors"
+        );
+        let threads = threads.clamp(1, count.div_ceil(TILE).max(1));
+        let share = count.div_ceil(threads).max(1);
+        std::thread::scope(|scope| {
+            let mut shares = vectors
+                .chunks(share * self.dim)
+                .zip(codes.chunks_mut(share * self.code_bytes));
+            let own = shares.next();
+            for (vectors, codes) in shares {
+                scope.spawn(move || self.encode_share(vectors, codes));
+            }
+            if let Some((vectors, codes)) = own {
+                self.encode_share(vectors, codes);
+            }
+        });
+    }
+
+    fn encode_share(&self, vectors: &[f32], codes: &mut [u8]) {
+        for (vectors, codes) in vectors
+            .chunks(TILE * self.dim)
+            .zip(codes.chunks_mut(TILE * self.code_bytes))
+        {
+            let count = vectors.len() / self.dim;
+            for chunk in 0..self.code_bytes {
+                let (first, width) = self.chunk(chunk);
+                let points = Points {
+                    start: vectors[first..].as_ptr(),
+                    stride: self.dim,
+                    count,
+                };
+                // SAFETY: the book has `width * 256` floats; each of the `count` vectors has `width` floats from `first`
+                // on; each of the `count` codes has a byte `chunk`; no distances are asked for; `Routines::of` saw that
+                // the processor has the instruction set.
+                unsafe {
+                    (self.routines.assign)(
+                        self.book(first, width),
+                        points,
+                        codes[chunk..].as_mut_ptr(),
+                        self.code_bytes,
+                        std::ptr::null_mut(),
+                    );
+                }
+            }
+        }
+    }
+
+    /// The vector that a code stands for: the centroids that it names.
+    ///
+    /// # Panics
+    ///
+    /// If `code` is not [`ProductQuantizer::code_bytes`] long or `out` not [`ProductQuantizer::dim`].
+    pub fn decode(&self, code: &[u8], out: &mut [f32]) {
+        assert_eq!(code.len(), self.code_bytes, "a code of the wrong length");
+        assert_eq!(out.len(), self.dim, "a vector of the wrong length");
+        for (chunk, centroid) in code.iter().enumerate() {
+            let (first, width) = self.chunk(chunk);
+            let from = first * CENTROIDS + usize::from(*centroid) * width;
+            out[first..first + width].copy_from_slice(&self.centroids[from..from + width]);
+        }
+    }
+
+    /// Fills `table` with the partial distances of `query` to all centroids, so that a sum of entries estimates the
+    /// distance by `metric`: the squared distance for L2, the negated inner product, and for cosine half the squared
+    /// distance, which is right if the query and the encoded vectors have length 1 (see [`normalize`](crate::normalize)).
+    ///
+    /// # Panics
+    ///
+    /// If `query` is not [`ProductQuantizer::dim`] long.
+    pub fn table(&self, metric: Metric, query: &[f32], table: &mut DistanceTable) {
+        assert_eq!(query.len(), self.dim, "a query of the wrong length");
+        let entries = table.reshape(self.code_bytes);
+        for (chunk, entries) in entries.chunks_exact_mut(CENTROIDS).enumerate() {
+            let (first, width) = self.chunk(chunk);
+            let point = query[first..first + width].as_ptr();
+            let book = self.book(first, width);
+            // SAFETY: the book has `width * 256` floats, the point `width`, and there is room for 256 entries;
+            // `Routines::of` saw that the processor has the instruction set.
+            unsafe {
+                match metric {
+                    Metric::L2 => (self.routines.squares)(book, point, 1.0, entries.as_mut_ptr()),
+                    Metric::Cosine => {
+                        (self.routines.squares)(book, point, 0.5, entries.as_mut_ptr())
+                    }
+                    Metric::InnerProduct => {
+                        (self.routines.negated_products)(book, point, entries.as_mut_ptr())
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for ProductQuantizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ProductQuantizer")
+            .field("dim", &self.dim)
+            .field("code_bytes", &self.code_bytes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,241 @@
+//! How the centroids of one chunk are learned: k-means++ chooses points that lie apart, Lloyd's iterations move each
+//! centroid to the mean of its points.
+//!
+//! Every random choice comes from the seed and the chunk, and every sum has a fixed order, so that threads and
+//! processors do not matter.
+
+use crate::kernel::Routines;
+use crate::kernel::body::{BLOCK, Codebook, LANES, Points};
+use crate::quantiser::CENTROIDS;
+
+/// How a quantiser is trained.
+#[derive(Clone, Debug)]
+pub struct Training {
+    /// Lloyd's iterations at most; it stops early when nothing changes.
+    pub iterations: usize,
+    /// Chooses the first centroids.
+    pub seed: u64,
+    /// Threads that share the chunks; 0 counts as 1.
+    pub threads: usize,
+}
+
+impl Default for Training {
+    /// 12 iterations, seed 0, one thread.
+    fn default() -> Training {
+        Training {
+            iterations: 12,
+            seed: 0,
+            threads: 1,
+        }
+    }
+}
+
+/// SplitMix64: small, and good enough to choose points.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// From 0 to below 1.
+    fn fraction(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        ((u128::from(self.next()) * n as u128) >> 64) as usize
+    }
+}
+
+/// The points of one chunk, `[count][width]`.
+struct Chunk {
+    points: Vec<f32>,
+    count: usize,
+    width: usize,
+}
+
+impl Chunk {
+    fn point(&self, i: usize) -> &[f32] {
+        &self.points[i * self.width..][..self.width]
+    }
+}
+
+/// The 256 centroids, `[256][width]`, of the dimensions `first .. first + width` of a sample of finite vectors.
+pub(crate) fn train_chunk(
+    routines: &Routines,
+    sample: &[f32],
+    dim: usize,
+    first: usize,
+    width: usize,
+    training: &Training,
+) -> Vec<f32> {
+    let points: Vec<f32> = sample
+        .chunks_exact(dim)
+        .flat_map(|v| &v[first..first + width])
+        .copied()
+        .collect();
+    let chunk = Chunk {
+        count: points.len() / width,
+        points,
+        width,
+    };
+    let mut random = Random(training.seed);
+    random.0 = random.next() ^ first as u64;
+
+    let mut centroids = choose(routines, &chunk, &mut random);
+    let mut transposed = vec![0.0; centroids.len()];
+    let mut codes = vec![0u8; chunk.count];
+    let mut previous = Vec::new();
+    let mut distances = vec![0f32; chunk.count];
+    for _ in 0..training.iterations {
+        for (i, x) in centroids.iter().enumerate() {
+            transposed[i % width * CENTROIDS + i / width] = *x;
+        }
+        let book = Codebook {
+            transposed: transposed.as_ptr(),
+            width,
+        };
+        let points = Points {
+            start: chunk.points.as_ptr(),
+            stride: width,
+            count: chunk.count,
+        };
+        // SAFETY: the book has `width * 256` floats, there are `count` points of `width` floats, a code and a distance
+        // for each; `Routines::of` saw that the processor has the instruction set.
+        unsafe { (routines.assign)(book, points, codes.as_mut_ptr(), 1, distances.as_mut_ptr()) }
+        if codes == previous {
+            break;
+        }
+        previous.clone_from(&codes);
+        move_to_means(&chunk, &codes, &mut distances, &mut centroids);
+    }
+    centroids
+}
+
+/// k-means++: each next centroid is a point, chosen with a probability proportional to its squared distance from the
+/// nearest so far. When all points are centroids, the first one fills the rest: it never is the lowest of those that tie.
+fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
+    let Chunk { count, width, .. } = *chunk;
+    let padded = count.next_multiple_of(LANES);
+    let mut transposed = vec![0.0; padded * width];
+    for (i, point) in chunk.points.chunks_exact(width).enumerate() {
+        for (j, x) in point.iter().enumerate() {
+            transposed[j * padded + i] = *x;
+        }
+    }
+    // The padding is at distance 0 from the start, so it is never chosen.
+    let mut least = vec![f32::INFINITY; count];
+    least.resize(padded, 0.0);
+    let mut sums = vec![0.0; padded.div_ceil(BLOCK)];
+
+    let mut chosen = random.below(count);
+    let mut centroids = chunk.point(chosen).to_vec();
+    while centroids.len() < CENTROIDS * width {
+        let centre = chunk.point(chosen);
+        // SAFETY: `padded` is a multiple of 16; there are as many points of `width` components, component after
+        // component; `least` is as long, and `sums` has one for each block; the processor has the instruction set.
+        unsafe {
+            (routines.approach)(
+                transposed.as_ptr(),
+                padded,
+                width,
+                centre.as_ptr(),
+                least.as_mut_ptr(),
+                sums.as_mut_ptr(),
+            );
+        }
+        match draw(&least[..count], &sums, random) {
+            Some(next) => {
+                chosen = next;
+                centroids.extend_from_slice(chunk.point(next));
+            }
+            None => {
+                let first = centroids[..width].to_vec();
+                while centroids.len() < CENTROIDS * width {
+                    centroids.extend_from_slice(&first);
+                }
+            }
+        }
+    }
+    centroids
+}
+
+/// An index, with a probability proportional to its weight, whose sums over blocks are given; `None` if all weights are
+/// zero.
+fn draw(weights: &[f32], sums: &[f32], random: &mut Random) -> Option<usize> {
+    let total: f64 = sums.iter().map(|sum| f64::from(*sum)).sum();
+    if total.is_infinite() {
+        // Distances that overflow: the proportions are lost, so take any of the points that are infinitely far.
+        let far = weights.iter().filter(|weight| weight.is_infinite()).count();
+        let nth = random.below(far.max(1));
+        return weights
+            .iter()
+            .enumerate()
+            .filter(|(_, weight)| weight.is_infinite() || far == 0)
+            .nth(nth)
+            .map(|(i, _)| i);
+    }
+    let mut left = random.fraction() * total;
+    let mut fallback = None;
+    for (block, (weights, sum)) in weights.chunks(BLOCK).zip(sums).enumerate() {
+        if left >= f64::from(*sum) && block + 1 < sums.len() {
+            left -= f64::from(*sum);
+            if *sum > 0.0 {
+                fallback = weights
+                    .iter()
+                    .rposition(|weight| *weight > 0.0)
+                    .map(|i| block * BLOCK + i);
+            }
+            continue;
+        }
+        for (i, weight) in weights.iter().enumerate() {
+            if *weight > 0.0 {
+                if left < f64::from(*weight) {
+                    return Some(block * BLOCK + i);
+                }
+                left -= f64::from(*weight);
+                // Rounding can carry past the end: the last one that has a weight is taken then.
+                fallback = Some(block * BLOCK + i);
+            }
+        }
+    }
+    fallback
+}
+
+/// Moves each centroid to the mean of its points. One that has none moves to the point that is farthest from its own
+/// centroid (`distances`), a different one each time.
+fn move_to_means(chunk: &Chunk, codes: &[u8], distances: &mut [f32], centroids: &mut [f32]) {
+    let width = chunk.width;
+    let mut sums = vec![0f64; CENTROIDS * width];
+    let mut counts = [0u32; CENTROIDS];
+    for (point, code) in chunk.points.chunks_exact(width).zip(codes) {
+        let code = usize::from(*code);
+        counts[code] += 1;
+        for (sum, x) in sums[code * width..][..width].iter_mut().zip(point) {
+            *sum += f64::from(*x);
+        }
+    }
+    for (c, centroid) in centroids.chunks_exact_mut(width).enumerate() {
+        if counts[c] > 0 {
+            for (x, sum) in centroid.iter_mut().zip(&sums[c * width..]) {
+                *x = (*sum / f64::from(counts[c])) as f32;
+            }
+            continue;
+        }
+        let mut farthest = 0;
+        for (i, distance) in distances.iter().enumerate() {
+            if *distance > distances[farthest] {
+                farthest = i;
+            }
+        }
+        if distances[farthest] > 0.0 {
+            distances[farthest] = 0.0;
+            centroid.copy_from_slice(chunk.point(farthest));
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Every kernel of every instruction set that this machine has, against exact and f64 oracles, and against each other.
+
+use half::f16;
+use proptest::prelude::*;
+use stratann_vector::{Element, InstructionSet, Kernel, Metric, to_f32};
+
+/// The distance by the definition, in f64, with the sum of the terms' magnitudes, which bounds the error.
+fn oracle(metric: Metric, a: &[f32], b: &[f32]) -> (f64, f64) {
+    let pairs = || a.iter().zip(b).map(|(x, y)| (f64::from(*x), f64::from(*y)));
+    match metric {
+        Metric::L2 => {
+            let sum = pairs().map(|(x, y)| (x - y) * (x - y)).sum();
+            (sum, sum)
+        }
+        Metric::InnerProduct => (
+            -pairs().map(|(x, y)| x * y).sum::<f64>(),
+            pairs().map(|(x, y)| (x * y).abs()).sum(),
+        ),
+        Metric::Cosine => {
+            let ab: f64 = pairs().map(|(x, y)| x * y).sum();
+            let lengths = (pairs().map(|(x, _)| x * x).sum::<f64>()
+                * pairs().map(|(_, y)| y * y).sum::<f64>())
+            .sqrt();
+            (
+                if lengths > 0.0 {
+                    1.0 - ab / lengths
+                } else {
+                    1.0
+                },
+                1.0,
+            )
+        }
+    }
+}
+
+/// What an integer kernel must return, bit for bit.
+fn integer_oracle(metric: Metric, a: &[f32], b: &[f32]) -> f32 {
+    let pairs = || a.iter().zip(b).map(|(x, y)| (*x as i64, *y as i64));
+    match metric {
+        Metric::L2 => pairs().map(|(x, y)| (x - y) * (x - y)).sum::<i64>() as f32,
+        Metric::InnerProduct => -pairs().map(|(x, y)| x * y).sum::<i64>() as f32,
+        Metric::Cosine => {
+            let ab: i64 = pairs().map(|(x, y)| x * y).sum();
+            let aa: i64 = pairs().map(|(x, _)| x * x).sum();
+            let bb: i64 = pairs().map(|(_, y)| y * y).sum();
+            let lengths = (aa as f64 * bb as f64).sqrt();
+            if lengths > 0.0 {
+                (1.0 - (ab as f64 / lengths).clamp(-1.0, 1.0)) as f32
+            } else {
+                1.0
+            }
+        }
+    }
+}
+
+fn numbers(mut state: u64) -> impl FnMut() -> u64 {
+    move || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        state >> 33
+    }
+}
+
+/// A row of `dim` elements; floats between -1 and 1, some of them subnormal f16.
+fn row(element: Element, dim: usize, seed: u64) -> Vec<u8> {
+    let mut next = numbers(seed);
+    next();
+    match element {
+        Element::U8 | Element::I8 => (0..dim).map(|_| next() as u8).collect(),
+        _ => (0..dim)
+            .flat_map(|i| {
+                let x = (next() as f64 / (1u64 << 30) as f64 - 1.0)
+                    * if i % 7 == 0 { 1e-5 } else { 1.0 };
+                match element {
+                    Element::F32 => (x as f32).to_le_bytes().to_vec(),
+                    _ => f16::from_f64(x).to_le_bytes().to_vec(),
+                }
+            })
+            .collect(),
+    }
+}
+
+fn floats(element: Element, bytes: &[u8]) -> Vec<f32> {
+    let mut out = vec![0.0; bytes.len() / element.size()];
+    to_f32(element, bytes, &mut out);
+    out
+}
+
+/// All instruction sets on one pair of rows.
+fn check(metric: Metric, element: Element, dim: usize, a: &[u8], b: &[u8]) {
+    let (x, y) = (floats(element, a), floats(element, b));
+    let (expected, magnitude) = oracle(metric, &x, &y);
+    let plain = Kernel::with_isa(metric, element, dim, InstructionSet::Plain).distance(a, b);
+    if element.is_float() {
+        let error = (f64::from(plain) - expected).abs();
+        assert!(
+            error <= 1e-5 * magnitude + 1e-30,
+            "{metric} {element} {dim}: {plain} for {expected}"
+        );
+    } else {
+        assert_eq!(
+            plain,
+            integer_oracle(metric, &x, &y),
+            "{metric} {element} {dim}"
+        );
+    }
+    for isa in InstructionSet::available() {
+        let kernel = Kernel::with_isa(metric, element, dim, *isa);
+        let found = kernel.distance(a, b);
+        assert_eq!(
+            found.to_bits(),
+            plain.to_bits(),
+            "{isa} {metric} {element} {dim}: {found} for {plain}"
+        );
+        assert_eq!(
+            kernel.distance(b, a).to_bits(),
+            plain.to_bits(),
+            "{isa} {metric} {element} {dim}: symmetry"
+        );
+    }
+}
+
+fn elements() -> impl Strategy<Value = Element> {
+    proptest::sample::select(&Element::ALL[..])
+}
+
+fn metrics() -> impl Strategy<Value = Metric> {
+    proptest::sample::select(&Metric::ALL[..])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn all_instruction_sets_agree_with_the_oracle(
+        metric in metrics(), element in elements(), dim in 1usize..1100, offset in 0usize..67, seed: u64,
+    ) {
+        // Rows at any alignment, with no byte behind them that belongs to the allocation.
+        let mut a = vec![0xff; offset];
+        a.extend(row(element, dim, seed));
+        let mut b = vec![0xff; 66 - offset];
+        b.extend(row(element, dim, !seed));
+        check(metric, element, dim, &a[offset..], &b[66 - offset..]);
+    }
+
+    #[test]
+    fn many_distances_are_the_single_ones(
+        metric in metrics(), element in elements(), dim in 1usize..400, count in 1usize..40,
+        ids in proptest::collection::vec(any::<u32>(), 0..50), seed: u64,
+    ) {
+        let query = row(element, dim, seed);
+        let matrix = row(element, dim * count, seed ^ 1);
+        let ids: Vec<u32> = ids.iter().map(|id| id % count as u32).collect();
+        for isa in InstructionSet::available() {
+            let kernel = Kernel::with_isa(metric, element, dim, *isa);
+            let expected: Vec<f32> = matrix.chunks(kernel.row_bytes()).map(|r| kernel.distance(&query, r)).collect();
+            let mut dense = vec![f32::NAN; count];
+            kernel.distances_dense(&query, &matrix, &mut dense);
+            prop_assert_eq!(&dense, &expected);
+            let mut gathered = vec![f32::NAN; ids.len()];
+            kernel.distances(&query, &matrix, &ids, &mut gathered);
+            let expected: Vec<f32> = ids.iter().map(|id| expected[*id as usize]).collect();
+            prop_assert_eq!(&gathered, &expected);
+        }
+    }
+}
+
+#[test]
+fn every_small_dimension() {
+    for dim in 1..=200 {
+        for metric in Metric::ALL {
+            for element in Element::ALL {
+                check(
+                    metric,
+                    element,
+                    dim,
+                    &row(element, dim, dim as u64),
+                    &row(element, dim, 7),
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn integer_extremes_do_not_overflow() {
+    for dim in [127, 128, 16_384, 16_385, 70_001] {
+        for metric in Metric::ALL {
+            for (element, low, high) in [(Element::U8, 0u8, 255u8), (Element::I8, 0x80, 0x7f)] {
+                for (x, y) in [(low, high), (high, high), (low, low)] {
+                    check(metric, element, dim, &vec![x; dim], &vec![y; dim]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn zero_vectors_have_no_direction() {
+    for isa in InstructionSet::available() {
+        for element in Element::ALL {
+            let zero = vec![0; 33 * element.size()];
+            let other = row(element, 33, 5);
+            let kernel = Kernel::with_isa(Metric::Cosine, element, 33, *isa);
+            assert_eq!(kernel.distance(&zero, &other), 1.0);
+            assert_eq!(kernel.distance(&zero, &zero), 1.0);
+            assert_eq!(kernel.distance(&other, &other), 0.0);
+        }
+    }
+}
+
+#[test]
+fn every_f16_is_read_exactly() {
+    for bits in 0..=u16::MAX {
+        let expected = f16::from_bits(bits).to_f32();
+        let mut out = [0.0];
+        to_f32(Element::F16, &bits.to_le_bytes(), &mut out);
+        assert!(
+            out[0].to_bits() == expected.to_bits() || (out[0].is_nan() && expected.is_nan()),
+            "{bits:#x}"
+        );
+        if expected.is_nan() {
+            continue;
+        }
+        // Against zero but for one element, the inner product with ones is the element itself; in a whole block and
+        // in a tail, which are loaded differently.
+        for dim in [16, 5] {
+            let mut a = vec![0; 2 * dim];
+            a[6..8].copy_from_slice(&bits.to_le_bytes());
+            let mut b = vec![0; 2 * dim];
+            b[6..8].copy_from_slice(&f16::NEG_ONE.to_le_bytes());
+            for isa in InstructionSet::available() {
+                let found = Kernel::with_isa(Metric::InnerProduct, Element::F16, dim, *isa)
+                    .distance(&a, &b);
+                assert_eq!(found, expected, "{isa} {bits:#x}");
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "a row is not 16 bytes long")]
+fn a_row_of_the_wrong_length_is_refused() {
+    Kernel::new(Metric::L2, Element::F32, 4).distance(&[0; 16], &[0; 15]);
+}
+
+#[test]
+#[should_panic(expected = "not below 3")]
+fn an_id_out_of_range_is_refused() {
+    Kernel::new(Metric::L2, Element::U8, 4).distances(&[0; 4], &[0; 15], &[0, 3], &mut [0.0; 2]);
+}
