@@ -9,8 +9,11 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use stratann::{Element, MatrixRef};
 
+use crate::errors::to_python;
+
 /// A numpy array of vectors, borrowed: its memory stays readable while this lives.
 pub struct Rows<'py> {
+    name: &'static str,
     bytes: PyReadonlyArrayDyn<'py, u8>,
     rows: usize,
     dim: usize,
@@ -20,16 +23,16 @@ pub struct Rows<'py> {
 
 impl<'py> Rows<'py> {
     /// The rows of a `(n, d)` array. `name` is what the caller's signature calls it.
-    pub fn matrix(value: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
+    pub fn matrix(value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Self> {
         Self::take(value, name, false)
     }
 
     /// The rows of a `(n, d)` array, or the only one of a `(d,)` array.
-    pub fn matrix_or_row(value: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
+    pub fn matrix_or_row(value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Self> {
         Self::take(value, name, true)
     }
 
-    fn take(value: &Bound<'py, PyAny>, name: &str, row_too: bool) -> PyResult<Self> {
+    fn take(value: &Bound<'py, PyAny>, name: &'static str, row_too: bool) -> PyResult<Self> {
         let array = untyped(value, name)?;
         let element = element(array, name)?;
         let shape = array.shape();
@@ -65,6 +68,7 @@ impl<'py> Rows<'py> {
                 ))
             })?;
         Ok(Self {
+            name,
             bytes,
             rows,
             dim,
@@ -76,7 +80,8 @@ impl<'py> Rows<'py> {
     /// What the engine reads: the array's own memory.
     pub fn source(&self) -> PyResult<MatrixRef<'_>> {
         let bytes = self.bytes.as_slice()?;
-        MatrixRef::new(bytes, self.rows, self.dim, self.element).map_err(crate::errors::to_python)
+        let rows = MatrixRef::new(bytes, self.rows, self.dim, self.element);
+        Ok(rows.map_err(to_python)?.named(self.name))
     }
 
     /// Vectors in the array.

@@ -21,7 +21,7 @@ pub enum Vectors<'py> {
 
 impl<'py> Vectors<'py> {
     /// `name` is what the caller's signature calls the argument.
-    pub fn new(value: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
+    pub fn new(value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Self> {
         if let Some(path) = as_path(value) {
             let path = existing(path, "file")?;
             return Ok(Self::File(VectorFile::open(&path).map_err(to_python)?));

@@ -6,7 +6,7 @@ use numpy::PyArray1;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
-use stratann::{OpenOptions, SearchOptions, SearchResults};
+use stratann::{Counters, OpenOptions, SearchOptions, SearchResults};
 
 use crate::arguments::{existing, memory as bytes, named, shown, threads as thread_count};
 use crate::arrays::{Rows, dtype_name, shape_text, table};
@@ -103,11 +103,11 @@ impl Index {
         let options = SearchOptions {
             k,
             list: list_size.unwrap_or(defaults.list.max(k)),
-            beam: beam.unwrap_or(defaults.beam),
+            beam,
             strategy: strategy.map(|name| named(name, "strategy")).transpose()?,
             navigation,
             whole_page,
-            threads: thread_count(threads)?.min(rows.rows()).max(1),
+            threads: thread_count(threads)?,
             in_flight: in_flight.unwrap_or(defaults.in_flight),
         };
         let source = rows.source()?;
@@ -265,6 +265,19 @@ pub fn verify<'py>(
     let listener = Listener::new(progress)?;
     let report = run(py, &listener, |progress| stratann::verify(&path, progress))?;
     to_dict(py, &report)
+}
+
+/// The answer to no queries, which the engine need not be asked for.
+fn nothing(k: usize) -> SearchResults {
+    SearchResults {
+        k,
+        ids: Vec::new(),
+        distances: Vec::new(),
+        seconds: 0.0,
+        cpu_seconds: 0.0,
+        latencies_us: Vec::new(),
+        counters: Counters::default(),
+    }
 }
 
 /// Python's own objects for a value of the engine, with the keys that the command line prints as JSON.

@@ -162,10 +162,10 @@ impl Drop for Finish<'_> {
 
 /// Runs `work` without the interpreter's lock. A signal handler or a callback that raises stops it, and what was
 /// raised is what comes back.
-pub fn run<T: Send>(
+pub fn run<T: Send, E: Into<stratann::Error> + Send>(
     py: Python<'_>,
     listener: &Listener,
-    work: impl FnOnce(&dyn Progress) -> Result<T, stratann::Error> + Send,
+    work: impl FnOnce(&dyn Progress) -> Result<T, E> + Send,
 ) -> PyResult<T> {
     let board = Board::default();
     py.detach(|| {

@@ -61,6 +61,11 @@ def test_a_tie_counts_as_found():
     assert stratann.recall(found, truth) == 1
 
 
+def test_truth_without_distances_counts_ids():
+    found = (numpy.array([[1, 30]]), numpy.array([[1, 2]]))
+    assert stratann.recall(found, (numpy.array([[1, 2]]), None)) == 0.5
+
+
 def test_recall_of_one_query():
     row = (numpy.array([1, 2]), numpy.array([1.0, 2.0]))
     assert stratann.recall(row, row) == 1
