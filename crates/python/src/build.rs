@@ -76,7 +76,8 @@ impl<'py> Vectors<'py> {
 /// ids : numpy.ndarray, optional
 ///     (n,) integers by which search names the vectors; None takes the row numbers.
 /// progress : bool or callable, optional
-///     True draws a bar on standard error; a callable is called with (stage, done, total).
+///     True draws a bar on standard error; a callable is called with (stage, done, total), once with
+///     done == total when a stage is complete. A total of 0 is unknown.
 ///
 /// Returns
 /// -------

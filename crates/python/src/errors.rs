@@ -31,7 +31,9 @@ pub fn to_python(error: impl Into<Error>) -> PyErr {
     let error = error.into();
     let text = error.to_string();
     match (&error, io_kind(&error)) {
-        (Error::Exists { .. }, _) | (_, Some(ErrorKind::AlreadyExists)) => PyFileExistsError::new_err(text),
+        (Error::Exists { .. }, _) | (_, Some(ErrorKind::AlreadyExists)) => {
+            PyFileExistsError::new_err(text)
+        }
         (_, Some(ErrorKind::NotFound)) => PyFileNotFoundError::new_err(text),
         (_, Some(ErrorKind::PermissionDenied)) => PyPermissionError::new_err(text),
         (Error::Data(data), _) if is_value(data) => PyValueError::new_err(text),

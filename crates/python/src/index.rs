@@ -110,10 +110,13 @@ impl Index {
             threads: thread_count(threads)?,
             in_flight: in_flight.unwrap_or(defaults.in_flight),
         };
-        let source = rows.source()?;
-        let results = py
-            .detach(|| self.inner.search(&source, &options))
-            .map_err(to_python)?;
+        let results = if rows.rows() == 0 {
+            nothing(k)
+        } else {
+            let source = rows.source()?;
+            py.detach(|| self.inner.search(&source, &options))
+                .map_err(to_python)?
+        };
         let stats = return_stats
             .then(|| search_stats(py, &results, options.list))
             .transpose()?;

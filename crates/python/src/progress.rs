@@ -16,7 +16,7 @@ use stratann::Progress;
 /// How long Ctrl-C may wait: short for a person, long for a machine.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Who is told how far the work is: a callable `(stage, done, total)`, or nobody.
+/// Who is told how far the work is: a callable `(stage, done, total)`, or nobody. While a total is unknown it is 0.
 pub struct Listener(Option<Py<PyAny>>);
 
 impl Listener {
@@ -87,15 +87,16 @@ impl Board {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What is new: stages that ended, as complete, and the one that runs, if it has got anywhere and is not complete.
+    /// So a listener is told `done == total` once a stage.
     fn news(&self) -> News {
         let mut state = self.state();
         let mut stages = std::mem::take(&mut state.ended);
         if let Some((stage, total)) = &state.stage {
-            stages.push((
-                stage.clone(),
-                self.done.load(Ordering::Relaxed).min(*total),
-                *total,
-            ));
+            let done = self.done.load(Ordering::Relaxed);
+            if *total == 0 || done < *total {
+                stages.push((stage.clone(), done, *total));
+            }
         }
         News {
             warnings: std::mem::take(&mut state.warnings),
@@ -105,8 +106,13 @@ impl Board {
 
     fn close_stage(&self, state: &mut State) {
         if let Some((stage, total)) = state.stage.take() {
-            let done = self.done.load(Ordering::Relaxed).min(total);
-            state.ended.push((stage, done, total));
+            // The total may have been unknown: then it is what was done.
+            let total = if total == 0 {
+                self.done.load(Ordering::Relaxed)
+            } else {
+                total
+            };
+            state.ended.push((stage, total, total));
         }
     }
 

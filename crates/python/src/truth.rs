@@ -91,12 +91,15 @@ pub fn recall<'py>(
         queries: exact.rows,
         k: exact.columns,
         ids: rows.map_err(|_| {
-            PyValueError::new_err("truth[0] holds ids beyond 2^32 - 1: truth names rows, by their numbers")
+            PyValueError::new_err(
+                "truth[0] holds ids beyond 2^32 - 1: truth names rows, by their numbers",
+            )
         })?,
         distances: exact_distances,
     };
     let (ids, distances) = (ids.first(k), distances.first(k));
-    py.detach(|| truth.recall(&ids, &distances, k)).map_err(to_python)
+    py.detach(|| truth.recall(&ids, &distances, k))
+        .map_err(to_python)
 }
 
 /// A table of numbers, `(rows, columns)`; a single row may come as `(columns,)`.

@@ -194,8 +194,12 @@ def test_progress_tells_every_stage_to_its_end(small, tmp_path):
     stratann.build(small, tmp_path / "a.idx", progress=lambda *call: calls.append(call), **QUICK)
     assert calls
     for stage, done, total in calls:
-        assert isinstance(stage, str) and 0 <= done <= total
-    assert calls[-1][1] == calls[-1][2]
+        assert isinstance(stage, str) and (0 <= done <= total or total == 0)
+    # Each stage is complete once, and then another begins.
+    complete = [i for i, (_, done, total) in enumerate(calls) if done == total and total]
+    assert complete[-1] == len(calls) - 1
+    for here, after in zip(complete, complete[1:]):
+        assert len({stage for stage, _, _ in calls[here + 1 : after + 1]}) == 1
 
 
 def test_progress_true_writes_to_standard_error(small, tmp_path, capfd):
