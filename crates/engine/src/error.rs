@@ -74,7 +74,7 @@ pub enum Error {
     Quantizer(#[from] QuantizerError),
     /// Graph construction.
     #[error(transparent)]
-    Graph(GraphError),
+    Graph(#[from] GraphError),
 }
 
 impl Error {

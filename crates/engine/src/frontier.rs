@@ -99,10 +99,6 @@ impl Frontier {
         self.keys.binary_search(&key).ok()
     }
 
-    /// The state of the candidate at a place.
-    pub(crate) fn state(&self, position: usize) -> State {
-        self.states[position]
-    }
 
     /// Marks a candidate as expanded, and says whether it is still in the list.
     pub(crate) fn expanded(&mut self, key: u64) -> bool {

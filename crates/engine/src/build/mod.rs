@@ -18,11 +18,11 @@ use serde::Serialize;
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, FORMAT_VERSION, READER_FEATURES, WRITER_FEATURES};
 use stratann_layout::{CoupledShape, FileEntry, FileKind, Manifest, NavigationFacts, NavigationFile};
 use stratann_tier::{Directory, LOCK_FILE, Volume, peak_rss_bytes, process_cpu_time};
-use stratann_vector::{Kernel, Metric, ProductQuantizer, Training, normalize, to_f32};
+use stratann_vector::{Metric, ProductQuantizer, Training, normalize, to_f32};
 
 use crate::data::VectorSource;
 use crate::durable::Checkpoint;
-use crate::graph::{self, Constructed, Parameters, Points};
+use crate::graph::{self, Constructed, Parameters};
 use crate::progress::Progress;
 use crate::{Error, Order, Preset};
 
@@ -350,7 +350,6 @@ impl Build<'_> {
         let nodes: Vec<u32> = (0..sampled).map(|i| (i * rows / sampled) as u32).collect();
         let mut vectors = vec![0; sampled * self.facts.shape.vector_bytes()];
         graph.gather(source, &nodes, &mut vectors)?;
-        let kernel = Kernel::new(self.options.metric, source.element(), source.dim());
         let parameters = Parameters {
             degree: NAVIGATION_DEGREE,
             build_list: NAVIGATION_LIST,

@@ -1,7 +1,7 @@
 //! The sweep that writes the collection in node order: pages of nodes and their codes, side by side.
 
 use stratann_layout::{FileEntry, FileKind, PageBuilder, StreamWriter, header};
-use stratann_tier::{TierError, Volume, VolumeFile};
+use stratann_tier::{TierError, VolumeFile};
 use stratann_vector::{Metric, ProductQuantizer, normalize, to_f32};
 
 use super::Build;

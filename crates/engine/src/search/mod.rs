@@ -17,15 +17,13 @@ mod reader;
 mod results;
 mod traversal;
 
-use std::future::Future;
 use std::ops::AddAssign;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use stratann_tier::{Thread, thread_cpu_time};
+use stratann_tier::{Task, Thread, thread_cpu_time};
 use stratann_vector::{Kernel, Metric, normalize, to_f32};
 
 use self::reader::NodeReader;
@@ -104,7 +102,8 @@ impl AddAssign for Counters {
 pub struct SearchResults {
     /// Answers a query.
     pub k: usize,
-    /// Outside ids, `queries * k`, nearest first.
+    /// Outside ids, `queries * k`, nearest first. A query that reached fewer than `k` nodes has `u64::MAX` at
+    /// infinite distance in the places that are left.
     pub ids: Vec<u64>,
     /// Their exact distances (see [`Metric`] for sign and scale).
     pub distances: Vec<f32>,
@@ -182,8 +181,8 @@ impl Index {
         }
         let mut results = SearchResults {
             k: plan.k,
-            ids: vec![0; rows * plan.k],
-            distances: vec![0.0; rows * plan.k],
+            ids: vec![u64::MAX; rows * plan.k],
+            distances: vec![f32::INFINITY; rows * plan.k],
             seconds,
             cpu_seconds: done.cpu.as_secs_f64(),
             latencies_us: vec![0.0; rows],
@@ -257,7 +256,7 @@ impl Batch<'_> {
                         // Let the other tasks run out of queries.
                         self.next.store(self.queries.rows(), Ordering::Relaxed);
                     }
-                }) as Pin<Box<dyn Future<Output = ()> + '_>>
+                }) as Task<'_>
             })
             .collect();
         thread.run_all(tasks);
@@ -291,7 +290,7 @@ impl Batch<'_> {
             }
             let start = Instant::now();
             queries.read(query, &mut traversal.query)?;
-            check_rows(queries.name(), index.metric(), index.element(), index.dim(), query, &traversal.query)?;
+            check_rows(queries, index.metric(), query, &traversal.query)?;
             to_f32(index.element(), &traversal.query, &mut floats);
             if index.metric() == Metric::Cosine {
                 normalize(&mut floats);

@@ -69,7 +69,10 @@ impl<'a> NodeReader<'a> {
     }
 
     /// The nodes of a page that this reader delivered.
-    pub(crate) fn view<'p>(&self, page: &'p Page) -> Result<PageView<'p>, Error> {
+    pub(crate) fn view<'p>(&self, page: &'p Page) -> Result<PageView<'p>, Error>
+    where
+        'a: 'p,
+    {
         Ok(PageView::open(self.shape, &page.bytes, page.number, None, false, self.file)?)
     }
 

@@ -36,8 +36,8 @@ fn small() -> &'static Small {
             threads: 1,
             ..BuildOptions::default()
         };
-        build(&base.as_source("base"), &path, &options, &Silent).unwrap();
-        let truth = brute_force(&base.as_source("base"), &queries.as_source("queries"), 10, Metric::L2, 2, &Silent).unwrap();
+        build(&base, &path, &options, &Silent).unwrap();
+        let truth = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
         Small { path, queries, truth, _folder: folder }
     })
 }
@@ -78,7 +78,7 @@ fn recall(results: &SearchResults) -> f64 {
 fn best_first_answers_the_same_under_any_completion_order() {
     for whole_page in [false, true] {
         let options = SearchOptions { whole_page: Some(whole_page), ..options(Preset::DISKANN) };
-        let queries = small().queries.as_source("queries");
+        let queries = &small().queries;
         let calm = under(Faults::none()).search(&queries, &options).unwrap();
         assert!(recall(&calm) > 0.95, "recall {}", recall(&calm));
         for seed in 0..5 {
@@ -93,7 +93,7 @@ fn best_first_answers_the_same_under_any_completion_order() {
 #[test]
 fn pipelined_keeps_its_recall_under_any_completion_order() {
     for preset in [Preset::PIPEANN, Preset::STRATANN] {
-        let queries = small().queries.as_source("queries");
+        let queries = &small().queries;
         let calm = recall(&under(Faults::none()).search(&queries, &options(preset)).unwrap());
         assert!(calm > 0.95, "recall {calm}");
         for seed in 0..5 {
@@ -105,7 +105,7 @@ fn pipelined_keeps_its_recall_under_any_completion_order() {
 
 #[test]
 fn queries_in_flight_and_threads_do_not_change_best_first() {
-    let queries = small().queries.as_source("queries");
+    let queries = &small().queries;
     let index = under(Faults::none());
     let one = index.search(&queries, &options(Preset::DISKANN)).unwrap();
     let many = SearchOptions { threads: 2, in_flight: 8, ..options(Preset::DISKANN) };
@@ -116,7 +116,7 @@ fn queries_in_flight_and_threads_do_not_change_best_first() {
 
 #[test]
 fn a_failed_or_damaged_read_is_an_error_that_names_the_place() {
-    let queries = small().queries.as_source("queries");
+    let queries = &small().queries;
     for preset in Preset::ALL {
         let index = under(Faults::eio_at(40));
         let error = index.search(&queries, &options(preset)).unwrap_err().to_string();
@@ -133,7 +133,7 @@ fn a_failed_or_damaged_read_is_an_error_that_names_the_place() {
 
 #[test]
 fn whole_page_search_reads_less_for_the_same_recall() {
-    let queries = small().queries.as_source("queries");
+    let queries = &small().queries;
     let index = under(Faults::none());
     let alone = index.search(&queries, &options(Preset::DISKANN)).unwrap();
     let shared = SearchOptions { whole_page: Some(true), ..options(Preset::DISKANN) };

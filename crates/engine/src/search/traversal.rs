@@ -11,10 +11,10 @@
 //! ```
 //!
 //! **Whole-page search** (`whole_page`): a page that was read is held until the query ends; all its nodes are
-//! scored on arrival and enter the candidate list, and a candidate on a held page is expanded without a read. With
+//! ranked by exact distance on arrival and enter the candidate list by code, and a candidate on a held page is expanded without a read. With
 //! ids in locality order one read then serves several hops (DESIGN §2.1).
 
-use stratann_layout::{CoupledShape, PageView};
+use stratann_layout::{CoupledShape, NodeView, PageView};
 use stratann_vector::{DistanceTable, Kernel};
 
 use super::Counters;
@@ -151,7 +151,7 @@ impl<'a> Traversal<'a> {
                 }
                 awaited != page.number()
             });
-            self.score_page(&view, page.number());
+            self.share(&view, page.number())?;
         } else if let Some(at) = self.awaited.iter().position(|&(awaited, _)| awaited == page.number()) {
             // Without sharing, each candidate has a read of its own: one arrival serves one candidate.
             due.push(self.awaited.remove(at).1);
@@ -172,14 +172,14 @@ impl<'a> Traversal<'a> {
         Ok(arrival)
     }
 
-    /// Exact distance into the answers; neighbours that were not seen before into the candidate list. A candidate
-    /// that has left the list gives its exact distance only: best-first would not have expanded it.
+    /// Neighbours that were not seen before into the candidate list, unless the candidate has left it: best-first
+    /// would not have expanded it. Alone on its page, its exact distance into the answers.
     fn expand(&mut self, view: &PageView<'_>, key: u64) -> Result<(), Error> {
         let node = node_of(key);
         let record = view.node(self.shape.slot_of(node))?;
-        let distance = self.exact.distance(&self.query, record.vector);
-        self.nearest.offer(record.id, distance);
-        self.counters.distance_computations += 1;
+        if !self.whole_page {
+            self.rank(&record);
+        }
         if !self.frontier.expanded(key) {
             return Ok(());
         }
@@ -200,16 +200,27 @@ impl<'a> Traversal<'a> {
         Ok(())
     }
 
-    /// Scores the nodes of a page that were not seen before.
-    fn score_page(&mut self, view: &PageView<'_>, page: u64) {
+    /// Uses a page for all its nodes: exact distances into the answers, and those that were not seen before into the
+    /// candidate list.
+    fn share(&mut self, view: &PageView<'_>, page: u64) -> Result<(), Error> {
         let first = self.shape.first_node(page) as u32;
         self.fresh.clear();
-        for slot in 0..view.len() as u32 {
-            if self.visited.insert(first + slot) {
-                self.fresh.push(first + slot);
+        for slot in 0..view.len() {
+            self.rank(&view.node(slot)?);
+            let node = first + slot as u32;
+            if self.visited.insert(node) {
+                self.fresh.push(node);
             }
         }
         self.score_fresh();
+        Ok(())
+    }
+
+    /// Re-ranking on the path: an exact distance into the answers.
+    fn rank(&mut self, record: &NodeView<'_>) {
+        let distance = self.exact.distance(&self.query, record.vector);
+        self.counters.distance_computations += 1;
+        self.nearest.offer(record.id, distance);
     }
 
     fn score_fresh(&mut self) {

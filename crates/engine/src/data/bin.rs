@@ -1,0 +1,274 @@
+//! The big-ann matrix, the format of `.fbin .hbin .u8bin .i8bin` (and of `.ibin`, with 32-bit integers).
+//!
+//! ```text
+//! offset  size  what
+//!      0     4  rows n (u32)
+//!      4     4  dimension d (u32)
+//!      8 n*d*s  the elements, row after row; s bytes each
+//! ```
+
+use super::error::DataError;
+use super::output::Output;
+use super::source::{Shape, VectorSource, check_not_empty, extension, extension_error, read_at};
+use std::fs::File;
+use std::path::Path;
+use stratann_vector::Element;
+
+/// Bytes in front of the first row.
+pub(super) const HEADER: u64 = 8;
+
+/// Bytes that [`write_bin`] reads and writes at once.
+const PIECE: usize = 1 << 20;
+
+/// Reads rows and dimension; refuses zeros.
+pub(super) fn read_header(file: &File, length: u64, name: &str) -> Result<(u32, u32), DataError> {
+    if length < HEADER {
+        return Err(DataError::Truncated {
+            file: name.to_owned(),
+            found: length,
+            expected: HEADER.to_string(),
+            why: "the header alone has that many".to_owned(),
+        });
+    }
+    let mut header = [0; HEADER as usize];
+    read_at(file, 0, &mut header, name)?;
+    let [a, b, c, d, e, f, g, h] = header;
+    let (rows, dim) = (
+        u32::from_le_bytes([a, b, c, d]),
+        u32::from_le_bytes([e, f, g, h]),
+    );
+    check_not_empty(name, u64::from(rows), u64::from(dim))?;
+    Ok((rows, dim))
+}
+
+/// Reads the header, and refuses a file of another length than it says.
+pub(super) fn read_shape(
+    file: &File,
+    length: u64,
+    element: Element,
+    name: &str,
+) -> Result<Shape, DataError> {
+    let (rows, dim) = read_header(file, length, name)?;
+    let expected = u128::from(HEADER) + u128::from(rows) * u128::from(dim) * element.size() as u128;
+    DataError::check_length(name, length, expected, || {
+        format!("its header says {rows} rows of {dim} x {element}")
+    })?;
+    Ok(Shape {
+        rows: rows as usize,
+        dim: dim as usize,
+        element,
+        start: HEADER,
+        prefixed: false,
+    })
+}
+
+/// Writes all rows of a source as a file, whose extension must be the one of the element type: `.fbin` f32,
+/// `.hbin` f16, `.u8bin` u8, `.i8bin` i8. The file appears when it is complete; an older one of that name is
+/// replaced then.
+pub fn write_bin(path: impl AsRef<Path>, source: &dyn VectorSource) -> Result<(), DataError> {
+    let path = path.as_ref();
+    let right = match source.element() {
+        Element::F32 => ".fbin",
+        Element::F16 => ".hbin",
+        Element::U8 => ".u8bin",
+        Element::I8 => ".i8bin",
+    };
+    if extension(path) != right[1..] {
+        return Err(extension_error(path, right));
+    }
+    let number = |what: &'static str, value: usize| {
+        u32::try_from(value).map_err(|_| DataError::Argument {
+            what,
+            found: value.to_string(),
+            expected: "at most 4294967295 (the format has 32 bits for it)".to_owned(),
+        })
+    };
+    let rows = number("the number of rows", source.rows())?;
+    let dim = number("the dimension", source.dim())?;
+
+    let mut output = Output::create(path)?;
+    output.write(&rows.to_le_bytes())?;
+    output.write(&dim.to_le_bytes())?;
+    let step = (PIECE / source.row_bytes()).max(1);
+    let mut piece = vec![0; step.min(source.rows()) * source.row_bytes()];
+    for first in (0..source.rows()).step_by(step) {
+        let count = step.min(source.rows() - first);
+        let piece = &mut piece[..count * source.row_bytes()];
+        source.read(first, piece)?;
+        output.write(piece)?;
+    }
+    output.commit()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Matrix, VectorFile};
+    use super::*;
+    use proptest::prelude::*;
+
+    fn matrix(rows: usize, dim: usize, element: Element) -> Matrix {
+        let bytes = (0..rows * dim * element.size())
+            .map(|at| (at * 37 % 251) as u8)
+            .collect();
+        Matrix::new(bytes, rows, dim, element).unwrap()
+    }
+
+    fn name(element: Element) -> &'static str {
+        match element {
+            Element::F32 => "a.fbin",
+            Element::F16 => "a.hbin",
+            Element::U8 => "a.u8bin",
+            Element::I8 => "a.i8bin",
+        }
+    }
+
+    #[test]
+    fn bytes_stand_where_the_table_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.u8bin");
+        write_bin(
+            &path,
+            &Matrix::new(vec![1, 2, 3, 4, 5, 6], 2, 3, Element::U8).unwrap(),
+        )
+        .unwrap();
+        assert_eq!(
+            std::fs::read(&path).unwrap(),
+            [2, 0, 0, 0, 3, 0, 0, 0, 1, 2, 3, 4, 5, 6]
+        );
+        let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+        assert_eq!(names.len(), 1, "nothing but the file is left");
+    }
+
+    #[test]
+    fn a_large_file_round_trips_in_pieces() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.fbin");
+        let all = matrix(7000, 100, Element::F32);
+        write_bin(&path, &all).unwrap();
+        let file = VectorFile::open(&path).unwrap();
+        assert_eq!(
+            (file.rows(), file.dim(), file.element()),
+            (7000, 100, Element::F32)
+        );
+        assert_eq!(Matrix::read(&file).unwrap().bytes(), all.bytes());
+        let mut out = vec![0; 3 * 400];
+        file.gather(&[6999, 5, 6], &mut out).unwrap();
+        assert_eq!(out, [all.row(6999), all.row(5), all.row(6)].concat());
+        file.read(6999, &mut out).unwrap_err();
+    }
+
+    #[test]
+    fn wrong_lengths_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.fbin");
+        write_bin(&path, &matrix(10, 4, Element::F32)).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let open = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            VectorFile::open(&path)
+                .map(|_| ())
+                .map_err(|error| error.to_string())
+        };
+        open(&bytes).unwrap();
+        let text = open(&bytes[..160]).unwrap_err();
+        assert!(
+            text.contains("a.fbin: truncated: 160 bytes found, 168 expected (its header says 10 rows of 4 x f32)"),
+            "{text}"
+        );
+        let text = open(&[&bytes[..], &[0; 5]].concat()).unwrap_err();
+        assert!(
+            text.contains("5 trailing bytes: 173 bytes found, 168 expected"),
+            "{text}"
+        );
+        for length in 0..8 {
+            assert!(open(&bytes[..length]).unwrap_err().contains("8 expected"));
+        }
+        assert!(
+            open(&[0, 0, 0, 0, 4, 0, 0, 0])
+                .unwrap_err()
+                .contains("the number of rows is zero")
+        );
+        assert!(
+            open(&[4, 0, 0, 0, 0, 0, 0, 0])
+                .unwrap_err()
+                .contains("the dimension is zero")
+        );
+        assert!(
+            open(&[255; 16])
+                .unwrap_err()
+                .contains("73786976260478468108 expected")
+        );
+    }
+
+    #[test]
+    fn a_file_that_shrinks_later_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.fbin");
+        write_bin(&path, &matrix(10, 4, Element::F32)).unwrap();
+        let file = VectorFile::open(&path).unwrap();
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(100)
+            .unwrap();
+        let text = file.read(9, &mut [0; 16]).unwrap_err().to_string();
+        assert!(
+            text.contains("cannot read 16 bytes at offset 152"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_extension_must_be_that_of_the_element() {
+        let folder = tempfile::tempdir().unwrap();
+        let error =
+            write_bin(folder.path().join("a.fbin"), &matrix(1, 1, Element::U8)).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .ends_with("the extension \".fbin\" is not one of .u8bin"),
+            "{error}"
+        );
+        assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none());
+        let error = write_bin("/nonexistent/a.u8bin", &matrix(1, 1, Element::U8)).unwrap_err();
+        assert!(error.to_string().contains("cannot create"), "{error}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+        #[test]
+        fn any_matrix_round_trips(rows in 1usize..50, dim in 1usize..40, element in 0usize..4, first: usize) {
+            let element = Element::ALL[element];
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join(name(element));
+            let all = matrix(rows, dim, element);
+            write_bin(&path, &all).unwrap();
+            let file = VectorFile::open(&path).unwrap();
+            let back = Matrix::read(&file).unwrap();
+            prop_assert_eq!(back.bytes(), all.bytes());
+            let first = first % rows;
+            let mut tail = vec![0; (rows - first) * file.row_bytes()];
+            file.read(first, &mut tail).unwrap();
+            prop_assert_eq!(&tail[..], &all.bytes()[first * file.row_bytes()..]);
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..64), dim in 0u32..4, fit: bool) {
+            let folder = tempfile::tempdir().unwrap();
+            let mut bytes = bytes;
+            if fit && bytes.len() >= 8 {
+                let rows = (bytes.len() as u32 - 8).checked_div(dim).unwrap_or(0);
+                bytes[..4].copy_from_slice(&rows.to_le_bytes());
+                bytes[4..8].copy_from_slice(&dim.to_le_bytes());
+            }
+            for name in ["a.u8bin", "a.fbin", "a.bvecs", "a.fvecs", "a.npy"] {
+                let path = folder.path().join(name);
+                std::fs::write(&path, &bytes).unwrap();
+                if let Ok(file) = VectorFile::open(&path) {
+                    let _ = Matrix::read(&file);
+                }
+            }
+        }
+    }
+}

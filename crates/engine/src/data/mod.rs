@@ -1,0 +1,27 @@
+//! Vector files and ground truth: what comes in from the user, and what the user compares with.
+//!
+//! | extension | what | element | module |
+//! |---|---|---|---|
+//! | `.fbin .hbin .u8bin .i8bin` | big-ann matrix | f32, f16, u8, i8 | `bin` |
+//! | `.fvecs .bvecs` | TexMex vectors | f32, u8 | `vecs` |
+//! | `.npy` | numpy array, 2 dimensions | f32, f16, u8, i8 | `npy` |
+//! | `.bin .ibin .ivecs` | ground truth | u32 ids, f32 distances | `truth` |
+//!
+//! A collection may be larger than the memory that a build is allowed. So a source is read row range by row
+//! range, with positional reads into the caller's buffer; no file is ever mapped or read whole unless the
+//! caller asks for a [`Matrix`].
+
+mod bin;
+mod error;
+mod exact;
+mod npy;
+mod output;
+mod source;
+mod truth;
+mod vecs;
+
+pub use bin::write_bin;
+pub use error::DataError;
+pub use exact::brute_force;
+pub use source::{Matrix, MatrixRef, VectorFile, VectorSource, check_rows};
+pub use truth::GroundTruth;

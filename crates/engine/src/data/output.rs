@@ -1,0 +1,122 @@
+//! A file that appears when it is complete, or not at all.
+
+use super::error::DataError;
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Bytes on their way to a file. They go to a file beside it, which takes the place of `path` in
+/// [`Output::commit`]; without a commit it is removed.
+#[derive(Debug)]
+pub(super) struct Output {
+    writer: BufWriter<File>,
+    name: String,
+    path: PathBuf,
+    /// Where the bytes go until then; `None` for what cannot be replaced (a pipe, a device).
+    beside: Option<PathBuf>,
+}
+
+impl Output {
+    /// Starts a file.
+    pub(super) fn create(path: &Path) -> Result<Output, DataError> {
+        let name = path.display().to_string();
+        let special = path.metadata().is_ok_and(|about| !about.is_file());
+        let beside = if special { None } else { Some(beside(path)) };
+        let mut options = OpenOptions::new();
+        match beside {
+            Some(_) => options.write(true).create(true).truncate(true),
+            None => options.write(true),
+        };
+        let file = options
+            .open(beside.as_deref().unwrap_or(path))
+            .map_err(|source| DataError::io(&name, "create", source))?;
+        let writer = BufWriter::with_capacity(1 << 18, file);
+        Ok(Output {
+            writer,
+            name,
+            path: path.to_owned(),
+            beside,
+        })
+    }
+
+    /// Appends bytes.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), DataError> {
+        self.writer
+            .write_all(bytes)
+            .map_err(|source| DataError::io(&self.name, "write", source))
+    }
+
+    /// Appends numbers, little-endian.
+    pub(super) fn write_words(
+        &mut self,
+        words: impl Iterator<Item = u32>,
+    ) -> Result<(), DataError> {
+        for word in words {
+            self.write(&word.to_le_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Makes the file appear under its name.
+    pub(super) fn commit(mut self) -> Result<(), DataError> {
+        let failed = |source| DataError::io(&self.name, "write", source);
+        self.writer.flush().map_err(failed)?;
+        if let Some(beside) = &self.beside {
+            self.writer.get_ref().sync_all().map_err(failed)?;
+            std::fs::rename(beside, &self.path).map_err(failed)?;
+            self.beside = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Some(beside) = &self.beside {
+            // It failed already; that the remains cannot be removed either is not worth a second error.
+            let _ = std::fs::remove_file(beside);
+        }
+    }
+}
+
+/// `folder/.name.<process>.partial`: hidden, on the same file system, not shared with another process.
+fn beside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{}.partial", std::process::id()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn appears_when_complete_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        std::fs::write(&path, b"old").unwrap();
+        let mut output = Output::create(&path).unwrap();
+        output.write(b"new").unwrap();
+        drop(output);
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        let mut output = Output::create(&path).unwrap();
+        output.write(b"new").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        output.commit().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_device_is_written_to_as_it_is() {
+        let mut output = Output::create(Path::new("/dev/null")).unwrap();
+        output.write(b"gone").unwrap();
+        output.commit().unwrap();
+        let mut output = Output::create(Path::new("/dev/full")).unwrap();
+        output.write(b"x").unwrap();
+        let text = output.commit().unwrap_err().to_string();
+        assert!(
+            text.contains("/dev/full: cannot write: No space left"),
+            "{text}"
+        );
+    }
+}

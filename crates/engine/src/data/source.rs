@@ -1,0 +1,580 @@
+//! Where rows come from: a file, or bytes in memory. All are matrices of `rows` x `dim` elements, row after
+//! row, little-endian, without gaps.
+
+use super::error::DataError;
+use super::{bin, npy, vecs};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use stratann_vector::{Element, Metric};
+
+/// Rows of vectors that are read range by range, from several threads at once.
+pub trait VectorSource: Sync {
+    /// Number of rows, 1 or more.
+    fn rows(&self) -> usize;
+    /// Elements of a row, 1 or more.
+    fn dim(&self) -> usize;
+    /// Type of the elements.
+    fn element(&self) -> Element;
+    /// What to call it in messages: the path of a file.
+    fn name(&self) -> &str;
+    /// Fills `out` with whole rows, from row `first` on.
+    ///
+    /// Refuses rows that are not there, and an `out` that does not hold whole rows.
+    fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError>;
+
+    /// Bytes of a row.
+    fn row_bytes(&self) -> usize {
+        self.dim() * self.element().size()
+    }
+
+    /// All rows, if they are in memory already.
+    fn in_memory(&self) -> Option<&[u8]> {
+        None
+    }
+
+    /// Fills `out` with the rows in `rows`, in that order. Neighbouring rows that follow each other in
+    /// `rows` are read at once, so sort them if the order does not matter.
+    fn gather(&self, rows: &[u32], out: &mut [u8]) -> Result<(), DataError> {
+        let row_bytes = self.row_bytes();
+        if out.len() != rows.len() * row_bytes {
+            return Err(size_error(
+                self.name(),
+                out.len(),
+                rows.len(),
+                self.dim(),
+                self.element(),
+            ));
+        }
+        let mut rest = out;
+        let follows = |a: &u32, b: &u32| a.checked_add(1) == Some(*b);
+        for run in rows.chunk_by(follows) {
+            let (now, later) = rest.split_at_mut(run.len() * row_bytes);
+            self.read(run[0] as usize, now)?;
+            rest = later;
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a read that is not of whole rows, or of rows that are not there. Gives the number of rows.
+fn check_range(source: &dyn VectorSource, first: usize, bytes: usize) -> Result<usize, DataError> {
+    let count = bytes / source.row_bytes();
+    if !bytes.is_multiple_of(source.row_bytes()) {
+        return Err(size_error(
+            source.name(),
+            bytes,
+            count,
+            source.dim(),
+            source.element(),
+        ));
+    }
+    if first
+        .checked_add(count)
+        .is_none_or(|end| end > source.rows())
+    {
+        return Err(DataError::Range {
+            name: source.name().to_owned(),
+            first: first as u64,
+            end: (first as u64).saturating_add(count as u64),
+            rows: source.rows() as u64,
+        });
+    }
+    Ok(count)
+}
+
+fn size_error(name: &str, found: usize, rows: usize, dim: usize, element: Element) -> DataError {
+    DataError::Size {
+        name: name.to_owned(),
+        found: found as u64,
+        rows: rows as u64,
+        dim: dim as u64,
+        element,
+        expected: rows as u128 * dim as u128 * element.size() as u128,
+    }
+}
+
+/// Refuses rows with NaN or infinity, and under [`Metric::Cosine`] rows without a direction. `bytes` are
+/// whole rows of `source`, the first of which is row `first`; the error names row and column.
+pub fn check_rows(
+    source: &dyn VectorSource,
+    metric: Metric,
+    first: usize,
+    bytes: &[u8],
+) -> Result<(), DataError> {
+    let (element, dim) = (source.element(), source.dim());
+    if let Some(at) = stratann_vector::first_invalid(element, bytes) {
+        let mut value = [0.0];
+        let size = element.size();
+        stratann_vector::to_f32(element, &bytes[at * size..(at + 1) * size], &mut value);
+        return Err(DataError::NotFinite {
+            name: source.name().to_owned(),
+            row: (first + at / dim) as u64,
+            column: (at % dim) as u64,
+            value: value[0],
+        });
+    }
+    if metric == Metric::Cosine {
+        let mut row = vec![0.0; dim];
+        for (at, bytes) in bytes.chunks_exact(source.row_bytes()).enumerate() {
+            stratann_vector::to_f32(element, bytes, &mut row);
+            let norm = stratann_vector::norm(&row);
+            if norm == 0.0 || !norm.is_finite() {
+                return Err(DataError::NoDirection {
+                    name: source.name().to_owned(),
+                    row: (first + at) as u64,
+                    norm,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Rows in memory that belong to somebody else, such as a numpy array.
+#[derive(Debug, Clone, Copy)]
+pub struct MatrixRef<'a> {
+    bytes: &'a [u8],
+    rows: usize,
+    dim: usize,
+    element: Element,
+    name: &'a str,
+}
+
+impl<'a> MatrixRef<'a> {
+    /// `rows` x `dim` elements, row after row. Refuses zero rows or elements, and bytes of another length.
+    pub fn new(
+        bytes: &'a [u8],
+        rows: usize,
+        dim: usize,
+        element: Element,
+    ) -> Result<MatrixRef<'a>, DataError> {
+        let name = "array";
+        check_not_empty(name, rows as u64, dim as u64)?;
+        if bytes.len() as u128 != rows as u128 * dim as u128 * element.size() as u128 {
+            return Err(size_error(name, bytes.len(), rows, dim, element));
+        }
+        Ok(MatrixRef {
+            bytes,
+            rows,
+            dim,
+            element,
+            name,
+        })
+    }
+
+    /// The same rows with a name for messages (otherwise `array`).
+    #[must_use]
+    pub fn named(mut self, name: &'a str) -> MatrixRef<'a> {
+        self.name = name;
+        self
+    }
+
+    /// All bytes.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The bytes of one row.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    pub fn row(&self, row: usize) -> &'a [u8] {
+        let row_bytes = self.dim * self.element.size();
+        &self.bytes[row * row_bytes..(row + 1) * row_bytes]
+    }
+}
+
+impl VectorSource for MatrixRef<'_> {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn dim(&self) -> usize {
+        self.dim
+    }
+
+    fn element(&self) -> Element {
+        self.element
+    }
+
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError> {
+        check_range(self, first, out.len())?;
+        let at = first * self.row_bytes();
+        out.copy_from_slice(&self.bytes[at..at + out.len()]);
+        Ok(())
+    }
+
+    fn in_memory(&self) -> Option<&[u8]> {
+        Some(self.bytes)
+    }
+}
+
+/// Rows in memory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Matrix {
+    bytes: Vec<u8>,
+    rows: usize,
+    dim: usize,
+    element: Element,
+    name: String,
+}
+
+impl Matrix {
+    /// `rows` x `dim` elements, row after row. Refuses what [`MatrixRef::new`] refuses.
+    pub fn new(
+        bytes: Vec<u8>,
+        rows: usize,
+        dim: usize,
+        element: Element,
+    ) -> Result<Matrix, DataError> {
+        let name = MatrixRef::new(&bytes, rows, dim, element)?.name.to_owned();
+        Ok(Matrix {
+            bytes,
+            rows,
+            dim,
+            element,
+            name,
+        })
+    }
+
+    /// Reads all rows of a source; keeps its name.
+    pub fn read(source: &dyn VectorSource) -> Result<Matrix, DataError> {
+        let mut bytes = vec![0; source.rows() * source.row_bytes()];
+        source.read(0, &mut bytes)?;
+        Ok(Matrix {
+            bytes,
+            rows: source.rows(),
+            dim: source.dim(),
+            element: source.element(),
+            name: source.name().to_owned(),
+        })
+    }
+
+    /// The matrix, borrowed.
+    pub fn view(&self) -> MatrixRef<'_> {
+        MatrixRef {
+            bytes: &self.bytes,
+            rows: self.rows,
+            dim: self.dim,
+            element: self.element,
+            name: &self.name,
+        }
+    }
+
+    /// All bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The bytes of one row.
+    ///
+    /// # Panics
+    /// When there is no such row.
+    pub fn row(&self, row: usize) -> &[u8] {
+        self.view().row(row)
+    }
+}
+
+impl VectorSource for Matrix {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn dim(&self) -> usize {
+        self.dim
+    }
+
+    fn element(&self) -> Element {
+        self.element
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError> {
+        self.view().read(first, out)
+    }
+
+    fn in_memory(&self) -> Option<&[u8]> {
+        Some(&self.bytes)
+    }
+}
+
+/// A file of vectors. Its header and length are checked when it is opened; its rows are read when they are
+/// asked for.
+#[derive(Debug)]
+pub struct VectorFile {
+    file: File,
+    name: String,
+    shape: Shape,
+}
+
+/// Where the rows of a file stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) rows: usize,
+    pub(super) dim: usize,
+    pub(super) element: Element,
+    /// Offset of the first row in bytes.
+    pub(super) start: u64,
+    /// Whether each row has its dimension in front, as a u32 (`.fvecs`, `.bvecs`).
+    pub(super) prefixed: bool,
+}
+
+const EXTENSIONS: &str = ".fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy";
+
+impl VectorFile {
+    /// Opens a file of the format that its extension says: `.fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy`.
+    ///
+    /// Refuses a file whose length is not that of its header, and one without rows or elements.
+    pub fn open(path: impl AsRef<Path>) -> Result<VectorFile, DataError> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        let extension = extension(path);
+        // Before the file is touched: a wrong name is a wrong call even where there is no such file.
+        let element = match extension.as_str() {
+            "fbin" | "fvecs" => Some(Element::F32),
+            "hbin" => Some(Element::F16),
+            "u8bin" | "bvecs" => Some(Element::U8),
+            "i8bin" => Some(Element::I8),
+            "npy" => None,
+            _ => return Err(extension_error(path, EXTENSIONS)),
+        };
+        let (file, length) = open(path, &name)?;
+        let shape = match element {
+            Some(element) if extension.ends_with("vecs") => {
+                vecs::read_shape(&file, length, element, &name)?
+            }
+            Some(element) => bin::read_shape(&file, length, element, &name)?,
+            None => npy::read_shape(&file, length, &name)?,
+        };
+        Ok(VectorFile { file, name, shape })
+    }
+}
+
+impl VectorSource for VectorFile {
+    fn rows(&self) -> usize {
+        self.shape.rows
+    }
+
+    fn dim(&self) -> usize {
+        self.shape.dim
+    }
+
+    fn element(&self) -> Element {
+        self.shape.element
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError> {
+        check_range(self, first, out.len())?;
+        if self.shape.prefixed {
+            return vecs::read_rows(&self.file, &self.shape, first, out, &self.name);
+        }
+        let offset = self.shape.start + first as u64 * self.row_bytes() as u64;
+        read_at(&self.file, offset, out, &self.name)
+    }
+}
+
+/// Opens a regular file; gives its length too.
+pub(super) fn open(path: &Path, name: &str) -> Result<(File, u64), DataError> {
+    let file = File::open(path).map_err(|source| DataError::io(name, "open", source))?;
+    let about = file
+        .metadata()
+        .map_err(|source| DataError::io(name, "open", source))?;
+    if !about.is_file() {
+        // Rows are read by position, in any order: pipes and directories cannot do that.
+        let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file");
+        return Err(DataError::io(name, "open", source));
+    }
+    Ok((file, about.len()))
+}
+
+/// Fills `out` from `offset` on.
+pub(super) fn read_at(
+    file: &File,
+    offset: u64,
+    out: &mut [u8],
+    name: &str,
+) -> Result<(), DataError> {
+    file.read_exact_at(out, offset).map_err(|source| {
+        DataError::io(
+            name,
+            format!("read {} bytes at offset {offset}", out.len()),
+            source,
+        )
+    })
+}
+
+/// A path's extension in lower case, without the dot.
+pub(super) fn extension(path: &Path) -> String {
+    path.extension()
+        .map(|extension| extension.to_string_lossy().to_lowercase())
+        .unwrap_or_default()
+}
+
+/// The error for a path with an extension that is not in `expected`.
+pub(super) fn extension_error(path: &Path, expected: &'static str) -> DataError {
+    DataError::Extension {
+        file: path.display().to_string(),
+        found: format!("{:?}", format!(".{}", extension(path))),
+        expected,
+    }
+}
+
+/// Refuses a matrix without rows or elements.
+pub(super) fn check_not_empty(name: &str, rows: u64, dim: u64) -> Result<(), DataError> {
+    let what = match (rows, dim) {
+        (0, _) => "the number of rows",
+        (_, 0) => "the dimension",
+        _ => return Ok(()),
+    };
+    Err(DataError::Empty {
+        file: name.to_owned(),
+        what,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn floats(values: &[f32]) -> Vec<u8> {
+        values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect()
+    }
+
+    #[test]
+    fn wrong_sizes_are_refused() {
+        MatrixRef::new(&[0; 6], 2, 3, Element::U8).unwrap();
+        for (bytes, rows, dim) in [
+            (5, 2, 3),
+            (7, 2, 3),
+            (0, 0, 3),
+            (0, 2, 0),
+            (0, usize::MAX, 16),
+        ] {
+            MatrixRef::new(&vec![0; bytes], rows, dim, Element::F32).unwrap_err();
+            Matrix::new(vec![0; bytes], rows, dim, Element::F32).unwrap_err();
+        }
+        let text = MatrixRef::new(&[0; 5], 2, 3, Element::U8)
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            text,
+            "array: 5 bytes do not make 2 rows of 3 x u8; 6 bytes expected"
+        );
+    }
+
+    #[test]
+    fn rows_outside_are_refused() {
+        let matrix = Matrix::new(vec![7; 12], 4, 3, Element::U8).unwrap();
+        matrix.read(4, &mut []).unwrap();
+        let text = matrix.read(3, &mut [0; 6]).unwrap_err().to_string();
+        assert_eq!(
+            text,
+            "array: rows 3 to 5 (exclusive) were asked for; it has 4 rows"
+        );
+        matrix.read(usize::MAX, &mut [0; 3]).unwrap_err();
+        matrix.read(0, &mut [0; 4]).unwrap_err();
+        matrix.gather(&[0, 4], &mut [0; 6]).unwrap_err();
+        matrix.gather(&[0, 1], &mut [0; 5]).unwrap_err();
+        matrix.gather(&[u32::MAX, 0], &mut [0; 6]).unwrap_err();
+    }
+
+    #[test]
+    fn bad_values_are_named() {
+        let bytes = floats(&[1.0, 2.0, 3.0, f32::NAN, 5.0, 6.0]);
+        let matrix = MatrixRef::new(&bytes, 3, 2, Element::F32)
+            .unwrap()
+            .named("base.fbin");
+        let text = check_rows(&matrix, Metric::L2, 0, &bytes)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.starts_with("base.fbin: row 1, column 1 is NaN"),
+            "{text}"
+        );
+        let text = check_rows(&matrix, Metric::L2, 100, &floats(&[f32::NEG_INFINITY, 0.0]));
+        let text = text.unwrap_err().to_string();
+        assert!(
+            text.starts_with("base.fbin: row 100, column 0 is -inf"),
+            "{text}"
+        );
+
+        let bytes = floats(&[1.0, 2.0, 0.0, -0.0, 5.0, 6.0]);
+        let matrix = MatrixRef::new(&bytes, 3, 2, Element::F32).unwrap();
+        check_rows(&matrix, Metric::L2, 0, &bytes).unwrap();
+        check_rows(&matrix, Metric::InnerProduct, 0, &bytes).unwrap();
+        let text = check_rows(&matrix, Metric::Cosine, 10, &bytes)
+            .unwrap_err()
+            .to_string();
+        assert!(text.starts_with("array: row 11 has length 0"), "{text}");
+        check_rows(&matrix, Metric::Cosine, 0, &floats(&[f32::MAX, f32::MAX])).unwrap_err();
+
+        let matrix = MatrixRef::new(&[1, 2, 0, 0], 2, 2, Element::U8).unwrap();
+        check_rows(&matrix, Metric::L2, 0, matrix.bytes()).unwrap();
+        check_rows(&matrix, Metric::Cosine, 0, matrix.bytes()).unwrap_err();
+    }
+
+    #[test]
+    fn unknown_extensions_are_refused() {
+        for name in ["a.txt", "a", "a.ibin", "a.bin", ".fbin"] {
+            let error = VectorFile::open(name).unwrap_err();
+            assert!(
+                matches!(error, DataError::Extension { .. }),
+                "{name}: {error}"
+            );
+            assert!(error.is_call_wrong());
+        }
+        let text = VectorFile::open("a.txt").unwrap_err().to_string();
+        assert_eq!(
+            text,
+            "a.txt: the extension \".txt\" is not one of .fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy"
+        );
+        let text = VectorFile::open("/nonexistent/a.fbin")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.starts_with("/nonexistent/a.fbin: cannot open: No such file"),
+            "{text}"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("folder.fbin");
+        std::fs::create_dir(&path).unwrap();
+        assert!(
+            VectorFile::open(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("not a regular file")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn gather_is_row_by_row(rows in prop::collection::vec(0u32..20, 0..40), sort: bool) {
+            let bytes: Vec<u8> = (0..60).collect();
+            let matrix = Matrix::new(bytes, 20, 3, Element::U8).unwrap();
+            let mut rows = rows;
+            if sort {
+                rows.sort_unstable();
+            }
+            let mut out = vec![0; rows.len() * 3];
+            matrix.gather(&rows, &mut out).unwrap();
+            let expected: Vec<u8> = rows.iter().flat_map(|&row| matrix.row(row as usize).to_vec()).collect();
+            prop_assert_eq!(out, expected);
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! Ground truth: the exact nearest rows of each query, and recall against them.
+//!
+//! ```text
+//! .bin    queries n (u32), k (u32), n*k ids (u32), n*k distances (f32; may be missing: the length tells)
+//! .ibin   queries n (u32), k (u32), n*k ids (i32)
+//! .ivecs  per query: k (u32), k ids (i32)
+//! ```
+//!
+//! Distances follow the convention of `stratann_vector::Metric`: smaller is nearer, L2 squared.
+
+use super::error::DataError;
+use super::output::Output;
+use super::source::{extension, extension_error, open, read_at};
+use super::{bin, vecs};
+use std::fs::File;
+use std::path::Path;
+
+const EXTENSIONS: &str = ".bin .ibin .ivecs";
+
+/// How much larger than the k-th true distance a distance may be, relative to it, and still be the same: the
+/// truth may have been computed in another order of summation.
+const TOLERANCE: f32 = 1e-6;
+
+/// The nearest rows of each query, nearest first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroundTruth {
+    /// Number of queries.
+    pub queries: usize,
+    /// Neighbours of each query.
+    pub k: usize,
+    /// Row numbers, `queries * k`.
+    pub ids: Vec<u32>,
+    /// Distances, `queries * k`; smaller is nearer.
+    pub distances: Option<Vec<f32>>,
+}
+
+impl GroundTruth {
+    /// The results of a search in the form of ground truth, to be written. Refuses lengths that do not fit,
+    /// and an id that the format cannot hold.
+    pub fn from_results(
+        k: usize,
+        ids: &[u64],
+        distances: &[f32],
+    ) -> Result<GroundTruth, DataError> {
+        if k == 0 || !ids.len().is_multiple_of(k) || ids.len() != distances.len() {
+            return Err(DataError::Argument {
+                what: "the number of ids and distances",
+                found: format!("{} and {}", ids.len(), distances.len()),
+                expected: format!("the same multiple of {k}"),
+            });
+        }
+        let narrow = |id: &u64| {
+            u32::try_from(*id).map_err(|_| DataError::Argument {
+                what: "an id",
+                found: id.to_string(),
+                expected: "at most 4294967295 (a ground-truth file has 32 bits for it)".to_owned(),
+            })
+        };
+        Ok(GroundTruth {
+            queries: ids.len() / k,
+            k,
+            ids: ids.iter().map(narrow).collect::<Result<_, _>>()?,
+            distances: Some(distances.to_vec()),
+        })
+    }
+
+    /// Reads a `.bin`, `.ibin` or `.ivecs` file.
+    pub fn read(path: impl AsRef<Path>) -> Result<GroundTruth, DataError> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        let extension = extension(path);
+        if !matches!(extension.as_str(), "bin" | "ibin" | "ivecs") {
+            return Err(extension_error(path, EXTENSIONS));
+        }
+        let (file, length) = open(path, &name)?;
+        if extension == "ivecs" {
+            return read_ivecs(&file, length, &name);
+        }
+        let (queries, k) = bin::read_header(&file, length, &name)?;
+        let entries = u128::from(queries) * u128::from(k);
+        let ids_only = u128::from(bin::HEADER) + 4 * entries;
+        let both = ids_only + 4 * entries;
+        let with_distances = extension == "bin" && u128::from(length) != ids_only;
+        DataError::check_length(
+            &name,
+            length,
+            if with_distances { both } else { ids_only },
+            || {
+                let what = if with_distances {
+                    "ids and distances"
+                } else {
+                    "ids"
+                };
+                let without = if with_distances {
+                    format!("; without distances it would be {ids_only}")
+                } else {
+                    String::new()
+                };
+                format!("its header says {queries} queries of {k} {what}{without}")
+            },
+        )?;
+        // The length is right, so this is no more than the file has.
+        let mut words = vec![0; (length - bin::HEADER) as usize];
+        read_at(&file, bin::HEADER, &mut words, &name)?;
+        let (ids, distances) = words.split_at(4 * entries as usize);
+        let ids: Vec<u32> = words_of(ids).collect();
+        if extension == "ibin" {
+            check_signs(&ids, |at| bin::HEADER + 4 * at as u64, &name)?;
+        }
+        Ok(GroundTruth {
+            queries: queries as usize,
+            k: k as usize,
+            ids,
+            distances: with_distances.then(|| words_of(distances).map(f32::from_bits).collect()),
+        })
+    }
+
+    /// Writes the file: `.bin` (with the distances, if there are any), `.ibin` or `.ivecs` (without). The
+    /// file appears when it is complete.
+    pub fn write(&self, path: impl AsRef<Path>) -> Result<(), DataError> {
+        let path = path.as_ref();
+        let extension = extension(path);
+        if !matches!(extension.as_str(), "bin" | "ibin" | "ivecs") {
+            return Err(extension_error(path, EXTENSIONS));
+        }
+        let number = |what: &'static str, value: usize| {
+            u32::try_from(value).map_err(|_| DataError::Argument {
+                what,
+                found: value.to_string(),
+                expected: "at most 4294967295 (the format has 32 bits for it)".to_owned(),
+            })
+        };
+        let (queries, k) = (
+            number("the number of queries", self.queries)?,
+            number("k", self.k)?,
+        );
+        let mut output = Output::create(path)?;
+        if extension == "ivecs" {
+            for ids in self.ids.chunks_exact(self.k.max(1)) {
+                output.write_words(std::iter::once(k).chain(ids.iter().copied()))?;
+            }
+            return output.commit();
+        }
+        output.write_words([queries, k].into_iter())?;
+        output.write_words(self.ids.iter().copied())?;
+        if let (Some(distances), "bin") = (&self.distances, extension.as_str()) {
+            output.write_words(distances.iter().map(|distance| distance.to_bits()))?;
+        }
+        output.commit()
+    }
+
+    /// The ids of one query, nearest first.
+    ///
+    /// # Panics
+    /// When there is no such query.
+    pub fn ids_of(&self, query: usize) -> &[u32] {
+        &self.ids[query * self.k..(query + 1) * self.k]
+    }
+
+    /// Refuses ids that are not rows of a collection of `rows` rows: the truth of another collection.
+    pub fn check_rows(&self, rows: usize, name: &str) -> Result<(), DataError> {
+        match self.ids.iter().position(|&id| id as usize >= rows) {
+            None => Ok(()),
+            Some(at) => Err(DataError::Argument {
+                what: "an id in the ground truth",
+                found: format!("{} (query {}, file {name})", self.ids[at], at / self.k),
+                expected: format!("less than {rows}, the number of vectors"),
+            }),
+        }
+    }
+
+    /// Recall@k: the share of the `queries * k` true neighbours that were found, 0 to 1.
+    ///
+    /// `found_ids` are `queries * k`, as are `found_distances` (exact distances, of the same metric). A found
+    /// id counts when it is among the true k. Where the truth has distances, it also counts when its distance
+    /// is not larger than the k-th true one: which of several rows at the same distance is named is no
+    /// matter. An id that was found twice counts once.
+    ///
+    /// Refuses a k larger than the truth's, and another number of queries.
+    pub fn recall(
+        &self,
+        found_ids: &[u64],
+        found_distances: &[f32],
+        k: usize,
+    ) -> Result<f64, DataError> {
+        if k == 0 || k > self.k {
+            return Err(DataError::Argument {
+                what: "k",
+                found: k.to_string(),
+                expected: format!("1 to {}, the neighbours that the ground truth has,", self.k),
+            });
+        }
+        for (found, what) in [
+            (found_ids.len(), "the number of found ids"),
+            (found_distances.len(), "the number of found distances"),
+        ] {
+            if found != self.queries * k {
+                return Err(DataError::Argument {
+                    what,
+                    found: found.to_string(),
+                    expected: format!(
+                        "{} (k {k} for {} queries in the ground truth)",
+                        self.queries * k,
+                        self.queries
+                    ),
+                });
+            }
+        }
+        let mut hits = 0;
+        for query in 0..self.queries {
+            let range = query * k..(query + 1) * k;
+            hits += self.hits(query, &found_ids[range.clone()], &found_distances[range]);
+        }
+        Ok(hits as f64 / (self.queries * k) as f64)
+    }
+
+    /// How many of one query's found ids count.
+    fn hits(&self, query: usize, found: &[u64], found_distances: &[f32]) -> usize {
+        let k = found.len();
+        let ids = self.ids_of(query);
+        let distances = self
+            .distances
+            .as_ref()
+            .map(|all| &all[query * self.k..(query + 1) * self.k]);
+        let limit = distances.map(|distances| {
+            let last = distances[k - 1];
+            last + last.abs() * TOLERANCE
+        });
+        let counts = |at: usize| {
+            let id = found[at];
+            if found[..at].contains(&id) {
+                return false;
+            }
+            match (
+                ids.iter().position(|&true_id| u64::from(true_id) == id),
+                distances,
+                limit,
+            ) {
+                (Some(place), ..) if place < k => true,
+                // Both distances from the truth: no tolerance is needed, but it does no harm.
+                (Some(place), Some(distances), Some(limit)) => distances[place] <= limit,
+                (None, _, Some(limit)) => found_distances[at] <= limit,
+                _ => false,
+            }
+        };
+        (0..k).filter(|&at| counts(at)).count()
+    }
+}
+
+fn read_ivecs(file: &File, length: u64, name: &str) -> Result<GroundTruth, DataError> {
+    let (queries, k) = vecs::read_counts(file, length, 4, name)?;
+    let k = k as usize;
+    let mut words = vec![0; queries * k * 4];
+    vecs::read_prefixed(file, k, 4 * k, 0, &mut words, name)?;
+    let ids: Vec<u32> = words_of(&words).collect();
+    check_signs(&ids, |at| 4 * (at + at / k + 1) as u64, name)?;
+    Ok(GroundTruth {
+        queries,
+        k,
+        ids,
+        distances: None,
+    })
+}
+
+fn words_of(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
+    bytes
+        .chunks_exact(4)
+        .map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
+}
+
+/// Refuses a negative id in a format of signed integers.
+fn check_signs(ids: &[u32], offset: impl Fn(usize) -> u64, name: &str) -> Result<(), DataError> {
+    match ids.iter().position(|&id| id.cast_signed() < 0) {
+        None => Ok(()),
+        Some(at) => Err(DataError::Field {
+            file: name.to_owned(),
+            offset: offset(at),
+            what: "an id",
+            found: ids[at].cast_signed().to_string(),
+            expected: "a row number".to_owned(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> GroundTruth {
+        GroundTruth {
+            queries: 2,
+            k: 4,
+            ids: vec![5, 6, 7, 8, 1, 2, 3, 4],
+            distances: Some(vec![0.0, 1.0, 2.0, 2.0, 10.0, 20.0, 30.0, 40.0]),
+        }
+    }
+
+    fn written(truth: &GroundTruth, name: &str) -> (tempfile::TempDir, std::path::PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        truth.write(&path).unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn round_trips() {
+        let with = sample();
+        let without = GroundTruth {
+            distances: None,
+            ..sample()
+        };
+        let (_keep, path) = written(&with, "t.bin");
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 8 + 64);
+        assert_eq!(GroundTruth::read(&path).unwrap(), with);
+        let (_keep, path) = written(&without, "t.bin");
+        assert_eq!(GroundTruth::read(&path).unwrap(), without);
+        for name in ["t.ibin", "t.ivecs"] {
+            let (_keep, path) = written(&with, name);
+            assert_eq!(GroundTruth::read(&path).unwrap(), without);
+        }
+        let (_keep, path) = written(&with, "t.ivecs");
+        assert_eq!(
+            std::fs::read(path).unwrap()[16..28],
+            [8, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0]
+        );
+    }
+
+    #[test]
+    fn damage_is_named() {
+        let (_keep, path) = written(&sample(), "t.bin");
+        let bytes = std::fs::read(&path).unwrap();
+        for length in (0..bytes.len()).filter(|&length| length != 8 + 32) {
+            std::fs::write(&path, &bytes[..length]).unwrap();
+            GroundTruth::read(&path).unwrap_err();
+        }
+        std::fs::write(&path, &bytes[..60]).unwrap();
+        let text = GroundTruth::read(&path).unwrap_err().to_string();
+        assert!(
+            text.contains("60 bytes found, 72 expected (its header says 2 queries of 4 ids and distances; without distances it would be 40)"),
+            "{text}"
+        );
+        let (_keep, path) = written(
+            &GroundTruth {
+                ids: vec![1, 2, 3, u32::MAX, 5, 6, 7, 8],
+                ..sample()
+            },
+            "t.ibin",
+        );
+        let text = GroundTruth::read(&path).unwrap_err().to_string();
+        assert!(text.contains("an id at offset 20 is -1"), "{text}");
+        let (_keep, path) = written(
+            &GroundTruth {
+                ids: vec![1, 2, 3, 4, 5, u32::MAX, 7, 8],
+                ..sample()
+            },
+            "t.ivecs",
+        );
+        let text = GroundTruth::read(&path).unwrap_err().to_string();
+        assert!(text.contains("an id at offset 28 is -1"), "{text}");
+        GroundTruth::read("t.txt").unwrap_err();
+        sample().write("t.txt").unwrap_err();
+        sample().check_rows(9, "t.bin").unwrap();
+        let text = sample().check_rows(8, "t.bin").unwrap_err().to_string();
+        assert!(
+            text.contains("is 8 (query 0, file t.bin); less than 8"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn results_are_written_as_truth() {
+        let truth = GroundTruth::from_results(2, &[1, 2, 3, 4], &[0.5, 0.6, 0.7, 0.8]).unwrap();
+        assert_eq!((truth.queries, truth.k), (2, 2));
+        GroundTruth::from_results(2, &[1, 2, 3], &[0.5, 0.6, 0.7]).unwrap_err();
+        GroundTruth::from_results(0, &[], &[]).unwrap_err();
+        let text = GroundTruth::from_results(1, &[1 << 32], &[0.5])
+            .unwrap_err()
+            .to_string();
+        assert!(text.contains("an id is 4294967296"), "{text}");
+    }
+
+    #[test]
+    fn recall_counts_ids_and_ties_once() {
+        let truth = sample();
+        let far = [9.0; 8];
+        let recall = |ids: &[u64], distances: &[f32], k| truth.recall(ids, distances, k).unwrap();
+        assert_eq!(recall(&[8, 7, 6, 5, 4, 3, 2, 1], &[99.0; 8], 4), 1.0);
+        assert_eq!(
+            recall(&[5, 6, 99, 98, 1, 2, 3, 99], &[99.0; 8], 4),
+            5.0 / 8.0
+        );
+        // 8 ties with 7 at the third place; 99 is a row at the same distance that the truth does not list.
+        assert_eq!(recall(&[5, 6, 8, 1, 2, 3], &far[..6], 3), 1.0);
+        assert_eq!(
+            recall(&[5, 6, 99, 1, 2, 3], &[0.0, 1.0, 2.0, 1.0, 2.0, 3.0], 3),
+            1.0
+        );
+        assert_eq!(
+            recall(&[5, 6, 99, 1, 2, 3], &[0.0, 1.0, 2.1, 1.0, 2.0, 3.0], 3),
+            5.0 / 6.0
+        );
+        // Listed, but behind the k-th: what the truth says of it counts, not what was found.
+        assert_eq!(recall(&[5, 6, 7, 1, 2, 4], &[0.0; 6], 3), 5.0 / 6.0);
+        // The same id twice, and places that were left empty.
+        assert_eq!(recall(&[5, 5, 5, 5, 1, 1, 1, 1], &[0.0; 8], 4), 2.0 / 8.0);
+        assert_eq!(recall(&[u64::MAX; 8], &[f32::INFINITY; 8], 4), 0.0);
+        assert_eq!(recall(&[u64::MAX; 8], &[f32::NAN; 8], 4), 0.0);
+        assert_eq!(recall(&[5, 1], &[0.0, 10.0], 1), 1.0);
+    }
+
+    #[test]
+    fn recall_without_distances_goes_by_ids() {
+        let truth = GroundTruth {
+            distances: None,
+            ..sample()
+        };
+        assert_eq!(
+            truth.recall(&[5, 6, 8, 1, 2, 99], &[0.0; 6], 3).unwrap(),
+            4.0 / 6.0
+        );
+    }
+
+    #[test]
+    fn recall_of_inner_products_allows_the_tolerance_upwards() {
+        let truth = GroundTruth {
+            queries: 1,
+            k: 1,
+            ids: vec![0],
+            distances: Some(vec![-100.0]),
+        };
+        assert_eq!(truth.recall(&[7], &[-99.99999], 1).unwrap(), 1.0);
+        assert_eq!(truth.recall(&[7], &[-99.99], 1).unwrap(), 0.0);
+    }
+
+    #[test]
+    fn recall_refuses_what_does_not_fit() {
+        let truth = sample();
+        let text = truth
+            .recall(&[0; 10], &[0.0; 10], 5)
+            .unwrap_err()
+            .to_string();
+        assert!(text.starts_with("k is 5; 1 to 4"), "{text}");
+        truth.recall(&[], &[], 0).unwrap_err();
+        let text = truth.recall(&[0; 4], &[0.0; 4], 4).unwrap_err().to_string();
+        assert!(
+            text.contains("found ids is 4; 8 (k 4 for 2 queries"),
+            "{text}"
+        );
+        truth.recall(&[0; 8], &[0.0; 4], 4).unwrap_err();
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn arbitrary_bytes_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..80), small: bool) {
+            if small && bytes.len() > 8 {
+                let queries = (bytes.len() / 8 - 1) as u8;
+                bytes[..8].copy_from_slice(&[queries, 0, 0, 0, 1, 0, 0, 0]);
+            }
+            let folder = tempfile::tempdir().unwrap();
+            for name in ["t.bin", "t.ibin", "t.ivecs"] {
+                let path = folder.path().join(name);
+                std::fs::write(&path, &bytes).unwrap();
+                if let Ok(truth) = GroundTruth::read(&path) {
+                    prop_assert_eq!(truth.ids.len(), truth.queries * truth.k);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Adjacency lists: the growing, concurrently written form of the build, and the compact form it ends in.
+//!
+//! ```text
+//! Slots (during the build)             slots + 1 words a node
+//!   node 0: | degree | n n n n . . . . |      one cache line brings the degree and the first 15 neighbours
+//!   node 1: | degree | n n n n n n . . |
+//!
+//! Graph (afterwards)
+//!   offsets: | 0 | 4 | 10 | ...              neighbours(i) = edges[offsets[i] .. offsets[i + 1]]
+//!   edges:   | n n n n | n n n n n n | ...
+//! ```
+//!
+//! Readers of [`Slots`] take no lock. They may see a list half replaced, but every word is at any time the id of some
+//! node, so what they see is a list of valid neighbours, which is all that a search of the growing graph needs.
+//! Writers take one of a fixed number of locks, chosen by the node.
+
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Number of writers' locks: many more than threads, so that two threads rarely meet on one.
+const LOCKS: usize = 1024;
+
+/// Fixed-size adjacency slots for concurrent building.
+pub(super) struct Slots {
+    words: Vec<AtomicU32>,
+    slots: usize,
+    locks: Vec<Mutex<()>>,
+}
+
+impl Slots {
+    /// Empty lists for `nodes` nodes of up to `slots` neighbours.
+    pub(super) fn new(nodes: usize, slots: usize) -> Slots {
+        let mut words = Vec::new();
+        words.resize_with(nodes * (slots + 1), || AtomicU32::new(0));
+        Slots { words, slots, locks: (0..LOCKS).map(|_| Mutex::new(())).collect() }
+    }
+
+    /// Bytes that [`Slots::new`] takes for these sizes.
+    pub(super) fn bytes(nodes: usize, slots: usize) -> u64 {
+        nodes as u64 * (slots as u64 + 1) * 4
+    }
+
+    /// How many neighbours a node can have.
+    pub(super) fn slots(&self) -> usize {
+        self.slots
+    }
+
+    fn nodes(&self) -> usize {
+        self.words.len() / (self.slots + 1)
+    }
+
+    #[inline]
+    fn list(&self, node: u32) -> &[AtomicU32] {
+        let start = node as usize * (self.slots + 1);
+        &self.words[start..start + self.slots + 1]
+    }
+
+    /// The neighbours of a node as they are now.
+    #[inline]
+    pub(super) fn neighbours(&self, node: u32) -> impl Iterator<Item = u32> {
+        let list = self.list(node);
+        let degree = list[0].load(Relaxed) as usize;
+        list[1..=degree].iter().map(|word| word.load(Relaxed))
+    }
+
+    /// Loads the start of a node's list, so that it is on its way to the cache when it is needed.
+    #[inline]
+    pub(super) fn touch(&self, node: u32) {
+        std::hint::black_box(self.list(node)[0].load(Relaxed));
+    }
+
+    /// Exclusive right to write the lists of `node` (and of the nodes that share its lock).
+    #[inline]
+    pub(super) fn lock(&self, node: u32) -> MutexGuard<'_, ()> {
+        self.locks[node as usize % LOCKS].lock()
+    }
+
+    /// Replaces a node's list. The caller holds the node's lock.
+    pub(super) fn replace(&self, node: u32, neighbours: &[u32], _lock: &MutexGuard<'_, ()>) {
+        let list = self.list(node);
+        for (word, &neighbour) in list[1..].iter().zip(neighbours) {
+            word.store(neighbour, Relaxed);
+        }
+        list[0].store(neighbours.len() as u32, Relaxed);
+    }
+
+    /// Appends a neighbour if it is not there yet; `false` when the list is full. The caller holds the node's lock.
+    pub(super) fn append(&self, node: u32, neighbour: u32, _lock: &MutexGuard<'_, ()>) -> bool {
+        let list = self.list(node);
+        let degree = list[0].load(Relaxed) as usize;
+        if list[1..=degree].iter().any(|word| word.load(Relaxed) == neighbour) {
+            return true;
+        }
+        if degree == self.slots {
+            return false;
+        }
+        list[degree + 1].store(neighbour, Relaxed);
+        list[0].store(degree as u32 + 1, Relaxed);
+        true
+    }
+
+    /// Closes the gaps between the lists, in place: the peak is that of the slots alone.
+    pub(super) fn into_graph(mut self) -> Graph {
+        let nodes = self.nodes();
+        let stride = self.slots + 1;
+        let mut offsets = Vec::with_capacity(nodes + 1);
+        offsets.push(0);
+        let mut end = 0;
+        for node in 0..nodes {
+            let degree = *self.words[node * stride].get_mut() as usize;
+            for slot in 0..degree {
+                // The target never lies after the source: every list before it gave up at least its degree word.
+                let neighbour = *self.words[node * stride + 1 + slot].get_mut();
+                *self.words[end].get_mut() = neighbour;
+                end += 1;
+            }
+            offsets.push(end);
+        }
+        self.words.truncate(end);
+        // Collecting a vector's own iterator into items of the same size reuses its allocation.
+        let mut edges: Vec<u32> = self.words.into_iter().map(AtomicU32::into_inner).collect();
+        edges.shrink_to_fit();
+        Graph { offsets, edges }
+    }
+}
+
+/// A finished graph: the adjacency lists, one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Graph {
+    offsets: Vec<usize>,
+    edges: Vec<u32>,
+}
+
+impl Graph {
+    /// Number of nodes.
+    pub fn len(&self) -> usize {
+        self.offsets.len() - 1
+    }
+
+    /// Whether the graph has no nodes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The neighbours of a node, nearest first as a rule.
+    #[inline]
+    pub fn neighbours(&self, node: u32) -> &[u32] {
+        let node = node as usize;
+        &self.edges[self.offsets[node]..self.offsets[node + 1]]
+    }
+
+    /// Number of directed edges.
+    pub fn edges(&self) -> u64 {
+        self.edges.len() as u64
+    }
+
+    /// Mean number of neighbours of a node.
+    pub fn degree_mean(&self) -> f64 {
+        if self.is_empty() { 0.0 } else { self.edges.len() as f64 / self.len() as f64 }
+    }
+
+    /// Largest number of neighbours of a node.
+    pub fn degree_max(&self) -> usize {
+        self.offsets.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,52 @@
+//! The entry point: the medoid, found as the row nearest to the mean.
+
+use super::points::Points;
+use super::random::Random;
+
+/// The mean is taken over at most so many rows: enough to place it well within the spread of the data.
+const SAMPLE: usize = 100_000;
+
+/// The row nearest to the mean of (a sample of) all rows: searches of the graph start there.
+/// Ties go to the lower row, so the answer does not depend on `threads`.
+///
+/// # Panics
+/// If there are no rows: a programming error.
+pub fn medoid(points: &Points<'_>, threads: usize, seed: u64) -> u32 {
+    assert!(points.rows() > 0, "no rows, no medoid");
+    let mut mean = vec![0.0f64; points.dim()];
+    let mut row = vec![0.0f32; points.dim()];
+    let sample = Random::derived(seed, 0x6D65_646F_6964).sample(points.rows(), SAMPLE);
+    for &id in &sample {
+        points.floats(id as u32, &mut row);
+        for (sum, &value) in mean.iter_mut().zip(&row) {
+            *sum += f64::from(value);
+        }
+    }
+    let mean: Vec<f32> = mean.iter().map(|sum| (sum / sample.len() as f64) as f32).collect();
+    let threads = threads.clamp(1, points.rows());
+    let share = points.rows().div_ceil(threads);
+    let nearest = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| {
+                let (mean, range) = (&mean, thread * share..points.rows().min((thread + 1) * share));
+                scope.spawn(move || {
+                    let mut row = vec![0.0f32; points.dim()];
+                    let mut best = (f32::INFINITY, u32::MAX);
+                    for id in range {
+                        points.floats(id as u32, &mut row);
+                        let distance: f32 = row.iter().zip(mean).map(|(a, b)| (a - b) * (a - b)).sum();
+                        if distance < best.0 || best.1 == u32::MAX {
+                            best = (distance, id as u32);
+                        }
+                    }
+                    best
+                })
+            })
+            .collect();
+        workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
+    });
+    nearest.map_or(0, |(_, id)| id)
+}

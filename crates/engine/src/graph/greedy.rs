@@ -1,0 +1,184 @@
+//! Greedy search of the growing graph: finds what a new node should be linked to.
+//!
+//! ```text
+//!            entry                list (sorted, L long)          expanded (for the prune)
+//!              o                  | 3 . | 5 x | 9 . | ...         entry, ..., every node whose
+//!            / | \                    ^ nearest not yet           neighbours were looked at
+//!           o  o  o  <- distances       expanded: next
+//! ```
+
+use super::adjacency::Slots;
+use super::points::Points;
+
+/// A node and its squared distance from the point that the search or the prune is about.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Candidate {
+    pub(super) distance: f32,
+    pub(super) id: u32,
+}
+
+impl Candidate {
+    /// Nearest first; ties by id, so that a build with one thread is reproducible.
+    #[inline]
+    pub(super) fn order(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
+        a.distance.total_cmp(&b.distance).then(a.id.cmp(&b.id))
+    }
+}
+
+/// Top bit of an id in the candidate list: this candidate was expanded.
+const EXPANDED: u32 = 1 << 31;
+
+/// The nearest nodes seen so far, sorted, at most `capacity`.
+pub(super) struct CandidateList {
+    items: Vec<Candidate>,
+    capacity: usize,
+    /// Everything before it is expanded.
+    cursor: usize,
+}
+
+impl CandidateList {
+    fn new() -> CandidateList {
+        CandidateList { items: Vec::new(), capacity: 0, cursor: 0 }
+    }
+
+    fn clear(&mut self, capacity: usize) {
+        self.items.clear();
+        self.items.reserve(capacity + 1);
+        self.capacity = capacity;
+        self.cursor = 0;
+    }
+
+    #[inline]
+    fn insert(&mut self, distance: f32, id: u32) {
+        if self.items.len() == self.capacity {
+            if self.items.last().is_none_or(|last| distance >= last.distance) {
+                return;
+            }
+            self.items.pop();
+        }
+        let at = self.items.partition_point(|item| item.distance <= distance);
+        self.items.insert(at, Candidate { distance, id });
+        self.cursor = self.cursor.min(at);
+    }
+
+    /// The nearest candidate not yet expanded; marks it.
+    #[inline]
+    fn next(&mut self) -> Option<Candidate> {
+        while let Some(item) = self.items.get_mut(self.cursor) {
+            self.cursor += 1;
+            if item.id & EXPANDED == 0 {
+                let found = *item;
+                item.id |= EXPANDED;
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// The nearest candidate not yet expanded, left as it is.
+    #[inline]
+    fn peek(&self) -> Option<u32> {
+        self.items[self.cursor.min(self.items.len())..].iter().map(|item| item.id).find(|id| id & EXPANDED == 0)
+    }
+}
+
+/// Which nodes a search has seen: a stamp a node, so that starting the next search costs nothing.
+pub(super) struct Seen {
+    stamps: Vec<u8>,
+    stamp: u8,
+}
+
+impl Seen {
+    fn new(nodes: usize) -> Seen {
+        Seen { stamps: vec![0; nodes], stamp: 0 }
+    }
+
+    fn clear(&mut self) {
+        if self.stamp == u8::MAX {
+            self.stamps.fill(0);
+            self.stamp = 0;
+        }
+        self.stamp += 1;
+    }
+
+    /// Marks a node; `true` when it had not been seen.
+    #[inline]
+    fn insert(&mut self, node: u32) -> bool {
+        let stamp = &mut self.stamps[node as usize];
+        let fresh = *stamp != self.stamp;
+        *stamp = self.stamp;
+        fresh
+    }
+}
+
+/// What one thread's searches reuse.
+pub(super) struct Search {
+    list: CandidateList,
+    seen: Seen,
+    fresh: Vec<u32>,
+    distances: Vec<f32>,
+    /// Nodes expanded by the last search, in that order.
+    pub(super) expanded: Vec<Candidate>,
+    /// Distances computed by all searches so far.
+    pub(super) computed: u64,
+}
+
+impl Search {
+    /// For graphs of up to `nodes` nodes.
+    pub(super) fn new(nodes: usize) -> Search {
+        Search {
+            list: CandidateList::new(),
+            seen: Seen::new(nodes),
+            fresh: Vec::new(),
+            distances: Vec::new(),
+            expanded: Vec::new(),
+            computed: 0,
+        }
+    }
+
+    /// Bytes that [`Search::new`] takes.
+    pub(super) fn bytes(nodes: usize) -> u64 {
+        nodes as u64 + (64 << 10)
+    }
+
+    /// Searches for `query` from `entry` with a list of `length`. Leaves the expanded nodes in
+    /// [`expanded`](Search::expanded) and the nearest found in [`nearest`](Search::nearest).
+    pub(super) fn run(&mut self, points: &Points<'_>, slots: &Slots, query: &[u8], entry: u32, length: usize) {
+        self.list.clear(length);
+        self.seen.clear();
+        self.expanded.clear();
+        self.seen.insert(entry);
+        self.distances.resize(1, 0.0);
+        points.distances(query, &[entry], &mut self.distances);
+        self.list.insert(self.distances[0], entry);
+        while let Some(next) = self.list.next() {
+            self.expanded.push(next);
+            // Whether a neighbour was seen is anybody's guess, so there is no branch to mispredict: every neighbour is
+            // written down, and the count goes on only past those that are fresh.
+            let mut count = 0;
+            self.fresh.resize(slots.slots(), 0);
+            let (fresh, stamps, stamp) = (&mut self.fresh[..], &mut self.seen.stamps[..], self.seen.stamp);
+            for neighbour in slots.neighbours(next.id) {
+                fresh[count] = neighbour;
+                let seen = &mut stamps[neighbour as usize];
+                count += usize::from(*seen != stamp);
+                *seen = stamp;
+            }
+            self.fresh.truncate(count);
+            if let Some(following) = self.list.peek() {
+                slots.touch(following);
+            }
+            self.distances.resize(self.fresh.len(), 0.0);
+            points.distances(query, &self.fresh, &mut self.distances);
+            self.computed += self.fresh.len() as u64;
+            for (&id, &distance) in self.fresh.iter().zip(&self.distances) {
+                self.list.insert(distance, id);
+            }
+        }
+    }
+
+    /// The nearest nodes that the last search found, nearest first.
+    pub(super) fn nearest(&self) -> impl Iterator<Item = Candidate> {
+        self.list.items.iter().map(|item| Candidate { distance: item.distance, id: item.id & !EXPANDED })
+    }
+}

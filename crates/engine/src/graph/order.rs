@@ -1,0 +1,267 @@
+//! Locality order: which row gets which node id, so that nodes on one page are near each other.
+//!
+//! ```text
+//!   rows            [ . . . . . . . . . . . . . . . . . . . . ]      balanced 2-means: project on the line through
+//!                              /                  \                   two centroids, cut where both halves are
+//!   halves          [ . . . . . . . . . ]|[ . . . . . . . . . ]       whole pages
+//!                       /         \            /        \
+//!   pages           [ . . . ][ . . . ]    [ . . . ]  [ . . . ]        position in the end = new node id
+//! ```
+//!
+//! Of the two ways round to lay down the halves, the one is taken that puts each beside the nearer outer neighbour, so
+//! that consecutive pages are near each other too and ids of neighbours differ little.
+
+use super::points::Points;
+use super::random::Random;
+use std::ops::Range;
+
+/// The direction of a cut is found on at most so many rows of the segment; smaller segments are copied as f32 once and
+/// cut down to pages from there.
+const SAMPLE: usize = 1024;
+
+/// Rounds of balanced 2-means a cut.
+const ROUNDS: usize = 6;
+
+/// The locality order of all points: a permutation from position (new id) to row. `page` is how many nodes share a
+/// page; cuts fall between pages. The answer does not depend on `threads`.
+pub fn locality_order(points: &Points<'_>, page: usize, threads: usize, seed: u64) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..points.rows() as u32).collect();
+    order_rows(points, &mut order, page.max(1), threads.max(1), seed);
+    order
+}
+
+/// Puts the given rows into locality order.
+pub(super) fn order_rows(points: &Points<'_>, rows: &mut [u32], page: usize, threads: usize, seed: u64) {
+    let cutter = Cutter { points, page, seed };
+    cutter.large(rows, 0, threads, &Outer::default());
+}
+
+/// Means of the segments that end up before and after the one at hand.
+#[derive(Clone, Default)]
+struct Outer {
+    before: Option<Vec<f32>>,
+    after: Option<Vec<f32>>,
+}
+
+struct Cutter<'a> {
+    points: &'a Points<'a>,
+    page: usize,
+    seed: u64,
+}
+
+impl Cutter<'_> {
+    /// How many rows go to the first half: whole pages, as near to a half as can be.
+    fn middle(&self, rows: usize) -> usize {
+        let pages = rows.div_ceil(self.page);
+        pages.div_ceil(2) * self.page
+    }
+
+    /// Segments of more than [`SAMPLE`] rows: the cut is found on a sample, then applied to all.
+    fn large(&self, rows: &mut [u32], offset: usize, threads: usize, outer: &Outer) {
+        if rows.len() <= SAMPLE.max(self.page) {
+            return self.small(rows, offset, outer);
+        }
+        let dim = self.points.dim();
+        let middle = self.middle(rows.len());
+        let mut random = Random::derived(self.seed, (offset as u64) << 32 ^ rows.len() as u64);
+        let sample = random.sample(rows.len(), SAMPLE);
+        let mut floats = vec![0.0; sample.len() * dim];
+        for (&at, row) in sample.iter().zip(floats.chunks_exact_mut(dim)) {
+            self.points.floats(rows[at], row);
+        }
+        let all: Vec<u32> = (0..sample.len() as u32).collect();
+        let share = middle as f64 / rows.len() as f64;
+        let cut = Cut::find(&floats, dim, &all, ((sample.len() as f64 * share) as usize).clamp(1, sample.len() - 1), &mut random);
+        let cut = cut.oriented(outer);
+
+        let mut row = vec![0.0; dim];
+        let mut keyed: Vec<(f32, u32)> = rows
+            .iter()
+            .map(|&id| {
+                self.points.floats(id, &mut row);
+                (cut.score(&row), id)
+            })
+            .collect();
+        keyed.select_nth_unstable_by(middle, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        for (row, (_, id)) in rows.iter_mut().zip(&keyed) {
+            *row = *id;
+        }
+        drop(keyed);
+        let (first, second) = rows.split_at_mut(middle);
+        let (outer_first, outer_second) = cut.split(outer);
+        if threads > 1 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| self.large(first, offset, threads / 2, &outer_first));
+                self.large(second, offset + middle, threads - threads / 2, &outer_second);
+            });
+        } else {
+            self.large(first, offset, 1, &outer_first);
+            self.large(second, offset + middle, 1, &outer_second);
+        }
+    }
+
+    /// Copies the rows of a small segment as f32 and cuts it down to pages.
+    fn small(&self, rows: &mut [u32], offset: usize, outer: &Outer) {
+        if rows.len() <= self.page {
+            return;
+        }
+        let dim = self.points.dim();
+        let mut floats = vec![0.0; rows.len() * dim];
+        for (&id, row) in rows.iter().zip(floats.chunks_exact_mut(dim)) {
+            self.points.floats(id, row);
+        }
+        let mut local: Vec<u32> = (0..rows.len() as u32).collect();
+        let mut keyed = Vec::with_capacity(rows.len());
+        self.cut_down(&floats, &mut local, &mut keyed, offset, outer);
+        let ordered: Vec<u32> = local.iter().map(|&at| rows[at as usize]).collect();
+        rows.copy_from_slice(&ordered);
+    }
+
+    fn cut_down(&self, floats: &[f32], local: &mut [u32], keyed: &mut Vec<(f32, u32)>, offset: usize, outer: &Outer) {
+        if local.len() <= self.page {
+            return;
+        }
+        let dim = self.points.dim();
+        let middle = self.middle(local.len());
+        let mut random = Random::derived(self.seed, (offset as u64) << 32 ^ local.len() as u64);
+        let cut = Cut::find(floats, dim, local, middle, &mut random).oriented(outer);
+        keyed.clear();
+        keyed.extend(local.iter().map(|&at| (cut.score(row_of(floats, dim, at)), at)));
+        keyed.select_nth_unstable_by(middle, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        for (at, (_, id)) in local.iter_mut().zip(keyed.iter()) {
+            *at = *id;
+        }
+        let (first, second) = local.split_at_mut(middle);
+        let (outer_first, outer_second) = cut.split(outer);
+        self.cut_down(floats, first, keyed, offset, &outer_first);
+        self.cut_down(floats, second, keyed, offset + middle, &outer_second);
+    }
+}
+
+fn row_of(floats: &[f32], dim: usize, at: u32) -> &[f32] {
+    let start = at as usize * dim;
+    &floats[start..start + dim]
+}
+
+/// A cut of a segment in two: the means of the halves, and the line through them.
+struct Cut {
+    first: Vec<f32>,
+    second: Vec<f32>,
+    /// `second - first`: rows with a small projection on it go to the first half.
+    line: Vec<f32>,
+}
+
+impl Cut {
+    /// Balanced 2-means on the given rows: `middle` of them go to the first half.
+    fn find(floats: &[f32], dim: usize, rows: &[u32], middle: usize, random: &mut Random) -> Cut {
+        // Two rows far apart: farthest from a random one, then farthest from that.
+        let start = rows[random.below(rows.len())];
+        let first = farthest(floats, dim, rows, start);
+        let second = farthest(floats, dim, rows, first);
+        let mut cut = Cut::between(row_of(floats, dim, first).to_vec(), row_of(floats, dim, second).to_vec());
+        let mut keyed: Vec<(f32, u32)> = Vec::with_capacity(rows.len());
+        let mut last = f32::NEG_INFINITY;
+        for _ in 0..ROUNDS {
+            keyed.clear();
+            keyed.extend(rows.iter().map(|&at| (cut.score(row_of(floats, dim, at)), at)));
+            keyed.select_nth_unstable_by(middle, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            cut = Cut::between(mean(floats, dim, &keyed[..middle]), mean(floats, dim, &keyed[middle..]));
+            let apart = dot(&cut.line, &cut.line);
+            if apart <= last * 1.0001 {
+                break;
+            }
+            last = apart;
+        }
+        cut
+    }
+
+    fn between(first: Vec<f32>, second: Vec<f32>) -> Cut {
+        let line = second.iter().zip(&first).map(|(b, a)| b - a).collect();
+        Cut { first, second, line }
+    }
+
+    #[inline]
+    fn score(&self, row: &[f32]) -> f32 {
+        dot(row, &self.line)
+    }
+
+    /// The same cut with its halves laid down the way round that suits the outer neighbours.
+    fn oriented(mut self, outer: &Outer) -> Cut {
+        let cost = |first: &[f32], second: &[f32]| {
+            outer.before.as_ref().map_or(0.0, |before| apart(before, first))
+                + outer.after.as_ref().map_or(0.0, |after| apart(after, second))
+        };
+        if cost(&self.second, &self.first) < cost(&self.first, &self.second) {
+            std::mem::swap(&mut self.first, &mut self.second);
+            self.line.iter_mut().for_each(|value| *value = -*value);
+        }
+        self
+    }
+
+    /// The outer neighbours of either half.
+    fn split(self, outer: &Outer) -> (Outer, Outer) {
+        (
+            Outer { before: outer.before.clone(), after: Some(self.second) },
+            Outer { before: Some(self.first), after: outer.after.clone() },
+        )
+    }
+}
+
+fn farthest(floats: &[f32], dim: usize, rows: &[u32], from: u32) -> u32 {
+    let origin = row_of(floats, dim, from);
+    let mut best = (f32::NEG_INFINITY, from);
+    for &at in rows {
+        let distance = apart(row_of(floats, dim, at), origin);
+        if distance > best.0 {
+            best = (distance, at);
+        }
+    }
+    best.1
+}
+
+fn mean(floats: &[f32], dim: usize, keyed: &[(f32, u32)]) -> Vec<f32> {
+    let mut sums = vec![0.0f32; dim];
+    for (_, at) in keyed {
+        for (sum, value) in sums.iter_mut().zip(row_of(floats, dim, *at)) {
+            *sum += value;
+        }
+    }
+    let scale = 1.0 / keyed.len().max(1) as f32;
+    sums.iter_mut().for_each(|sum| *sum *= scale);
+    sums
+}
+
+/// Sixteen sums side by side, which the compiler turns into vector instructions.
+#[inline]
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0f32; 16];
+    let (a_chunks, b_chunks) = (a.chunks_exact(16), b.chunks_exact(16));
+    let rest: f32 = a_chunks.remainder().iter().zip(b_chunks.remainder()).map(|(x, y)| x * y).sum();
+    for (x, y) in a_chunks.zip(b_chunks) {
+        for lane in 0..16 {
+            sums[lane] += x[lane] * y[lane];
+        }
+    }
+    sums.iter().sum::<f32>() + rest
+}
+
+#[inline]
+fn apart(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0f32; 16];
+    let (a_chunks, b_chunks) = (a.chunks_exact(16), b.chunks_exact(16));
+    let rest: f32 =
+        a_chunks.remainder().iter().zip(b_chunks.remainder()).map(|(x, y)| (x - y) * (x - y)).sum();
+    for (x, y) in a_chunks.zip(b_chunks) {
+        for lane in 0..16 {
+            let difference = x[lane] - y[lane];
+            sums[lane] += difference * difference;
+        }
+    }
+    sums.iter().sum::<f32>() + rest
+}
+
+/// Pages of an order, for tests and measurements.
+#[allow(dead_code)]
+fn pages(rows: usize, page: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..rows.div_ceil(page)).map(move |index| index * page..rows.min((index + 1) * page))
+}

@@ -1,0 +1,77 @@
+//! Rows in memory, as the build sees them: dense bytes and one squared-Euclidean kernel.
+
+use stratann_vector::{Element, Kernel, Metric};
+
+/// Dense rows in memory under squared Euclidean distance ("build space").
+///
+/// ```text
+/// bytes: | row 0: dim elements | row 1 | row 2 | ...        row i starts at i * stride
+/// ```
+#[derive(Clone, Copy)]
+pub struct Points<'a> {
+    bytes: &'a [u8],
+    rows: usize,
+    dim: usize,
+    element: Element,
+    stride: usize,
+    kernel: Kernel,
+}
+
+impl<'a> Points<'a> {
+    /// Rows of `dim` elements each, one after the other. The length of `bytes` must be a multiple of a row's.
+    ///
+    /// # Panics
+    /// If `dim` is 0 or `bytes` does not hold whole rows: both are programming errors of the caller.
+    pub fn new(bytes: &'a [u8], element: Element, dim: usize) -> Points<'a> {
+        let stride = dim * element.size();
+        assert!(stride > 0, "points need at least one dimension");
+        assert!(bytes.len().is_multiple_of(stride), "{} bytes are not whole rows of {stride} bytes", bytes.len());
+        let kernel = Kernel::new(Metric::L2, element, dim);
+        Points { bytes, rows: bytes.len() / stride, dim, element, stride, kernel }
+    }
+
+    /// How many rows there are.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Elements a row.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// What an element is.
+    pub fn element(&self) -> Element {
+        self.element
+    }
+
+    /// Bytes a row.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// The bytes of one row.
+    #[inline]
+    pub fn row(&self, id: u32) -> &'a [u8] {
+        let start = id as usize * self.stride;
+        &self.bytes[start..start + self.stride]
+    }
+
+    /// Squared Euclidean distance of two rows.
+    #[inline]
+    pub fn distance(&self, a: u32, b: u32) -> f32 {
+        self.kernel.distance(self.row(a), self.row(b))
+    }
+
+    /// Squared Euclidean distances from `query` (one row's bytes) to the rows `ids`; `out` is as long as `ids`.
+    #[inline]
+    pub fn distances(&self, query: &[u8], ids: &[u32], out: &mut [f32]) {
+        self.kernel.distances(query, self.bytes, ids, out);
+    }
+
+    /// One row as f32; `out` holds [`dim`](Points::dim) numbers.
+    #[inline]
+    pub(super) fn floats(&self, id: u32, out: &mut [f32]) {
+        stratann_vector::to_f32(self.element, self.row(id), out);
+    }
+}
