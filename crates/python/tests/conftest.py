@@ -1,6 +1,9 @@
 """What the tests share: the fixtures of the repository, and one index of them."""
 
+import os
 import pathlib
+import shutil
+import tempfile
 
 import pytest
 
@@ -46,3 +49,32 @@ def photos(tmp_path_factory):
 @pytest.fixture
 def index(photos):
     return stratann.open(photos)
+
+
+NOBODY = 65534
+
+
+class Stranger:
+    """While entered, this process is a user who owns nothing and may do nothing special."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __enter__(self):
+        self._user = os.geteuid()
+        if self._user == 0:
+            os.seteuid(NOBODY)
+
+    def __exit__(self, *_):
+        if self._user == 0:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def stranger():
+    """A stranger, and a folder that anyone may read; its owner is whoever runs the tests."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="stratann-"))
+    folder.chmod(0o755)
+    yield Stranger(folder)
+    folder.chmod(0o755)
+    shutil.rmtree(folder)

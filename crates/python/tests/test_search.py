@@ -208,6 +208,21 @@ def test_open_takes_paths_and_text(photos):
     assert len(stratann.open(str(photos))) == len(stratann.open(photos)) == 20_000
 
 
+def test_a_user_who_may_only_read_gets_the_same_answers(photos, index, queries, stranger):
+    copy = stranger.folder / "photos.idx"
+    shutil.copytree(photos, copy)
+    for file in copy.iterdir():
+        file.chmod(0o444)
+    copy.chmod(0o555)
+    expected = index.search(queries, strategy="best-first")
+    with stranger:
+        found = stratann.open(copy).search(queries, strategy="best-first")
+        assert stratann.verify(copy)["problems"] == []
+    copy.chmod(0o755)
+    for ours, theirs in zip(expected, found):
+        numpy.testing.assert_array_equal(ours, theirs)
+
+
 def test_open_under_a_budget(photos, queries, truth):
     index = stratann.open(photos, memory="64MiB")
     assert stratann.recall(index.search(queries), truth) >= 0.95
@@ -239,14 +254,15 @@ def test_a_file_that_is_no_index_is_refused(fixtures):
         stratann.open(fixtures / "README.md")
 
 
-def test_a_cut_file_is_refused(photos, tmp_path):
+def test_a_cut_file_is_refused(photos, queries, tmp_path):
     for name in sorted(file.name for file in photos.iterdir() if file.stat().st_size > 1):
         copy = tmp_path / f"{name}.idx"
         shutil.copytree(photos, copy)
         file = copy / name
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
         with pytest.raises((stratann.StratannError, ValueError), match=name):
-            stratann.open(copy)
+            # Opening loads what every search needs; the rest is loaded, or read, by the first search that wants it.
+            stratann.open(copy).search(queries[:1])
 
 
 def test_verify_of_a_whole_index_is_clean(photos, index):
