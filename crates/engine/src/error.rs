@@ -99,6 +99,10 @@ impl Error {
 
     /// Whether the call itself was wrong (a bad argument), rather than the work having failed.
     pub fn is_call_wrong(&self) -> bool {
-        matches!(self, Self::Call { .. } | Self::Memory { .. } | Self::Exists { .. })
+        match self {
+            Self::Call { .. } | Self::Memory { .. } | Self::Exists { .. } => true,
+            Self::Data(error) => error.is_call_wrong(),
+            _ => false,
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::TierError;
 use crate::executor::Thread;
-use crate::memory::{LINE, MemoryLane, Region};
+use crate::memory::{LINE, PromptLane, Region, Slices};
 use crate::tier::{Lane, Tier};
 
 /// Bytes in memory, handed out without copies after one round of prefetching.
@@ -61,6 +61,9 @@ impl Tier for DramTier {
     }
 
     fn lane(&self, _thread: &Thread) -> Result<Box<dyn Lane>, TierError> {
-        Ok(Box::new(MemoryLane::new(&self.name, self.bytes.clone())))
+        Ok(Box::new(PromptLane::new(Slices::new(
+            &self.name,
+            self.bytes.clone(),
+        ))))
     }
 }

@@ -30,17 +30,21 @@
 //! jobs.
 
 mod buffer;
+pub mod conformance;
 mod crew;
 mod dram;
 mod error;
 mod executor;
+mod faulty;
 mod mapped;
 mod memory;
 mod meter;
 mod pread;
 mod process;
+mod random;
 mod reactor;
 mod reads;
+mod simulated;
 mod ssd;
 mod tier;
 mod uring;
@@ -54,9 +58,11 @@ pub use crew::{Backend, Crew, IoMode};
 pub use dram::DramTier;
 pub use error::TierError;
 pub use executor::{Sleep, Task, Thread};
+pub use faulty::{Fault, Faults, Faulty};
 pub use mapped::MappedTier;
 pub use meter::{Meter, Reading};
 pub use process::{peak_rss_bytes, process_cpu_time, reset_peak_rss, rss_bytes, thread_cpu_time};
+pub use simulated::{Crash, Failure, SimVolume};
 pub use ssd::FileTier;
 pub use tier::{Completion, Lane, Request, Tier, next};
 pub use volume::{Directory, LOCK_FILE, LockGuard, Volume, VolumeFile};

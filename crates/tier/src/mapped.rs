@@ -8,7 +8,7 @@ use memmap2::{Advice, Mmap};
 
 use crate::error::TierError;
 use crate::executor::Thread;
-use crate::memory::{LINE, MemoryLane, Region};
+use crate::memory::{LINE, PromptLane, Region, Slices};
 use crate::tier::{Lane, Tier};
 
 /// A file mapped for reading, handed out without copies after one round of prefetching.
@@ -86,6 +86,9 @@ impl Tier for MappedTier {
     }
 
     fn lane(&self, _thread: &Thread) -> Result<Box<dyn Lane>, TierError> {
-        Ok(Box::new(MemoryLane::new(&self.name, self.map.clone())))
+        Ok(Box::new(PromptLane::new(Slices::new(
+            &self.name,
+            self.map.clone(),
+        ))))
     }
 }

@@ -1,4 +1,4 @@
-//! The lane that DRAM and mapped files share: prefetch, yield once, hand out slices.
+//! The lane of places that answer at once: prefetch, yield once, hand out.
 //!
 //! A load that misses the caches costs as much as a few hundred instructions. Submitting a read asks the processor
 //! for its cache lines; the first poll then lets other queries run while they arrive, and the second hands out the
@@ -19,35 +19,29 @@ pub(crate) const LINE: usize = 64;
 /// A long read's later lines come through the processor's own prefetcher.
 const AHEAD: usize = 4096;
 
-/// Memory that stays where it is and as it is, for as long as it lives.
-///
-/// # Safety
-/// `bytes` must return the same slice each time, and it must stay valid and unchanged until self is dropped, also
-/// when self is moved.
-pub(crate) unsafe trait Region: 'static {
-    fn bytes(&self) -> &[u8];
+/// Something that answers a read at once.
+pub(crate) trait Source {
+    fn name(&self) -> &str;
+    fn size(&self) -> u64;
+    fn alignment(&self) -> u32;
+    /// Makes the read cheaper if there is some time until it is fetched. The request lies in the range.
+    fn prepare(&self, request: Request);
+    /// Carries out a read that lies in the range.
+    fn fetch(&self, request: Request) -> Result<Block, TierError>;
 }
 
-/// A lane over a region. `R` is a handle to it, for example an `Arc`.
-pub(crate) struct MemoryLane<R> {
-    name: Rc<str>,
-    region: Rc<R>,
-    start: NonNull<u8>,
-    len: usize,
+/// A lane over a source.
+pub(crate) struct PromptLane<S> {
+    source: S,
     queue: VecDeque<Request>,
-    /// Reads at the front of the queue whose lines have had time to arrive.
+    /// Reads at the front of the queue that have been yielded for.
     ripe: usize,
 }
 
-impl<R: Region> MemoryLane<R> {
-    pub(crate) fn new(name: &str, region: R) -> MemoryLane<R> {
-        let region = Rc::new(region);
-        let (start, len) = (NonNull::from(region.bytes()).cast(), region.bytes().len());
-        MemoryLane {
-            name: name.into(),
-            region,
-            start,
-            len,
+impl<S: Source> PromptLane<S> {
+    pub(crate) fn new(source: S) -> PromptLane<S> {
+        PromptLane {
+            source,
             queue: VecDeque::new(),
             ripe: 0,
         }
@@ -59,27 +53,18 @@ impl<R: Region> MemoryLane<R> {
         }
         self.ripe -= 1;
         let request = self.queue.pop_front()?;
-        let keeper: Rc<dyn Any> = self.region.clone();
-        // SAFETY: `submit` let in only requests with offset + len <= self.len, so that the slice lies in the region;
-        // the region's contract keeps it valid and unchanged while the keeper lives.
-        let block = unsafe {
-            let pointer = self.start.add(request.offset as usize);
-            Block::shared(pointer, request.len as usize, keeper)
-        };
         Some(Completion {
             tag: request.tag,
-            result: Ok(block),
+            result: self.source.fetch(request),
         })
     }
 }
 
-impl<R: Region> Lane for MemoryLane<R> {
+impl<S: Source> Lane for PromptLane<S> {
     fn submit(&mut self, request: Request) -> Result<(), TierError> {
-        check(&self.name, self.len as u64, 1, request)?;
-        let first = self.start.as_ptr().wrapping_add(request.offset as usize);
-        for line in (0..(request.len as usize).min(AHEAD)).step_by(LINE) {
-            prefetch(first.wrapping_add(line));
-        }
+        let source = &self.source;
+        check(source.name(), source.size(), source.alignment(), request)?;
+        source.prepare(request);
         self.queue.push_back(request);
         Ok(())
     }
@@ -114,6 +99,71 @@ impl<R: Region> Lane for MemoryLane<R> {
     fn reset(&mut self) {
         self.queue.clear();
         self.ripe = 0;
+    }
+}
+
+/// Memory that stays where it is and as it is, for as long as it lives.
+///
+/// # Safety
+/// `bytes` must return the same slice each time, and it must stay valid and unchanged until self is dropped, also
+/// when self is moved.
+pub(crate) unsafe trait Region: 'static {
+    fn bytes(&self) -> &[u8];
+}
+
+/// Hands out slices of a region without copying. `R` is a handle to it, for example an `Arc`.
+pub(crate) struct Slices<R> {
+    name: Rc<str>,
+    /// Counted once more for the lane: blocks then count without touching what other threads share.
+    region: Rc<R>,
+    start: NonNull<u8>,
+    len: usize,
+}
+
+impl<R: Region> Slices<R> {
+    pub(crate) fn new(name: &str, region: R) -> Slices<R> {
+        let region = Rc::new(region);
+        let bytes = region.bytes();
+        let (start, len) = (NonNull::from(bytes).cast(), bytes.len());
+        Slices {
+            name: name.into(),
+            region,
+            start,
+            len,
+        }
+    }
+}
+
+impl<R: Region> Source for Slices<R> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn size(&self) -> u64 {
+        self.len as u64
+    }
+
+    fn alignment(&self) -> u32 {
+        1
+    }
+
+    fn prepare(&self, request: Request) {
+        let first = self.start.as_ptr().wrapping_add(request.offset as usize);
+        for line in (0..(request.len as usize).min(AHEAD)).step_by(LINE) {
+            prefetch(first.wrapping_add(line));
+        }
+    }
+
+    fn fetch(&self, request: Request) -> Result<Block, TierError> {
+        let keeper: Rc<dyn Any> = self.region.clone();
+        // Checked again, since memory safety depends on it.
+        check(&self.name, self.len as u64, 1, request)?;
+        // SAFETY: offset + len <= self.len, so that the slice lies in the region; the region's contract keeps it
+        // valid and unchanged while the keeper lives.
+        Ok(unsafe {
+            let pointer = self.start.add(request.offset as usize);
+            Block::shared(pointer, request.len as usize, keeper)
+        })
     }
 }
 

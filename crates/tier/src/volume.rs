@@ -4,7 +4,8 @@
 //! removal) before a [`Volume::sync`] that succeeded. All else may be lost, kept, kept in part, or kept in another
 //! order. [`Directory`] is the real thing, [`SimVolume`](crate::SimVolume) one that crashes when told to.
 
-use std::fmt::Debug;
+use std::any::Any;
+use std::fmt::{self, Debug};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -53,6 +54,9 @@ pub trait Volume: Send + Sync + Debug {
 
     /// Makes names durable: what was created, renamed and removed.
     fn sync(&self) -> Result<(), TierError>;
+
+    /// Locks the volume for writing; [`TierError::InUse`] if it is locked. Readers need no lock.
+    fn lock(&self) -> Result<LockGuard, TierError>;
 }
 
 /// A file being written.
@@ -137,29 +141,6 @@ impl Directory {
         &self.path
     }
 
-    /// Locks the directory for writing, against other processes and within this one. Readers need no lock.
-    ///
-    /// The lock ends with its guard or with the process, so that a crash leaves none behind.
-    pub fn lock(&self) -> Result<LockGuard, TierError> {
-        let path = self.path.join(LOCK_FILE);
-        let failed = |source| TierError::io("lock", path.display().to_string(), 0, 0, source);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => Ok(LockGuard { _file: file }),
-            Err(TryLockError::WouldBlock) => Err(TierError::InUse {
-                place: self.name(),
-                lock: path.display().to_string(),
-            }),
-            Err(TryLockError::Error(source)) => Err(failed(source)),
-        }
-    }
-
     fn file(&self, name: &str) -> Result<PathBuf, TierError> {
         check_name(&self.name(), name)?;
         Ok(self.path.join(name))
@@ -179,11 +160,24 @@ impl Directory {
     }
 }
 
-/// Holds a directory's lock until it is dropped.
-#[derive(Debug)]
+/// Holds a volume's lock until it is dropped.
 pub struct LockGuard {
-    /// Closing the file releases the lock.
-    _file: File,
+    /// Whatever releases the lock when it is dropped; for a directory the open lock file.
+    _keeper: Box<dyn Any + Send + Sync>,
+}
+
+impl LockGuard {
+    pub(crate) fn new(keeper: impl Any + Send + Sync) -> LockGuard {
+        LockGuard {
+            _keeper: Box::new(keeper),
+        }
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LockGuard")
+    }
 }
 
 fn sync_directory(path: &Path) -> Result<(), TierError> {
@@ -261,6 +255,28 @@ impl Volume for Directory {
 
     fn sync(&self) -> Result<(), TierError> {
         sync_directory(&self.path)
+    }
+
+    /// Against other processes and within this one. The lock ends with its guard or with the process, so that a crash
+    /// leaves none behind.
+    fn lock(&self) -> Result<LockGuard, TierError> {
+        let path = self.path.join(LOCK_FILE);
+        let failed = |source| TierError::io("lock", path.display().to_string(), 0, 0, source);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => Ok(LockGuard::new(file)),
+            Err(TryLockError::WouldBlock) => Err(TierError::InUse {
+                place: self.name(),
+                lock: path.display().to_string(),
+            }),
+            Err(TryLockError::Error(source)) => Err(failed(source)),
+        }
     }
 }
 

@@ -19,6 +19,7 @@
 //!
 //! No I/O, no async; `unsafe` only for SIMD.
 
+mod aligned;
 mod element;
 mod isa;
 mod kernel;

@@ -11,8 +11,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::aligned::AlignedFloats;
 use crate::kernel::Routines;
-use crate::kernel::body::{Codebook, Points};
+use crate::kernel::codes::{Codebook, Points};
 use crate::training::{Training, train_chunk};
 use crate::{DistanceTable, InstructionSet, Metric};
 
@@ -70,7 +71,7 @@ pub struct ProductQuantizer {
     /// Chunk after chunk, `[256][width]`.
     centroids: Vec<f32>,
     /// Chunk after chunk, `[width][256]`: what the kernels read.
-    transposed: Vec<f32>,
+    transposed: AlignedFloats,
     routines: &'static Routines,
 }
 
@@ -101,9 +102,14 @@ fn check_finite(floats: &[f32], dim: usize) -> Result<(), QuantizerError> {
     }
 }
 
-/// The floats of `[256][width]` as `[width][256]`.
-fn transpose(centroids: &[f32], width: usize) -> impl Iterator<Item = f32> {
-    (0..width).flat_map(move |j| centroids.iter().skip(j).step_by(width).copied())
+/// Writes points, `[n][width]`, component after component: `[width][stride]`, where `stride` is `n` or more.
+pub(crate) fn transpose(points: &[f32], width: usize, out: &mut [f32]) {
+    let stride = out.len() / width;
+    for (i, point) in points.chunks_exact(width).enumerate() {
+        for (j, x) in point.iter().enumerate() {
+            out[j * stride + i] = *x;
+        }
+    }
 }
 
 impl ProductQuantizer {
@@ -235,13 +241,11 @@ impl ProductQuantizer {
         centroids: Vec<f32>,
         routines: &'static Routines,
     ) -> ProductQuantizer {
-        let mut transposed = Vec::with_capacity(centroids.len());
+        let mut transposed = AlignedFloats::zeros(centroids.len());
         for chunk in 0..code_bytes {
             let (first, width) = chunk_of(dim, code_bytes, chunk);
-            transposed.extend(transpose(
-                &centroids[first * CENTROIDS..][..width * CENTROIDS],
-                width,
-            ));
+            let range = first * CENTROIDS..(first + width) * CENTROIDS;
+            transpose(&centroids[range.clone()], width, &mut transposed[range]);
         }
         ProductQuantizer {
             dim,

@@ -6,6 +6,7 @@
 //! ```
 
 use crate::InstructionSet;
+use crate::aligned::AlignedFloats;
 use crate::kernel::{Routines, all_below};
 
 /// A table of partial distances, filled by [`ProductQuantizer::table`](crate::ProductQuantizer::table). Refilling it
@@ -13,7 +14,7 @@ use crate::kernel::{Routines, all_below};
 #[derive(Clone)]
 pub struct DistanceTable {
     /// `code_bytes` times 256.
-    entries: Vec<f32>,
+    entries: AlignedFloats,
     code_bytes: usize,
     routines: &'static Routines,
 }
@@ -31,7 +32,7 @@ impl DistanceTable {
     /// If the processor does not have it.
     pub fn with_isa(isa: InstructionSet) -> DistanceTable {
         DistanceTable {
-            entries: Vec::new(),
+            entries: AlignedFloats::default(),
             code_bytes: 0,
             routines: Routines::of(isa),
         }
@@ -50,7 +51,7 @@ impl DistanceTable {
     /// Makes room for codes of `code_bytes` bytes; the entries are for the caller to fill.
     pub(crate) fn reshape(&mut self, code_bytes: usize) -> &mut [f32] {
         self.code_bytes = code_bytes;
-        self.entries.resize(code_bytes * 256, 0.0);
+        self.entries.resize(code_bytes * 256);
         &mut self.entries
     }
 

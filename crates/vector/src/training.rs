@@ -4,9 +4,11 @@
 //! Every random choice comes from the seed and the chunk, and every sum has a fixed order, so that threads and
 //! processors do not matter.
 
+use crate::aligned::AlignedFloats;
 use crate::kernel::Routines;
-use crate::kernel::body::{BLOCK, Codebook, LANES, Points};
-use crate::quantiser::CENTROIDS;
+use crate::kernel::body::LANES;
+use crate::kernel::codes::{BLOCK, Codebook, Points};
+use crate::quantiser::{CENTROIDS, transpose};
 
 /// How a quantiser is trained.
 #[derive(Clone, Debug)]
@@ -88,14 +90,12 @@ pub(crate) fn train_chunk(
     random.0 = random.next() ^ first as u64;
 
     let mut centroids = choose(routines, &chunk, &mut random);
-    let mut transposed = vec![0.0; centroids.len()];
+    let mut transposed = AlignedFloats::zeros(centroids.len());
     let mut codes = vec![0u8; chunk.count];
     let mut previous = Vec::new();
     let mut distances = vec![0f32; chunk.count];
     for _ in 0..training.iterations {
-        for (i, x) in centroids.iter().enumerate() {
-            transposed[i % width * CENTROIDS + i / width] = *x;
-        }
+        transpose(&centroids, width, &mut transposed);
         let book = Codebook {
             transposed: transposed.as_ptr(),
             width,
@@ -122,12 +122,8 @@ pub(crate) fn train_chunk(
 fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
     let Chunk { count, width, .. } = *chunk;
     let padded = count.next_multiple_of(LANES);
-    let mut transposed = vec![0.0; padded * width];
-    for (i, point) in chunk.points.chunks_exact(width).enumerate() {
-        for (j, x) in point.iter().enumerate() {
-            transposed[j * padded + i] = *x;
-        }
-    }
+    let mut transposed = AlignedFloats::zeros(padded * width);
+    transpose(&chunk.points, width, &mut transposed);
     // The padding is at distance 0 from the start, so it is never chosen.
     let mut least = vec![f32::INFINITY; count];
     least.resize(padded, 0.0);

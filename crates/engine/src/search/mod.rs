@@ -15,6 +15,8 @@ mod best_first;
 mod pipelined;
 mod reader;
 mod results;
+#[cfg(test)]
+mod tests;
 mod traversal;
 
 use std::ops::AddAssign;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use stratann_tier::{DramTier, Faulty, Faults, Volume};
+use stratann_tier::{DramTier, Fault, Faults, Faulty, Volume};
 use stratann_vector::Metric;
 
 use super::*;
@@ -46,7 +46,7 @@ fn head(path: &std::path::Path, rows: usize) -> Matrix {
     let file = VectorFile::open(path).unwrap();
     let mut bytes = vec![0; rows * file.dim() * file.element().size()];
     file.read(0, &mut bytes).unwrap();
-    Matrix::new(bytes, rows, file.dim(), file.element())
+    Matrix::new(bytes, rows, file.dim(), file.element()).unwrap()
 }
 
 /// The index with its pages in memory, read through `faults`.
@@ -71,7 +71,7 @@ fn options(preset: Preset) -> SearchOptions {
 }
 
 fn recall(results: &SearchResults) -> f64 {
-    small().truth.recall(&results.ids, &results.distances, 10)
+    small().truth.recall(&results.ids, &results.distances, 10).unwrap()
 }
 
 #[test]
@@ -79,10 +79,10 @@ fn best_first_answers_the_same_under_any_completion_order() {
     for whole_page in [false, true] {
         let options = SearchOptions { whole_page: Some(whole_page), ..options(Preset::DISKANN) };
         let queries = &small().queries;
-        let calm = under(Faults::none()).search(&queries, &options).unwrap();
+        let calm = under(Faults::none()).search(queries, &options).unwrap();
         assert!(recall(&calm) > 0.95, "recall {}", recall(&calm));
         for seed in 0..5 {
-            let mixed = under(Faults::reordered(seed)).search(&queries, &options).unwrap();
+            let mixed = under(Faults::none().random_order(seed)).search(queries, &options).unwrap();
             assert_eq!(mixed.ids, calm.ids, "seed {seed}");
             assert_eq!(mixed.distances, calm.distances, "seed {seed}");
             assert_eq!(mixed.counters, calm.counters, "seed {seed}");
@@ -94,10 +94,10 @@ fn best_first_answers_the_same_under_any_completion_order() {
 fn pipelined_keeps_its_recall_under_any_completion_order() {
     for preset in [Preset::PIPEANN, Preset::STRATANN] {
         let queries = &small().queries;
-        let calm = recall(&under(Faults::none()).search(&queries, &options(preset)).unwrap());
+        let calm = recall(&under(Faults::none()).search(queries, &options(preset)).unwrap());
         assert!(calm > 0.95, "recall {calm}");
         for seed in 0..5 {
-            let mixed = recall(&under(Faults::reordered(seed)).search(&queries, &options(preset)).unwrap());
+            let mixed = recall(&under(Faults::none().random_order(seed)).search(queries, &options(preset)).unwrap());
             assert!(mixed > calm - 0.01, "{preset}, seed {seed}: {mixed} after {calm}");
         }
     }
@@ -107,9 +107,9 @@ fn pipelined_keeps_its_recall_under_any_completion_order() {
 fn queries_in_flight_and_threads_do_not_change_best_first() {
     let queries = &small().queries;
     let index = under(Faults::none());
-    let one = index.search(&queries, &options(Preset::DISKANN)).unwrap();
+    let one = index.search(queries, &options(Preset::DISKANN)).unwrap();
     let many = SearchOptions { threads: 2, in_flight: 8, ..options(Preset::DISKANN) };
-    let many = index.search(&queries, &many).unwrap();
+    let many = index.search(queries, &many).unwrap();
     assert_eq!(one.ids, many.ids);
     assert_eq!(one.counters, many.counters);
 }
@@ -118,16 +118,16 @@ fn queries_in_flight_and_threads_do_not_change_best_first() {
 fn a_failed_or_damaged_read_is_an_error_that_names_the_place() {
     let queries = &small().queries;
     for preset in Preset::ALL {
-        let index = under(Faults::eio_at(40));
-        let error = index.search(&queries, &options(preset)).unwrap_err().to_string();
-        assert!(!error.is_empty() && error.contains("offset"), "{error}");
+        let index = under(Faults::none().at_read(40, Fault::Error(5)));
+        let error = index.search(queries, &options(preset)).unwrap_err().to_string();
+        assert!(error.contains("byte"), "{error}");
         // The next batch is not harmed by what the last one left in flight.
-        assert!(index.search(&queries, &options(preset)).is_ok());
+        assert!(index.search(queries, &options(preset)).is_ok());
 
-        let error = under(Faults::bit_flip_at(40)).search(&queries, &options(preset)).unwrap_err().to_string();
+        let error = under(Faults::none().at_read(40, Fault::Flip(12_345))).search(queries, &options(preset)).unwrap_err().to_string();
         assert!(error.contains("checksum"), "{error}");
-        let error = under(Faults::short_read_at(40)).search(&queries, &options(preset)).unwrap_err().to_string();
-        assert!(error.contains("offset"), "{error}");
+        let error = under(Faults::none().at_read(40, Fault::Short(512))).search(queries, &options(preset)).unwrap_err().to_string();
+        assert!(error.contains("byte"), "{error}");
     }
 }
 
@@ -135,9 +135,9 @@ fn a_failed_or_damaged_read_is_an_error_that_names_the_place() {
 fn whole_page_search_reads_less_for_the_same_recall() {
     let queries = &small().queries;
     let index = under(Faults::none());
-    let alone = index.search(&queries, &options(Preset::DISKANN)).unwrap();
+    let alone = index.search(queries, &options(Preset::DISKANN)).unwrap();
     let shared = SearchOptions { whole_page: Some(true), ..options(Preset::DISKANN) };
-    let shared = index.search(&queries, &shared).unwrap();
+    let shared = index.search(queries, &shared).unwrap();
     assert!(recall(&shared) >= recall(&alone) - 0.005);
     assert!(
         (shared.counters.graph_reads as f64) < 0.8 * alone.counters.graph_reads as f64,

@@ -28,13 +28,10 @@ const WIDE: usize = 32;
 /// Integer elements that are summed in 32 bits: 16384 * 255^2 < 2^31.
 const EXACT_RUN: usize = 16 * 1024;
 
-/// Points a sum of [`approach`].
-pub(crate) const BLOCK: usize = 1024;
-
 /// How many rows ahead a gather prefetches, and at most how many bytes of each. Enough rows to cover the latency of
 /// DRAM; of a long row the first lines suffice, the processor's own prefetcher sees the stream and goes on.
-const ROWS_AHEAD: usize = 8;
-const BYTES_AHEAD: usize = 1024;
+pub(crate) const ROWS_AHEAD: usize = 4;
+const BYTES_AHEAD: usize = 4096;
 
 const LINE: usize = 64;
 
@@ -454,7 +451,7 @@ impl<R: IntegerRow> Measure for IntegerCosine<R> {
 
 /// Prefetches the cache lines of `bytes` bytes at `p`, up to [`BYTES_AHEAD`].
 #[inline(always)]
-fn prefetch_row<L: Lanes>(p: *const u8, bytes: usize) {
+pub(crate) fn prefetch_row<L: Lanes>(p: *const u8, bytes: usize) {
     let last = bytes.min(BYTES_AHEAD) - 1;
     let mut at = 0;
     while at < last {
@@ -512,199 +509,6 @@ pub(crate) unsafe fn dense<L: Lanes, M: Measure>(query: *const u8, rows: Rows, o
         // SAFETY: the caller's promise. No prefetch: the processor sees that the rows follow each other.
         *distance = unsafe { M::distance::<L>(query, row, rows.dim) };
         row = row.wrapping_add(rows.bytes);
-    }
-}
-
-/// Sums of table entries: `out[i]` is the sum over `j < code_bytes` of `table[j * 256 + code[j]]`, the code being the
-/// `ids[i]`-th. Entry `j` goes to lane `j % 16` of one sum.
-///
-/// # Safety
-///
-/// The processor has the instruction set; `table` has `code_bytes * 256` floats; `codes` has `code_bytes` bytes for
-/// each of `ids`; `out` is as long as `ids`.
-#[inline(always)]
-pub(crate) unsafe fn score<L: Lanes>(
-    table: *const f32,
-    code_bytes: usize,
-    codes: *const u8,
-    ids: &[u32],
-    out: &mut [f32],
-) {
-    let code = |id: u32| codes.wrapping_add(id as usize * code_bytes);
-    for id in ids.iter().take(ROWS_AHEAD) {
-        prefetch_row::<L>(code(*id), code_bytes);
-    }
-    for i in 0..ids.len().min(out.len()) {
-        if let Some(ahead) = ids.get(i + ROWS_AHEAD) {
-            prefetch_row::<L>(code(*ahead), code_bytes);
-        }
-        let code = code(ids[i]);
-        // SAFETY: the caller's promise, and `j` stays below `code_bytes`.
-        unsafe {
-            let mut sum = L::splat(0.0);
-            let mut j = 0;
-            while j + LANES <= code_bytes {
-                sum = L::add(sum, L::look_up(table.add(j * 256), code.add(j)));
-                j += LANES;
-            }
-            if j < code_bytes {
-                sum = L::add(
-                    sum,
-                    L::look_up_part(table.add(j * 256), code.add(j), code_bytes - j),
-                );
-            }
-            out[i] = L::sum(sum);
-        }
-    }
-}
-
-/// The 256 centroids of one chunk, component after component: component `j` of centroid `c` is at `j * 256 + c`.
-#[derive(Clone, Copy)]
-pub(crate) struct Codebook {
-    pub(crate) transposed: *const f32,
-    pub(crate) width: usize,
-}
-
-/// Squared distances from a point to the 16 centroids of a group. Components are added one after the other.
-///
-/// # Safety
-///
-/// The processor has the instruction set; `book` has `256 * book.width` floats, `point` has `book.width`; `group < 16`.
-#[inline(always)]
-unsafe fn to_group<L: Lanes>(book: Codebook, point: *const f32, group: usize) -> L::F {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let mut sum = L::splat(0.0);
-        for j in 0..book.width {
-            let centroids = L::load(book.transposed.add(j * 256 + group * LANES).cast());
-            let difference = L::sub(L::splat(*point.add(j)), centroids);
-            sum = L::add(sum, L::mul(difference, difference));
-        }
-        sum
-    }
-}
-
-/// Points among others in memory.
-#[derive(Clone, Copy)]
-pub(crate) struct Points {
-    pub(crate) start: *const f32,
-    /// Floats from one point to the next.
-    pub(crate) stride: usize,
-    pub(crate) count: usize,
-}
-
-/// The nearest centroid of each point, the lowest of those that tie: point `i`'s goes to `codes[i * code_stride]`, its
-/// squared distance to `distances[i]`, unless that is null.
-///
-/// # Safety
-///
-/// The processor has the instruction set; `book` and `points` are what they say; `codes` and `distances` have room.
-#[inline(always)]
-pub(crate) unsafe fn assign<L: Lanes>(
-    book: Codebook,
-    points: Points,
-    codes: *mut u8,
-    code_stride: usize,
-    distances: *mut f32,
-) {
-    for i in 0..points.count {
-        // SAFETY: the caller's promise, for point `i`; 16 groups of 16 centroids.
-        unsafe {
-            let point = points.start.add(i * points.stride);
-            let (mut least, mut of) = (L::splat(f32::INFINITY), L::splat_index(0));
-            for group in 0..16 {
-                (least, of) = L::lesser(least, of, to_group::<L>(book, point, group), group as u32);
-            }
-            let (distance, centroid) = L::least(least, of);
-            *codes.add(i * code_stride) = centroid as u8;
-            if !distances.is_null() {
-                *distances.add(i) = distance;
-            }
-        }
-    }
-}
-
-/// 256 times `scale` times the squared distance from `point` to a centroid.
-///
-/// # Safety
-///
-/// The processor has the instruction set; `book` and `point` are what they say; `out` has room for 256.
-#[inline(always)]
-pub(crate) unsafe fn squares<L: Lanes>(
-    book: Codebook,
-    point: *const f32,
-    scale: f32,
-    out: *mut f32,
-) {
-    for group in 0..16 {
-        // SAFETY: the caller's promise.
-        unsafe {
-            L::store(
-                out.add(group * LANES),
-                L::mul(to_group::<L>(book, point, group), L::splat(scale)),
-            )
-        }
-    }
-}
-
-/// 256 negated inner products of `point` and a centroid.
-///
-/// # Safety
-///
-/// As for [`squares`].
-#[inline(always)]
-pub(crate) unsafe fn negated_products<L: Lanes>(book: Codebook, point: *const f32, out: *mut f32) {
-    for group in 0..16 {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let mut sum = L::splat(0.0);
-            for j in 0..book.width {
-                let centroids = L::load(book.transposed.add(j * 256 + group * LANES).cast());
-                sum = L::sub(sum, L::mul(L::splat(*point.add(j)), centroids));
-            }
-            L::store(out.add(group * LANES), sum);
-        }
-    }
-}
-
-/// Lowers `least[i]` to the squared distance of point `i` to `centre`, and sums `least` over blocks of [`BLOCK`].
-/// Component `j` of point `i` is at `transposed[j * count + i]`.
-///
-/// # Safety
-///
-/// The processor has the instruction set; `count` is a multiple of 16; `transposed` has `count * width` floats,
-/// `centre` has `width`, `least` has `count`, and `sums` has one for each block begun.
-#[inline(always)]
-pub(crate) unsafe fn approach<L: Lanes>(
-    transposed: *const f32,
-    count: usize,
-    width: usize,
-    centre: *const f32,
-    least: *mut f32,
-    sums: *mut f32,
-) {
-    let mut first = 0;
-    while first < count {
-        let end = count.min(first + BLOCK);
-        // SAFETY: the caller's promise: `i` is a multiple of 16 below `count`, so 16 floats are there.
-        unsafe {
-            let mut sum = L::splat(0.0);
-            let mut i = first;
-            while i < end {
-                let mut distance = L::splat(0.0);
-                for j in 0..width {
-                    let points = L::load(transposed.add(j * count + i).cast());
-                    let difference = L::sub(points, L::splat(*centre.add(j)));
-                    distance = L::add(distance, L::mul(difference, difference));
-                }
-                let lower = L::min(distance, L::load(least.add(i).cast()));
-                L::store(least.add(i), lower);
-                sum = L::add(sum, lower);
-                i += LANES;
-            }
-            *sums.add(first / BLOCK) = L::sum(sum);
-        }
-        first = end;
     }
 }
 

@@ -4,6 +4,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `body` | the algorithms and the order of summation, over the primitives of `Lanes` |
+//! | `codes` | the same for product quantisation |
 //! | `plain`, `avx2`, `avx512`, `neon` | the primitives of one instruction set |
 //!
 //! A new instruction set is one file and one line in [`Routines::of`].
@@ -13,6 +14,7 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 pub(crate) mod body;
+pub(crate) mod codes;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod plain;
@@ -20,7 +22,8 @@ mod plain;
 use std::fmt;
 
 use crate::{Element, InstructionSet, Metric};
-use body::{Codebook, Points, Rows};
+use body::Rows;
+use codes::{Codebook, Points};
 
 type Distance = unsafe fn(*const u8, *const u8, usize) -> f32;
 type Gather = unsafe fn(*const u8, Rows, &[u32], &mut [f32]);
@@ -35,7 +38,7 @@ struct Shapes {
 }
 
 /// All functions of one instruction set. They are unsafe to call: the processor must have it, and the pointers must be
-/// what the functions of the same names in [`body`] ask for.
+/// what the functions of the same names in [`body`] and [`codes`] ask for.
 pub(crate) struct Routines {
     /// By the code of the element type, then by the code of the metric.
     shapes: [[Shapes; 3]; 4],
@@ -52,6 +55,7 @@ macro_rules! routines {
         mod instances {
             use super::*;
             use crate::kernel::body::{self, *};
+            use crate::kernel::codes::{self, Codebook, Points};
             use crate::kernel::{Routines, Shapes};
 
             $(#[target_feature(enable = $features)])?
@@ -75,25 +79,25 @@ macro_rules! routines {
             $(#[target_feature(enable = $features)])?
             unsafe fn score(table: *const f32, code_bytes: usize, codes: *const u8, ids: &[u32], out: &mut [f32]) {
                 // SAFETY: as above.
-                unsafe { body::score::<$lanes>(table, code_bytes, codes, ids, out) }
+                unsafe { codes::score::<$lanes>(table, code_bytes, codes, ids, out) }
             }
 
             $(#[target_feature(enable = $features)])?
             unsafe fn assign(book: Codebook, points: Points, codes: *mut u8, stride: usize, distances: *mut f32) {
                 // SAFETY: as above.
-                unsafe { body::assign::<$lanes>(book, points, codes, stride, distances) }
+                unsafe { codes::assign::<$lanes>(book, points, codes, stride, distances) }
             }
 
             $(#[target_feature(enable = $features)])?
             unsafe fn squares(book: Codebook, point: *const f32, scale: f32, out: *mut f32) {
                 // SAFETY: as above.
-                unsafe { body::squares::<$lanes>(book, point, scale, out) }
+                unsafe { codes::squares::<$lanes>(book, point, scale, out) }
             }
 
             $(#[target_feature(enable = $features)])?
             unsafe fn negated_products(book: Codebook, point: *const f32, out: *mut f32) {
                 // SAFETY: as above.
-                unsafe { body::negated_products::<$lanes>(book, point, out) }
+                unsafe { codes::negated_products::<$lanes>(book, point, out) }
             }
 
             $(#[target_feature(enable = $features)])?
@@ -106,7 +110,7 @@ macro_rules! routines {
                 sums: *mut f32,
             ) {
                 // SAFETY: as above.
-                unsafe { body::approach::<$lanes>(points, count, width, centre, least, sums) }
+                unsafe { codes::approach::<$lanes>(points, count, width, centre, least, sums) }
             }
 
             const fn shapes<M: Measure>() -> Shapes {

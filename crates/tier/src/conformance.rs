@@ -1,0 +1,657 @@
+//! What every tier and every volume must do, as functions that prove it. They panic, naming the rule that was broken.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use stratann_tier::{DramTier, IoMode, conformance::conformance};
+//! conformance(&|bytes| Arc::new(DramTier::new(bytes.to_vec())), IoMode::Auto);
+//! ```
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Waker};
+use std::time::{Duration, Instant};
+
+use crate::BLOCK;
+use crate::crew::{Crew, IoMode};
+use crate::error::TierError;
+use crate::executor::{Task, Thread};
+use crate::random::Random;
+use crate::tier::{Completion, Lane, Request, Tier, next};
+use crate::volume::Volume;
+
+/// Blocks in the tier that is tested.
+const BLOCKS: usize = 256;
+/// No read of a few KiB takes this long, unless it was lost.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Bytes that tell where they are from.
+fn pattern(len: usize) -> Vec<u8> {
+    let mut random = Random::new(0xB10C);
+    (0..len.div_ceil(8))
+        .flat_map(|_| random.next().to_le_bytes())
+        .take(len)
+        .collect()
+}
+
+/// A tier under test, with what it must contain.
+struct Subject {
+    tier: Arc<dyn Tier>,
+    bytes: Vec<u8>,
+    io: IoMode,
+}
+
+/// Proves a tier: `make` puts the given bytes (a multiple of 4 KiB) into a new one. Threads read as `io` says.
+///
+/// # Panics
+/// If the tier breaks a rule, with a message that names it.
+pub fn conformance(make: &dyn Fn(&[u8]) -> Arc<dyn Tier>, io: IoMode) {
+    let bytes = pattern(BLOCKS * BLOCK);
+    let subject = Subject {
+        tier: make(&bytes),
+        bytes,
+        io,
+    };
+    subject.facts();
+    subject.every_byte();
+    subject.lengths();
+    subject.refusals();
+    subject.without_awaiting();
+    subject.nothing_in_flight();
+    subject.reset();
+    subject.dropped_lane();
+    subject.dropped_thread();
+    subject.blocks_outlive_all(make);
+    subject.many_lanes();
+    subject.panic_in_a_task();
+    subject.many_threads();
+    let empty = make(&[]);
+    assert!(empty.is_empty(), "a tier of no bytes has length 0");
+}
+
+impl Subject {
+    fn thread(&self) -> Thread {
+        Thread::local(self.io).expect("a context for this thread")
+    }
+
+    fn lane(&self, thread: &Thread) -> Box<dyn Lane> {
+        self.tier
+            .lane(thread)
+            .expect("rule: a lane opens on any thread")
+    }
+
+    fn request(&self, tag: u64, block: usize, blocks: usize) -> Request {
+        Request {
+            tag,
+            offset: (block * BLOCK) as u64,
+            len: (blocks * BLOCK) as u32,
+        }
+    }
+
+    fn check(&self, rule: &str, offset: u64, len: usize, completion: Completion) {
+        let tag = completion.tag;
+        let block = completion
+            .result
+            .unwrap_or_else(|error| panic!("{rule}: read {tag} failed: {error}"));
+        assert!(
+            block.len() == len,
+            "{rule}: read {tag} brought {} bytes instead of {len}",
+            block.len()
+        );
+        let offset = offset as usize;
+        assert!(
+            block[..] == self.bytes[offset..offset + len],
+            "{rule}: read {tag} brought other bytes than were written"
+        );
+    }
+
+    /// Takes all completions; each of the tags 0..count must come once, with the bytes of the block that it names.
+    async fn drain(&self, rule: &str, lane: &mut dyn Lane, blocks: &[usize]) {
+        let mut seen = vec![false; blocks.len()];
+        for left in (0..blocks.len()).rev() {
+            let completion = next(lane).await;
+            let tag = completion.tag as usize;
+            assert!(
+                tag < blocks.len() && !seen[tag],
+                "{rule}: tag {tag} came though it was not in flight"
+            );
+            seen[tag] = true;
+            self.check(rule, (blocks[tag] * BLOCK) as u64, BLOCK, completion);
+            assert!(
+                lane.in_flight() == left,
+                "{rule}: {} reads in flight instead of {left} after a completion was taken",
+                lane.in_flight()
+            );
+        }
+    }
+
+    fn submit(&self, rule: &str, lane: &mut dyn Lane, blocks: &[usize]) {
+        for (tag, &block) in blocks.iter().enumerate() {
+            let request = self.request(tag as u64, block, 1);
+            lane.submit(request)
+                .unwrap_or_else(|error| panic!("{rule}: a good read was refused: {error}"));
+        }
+        assert!(
+            lane.in_flight() >= blocks.len(),
+            "{rule}: reads submitted are in flight until they are taken"
+        );
+    }
+
+    fn facts(&self) {
+        let tier = &self.tier;
+        assert!(
+            tier.len() == self.bytes.len() as u64,
+            "rule: len() is the number of bytes; it says {}",
+            tier.len()
+        );
+        assert!(!tier.is_empty(), "rule: is_empty() agrees with len()");
+        assert!(!tier.name().is_empty(), "rule: a tier has a name");
+        let (granularity, alignment) = (tier.granularity() as usize, tier.alignment() as usize);
+        assert!(
+            granularity > 0 && BLOCK.is_multiple_of(granularity),
+            "rule: the granularity divides 4096; it is {granularity}"
+        );
+        assert!(
+            alignment > 0 && granularity.is_multiple_of(alignment),
+            "rule: the alignment divides the granularity; it is {alignment}"
+        );
+    }
+
+    fn every_byte(&self) {
+        let rule = "rule: every block comes back as it was written, all in flight at once";
+        let thread = self.thread();
+        let mut lane = self.lane(&thread);
+        let blocks: Vec<usize> = (0..BLOCKS).map(|i| i * 37 % BLOCKS).collect();
+        thread.block_on(async {
+            for _ in 0..3 {
+                self.submit(rule, lane.as_mut(), &blocks);
+                lane.flush();
+                self.drain(rule, lane.as_mut(), &blocks).await;
+            }
+        });
+        assert!(
+            lane.try_next().is_none(),
+            "{rule}: a completion came of a read that was not submitted"
+        );
+    }
+
+    fn lengths(&self) {
+        let rule =
+            "rule: reads of any length and place on the alignment work, tags need not differ";
+        let thread = self.thread();
+        let mut lane = self.lane(&thread);
+        let alignment = self.tier.alignment() as usize;
+        let mut random = Random::new(3);
+        thread.block_on(async {
+            let all = self.bytes.len();
+            let mut ranges = vec![(0, all), (all - alignment, alignment), (0, alignment)];
+            for blocks in [1, 2, 3, 16, 64, 65, 200] {
+                ranges.push((random.below(BLOCKS - blocks) * BLOCK, blocks * BLOCK));
+            }
+            for _ in 0..50 {
+                let start = random.below(all / alignment);
+                let len = 1 + random.below((all / alignment - start).min(3 * BLOCK));
+                ranges.push((start * alignment, len * alignment));
+            }
+            for (start, len) in ranges {
+                lane.submit(Request {
+                    tag: 9,
+                    offset: start as u64,
+                    len: len as u32,
+                })
+                .unwrap_or_else(|error| panic!("{rule}: {error}"));
+                let completion = next(lane.as_mut()).await;
+                assert!(completion.tag == 9, "{rule}: the tag changed");
+                self.check(rule, start as u64, len, completion);
+            }
+        });
+    }
+
+    fn refusals(&self) {
+        let rule = "rule: a read beyond the end, or off the alignment, is refused and leaves the lane as it was";
+        let thread = self.thread();
+        let mut lane = self.lane(&thread);
+        let len = self.bytes.len() as u64;
+        let block = BLOCK as u64;
+        self.submit(rule, lane.as_mut(), &[1]);
+        let beyond = [
+            (len, block),
+            (len - block, 2 * block),
+            (u64::MAX - block + 1, block),
+            (1 << 62, block),
+        ];
+        for (offset, length) in beyond {
+            let answer = lane.submit(Request {
+                tag: 0,
+                offset,
+                len: length as u32,
+            });
+            assert!(
+                matches!(answer, Err(TierError::OutOfRange { .. })),
+                "{rule}: {length} bytes at {offset} of {len} gave {answer:?} instead of OutOfRange"
+            );
+        }
+        let alignment = u64::from(self.tier.alignment());
+        let mut bad = vec![(0, 0)];
+        if alignment > 1 {
+            bad.extend([
+                (alignment / 2, block),
+                (0, block + alignment / 2),
+                (1, block),
+                (0, 1),
+            ]);
+        }
+        for (offset, length) in bad {
+            let answer = lane.submit(Request {
+                tag: 0,
+                offset,
+                len: length as u32,
+            });
+            assert!(
+                matches!(answer, Err(TierError::Misaligned { .. })),
+                "{rule}: {length} bytes at {offset} gave {answer:?} instead of Misaligned"
+            );
+        }
+        assert!(lane.in_flight() == 1, "{rule}: a refused read is in flight");
+        thread.block_on(self.drain(rule, lane.as_mut(), &[1]));
+    }
+
+    fn without_awaiting(&self) {
+        let rule = "rule: after a flush, try_next sees completions without the task awaiting";
+        let thread = self.thread();
+        let mut lane = self.lane(&thread);
+        assert!(lane.try_next().is_none(), "{rule}: nothing is in flight");
+        for count in [1, 40] {
+            let blocks: Vec<usize> = (0..count).map(|i| i * 5).collect();
+            self.submit(rule, lane.as_mut(), &blocks);
+            let start = Instant::now();
+            let mut seen = 0;
+            while seen < count {
+                lane.flush();
+                if let Some(completion) = lane.try_next() {
+                    let tag = completion.tag as usize;
+                    self.check(rule, (blocks[tag] * BLOCK) as u64, BLOCK, completion);
+                    seen += 1;
+                }
+                assert!(
+                    start.elapsed() < PATIENCE,
+                    "{rule}: {} of {count} never came",
+                    count - seen
+                );
+            }
+            assert!(
+                lane.in_flight() == 0 && lane.try_next().is_none(),
+                "{rule}: all have been taken"
+            );
+        }
+    }
+
+    fn nothing_in_flight(&self) {
+        let rule =
+            "rule: awaiting a lane with nothing in flight panics instead of sleeping for ever";
+        let thread = self.thread();
+        let mut lane = self.lane(&thread);
+        let poll = catch_unwind(AssertUnwindSafe(|| {
+            let _ = lane.poll_next(&mut Context::from_waker(Waker::noop()));
+        }));
+        assert!(poll.is_err(), "{rule}");
+    }
+
+    fn reset(&self) {
+        let rule = "rule: a reset forgets what is in flight, and the lane serves another query";
+        let thread = self.thread();
+        let mut lane = self.lane(&thread);
+        for round in 0..20usize {
+            let old: Vec<usize> = (0..32).map(|i| (i + round) % BLOCKS).collect();
+            self.submit(rule, lane.as_mut(), &old);
+            if round % 2 == 0 {
+                lane.flush();
+            }
+            if round % 3 == 0 {
+                // Some have come in and wait to be taken, or have even been taken.
+                thread.block_on(async { drop(next(lane.as_mut()).await) });
+            }
+            lane.reset();
+            assert!(
+                lane.in_flight() == 0,
+                "{rule}: {} reads in flight after it",
+                lane.in_flight()
+            );
+            assert!(
+                lane.try_next().is_none(),
+                "{rule}: a forgotten read came in"
+            );
+            let new: Vec<usize> = (0..7).map(|i| (i * 31 + 100 + round) % BLOCKS).collect();
+            self.submit(rule, lane.as_mut(), &new);
+            thread.block_on(self.drain(rule, lane.as_mut(), &new));
+        }
+    }
+
+    fn dropped_lane(&self) {
+        let rule = "rule: a lane may be dropped with reads in flight; others go on";
+        let thread = self.thread();
+        for round in 0..20usize {
+            let mut first = self.lane(&thread);
+            let mut second = self.lane(&thread);
+            let blocks: Vec<usize> = (0..32).map(|i| (i * 3 + round) % BLOCKS).collect();
+            self.submit(rule, first.as_mut(), &blocks);
+            self.submit(rule, second.as_mut(), &blocks);
+            if round % 2 == 0 {
+                first.flush();
+            }
+            drop(first);
+            thread.block_on(self.drain(rule, second.as_mut(), &blocks));
+        }
+    }
+
+    fn dropped_thread(&self) {
+        let rule = "rule: a thread's context may be dropped with reads in flight";
+        for flush in [true, false] {
+            let thread = self.thread();
+            let mut lane = self.lane(&thread);
+            self.submit(rule, lane.as_mut(), &[0, 1, 2, 3]);
+            if flush {
+                lane.flush();
+            }
+            drop(lane);
+            drop(thread);
+        }
+        let thread = self.thread();
+        let mut lane = self.lane(&thread);
+        self.submit(rule, lane.as_mut(), &[0, 1, 2, 3]);
+        drop(thread);
+        assert!(lane.in_flight() == 4, "{rule}: a lane outlives the context");
+    }
+
+    fn blocks_outlive_all(&self, make: &dyn Fn(&[u8]) -> Arc<dyn Tier>) {
+        let rule = "rule: blocks stay valid when lane, tier and context are gone";
+        let tier = make(&self.bytes);
+        let thread = self.thread();
+        let mut lane = tier
+            .lane(&thread)
+            .expect("rule: a lane opens on any thread");
+        self.submit(rule, lane.as_mut(), &[5, 6, 7]);
+        let blocks = thread.block_on(async {
+            let mut blocks = Vec::new();
+            while lane.in_flight() > 0 {
+                blocks.push(next(lane.as_mut()).await);
+            }
+            blocks
+        });
+        drop(lane);
+        drop(tier);
+        drop(thread);
+        for completion in blocks {
+            let offset = (5 + completion.tag) * BLOCK as u64;
+            self.check(rule, offset, BLOCK, completion);
+        }
+    }
+
+    /// One query: submits and takes at random, keeping track of what is in flight.
+    async fn wander(&self, rule: &str, lane: &mut dyn Lane, reads: usize, width: usize, seed: u64) {
+        let mut random = Random::new(seed);
+        let mut in_flight: Vec<(u64, usize)> = Vec::new();
+        let mut submitted = 0;
+        while submitted < reads || !in_flight.is_empty() {
+            let more = submitted < reads && in_flight.len() < width;
+            if in_flight.is_empty() || (more && random.chance(0.7)) {
+                let block = random.below(BLOCKS);
+                let tag = random.next();
+                lane.submit(self.request(tag, block, 1))
+                    .unwrap_or_else(|error| panic!("{rule}: {error}"));
+                in_flight.push((tag, block));
+                submitted += 1;
+                continue;
+            }
+            if random.chance(0.3) {
+                lane.flush();
+            }
+            let polled = if random.coin() { lane.try_next() } else { None };
+            let completion = match polled {
+                Some(completion) => completion,
+                None => next(lane).await,
+            };
+            let place = in_flight.iter().position(|(tag, _)| *tag == completion.tag);
+            let place =
+                place.unwrap_or_else(|| panic!("{rule}: a lane got a completion of another one"));
+            let (_, block) = in_flight.swap_remove(place);
+            self.check(rule, (block * BLOCK) as u64, BLOCK, completion);
+        }
+        assert!(lane.in_flight() == 0, "{rule}: something is left");
+    }
+
+    fn many_lanes(&self) {
+        let rule = "rule: many lanes on one thread do not mix, however many reads are in flight";
+        let thread = self.thread();
+        for (tasks, reads, width) in [(100, 40, 8), (12, 300, 150)] {
+            let run: Vec<Task<'_>> = (0..tasks)
+                .map(|task| {
+                    let mut lane = self.lane(&thread);
+                    Box::pin(
+                        async move { self.wander(rule, lane.as_mut(), reads, width, task).await },
+                    ) as Task<'_>
+                })
+                .collect();
+            thread.run_all(run);
+        }
+    }
+
+    fn panic_in_a_task(&self) {
+        let rule = "rule: after a panic of a task with reads in flight the thread remains usable";
+        let thread = self.thread();
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let tasks: Vec<Task<'_>> = (0..5)
+                .map(|task| {
+                    let mut lane = self.lane(&thread);
+                    Box::pin(async move {
+                        self.submit(rule, lane.as_mut(), &[1, 2, 3, 4, 5, 6]);
+                        drop(next(lane.as_mut()).await);
+                        assert!(task != 3, "on purpose");
+                        self.wander(rule, lane.as_mut(), 0, 1, task).await;
+                    }) as Task<'_>
+                })
+                .collect();
+            thread.run_all(tasks);
+        }));
+        assert!(outcome.is_err(), "{rule}: the panic was lost");
+        let mut lane = self.lane(&thread);
+        thread.block_on(self.wander(rule, lane.as_mut(), 50, 8, 1));
+    }
+
+    fn many_threads(&self) {
+        let rule = "rule: many threads read at once";
+        let crew = Crew::new(4, self.io).expect("a crew");
+        let calls = AtomicUsize::new(0);
+        for _ in 0..3 {
+            crew.run(4, &|thread, index| {
+                let tasks: Vec<Task<'_>> = (0..8)
+                    .map(|task| {
+                        let mut lane = self.lane(thread);
+                        let seed = (index * 100 + task) as u64;
+                        Box::pin(async move { self.wander(rule, lane.as_mut(), 25, 4, seed).await })
+                            as Task<'_>
+                    })
+                    .collect();
+                thread.run_all(tasks);
+                calls.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        assert!(
+            calls.load(Ordering::Relaxed) == 12,
+            "{rule}: each worker is called once a run"
+        );
+    }
+}
+
+/// Proves a volume: `make` gives a new, empty one.
+///
+/// # Panics
+/// If the volume breaks a rule, with a message that names it.
+pub fn conformance_volume(make: &dyn Fn() -> Arc<dyn Volume>) {
+    let volume = make();
+    files(volume.as_ref());
+    names(volume.as_ref());
+    tiers(volume.as_ref());
+    locks(volume.as_ref());
+}
+
+fn files(volume: &dyn Volume) {
+    let rule = "rule: what was written is read";
+    let fail = |error: TierError| -> ! { panic!("{rule}: {error}") };
+    let mut file = volume.create("a").unwrap_or_else(|e| fail(e));
+    assert!(file.is_empty(), "{rule}: a new file is empty");
+    file.write_at(10, b"world").unwrap_or_else(|e| fail(e));
+    file.write_at(2, b"hello").unwrap_or_else(|e| fail(e));
+    let end = file.append(b"!").unwrap_or_else(|e| fail(e));
+    assert!(
+        end == 15 && file.len() == 16,
+        "{rule}: an append goes to the end"
+    );
+    let right = b"\0\0hello\0\0\0world!".to_vec();
+    assert!(
+        volume.read("a").unwrap_or_else(|e| fail(e)) == right,
+        "{rule}: and gaps are zero"
+    );
+    file.sync().unwrap_or_else(|e| fail(e));
+    file.set_len(4).unwrap_or_else(|e| fail(e));
+    file.set_len(6).unwrap_or_else(|e| fail(e));
+    assert!(
+        volume.read("a").unwrap_or_else(|e| fail(e)) == b"\0\0he\0\0",
+        "{rule}: a cut file has lost its tail"
+    );
+    assert!(
+        volume.len("a").unwrap_or_else(|e| fail(e)) == 6 && volume.exists("a"),
+        "{rule}: lengths agree"
+    );
+    drop(file);
+    let mut file = volume.open("a").unwrap_or_else(|e| fail(e));
+    assert!(
+        file.len() == 6,
+        "{rule}: a file that is opened keeps its bytes"
+    );
+    file.append(b"x").unwrap_or_else(|e| fail(e));
+    assert!(
+        volume.read("a").unwrap_or_else(|e| fail(e)) == b"\0\0he\0\0x",
+        "{rule}: and can be appended to"
+    );
+    drop(volume.create("a").unwrap_or_else(|e| fail(e)));
+    assert!(
+        volume.read("a").unwrap_or_else(|e| fail(e)).is_empty(),
+        "{rule}: a file created anew is empty"
+    );
+}
+
+fn names(volume: &dyn Volume) {
+    let rule = "rule: names are flat, renaming replaces, and what is not there is Missing";
+    let fail = |error: TierError| -> ! { panic!("{rule}: {error}") };
+    for name in ["", ".", "..", "x/y", "/etc/passwd", "a\0b"] {
+        assert!(
+            volume.create(name).is_err() && volume.read(name).is_err(),
+            "{rule}: the name {name:?} was accepted"
+        );
+    }
+    for name in ["c", "b"] {
+        let mut file = volume.create(name).unwrap_or_else(|e| fail(e));
+        file.append(name.as_bytes()).unwrap_or_else(|e| fail(e));
+        file.sync().unwrap_or_else(|e| fail(e));
+    }
+    volume.sync().unwrap_or_else(|e| fail(e));
+    let list = || volume.list().unwrap_or_else(|e| fail(e));
+    assert!(
+        list() == ["a", "b", "c"],
+        "{rule}: the list is sorted and complete; it is {:?}",
+        list()
+    );
+    volume.rename("b", "c").unwrap_or_else(|e| fail(e));
+    assert!(
+        volume.read("c").unwrap_or_else(|e| fail(e)) == b"b",
+        "{rule}: the renamed file has its bytes"
+    );
+    assert!(
+        list() == ["a", "c"],
+        "{rule}: the old name is gone; the list is {:?}",
+        list()
+    );
+    volume.remove("c").unwrap_or_else(|e| fail(e));
+    let answers = [
+        volume.read("c").err(),
+        volume.len("c").err(),
+        volume.open("c").err(),
+        volume.open_tier("c").err(),
+        volume.rename("c", "d").err(),
+        volume.remove("c").err(),
+    ];
+    for (number, answer) in answers.into_iter().enumerate() {
+        assert!(
+            matches!(&answer, Some(TierError::Missing { place, .. }) if place.ends_with("/c")),
+            "{rule}: operation {number} on a file that is not there gave {answer:?}"
+        );
+    }
+}
+
+fn tiers(volume: &dyn Volume) {
+    let rule = "rule: a tier reads the file that it was opened on, whatever becomes of its name";
+    let fail = |error: TierError| -> ! { panic!("{rule}: {error}") };
+    let bytes = pattern(4 * BLOCK);
+    let mut file = volume.create("pages").unwrap_or_else(|e| fail(e));
+    file.append(&bytes).unwrap_or_else(|e| fail(e));
+    let tier = volume.open_tier("pages").unwrap_or_else(|e| fail(e));
+    assert!(
+        tier.len() == bytes.len() as u64,
+        "{rule}: it has the file's length"
+    );
+    drop(volume.create("other").unwrap_or_else(|e| fail(e)));
+    volume.rename("other", "pages").unwrap_or_else(|e| fail(e));
+    let thread = Thread::local(IoMode::Auto).unwrap_or_else(|e| fail(e));
+    let mut lane = tier.lane(&thread).unwrap_or_else(|e| fail(e));
+    lane.submit(Request {
+        tag: 0,
+        offset: BLOCK as u64,
+        len: 2 * BLOCK as u32,
+    })
+    .unwrap_or_else(|e| fail(e));
+    let block = thread
+        .block_on(next(lane.as_mut()))
+        .result
+        .unwrap_or_else(|e| fail(e));
+    assert!(
+        block[..] == bytes[BLOCK..3 * BLOCK],
+        "{rule}: it brought other bytes"
+    );
+    file.set_len(BLOCK as u64).unwrap_or_else(|e| fail(e));
+    lane.submit(Request {
+        tag: 0,
+        offset: 2 * BLOCK as u64,
+        len: BLOCK as u32,
+    })
+    .unwrap_or_else(|e| fail(e));
+    let answer = thread.block_on(next(lane.as_mut())).result;
+    assert!(
+        matches!(answer, Err(TierError::Short { .. })),
+        "{rule}: a truncated file gave {answer:?} instead of Short"
+    );
+}
+
+fn locks(volume: &dyn Volume) {
+    let rule = "rule: one lock at a time, and a dropped one is free";
+    let guard = volume
+        .lock()
+        .unwrap_or_else(|error| panic!("{rule}: {error}"));
+    let second = volume.lock();
+    assert!(
+        matches!(second, Err(TierError::InUse { .. })),
+        "{rule}: a second lock gave {second:?} instead of InUse"
+    );
+    assert!(
+        volume
+            .list()
+            .is_ok_and(|list| !list.iter().any(|name| name == "LOCK")),
+        "{rule}: the lock is no file"
+    );
+    drop(guard);
+    drop(
+        volume
+            .lock()
+            .unwrap_or_else(|error| panic!("{rule}: {error}")),
+    );
+}

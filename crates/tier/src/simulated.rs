@@ -1,0 +1,693 @@
+//! A volume in memory that fails or crashes when told to, and shows what a disk may hold afterwards.
+//!
+//! ```text
+//!            write, set_len                sync(file)
+//!   Inode:  ───────────────> unsynced ───────────────> durable bytes
+//!
+//!            create, rename, remove        sync(volume)
+//!   Names:  ───────────────> unsynced ───────────────> durable names
+//!
+//!   crash image = durable bytes and names + whatever part of the unsynced changes the mode and the seed let through
+//! ```
+//!
+//! A test runs its work with [`fail_after`](SimVolume::fail_after)`(n, Failure::Crash)` for each `n` below the number of
+//! [`operations`](SimVolume::operations) that the work needs; then it opens several
+//! [`crash_image`](SimVolume::crash_image)s of each, which are healthy volumes, and checks what it finds.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::BLOCK;
+use crate::buffer::Block;
+use crate::error::TierError;
+use crate::executor::Thread;
+use crate::memory::{PromptLane, Source};
+use crate::random::Random;
+use crate::tier::{Lane, Request, Tier};
+use crate::volume::{LockGuard, Volume, VolumeFile, check_name};
+
+/// What disks write atomically.
+const SECTOR: u64 = 512;
+
+/// How a volume stops working.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Every operation that changes something fails with `EIO`; reading still works.
+    Io,
+    /// Operations that need space fail with `ENOSPC`, a write after its first half; all others still work.
+    NoSpace,
+    /// The machine is gone: everything fails with [`TierError::Crashed`]. The operation that it happened in may be
+    /// found done, undone or half done in a crash image.
+    Crash,
+}
+
+/// What a crash leaves of changes that were not synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// Nothing of what was written. Of the unsynced names the first few, in order, as with a journal.
+    Dropped,
+    /// All of it, but the last write ends at some boundary of 512 bytes.
+    Torn,
+    /// Any part of it: some writes, or some 4 KiB pages of them, and not others; some names and not others.
+    Reordered,
+}
+
+impl Crash {
+    /// All modes.
+    pub const ALL: [Crash; 3] = [Crash::Dropped, Crash::Torn, Crash::Reordered];
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Write { offset: u64, bytes: Arc<[u8]> },
+    Resize { len: u64 },
+}
+
+#[derive(Clone, Debug, Default)]
+struct Inode {
+    durable: Vec<u8>,
+    current: Vec<u8>,
+    /// Changes since the last sync, with their place in the order of all changes.
+    unsynced: Vec<(u64, Change)>,
+}
+
+#[derive(Clone, Debug)]
+enum NameChange {
+    Create { name: String, inode: usize },
+    Rename { from: String, to: String },
+    Remove { name: String },
+}
+
+type Names = BTreeMap<String, usize>;
+
+#[derive(Debug, Default)]
+struct State {
+    /// Files by number. Nothing is ever removed: a removal may be undone by a crash.
+    inodes: Vec<Inode>,
+    names: Names,
+    durable_names: Names,
+    unsynced_names: Vec<NameChange>,
+    operations: u64,
+    /// The operation number at which the volume fails, and how.
+    failure: Option<(u64, Failure)>,
+    locked: bool,
+}
+
+/// A volume in memory. Clones are handles to the same one.
+#[derive(Clone, Default)]
+pub struct SimVolume {
+    state: Arc<Mutex<State>>,
+}
+
+impl fmt::Debug for SimVolume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.lock_state();
+        write!(
+            f,
+            "SimVolume({} files, {} operations)",
+            state.names.len(),
+            state.operations
+        )
+    }
+}
+
+const PLACE: &str = "simulated volume";
+
+fn place(name: &str) -> String {
+    format!("{PLACE}/{name}")
+}
+
+fn missing(action: &'static str, name: &str) -> TierError {
+    TierError::Missing {
+        action,
+        place: place(name),
+    }
+}
+
+/// What a changing operation is to do.
+enum Verdict {
+    Done,
+    /// It fails, but its change may be found after the crash.
+    Fails(TierError),
+}
+
+impl State {
+    /// Fails if the machine is gone.
+    fn alive(&self, name: &str) -> Result<(), TierError> {
+        match self.failure {
+            Some((at, Failure::Crash)) if self.operations >= at => {
+                Err(TierError::Crashed { place: place(name) })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Counts an operation that changes something. `space`: the bytes that it needs, if it may need any.
+    ///
+    /// `Err`: nothing happens. `Fails`: the crash strikes during this operation.
+    fn change(
+        &mut self,
+        action: &'static str,
+        name: &str,
+        offset: u64,
+        space: Option<u64>,
+    ) -> Result<Verdict, TierError> {
+        self.alive(name)?;
+        let number = self.operations;
+        // The operation at which the machine crashes is the last that is counted.
+        self.operations += 1;
+        match self.failure {
+            Some((at, Failure::Crash)) if number + 1 == at => {
+                Ok(Verdict::Fails(TierError::Crashed { place: place(name) }))
+            }
+            Some((at, Failure::Io)) if number >= at => Err(TierError::io(
+                action,
+                place(name),
+                offset,
+                space.unwrap_or(0),
+                io::Error::from_raw_os_error(libc::EIO),
+            )),
+            Some((at, Failure::NoSpace)) if number >= at && space.is_some() => {
+                let error = io::Error::from_raw_os_error(libc::ENOSPC);
+                Err(TierError::io(
+                    action,
+                    place(name),
+                    offset,
+                    space.unwrap_or(0),
+                    error,
+                ))
+            }
+            _ => Ok(Verdict::Done),
+        }
+    }
+
+    fn inode(&self, action: &'static str, name: &str) -> Result<usize, TierError> {
+        self.alive(name)?;
+        self.names
+            .get(name)
+            .copied()
+            .ok_or_else(|| missing(action, name))
+    }
+
+    fn write(&mut self, inode: usize, change: Change) {
+        let number = self.operations;
+        let inode = &mut self.inodes[inode];
+        apply(&mut inode.current, &change);
+        inode.unsynced.push((number, change));
+    }
+}
+
+fn apply(bytes: &mut Vec<u8>, change: &Change) {
+    match change {
+        Change::Write { offset, bytes: new } => {
+            let (start, end) = (*offset as usize, *offset as usize + new.len());
+            if bytes.len() < end {
+                bytes.resize(end, 0);
+            }
+            bytes[start..end].copy_from_slice(new);
+        }
+        Change::Resize { len } => bytes.resize(*len as usize, 0),
+    }
+}
+
+/// Applies a change of names if it still makes sense.
+fn apply_name(names: &mut Names, change: &NameChange) {
+    match change {
+        NameChange::Create { name, inode } => {
+            names.insert(name.clone(), *inode);
+        }
+        NameChange::Rename { from, to } => {
+            if let Some(inode) = names.remove(from) {
+                names.insert(to.clone(), inode);
+            }
+        }
+        NameChange::Remove { name } => {
+            names.remove(name);
+        }
+    }
+}
+
+impl SimVolume {
+    /// An empty volume that works.
+    pub fn new() -> SimVolume {
+        SimVolume::default()
+    }
+
+    fn lock_state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Operations so far that changed something: creations, writes, resizings, syncs, renamings, removals.
+    pub fn operations(&self) -> u64 {
+        self.lock_state().operations
+    }
+
+    /// Lets `operations` more operations succeed; then the volume fails. With [`Failure::Crash`] the machine crashes
+    /// during the next operation, which is counted, and nothing works from there on.
+    pub fn fail_after(&self, operations: u64, failure: Failure) {
+        let mut state = self.lock_state();
+        let during = u64::from(failure == Failure::Crash);
+        state.failure = Some((state.operations + operations + during, failure));
+    }
+
+    /// Ends a failure: space has been freed, the cable is back. A crash cannot be ended; take a
+    /// [`crash_image`](SimVolume::crash_image).
+    pub fn heal(&self) {
+        let mut state = self.lock_state();
+        if state.alive("").is_ok() {
+            state.failure = None;
+        }
+    }
+
+    /// True if the machine has crashed.
+    pub fn has_crashed(&self) -> bool {
+        self.lock_state().alive("").is_err()
+    }
+
+    /// What the disk holds if the machine crashes now (or when it has crashed), as a new, healthy volume without
+    /// locks. Different seeds give different parts of what was not synced.
+    pub fn crash_image(&self, seed: u64, mode: Crash) -> SimVolume {
+        let state = self.lock_state();
+        let mut random = Random::new(seed ^ 0x5EED_0FC4_A54E_D001);
+
+        let mut names = state.durable_names.clone();
+        let pending = &state.unsynced_names;
+        let subset = mode == Crash::Reordered && random.coin();
+        let first = if mode == Crash::Torn {
+            pending.len()
+        } else {
+            random.below(pending.len() + 1)
+        };
+        for (number, change) in pending.iter().enumerate() {
+            if if subset {
+                random.coin()
+            } else {
+                number < first
+            } {
+                apply_name(&mut names, change);
+            }
+        }
+
+        let last_write = state
+            .inodes
+            .iter()
+            .flat_map(|inode| &inode.unsynced)
+            .filter(|(_, change)| matches!(change, Change::Write { .. }))
+            .map(|(number, _)| *number)
+            .max();
+        let mut inodes = Vec::with_capacity(state.inodes.len());
+        for inode in &state.inodes {
+            let mut bytes = inode.durable.clone();
+            // A file all of whose changes survive is as likely as one of which something is missing.
+            let whole = random.coin();
+            let by_page = random.coin();
+            for (number, change) in &inode.unsynced {
+                match mode {
+                    Crash::Dropped => {}
+                    Crash::Torn if Some(*number) == last_write => {
+                        tear(&mut bytes, change, &mut random)
+                    }
+                    Crash::Torn => apply(&mut bytes, change),
+                    Crash::Reordered if whole => apply(&mut bytes, change),
+                    Crash::Reordered => scatter(&mut bytes, change, by_page, &mut random),
+                }
+            }
+            inodes.push(Inode {
+                durable: bytes.clone(),
+                current: bytes,
+                unsynced: Vec::new(),
+            });
+        }
+        let state = State {
+            inodes,
+            names: names.clone(),
+            durable_names: names,
+            ..State::default()
+        };
+        SimVolume {
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    /// An independent copy, with unsynced changes, count and failure, but without locks.
+    pub fn fork(&self) -> SimVolume {
+        let state = self.lock_state();
+        let copy = State {
+            inodes: state.inodes.clone(),
+            names: state.names.clone(),
+            durable_names: state.durable_names.clone(),
+            unsynced_names: state.unsynced_names.clone(),
+            operations: state.operations,
+            failure: state.failure,
+            locked: false,
+        };
+        SimVolume {
+            state: Arc::new(Mutex::new(copy)),
+        }
+    }
+}
+
+/// Lets a write through up to some sector; the file's length may have been recorded before its bytes.
+fn tear(bytes: &mut Vec<u8>, change: &Change, random: &mut Random) {
+    let Change::Write { offset, bytes: new } = change else {
+        return;
+    };
+    let end = offset + new.len() as u64;
+    let first = offset / SECTOR;
+    // Boundaries from the one at or before the write, when nothing of it survives, to the last one inside it.
+    let sectors = end.div_ceil(SECTOR) - first;
+    let boundary = (first + random.below(sectors as usize) as u64) * SECTOR;
+    let kept = boundary.saturating_sub(*offset) as usize;
+    if kept > 0 {
+        apply(
+            bytes,
+            &Change::Write {
+                offset: *offset,
+                bytes: new[..kept].into(),
+            },
+        );
+    }
+    if random.coin() && (bytes.len() as u64) < end {
+        bytes.resize(end as usize, 0);
+    }
+}
+
+/// Lets parts of a change through.
+fn scatter(bytes: &mut Vec<u8>, change: &Change, by_page: bool, random: &mut Random) {
+    match change {
+        Change::Write { offset, bytes: new } => {
+            let end = offset + new.len() as u64;
+            let mut at = *offset;
+            while at < end {
+                let page_end = (at / BLOCK as u64 + 1) * BLOCK as u64;
+                let next = if by_page { page_end.min(end) } else { end };
+                if random.coin() {
+                    let part = &new[(at - offset) as usize..(next - offset) as usize];
+                    apply(
+                        bytes,
+                        &Change::Write {
+                            offset: at,
+                            bytes: part.into(),
+                        },
+                    );
+                } else if (bytes.len() as u64) < next && random.coin() {
+                    // The length was recorded, the bytes were not.
+                    bytes.resize(next as usize, 0);
+                }
+                at = next;
+            }
+        }
+        Change::Resize { .. } => {
+            if random.coin() {
+                apply(bytes, change);
+            }
+        }
+    }
+}
+
+impl Volume for SimVolume {
+    fn name(&self) -> String {
+        PLACE.to_owned()
+    }
+
+    fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        check_name(PLACE, name)?;
+        let mut state = self.lock_state();
+        let verdict = state.change("create", name, 0, Some(0))?;
+        let inode = match state.names.get(name) {
+            // As with O_TRUNC: the same file, emptied.
+            Some(&inode) => {
+                state.write(inode, Change::Resize { len: 0 });
+                inode
+            }
+            None => {
+                let inode = state.inodes.len();
+                state.inodes.push(Inode::default());
+                state.names.insert(name.to_owned(), inode);
+                state.unsynced_names.push(NameChange::Create {
+                    name: name.to_owned(),
+                    inode,
+                });
+                inode
+            }
+        };
+        match verdict {
+            Verdict::Done => Ok(Box::new(SimFile {
+                volume: self.clone(),
+                name: name.to_owned(),
+                inode,
+            })),
+            Verdict::Fails(error) => Err(error),
+        }
+    }
+
+    fn open(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        check_name(PLACE, name)?;
+        let inode = self.lock_state().inode("open", name)?;
+        Ok(Box::new(SimFile {
+            volume: self.clone(),
+            name: name.to_owned(),
+            inode,
+        }))
+    }
+
+    fn read(&self, name: &str) -> Result<Vec<u8>, TierError> {
+        check_name(PLACE, name)?;
+        let state = self.lock_state();
+        let inode = state.inode("read", name)?;
+        Ok(state.inodes[inode].current.clone())
+    }
+
+    fn read_at(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError> {
+        check_name(PLACE, name)?;
+        let state = self.lock_state();
+        let inode = state.inode("read", name)?;
+        let end = (offset as usize).saturating_add(out.len());
+        let Some(bytes) = state.inodes[inode].current.get(offset as usize..end) else {
+            let short = io::Error::from(io::ErrorKind::UnexpectedEof);
+            return Err(TierError::io("read", name, offset, out.len() as u64, short));
+        };
+        out.copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn len(&self, name: &str) -> Result<u64, TierError> {
+        check_name(PLACE, name)?;
+        let state = self.lock_state();
+        let inode = state.inode("open", name)?;
+        Ok(state.inodes[inode].current.len() as u64)
+    }
+
+    fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
+        check_name(PLACE, name)?;
+        let state = self.lock_state();
+        let inode = state.inode("open", name)?;
+        let len = state.inodes[inode].current.len() as u64;
+        Ok(Arc::new(SimTier {
+            volume: self.clone(),
+            name: place(name),
+            inode,
+            len,
+        }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), TierError> {
+        check_name(PLACE, from)?;
+        check_name(PLACE, to)?;
+        let mut state = self.lock_state();
+        state.inode("rename", from)?;
+        let verdict = state.change("rename", from, 0, None)?;
+        let change = NameChange::Rename {
+            from: from.to_owned(),
+            to: to.to_owned(),
+        };
+        apply_name(&mut state.names, &change);
+        state.unsynced_names.push(change);
+        match verdict {
+            Verdict::Done => Ok(()),
+            Verdict::Fails(error) => Err(error),
+        }
+    }
+
+    fn remove(&self, name: &str) -> Result<(), TierError> {
+        check_name(PLACE, name)?;
+        let mut state = self.lock_state();
+        state.inode("remove", name)?;
+        let verdict = state.change("remove", name, 0, None)?;
+        let change = NameChange::Remove {
+            name: name.to_owned(),
+        };
+        apply_name(&mut state.names, &change);
+        state.unsynced_names.push(change);
+        match verdict {
+            Verdict::Done => Ok(()),
+            Verdict::Fails(error) => Err(error),
+        }
+    }
+
+    fn list(&self) -> Result<Vec<String>, TierError> {
+        let state = self.lock_state();
+        state.alive("")?;
+        Ok(state.names.keys().cloned().collect())
+    }
+
+    fn sync(&self) -> Result<(), TierError> {
+        let mut state = self.lock_state();
+        match state.change("sync", "", 0, None)? {
+            // A sync that the crash interrupts has promised nothing.
+            Verdict::Fails(error) => Err(error),
+            Verdict::Done => {
+                state.durable_names = state.names.clone();
+                state.unsynced_names.clear();
+                Ok(())
+            }
+        }
+    }
+
+    fn lock(&self) -> Result<LockGuard, TierError> {
+        let mut state = self.lock_state();
+        state.alive("LOCK")?;
+        if state.locked {
+            return Err(TierError::InUse {
+                place: PLACE.to_owned(),
+                lock: place("LOCK"),
+            });
+        }
+        state.locked = true;
+        Ok(LockGuard::new(Unlock(self.clone())))
+    }
+}
+
+struct Unlock(SimVolume);
+
+impl Drop for Unlock {
+    fn drop(&mut self) {
+        self.0.lock_state().locked = false;
+    }
+}
+
+#[derive(Debug)]
+struct SimFile {
+    volume: SimVolume,
+    name: String,
+    inode: usize,
+}
+
+impl VolumeFile for SimFile {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TierError> {
+        let mut state = self.volume.lock_state();
+        let len = bytes.len() as u64;
+        let write = |bytes: &[u8]| Change::Write {
+            offset,
+            bytes: bytes.into(),
+        };
+        match state.change("write", &self.name, offset, Some(len)) {
+            Ok(verdict) => {
+                state.write(self.inode, write(bytes));
+                match verdict {
+                    Verdict::Done => Ok(()),
+                    Verdict::Fails(error) => Err(error),
+                }
+            }
+            Err(error) => {
+                if matches!(error, TierError::NoSpace { .. }) {
+                    // A real disk fills up in the middle of a write.
+                    let half = bytes.len() / 2 / SECTOR as usize * SECTOR as usize;
+                    state.write(self.inode, write(&bytes[..half]));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.volume.lock_state().inodes[self.inode].current.len() as u64
+    }
+
+    fn set_len(&mut self, len: u64) -> Result<(), TierError> {
+        let mut state = self.volume.lock_state();
+        let grows = len > state.inodes[self.inode].current.len() as u64;
+        let verdict = state.change("resize", &self.name, len, grows.then_some(0))?;
+        state.write(self.inode, Change::Resize { len });
+        match verdict {
+            Verdict::Done => Ok(()),
+            Verdict::Fails(error) => Err(error),
+        }
+    }
+
+    fn sync(&mut self) -> Result<(), TierError> {
+        let mut state = self.volume.lock_state();
+        match state.change("sync", &self.name, 0, None)? {
+            Verdict::Fails(error) => Err(error),
+            Verdict::Done => {
+                let inode = &mut state.inodes[self.inode];
+                // Replaying is cheaper than copying a long file for each short append.
+                for (_, change) in inode.unsynced.drain(..) {
+                    apply(&mut inode.durable, &change);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A simulated file, open for reading. As with a real one, its length is that at opening, and writes show at once.
+#[derive(Clone, Debug)]
+struct SimTier {
+    volume: SimVolume,
+    name: String,
+    inode: usize,
+    len: u64,
+}
+
+impl Tier for SimTier {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn granularity(&self) -> u32 {
+        BLOCK as u32
+    }
+
+    fn lane(&self, _thread: &Thread) -> Result<Box<dyn Lane>, TierError> {
+        Ok(Box::new(PromptLane::new(self.clone())))
+    }
+}
+
+impl Source for SimTier {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn size(&self) -> u64 {
+        self.len
+    }
+
+    fn alignment(&self) -> u32 {
+        BLOCK as u32
+    }
+
+    fn prepare(&self, _request: Request) {}
+
+    fn fetch(&self, request: Request) -> Result<Block, TierError> {
+        let state = self.volume.lock_state();
+        state.alive(&self.name)?;
+        let bytes = &state.inodes[self.inode].current;
+        let (start, len) = (request.offset as usize, request.len as usize);
+        match bytes.get(start..start + len) {
+            Some(bytes) => Ok(Block::copy_of(bytes)),
+            None => Err(TierError::Short {
+                place: self.name.clone(),
+                offset: request.offset,
+                wanted: len as u64,
+                got: bytes.len().saturating_sub(start) as u64,
+            }),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Every tier and volume of this crate against the rules.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use stratann_tier::conformance::{conformance, conformance_volume};
+use stratann_tier::{
+    BLOCK, Directory, DramTier, Fault, Faults, Faulty, FileTier, IoMode, MappedTier, Meter,
+    SimVolume, Tier, Volume,
+};
+use tempfile::TempDir;
+
+/// A directory on a disk, beside the test binaries: /tmp is often in memory, where nothing is read directly.
+fn disk() -> TempDir {
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn file(directory: &Path, bytes: &[u8]) -> PathBuf {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let path = directory.join(format!("file-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn a_file_through_the_ring() {
+    let directory = disk();
+    conformance(
+        &|bytes| Arc::new(FileTier::open(file(directory.path(), bytes)).unwrap()),
+        IoMode::Auto,
+    );
+}
+
+#[test]
+fn a_file_through_the_pool() {
+    let directory = disk();
+    conformance(
+        &|bytes| Arc::new(FileTier::open(file(directory.path(), bytes)).unwrap()),
+        IoMode::Pread,
+    );
+}
+
+#[test]
+fn a_file_in_memory_that_refuses_direct_reads() {
+    let Ok(directory) = TempDir::new_in("/dev/shm") else {
+        return; // Not every machine has it.
+    };
+    for io in [IoMode::Auto, IoMode::Pread] {
+        conformance(
+            &|bytes| Arc::new(FileTier::open(file(directory.path(), bytes)).unwrap()),
+            io,
+        );
+    }
+}
+
+#[test]
+fn dram() {
+    conformance(
+        &|bytes| Arc::new(DramTier::new(bytes.to_vec())),
+        IoMode::Auto,
+    );
+}
+
+#[test]
+fn a_mapped_file() {
+    let directory = disk();
+    conformance(
+        &|bytes| Arc::new(MappedTier::open(file(directory.path(), bytes)).unwrap()),
+        IoMode::Auto,
+    );
+}
+
+#[test]
+fn a_metered_file() {
+    let directory = disk();
+    for wrap in [Meter::new, Meter::timed] {
+        let make = |bytes: &[u8]| -> Arc<dyn Tier> {
+            Arc::new(wrap(Arc::new(
+                FileTier::open(file(directory.path(), bytes)).unwrap(),
+            )))
+        };
+        conformance(&make, IoMode::Auto);
+    }
+}
+
+#[test]
+fn any_order() {
+    let slow = Faults::none().randomly(0.2, 1, Fault::Delay(5));
+    let orders = [
+        Faults::none(),
+        slow.clone(),
+        Faults::none().random_order(1),
+        slow.random_order(2),
+        Faults::none().scripted_order(&[3, 0, 7, 1]),
+        Faults::none().scripted_order(&[usize::MAX]),
+    ];
+    for faults in orders {
+        let make = |bytes: &[u8]| -> Arc<dyn Tier> {
+            Arc::new(Faulty::new(Arc::new(DramTier::new(bytes)), faults.clone()))
+        };
+        conformance(&make, IoMode::Pread);
+    }
+}
+
+#[test]
+fn any_order_of_a_file() {
+    let directory = disk();
+    let make = |bytes: &[u8]| -> Arc<dyn Tier> {
+        let tier = FileTier::open(file(directory.path(), bytes)).unwrap();
+        Arc::new(Faulty::new(Arc::new(tier), Faults::none().random_order(3)))
+    };
+    conformance(&make, IoMode::Auto);
+}
+
+#[test]
+fn a_simulated_file() {
+    let make = |bytes: &[u8]| {
+        let volume = SimVolume::new();
+        volume.create("x").unwrap().write_at(0, bytes).unwrap();
+        volume.open_tier("x").unwrap()
+    };
+    conformance(&make, IoMode::Auto);
+}
+
+#[test]
+fn a_directory() {
+    let root = disk();
+    let number = AtomicUsize::new(0);
+    conformance_volume(&|| {
+        let path = root.path().join(format!(
+            "deep/down-{}",
+            number.fetch_add(1, Ordering::Relaxed)
+        ));
+        Arc::new(Directory::create(path).unwrap())
+    });
+}
+
+#[test]
+fn a_simulated_volume() {
+    conformance_volume(&|| Arc::new(SimVolume::new()));
+}
+
+/// A tier that breaks a rule must be found out, or the suite proves nothing.
+#[test]
+fn the_suite_finds_a_bad_tier() {
+    let wrong = [
+        Faults::none().at_read(100, Fault::Flip(12345)),
+        Faults::none().at_read(100, Fault::Error(5)),
+        Faults::none().in_range(0..BLOCK as u64, Fault::Short(100)),
+    ];
+    for faults in wrong {
+        let make = |bytes: &[u8]| -> Arc<dyn Tier> {
+            Arc::new(Faulty::new(Arc::new(DramTier::new(bytes)), faults.clone()))
+        };
+        let outcome = std::panic::catch_unwind(|| conformance(&make, IoMode::Pread));
+        let message = *outcome.unwrap_err().downcast::<String>().unwrap();
+        assert!(message.starts_with("rule: every block"), "{message}");
+    }
+}

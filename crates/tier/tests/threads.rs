@@ -1,0 +1,305 @@
+//! The crew and the executor.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use stratann_tier::conformance::conformance;
+use stratann_tier::{
+    Backend, Crew, FileTier, IoMode, Request, Task, Thread, Tier, TierError, next,
+};
+
+#[test]
+fn work_is_borrowed_and_done_by_the_first_workers() {
+    let crew = Crew::new(3, IoMode::Auto).unwrap();
+    assert_eq!(crew.threads(), 3);
+    for threads in [1, 2, 3] {
+        let seen = Mutex::new(Vec::new());
+        let taken = crew.run(threads, &|_, index| {
+            let name = std::thread::current().name().unwrap_or_default().to_owned();
+            seen.lock().unwrap().push((index, name));
+        });
+        assert_eq!(taken, threads);
+        let mut seen = seen.into_inner().unwrap();
+        seen.sort();
+        let right: Vec<_> = (0..threads).map(|i| (i, format!("stratann-{i}"))).collect();
+        assert_eq!(seen, right);
+    }
+    assert_eq!(crew.run(100, &|_, _| {}), 3, "no more than there are");
+}
+
+#[test]
+fn a_panic_reaches_the_caller_after_all_have_finished() {
+    let crew = Crew::new(2, IoMode::Auto).unwrap();
+    let finished = AtomicBool::new(false);
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        crew.run(2, &|_, index| {
+            if index == 0 {
+                panic!("number {index}");
+            }
+            std::thread::sleep(Duration::from_millis(30));
+            finished.store(true, Ordering::SeqCst);
+        });
+    }));
+    assert_eq!(
+        *outcome.unwrap_err().downcast::<String>().unwrap(),
+        "number 0"
+    );
+    assert!(
+        finished.load(Ordering::SeqCst),
+        "the job is borrowed until the last worker has returned"
+    );
+    let calls = AtomicUsize::new(0);
+    crew.run(2, &|_, _| _ = calls.fetch_add(1, Ordering::SeqCst));
+    assert_eq!(calls.load(Ordering::SeqCst), 2, "the crew works on");
+}
+
+#[test]
+fn runs_of_several_hosts_queue_up() {
+    let crew = Crew::new(2, IoMode::Auto).unwrap();
+    let (inside, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    crew.run(2, &|_, _| {
+                        assert!(
+                            inside.fetch_add(1, Ordering::SeqCst) < 2,
+                            "two runs at once"
+                        );
+                        calls.fetch_add(1, Ordering::SeqCst);
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                    });
+                }
+            });
+        }
+    });
+    assert_eq!(calls.load(Ordering::SeqCst), 4 * 50 * 2);
+}
+
+#[test]
+fn a_run_from_a_job_of_the_same_crew_is_refused() {
+    let crew = Crew::new(1, IoMode::Auto).unwrap();
+    let other = Crew::new(1, IoMode::Auto).unwrap();
+    crew.run(1, &|_, _| _ = other.run(1, &|_, _| {}));
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        crew.run(1, &|_, _| _ = crew.run(1, &|_, _| {}))
+    }));
+    assert!(outcome.is_err());
+}
+
+#[test]
+fn threads_end_with_their_crew() {
+    let ended = Arc::new(AtomicUsize::new(0));
+    struct Count(Arc<AtomicUsize>);
+    impl Drop for Count {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    thread_local!(static KEPT: Cell<Option<Count>> = const { Cell::new(None) });
+    let crew = Crew::new(2, IoMode::Auto).unwrap();
+    crew.run(2, &|_, _| KEPT.set(Some(Count(ended.clone()))));
+    drop(crew);
+    assert_eq!(ended.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn where_the_ring_is_forbidden_the_pool_reads() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, vec![5u8; 8192]).unwrap();
+    let crew = Crew::without_ring(2, IoMode::Auto).unwrap();
+    let Backend::Pread { reason } = crew.backend() else {
+        panic!("{crew:?}")
+    };
+    assert!(reason.contains("seccomp"), "{reason}");
+    let tier = FileTier::open(&path).unwrap();
+    crew.run(2, &|thread, _| {
+        let mut lane = tier.lane(thread).unwrap();
+        lane.submit(Request {
+            tag: 0,
+            offset: 4096,
+            len: 4096,
+        })
+        .unwrap();
+        let block = thread.block_on(next(lane.as_mut())).result.unwrap();
+        assert_eq!(block[..], [5u8; 4096]);
+    });
+    let error = Crew::without_ring(1, IoMode::Uring).unwrap_err();
+    assert!(
+        matches!(error, TierError::Unsupported { .. }) && error.to_string().contains("pread"),
+        "{error}"
+    );
+}
+
+/// The environment is read by a process of its own, since changing one's own is not thread-safe.
+#[test]
+fn the_environment_overrides_auto_only() {
+    const NAME: &str = "the_environment_overrides_auto_only";
+    if std::env::var("STRATANN_TEST_CHILD").is_ok() {
+        let auto = Thread::local(IoMode::Auto);
+        match std::env::var("STRATANN_IO").unwrap().as_str() {
+            "pread" => assert!(matches!(auto.unwrap().backend(), Backend::Pread { .. })),
+            "" => assert!(auto.is_ok()),
+            _ => assert!(auto.unwrap_err().to_string().contains("STRATANN_IO")),
+        }
+        assert!(Thread::local(IoMode::Pread).is_ok());
+        return;
+    }
+    for value in ["pread", "", "nonsense"] {
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args([NAME, "--exact"])
+            .env("STRATANN_TEST_CHILD", "1")
+            .env("STRATANN_IO", value)
+            .output()
+            .unwrap();
+        assert!(
+            status.status.success(),
+            "{value}: {}",
+            String::from_utf8_lossy(&status.stdout)
+        );
+    }
+}
+
+#[test]
+fn modes_are_named() {
+    for mode in [IoMode::Auto, IoMode::Uring, IoMode::Pread] {
+        assert_eq!(mode.to_string().parse(), Ok(mode));
+    }
+    assert!("libaio".parse::<IoMode>().unwrap_err().contains("uring"));
+}
+
+#[test]
+fn sleepers_wake_in_time_also_beside_reads() {
+    let thread = Thread::local(IoMode::Auto).unwrap();
+    let directory = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, vec![0u8; 64 << 10]).unwrap();
+    let tier = FileTier::open(&path).unwrap();
+    let start = Instant::now();
+    let woken = Mutex::new(Vec::new());
+    let sleepers = [20u64, 5, 10].into_iter().map(|millis| {
+        let (thread, woken) = (&thread, &woken);
+        Box::pin(async move {
+            thread
+                .sleep_until(start + Duration::from_millis(millis))
+                .await;
+            assert!(start.elapsed() >= Duration::from_millis(millis));
+            woken.lock().unwrap().push(millis);
+        }) as Task<'_>
+    });
+    let reader = Box::pin(async {
+        let mut lane = tier.lane(&thread).unwrap();
+        for tag in 0..16 {
+            lane.submit(Request {
+                tag,
+                offset: tag * 4096,
+                len: 4096,
+            })
+            .unwrap();
+        }
+        while lane.in_flight() > 0 {
+            next(lane.as_mut()).await.result.unwrap();
+        }
+        woken.lock().unwrap().push(0);
+    }) as Task<'_>;
+    thread.run_all(sleepers.chain([reader]).collect());
+    assert!(start.elapsed() < Duration::from_secs(5));
+    let mut woken = woken.into_inner().unwrap();
+    woken.retain(|&millis| millis > 0);
+    assert_eq!(woken, [5, 10, 20]);
+}
+
+#[test]
+fn a_task_may_be_woken_from_another_thread() {
+    let thread = Thread::local(IoMode::Auto).unwrap();
+    for _ in 0..200 {
+        let shared: Mutex<(bool, Option<Waker>)> = Mutex::new((false, None));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut shared = shared.lock().unwrap();
+                shared.0 = true;
+                if let Some(waker) = shared.1.take() {
+                    drop(shared);
+                    waker.wake();
+                }
+            });
+            thread.block_on(poll_fn(|cx| {
+                let mut shared = shared.lock().unwrap();
+                if shared.0 {
+                    return Poll::Ready(());
+                }
+                shared.1 = Some(cx.waker().clone());
+                Poll::Pending
+            }));
+        });
+    }
+}
+
+#[test]
+fn any_number_of_tasks_takes_turns() {
+    let thread = Thread::local(IoMode::Auto).unwrap();
+    for count in [0, 1, 63, 64, 65, 128, 1000] {
+        let polls = Cell::new(0);
+        let tasks = (0..count).map(|task| {
+            let (polls, mut left) = (&polls, task % 7);
+            Box::pin(poll_fn(move |cx| {
+                polls.set(polls.get() + 1);
+                if left == 0 {
+                    return Poll::Ready(());
+                }
+                left -= 1;
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            })) as Task<'_>
+        });
+        thread.run_all(tasks.collect());
+        assert_eq!(
+            polls.get(),
+            (0..count).map(|task| task % 7 + 1).sum::<usize>()
+        );
+    }
+    assert_eq!(thread.block_on(async { 42 }), 42);
+}
+
+#[test]
+fn a_missing_or_unsuitable_file_is_named() {
+    let error = FileTier::open("/nonexistent/index").unwrap_err();
+    assert!(
+        matches!(error, TierError::Missing { .. })
+            && error.to_string().contains("/nonexistent/index")
+    );
+    assert!(FileTier::open("/").is_err());
+}
+
+#[test]
+fn a_file_on_read_only_media_can_be_read() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let number = AtomicUsize::new(0);
+    let make = |bytes: &[u8]| -> Arc<dyn Tier> {
+        let inner = directory
+            .path()
+            .join(number.fetch_add(1, Ordering::Relaxed).to_string());
+        std::fs::create_dir(&inner).unwrap();
+        let path = inner.join("file");
+        std::fs::write(&path, bytes).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
+        std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(0o555)).unwrap();
+        Arc::new(FileTier::open(path).unwrap())
+    };
+    conformance(&make, IoMode::Auto);
+    for entry in std::fs::read_dir(directory.path()).unwrap() {
+        std::fs::set_permissions(
+            entry.unwrap().path(),
+            std::fs::Permissions::from_mode(0o755),
+        )
+        .unwrap();
+    }
+}

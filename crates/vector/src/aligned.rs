@@ -1,0 +1,45 @@
+//! Floats that start on a cache line, so that a load of 16 of them is a load of one line, not of parts of two.
+
+use std::ops::{Deref, DerefMut};
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([f32; 16]);
+
+/// A growable run of floats at an address that is a multiple of 64.
+#[derive(Clone, Default)]
+pub(crate) struct AlignedFloats {
+    lines: Vec<Line>,
+    len: usize,
+}
+
+impl AlignedFloats {
+    /// `len` zeros.
+    pub(crate) fn zeros(len: usize) -> AlignedFloats {
+        let mut floats = AlignedFloats::default();
+        floats.resize(len);
+        floats
+    }
+
+    /// Changes the length. What was there stays, as far as it fits; what is new is arbitrary but initialised.
+    pub(crate) fn resize(&mut self, len: usize) {
+        self.lines.resize(len.div_ceil(16), Line([0.0; 16]));
+        self.len = len;
+    }
+}
+
+impl Deref for AlignedFloats {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        // SAFETY: a `Line` is 16 floats without padding, and there are at least `len / 16` of them, rounded up.
+        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
+    }
+}
+
+impl DerefMut for AlignedFloats {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.len) }
+    }
+}

@@ -1,0 +1,284 @@
+//! The kernels of product quantisation, over the same primitives as the distances and under the same rules: see
+//! [`super::body`].
+//!
+//! Against centroids, the 16 lanes are 16 centroids, and the components of a point are added one after the other, so
+//! the order of summation is the plain one. Scores add entry `j` of a table to lane `j % 16`, then the lanes by the tree.
+
+use super::body::{LANES, Lanes, ROWS_AHEAD, prefetch_row};
+
+/// Points a sum of [`approach`].
+pub(crate) const BLOCK: usize = 1024;
+
+/// Sums of table entries: `out[i]` is the sum over `j < code_bytes` of `table[j * 256 + code[j]]`, the code being the
+/// `ids[i]`-th.
+///
+/// # Safety
+///
+/// The processor has the instruction set; `table` has `code_bytes * 256` floats, `code_bytes` not being zero; `codes`
+/// has `code_bytes` bytes for each of `ids`; `out` is as long as `ids`.
+#[inline(always)]
+pub(crate) unsafe fn score<L: Lanes>(
+    table: *const f32,
+    code_bytes: usize,
+    codes: *const u8,
+    ids: &[u32],
+    out: &mut [f32],
+) {
+    let code = |id: u32| codes.wrapping_add(id as usize * code_bytes);
+    for id in ids.iter().take(ROWS_AHEAD) {
+        prefetch_row::<L>(code(*id), code_bytes);
+    }
+    for i in 0..ids.len().min(out.len()) {
+        if let Some(ahead) = ids.get(i + ROWS_AHEAD) {
+            prefetch_row::<L>(code(*ahead), code_bytes);
+        }
+        let code = code(ids[i]);
+        // SAFETY: the caller's promise, and `j` stays below `code_bytes`.
+        unsafe {
+            let mut sum = L::splat(0.0);
+            let mut j = 0;
+            while j + LANES <= code_bytes {
+                sum = L::add(sum, L::look_up(table.add(j * 256), code.add(j)));
+                j += LANES;
+            }
+            if j < code_bytes {
+                let rest = L::look_up_part(table.add(j * 256), code.add(j), code_bytes - j);
+                sum = L::add(sum, rest);
+            }
+            out[i] = L::sum(sum);
+        }
+    }
+}
+
+/// The 256 centroids of one chunk, component after component: component `j` of centroid `c` is at `j * 256 + c`.
+#[derive(Clone, Copy)]
+pub(crate) struct Codebook {
+    pub(crate) transposed: *const f32,
+    /// Components of a centroid, not zero.
+    pub(crate) width: usize,
+}
+
+/// Calls `$body` with the width as a type: a constant where it is a common one, which unrolls the loops over components
+/// and keeps the point in registers.
+macro_rules! by_width {
+    ($width:expr, $W:ident => $body:expr) => {
+        match $width {
+            2 => {
+                type $W = Exactly<2>;
+                $body
+            }
+            3 => {
+                type $W = Exactly<3>;
+                $body
+            }
+            4 => {
+                type $W = Exactly<4>;
+                $body
+            }
+            8 => {
+                type $W = Exactly<8>;
+                $body
+            }
+            _ => {
+                type $W = Any;
+                $body
+            }
+        }
+    };
+}
+
+/// A width that is a constant, or not.
+trait Width {
+    fn of(book: Codebook) -> usize;
+}
+
+struct Exactly<const N: usize>;
+
+impl<const N: usize> Width for Exactly<N> {
+    #[inline(always)]
+    fn of(_: Codebook) -> usize {
+        N
+    }
+}
+
+struct Any;
+
+impl Width for Any {
+    #[inline(always)]
+    fn of(book: Codebook) -> usize {
+        book.width
+    }
+}
+
+/// The squared differences of a point and the 16 centroids of a group, in component `j`.
+///
+/// # Safety
+///
+/// As for [`to_group`], and `j` is below the width.
+#[inline(always)]
+unsafe fn square<L: Lanes>(book: Codebook, point: *const f32, group: usize, j: usize) -> L::F {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let centroids = L::load(book.transposed.add(j * 256 + group * LANES).cast());
+        let difference = L::sub(L::splat(*point.add(j)), centroids);
+        L::mul(difference, difference)
+    }
+}
+
+/// Squared distances from a point to the 16 centroids of a group.
+///
+/// # Safety
+///
+/// The processor has the instruction set; `book` has `256 * book.width` floats, `point` has `book.width`; `group` is
+/// below 16; `W` is the width.
+#[inline(always)]
+unsafe fn to_group<L: Lanes, W: Width>(book: Codebook, point: *const f32, group: usize) -> L::F {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut sum = square::<L>(book, point, group, 0);
+        for j in 1..W::of(book) {
+            sum = L::add(sum, square::<L>(book, point, group, j));
+        }
+        sum
+    }
+}
+
+/// Points among others in memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Points {
+    pub(crate) start: *const f32,
+    /// Floats from one point to the next.
+    pub(crate) stride: usize,
+    pub(crate) count: usize,
+}
+
+/// The nearest centroid of each point, the lowest of those that tie: point `i`'s goes to `codes[i * code_stride]`, its
+/// squared distance to `distances[i]`, unless that is null.
+///
+/// # Safety
+///
+/// The processor has the instruction set; `book` and `points` are what they say; `codes` and `distances` have room.
+#[inline(always)]
+pub(crate) unsafe fn assign<L: Lanes>(
+    book: Codebook,
+    points: Points,
+    codes: *mut u8,
+    code_stride: usize,
+    distances: *mut f32,
+) {
+    // SAFETY: the caller's promise; `W` is the width.
+    by_width!(book.width, W => unsafe {
+        assign_width::<L, W>(book, points, codes, code_stride, distances);
+    })
+}
+
+/// # Safety
+///
+/// As for [`assign`], and `W` is the width.
+#[inline(always)]
+unsafe fn assign_width<L: Lanes, W: Width>(
+    book: Codebook,
+    points: Points,
+    codes: *mut u8,
+    code_stride: usize,
+    distances: *mut f32,
+) {
+    for i in 0..points.count {
+        // SAFETY: the caller's promise, for point `i`; 16 groups of 16 centroids.
+        unsafe {
+            let point = points.start.add(i * points.stride);
+            let (mut least, mut of) = (L::splat(f32::INFINITY), L::splat_index(0));
+            for group in 0..16 {
+                let squares = to_group::<L, W>(book, point, group);
+                (least, of) = L::lesser(least, of, squares, group as u32);
+            }
+            let (distance, centroid) = L::least(least, of);
+            *codes.add(i * code_stride) = centroid as u8;
+            if !distances.is_null() {
+                *distances.add(i) = distance;
+            }
+        }
+    }
+}
+
+/// 256 times `scale` times the squared distance from `point` to a centroid.
+///
+/// # Safety
+///
+/// The processor has the instruction set; `book` and `point` are what they say; `out` has room for 256.
+#[inline(always)]
+pub(crate) unsafe fn squares<L: Lanes>(
+    book: Codebook,
+    point: *const f32,
+    scale: f32,
+    out: *mut f32,
+) {
+    // SAFETY: the caller's promise; `W` is the width.
+    by_width!(book.width, W => unsafe {
+        for group in 0..16 {
+            let squares = to_group::<L, W>(book, point, group);
+            L::store(out.add(group * LANES), L::mul(squares, L::splat(scale)));
+        }
+    })
+}
+
+/// 256 negated inner products of `point` and a centroid.
+///
+/// # Safety
+///
+/// As for [`squares`].
+#[inline(always)]
+pub(crate) unsafe fn negated_products<L: Lanes>(book: Codebook, point: *const f32, out: *mut f32) {
+    // SAFETY: the caller's promise; `W` is the width.
+    by_width!(book.width, W => unsafe {
+        for group in 0..16 {
+            let mut sum = L::splat(0.0);
+            for j in 0..W::of(book) {
+                let centroids = L::load(book.transposed.add(j * 256 + group * LANES).cast());
+                sum = L::sub(sum, L::mul(L::splat(*point.add(j)), centroids));
+            }
+            L::store(out.add(group * LANES), sum);
+        }
+    })
+}
+
+/// Lowers `least[i]` to the squared distance of point `i` to `centre`, and sums `least` over blocks of [`BLOCK`].
+/// Component `j` of point `i` is at `transposed[j * count + i]`.
+///
+/// # Safety
+///
+/// The processor has the instruction set; `count` is a multiple of 16; `transposed` has `count * width` floats,
+/// `centre` has `width`, `least` has `count`, and `sums` has one for each block begun.
+#[inline(always)]
+pub(crate) unsafe fn approach<L: Lanes>(
+    transposed: *const f32,
+    count: usize,
+    width: usize,
+    centre: *const f32,
+    least: *mut f32,
+    sums: *mut f32,
+) {
+    let mut first = 0;
+    while first < count {
+        let end = count.min(first + BLOCK);
+        // SAFETY: the caller's promise: `i` is a multiple of 16 below `count`, so 16 floats are there.
+        unsafe {
+            let mut sum = L::splat(0.0);
+            let mut i = first;
+            while i < end {
+                let mut distance = L::splat(0.0);
+                for j in 0..width {
+                    let points = L::load(transposed.add(j * count + i).cast());
+                    let difference = L::sub(points, L::splat(*centre.add(j)));
+                    distance = L::add(distance, L::mul(difference, difference));
+                }
+                let lower = L::min(distance, L::load(least.add(i).cast()));
+                L::store(least.add(i), lower);
+                sum = L::add(sum, lower);
+                i += LANES;
+            }
+            *sums.add(first / BLOCK) = L::sum(sum);
+        }
+        first = end;
+    }
+}
