@@ -76,7 +76,8 @@ impl Index {
     /// distances : numpy.ndarray
     ///     float32, of the same shape. Squared Euclidean, minus the inner product, or 1 - cos: smaller is nearer.
     /// stats : dict
-    ///     Only with `return_stats`.
+    ///     Only with `return_stats`: the keys of `stratann search --json`, of which `per_query` holds means, and
+    ///     `queries`, `seconds`, `cpu_seconds` and `latencies_us`, one for each query.
     #[pyo3(signature = (queries, k=10, *, list_size=None, beam=None, strategy=None, navigation=None,
         whole_page=None, threads=None, in_flight=None, return_stats=false))]
     #[expect(
@@ -118,7 +119,7 @@ impl Index {
                 .map_err(to_python)?
         };
         let stats = return_stats
-            .then(|| search_stats(py, &results, options.list))
+            .then(|| search_stats(py, &results, &options))
             .transpose()?;
         let SearchResults { ids, distances, .. } = results;
         let ids = table(py, ids, k, rows.is_single())?;
@@ -293,27 +294,54 @@ pub fn to_dict<'py, T: serde::Serialize>(
     py.import("json")?.call_method1("loads", (text,))
 }
 
-/// The keys of `stratann search --json`, and the latency of each query.
+/// The keys of `stratann search --json`, and what the batch took as a whole.
 fn search_stats<'py>(
     py: Python<'py>,
     results: &SearchResults,
-    list: usize,
+    options: &SearchOptions,
 ) -> PyResult<Bound<'py, PyDict>> {
     let queries = results.latencies_us.len();
     let stats = PyDict::new(py);
-    stats.set_item("list", list)?;
+    stats.set_item("list", options.list)?;
     stats.set_item("k", results.k)?;
+    let qps = if queries == 0 {
+        0.0
+    } else {
+        queries as f64 / results.seconds
+    };
+    stats.set_item("qps", qps)?;
+    stats.set_item("latency_us", latency(py, &results.latencies_us)?)?;
+    let counters = to_dict(py, &results.counters)?.cast_into::<PyDict>()?;
+    let per_query = PyDict::new(py);
+    for (name, sum) in counters {
+        per_query.set_item(name, sum.extract::<f64>()? / queries.max(1) as f64)?;
+    }
+    stats.set_item("per_query", per_query)?;
+    stats.set_item("threads", options.threads)?;
+    stats.set_item("peak_rss_bytes", stratann::peak_rss_bytes())?;
     stats.set_item("queries", queries)?;
     stats.set_item("seconds", results.seconds)?;
     stats.set_item("cpu_seconds", results.cpu_seconds)?;
-    stats.set_item(
-        "qps",
-        queries as f64 / results.seconds.max(f64::MIN_POSITIVE),
-    )?;
-    stats.set_item("counters", to_dict(py, &results.counters)?)?;
     stats.set_item(
         "latencies_us",
         PyArray1::from_slice(py, &results.latencies_us),
     )?;
     Ok(stats)
+}
+
+/// Mean and percentiles by nearest rank: the smallest latency that at least this share of the queries kept.
+fn latency<'py>(py: Python<'py>, latencies_us: &[f32]) -> PyResult<Bound<'py, PyDict>> {
+    let mut sorted = latencies_us.to_vec();
+    sorted.sort_by(f32::total_cmp);
+    let sum: f64 = sorted.iter().copied().map(f64::from).sum();
+    let latency = PyDict::new(py);
+    latency.set_item("mean", sum / sorted.len().max(1) as f64)?;
+    for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
+        let rank = (share * sorted.len() as f64).ceil() as usize;
+        latency.set_item(
+            name,
+            sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0),
+        )?;
+    }
+    Ok(latency)
 }

@@ -128,11 +128,18 @@ def test_read_only_queries_are_read(index, queries, fixtures):
 def test_stats_of_a_search_count(index, queries):
     ids, _, stats = index.search(queries, 10, list_size=50, return_stats=True)
     assert ids.shape == (500, 10)
+    assert {"list", "k", "qps", "latency_us", "per_query", "threads", "peak_rss_bytes"} <= stats.keys()
     assert stats["k"] == 10 and stats["list"] == 50 and stats["queries"] == 500
-    assert stats["latencies_us"].shape == (500,) and (stats["latencies_us"] > 0).all()
-    assert stats["qps"] > 0 and stats["seconds"] > 0
-    assert stats["counters"]["graph_reads"] > 0
-    assert stats["counters"]["hops"] > 0
+    assert stats["qps"] == pytest.approx(500 / stats["seconds"])
+    latencies, latency = stats["latencies_us"], stats["latency_us"]
+    assert latencies.shape == (500,) and (latencies > 0).all()
+    assert latencies.min() <= latency["p50"] <= latency["p90"] <= latency["p99"] <= latencies.max()
+    assert latency["p50"] == numpy.sort(latencies)[249] and latency["p99"] == numpy.sort(latencies)[494]
+    assert latency["mean"] == pytest.approx(latencies.mean(), rel=1e-4)
+    assert set(stats["per_query"]) == {
+        "hops", "graph_reads", "vector_reads", "bytes_read", "cache_hits", "distance_computations",
+    }  # fmt: skip
+    assert 1 <= stats["per_query"]["graph_reads"] <= stats["per_query"]["bytes_read"] / 4096
 
 
 @pytest.mark.parametrize(
