@@ -1,2 +1,47 @@
-//! stratann-cli
-fn main() {}
+//! The `stratann` command: what a user types, and nothing of the engine.
+//!
+//! ```text
+//! args.rs      what may be typed, and what the words mean to the engine
+//! commands/    one file a command: read arguments, call the engine, print
+//! bench/       `stratann bench`: jobs as data, runs in child processes, tables and plots
+//! progress.rs  bars on a terminal, log lines elsewhere, Ctrl-C
+//! table.rs     aligned tables;   output.rs  standard output, pipes that close early
+//! size.rs      `2GiB`, `64MB` and back;   failure.rs  errors and exit statuses
+//! ```
+//!
+//! Exit status: 0 done, 1 it failed, 2 the call was wrong.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod bench;
+mod commands;
+mod failure;
+mod output;
+mod progress;
+mod size;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Arguments, Command};
+
+fn main() -> ExitCode {
+    // clap prints its own complaint, with the closest match, and leaves with status 2.
+    let arguments = Arguments::parse();
+    progress::install_logger(arguments.quiet);
+    let quiet = arguments.quiet;
+    let outcome = match arguments.command {
+        Command::Build(arguments) => commands::build::run(&arguments, quiet),
+        Command::Search(arguments) => commands::search::run(&arguments),
+        Command::Truth(arguments) => commands::truth::run(&arguments, quiet),
+        Command::Stats(arguments) => commands::stats::run(&arguments),
+        Command::Verify(arguments) => commands::verify::run(&arguments, quiet),
+        Command::Bench(arguments) => commands::bench::run(&arguments, quiet),
+        Command::Presets(arguments) => commands::presets::run(&arguments),
+        Command::Completions(arguments) => commands::completions::run(&arguments),
+    };
+    failure::report(outcome)
+}

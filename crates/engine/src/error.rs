@@ -62,7 +62,7 @@ pub enum Error {
     Interrupted,
     /// A vector or ground-truth file.
     #[error(transparent)]
-    Data(#[from] DataError),
+    Data(DataError),
     /// Bytes of an index.
     #[error(transparent)]
     Layout(#[from] LayoutError),
@@ -74,7 +74,7 @@ pub enum Error {
     Quantizer(#[from] QuantizerError),
     /// Graph construction.
     #[error(transparent)]
-    Graph(#[from] GraphError),
+    Graph(GraphError),
 }
 
 impl Error {
@@ -103,6 +103,26 @@ impl Error {
             Self::Call { .. } | Self::Memory { .. } | Self::Exists { .. } => true,
             Self::Data(error) => error.is_call_wrong(),
             _ => false,
+        }
+    }
+}
+
+impl From<DataError> for Error {
+    fn from(error: DataError) -> Self {
+        match error {
+            DataError::Interrupted => Self::Interrupted,
+            error => Self::Data(error),
+        }
+    }
+}
+
+impl From<GraphError> for Error {
+    fn from(error: GraphError) -> Self {
+        match error {
+            GraphError::Interrupted => Self::Interrupted,
+            GraphError::Data(error) => error.into(),
+            GraphError::Memory { given, least } => Self::Memory { budget: given, needs: least, part: "the build".into() },
+            error => Self::Graph(error),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::Serialize;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{BLOCK, CoupledShape, FileEntry, FileHeader, FileKind, Manifest, NavigationFile, PageView};
-use stratann_tier::{LOCK_FILE, Volume};
+use stratann_tier::Volume;
 use stratann_vector::first_invalid;
 
 use crate::progress::Progress;
@@ -245,7 +245,7 @@ impl Check<'_> {
     /// Files that no one names: harmless, but somebody should know.
     fn strays(&mut self) -> Result<(), Error> {
         for name in self.volume.list()? {
-            let known = name == MANIFEST || name == LOCK_FILE || self.manifest.files.iter().any(|e| e.name == name);
+            let known = name == MANIFEST || self.manifest.files.iter().any(|e| e.name == name);
             if !known {
                 self.progress.warn(&format!(
                     "{}: no part of the index; left by an interrupted writer, or not ours",

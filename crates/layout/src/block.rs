@@ -21,7 +21,15 @@ pub const PAYLOAD: usize = BLOCK - 4;
 /// The checksum of `bytes` as a part of block `number`.
 #[inline]
 pub(crate) fn checksum(number: u64, bytes: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&number.to_le_bytes()), bytes)
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    digest.update(&number.to_le_bytes());
+    digest.update(bytes);
+    digest.finalize() as u32
+}
+
+/// The crc32c of `bytes`.
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(bytes)
 }
 
 /// The little-endian `u32` at `at`; the caller knows that it is inside.

@@ -8,6 +8,7 @@
 //! It is text because it is what a human looks at first. The first line has exactly one spelling, and the
 //! checksum covers every byte of the body, so that any damage is found.
 
+use crate::block::crc32c;
 use crate::error::LayoutError;
 use crate::header::check_features;
 use serde::{Deserialize, Serialize};
@@ -221,7 +222,7 @@ struct Features {
 fn first_line(version: u32, body: &[u8]) -> String {
     format!(
         "{FIRST_WORDS}{version} {:08x} {}\n",
-        crc32c::crc32c(body),
+        crc32c(body),
         body.len()
     )
 }
@@ -283,7 +284,7 @@ fn check_frame(text: &[u8], file: &str) -> Result<(u32, usize), LayoutError> {
             by: "its first line says so",
         });
     }
-    let computed = crc32c::crc32c(body);
+    let computed = crc32c(body);
     if stored != computed {
         return Err(LayoutError::Checksum {
             file: file.to_owned(),

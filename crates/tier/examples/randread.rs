@@ -72,17 +72,13 @@ impl Random {
 
 /// User and system time of the calling thread.
 fn times() -> (Duration, Duration) {
-    let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
-    let fields: Vec<u64> = stat
-        .rsplit(") ")
-        .next()
-        .unwrap_or("")
-        .split(' ')
-        .filter_map(|f| f.parse().ok())
-        .collect();
-    // After the state letter: utime and stime are the 11th and 12th numbers, in ticks of 10 ms.
-    let ticks = |i: usize| Duration::from_millis(fields.get(i).copied().unwrap_or(0) * 10);
-    (ticks(10), ticks(11))
+    // SAFETY: rusage is plain numbers, for which zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is a valid rusage that outlives the call.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &mut usage) };
+    let duration =
+        |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    (duration(usage.ru_utime), duration(usage.ru_stime))
 }
 
 async fn query(lane: &mut dyn Lane, options: &Options, blocks: u64, reads: u64, seed: u64) -> u64 {

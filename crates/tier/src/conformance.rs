@@ -6,6 +6,10 @@
 //! conformance(&|bytes| Arc::new(DramTier::new(bytes.to_vec())), IoMode::Auto);
 //! ```
 
+mod volumes;
+
+pub use volumes::conformance_volume;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +22,6 @@ use crate::error::TierError;
 use crate::executor::{Task, Thread};
 use crate::random::Random;
 use crate::tier::{Completion, Lane, Request, Tier, next};
-use crate::volume::Volume;
 
 /// Blocks in the tier that is tested.
 const BLOCKS: usize = 256;
@@ -481,177 +484,4 @@ impl Subject {
             "{rule}: each worker is called once a run"
         );
     }
-}
-
-/// Proves a volume: `make` gives a new, empty one.
-///
-/// # Panics
-/// If the volume breaks a rule, with a message that names it.
-pub fn conformance_volume(make: &dyn Fn() -> Arc<dyn Volume>) {
-    let volume = make();
-    files(volume.as_ref());
-    names(volume.as_ref());
-    tiers(volume.as_ref());
-    locks(volume.as_ref());
-}
-
-fn files(volume: &dyn Volume) {
-    let rule = "rule: what was written is read";
-    let fail = |error: TierError| -> ! { panic!("{rule}: {error}") };
-    let mut file = volume.create("a").unwrap_or_else(|e| fail(e));
-    assert!(file.is_empty(), "{rule}: a new file is empty");
-    file.write_at(10, b"world").unwrap_or_else(|e| fail(e));
-    file.write_at(2, b"hello").unwrap_or_else(|e| fail(e));
-    let end = file.append(b"!").unwrap_or_else(|e| fail(e));
-    assert!(
-        end == 15 && file.len() == 16,
-        "{rule}: an append goes to the end"
-    );
-    let right = b"\0\0hello\0\0\0world!".to_vec();
-    assert!(
-        volume.read("a").unwrap_or_else(|e| fail(e)) == right,
-        "{rule}: and gaps are zero"
-    );
-    file.sync().unwrap_or_else(|e| fail(e));
-    file.set_len(4).unwrap_or_else(|e| fail(e));
-    file.set_len(6).unwrap_or_else(|e| fail(e));
-    assert!(
-        volume.read("a").unwrap_or_else(|e| fail(e)) == b"\0\0he\0\0",
-        "{rule}: a cut file has lost its tail"
-    );
-    assert!(
-        volume.len("a").unwrap_or_else(|e| fail(e)) == 6 && volume.exists("a"),
-        "{rule}: lengths agree"
-    );
-    drop(file);
-    let mut file = volume.open("a").unwrap_or_else(|e| fail(e));
-    assert!(
-        file.len() == 6,
-        "{rule}: a file that is opened keeps its bytes"
-    );
-    file.append(b"x").unwrap_or_else(|e| fail(e));
-    assert!(
-        volume.read("a").unwrap_or_else(|e| fail(e)) == b"\0\0he\0\0x",
-        "{rule}: and can be appended to"
-    );
-    drop(volume.create("a").unwrap_or_else(|e| fail(e)));
-    assert!(
-        volume.read("a").unwrap_or_else(|e| fail(e)).is_empty(),
-        "{rule}: a file created anew is empty"
-    );
-}
-
-fn names(volume: &dyn Volume) {
-    let rule = "rule: names are flat, renaming replaces, and what is not there is Missing";
-    let fail = |error: TierError| -> ! { panic!("{rule}: {error}") };
-    for name in ["", ".", "..", "x/y", "/etc/passwd", "a\0b"] {
-        assert!(
-            volume.create(name).is_err() && volume.read(name).is_err(),
-            "{rule}: the name {name:?} was accepted"
-        );
-    }
-    for name in ["c", "b"] {
-        let mut file = volume.create(name).unwrap_or_else(|e| fail(e));
-        file.append(name.as_bytes()).unwrap_or_else(|e| fail(e));
-        file.sync().unwrap_or_else(|e| fail(e));
-    }
-    volume.sync().unwrap_or_else(|e| fail(e));
-    let list = || volume.list().unwrap_or_else(|e| fail(e));
-    assert!(
-        list() == ["a", "b", "c"],
-        "{rule}: the list is sorted and complete; it is {:?}",
-        list()
-    );
-    volume.rename("b", "c").unwrap_or_else(|e| fail(e));
-    assert!(
-        volume.read("c").unwrap_or_else(|e| fail(e)) == b"b",
-        "{rule}: the renamed file has its bytes"
-    );
-    assert!(
-        list() == ["a", "c"],
-        "{rule}: the old name is gone; the list is {:?}",
-        list()
-    );
-    volume.remove("c").unwrap_or_else(|e| fail(e));
-    let answers = [
-        volume.read("c").err(),
-        volume.len("c").err(),
-        volume.open("c").err(),
-        volume.open_tier("c").err(),
-        volume.rename("c", "d").err(),
-        volume.remove("c").err(),
-    ];
-    for (number, answer) in answers.into_iter().enumerate() {
-        assert!(
-            matches!(&answer, Some(TierError::Missing { place, .. }) if place.ends_with("/c")),
-            "{rule}: operation {number} on a file that is not there gave {answer:?}"
-        );
-    }
-}
-
-fn tiers(volume: &dyn Volume) {
-    let rule = "rule: a tier reads the file that it was opened on, whatever becomes of its name";
-    let fail = |error: TierError| -> ! { panic!("{rule}: {error}") };
-    let bytes = pattern(4 * BLOCK);
-    let mut file = volume.create("pages").unwrap_or_else(|e| fail(e));
-    file.append(&bytes).unwrap_or_else(|e| fail(e));
-    let tier = volume.open_tier("pages").unwrap_or_else(|e| fail(e));
-    assert!(
-        tier.len() == bytes.len() as u64,
-        "{rule}: it has the file's length"
-    );
-    drop(volume.create("other").unwrap_or_else(|e| fail(e)));
-    volume.rename("other", "pages").unwrap_or_else(|e| fail(e));
-    let thread = Thread::local(IoMode::Auto).unwrap_or_else(|e| fail(e));
-    let mut lane = tier.lane(&thread).unwrap_or_else(|e| fail(e));
-    lane.submit(Request {
-        tag: 0,
-        offset: BLOCK as u64,
-        len: 2 * BLOCK as u32,
-    })
-    .unwrap_or_else(|e| fail(e));
-    let block = thread
-        .block_on(next(lane.as_mut()))
-        .result
-        .unwrap_or_else(|e| fail(e));
-    assert!(
-        block[..] == bytes[BLOCK..3 * BLOCK],
-        "{rule}: it brought other bytes"
-    );
-    file.set_len(BLOCK as u64).unwrap_or_else(|e| fail(e));
-    lane.submit(Request {
-        tag: 0,
-        offset: 2 * BLOCK as u64,
-        len: BLOCK as u32,
-    })
-    .unwrap_or_else(|e| fail(e));
-    let answer = thread.block_on(next(lane.as_mut())).result;
-    assert!(
-        matches!(answer, Err(TierError::Short { .. })),
-        "{rule}: a truncated file gave {answer:?} instead of Short"
-    );
-}
-
-fn locks(volume: &dyn Volume) {
-    let rule = "rule: one lock at a time, and a dropped one is free";
-    let guard = volume
-        .lock()
-        .unwrap_or_else(|error| panic!("{rule}: {error}"));
-    let second = volume.lock();
-    assert!(
-        matches!(second, Err(TierError::InUse { .. })),
-        "{rule}: a second lock gave {second:?} instead of InUse"
-    );
-    assert!(
-        volume
-            .list()
-            .is_ok_and(|list| !list.iter().any(|name| name == "LOCK")),
-        "{rule}: the lock is no file"
-    );
-    drop(guard);
-    drop(
-        volume
-            .lock()
-            .unwrap_or_else(|error| panic!("{rule}: {error}")),
-    );
 }

@@ -25,6 +25,8 @@ use crate::uring::{Driver, Ring};
 const BUSY: usize = 16;
 /// ...unless so many are queued.
 const BATCH: usize = 8;
+/// From so many tasks on, a thread waits for several completions at a time.
+const MANY_TASKS: usize = 8;
 
 /// How the threads of a crew read, decided once, and what they share for it.
 pub(crate) struct Io {
@@ -311,13 +313,16 @@ impl Reactor {
         true
     }
 
-    /// How many completions to wait for. Several at a time cost less processor time, but a task must not wait for
-    /// the reads of others while it could compute; so only as many as keep the device's queue well filled.
+    /// How many completions to wait for.
+    ///
+    /// Several at a time save system calls, but a task must not wait for the reads of others while it could compute:
+    /// with few tasks that empties the device's queue, and fewer reads are done. With many, an eighth of what is in
+    /// flight does no harm.
     fn want(&self, in_flight: usize) -> usize {
-        if self.tasks.get() < 4 {
+        if self.tasks.get() < MANY_TASKS {
             1
         } else {
-            (in_flight / 4).clamp(1, 8)
+            (in_flight / 8).clamp(1, 8)
         }
     }
 

@@ -14,6 +14,10 @@
 //! [`operations`](SimVolume::operations) that the work needs; then it opens several
 //! [`crash_image`](SimVolume::crash_image)s of each, which are healthy volumes, and checks what it finds.
 
+mod image;
+
+pub use image::Crash;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -24,7 +28,6 @@ use crate::buffer::Block;
 use crate::error::TierError;
 use crate::executor::Thread;
 use crate::memory::{PromptLane, Source};
-use crate::random::Random;
 use crate::tier::{Lane, Request, Tier};
 use crate::volume::{LockGuard, Volume, VolumeFile, check_name};
 
@@ -41,22 +44,6 @@ pub enum Failure {
     /// The machine is gone: everything fails with [`TierError::Crashed`]. The operation that it happened in may be
     /// found done, undone or half done in a crash image.
     Crash,
-}
-
-/// What a crash leaves of changes that were not synced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Crash {
-    /// Nothing of what was written. Of the unsynced names the first few, in order, as with a journal.
-    Dropped,
-    /// All of it, but the last write ends at some boundary of 512 bytes.
-    Torn,
-    /// Any part of it: some writes, or some 4 KiB pages of them, and not others; some names and not others.
-    Reordered,
-}
-
-impl Crash {
-    /// All modes.
-    pub const ALL: [Crash; 3] = [Crash::Dropped, Crash::Torn, Crash::Reordered];
 }
 
 #[derive(Clone, Debug)]
@@ -266,71 +253,6 @@ impl SimVolume {
         self.lock_state().alive("").is_err()
     }
 
-    /// What the disk holds if the machine crashes now (or when it has crashed), as a new, healthy volume without
-    /// locks. Different seeds give different parts of what was not synced.
-    pub fn crash_image(&self, seed: u64, mode: Crash) -> SimVolume {
-        let state = self.lock_state();
-        let mut random = Random::new(seed ^ 0x5EED_0FC4_A54E_D001);
-
-        let mut names = state.durable_names.clone();
-        let pending = &state.unsynced_names;
-        let subset = mode == Crash::Reordered && random.coin();
-        let first = if mode == Crash::Torn {
-            pending.len()
-        } else {
-            random.below(pending.len() + 1)
-        };
-        for (number, change) in pending.iter().enumerate() {
-            if if subset {
-                random.coin()
-            } else {
-                number < first
-            } {
-                apply_name(&mut names, change);
-            }
-        }
-
-        let last_write = state
-            .inodes
-            .iter()
-            .flat_map(|inode| &inode.unsynced)
-            .filter(|(_, change)| matches!(change, Change::Write { .. }))
-            .map(|(number, _)| *number)
-            .max();
-        let mut inodes = Vec::with_capacity(state.inodes.len());
-        for inode in &state.inodes {
-            let mut bytes = inode.durable.clone();
-            // A file all of whose changes survive is as likely as one of which something is missing.
-            let whole = random.coin();
-            let by_page = random.coin();
-            for (number, change) in &inode.unsynced {
-                match mode {
-                    Crash::Dropped => {}
-                    Crash::Torn if Some(*number) == last_write => {
-                        tear(&mut bytes, change, &mut random)
-                    }
-                    Crash::Torn => apply(&mut bytes, change),
-                    Crash::Reordered if whole => apply(&mut bytes, change),
-                    Crash::Reordered => scatter(&mut bytes, change, by_page, &mut random),
-                }
-            }
-            inodes.push(Inode {
-                durable: bytes.clone(),
-                current: bytes,
-                unsynced: Vec::new(),
-            });
-        }
-        let state = State {
-            inodes,
-            names: names.clone(),
-            durable_names: names,
-            ..State::default()
-        };
-        SimVolume {
-            state: Arc::new(Mutex::new(state)),
-        }
-    }
-
     /// An independent copy, with unsynced changes, count and failure, but without locks.
     pub fn fork(&self) -> SimVolume {
         let state = self.lock_state();
@@ -345,64 +267,6 @@ impl SimVolume {
         };
         SimVolume {
             state: Arc::new(Mutex::new(copy)),
-        }
-    }
-}
-
-/// Lets a write through up to some sector; the file's length may have been recorded before its bytes.
-fn tear(bytes: &mut Vec<u8>, change: &Change, random: &mut Random) {
-    let Change::Write { offset, bytes: new } = change else {
-        return;
-    };
-    let end = offset + new.len() as u64;
-    let first = offset / SECTOR;
-    // Boundaries from the one at or before the write, when nothing of it survives, to the last one inside it.
-    let sectors = end.div_ceil(SECTOR) - first;
-    let boundary = (first + random.below(sectors as usize) as u64) * SECTOR;
-    let kept = boundary.saturating_sub(*offset) as usize;
-    if kept > 0 {
-        apply(
-            bytes,
-            &Change::Write {
-                offset: *offset,
-                bytes: new[..kept].into(),
-            },
-        );
-    }
-    if random.coin() && (bytes.len() as u64) < end {
-        bytes.resize(end as usize, 0);
-    }
-}
-
-/// Lets parts of a change through.
-fn scatter(bytes: &mut Vec<u8>, change: &Change, by_page: bool, random: &mut Random) {
-    match change {
-        Change::Write { offset, bytes: new } => {
-            let end = offset + new.len() as u64;
-            let mut at = *offset;
-            while at < end {
-                let page_end = (at / BLOCK as u64 + 1) * BLOCK as u64;
-                let next = if by_page { page_end.min(end) } else { end };
-                if random.coin() {
-                    let part = &new[(at - offset) as usize..(next - offset) as usize];
-                    apply(
-                        bytes,
-                        &Change::Write {
-                            offset: at,
-                            bytes: part.into(),
-                        },
-                    );
-                } else if (bytes.len() as u64) < next && random.coin() {
-                    // The length was recorded, the bytes were not.
-                    bytes.resize(next as usize, 0);
-                }
-                at = next;
-            }
-        }
-        Change::Resize { .. } => {
-            if random.coin() {
-                apply(bytes, change);
-            }
         }
     }
 }

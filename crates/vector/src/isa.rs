@@ -11,7 +11,7 @@ pub enum InstructionSet {
     Plain,
     /// x86-64 with AVX2 and F16C.
     Avx2,
-    /// x86-64 with AVX-512 F, BW, DQ and VL (and VNNI where the processor has it).
+    /// x86-64 with AVX-512 F, BW, DQ and VL.
     Avx512,
     /// aarch64 with Advanced SIMD, which is all of them.
     Neon,

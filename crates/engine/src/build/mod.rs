@@ -10,20 +10,22 @@
 //! unfinished build wrote is removed when it ends, or by the next build in the same directory after a crash.
 
 mod pages;
+#[cfg(test)]
+mod tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::Serialize;
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, FORMAT_VERSION, READER_FEATURES, WRITER_FEATURES};
 use stratann_layout::{CoupledShape, FileEntry, FileKind, Manifest, NavigationFacts, NavigationFile};
-use stratann_tier::{Directory, LOCK_FILE, Volume, peak_rss_bytes, process_cpu_time};
+use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time};
 use stratann_vector::{Metric, ProductQuantizer, Training, normalize, to_f32};
 
-use crate::data::VectorSource;
+use crate::data::{MatrixRef, VectorSource};
 use crate::durable::Checkpoint;
 use crate::graph::{self, Constructed, Parameters};
-use crate::progress::Progress;
+use crate::progress::{Progress, Stage};
 use crate::{Error, Order, Preset};
 
 /// Rows that the codebook is trained on, at most.
@@ -127,7 +129,9 @@ pub fn build(
     let created = !path.exists();
     let volume = Directory::create(path)?;
     let lock = volume.lock()?;
-    let built = build_in(&volume, path, source, options, facts, progress);
+    let built = ScratchFolder::new(path).and_then(|scratch| {
+        build_in(&volume, &scratch.0, source, options, facts, progress)
+    });
     if built.is_err() && !volume.exists(MANIFEST) {
         let _ = volume.remove(LOCK_FILE);
     }
@@ -137,6 +141,30 @@ pub fn build(
         let _ = std::fs::remove_dir(path);
     }
     built
+}
+
+/// Where a build under a memory cap spools what does not fit. Removed when dropped; a folder that a crash left is
+/// removed by the next build.
+struct ScratchFolder(PathBuf);
+
+impl ScratchFolder {
+    fn new(index: &Path) -> Result<Self, Error> {
+        let folder = Self(index.join("build-scratch"));
+        folder.remove();
+        let failed = |source| TierError::io("create", folder.0.display().to_string(), 0, 0, source);
+        std::fs::create_dir(&folder.0).map_err(failed)?;
+        Ok(folder)
+    }
+
+    fn remove(&self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Drop for ScratchFolder {
+    fn drop(&mut self) {
+        self.remove();
+    }
 }
 
 /// Builds in a volume that the caller has locked. Scratch files, which need not survive a crash, go to `scratch`.
@@ -159,6 +187,7 @@ struct Facts {
     code_bytes: usize,
     order: Order,
     navigation_nodes: usize,
+    training_rows: usize,
 }
 
 impl Facts {
@@ -197,6 +226,7 @@ impl Facts {
             shape: CoupledShape::new(source.element(), dim, options.degree)?,
             code_bytes,
             order: options.order.unwrap_or(options.preset.order),
+            training_rows: training_rows(options.memory, dim),
             navigation_nodes: match (options.navigation * rows as f64).ceil() as usize {
                 // A graph over a handful of nodes saves nothing over the medoid.
                 0..16 => 0,
@@ -204,6 +234,14 @@ impl Facts {
             },
         })
     }
+}
+
+/// Rows to train the codebook on: what an eighth of the memory cap holds as floats.
+fn training_rows(memory: Option<u64>, dim: usize) -> usize {
+    memory.map_or(TRAINING_ROWS, |bytes| {
+        // A row takes its floats and, while they are made, its bytes.
+        ((bytes / 8) as usize / (8 * dim)).clamp(1_000, TRAINING_ROWS)
+    })
 }
 
 /// Refuses ids that are too few, too many, or not unique.
@@ -232,7 +270,7 @@ struct Build<'a> {
 impl Build<'_> {
     fn run(&mut self) -> Result<BuildReport, Error> {
         let (start, cpu) = (Instant::now(), process_cpu_time());
-        let mut graph = self.stage("graph", Self::construct)?;
+        let mut graph = self.construct()?;
         let quantizer = self.stage("codebook", |build| build.train(&graph))?;
         let mut files = self.stage("pages", |build| build.write_pages(&mut graph, &quantizer))?;
         let navigation = self.stage("navigation", |build| build.write_navigation(&graph, &mut files))?;
@@ -254,10 +292,10 @@ impl Build<'_> {
             alpha: options.alpha,
             code_bytes: self.facts.code_bytes as u32,
             order: self.facts.order.to_string(),
-            entry: graph.medoid,
-            degree_mean: graph.edges as f64 / rows as f64,
-            degree_max: graph.degree_max as u32,
-            edges: graph.edges,
+            entry: graph.entry,
+            degree_mean: graph.stats.degree_mean,
+            degree_max: graph.stats.degree_max as u32,
+            edges: graph.stats.edges,
             deleted: 0,
             seed: options.seed,
             navigation,
@@ -270,7 +308,7 @@ impl Build<'_> {
             cpu_seconds: process_cpu_time().saturating_sub(cpu).as_secs_f64(),
             peak_rss_bytes: peak_rss_bytes(),
             degree_mean: manifest.degree_mean,
-            parts: graph.parts,
+            parts: graph.stats.parts,
             bytes: manifest.files.iter().map(|entry| entry.length).sum(),
             stages: std::mem::take(&mut self.stages),
         })
@@ -294,49 +332,60 @@ impl Build<'_> {
     /// Orders the rows and builds the graph over them.
     fn construct(&mut self) -> Result<Constructed, Error> {
         let options = self.options;
-        let parameters = Parameters {
-            degree: options.degree,
-            build_list: options.build_list,
-            alpha: options.alpha,
-            threads: options.threads,
-            seed: options.seed,
+        let order = match self.facts.order {
+            Order::Input => graph::Order::Input,
+            Order::Locality => graph::Order::Locality { page: self.facts.shape.nodes_per_page() },
         };
-        Ok(graph::construct(
-            self.source,
-            options.metric,
-            self.facts.order,
-            self.facts.shape.nodes_per_page(),
-            &parameters,
-            options.memory,
-            self.scratch,
-            self.progress,
-        )?)
+        let parameters = self.parameters(options.degree, options.build_list);
+        let task = graph::Task {
+            metric: options.metric,
+            order,
+            parameters: &parameters,
+            memory: options.memory,
+            scratch: self.scratch,
+        };
+        let built = graph::construct(self.source, &task, self.progress)?;
+        self.stages.extend(built.stats.seconds.iter().map(|&(name, seconds)| (name.to_owned(), seconds)));
+        Ok(built)
+    }
+
+    fn parameters(&self, degree: usize, build_list: usize) -> Parameters {
+        Parameters {
+            degree,
+            build_list,
+            alpha: self.options.alpha,
+            threads: self.options.threads,
+            seed: self.options.seed,
+        }
+    }
+
+    /// Node `i` of an even sample of `count` nodes. Under locality order such a sample is stratified: every
+    /// neighbourhood has its share.
+    fn sample(&self, count: usize) -> Vec<u32> {
+        let rows = self.source.rows();
+        (0..count).map(|i| (i * rows / count) as u32).collect()
     }
 
     /// Trains the codebook on an even sample of the nodes.
     fn train(&self, graph: &Constructed) -> Result<ProductQuantizer, Error> {
-        let (source, dim) = (self.source, self.source.dim());
-        let rows = source.rows();
-        let sampled = rows.min(TRAINING_ROWS);
-        let nodes: Vec<u32> = (0..sampled).map(|i| (i * rows / sampled) as u32).collect();
-        let mut bytes = vec![0; sampled * self.facts.shape.vector_bytes()];
-        graph.gather(source, &nodes, &mut bytes)?;
-        let mut floats = vec![0.0; sampled * dim];
-        to_f32(source.element(), &bytes, &mut floats);
+        let (rows, dim) = (graph.rows.source(self.source), self.source.dim());
+        let nodes = self.sample(self.source.rows().min(self.facts.training_rows));
+        let mut bytes = vec![0; nodes.len() * rows.row_bytes()];
+        rows.gather(&nodes, &mut bytes)?;
+        let mut floats = vec![0.0; nodes.len() * dim];
+        to_f32(rows.element(), &bytes, &mut floats);
         drop(bytes);
         if self.options.metric == Metric::Cosine {
             floats.chunks_exact_mut(dim).for_each(|row| {
                 normalize(row);
             });
         }
-        self.progress.begin("training codes", 1);
+        let _stage = Stage::begin(self.progress, "training codes", 1);
         let training = Training { iterations: 12, seed: self.options.seed, threads: self.options.threads };
-        let quantizer = ProductQuantizer::train(&floats, dim, self.facts.code_bytes, &training)?;
-        self.progress.end();
-        Ok(quantizer)
+        Ok(ProductQuantizer::train(&floats, dim, self.facts.code_bytes, &training)?)
     }
 
-    /// Builds and writes the graph over a sample, stratified over the node order.
+    /// Builds and writes the graph over a sample.
     fn write_navigation(
         &self,
         graph: &Constructed,
@@ -346,25 +395,27 @@ impl Build<'_> {
         if sampled == 0 {
             return Ok(None);
         }
-        let (source, rows) = (self.source, self.source.rows());
-        let nodes: Vec<u32> = (0..sampled).map(|i| (i * rows / sampled) as u32).collect();
-        let mut vectors = vec![0; sampled * self.facts.shape.vector_bytes()];
-        graph.gather(source, &nodes, &mut vectors)?;
-        let parameters = Parameters {
-            degree: NAVIGATION_DEGREE,
-            build_list: NAVIGATION_LIST,
-            alpha: self.options.alpha,
-            threads: self.options.threads,
-            seed: self.options.seed,
+        let rows = graph.rows.source(self.source);
+        let nodes = self.sample(sampled);
+        let mut vectors = vec![0; sampled * rows.row_bytes()];
+        rows.gather(&nodes, &mut vectors)?;
+        let parameters = self.parameters(NAVIGATION_DEGREE, NAVIGATION_LIST);
+        let task = graph::Task {
+            metric: self.options.metric,
+            order: graph::Order::Input,
+            parameters: &parameters,
+            memory: None,
+            scratch: self.scratch,
         };
-        let built = graph::over_sample(&vectors, source.element(), source.dim(), self.options.metric, &parameters, self.progress)?;
-        let mut offsets = vec![0];
-        let mut links = Vec::new();
+        let sample = MatrixRef::new(&vectors, sampled, rows.dim(), rows.element())?;
+        let mut built = graph::construct(&sample, &task, self.progress)?;
+        let (mut offsets, mut links, mut list) = (vec![0], Vec::new(), Vec::new());
         for position in 0..sampled as u32 {
-            links.extend_from_slice(built.graph.neighbours(position));
+            built.lists.read(position, &mut list)?;
+            links.extend_from_slice(&list);
             offsets.push(links.len() as u32);
         }
-        let file = NavigationFile { entry: built.medoid, nodes, offsets, links, vectors };
+        let file = NavigationFile { entry: built.entry, nodes, offsets, links, vectors };
         files.push(self.write_stream(FileKind::Navigation, &file.encode())?);
         Ok(Some(NavigationFacts { nodes: sampled as u64, degree: NAVIGATION_DEGREE as u32 }))
     }

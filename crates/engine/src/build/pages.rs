@@ -7,6 +7,7 @@ use stratann_vector::{Metric, ProductQuantizer, normalize, to_f32};
 use super::Build;
 use crate::Error;
 use crate::graph::Constructed;
+use crate::progress::Stage;
 
 /// Nodes handled at a time.
 const CHUNK: usize = 4096;
@@ -44,8 +45,8 @@ impl Build<'_> {
         graph: &mut Constructed,
         quantizer: &ProductQuantizer,
     ) -> Result<Vec<FileEntry>, Error> {
-        let (source, shape) = (self.source, &self.facts.shape);
-        let (rows, row_bytes, dim) = (source.rows(), shape.vector_bytes(), source.dim());
+        let (source, shape) = (graph.rows.source(self.source), &self.facts.shape);
+        let (rows, row_bytes, dim) = (source.rows(), source.row_bytes(), source.dim());
         let graph_header = shape.header(rows as u64);
         let mut pages = Sequential::new(self.checkpoint.create(FileKind::Graph)?);
         pages.write(&graph_header.encode())?;
@@ -60,12 +61,12 @@ impl Build<'_> {
         let mut floats = vec![0.0; CHUNK.min(rows) * dim];
         let mut codes = vec![0; CHUNK.min(rows) * code_bytes];
         let mut list = Vec::new();
-        self.progress.begin("writing", rows as u64);
+        let _stage = Stage::begin(self.progress, "writing", rows as u64);
         for first in (0..rows).step_by(CHUNK) {
             self.go_on()?;
             let count = CHUNK.min(rows - first);
             let vectors = &mut vectors[..count * row_bytes];
-            graph.vectors(source, first, vectors)?;
+            source.read(first, vectors)?;
 
             let floats = &mut floats[..count * dim];
             to_f32(source.element(), vectors, floats);
@@ -79,9 +80,9 @@ impl Build<'_> {
             codes_writer.push(codes, &mut |blocks| codes_file.write(blocks))?;
 
             for (i, vector) in vectors.chunks_exact(row_bytes).enumerate() {
-                let row = graph.row(first + i);
+                let row = graph.order[first + i] as usize;
                 let id = self.options.ids.as_ref().map_or(row as u64, |ids| ids[row]);
-                graph.next_list(&mut list)?;
+                graph.lists.read((first + i) as u32, &mut list)?;
                 builder.push(id, vector, &list);
                 if builder.is_full() || first + i + 1 == rows {
                     buffer.extend_from_slice(builder.finish(page));
@@ -97,7 +98,6 @@ impl Build<'_> {
         }
         pages.write(&buffer)?;
         let codes_header = codes_writer.finish(&mut |blocks| codes_file.write(blocks))?;
-        self.progress.end();
         Ok(vec![
             self.entry(FileKind::Graph, pages.finish()?, &graph_header.encode()),
             self.entry(FileKind::Codes, codes_file.finish()?, &codes_header.encode()),

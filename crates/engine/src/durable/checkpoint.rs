@@ -12,9 +12,8 @@
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileKind, Manifest};
-use stratann_tier::{LOCK_FILE, Volume, VolumeFile};
+use stratann_tier::{Volume, VolumeFile};
 
-use crate::graph::SCRATCH_PREFIX;
 use crate::{Error, stored};
 
 /// A checkpoint being written. Dropped before it is committed, it removes what was written.
@@ -87,7 +86,7 @@ impl<'a> Checkpoint<'a> {
         let manifest = stored::manifest(self.volume).ok();
         let named = |name: &str| manifest.as_ref().is_some_and(|m| m.files.iter().any(|entry| entry.name == name));
         for name in self.volume.list().unwrap_or_default() {
-            let keep = name == MANIFEST || name == LOCK_FILE || named(&name);
+            let keep = name == MANIFEST || named(&name);
             if is_ours(&name) && !keep {
                 let _ = self.volume.remove(&name);
             }
@@ -110,9 +109,7 @@ fn is_ours(name: &str) -> bool {
             .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
     };
     name == MANIFEST
-        || name == LOCK_FILE
         || name.strip_prefix(MANIFEST) == Some(".new")
-        || name.starts_with(SCRATCH_PREFIX)
         || FileKind::ALL.into_iter().any(numbered)
 }
 

@@ -32,7 +32,25 @@ impl Slots {
     pub(super) fn new(nodes: usize, slots: usize) -> Slots {
         let mut words = Vec::new();
         words.resize_with(nodes * (slots + 1), || AtomicU32::new(0));
-        Slots { words, slots, locks: (0..LOCKS).map(|_| Mutex::new(())).collect() }
+        Slots {
+            words,
+            slots,
+            locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
+        }
+    }
+
+    /// Room for `nodes` nodes, taken now, so that [`Slots::clear`] need not.
+    pub(super) fn reserve(&mut self, nodes: usize) {
+        let words = nodes * (self.slots + 1);
+        self.words
+            .reserve_exact(words.saturating_sub(self.words.len()));
+    }
+
+    /// Starts again with empty lists for `nodes` nodes.
+    pub(super) fn clear(&mut self, nodes: usize) {
+        self.words.clear();
+        self.words
+            .resize_with(nodes * (self.slots + 1), || AtomicU32::new(0));
     }
 
     /// Bytes that [`Slots::new`] takes for these sizes.
@@ -88,7 +106,10 @@ impl Slots {
     pub(super) fn append(&self, node: u32, neighbour: u32, _lock: &MutexGuard<'_, ()>) -> bool {
         let list = self.list(node);
         let degree = list[0].load(Relaxed) as usize;
-        if list[1..=degree].iter().any(|word| word.load(Relaxed) == neighbour) {
+        if list[1..=degree]
+            .iter()
+            .any(|word| word.load(Relaxed) == neighbour)
+        {
             return true;
         }
         if degree == self.slots {
@@ -156,11 +177,19 @@ impl Graph {
 
     /// Mean number of neighbours of a node.
     pub fn degree_mean(&self) -> f64 {
-        if self.is_empty() { 0.0 } else { self.edges.len() as f64 / self.len() as f64 }
+        if self.is_empty() {
+            0.0
+        } else {
+            self.edges.len() as f64 / self.len() as f64
+        }
     }
 
     /// Largest number of neighbours of a node.
     pub fn degree_max(&self) -> usize {
-        self.offsets.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0)
+        self.offsets
+            .windows(2)
+            .map(|pair| pair[1] - pair[0])
+            .max()
+            .unwrap_or(0)
     }
 }

@@ -38,7 +38,11 @@ pub(super) struct CandidateList {
 
 impl CandidateList {
     fn new() -> CandidateList {
-        CandidateList { items: Vec::new(), capacity: 0, cursor: 0 }
+        CandidateList {
+            items: Vec::new(),
+            capacity: 0,
+            cursor: 0,
+        }
     }
 
     fn clear(&mut self, capacity: usize) {
@@ -51,7 +55,11 @@ impl CandidateList {
     #[inline]
     fn insert(&mut self, distance: f32, id: u32) {
         if self.items.len() == self.capacity {
-            if self.items.last().is_none_or(|last| distance >= last.distance) {
+            if self
+                .items
+                .last()
+                .is_none_or(|last| distance >= last.distance)
+            {
                 return;
             }
             self.items.pop();
@@ -78,7 +86,10 @@ impl CandidateList {
     /// The nearest candidate not yet expanded, left as it is.
     #[inline]
     fn peek(&self) -> Option<u32> {
-        self.items[self.cursor.min(self.items.len())..].iter().map(|item| item.id).find(|id| id & EXPANDED == 0)
+        self.items[self.cursor.min(self.items.len())..]
+            .iter()
+            .map(|item| item.id)
+            .find(|id| id & EXPANDED == 0)
     }
 }
 
@@ -90,7 +101,10 @@ pub(super) struct Seen {
 
 impl Seen {
     fn new(nodes: usize) -> Seen {
-        Seen { stamps: vec![0; nodes], stamp: 0 }
+        Seen {
+            stamps: vec![0; nodes],
+            stamp: 0,
+        }
     }
 
     fn clear(&mut self) {
@@ -143,7 +157,14 @@ impl Search {
 
     /// Searches for `query` from `entry` with a list of `length`. Leaves the expanded nodes in
     /// [`expanded`](Search::expanded) and the nearest found in [`nearest`](Search::nearest).
-    pub(super) fn run(&mut self, points: &Points<'_>, slots: &Slots, query: &[u8], entry: u32, length: usize) {
+    pub(super) fn run(
+        &mut self,
+        points: &Points<'_>,
+        slots: &Slots,
+        query: &[u8],
+        entry: u32,
+        length: usize,
+    ) {
         self.list.clear(length);
         self.seen.clear();
         self.expanded.clear();
@@ -157,7 +178,11 @@ impl Search {
             // written down, and the count goes on only past those that are fresh.
             let mut count = 0;
             self.fresh.resize(slots.slots(), 0);
-            let (fresh, stamps, stamp) = (&mut self.fresh[..], &mut self.seen.stamps[..], self.seen.stamp);
+            let (fresh, stamps, stamp) = (
+                &mut self.fresh[..],
+                &mut self.seen.stamps[..],
+                self.seen.stamp,
+            );
             for neighbour in slots.neighbours(next.id) {
                 fresh[count] = neighbour;
                 let seen = &mut stamps[neighbour as usize];
@@ -179,6 +204,9 @@ impl Search {
 
     /// The nearest nodes that the last search found, nearest first.
     pub(super) fn nearest(&self) -> impl Iterator<Item = Candidate> {
-        self.list.items.iter().map(|item| Candidate { distance: item.distance, id: item.id & !EXPANDED })
+        self.list.items.iter().map(|item| Candidate {
+            distance: item.distance,
+            id: item.id & !EXPANDED,
+        })
     }
 }

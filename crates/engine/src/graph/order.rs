@@ -13,7 +13,6 @@
 
 use super::points::Points;
 use super::random::Random;
-use std::ops::Range;
 
 /// The direction of a cut is found on at most so many rows of the segment; smaller segments are copied as f32 once and
 /// cut down to pages from there.
@@ -26,14 +25,83 @@ const ROUNDS: usize = 6;
 /// page; cuts fall between pages. The answer does not depend on `threads`.
 pub fn locality_order(points: &Points<'_>, page: usize, threads: usize, seed: u64) -> Vec<u32> {
     let mut order: Vec<u32> = (0..points.rows() as u32).collect();
-    order_rows(points, &mut order, page.max(1), threads.max(1), seed);
+    order_rows(points, &mut order, 0, page.max(1), threads.max(1), seed);
     order
 }
 
-/// Puts the given rows into locality order.
-pub(super) fn order_rows(points: &Points<'_>, rows: &mut [u32], page: usize, threads: usize, seed: u64) {
+/// Puts the given rows into locality order; the first of them will be node `offset`.
+pub(super) fn order_rows(
+    points: &Points<'_>,
+    rows: &mut [u32],
+    offset: usize,
+    page: usize,
+    threads: usize,
+    seed: u64,
+) {
     let cutter = Cutter { points, page, seed };
-    cutter.large(rows, 0, threads, &Outer::default());
+    cutter.large(rows, offset, threads, &Outer::default());
+}
+
+/// `parts` centres for the rows in `floats`, by bisection as for the locality order, so that each stands for about as
+/// many rows and those that follow each other are near each other. Row after row of `dim` numbers.
+pub(super) fn centres(floats: &[f32], dim: usize, parts: usize, seed: u64) -> Vec<f32> {
+    let mut rows: Vec<u32> = (0..(floats.len() / dim) as u32).collect();
+    let mut centres = Vec::with_capacity(parts * dim);
+    let mut random = Random::derived(seed, 0x6365_6E74_7265);
+    halve(
+        floats,
+        dim,
+        &mut rows,
+        parts,
+        &Outer::default(),
+        &mut random,
+        &mut centres,
+    );
+    centres
+}
+
+/// The recursion of [`centres`].
+fn halve(
+    floats: &[f32],
+    dim: usize,
+    rows: &mut [u32],
+    parts: usize,
+    outer: &Outer,
+    random: &mut Random,
+    centres: &mut Vec<f32>,
+) {
+    if parts <= 1 || rows.len() < 2 {
+        let keyed: Vec<(f32, u32)> = rows.iter().map(|&at| (0.0, at)).collect();
+        // Fewer rows than parts: the centre stands several times.
+        for _ in 0..parts {
+            centres.extend(mean(floats, dim, &keyed));
+        }
+        return;
+    }
+    let share = parts / 2;
+    let middle = (rows.len() * share / parts).clamp(1, rows.len() - 1);
+    let cut = Cut::find(floats, dim, rows, middle, random).oriented(outer);
+    let mut keyed: Vec<(f32, u32)> = rows
+        .iter()
+        .map(|&at| (cut.score(row_of(floats, dim, at)), at))
+        .collect();
+    keyed.select_nth_unstable_by(middle, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    for (row, (_, at)) in rows.iter_mut().zip(&keyed) {
+        *row = *at;
+    }
+    drop(keyed);
+    let (first, second) = rows.split_at_mut(middle);
+    let (outer_first, outer_second) = cut.split(outer);
+    halve(floats, dim, first, share, &outer_first, random, centres);
+    halve(
+        floats,
+        dim,
+        second,
+        parts - share,
+        &outer_second,
+        random,
+        centres,
+    );
 }
 
 /// Means of the segments that end up before and after the one at hand.
@@ -50,10 +118,23 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// How many rows go to the first half: whole pages, as near to a half as can be.
-    fn middle(&self, rows: usize) -> usize {
-        let pages = rows.div_ceil(self.page);
-        pages.div_ceil(2) * self.page
+    /// How many rows go to the first half of a segment that starts at node `offset`: as near to a half as can be with
+    /// the cut between two pages. `None` when the segment lies within one page.
+    fn middle(&self, offset: usize, rows: usize) -> Option<usize> {
+        let half = offset + rows.div_ceil(2);
+        let below = half / self.page * self.page;
+        let cut = if half - below > self.page / 2 {
+            below + self.page
+        } else {
+            below
+        };
+        let cut = if cut <= offset {
+            below + self.page
+        } else {
+            cut
+        };
+        let cut = if cut >= offset + rows { below } else { cut };
+        (cut > offset && cut < offset + rows).then(|| cut - offset)
     }
 
     /// Segments of more than [`SAMPLE`] rows: the cut is found on a sample, then applied to all.
@@ -62,7 +143,9 @@ impl Cutter<'_> {
             return self.small(rows, offset, outer);
         }
         let dim = self.points.dim();
-        let middle = self.middle(rows.len());
+        let Some(middle) = self.middle(offset, rows.len()) else {
+            return;
+        };
         let mut random = Random::derived(self.seed, (offset as u64) << 32 ^ rows.len() as u64);
         let sample = random.sample(rows.len(), SAMPLE);
         let mut floats = vec![0.0; sample.len() * dim];
@@ -71,7 +154,13 @@ impl Cutter<'_> {
         }
         let all: Vec<u32> = (0..sample.len() as u32).collect();
         let share = middle as f64 / rows.len() as f64;
-        let cut = Cut::find(&floats, dim, &all, ((sample.len() as f64 * share) as usize).clamp(1, sample.len() - 1), &mut random);
+        let cut = Cut::find(
+            &floats,
+            dim,
+            &all,
+            ((sample.len() as f64 * share) as usize).clamp(1, sample.len() - 1),
+            &mut random,
+        );
         let cut = cut.oriented(outer);
 
         let mut row = vec![0.0; dim];
@@ -92,7 +181,12 @@ impl Cutter<'_> {
         if threads > 1 {
             std::thread::scope(|scope| {
                 scope.spawn(|| self.large(first, offset, threads / 2, &outer_first));
-                self.large(second, offset + middle, threads - threads / 2, &outer_second);
+                self.large(
+                    second,
+                    offset + middle,
+                    threads - threads / 2,
+                    &outer_second,
+                );
             });
         } else {
             self.large(first, offset, 1, &outer_first);
@@ -117,16 +211,26 @@ impl Cutter<'_> {
         rows.copy_from_slice(&ordered);
     }
 
-    fn cut_down(&self, floats: &[f32], local: &mut [u32], keyed: &mut Vec<(f32, u32)>, offset: usize, outer: &Outer) {
-        if local.len() <= self.page {
-            return;
-        }
+    fn cut_down(
+        &self,
+        floats: &[f32],
+        local: &mut [u32],
+        keyed: &mut Vec<(f32, u32)>,
+        offset: usize,
+        outer: &Outer,
+    ) {
         let dim = self.points.dim();
-        let middle = self.middle(local.len());
+        let Some(middle) = self.middle(offset, local.len()) else {
+            return;
+        };
         let mut random = Random::derived(self.seed, (offset as u64) << 32 ^ local.len() as u64);
         let cut = Cut::find(floats, dim, local, middle, &mut random).oriented(outer);
         keyed.clear();
-        keyed.extend(local.iter().map(|&at| (cut.score(row_of(floats, dim, at)), at)));
+        keyed.extend(
+            local
+                .iter()
+                .map(|&at| (cut.score(row_of(floats, dim, at)), at)),
+        );
         keyed.select_nth_unstable_by(middle, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         for (at, (_, id)) in local.iter_mut().zip(keyed.iter()) {
             *at = *id;
@@ -158,14 +262,23 @@ impl Cut {
         let start = rows[random.below(rows.len())];
         let first = farthest(floats, dim, rows, start);
         let second = farthest(floats, dim, rows, first);
-        let mut cut = Cut::between(row_of(floats, dim, first).to_vec(), row_of(floats, dim, second).to_vec());
+        let mut cut = Cut::between(
+            row_of(floats, dim, first).to_vec(),
+            row_of(floats, dim, second).to_vec(),
+        );
         let mut keyed: Vec<(f32, u32)> = Vec::with_capacity(rows.len());
         let mut last = f32::NEG_INFINITY;
         for _ in 0..ROUNDS {
             keyed.clear();
-            keyed.extend(rows.iter().map(|&at| (cut.score(row_of(floats, dim, at)), at)));
+            keyed.extend(
+                rows.iter()
+                    .map(|&at| (cut.score(row_of(floats, dim, at)), at)),
+            );
             keyed.select_nth_unstable_by(middle, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-            cut = Cut::between(mean(floats, dim, &keyed[..middle]), mean(floats, dim, &keyed[middle..]));
+            cut = Cut::between(
+                mean(floats, dim, &keyed[..middle]),
+                mean(floats, dim, &keyed[middle..]),
+            );
             let apart = dot(&cut.line, &cut.line);
             if apart <= last * 1.0001 {
                 break;
@@ -177,7 +290,11 @@ impl Cut {
 
     fn between(first: Vec<f32>, second: Vec<f32>) -> Cut {
         let line = second.iter().zip(&first).map(|(b, a)| b - a).collect();
-        Cut { first, second, line }
+        Cut {
+            first,
+            second,
+            line,
+        }
     }
 
     #[inline]
@@ -188,8 +305,14 @@ impl Cut {
     /// The same cut with its halves laid down the way round that suits the outer neighbours.
     fn oriented(mut self, outer: &Outer) -> Cut {
         let cost = |first: &[f32], second: &[f32]| {
-            outer.before.as_ref().map_or(0.0, |before| apart(before, first))
-                + outer.after.as_ref().map_or(0.0, |after| apart(after, second))
+            outer
+                .before
+                .as_ref()
+                .map_or(0.0, |before| apart(before, first))
+                + outer
+                    .after
+                    .as_ref()
+                    .map_or(0.0, |after| apart(after, second))
         };
         if cost(&self.second, &self.first) < cost(&self.first, &self.second) {
             std::mem::swap(&mut self.first, &mut self.second);
@@ -201,8 +324,14 @@ impl Cut {
     /// The outer neighbours of either half.
     fn split(self, outer: &Outer) -> (Outer, Outer) {
         (
-            Outer { before: outer.before.clone(), after: Some(self.second) },
-            Outer { before: Some(self.first), after: outer.after.clone() },
+            Outer {
+                before: outer.before.clone(),
+                after: Some(self.second),
+            },
+            Outer {
+                before: Some(self.first),
+                after: outer.after.clone(),
+            },
         )
     }
 }
@@ -236,7 +365,12 @@ fn mean(floats: &[f32], dim: usize, keyed: &[(f32, u32)]) -> Vec<f32> {
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0f32; 16];
     let (a_chunks, b_chunks) = (a.chunks_exact(16), b.chunks_exact(16));
-    let rest: f32 = a_chunks.remainder().iter().zip(b_chunks.remainder()).map(|(x, y)| x * y).sum();
+    let rest: f32 = a_chunks
+        .remainder()
+        .iter()
+        .zip(b_chunks.remainder())
+        .map(|(x, y)| x * y)
+        .sum();
     for (x, y) in a_chunks.zip(b_chunks) {
         for lane in 0..16 {
             sums[lane] += x[lane] * y[lane];
@@ -249,8 +383,12 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
 fn apart(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0f32; 16];
     let (a_chunks, b_chunks) = (a.chunks_exact(16), b.chunks_exact(16));
-    let rest: f32 =
-        a_chunks.remainder().iter().zip(b_chunks.remainder()).map(|(x, y)| (x - y) * (x - y)).sum();
+    let rest: f32 = a_chunks
+        .remainder()
+        .iter()
+        .zip(b_chunks.remainder())
+        .map(|(x, y)| (x - y) * (x - y))
+        .sum();
     for (x, y) in a_chunks.zip(b_chunks) {
         for lane in 0..16 {
             let difference = x[lane] - y[lane];
@@ -258,10 +396,4 @@ fn apart(a: &[f32], b: &[f32]) -> f32 {
         }
     }
     sums.iter().sum::<f32>() + rest
-}
-
-/// Pages of an order, for tests and measurements.
-#[allow(dead_code)]
-fn pages(rows: usize, page: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..rows.div_ceil(page)).map(move |index| index * page..rows.min((index + 1) * page))
 }

@@ -25,9 +25,20 @@ impl<'a> Points<'a> {
     pub fn new(bytes: &'a [u8], element: Element, dim: usize) -> Points<'a> {
         let stride = dim * element.size();
         assert!(stride > 0, "points need at least one dimension");
-        assert!(bytes.len().is_multiple_of(stride), "{} bytes are not whole rows of {stride} bytes", bytes.len());
+        assert!(
+            bytes.len().is_multiple_of(stride),
+            "{} bytes are not whole rows of {stride} bytes",
+            bytes.len()
+        );
         let kernel = Kernel::new(Metric::L2, element, dim);
-        Points { bytes, rows: bytes.len() / stride, dim, element, stride, kernel }
+        Points {
+            bytes,
+            rows: bytes.len() / stride,
+            dim,
+            element,
+            stride,
+            kernel,
+        }
     }
 
     /// How many rows there are.

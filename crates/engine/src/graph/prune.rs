@@ -42,7 +42,12 @@ pub(super) struct Pruner {
 impl Pruner {
     /// Empty scratch.
     pub(super) fn new() -> Pruner {
-        Pruner { pool: Vec::new(), chosen: Vec::new(), factors: Vec::new(), computed: 0 }
+        Pruner {
+            pool: Vec::new(),
+            chosen: Vec::new(),
+            factors: Vec::new(),
+            computed: 0,
+        }
     }
 
     /// Chooses the neighbours of `node` from the pool: diverse ones nearest first, then, if the rule saturates, the fill.
@@ -53,7 +58,9 @@ impl Pruner {
         self.chosen.clear();
         self.factors.clear();
         self.factors.resize(self.pool.len(), (0.0, 0));
-        if std::env::var("ONE").is_err() { self.round(points, rule.degree, 1.0); }
+        if std::env::var("ONE").is_err() {
+            self.round(points, rule.degree, 1.0);
+        }
         if rule.alpha > 1.0 {
             self.round(points, rule.degree, rule.alpha);
         }
@@ -85,7 +92,11 @@ impl Pruner {
                 self.computed += chunk.len() as u64;
                 for &mut distance in distances {
                     // Two equal rows: one stands for the other.
-                    let ratio = if distance > 0.0 { candidate.distance / distance } else { f32::INFINITY };
+                    let ratio = if distance > 0.0 {
+                        candidate.distance / distance
+                    } else {
+                        f32::INFINITY
+                    };
                     *factor = factor.max(ratio);
                 }
                 *compared += chunk.len() as u32;

@@ -1,7 +1,8 @@
 //! Makes every node reachable from the entry.
 //!
-//! Pruning can take away a node's last incoming edge, above all among equal rows. Such a node gets an edge from a node
-//! near it that can be reached: in a free slot, or in place of an edge that is not needed to reach anything.
+//! Pruning can take away a node's last incoming edge, above all among equal rows; so can cutting the merged lists of two
+//! parts. Such a node gets an edge from a node near it that can be reached: in a free slot, or in place of an edge that
+//! is not needed to reach anything.
 //!
 //! ```text
 //!   entry ━━> a ━━> b      ━ edges of the tree by which nodes are reached: never taken away
@@ -11,77 +12,181 @@
 //! ```
 
 use super::adjacency::Slots;
-use super::greedy::Search;
-use super::points::Points;
+use std::convert::Infallible;
 
 /// Stands for "not reached" in the table of parents.
 const NOBODY: u32 = u32::MAX;
 
-/// Links every node that cannot be reached from `entry`; returns how many edges that took. Not for use beside other
-/// writers. Lists keep at most `degree` neighbours.
-pub(super) fn link_unreachable(points: &Points<'_>, slots: &Slots, entry: u32, length: usize, degree: usize) -> usize {
-    let mut tree = Tree { slots, parents: vec![NOBODY; points.rows()], stack: Vec::new(), degree };
-    tree.reach(entry, entry);
-    let mut search: Option<Search> = None;
+/// How many of the nodes linked last are tried as the start of the next edge.
+const LAST: usize = 64;
+
+/// Lists that can be read and replaced, in memory or in a file.
+pub(super) trait Store {
+    /// What can go wrong.
+    type Error;
+    /// Replaces `out` by the neighbours of a node.
+    fn list(&mut self, node: u32, out: &mut Vec<u32>) -> Result<(), Self::Error>;
+    /// Replaces the neighbours of a node.
+    fn replace(&mut self, node: u32, neighbours: &[u32]) -> Result<(), Self::Error>;
+}
+
+impl<S: Store> Store for &mut S {
+    type Error = S::Error;
+
+    fn list(&mut self, node: u32, out: &mut Vec<u32>) -> Result<(), S::Error> {
+        (**self).list(node, out)
+    }
+
+    fn replace(&mut self, node: u32, neighbours: &[u32]) -> Result<(), S::Error> {
+        (**self).replace(node, neighbours)
+    }
+}
+
+impl Store for &Slots {
+    type Error = Infallible;
+
+    fn list(&mut self, node: u32, out: &mut Vec<u32>) -> Result<(), Infallible> {
+        out.clear();
+        out.extend(self.neighbours(node));
+        Ok(())
+    }
+
+    fn replace(&mut self, node: u32, neighbours: &[u32]) -> Result<(), Infallible> {
+        Slots::replace(self, node, neighbours, &self.lock(node));
+        Ok(())
+    }
+}
+
+/// Links every one of `nodes` nodes that cannot be reached from `entry`; returns by how much the number of edges grew.
+/// Lists keep at most `degree` neighbours. `near` gives more nodes to link from, when none of a node's own neighbours
+/// will do.
+pub(super) fn link_unreachable<S: Store>(
+    store: S,
+    nodes: usize,
+    entry: u32,
+    degree: usize,
+    mut near: impl FnMut(u32) -> Vec<u32>,
+) -> Result<u64, S::Error> {
+    let parents = vec![NOBODY; nodes];
+    let mut tree = Tree {
+        store,
+        parents,
+        stack: Vec::new(),
+        list: Vec::new(),
+        degree,
+        added: 0,
+    };
+    tree.reach(entry, entry)?;
     let mut linked: Vec<u32> = Vec::new();
-    for node in 0..points.rows() as u32 {
+    let mut own = Vec::new();
+    for node in 0..nodes as u32 {
         if tree.parents[node as usize] != NOBODY {
             continue;
         }
         // The node's own neighbours are near it, and often one of them can be reached.
-        let near: Vec<u32> = slots.neighbours(node).collect();
-        let mut done = near.iter().any(|&from| tree.link(from, node));
-        if !done {
-            let search = search.get_or_insert_with(|| Search::new(points.rows()));
-            search.run(points, slots, points.row(node), entry, length);
-            done = search.nearest().chain(search.expanded.iter().copied()).any(|from| tree.link(from.id, node));
-        }
-        // Only reached among thousands of equal rows: the node linked last can lead on to the next.
-        if done || linked.iter().rev().any(|&from| tree.link(from, node)) {
+        tree.store.list(node, &mut own)?;
+        let mut done = tree.link_from_any(own.iter().copied(), node)?;
+        done = done || tree.link_from_any(near(node).into_iter(), node)?;
+        // Among thousands of equal rows the node linked last leads on to the next.
+        done = done || tree.link_from_any(linked.iter().rev().take(LAST).copied(), node)?;
+        if done {
             linked.push(node);
         }
     }
-    linked.len()
+    Ok(tree.added)
 }
 
-struct Tree<'a> {
-    slots: &'a Slots,
+struct Tree<S> {
+    store: S,
     /// From which node each was reached first; the entry is its own parent.
     parents: Vec<u32>,
     stack: Vec<u32>,
+    list: Vec<u32>,
     degree: usize,
+    added: u64,
 }
 
-impl Tree<'_> {
+impl<S: Store> Tree<S> {
     /// Notes that `node` is reached from `parent`, and whatever follows from it.
-    fn reach(&mut self, node: u32, parent: u32) {
+    fn reach(&mut self, node: u32, parent: u32) -> Result<(), S::Error> {
         self.parents[node as usize] = parent;
         self.stack.push(node);
         while let Some(from) = self.stack.pop() {
-            for to in self.slots.neighbours(from) {
+            self.store.list(from, &mut self.list)?;
+            for &to in &self.list {
                 if self.parents[to as usize] == NOBODY {
                     self.parents[to as usize] = from;
                     self.stack.push(to);
                 }
             }
         }
+        Ok(())
+    }
+
+    fn link_from_any(
+        &mut self,
+        from: impl Iterator<Item = u32>,
+        node: u32,
+    ) -> Result<bool, S::Error> {
+        for from in from {
+            if self.link(from, node)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Adds the edge `from -> node` if `from` is reachable and has room for it.
-    fn link(&mut self, from: u32, node: u32) -> bool {
+    fn link(&mut self, from: u32, node: u32) -> Result<bool, S::Error> {
         if from == node || self.parents[from as usize] == NOBODY {
-            return false;
+            return Ok(false);
         }
-        let mut list: Vec<u32> = self.slots.neighbours(from).collect();
-        if list.len() < self.degree {
-            list.push(node);
+        self.store.list(from, &mut self.list)?;
+        if self.list.len() < self.degree {
+            self.list.push(node);
+            self.added += 1;
         } else {
-            let spare = list.iter().rposition(|&to| self.parents[to as usize] != from);
-            let Some(spare) = spare else { return false };
-            list[spare] = node;
+            let parents = &self.parents;
+            let Some(spare) = self
+                .list
+                .iter()
+                .rposition(|&to| parents[to as usize] != from)
+            else {
+                return Ok(false);
+            };
+            self.list[spare] = node;
         }
-        self.slots.replace(from, &list, &self.slots.lock(from));
-        self.reach(node, from);
-        true
+        self.store.replace(from, &self.list)?;
+        self.reach(node, from)?;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_without_incoming_edges_are_linked_and_none_is_lost() {
+        // 0 -> 1 -> 2, full lists of 2; 3, 4 and 5 are reached from nowhere, 4 and 5 know only each other.
+        let slots = Slots::new(6, 2);
+        for (node, list) in [[1, 2], [0, 2], [1, 0], [1, 2], [5, 5], [4, 4]]
+            .iter()
+            .enumerate()
+        {
+            slots.replace(node as u32, list, &slots.lock(node as u32));
+        }
+        let added = link_unreachable(&slots, 6, 0, 2, |_| vec![3, 2, 1, 0]).unwrap();
+        assert_eq!(added, 0);
+        let mut reached = vec![0u32];
+        for at in 0.. {
+            let Some(&node) = reached.get(at) else { break };
+            for to in slots.neighbours(node) {
+                if !reached.contains(&to) {
+                    reached.push(to);
+                }
+            }
+        }
+        assert_eq!(reached.len(), 6);
     }
 }

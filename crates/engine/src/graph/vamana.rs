@@ -84,26 +84,65 @@ pub(super) fn build_in(
         return Ok(());
     }
     let degree = parameters.degree.max(1);
-    let share = |full: usize, share: f64, least: usize| ((full as f64 * share) as usize).max(least.min(full));
+    let share = |full: usize, share: f64, least: usize| {
+        ((full as f64 * share) as usize).max(least.min(full))
+    };
     let first = Pass {
         stage: "graph, pass 1 of 2",
         list: share(parameters.build_list, FIRST_LIST, 20),
-        rule: Rule { degree: share(degree, FIRST_DEGREE, 8), alpha: 1.0, saturate: false },
+        rule: Rule {
+            degree: share(degree, FIRST_DEGREE, 8),
+            alpha: 1.0,
+            saturate: false,
+        },
     };
     let second = Pass {
         stage: "graph, pass 2 of 2",
         list: parameters.build_list,
-        rule: Rule { degree, alpha: parameters.alpha.max(1.0), saturate: true },
+        rule: Rule {
+            degree,
+            alpha: parameters.alpha.max(1.0),
+            saturate: true,
+        },
     };
     let mut turn: Vec<u32> = (0..points.rows() as u32).collect();
     Random::derived(parameters.seed, 1).shuffle(&mut turn);
-    run_pass(points, slots, entry, &first, &turn, parameters.threads, part, progress)?;
+    run_pass(
+        points,
+        slots,
+        entry,
+        &first,
+        &turn,
+        parameters.threads,
+        part,
+        progress,
+    )?;
     block_order(&mut turn, &mut Random::derived(parameters.seed, 2));
-    run_pass(points, slots, entry, &second, &turn, parameters.threads, part, progress)?;
+    run_pass(
+        points,
+        slots,
+        entry,
+        &second,
+        &turn,
+        parameters.threads,
+        part,
+        progress,
+    )?;
     drop(turn);
     progress.begin(&format!("{part}graph, last touches"), points.rows() as u64);
     trim(points, slots, &second.rule, parameters.threads, progress)?;
-    reach::link_unreachable(points, slots, entry, parameters.build_list, degree);
+    let mut search = None;
+    let Ok(_) = reach::link_unreachable(slots, points.rows(), entry, degree, |node| {
+        let search = search.get_or_insert_with(|| Search::new(points.rows()));
+        search.run(
+            points,
+            slots,
+            points.row(node),
+            entry,
+            parameters.build_list,
+        );
+        search.nearest().map(|near| near.id).collect()
+    });
     progress.end();
     Ok(())
 }
@@ -155,17 +194,23 @@ fn trim(
     progress: &dyn Progress,
 ) -> Result<(), Interrupted> {
     let scratch = || (Pruner::new(), Vec::new(), Vec::new());
-    in_batches(points.rows(), threads, progress, scratch, |(pruner, current, distances), range| {
-        for node in range.start as u32..range.end as u32 {
-            current.clear();
-            current.extend(slots.neighbours(node));
-            if current.len() > rule.degree {
-                pruner.pool.clear();
-                extend_pool(&mut pruner.pool, points, node, current, distances);
-                slots.replace(node, pruner.prune(points, node, rule), &slots.lock(node));
+    in_batches(
+        points.rows(),
+        threads,
+        progress,
+        scratch,
+        |(pruner, current, distances), range| {
+            for node in range.start as u32..range.end as u32 {
+                current.clear();
+                current.extend(slots.neighbours(node));
+                if current.len() > rule.degree {
+                    pruner.pool.clear();
+                    extend_pool(&mut pruner.pool, points, node, current, distances);
+                    slots.replace(node, pruner.prune(points, node, rule), &slots.lock(node));
+                }
             }
-        }
-    })
+        },
+    )
 }
 
 /// Lets threads take batches of `0..items` until none is left or the caller wants to stop.
@@ -199,7 +244,11 @@ fn in_batches<W>(
         }
         run();
     });
-    if stop.load(Relaxed) { Err(Interrupted) } else { Ok(()) }
+    if stop.load(Relaxed) {
+        Err(Interrupted)
+    } else {
+        Ok(())
+    }
 }
 
 /// One thread of a pass.
@@ -232,7 +281,17 @@ impl<'a> Worker<'a> {
 
     /// Finds the neighbours of `node` and links both ways.
     fn insert(&mut self, node: u32) {
-        let Worker { points, slots, entry, pass, search, pruner, current, chosen, distances } = self;
+        let Worker {
+            points,
+            slots,
+            entry,
+            pass,
+            search,
+            pruner,
+            current,
+            chosen,
+            distances,
+        } = self;
         search.run(points, slots, points.row(node), *entry, pass.list);
         pruner.pool.clear();
         pruner.pool.extend_from_slice(&search.expanded);
@@ -254,15 +313,29 @@ impl<'a> Worker<'a> {
                 current.push(node);
                 pruner.pool.clear();
                 extend_pool(&mut pruner.pool, points, neighbour, current, distances);
-                slots.replace(neighbour, pruner.prune(points, neighbour, &pass.rule), &lock);
+                slots.replace(
+                    neighbour,
+                    pruner.prune(points, neighbour, &pass.rule),
+                    &lock,
+                );
             }
         }
     }
 }
 
 /// Adds `ids` with their distances from `node` to a pool.
-fn extend_pool(pool: &mut Vec<Candidate>, points: &Points<'_>, node: u32, ids: &[u32], distances: &mut Vec<f32>) {
+fn extend_pool(
+    pool: &mut Vec<Candidate>,
+    points: &Points<'_>,
+    node: u32,
+    ids: &[u32],
+    distances: &mut Vec<f32>,
+) {
     distances.resize(ids.len(), 0.0);
     points.distances(points.row(node), ids, distances);
-    pool.extend(ids.iter().zip(distances.iter()).map(|(&id, &distance)| Candidate { distance, id }));
+    pool.extend(
+        ids.iter()
+            .zip(distances.iter())
+            .map(|(&id, &distance)| Candidate { distance, id }),
+    );
 }

@@ -1,0 +1,507 @@
+//! What may be typed. Names that users of DiskANN and other engines know are accepted as aliases.
+
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use stratann::Preset;
+
+use crate::size;
+
+/// Vector search for collections that do not fit in RAM.
+#[derive(Debug, Parser)]
+#[command(
+    name = "stratann",
+    version,
+    about,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
+#[command(after_help = "Exit status: 0 done, 1 it failed, 2 the call was wrong.")]
+pub struct Arguments {
+    /// Shows no progress and no warnings
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Builds an index directory from a file of vectors
+    Build(BuildArguments),
+    /// Searches an index, and measures: recall, speed, latency, reads
+    Search(SearchArguments),
+    /// Computes the exact nearest neighbours by brute force
+    Truth(TruthArguments),
+    /// Says what an index is and how large its parts are
+    Stats(StatsArguments),
+    /// Reads every byte of an index and reports what is damaged
+    Verify(VerifyArguments),
+    /// Runs a benchmark job: builds, searches, tables, JSON and a plot
+    Bench(BenchArguments),
+    /// Lists the presets and the choices that each one stands for
+    Presets(PresetsArguments),
+    /// Prints a completion script for a shell
+    Completions(CompletionsArguments),
+}
+
+const FILES: &str =
+    "Files of vectors: .fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy, told by their extension.";
+const SIZES: &str =
+    "Sizes: bytes, or a number with kB, MB, GB (powers of 1000) or KiB, MiB, GiB (powers of 1024).";
+
+fn files_and_sizes() -> String {
+    format!("{FILES}\n{SIZES}")
+}
+
+/// `stratann build`
+#[derive(Debug, Args)]
+#[command(after_help = files_and_sizes())]
+pub struct BuildArguments {
+    /// The file of vectors to index
+    pub base: PathBuf,
+
+    /// The index: a directory that this creates
+    pub index: PathBuf,
+
+    /// Order and search defaults (see `stratann presets`)
+    #[arg(short, long, value_parser = preset_by_name(), default_value = Preset::default().name)]
+    pub preset: Preset,
+
+    /// What near means
+    #[arg(short, long, value_enum, default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
+    pub metric: MetricName,
+
+    /// Largest number of neighbours a node keeps: R
+    #[arg(short = 'R', long, default_value_t = 64, value_name = "R", value_parser = at_least_one,
+          visible_aliases = ["max-degree", "graph-degree"])]
+    pub degree: usize,
+
+    /// Candidates kept while a node's neighbours are sought: L of the build
+    #[arg(short = 'L', long, default_value_t = 100, value_name = "L", value_parser = at_least_one,
+          visible_aliases = ["complexity", "lbuild"])]
+    pub build_list: usize,
+
+    /// Pruning: above 1 keeps longer edges, and so fewer hops
+    #[arg(long, default_value_t = 1.2, value_name = "A")]
+    pub alpha: f32,
+
+    /// Bytes of the compressed code of a vector [default: a quarter of the dimension]
+    #[arg(long, value_name = "B", value_parser = at_least_one, visible_aliases = ["pq-bytes", "num-pq-chunks"])]
+    pub code_bytes: Option<usize>,
+
+    /// How nodes are laid out on storage [default: the preset's]
+    #[arg(long, value_enum)]
+    pub order: Option<OrderName>,
+
+    /// Share of the vectors sampled into the navigation graph, from which `search --nav` starts; 0 for none
+    #[arg(
+        long,
+        default_value_t = 0.01,
+        value_name = "FRACTION",
+        visible_alias = "nav"
+    )]
+    pub navigation: f64,
+
+    /// Cap on the memory of the build
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub memory: Option<u64>,
+
+    /// Threads [default: cores]
+    #[arg(short = 'T', long, value_name = "N", value_parser = at_least_one, visible_alias = "num-threads")]
+    pub threads: Option<usize>,
+
+    /// Seed of every random choice: one thread and the same seed give the same index
+    #[arg(long, default_value_t = 42, value_name = "N")]
+    pub seed: u64,
+
+    /// Replaces an index that is there already
+    #[arg(long)]
+    pub overwrite: bool,
+
+    /// Prints the report as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stratann search`
+#[derive(Debug, Args)]
+#[command(after_help = files_and_sizes())]
+pub struct SearchArguments {
+    /// The index directory
+    pub index: PathBuf,
+
+    /// The file of query vectors
+    pub queries: PathBuf,
+
+    /// Neighbours wanted for each query
+    #[arg(short = 'k', long = "k", default_value_t = 10, value_name = "K", value_parser = at_least_one,
+          visible_aliases = ["recall-at", "k-neighbors"])]
+    pub k: usize,
+
+    /// Candidates kept during a search: L; several, for example 20,40,60, are measured one after the other
+    /// [default: 100, or k if that is more]
+    #[arg(short = 'L', long, value_name = "L,..", value_delimiter = ',', value_parser = at_least_one,
+          visible_aliases = ["search-list", "list-size"])]
+    pub list: Vec<usize>,
+
+    /// Finds the smallest list size whose recall reaches this, between 0 and 1; needs --truth
+    #[arg(long, value_name = "F", conflicts_with = "list", requires = "truth")]
+    pub recall: Option<f64>,
+
+    /// Ground truth to measure recall against (big-ann .bin, .ibin or .ivecs)
+    #[arg(long, value_name = "FILE", visible_aliases = ["groundtruth", "gt-file"])]
+    pub truth: Option<PathBuf>,
+
+    /// Takes the search defaults from this preset [default: the one that the index was built with]
+    #[arg(short, long, value_parser = preset_by_name())]
+    pub preset: Option<Preset>,
+
+    /// Nodes read at once: W; the most of them with a pipelined search [default: the preset's]
+    #[arg(short = 'W', long, value_name = "W", value_parser = at_least_one, visible_alias = "beam-width")]
+    pub beam: Option<usize>,
+
+    /// Order of reading [default: the preset's]
+    #[arg(long, value_enum)]
+    pub strategy: Option<StrategyName>,
+
+    /// Starts from the navigation graph [default: the preset's]
+    #[arg(long, overrides_with = "no_nav")]
+    pub nav: bool,
+
+    /// Starts from the graph's entry point
+    #[arg(long, overrides_with = "nav")]
+    pub no_nav: bool,
+
+    /// Uses a page that was read for every candidate in it [default: the preset's]
+    #[arg(long, overrides_with = "no_whole_page")]
+    pub whole_page: bool,
+
+    /// Uses only the node that a page was read for
+    #[arg(long, overrides_with = "whole_page")]
+    pub no_whole_page: bool,
+
+    /// Threads [default: cores]
+    #[arg(short = 'T', long, value_name = "N", value_parser = at_least_one, visible_alias = "num-threads")]
+    pub threads: Option<usize>,
+
+    /// Queries in flight on each thread
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one)]
+    pub in_flight: usize,
+
+    /// Cap on the memory of the search
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub memory: Option<u64>,
+
+    /// How pages are read: io_uring, or pread on a pool of threads where io_uring is refused
+    #[arg(long, value_enum, default_value = "auto")]
+    pub io: IoName,
+
+    /// Writes the ids and distances found, in the ground-truth format
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+
+    /// Replaces the file of --out
+    #[arg(long, requires = "out")]
+    pub overwrite: bool,
+
+    /// Prints one JSON object for each list size
+    #[arg(long)]
+    pub json: bool,
+
+    /// With --json: more than the documented keys. This is what `stratann bench` reads.
+    #[arg(long, hide = true, requires = "json")]
+    pub measure: bool,
+}
+
+impl SearchArguments {
+    /// `Some` if one of `--nav` and `--no-nav` was given.
+    pub fn navigation(&self) -> Option<bool> {
+        choice(self.nav, self.no_nav)
+    }
+
+    /// `Some` if one of `--whole-page` and `--no-whole-page` was given.
+    pub fn whole_page(&self) -> Option<bool> {
+        choice(self.whole_page, self.no_whole_page)
+    }
+}
+
+fn choice(yes: bool, no: bool) -> Option<bool> {
+    match (yes, no) {
+        (true, _) => Some(true),
+        (_, true) => Some(false),
+        _ => None,
+    }
+}
+
+/// `stratann truth`
+#[derive(Debug, Args)]
+#[command(after_help = FILES)]
+pub struct TruthArguments {
+    /// The file of vectors to search
+    pub base: PathBuf,
+
+    /// The file of query vectors
+    pub queries: PathBuf,
+
+    /// The ground-truth file to write: .bin (ids and distances), .ibin or .ivecs (ids)
+    pub out: PathBuf,
+
+    /// Neighbours of each query
+    #[arg(short = 'k', long = "k", default_value_t = 100, value_name = "K", value_parser = at_least_one,
+          visible_aliases = ["recall-at", "k-neighbors"])]
+    pub k: usize,
+
+    /// What near means
+    #[arg(short, long, value_enum, default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
+    pub metric: MetricName,
+
+    /// Threads [default: cores]
+    #[arg(short = 'T', long, value_name = "N", value_parser = at_least_one, visible_alias = "num-threads")]
+    pub threads: Option<usize>,
+
+    /// Replaces a file that is there already
+    #[arg(long)]
+    pub overwrite: bool,
+}
+
+/// `stratann stats`
+#[derive(Debug, Args)]
+pub struct StatsArguments {
+    /// The index directory
+    pub index: PathBuf,
+
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stratann verify`
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status: 0 clean, 1 damaged.")]
+pub struct VerifyArguments {
+    /// The index directory
+    pub index: PathBuf,
+
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stratann bench`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Paths in a job are relative to its [data] root, which is relative to the job file. \
+                        STRATANN_DATA, if set, takes the root's place."
+)]
+pub struct BenchArguments {
+    /// The job (TOML, see bench/README.md)
+    pub job: PathBuf,
+
+    /// Where results go: NAME.json and NAME.svg
+    #[arg(long, value_name = "DIR", default_value = "bench/out")]
+    pub out: PathBuf,
+
+    /// Where built indexes are kept for the next time [default: DIR/indexes]
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+
+    /// Builds every index anew, though the cache holds it
+    #[arg(long)]
+    pub rebuild: bool,
+
+    /// Results of another program, to appear in the same table and plot (several are possible)
+    #[arg(long, value_name = "FILE")]
+    pub with: Vec<PathBuf>,
+
+    /// Only the runs whose name contains this (several are possible)
+    #[arg(long, value_name = "TEXT")]
+    pub only: Vec<String>,
+
+    /// Repeats of every measurement, instead of the job's
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub repeat: Option<usize>,
+
+    /// Prints the result as JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stratann presets`
+#[derive(Debug, Args)]
+pub struct PresetsArguments {
+    /// Prints one JSON object for each preset
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stratann completions`
+#[derive(Debug, Args)]
+pub struct CompletionsArguments {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(0) => Err("must be at least 1".into()),
+        Ok(number) => Ok(number),
+        Err(_) => Err(format!("'{text}' is not a whole number")),
+    }
+}
+
+/// Presets by name, from the engine's own list, so that a new one is known here at once.
+fn preset_by_name() -> impl TypedValueParser<Value = Preset> {
+    let names = Preset::ALL.map(|preset| PossibleValue::new(preset.name).help(preset.about));
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Preset>().map_err(Box::new))
+}
+
+/// The threads to use: as asked, else one for each core that this process may run on.
+pub fn threads_or_cores(threads: Option<usize>) -> usize {
+    threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
+}
+
+/// Metrics by name, so that a slip of the pen gets the closest match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MetricName {
+    /// Squared Euclidean distance
+    #[value(aliases = ["l2sq", "euclidean", "squared_l2", "squared-l2"])]
+    L2,
+    /// Inner product, negated so that smaller is nearer
+    #[value(aliases = ["mips", "dot", "inner_product", "inner-product"])]
+    Ip,
+    /// 1 - cosine of the angle
+    #[value(aliases = ["cos"])]
+    Cosine,
+}
+
+impl From<MetricName> for stratann::Metric {
+    fn from(name: MetricName) -> Self {
+        match name {
+            MetricName::L2 => Self::L2,
+            MetricName::Ip => Self::InnerProduct,
+            MetricName::Cosine => Self::Cosine,
+        }
+    }
+}
+
+/// Orders of nodes on storage by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OrderName {
+    /// As in the input
+    Input,
+    /// Near vectors near each other
+    Locality,
+}
+
+impl From<OrderName> for stratann::Order {
+    fn from(name: OrderName) -> Self {
+        match name {
+            OrderName::Input => Self::Input,
+            OrderName::Locality => Self::Locality,
+        }
+    }
+}
+
+/// Search strategies by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum StrategyName {
+    /// Waits for the whole beam (DiskANN)
+    BestFirst,
+    /// Reacts to each read; the beam widens as the search converges (PipeANN)
+    Pipelined,
+}
+
+impl From<StrategyName> for stratann::Strategy {
+    fn from(name: StrategyName) -> Self {
+        match name {
+            StrategyName::BestFirst => Self::BestFirst,
+            StrategyName::Pipelined => Self::Pipelined,
+        }
+    }
+}
+
+/// Ways to read by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum IoName {
+    /// io_uring if the kernel allows it, else pread
+    Auto,
+    /// io_uring or nothing
+    #[value(alias = "io_uring")]
+    Uring,
+    /// pread on a pool of threads
+    Pread,
+}
+
+impl From<IoName> for stratann::IoMode {
+    fn from(name: IoName) -> Self {
+        match name {
+            IoName::Auto => Self::Auto,
+            IoName::Uring => Self::Uring,
+            IoName::Pread => Self::Pread,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn names_of_other_engines() {
+        let parse = |words: &str| Arguments::try_parse_from(words.split_whitespace());
+        let Command::Build(build) = parse(
+            "stratann build a.u8bin b --max-degree 32 --complexity 50 --num-threads 3 --distance squared_l2 --nav 0.02",
+        )
+        .unwrap()
+        .command
+        else {
+            panic!("not a build")
+        };
+        assert_eq!(
+            (build.degree, build.build_list, build.threads),
+            (32, 50, Some(3))
+        );
+        assert_eq!(build.metric, MetricName::L2);
+        assert_eq!(build.navigation, 0.02);
+        let Command::Search(search) = parse(
+            "stratann search b q.u8bin --recall-at 5 --search-list 20,40 --beam-width 8 --groundtruth t.bin --no-nav",
+        )
+        .unwrap()
+        .command
+        else {
+            panic!("not a search")
+        };
+        assert_eq!((search.k, search.beam), (5, Some(8)));
+        assert_eq!(search.list, [20, 40]);
+        assert_eq!(search.navigation(), Some(false));
+        assert_eq!(search.whole_page(), None);
+    }
+
+    #[test]
+    fn the_last_of_two_opposites_counts() {
+        let nav = |words: &str| {
+            let line = format!("stratann search i q {words}");
+            match Arguments::try_parse_from(line.split_whitespace())
+                .unwrap()
+                .command
+            {
+                Command::Search(search) => search.navigation(),
+                _ => None,
+            }
+        };
+        assert_eq!(nav("--nav --no-nav"), Some(false));
+        assert_eq!(nav("--no-nav --nav"), Some(true));
+        assert_eq!(nav(""), None);
+    }
+}

@@ -1,0 +1,460 @@
+//! A benchmark job: a TOML file that names data, builds and searches.
+//!
+//! ```toml
+//! name = "photo-sift-100k"
+//! targets = [0.965, 0.985]          # recalls at which the runs are compared
+//!
+//! [data]
+//! root = "../../shared/data"        # relative to this file; STRATANN_DATA takes its place
+//! base = "photo-sift-100k.base.u8bin"
+//! queries = "photo-sift-100k.query.u8bin"
+//! truth = "photo-sift-100k.truth100.bin"
+//! metric = "l2"
+//!
+//! [build]                           # of every run
+//! degree = 64
+//!
+//! [search]                          # of every run
+//! lists = [20, 40, 100]
+//!
+//! [[run]]
+//! name = "diskann"
+//! preset = "diskann"
+//! noise = true                      # measured twice: the difference is the noise of this machine
+//!
+//! [[run]]
+//! name = "diskann, locality"
+//! preset = "diskann"
+//! build = { order = "locality" }    # only this run
+//! search = { whole_page = true }
+//! ```
+//!
+//! A job is checked as a whole before anything runs, so that a typing error does not cost an hour.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use stratann::{Metric, Order, Preset, Strategy};
+
+use crate::failure::Failure;
+use crate::size;
+
+/// A job as it is written.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Job {
+    /// Names the result files.
+    pub name: String,
+    /// Heading of the plot; the name if absent.
+    pub title: Option<String>,
+    /// Recalls at which the runs are compared.
+    #[serde(default)]
+    pub targets: Vec<f64>,
+    /// Repeats of every measurement.
+    #[serde(default = "three")]
+    pub repeat: usize,
+    /// The files.
+    pub data: Data,
+    /// Build options of every run.
+    #[serde(default)]
+    pub build: Build,
+    /// Search options of every run.
+    #[serde(default)]
+    pub search: Search,
+    /// The runs.
+    #[serde(default, rename = "run")]
+    pub runs: Vec<Run>,
+}
+
+fn three() -> usize {
+    3
+}
+
+/// The files of a job.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Data {
+    /// Folder of the files, relative to the job.
+    pub root: Option<PathBuf>,
+    /// The vectors.
+    pub base: PathBuf,
+    /// The queries.
+    pub queries: PathBuf,
+    /// Their exact neighbours.
+    pub truth: PathBuf,
+    /// What near means.
+    pub metric: String,
+}
+
+/// Build options; what is absent is the preset's or the engine's default.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Build {
+    /// R.
+    pub degree: Option<usize>,
+    /// L of the build.
+    pub build_list: Option<usize>,
+    /// Pruning.
+    pub alpha: Option<f64>,
+    /// Bytes of a code.
+    pub code_bytes: Option<usize>,
+    /// `input` or `locality`.
+    pub order: Option<String>,
+    /// Share of the vectors in the navigation graph.
+    pub navigation: Option<f64>,
+    /// Cap on memory, as `2GiB`.
+    pub memory: Option<String>,
+    /// Threads.
+    pub threads: Option<usize>,
+    /// Seed.
+    pub seed: Option<u64>,
+}
+
+/// Search options; what is absent is the preset's or the engine's default.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Search {
+    /// Neighbours.
+    pub k: Option<usize>,
+    /// List sizes.
+    pub lists: Option<Vec<usize>>,
+    /// W.
+    pub beam: Option<usize>,
+    /// `best-first` or `pipelined`.
+    pub strategy: Option<String>,
+    /// Start from the navigation graph.
+    pub nav: Option<bool>,
+    /// Use a page for every candidate in it.
+    pub whole_page: Option<bool>,
+    /// Threads.
+    pub threads: Option<usize>,
+    /// Queries in flight on each thread.
+    pub in_flight: Option<usize>,
+    /// Cap on memory, as `64MB`.
+    pub memory: Option<String>,
+    /// `auto`, `uring` or `pread`.
+    pub io: Option<String>,
+}
+
+/// One line of the plot.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// Its name in tables and legends.
+    pub name: String,
+    /// Preset; the engine's default if absent.
+    pub preset: Option<String>,
+    /// Measured twice, to know the noise.
+    #[serde(default)]
+    pub noise: bool,
+    /// Build options that differ from the job's.
+    #[serde(default)]
+    pub build: Build,
+    /// Search options that differ from the job's.
+    #[serde(default)]
+    pub search: Search,
+}
+
+/// A job whose names all mean something.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Names the result files.
+    pub name: String,
+    /// Heading of the plot.
+    pub title: String,
+    /// Recalls at which the runs are compared.
+    pub targets: Vec<f64>,
+    /// Repeats.
+    pub repeat: usize,
+    /// The vectors.
+    pub base: PathBuf,
+    /// The queries.
+    pub queries: PathBuf,
+    /// Their exact neighbours.
+    pub truth: PathBuf,
+    /// The metric.
+    pub metric: Metric,
+    /// The runs.
+    pub runs: Vec<PlannedRun>,
+}
+
+/// A run with the job's options merged in.
+#[derive(Debug, Clone)]
+pub struct PlannedRun {
+    /// Its name.
+    pub name: String,
+    /// Its preset.
+    pub preset: Preset,
+    /// Measured twice.
+    pub noise: bool,
+    /// Build options; `order` is always there.
+    pub build: Build,
+    /// Search options; `k`, `lists` and `threads` are always there.
+    pub search: Search,
+}
+
+/// Reads a job and checks all of it.
+pub fn read(path: &Path, data_root: Option<&Path>) -> Result<Plan, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::file("read the job", path, &error))?;
+    let job: Job = toml::from_str(&text).map_err(|error| {
+        Failure::Wrong(format!(
+            "{} is not a job: {}",
+            path.display(),
+            error.to_string().trim_end()
+        ))
+    })?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    plan(job, folder, data_root)
+        .map_err(|message| Failure::Wrong(format!("{}: {message}", path.display())))
+}
+
+fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, String> {
+    // The name becomes a file name.
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if job.name.is_empty() || job.name.starts_with('.') || !job.name.chars().all(plain) {
+        return Err(format!(
+            "name = \"{}\" names the result files: use letters, digits, '-', '_' and '.'",
+            job.name
+        ));
+    }
+    let root = match (data_root, &job.data.root) {
+        (Some(root), _) => root.to_path_buf(),
+        (None, Some(root)) => folder.join(root),
+        (None, None) => folder.to_path_buf(),
+    };
+    let find = |file: &Path| {
+        let path = root.join(file);
+        if path.is_file() {
+            // Without `..`, for whoever reads the result.
+            return Ok(path.canonicalize().unwrap_or(path));
+        }
+        Err(format!(
+            "[data] {} is not at {}: change root, or set STRATANN_DATA to the folder that holds it",
+            file.display(),
+            path.display()
+        ))
+    };
+    if let Some(target) = job
+        .targets
+        .iter()
+        .find(|target| !(**target > 0.0 && **target <= 1.0))
+    {
+        return Err(format!(
+            "targets: {target} is not a recall: give shares such as 0.95"
+        ));
+    }
+    if job.repeat == 0 {
+        return Err("repeat = 0 measures nothing: give at least 1".into());
+    }
+    if job.runs.is_empty() {
+        return Err("there is no [[run]]: give at least one".into());
+    }
+    let mut runs = Vec::new();
+    for run in &job.runs {
+        runs.push(
+            planned(&job, run).map_err(|message| format!("run \"{}\": {message}", run.name))?,
+        );
+    }
+    for (i, run) in runs.iter().enumerate() {
+        if runs[..i].iter().any(|other| other.name == run.name) {
+            return Err(format!(
+                "two runs are called \"{}\": give each its own name",
+                run.name
+            ));
+        }
+    }
+    Ok(Plan {
+        base: find(&job.data.base)?,
+        queries: find(&job.data.queries)?,
+        truth: find(&job.data.truth)?,
+        metric: job
+            .data
+            .metric
+            .parse()
+            .map_err(|error| format!("[data] metric: {error}"))?,
+        title: job.title.unwrap_or_else(|| job.name.clone()),
+        name: job.name,
+        targets: job.targets,
+        repeat: job.repeat,
+        runs,
+    })
+}
+
+fn planned(job: &Job, run: &Run) -> Result<PlannedRun, String> {
+    let preset = match &run.preset {
+        Some(name) => name.parse::<Preset>().map_err(|error| error.to_string())?,
+        None => Preset::default(),
+    };
+    let (mut build, mut search) = (run.build.clone(), run.search.clone());
+    build.inherit(&job.build);
+    search.inherit(&job.search);
+    let order = match &build.order {
+        Some(order) => order.parse::<Order>().map_err(|error| error.to_string())?,
+        None => preset.order,
+    };
+    build.order = Some(order.to_string());
+    if let Some(strategy) = &search.strategy {
+        strategy
+            .parse::<Strategy>()
+            .map_err(|error| error.to_string())?;
+    }
+    if let Some(io) = &search.io {
+        io.parse::<stratann::IoMode>()
+            .map_err(|error| error.to_string())?;
+    }
+    for memory in [&build.memory, &search.memory].into_iter().flatten() {
+        size::parse(memory).map_err(|message| format!("memory: {message}"))?;
+    }
+    let k = *search.k.get_or_insert(10);
+    let lists = search.lists.get_or_insert_with(|| vec![20, 40, 60, 100]);
+    if k == 0 || lists.is_empty() {
+        return Err("k and lists must not be empty or 0".into());
+    }
+    if let Some(list) = lists.iter().find(|list| **list < k) {
+        return Err(format!("list size {list} is smaller than k, which is {k}"));
+    }
+    search.threads.get_or_insert(1);
+    Ok(PlannedRun {
+        name: run.name.clone(),
+        preset,
+        noise: run.noise,
+        build,
+        search,
+    })
+}
+
+impl Build {
+    /// Takes what is absent here from `other`.
+    fn inherit(&mut self, other: &Build) {
+        let Build {
+            degree,
+            build_list,
+            alpha,
+            code_bytes,
+            order,
+            navigation,
+            memory,
+            threads,
+            seed,
+        } = other.clone();
+        self.degree = self.degree.or(degree);
+        self.build_list = self.build_list.or(build_list);
+        self.alpha = self.alpha.or(alpha);
+        self.code_bytes = self.code_bytes.or(code_bytes);
+        self.order = self.order.take().or(order);
+        self.navigation = self.navigation.or(navigation);
+        self.memory = self.memory.take().or(memory);
+        self.threads = self.threads.or(threads);
+        self.seed = self.seed.or(seed);
+    }
+}
+
+impl Search {
+    /// Takes what is absent here from `other`.
+    fn inherit(&mut self, other: &Search) {
+        let Search {
+            k,
+            lists,
+            beam,
+            strategy,
+            nav,
+            whole_page,
+            threads,
+            in_flight,
+            memory,
+            io,
+        } = other.clone();
+        self.k = self.k.or(k);
+        self.lists = self.lists.take().or(lists);
+        self.beam = self.beam.or(beam);
+        self.strategy = self.strategy.take().or(strategy);
+        self.nav = self.nav.or(nav);
+        self.whole_page = self.whole_page.or(whole_page);
+        self.threads = self.threads.or(threads);
+        self.in_flight = self.in_flight.or(in_flight);
+        self.memory = self.memory.take().or(memory);
+        self.io = self.io.take().or(io);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: &str = r#"
+        name = "tiny"
+        [data]
+        base = "b.u8bin"
+        queries = "q.u8bin"
+        truth = "t.bin"
+        metric = "l2"
+        [build]
+        degree = 32
+        alpha = 1.1
+        [search]
+        lists = [10, 20]
+        threads = 2
+        [[run]]
+        name = "a"
+        preset = "diskann"
+        [[run]]
+        name = "b"
+        build = { degree = 16, order = "input" }
+        search = { lists = [40], nav = false }
+    "#;
+
+    fn planned_from(text: &str) -> Result<Plan, String> {
+        let folder = tempfile::tempdir().unwrap();
+        for file in ["b.u8bin", "q.u8bin", "t.bin"] {
+            std::fs::write(folder.path().join(file), b"x").unwrap();
+        }
+        let job: Job = toml::from_str(text).map_err(|error| error.to_string())?;
+        plan(job, folder.path(), None)
+    }
+
+    #[test]
+    fn runs_inherit_from_the_job() {
+        let plan = planned_from(JOB).unwrap();
+        assert_eq!(plan.repeat, 3);
+        let [a, b] = &plan.runs[..] else { panic!() };
+        assert_eq!(
+            (a.preset.name, a.build.degree, a.build.order.as_deref()),
+            ("diskann", Some(32), Some("input"))
+        );
+        assert_eq!(a.search.lists.as_deref(), Some(&[10, 20][..]));
+        assert_eq!((b.build.degree, b.build.alpha), (Some(16), Some(1.1)));
+        assert_eq!(
+            (b.search.threads, b.search.nav, b.search.k),
+            (Some(2), Some(false), Some(10))
+        );
+        assert_eq!(b.preset, Preset::default());
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (from, to, expected) in [
+            ("degree = 32", "degre = 32", "degre"),
+            ("\"diskann\"", "\"diskan\"", "diskan"),
+            ("metric = \"l2\"", "metric = \"l3\"", "l3"),
+            ("b.u8bin", "missing.u8bin", "STRATANN_DATA"),
+            ("name = \"tiny\"", "name = \"../tiny\"", "letters"),
+            ("name = \"b\"", "name = \"a\"", "own name"),
+            ("lists = [40]", "lists = [4]", "smaller than k"),
+            ("order = \"input\"", "order = \"inptu\"", "inptu"),
+            ("lists = [40]", "memory = \"64XB\"", "XB"),
+            ("lists = [40]", "strategy = \"worst-first\"", "worst-first"),
+            ("lists = [40]", "io = \"tape\"", "tape"),
+            ("name = \"tiny\"", "name = \"tiny\"\ntargets = [95]", "95"),
+            (
+                "name = \"tiny\"",
+                "name = \"tiny\"\nrepeat = 0",
+                "at least 1",
+            ),
+        ] {
+            assert!(JOB.contains(from), "{from}");
+            let error = planned_from(&JOB.replacen(from, to, 1)).unwrap_err();
+            assert!(error.contains(expected), "{to}: {error}");
+        }
+    }
+}

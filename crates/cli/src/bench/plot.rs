@@ -1,0 +1,411 @@
+//! A plot of two panels as SVG: recall against reads a query, and recall against queries a second.
+//!
+//! Written by hand: a plot of lines is a page of code, and it needs no fonts and no drawing library.
+
+use std::fmt::Write;
+
+use crate::bench::report::Line;
+
+/// Colours that people with any colour vision tell apart (Okabe and Ito), on white.
+const COLOURS: [&str; 8] = [
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c6d1f",
+];
+const WIDTH: f64 = 1100.0;
+const PANEL: (f64, f64) = (440.0, 360.0);
+const TOP: f64 = 72.0;
+const LEFTS: [f64; 2] = [80.0, 632.0];
+const LEGEND_TOP: f64 = TOP + PANEL.1 + 64.0;
+const LEGEND_ROW: f64 = 22.0;
+
+/// One panel's scale.
+struct Axis {
+    low: f64,
+    high: f64,
+    logarithmic: bool,
+}
+
+impl Axis {
+    /// From 0 upwards, or logarithmic when the values differ by more than a linear axis can show.
+    fn of(values: impl Iterator<Item = f64> + Clone) -> Axis {
+        let largest = values.clone().fold(0.0, f64::max);
+        let least = values.filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
+        if largest <= 0.0 {
+            return Axis {
+                low: 0.0,
+                high: 1.0,
+                logarithmic: false,
+            };
+        }
+        if largest / least > 20.0 {
+            return Axis {
+                low: round_down(least),
+                high: nice_step(largest),
+                logarithmic: true,
+            };
+        }
+        let step = nice_step(largest / 6.0);
+        Axis {
+            low: 0.0,
+            high: (largest / step).ceil() * step,
+            logarithmic: false,
+        }
+    }
+
+    /// Recall: from a little below the least to 1.
+    fn of_recall(values: impl Iterator<Item = f64>) -> Axis {
+        let least = values.fold(1.0, f64::min);
+        let step = nice_step(((1.0 - least) / 6.0).max(0.001));
+        Axis {
+            low: ((least / step).floor() * step).max(0.0),
+            high: 1.0,
+            logarithmic: false,
+        }
+    }
+
+    /// Position from 0 to 1.
+    fn place(&self, value: f64) -> f64 {
+        if self.logarithmic {
+            (value.max(self.low).log10() - self.low.log10())
+                / (self.high.log10() - self.low.log10())
+        } else {
+            (value - self.low) / (self.high - self.low)
+        }
+    }
+
+    fn ticks(&self) -> Vec<f64> {
+        if self.logarithmic {
+            let decades = (self.low.log10().floor() as i32)..=(self.high.log10().ceil() as i32);
+            return decades
+                .flat_map(|decade| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(decade)))
+                .filter(|tick| (self.low * 0.999..=self.high * 1.001).contains(tick))
+                .collect();
+        }
+        let step = nice_step((self.high - self.low) / 6.0);
+        let first = (self.low / step).round() as i64;
+        let last = (self.high / step + 0.001).floor() as i64;
+        (first..=last).map(|i| i as f64 * step).collect()
+    }
+}
+
+/// The next of 1, 2, 5 times a power of ten that is not smaller.
+fn nice_step(rough: f64) -> f64 {
+    let power = 10f64.powf(rough.log10().floor());
+    let digit = [1.0, 2.0, 5.0]
+        .into_iter()
+        .find(|digit| digit * power >= rough * 0.999)
+        .unwrap_or(10.0);
+    digit * power
+}
+
+/// The last of 1, 2, 5 times a power of ten that is not larger.
+fn round_down(value: f64) -> f64 {
+    let power = 10f64.powf(value.log10().floor());
+    let digit = [5.0, 2.0]
+        .into_iter()
+        .find(|digit| digit * power <= value * 1.001);
+    digit.unwrap_or(1.0) * power
+}
+
+/// The number without needless zeros.
+fn label(value: f64) -> String {
+    if value >= 1000.0 {
+        return crate::size::count(value.round() as u64);
+    }
+    let text = format!("{value:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
+/// Text as XML wants it. Control characters are not XML at all and are left out.
+fn escape(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars().filter(|c| !c.is_control()) {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// The whole picture.
+pub fn svg(title: &str, subtitle: &str, k: usize, lines: &[Line]) -> String {
+    let rows = lines.len().div_ceil(2);
+    let height = LEGEND_TOP + rows as f64 * LEGEND_ROW + 12.0;
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
+         role=\"img\" font-family=\"system-ui, sans-serif\" font-size=\"13\" fill=\"#222\">\n\
+         <title>{0}</title>\n\
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>\n\
+         <text x=\"{1}\" y=\"28\" font-size=\"18\" font-weight=\"600\">{0}</text>\n\
+         <text x=\"{1}\" y=\"48\" fill=\"#666\">{2}</text>",
+        escape(title),
+        LEFTS[0],
+        escape(subtitle)
+    );
+    let recall_name = format!("recall@{k}");
+    panel(
+        &mut out,
+        LEFTS[0],
+        &recall_name,
+        "reads a query (less is better)",
+        lines,
+        |p| p.reads,
+    );
+    panel(
+        &mut out,
+        LEFTS[1],
+        &recall_name,
+        "queries a second (more is better)",
+        lines,
+        |p| Some(p.qps),
+    );
+    for (i, line) in lines.iter().enumerate() {
+        let x = LEFTS[i % 2];
+        let y = LEGEND_TOP + (i / 2) as f64 * LEGEND_ROW;
+        let _ = writeln!(
+            out,
+            "<line x1=\"{x}\" y1=\"{y}\" x2=\"{}\" y2=\"{y}\" {}/>",
+            x + 30.0,
+            stroke(i, line)
+        );
+        marker(&mut out, i, x + 15.0, y, "");
+        let note = if line.points.iter().all(|p| p.reads.is_none()) {
+            " (reads not measured)"
+        } else {
+            ""
+        };
+        let _ = writeln!(
+            out,
+            "<text x=\"{}\" y=\"{}\">{}{note}</text>",
+            x + 40.0,
+            y + 4.5,
+            escape(&line.name)
+        );
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+/// Other programs are dashed.
+fn stroke(i: usize, line: &Line) -> String {
+    let dash = if line.other {
+        " stroke-dasharray=\"6 4\""
+    } else {
+        ""
+    };
+    format!(
+        "fill=\"none\" stroke=\"{}\" stroke-width=\"2\"{dash}",
+        COLOURS[i % COLOURS.len()]
+    )
+}
+
+/// A mark whose shape differs where the colours repeat.
+fn marker(out: &mut String, i: usize, x: f64, y: f64, tooltip: &str) {
+    let colour = COLOURS[i % COLOURS.len()];
+    let tooltip = if tooltip.is_empty() {
+        String::new()
+    } else {
+        format!("<title>{}</title>", escape(tooltip))
+    };
+    let _ = match i / COLOURS.len() % 3 {
+        0 => writeln!(
+            out,
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\">{tooltip}</circle>"
+        ),
+        1 => writeln!(
+            out,
+            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"8\" height=\"8\" fill=\"{colour}\">{tooltip}</rect>",
+            x - 4.0,
+            y - 4.0
+        ),
+        _ => writeln!(
+            out,
+            "<path d=\"M{x:.1} {:.1}l5 9h-10z\" fill=\"{colour}\">{tooltip}</path>",
+            y - 5.0
+        ),
+    };
+}
+
+fn panel(
+    out: &mut String,
+    left: f64,
+    x_name: &str,
+    y_name: &str,
+    lines: &[Line],
+    value: fn(&crate::bench::report::Common) -> Option<f64>,
+) {
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let horizontal = Axis::of_recall(points().map(|p| p.recall));
+    let values: Vec<f64> = points().filter_map(value).collect();
+    let vertical = Axis::of(values.iter().copied());
+    let x = |recall: f64| left + horizontal.place(recall) * PANEL.0;
+    let y = |value: f64| TOP + (1.0 - vertical.place(value)) * PANEL.1;
+    for tick in horizontal.ticks() {
+        let at = x(tick);
+        let bottom = TOP + PANEL.1;
+        let _ = writeln!(
+            out,
+            "<line x1=\"{at:.1}\" y1=\"{TOP}\" x2=\"{at:.1}\" y2=\"{bottom}\" stroke=\"#e4e4e4\"/>\
+             <text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+            bottom + 18.0,
+            label(tick)
+        );
+    }
+    for tick in vertical.ticks() {
+        let at = y(tick);
+        let _ = writeln!(
+            out,
+            "<line x1=\"{left}\" y1=\"{at:.1}\" x2=\"{}\" y2=\"{at:.1}\" stroke=\"#e4e4e4\"/>\
+             <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            left + PANEL.0,
+            left - 8.0,
+            at + 4.5,
+            label(tick)
+        );
+    }
+    let scale = if vertical.logarithmic {
+        ", logarithmic"
+    } else {
+        ""
+    };
+    let middle = TOP + PANEL.1 / 2.0;
+    let _ = writeln!(
+        out,
+        "<rect x=\"{left}\" y=\"{TOP}\" width=\"{}\" height=\"{}\" fill=\"none\" stroke=\"#999\"/>\n\
+         <text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-weight=\"600\">{x_name}</text>\n\
+         <text x=\"{}\" y=\"{middle}\" text-anchor=\"middle\" font-weight=\"600\" \
+         transform=\"rotate(-90 {} {middle})\">{y_name}{scale}</text>",
+        PANEL.0,
+        PANEL.1,
+        left + PANEL.0 / 2.0,
+        TOP + PANEL.1 + 40.0,
+        left - 66.0,
+        left - 66.0,
+    );
+    for (i, line) in lines.iter().enumerate() {
+        let shown: Vec<_> = line
+            .points
+            .iter()
+            .filter_map(|p| Some((p, value(p)?)))
+            .collect();
+        let path: Vec<String> = shown
+            .iter()
+            .map(|(p, v)| format!("{:.1},{:.1}", x(p.recall), y(*v)))
+            .collect();
+        if path.len() > 1 {
+            let _ = writeln!(
+                out,
+                "<polyline points=\"{}\" {}/>",
+                path.join(" "),
+                stroke(i, line)
+            );
+        }
+        for (point, value) in shown {
+            let tooltip = format!(
+                "{}, L {}: recall {:.4}, {y_name} {}",
+                line.name,
+                point.list,
+                point.recall,
+                label((value * 10.0).round() / 10.0)
+            );
+            marker(out, i, x(point.recall), y(value), &tooltip);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::report::Common;
+
+    fn line(name: &str, points: &[(f64, Option<f64>, f64)]) -> Line {
+        Line {
+            name: name.into(),
+            other: false,
+            points: points
+                .iter()
+                .enumerate()
+                .map(|(i, (recall, reads, qps))| Common {
+                    list: i * 10,
+                    recall: *recall,
+                    qps: *qps,
+                    reads: *reads,
+                    mean_us: None,
+                    p99_us: None,
+                    memory: None,
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn axes_hold_their_values() {
+        for values in [
+            vec![38.0, 116.0],
+            vec![1.0, 30_000.0],
+            vec![0.0],
+            vec![],
+            vec![0.3],
+            vec![350.0, 33_100.0],
+        ] {
+            let axis = Axis::of(values.iter().copied());
+            for value in values.iter().filter(|v| **v > 0.0) {
+                assert!((-0.001..=1.001).contains(&axis.place(*value)), "{value}");
+            }
+            let ticks = axis.ticks();
+            assert!((2..=20).contains(&ticks.len()), "{values:?}: {ticks:?}");
+        }
+        let recall = Axis::of_recall([0.923, 0.996].into_iter());
+        assert!(recall.low <= 0.923 && recall.low > 0.85 && recall.high == 1.0);
+        assert_eq!(Axis::of_recall([1.0].into_iter()).high, 1.0);
+    }
+
+    #[test]
+    fn steps_are_round() {
+        assert_eq!(nice_step(0.013), 0.02);
+        assert_eq!(nice_step(19.3), 20.0);
+        assert_eq!(nice_step(1.0), 1.0);
+        assert_eq!(round_down(351.0), 200.0);
+        assert_eq!(round_down(1.0), 1.0);
+        assert_eq!(label(0.95), "0.95");
+        assert_eq!(label(20_000.0), "20,000");
+    }
+
+    #[test]
+    fn well_formed_whatever_the_names() {
+        let picture = svg(
+            "a <b> & \"c\"",
+            "machine",
+            10,
+            &[
+                line(
+                    "x < y",
+                    &[(0.9, Some(30.0), 1000.0), (0.95, Some(40.0), 700.0)],
+                ),
+                line("memory", &[(0.94, None, 33_000.0)]),
+                line("empty", &[]),
+            ],
+        );
+        assert!(
+            picture.contains("a &lt;b&gt; &amp; &quot;c&quot;") && picture.contains("x &lt; y")
+        );
+        assert!(picture.contains("reads not measured"));
+        assert!(!picture.contains("NaN") && !picture.contains("inf"));
+        // Every element that is opened is closed.
+        for tag in ["svg", "text", "circle", "title"] {
+            let opened = picture.matches(&format!("<{tag} ")).count()
+                + picture.matches(&format!("<{tag}>")).count();
+            assert_eq!(
+                opened,
+                picture.matches(&format!("</{tag}>")).count(),
+                "{tag}"
+            );
+        }
+    }
+}

@@ -1,0 +1,567 @@
+//! The result of a job: as JSON, as tables, and merged with the results of other programs.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::bench::job::{Build, Data, Search};
+use crate::bench::machine::Machine;
+use crate::commands::search::{Latency, PerQuery};
+use crate::failure::Failure;
+use crate::size;
+use crate::table::Table;
+
+/// All that a job found out.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The job's name.
+    pub job: String,
+    /// Its heading.
+    pub title: String,
+    /// Version of this program.
+    pub stratann: String,
+    /// When it began, in seconds since 1970.
+    pub unix_time: u64,
+    /// What it ran on.
+    pub machine: Machine,
+    /// What it ran over.
+    pub data: Data,
+    /// Repeats of each measurement; every figure is the median of so many.
+    pub repeat: usize,
+    /// Our runs.
+    pub runs: Vec<RunResult>,
+    /// Differences between runs that are the same.
+    pub noise: Vec<Noise>,
+    /// Other programs.
+    pub others: Vec<Other>,
+    /// All of them at the same recall.
+    pub comparisons: Vec<Comparison>,
+}
+
+/// An index that was searched.
+#[derive(Debug, Clone, Serialize)]
+pub struct IndexFacts {
+    /// Its folder in the cache.
+    pub key: String,
+    /// Whether it was in the cache already.
+    pub reused: bool,
+    /// What its build reported.
+    pub report: Value,
+    /// What `stratann stats --json` says.
+    pub stats: Value,
+}
+
+/// One run of ours.
+#[derive(Debug, Serialize)]
+pub struct RunResult {
+    /// Its name.
+    pub name: String,
+    /// Its preset.
+    pub preset: String,
+    /// Build options.
+    pub build: Build,
+    /// Search options.
+    pub search: Search,
+    /// How pages were read.
+    pub backend: String,
+    /// The index.
+    pub index: IndexFacts,
+    /// One for each list size.
+    pub points: Vec<Point>,
+}
+
+/// One list size of a run: medians over the repeats.
+#[derive(Debug, Clone, Serialize)]
+pub struct Point {
+    /// L.
+    pub list: usize,
+    /// k.
+    pub k: usize,
+    /// Recall@k.
+    pub recall: f64,
+    /// Queries a second.
+    pub qps: f64,
+    /// The slowest repeat.
+    pub qps_min: f64,
+    /// The fastest repeat.
+    pub qps_max: f64,
+    /// Reads a query that reached the tier.
+    pub reads: f64,
+    /// Latency in microseconds.
+    pub latency_us: Latency,
+    /// Averages over the queries.
+    pub per_query: PerQuery,
+    /// CPU time of a query in microseconds, kernel included.
+    pub cpu_us: f64,
+    /// Threads.
+    pub threads: usize,
+    /// Most memory of any repeat.
+    pub peak_rss_bytes: u64,
+}
+
+/// What two equal runs, measured in turns, differ by.
+#[derive(Debug, Serialize)]
+pub struct Noise {
+    /// The run.
+    pub run: String,
+    /// Largest difference of queries a second at one list size, as a share.
+    pub qps: f64,
+    /// Largest difference of the mean latency.
+    pub latency: f64,
+    /// Largest difference of reads a query.
+    pub reads: f64,
+    /// Largest difference of recall, in points of recall.
+    pub recall: f64,
+}
+
+impl Noise {
+    /// Compares a run with its second series.
+    pub fn between(first: &RunResult, second: &[Point]) -> Noise {
+        let pairs = || first.points.iter().zip(second);
+        let share = |of: fn(&Point) -> f64| {
+            pairs()
+                .map(|(a, b)| (of(a) - of(b)).abs() / of(a).max(of(b)).max(1e-9))
+                .fold(0.0, f64::max)
+        };
+        Noise {
+            run: first.name.clone(),
+            qps: share(|p| p.qps),
+            latency: share(|p| p.latency_us.mean),
+            reads: share(|p| p.reads),
+            recall: pairs()
+                .map(|(a, b)| (a.recall - b.recall).abs())
+                .fold(0.0, f64::max),
+        }
+    }
+}
+
+/// Results of another program, in a form that a few lines of any language can write.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Other {
+    /// Its name in tables and legends.
+    pub name: String,
+    /// One for each setting.
+    pub points: Vec<OtherPoint>,
+    /// Anything else that it says of itself: build time, version, parameters.
+    #[serde(flatten)]
+    pub facts: serde_json::Map<String, Value>,
+}
+
+/// One setting of another program. What it does not measure is absent.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OtherPoint {
+    /// L, ef or what it calls it.
+    pub list: usize,
+    /// Recall@k.
+    pub recall: f64,
+    /// Queries a second.
+    pub qps: f64,
+    /// Reads a query.
+    pub reads: Option<f64>,
+    /// Mean latency in microseconds.
+    pub mean_us: Option<f64>,
+    /// 99th percentile in microseconds.
+    pub p99_us: Option<f64>,
+    /// Peak memory in bytes.
+    pub memory: Option<u64>,
+}
+
+/// Reads one or several results of other programs.
+pub fn read_others(path: &Path) -> Result<Vec<Other>, Failure> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum OneOrMany {
+        One(Box<Other>),
+        Many(Vec<Other>),
+    }
+    let bytes = std::fs::read(path).map_err(|error| Failure::file("read", path, &error))?;
+    let wrong = |error: String| {
+        Failure::Wrong(format!(
+            "--with {} is no result: {error}; it must hold {{\"name\": .., \"points\": [{{\"list\", \"recall\", \"qps\", \
+             \"reads\", \"mean_us\", \"p99_us\", \"memory\"}}]}} or an array of these",
+            path.display()
+        ))
+    };
+    let others = match serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))? {
+        OneOrMany::One(other) => vec![*other],
+        OneOrMany::Many(others) => others,
+    };
+    for other in &others {
+        for point in &other.points {
+            let recall = (0.0..=1.0).contains(&point.recall);
+            if !(recall && point.qps.is_finite() && point.qps >= 0.0) {
+                return Err(wrong(format!(
+                    "\"{}\" has recall {} and {} queries a second at list {}",
+                    other.name, point.recall, point.qps, point.list
+                )));
+            }
+        }
+    }
+    Ok(others)
+}
+
+/// A run at a given recall.
+#[derive(Debug, Serialize)]
+pub struct Comparison {
+    /// The recall.
+    pub recall: f64,
+    /// The run.
+    pub run: String,
+    /// Queries a second there.
+    pub qps: f64,
+    /// Reads a query there.
+    pub reads: Option<f64>,
+    /// Mean latency there, in microseconds.
+    pub mean_us: Option<f64>,
+    /// Queries a second against the first run that reaches this recall.
+    pub against_first: f64,
+    /// The list sizes that it was taken from.
+    pub from: String,
+}
+
+/// A point of any program, reduced to what all of them have.
+#[derive(Debug, Clone)]
+pub struct Common {
+    /// L.
+    pub list: usize,
+    /// Recall.
+    pub recall: f64,
+    /// Queries a second.
+    pub qps: f64,
+    /// Reads a query.
+    pub reads: Option<f64>,
+    /// Mean latency in microseconds.
+    pub mean_us: Option<f64>,
+    /// 99th percentile in microseconds.
+    pub p99_us: Option<f64>,
+    /// Peak memory.
+    pub memory: Option<u64>,
+}
+
+/// A named line of points.
+#[derive(Debug, Clone)]
+pub struct Line {
+    /// Its name.
+    pub name: String,
+    /// Whether it is another program's.
+    pub other: bool,
+    /// Its points, by list size.
+    pub points: Vec<Common>,
+}
+
+/// All runs, ours and others', in one form.
+pub fn lines(runs: &[RunResult], others: &[Other]) -> Vec<Line> {
+    let ours = runs.iter().map(|run| Line {
+        name: run.name.clone(),
+        other: false,
+        points: run
+            .points
+            .iter()
+            .map(|p| Common {
+                list: p.list,
+                recall: p.recall,
+                qps: p.qps,
+                reads: Some(p.reads),
+                mean_us: Some(p.latency_us.mean),
+                p99_us: Some(p.latency_us.p99),
+                memory: Some(p.peak_rss_bytes),
+            })
+            .collect(),
+    });
+    let others = others.iter().map(|other| Line {
+        name: other.name.clone(),
+        other: true,
+        points: other
+            .points
+            .iter()
+            .map(|p| Common {
+                list: p.list,
+                recall: p.recall,
+                qps: p.qps,
+                reads: p.reads,
+                mean_us: p.mean_us,
+                p99_us: p.p99_us,
+                memory: p.memory,
+            })
+            .collect(),
+    });
+    ours.chain(others).collect()
+}
+
+/// Every line at every target that it reaches.
+pub fn compare(lines: &[Line], targets: &[f64]) -> Vec<Comparison> {
+    let mut all = Vec::new();
+    for target in targets {
+        let mut first = None;
+        for line in lines {
+            let Some(mut found) = at(line, *target) else {
+                continue;
+            };
+            let reference = *first.get_or_insert(found.qps);
+            found.against_first = found.qps / f64::max(reference, 1e-9);
+            all.push(found);
+        }
+    }
+    all
+}
+
+/// Between the two measured points around the recall, linearly. Below the smallest list nothing is invented:
+/// that list stands for itself.
+fn at(line: &Line, target: f64) -> Option<Comparison> {
+    let mut points: Vec<&Common> = line.points.iter().collect();
+    points.sort_by(|a, b| a.recall.total_cmp(&b.recall));
+    let above = points.iter().position(|p| p.recall >= target)?;
+    let high = points[above];
+    let comparison = |qps, reads, mean_us, from| Comparison {
+        recall: target,
+        run: line.name.clone(),
+        qps,
+        reads,
+        mean_us,
+        against_first: 1.0,
+        from,
+    };
+    let Some(low) = above.checked_sub(1).map(|i| points[i]) else {
+        let from = format!(
+            "L {}, recall {:.4}: the least measured",
+            high.list, high.recall
+        );
+        return Some(comparison(high.qps, high.reads, high.mean_us, from));
+    };
+    let share = (target - low.recall) / (high.recall - low.recall);
+    let between = |low: f64, high: f64| low + (high - low) * share;
+    let both = |low: Option<f64>, high: Option<f64>| Some(between(low?, high?));
+    Some(comparison(
+        between(low.qps, high.qps),
+        both(low.reads, high.reads),
+        both(low.mean_us, high.mean_us),
+        format!("between L {} and {}", low.list, high.list),
+    ))
+}
+
+/// The report as tables for a terminal.
+pub fn render(report: &Report) -> String {
+    let mut out = format!("{}\n{}\n\n", report.title, machine_line(&report.machine));
+    out += &indexes(&report.runs);
+    let all = lines(&report.runs, &report.others);
+    let k = report
+        .runs
+        .first()
+        .and_then(|run| run.points.first())
+        .map_or(10, |p| p.k);
+    let recall = format!("recall@{k}");
+    let mut table = Table::new(&[
+        "<run",
+        "list",
+        &recall,
+        "reads",
+        "queries/s",
+        "spread",
+        "mean ms",
+        "p99 ms",
+        "CPU us",
+        "memory",
+    ]);
+    let dash = || "-".to_string();
+    let ms = |us: Option<f64>| us.map_or_else(dash, |us| format!("{:.2}", us / 1e3));
+    for line in &all {
+        let run = report
+            .runs
+            .iter()
+            .find(|run| !line.other && run.name == line.name);
+        for (i, point) in line.points.iter().enumerate() {
+            let own = run.map(|run| &run.points[i]);
+            table.row(vec![
+                if i == 0 {
+                    line.name.clone()
+                } else {
+                    String::new()
+                },
+                point.list.to_string(),
+                format!("{:.4}", point.recall),
+                point.reads.map_or_else(dash, |reads| format!("{reads:.1}")),
+                format!("{:.0}", point.qps),
+                own.map_or_else(dash, |p| {
+                    format!("{:.1} %", (p.qps_max - p.qps_min) / p.qps.max(1e-9) * 100.0)
+                }),
+                ms(point.mean_us),
+                ms(point.p99_us),
+                own.map_or_else(dash, |p| format!("{:.0}", p.cpu_us)),
+                point.memory.map_or_else(dash, size::format),
+            ]);
+        }
+    }
+    out += &table.render();
+    if !report.comparisons.is_empty() {
+        out.push('\n');
+        let mut table = Table::new(&[
+            &recall,
+            "<run",
+            "reads",
+            "queries/s",
+            "against the first",
+            "mean ms",
+            "<from",
+        ]);
+        for c in &report.comparisons {
+            table.row(vec![
+                c.recall.to_string(),
+                c.run.clone(),
+                c.reads.map_or_else(dash, |reads| format!("{reads:.1}")),
+                format!("{:.0}", c.qps),
+                format!("{:.2} x", c.against_first),
+                ms(c.mean_us),
+                c.from.clone(),
+            ]);
+        }
+        out += &table.render();
+    }
+    for noise in &report.noise {
+        out += &format!(
+            "\nnoise of \"{}\" against itself: queries/s {:.1} %, latency {:.1} %, reads {:.1} %, recall {:.4}",
+            noise.run,
+            noise.qps * 100.0,
+            noise.latency * 100.0,
+            noise.reads * 100.0,
+            noise.recall
+        );
+    }
+    out += &format!(
+        "\n{} the median of {} repeats, which took turns; spread = fastest - slowest of them; CPU of a query, kernel included\n",
+        if report.others.is_empty() {
+            "each figure is"
+        } else {
+            "our figures are"
+        },
+        report.repeat
+    );
+    out
+}
+
+/// The machine in a line.
+pub fn machine_line(machine: &Machine) -> String {
+    format!(
+        "{} ({}), {} cores, {} RAM, Linux {}",
+        machine.cpu,
+        machine.architecture,
+        machine.cores,
+        machine.memory_bytes.map_or("unknown".into(), size::format),
+        machine.kernel
+    )
+}
+
+/// One line for each index that was built or reused.
+fn indexes(runs: &[RunResult]) -> String {
+    let mut table = Table::new(&[
+        "<index",
+        "<order",
+        "build",
+        "CPU",
+        "peak memory",
+        "on storage",
+        "bits an edge",
+        "<",
+    ]);
+    let mut seen: Vec<&str> = Vec::new();
+    for run in runs {
+        if seen.contains(&run.index.key.as_str()) {
+            continue;
+        }
+        seen.push(&run.index.key);
+        let report = &run.index.report;
+        let seconds = |name: &str| report[name].as_f64().map_or("-".into(), size::seconds);
+        table.row(vec![
+            run.index.key.clone(),
+            run.build.order.clone().unwrap_or_default(),
+            seconds("seconds"),
+            seconds("cpu_seconds"),
+            report["peak_rss_bytes"]
+                .as_u64()
+                .map_or("-".into(), size::format),
+            run.index.stats["bytes"]["total"]
+                .as_u64()
+                .map_or("-".into(), size::format),
+            run.index.stats["bits_per_edge"]
+                .as_f64()
+                .map_or("-".into(), |bits| format!("{bits:.1}")),
+            if run.index.reused {
+                "built earlier".into()
+            } else {
+                String::new()
+            },
+        ]);
+    }
+    table.render() + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(name: &str, points: &[(usize, f64, f64)]) -> Line {
+        Line {
+            name: name.into(),
+            other: false,
+            points: points
+                .iter()
+                .map(|(list, recall, qps)| Common {
+                    list: *list,
+                    recall: *recall,
+                    qps: *qps,
+                    reads: Some(*list as f64),
+                    mean_us: None,
+                    p99_us: None,
+                    memory: None,
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn compared_at_the_same_recall() {
+        let lines = [
+            line("a", &[(20, 0.90, 1000.0), (40, 0.98, 500.0)]),
+            line("b", &[(10, 0.96, 3000.0), (40, 0.99, 1000.0)]),
+            line("c", &[(10, 0.5, 9000.0)]),
+        ];
+        let all = compare(&lines, &[0.94]);
+        assert_eq!(all.len(), 2, "c does not reach it");
+        assert!((all[0].qps - 750.0).abs() < 1e-6 && (all[0].reads.unwrap() - 30.0).abs() < 1e-6);
+        assert_eq!(all[0].from, "between L 20 and 40");
+        // b starts above: its first point stands for itself, nothing is extrapolated.
+        assert_eq!(all[1].qps, 3000.0);
+        assert!(all[1].from.contains("least measured"));
+        assert!((all[1].against_first - 4.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn results_of_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("other.json");
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            read_others(&path)
+        };
+        let one = r#"{"name": "x", "build_seconds": 3, "points": [{"list": 20, "recall": 0.9, "qps": 10.0}]}"#;
+        let others = read(one).unwrap();
+        assert_eq!(others[0].points[0].reads, None);
+        assert_eq!(others[0].facts["build_seconds"], 3);
+        assert_eq!(read(&format!("[{one}, {one}]")).unwrap().len(), 2);
+        for wrong in [
+            "",
+            "{}",
+            "[1]",
+            &one.replace("0.9", "90.0"),
+            &one.replace("10.0", "-1.0"),
+        ] {
+            let Err(Failure::Wrong(message)) = read(wrong) else {
+                panic!("{wrong} was accepted")
+            };
+            assert!(
+                message.contains("other.json") && message.contains("points"),
+                "{message}"
+            );
+        }
+    }
+}

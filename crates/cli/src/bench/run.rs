@@ -1,0 +1,451 @@
+//! Runs a job. Every build and every search is a child process of its own, of this same program: peak memory
+//! is then what a user's process would hold, and one run cannot warm or fragment the next one's heap.
+//!
+//! Searches take turns, all runs once and then all again, so that a slow minute of the machine falls on all.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::bench::job::{Build, Plan, PlannedRun};
+use crate::bench::report::{IndexFacts, Noise, Point, RunResult};
+use crate::commands::search::{Detailed, Latency, PerQuery};
+use crate::failure::Failure;
+use crate::progress;
+
+/// Where things are kept, and how loud to be.
+#[derive(Debug)]
+pub struct Setting {
+    /// Folder of built indexes.
+    pub cache: PathBuf,
+    /// Builds even what is in the cache.
+    pub rebuild: bool,
+    /// Says nothing while it works.
+    pub quiet: bool,
+}
+
+/// What lies beside an index in the cache.
+#[derive(Debug, Serialize, Deserialize)]
+struct Remembered {
+    /// Everything that the index depends on; compared as a whole, so that equal hashes do no harm.
+    made_from: String,
+    /// What the build reported.
+    report: Value,
+}
+
+/// Measurements of one run in each turn.
+struct Series {
+    /// Position in the job.
+    run: usize,
+    /// Turns of lists.
+    turns: Vec<Vec<Detailed>>,
+}
+
+/// Builds what is missing, then measures.
+pub fn run(plan: &Plan, setting: &Setting) -> Result<(Vec<RunResult>, Vec<Noise>), Failure> {
+    progress::catch_interrupts();
+    std::fs::create_dir_all(&setting.cache)
+        .map_err(|error| Failure::file("create", &setting.cache, &error))?;
+    let mut indexes: Vec<(PathBuf, IndexFacts)> = Vec::new();
+    for run in &plan.runs {
+        indexes.push(index(plan, run, setting, &indexes)?);
+    }
+    let mut series: Vec<Series> = Vec::new();
+    for (run, planned) in plan.runs.iter().enumerate() {
+        let times = if planned.noise { 2 } else { 1 };
+        series.extend((0..times).map(|_| Series {
+            run,
+            turns: Vec::new(),
+        }));
+    }
+    for turn in 1..=plan.repeat {
+        for one in &mut series {
+            let planned = &plan.runs[one.run];
+            say(
+                setting,
+                &format!("turn {turn} of {}: {}", plan.repeat, planned.name),
+            );
+            one.turns
+                .push(search(plan, planned, &indexes[one.run].0, setting)?);
+        }
+    }
+    let mut results: Vec<RunResult> = Vec::new();
+    let mut noise = Vec::new();
+    for one in &series {
+        let planned = &plan.runs[one.run];
+        let points = medians(&one.turns);
+        match results.last() {
+            // The second series of a run that measures the noise.
+            Some(first) if first.name == planned.name => noise.push(Noise::between(first, &points)),
+            _ => results.push(RunResult {
+                name: planned.name.clone(),
+                preset: planned.preset.name.to_string(),
+                build: planned.build.clone(),
+                search: planned.search.clone(),
+                backend: one.turns[0]
+                    .first()
+                    .map(|d| d.backend.clone())
+                    .unwrap_or_default(),
+                index: indexes[one.run].1.clone(),
+                points,
+            }),
+        }
+    }
+    Ok((results, noise))
+}
+
+fn say(setting: &Setting, line: &str) {
+    if !setting.quiet {
+        eprintln!("{line}");
+    }
+}
+
+/// The index of a run: from an earlier run of this job, from the cache, or built now.
+fn index(
+    plan: &Plan,
+    run: &PlannedRun,
+    setting: &Setting,
+    earlier: &[(PathBuf, IndexFacts)],
+) -> Result<(PathBuf, IndexFacts), Failure> {
+    let made_from = made_from(plan, &run.build)?;
+    let key = format!("{}-{:016x}", plan.name, fnv(made_from.as_bytes()));
+    if let Some(known) = earlier.iter().find(|(_, facts)| facts.key == key) {
+        return Ok(known.clone());
+    }
+    let folder = setting.cache.join(&key);
+    let note = setting.cache.join(format!("{key}.json"));
+    if !setting.rebuild
+        && let Some(remembered) = remembered(&note)
+        && remembered.made_from == made_from
+        && let Ok(stats) = child(
+            &["stats".as_ref(), folder.as_os_str(), "--json".as_ref()],
+            setting,
+        )
+        && let Ok(stats) = serde_json::from_str(&stats)
+    {
+        say(setting, &format!("index {key}: from the cache"));
+        let facts = IndexFacts {
+            key,
+            reused: true,
+            report: remembered.report,
+            stats,
+        };
+        return Ok((folder, facts));
+    }
+    say(setting, &format!("index {key}: building"));
+    let mut words: Vec<String> = [
+        "--preset",
+        run.preset.name,
+        "--metric",
+        plan.metric.name(),
+        "--json",
+        "--overwrite",
+    ]
+    .map(String::from)
+    .to_vec();
+    words.extend(build_words(&run.build));
+    let mut arguments = vec!["build".as_ref(), plan.base.as_os_str(), folder.as_os_str()];
+    arguments.extend(words.iter().map(AsRef::<std::ffi::OsStr>::as_ref));
+    let report: Value = parse(&child(&arguments, setting)?)?;
+    let stats = parse(&child(
+        &["stats".as_ref(), folder.as_os_str(), "--json".as_ref()],
+        setting,
+    )?)?;
+    let remember = Remembered {
+        made_from,
+        report: report.clone(),
+    };
+    std::fs::write(&note, serde_json::to_vec_pretty(&remember)?)
+        .map_err(|error| Failure::file("write", &note, &error))?;
+    let facts = IndexFacts {
+        key,
+        reused: false,
+        report,
+        stats,
+    };
+    Ok((folder, facts))
+}
+
+fn remembered(note: &Path) -> Option<Remembered> {
+    serde_json::from_slice(&std::fs::read(note).ok()?).ok()
+}
+
+/// All that an index depends on. Not the preset: of its choices only the order reaches the index, and that is
+/// among the build options here.
+fn made_from(plan: &Plan, build: &Build) -> Result<String, Failure> {
+    let read = |error| Failure::file("read", &plan.base, &error);
+    let base = plan.base.canonicalize().map_err(read)?;
+    let facts = base.metadata().map_err(read)?;
+    let modified = facts
+        .modified()
+        .ok()
+        .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
+        .map_or(0, |age| age.as_nanos());
+    Ok(format!(
+        "stratann {}; {}, {} bytes, of {modified}; {}; {}",
+        env!("CARGO_PKG_VERSION"),
+        base.display(),
+        facts.len(),
+        plan.metric.name(),
+        serde_json::to_string(build)?
+    ))
+}
+
+/// FNV-1a: names a folder, the same in every release of Rust, which `DefaultHasher` does not promise.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+fn option<T: ToString>(words: &mut Vec<String>, name: &str, value: Option<T>) {
+    if let Some(value) = value {
+        // One word, so that a value cannot be taken for an option.
+        words.push(format!("{name}={}", value.to_string()));
+    }
+}
+
+fn build_words(build: &Build) -> Vec<String> {
+    let mut words = Vec::new();
+    option(&mut words, "--degree", build.degree);
+    option(&mut words, "--build-list", build.build_list);
+    option(&mut words, "--alpha", build.alpha);
+    option(&mut words, "--code-bytes", build.code_bytes);
+    option(&mut words, "--order", build.order.as_ref());
+    option(&mut words, "--navigation", build.navigation);
+    option(&mut words, "--memory", build.memory.as_ref());
+    option(&mut words, "--threads", build.threads);
+    option(&mut words, "--seed", build.seed);
+    words
+}
+
+fn search_words(run: &PlannedRun) -> Vec<String> {
+    let search = &run.search;
+    let mut words = vec!["--json".to_string(), "--measure".to_string()];
+    let lists = search
+        .lists
+        .iter()
+        .flatten()
+        .map(usize::to_string)
+        .collect::<Vec<_>>();
+    option(&mut words, "--preset", Some(run.preset.name));
+    option(&mut words, "--list", Some(lists.join(",")));
+    option(&mut words, "--k", search.k);
+    option(&mut words, "--beam", search.beam);
+    option(&mut words, "--strategy", search.strategy.as_ref());
+    option(&mut words, "--threads", search.threads);
+    option(&mut words, "--in-flight", search.in_flight);
+    option(&mut words, "--memory", search.memory.as_ref());
+    option(&mut words, "--io", search.io.as_ref());
+    let mut choice = |value: Option<bool>, yes: &str, no: &str| {
+        words.extend(value.map(|value| if value { yes } else { no }.to_string()));
+    };
+    choice(search.nav, "--nav", "--no-nav");
+    choice(search.whole_page, "--whole-page", "--no-whole-page");
+    words
+}
+
+/// One turn of one run: all its list sizes.
+fn search(
+    plan: &Plan,
+    run: &PlannedRun,
+    index: &Path,
+    setting: &Setting,
+) -> Result<Vec<Detailed>, Failure> {
+    let words = search_words(run);
+    let mut arguments = vec![
+        "search".as_ref(),
+        index.as_os_str(),
+        plan.queries.as_os_str(),
+    ];
+    arguments.extend(["--truth".as_ref(), plan.truth.as_os_str()]);
+    arguments.extend(words.iter().map(AsRef::<std::ffi::OsStr>::as_ref));
+    child(&arguments, setting)?.lines().map(parse).collect()
+}
+
+fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Failure> {
+    serde_json::from_str(text).map_err(|error| {
+        Failure::Failed(format!(
+            "the stratann that this one started printed no such JSON: {error}"
+        ))
+    })
+}
+
+/// Runs this program with other arguments and returns what it printed. Its complaints go to our standard error.
+fn child(arguments: &[&std::ffi::OsStr], setting: &Setting) -> Result<String, Failure> {
+    if progress::interrupted() {
+        return Err(Failure::Failed("interrupted".into()));
+    }
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::Failed(format!("cannot find my own program file: {error}")))?;
+    let mut command = Command::new(&program);
+    if setting.quiet {
+        command.arg("--quiet");
+    }
+    let output = command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| Failure::file("run", &program, &error))?;
+    let what = || {
+        arguments
+            .iter()
+            .take(2)
+            .map(|word| word.to_string_lossy())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    match output.status.code() {
+        Some(0) => String::from_utf8(output.stdout)
+            .map_err(|_| Failure::Failed(format!("`stratann {}` printed no text", what()))),
+        _ if progress::interrupted() => Err(Failure::Failed("interrupted".into())),
+        Some(2) => Err(Failure::Wrong(format!(
+            "`stratann {}` was refused, see above",
+            what()
+        ))),
+        _ => Err(Failure::Failed(format!(
+            "`stratann {}` failed, see above ({})",
+            what(),
+            output.status
+        ))),
+    }
+}
+
+/// The median of each figure over the turns, list size by list size.
+fn medians(turns: &[Vec<Detailed>]) -> Vec<Point> {
+    let lists = turns.iter().map(Vec::len).min().unwrap_or(0);
+    (0..lists)
+        .map(|list| {
+            let all: Vec<&Detailed> = turns.iter().map(|turn| &turn[list]).collect();
+            let middle =
+                |of: &dyn Fn(&Detailed) -> f64| median(all.iter().map(|d| of(d)).collect());
+            let qps = all.iter().map(|d| d.measured.qps);
+            let first = all[0];
+            let per_query = PerQuery {
+                hops: middle(&|d| d.measured.per_query.hops),
+                graph_reads: middle(&|d| d.measured.per_query.graph_reads),
+                vector_reads: middle(&|d| d.measured.per_query.vector_reads),
+                bytes_read: middle(&|d| d.measured.per_query.bytes_read),
+                cache_hits: middle(&|d| d.measured.per_query.cache_hits),
+                distance_computations: middle(&|d| d.measured.per_query.distance_computations),
+            };
+            Point {
+                list: first.measured.list,
+                k: first.measured.k,
+                recall: middle(&|d| d.measured.recall.unwrap_or(0.0)),
+                qps: middle(&|d| d.measured.qps),
+                qps_min: qps.clone().fold(f64::INFINITY, f64::min),
+                qps_max: qps.fold(0.0, f64::max),
+                reads: per_query.graph_reads + per_query.vector_reads,
+                latency_us: Latency {
+                    mean: middle(&|d| d.measured.latency_us.mean),
+                    p50: middle(&|d| d.measured.latency_us.p50),
+                    p90: middle(&|d| d.measured.latency_us.p90),
+                    p99: middle(&|d| d.measured.latency_us.p99),
+                },
+                per_query,
+                cpu_us: middle(&|d| d.cpu_seconds * 1e6 / d.queries.max(1) as f64),
+                threads: first.measured.threads,
+                peak_rss_bytes: all
+                    .iter()
+                    .map(|d| d.measured.peak_rss_bytes)
+                    .max()
+                    .unwrap_or(0),
+            }
+        })
+        .collect()
+}
+
+/// The middle value, or the mean of the two in the middle; 0 of nothing.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let half = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => values[half],
+        _ => (values[half - 1] + values[half]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn middle_values() {
+        assert_eq!(median(vec![]), 0.0);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+
+    #[test]
+    fn hash_is_fnv() {
+        assert_eq!(fnv(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv(b"a"), 0xaf63_dc4c_8601_ec8c);
+    }
+
+    #[test]
+    fn options_become_words_that_the_command_line_knows() {
+        use clap::Parser;
+        let run = PlannedRun {
+            name: "all".into(),
+            preset: stratann::Preset::DISKANN,
+            noise: false,
+            build: Build {
+                degree: Some(32),
+                build_list: Some(50),
+                alpha: Some(1.1),
+                code_bytes: Some(16),
+                order: Some("locality".into()),
+                navigation: Some(0.0),
+                memory: Some("1GiB".into()),
+                threads: Some(1),
+                seed: Some(7),
+            },
+            search: crate::bench::job::Search {
+                k: Some(5),
+                lists: Some(vec![10, 20]),
+                beam: Some(2),
+                strategy: Some("best-first".into()),
+                nav: Some(true),
+                whole_page: Some(false),
+                threads: Some(2),
+                in_flight: Some(4),
+                memory: Some("64MB".into()),
+                io: Some("pread".into()),
+            },
+        };
+        let with = |start: &[&str], words: Vec<String>| {
+            let line = start.iter().map(|word| word.to_string()).chain(words);
+            crate::args::Arguments::try_parse_from(line)
+                .unwrap()
+                .command
+        };
+        let crate::args::Command::Build(build) =
+            with(&["stratann", "build", "b", "i"], build_words(&run.build))
+        else {
+            panic!("not a build")
+        };
+        assert_eq!(
+            (build.degree, build.seed, build.memory),
+            (32, 7, Some(1 << 30))
+        );
+        let crate::args::Command::Search(search) =
+            with(&["stratann", "search", "i", "q"], search_words(&run))
+        else {
+            panic!("not a search")
+        };
+        assert_eq!(
+            (search.k, search.list.as_slice(), search.in_flight),
+            (5, &[10, 20][..], 4)
+        );
+        assert_eq!(
+            (search.navigation(), search.whole_page()),
+            (Some(true), Some(false))
+        );
+        assert!(search.measure && search.json);
+    }
+}

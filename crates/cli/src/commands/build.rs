@@ -1,0 +1,70 @@
+//! `stratann build BASE INDEX`
+
+use stratann::{BuildOptions, BuildReport, VectorFile, VectorSource};
+
+use crate::args::{BuildArguments, threads_or_cores};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::progress::Shown;
+use crate::size;
+use crate::table::{Table, facts};
+
+/// Builds, then says what was built and what it cost.
+pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
+    let source = VectorFile::open(&arguments.base)?;
+    let options = BuildOptions {
+        preset: arguments.preset,
+        metric: arguments.metric.into(),
+        degree: arguments.degree,
+        build_list: arguments.build_list,
+        alpha: arguments.alpha,
+        code_bytes: arguments.code_bytes,
+        order: arguments.order.map(Into::into),
+        navigation: arguments.navigation,
+        memory: arguments.memory,
+        threads: threads_or_cores(arguments.threads),
+        seed: arguments.seed,
+        ids: None,
+        overwrite: arguments.overwrite,
+    };
+    let progress = Shown::new(quiet);
+    let report = stratann::build(&source, &arguments.index, &options, &progress)?;
+    let mut output = Output::new();
+    if arguments.json {
+        output.json_line(&report)?;
+    } else {
+        print(&mut output, arguments, &source, &report)?;
+    }
+    output.finish()
+}
+
+fn print(
+    output: &mut Output,
+    arguments: &BuildArguments,
+    source: &VectorFile,
+    report: &BuildReport,
+) -> Result<(), Failure> {
+    let mut stages = Table::new(&["<stage", "time"]);
+    for (stage, seconds) in &report.stages {
+        stages.row(vec![stage.clone(), size::seconds(*seconds)]);
+    }
+    output.text(stages.render())?;
+    output.line("")?;
+    let vectors = format!(
+        "{} of {} {}",
+        size::count(report.vectors as u64),
+        source.dim(),
+        source.element()
+    );
+    output.text(facts(&[
+        ("index", arguments.index.display().to_string()),
+        ("preset", arguments.preset.to_string()),
+        ("vectors", vectors),
+        ("mean degree", format!("{:.1}", report.degree_mean)),
+        ("on storage", size::format(report.bytes)),
+        ("time", size::seconds(report.seconds)),
+        ("CPU time", size::seconds(report.cpu_seconds)),
+        ("peak memory", size::format(report.peak_rss_bytes)),
+    ]))?;
+    Ok(())
+}

@@ -1,0 +1,22 @@
+//! `stratann completions SHELL`
+
+use clap::CommandFactory;
+
+use crate::args::{Arguments, CompletionsArguments};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Prints the script.
+pub fn run(arguments: &CompletionsArguments) -> Result<(), Failure> {
+    // Into memory first: the generator panics when a write fails, as it does on a closed pipe.
+    let mut script = Vec::new();
+    clap_complete::generate(
+        arguments.shell,
+        &mut Arguments::command(),
+        "stratann",
+        &mut script,
+    );
+    let mut output = Output::new();
+    output.text(String::from_utf8_lossy(&script))?;
+    output.finish()
+}

@@ -1,0 +1,443 @@
+//! `stratann search INDEX QUERIES`
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use stratann::{
+    GroundTruth, Index, Matrix, OpenOptions, Preset, SearchOptions, SearchResults, VectorFile,
+    VectorSource,
+};
+
+use crate::args::{SearchArguments, threads_or_cores};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::size;
+use crate::table::Table;
+
+/// What `--json` prints for one list size. The keys are an interface (DESIGN §6): change none.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Measured {
+    /// List size L.
+    pub list: usize,
+    /// Neighbours asked for.
+    pub k: usize,
+    /// Recall@k with ties counted as hits; null without ground truth.
+    pub recall: Option<f64>,
+    /// Queries a second, all threads together.
+    pub qps: f64,
+    /// Latency of a query in microseconds.
+    pub latency_us: Latency,
+    /// Averages over the queries.
+    pub per_query: PerQuery,
+    /// Threads that searched.
+    pub threads: usize,
+    /// Most memory that this process ever held.
+    pub peak_rss_bytes: u64,
+}
+
+/// Latency of a query in microseconds.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Latency {
+    /// Mean.
+    pub mean: f64,
+    /// Median.
+    pub p50: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 99th percentile.
+    pub p99: f64,
+}
+
+/// Averages over the queries.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PerQuery {
+    /// Nodes whose neighbours were scored.
+    pub hops: f64,
+    /// Reads of the graph that reached the tier.
+    pub graph_reads: f64,
+    /// Reads of vectors alone that reached the tier.
+    pub vector_reads: f64,
+    /// Bytes read from the tier.
+    pub bytes_read: f64,
+    /// Nodes that a cache served instead of a read.
+    pub cache_hits: f64,
+    /// Distances computed, exact ones and from codes.
+    pub distance_computations: f64,
+}
+
+/// What `stratann bench` wants to know beyond the documented keys.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Detailed {
+    /// The documented part.
+    #[serde(flatten)]
+    pub measured: Measured,
+    /// Queries searched.
+    pub queries: usize,
+    /// Wall clock of the batch.
+    pub seconds: f64,
+    /// CPU time of the batch, kernel included.
+    pub cpu_seconds: f64,
+    /// How pages were read.
+    pub backend: String,
+}
+
+/// A search that is ready to run at any list size.
+struct Searcher {
+    index: Index,
+    queries: Matrix,
+    truth: Option<GroundTruth>,
+    options: SearchOptions,
+}
+
+/// Searches at each list size, or finds the list size for a recall.
+pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
+    if arguments.out.is_some() && arguments.list.len() > 1 {
+        return Err(Failure::Wrong(format!(
+            "--out takes the answers of one list size, but --list names {}: give one",
+            arguments.list.len()
+        )));
+    }
+    if let Some(path) = &arguments.out {
+        refuse_existing(path, arguments.overwrite)?;
+    }
+    let searcher = Searcher::open(arguments)?;
+    let mut printer = Printer::new(arguments, &searcher);
+    let last = match arguments.recall {
+        Some(target) => {
+            let (measured, results) = searcher.reach(target)?;
+            printer.add(measured)?;
+            Some(results)
+        }
+        None => {
+            let mut last = None;
+            let default = [arguments.k.max(100)];
+            let lists = if arguments.list.is_empty() {
+                &default[..]
+            } else {
+                &arguments.list
+            };
+            // All of them before the first search, which may be a long one.
+            if let Some(list) = lists.iter().find(|list| **list < arguments.k) {
+                return Err(Failure::Wrong(format!(
+                    "--list {list} is smaller than k, which is {}: a search returns the k best of its list, \
+                     so give a list of at least {}",
+                    arguments.k, arguments.k
+                )));
+            }
+            for list in lists {
+                let (measured, results) = searcher.measure(*list)?;
+                printer.add(measured)?;
+                last = Some(results);
+            }
+            last
+        }
+    };
+    if let (Some(path), Some(results)) = (&arguments.out, last) {
+        GroundTruth::from_results(results.k, &results.ids, &results.distances)?.write(path)?;
+    }
+    printer.finish()
+}
+
+impl Searcher {
+    fn open(arguments: &SearchArguments) -> Result<Searcher, Failure> {
+        let open = OpenOptions {
+            memory: arguments.memory,
+            io: arguments.io.into(),
+            ..OpenOptions::default()
+        };
+        let index = Index::open(&arguments.index, &open)?;
+        let queries = Matrix::read(&VectorFile::open(&arguments.queries)?)?;
+        let truth = match &arguments.truth {
+            None => None,
+            Some(path) => {
+                let truth = GroundTruth::read(path)?;
+                fits(
+                    &truth,
+                    path,
+                    queries.rows(),
+                    &arguments.queries,
+                    arguments.k,
+                )?;
+                Some(truth)
+            }
+        };
+        if let Some(target) = arguments.recall
+            && !(target > 0.0 && target <= 1.0)
+        {
+            return Err(Failure::Wrong(format!(
+                "--recall {target} is not a share: give a number above 0 and up to 1, for example 0.95"
+            )));
+        }
+        // An option that was typed comes before --preset, which comes before the preset of the index.
+        let preset = arguments.preset;
+        let options = SearchOptions {
+            k: arguments.k,
+            beam: arguments.beam.or(preset.map(|p: Preset| p.beam)),
+            strategy: arguments
+                .strategy
+                .map(Into::into)
+                .or(preset.map(|p| p.strategy)),
+            // A preset that would navigate does without on an index that has no navigation graph.
+            navigation: arguments
+                .navigation()
+                .or(preset.map(|p| p.navigation && index.navigation_nodes() > 0)),
+            whole_page: arguments.whole_page().or(preset.map(|p| p.whole_page)),
+            threads: threads_or_cores(arguments.threads),
+            in_flight: arguments.in_flight,
+            ..SearchOptions::default()
+        };
+        Ok(Searcher {
+            index,
+            queries,
+            truth,
+            options,
+        })
+    }
+
+    fn measure(&self, list: usize) -> Result<(Detailed, SearchResults), Failure> {
+        let options = SearchOptions {
+            list,
+            ..self.options
+        };
+        let results = self.index.search(&self.queries, &options)?;
+        let recall = self
+            .truth
+            .as_ref()
+            .map(|truth| truth.recall(&results.ids, &results.distances, results.k))
+            .transpose()?;
+        let queries = self.queries.rows();
+        let mean = |sum: u64| sum as f64 / queries.max(1) as f64;
+        let counters = &results.counters;
+        let measured = Measured {
+            list,
+            k: options.k,
+            recall,
+            qps: queries as f64 / results.seconds.max(1e-9),
+            latency_us: latency(&results.latencies_us),
+            per_query: PerQuery {
+                hops: mean(counters.hops),
+                graph_reads: mean(counters.graph_reads),
+                vector_reads: mean(counters.vector_reads),
+                bytes_read: mean(counters.bytes_read),
+                cache_hits: mean(counters.cache_hits),
+                distance_computations: mean(counters.distance_computations),
+            },
+            threads: options.threads,
+            peak_rss_bytes: stratann::peak_rss_bytes(),
+        };
+        let detailed = Detailed {
+            measured,
+            queries,
+            seconds: results.seconds,
+            cpu_seconds: results.cpu_seconds,
+            backend: self.index.backend()?.to_string(),
+        };
+        Ok((detailed, results))
+    }
+
+    /// The smallest list size whose recall reaches `target`: doubles until one does, then bisects. Recall
+    /// grows with the list size but for noise, which the bisection is content to ignore.
+    fn reach(&self, target: f64) -> Result<(Detailed, SearchResults), Failure> {
+        let largest = self.index.len();
+        let recall = |detailed: &Detailed| detailed.measured.recall.unwrap_or(0.0);
+        let mut below = self.options.k - 1;
+        let mut list = self.options.k;
+        let mut best = loop {
+            let found = self.measure(list)?;
+            let reached = recall(&found.0);
+            if reached >= target {
+                break found;
+            }
+            // A list of thousands reads thousands of pages a query; who wants more wants brute force.
+            if list >= largest.min(LARGEST_LIST) {
+                return Err(Failure::Failed(format!(
+                    "recall {target} is out of reach of this index: list size {list} gives {reached:.4}; build it \
+                     with a larger --degree, --build-list or --code-bytes"
+                )));
+            }
+            below = list;
+            list = (list * 2).min(largest).min(LARGEST_LIST);
+        };
+        while best.0.measured.list - below > 1 {
+            let middle = below + (best.0.measured.list - below) / 2;
+            let found = self.measure(middle)?;
+            if recall(&found.0) >= target {
+                best = found;
+            } else {
+                below = middle;
+            }
+        }
+        Ok(best)
+    }
+}
+
+const LARGEST_LIST: usize = 8192;
+
+/// Whether the ground truth belongs to these queries.
+fn fits(
+    truth: &GroundTruth,
+    path: &Path,
+    rows: usize,
+    queries: &Path,
+    k: usize,
+) -> Result<(), Failure> {
+    if truth.queries != rows {
+        return Err(Failure::Wrong(format!(
+            "{} holds the answers of {} queries, but {} holds {rows}: give the ground truth of these queries \
+             (`stratann truth` computes it)",
+            path.display(),
+            truth.queries,
+            queries.display(),
+        )));
+    }
+    if truth.k < k {
+        return Err(Failure::Wrong(format!(
+            "{} holds {} neighbours a query, and k is {k}: lower k, or compute more with `stratann truth -k {k}`",
+            path.display(),
+            truth.k,
+        )));
+    }
+    Ok(())
+}
+
+fn latency(latencies_us: &[f32]) -> Latency {
+    let mut sorted = latencies_us.to_vec();
+    sorted.sort_by(f32::total_cmp);
+    // Nearest rank: the smallest value that at least this share of the queries does not exceed.
+    let rank = |share: f64| {
+        let rank = (share * sorted.len() as f64).ceil() as usize;
+        sorted
+            .get(rank.saturating_sub(1))
+            .copied()
+            .map_or(0.0, f64::from)
+    };
+    Latency {
+        mean: sorted.iter().copied().map(f64::from).sum::<f64>() / sorted.len().max(1) as f64,
+        p50: rank(0.50),
+        p90: rank(0.90),
+        p99: rank(0.99),
+    }
+}
+
+/// A file that is there already is only replaced when that was asked for.
+pub fn refuse_existing(path: &Path, overwrite: bool) -> Result<(), Failure> {
+    if !overwrite && path.exists() {
+        return Err(Failure::Wrong(format!(
+            "{} exists: choose another name, or say --overwrite",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Prints each measurement when it is there (JSON), or all as a table at the end.
+struct Printer {
+    output: Output,
+    json: bool,
+    measure: bool,
+    table: Table,
+    /// What is the same for all rows.
+    last: Option<Detailed>,
+    in_flight: usize,
+}
+
+impl Printer {
+    fn new(arguments: &SearchArguments, searcher: &Searcher) -> Printer {
+        let recall = format!("recall@{}", arguments.k);
+        Printer {
+            output: Output::new(),
+            json: arguments.json,
+            measure: arguments.measure,
+            table: Table::new(&[
+                "list",
+                &recall,
+                "queries/s",
+                "mean ms",
+                "p50",
+                "p90",
+                "p99",
+                "hops",
+                "graph reads",
+                "vector reads",
+                "read",
+                "cache hits",
+                "distances",
+            ]),
+            last: None,
+            in_flight: searcher.options.in_flight,
+        }
+    }
+
+    fn add(&mut self, detailed: Detailed) -> Result<(), Failure> {
+        if self.json {
+            return if self.measure {
+                self.output.json_line(&detailed)
+            } else {
+                self.output.json_line(&detailed.measured)
+            };
+        }
+        let measured = &detailed.measured;
+        let ms = |us: f64| format!("{:.2}", us / 1e3);
+        let per = &measured.per_query;
+        self.table.row(vec![
+            measured.list.to_string(),
+            measured
+                .recall
+                .map_or("-".into(), |recall| format!("{recall:.4}")),
+            format!("{:.0}", measured.qps),
+            ms(measured.latency_us.mean),
+            ms(measured.latency_us.p50),
+            ms(measured.latency_us.p90),
+            ms(measured.latency_us.p99),
+            format!("{:.1}", per.hops),
+            format!("{:.1}", per.graph_reads),
+            format!("{:.1}", per.vector_reads),
+            size::format(per.bytes_read.round() as u64),
+            format!("{:.1}", per.cache_hits),
+            format!("{:.0}", per.distance_computations),
+        ]);
+        self.last = Some(detailed);
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<(), Failure> {
+        if let Some(last) = &self.last {
+            self.output.text(self.table.render())?;
+            self.output.line("")?;
+            self.output.line(format!(
+                "{} queries, {} {}, {} in flight on each, {}; peak memory {}",
+                size::count(last.queries as u64),
+                last.measured.threads,
+                if last.measured.threads == 1 {
+                    "thread"
+                } else {
+                    "threads"
+                },
+                self.in_flight,
+                last.backend,
+                size::format(last.measured.peak_rss_bytes)
+            ))?;
+        }
+        self.output.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let latency = latency(&(1..=100).rev().map(|n| n as f32).collect::<Vec<_>>());
+        assert_eq!((latency.p50, latency.p90, latency.p99), (50.0, 90.0, 99.0));
+        assert_eq!(latency.mean, 50.5);
+    }
+
+    #[test]
+    fn percentiles_of_few_and_none() {
+        let one = latency(&[7.0]);
+        assert_eq!((one.mean, one.p50, one.p99), (7.0, 7.0, 7.0));
+        let none = latency(&[]);
+        assert_eq!((none.mean, none.p50), (0.0, 0.0));
+    }
+}

@@ -1,0 +1,83 @@
+//! `stratann stats INDEX`
+
+use stratann::{Index, OpenOptions};
+
+use crate::args::StatsArguments;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::size;
+use crate::table::{Table, facts};
+
+/// Prints what the index says of itself.
+pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
+    let index = Index::open(&arguments.index, &OpenOptions::default())?;
+    let stats = index.stats();
+    let mut output = Output::new();
+    if arguments.json {
+        output.json_document(&stats)?;
+        return output.finish();
+    }
+    output.text(facts(&[
+        ("index", arguments.index.display().to_string()),
+        ("preset", stats.preset.clone()),
+        ("vectors", size::count(stats.vectors)),
+        ("deleted", size::count(stats.deleted)),
+        ("dimension", stats.dimension.to_string()),
+        ("element", stats.element.clone()),
+        ("metric", stats.metric.clone()),
+        ("order", stats.order.clone()),
+        (
+            "built with",
+            format!(
+                "R {}, L {}, alpha {}",
+                stats.degree, stats.build_list, stats.alpha
+            ),
+        ),
+        (
+            "degree",
+            format!(
+                "{:.1} on average, {} at most",
+                stats.degree_mean, stats.degree_max
+            ),
+        ),
+        ("bits an edge", format!("{:.1}", stats.bits_per_edge)),
+        (
+            "vector ratio",
+            format!("{:.3} (raw bytes / stored bytes)", stats.vector_ratio),
+        ),
+        ("code", format!("{} bytes a vector", stats.code_bytes)),
+        (
+            "navigation graph",
+            format!("{} nodes", size::count(stats.navigation_nodes)),
+        ),
+        (
+            "in memory",
+            format!(
+                "{} of codes while searching",
+                size::format(stats.memory.codes)
+            ),
+        ),
+        ("written by", format!("StratANN {}", stats.created_by)),
+        ("format version", stats.format_version.to_string()),
+    ]))?;
+    output.line("")?;
+    let bytes = &stats.bytes;
+    let mut table = Table::new(&["<part", "bytes", "size", "a vector"]);
+    for (part, bytes) in [
+        ("graph", bytes.graph),
+        ("vectors", bytes.vectors),
+        ("codes", bytes.codes),
+        ("ids", bytes.ids),
+        ("other", bytes.other),
+        ("total", bytes.total),
+    ] {
+        table.row(vec![
+            part.to_string(),
+            size::count(bytes),
+            size::format(bytes),
+            format!("{:.1}", bytes as f64 / (stats.vectors as f64).max(1.0)),
+        ]);
+    }
+    output.text(table.render())?;
+    output.finish()
+}

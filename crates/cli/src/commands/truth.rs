@@ -1,0 +1,37 @@
+//! `stratann truth BASE QUERIES OUT`
+
+use stratann::VectorFile;
+
+use crate::args::{TruthArguments, threads_or_cores};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::progress::Shown;
+use crate::size;
+
+/// Computes and writes it.
+pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
+    let base = VectorFile::open(&arguments.base)?;
+    let queries = VectorFile::open(&arguments.queries)?;
+    super::search::refuse_existing(&arguments.out, arguments.overwrite)?;
+    let progress = Shown::new(quiet);
+    let threads = threads_or_cores(arguments.threads);
+    let started = std::time::Instant::now();
+    let truth = stratann::brute_force(
+        &base,
+        &queries,
+        arguments.k,
+        arguments.metric.into(),
+        threads,
+        &progress,
+    )?;
+    truth.write(&arguments.out)?;
+    let mut output = Output::new();
+    output.line(format!(
+        "{}: the {} nearest of {} queries, in {}",
+        arguments.out.display(),
+        truth.k,
+        size::count(truth.queries as u64),
+        size::seconds(started.elapsed().as_secs_f64())
+    ))?;
+    output.finish()
+}

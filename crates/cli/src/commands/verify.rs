@@ -1,0 +1,63 @@
+//! `stratann verify INDEX`
+
+use stratann::VerifyReport;
+
+use crate::args::VerifyArguments;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::progress::Shown;
+use crate::size;
+use crate::table::facts;
+
+/// Reads everything; fails if anything is damaged.
+pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<(), Failure> {
+    let progress = Shown::new(quiet);
+    let report = stratann::verify(&arguments.index, &progress)?;
+    match print(arguments, &report) {
+        // Who stopped reading the list still learns from the status whether the index is damaged.
+        Ok(()) | Err(Failure::Closed) => {}
+        Err(failure) => return Err(failure),
+    }
+    match report.problem_count {
+        0 => Ok(()),
+        1 => Err(Failure::Failed(format!(
+            "{}: 1 problem, listed above",
+            arguments.index.display()
+        ))),
+        n => Err(Failure::Failed(format!(
+            "{}: {n} problems, listed above",
+            arguments.index.display()
+        ))),
+    }
+}
+
+fn print(arguments: &VerifyArguments, report: &VerifyReport) -> Result<(), Failure> {
+    let mut output = Output::new();
+    if arguments.json {
+        output.json_document(report)?;
+        return output.finish();
+    }
+    output.text(facts(&[
+        ("index", arguments.index.display().to_string()),
+        ("files", report.files.to_string()),
+        ("bytes", size::count(report.bytes)),
+        ("pages", size::count(report.pages)),
+        ("nodes", size::count(report.nodes)),
+        ("edges", size::count(report.edges)),
+    ]))?;
+    for problem in &report.problems {
+        // What was refused as a whole names its file and offset itself.
+        if problem.what.starts_with(&problem.file) {
+            output.line(&problem.what)?;
+            continue;
+        }
+        let place = problem
+            .offset
+            .map_or(String::new(), |offset| format!(", byte {offset}"));
+        output.line(format!("{}{place}: {}", problem.file, problem.what))?;
+    }
+    if report.clean() {
+        output.line("clean")?;
+    }
+    output.finish()
+}

@@ -1,0 +1,79 @@
+//! How a command ends: the three exit statuses, and one line on standard error that says why.
+
+use std::io::{ErrorKind, Write};
+use std::process::ExitCode;
+
+/// Why a command did not do what was asked.
+#[derive(Debug)]
+pub enum Failure {
+    /// The call was wrong: a bad argument or combination. Exit status 2.
+    Wrong(String),
+    /// The call was right and it failed all the same. Exit status 1.
+    Failed(String),
+    /// Whoever read our output has closed it (`stratann stats | head`): not worth a word. Status 0.
+    Closed,
+}
+
+impl Failure {
+    /// A failure to do something with a file or folder of the user's.
+    pub fn file(what: &str, path: &std::path::Path, error: &std::io::Error) -> Failure {
+        let remedy = match error.kind() {
+            ErrorKind::NotFound => "; check the path",
+            ErrorKind::PermissionDenied => "; check who may read and write there",
+            ErrorKind::StorageFull => "; free some space",
+            _ => "",
+        };
+        Failure::Failed(format!("cannot {what} {}: {error}{remedy}", path.display()))
+    }
+}
+
+impl From<stratann::Error> for Failure {
+    fn from(error: stratann::Error) -> Failure {
+        let wrong = match &error {
+            stratann::Error::Data(data) => data.is_call_wrong(),
+            error => error.is_call_wrong(),
+        };
+        if wrong {
+            Failure::Wrong(error.to_string())
+        } else {
+            Failure::Failed(error.to_string())
+        }
+    }
+}
+
+impl From<stratann::data::DataError> for Failure {
+    fn from(error: stratann::data::DataError) -> Failure {
+        stratann::Error::from(error).into()
+    }
+}
+
+/// Errors of writing to standard output; files are reported with their names by [`Failure::file`].
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Failure {
+        match error.kind() {
+            ErrorKind::BrokenPipe => Failure::Closed,
+            _ => Failure::Failed(format!("cannot write the output: {error}")),
+        }
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Failure {
+        match error.io_error_kind() {
+            Some(ErrorKind::BrokenPipe) => Failure::Closed,
+            _ => Failure::Failed(format!("cannot write the JSON: {error}")),
+        }
+    }
+}
+
+/// Says on standard error what went wrong, and turns it into the exit status.
+pub fn report(outcome: Result<(), Failure>) -> ExitCode {
+    let (message, status) = match outcome {
+        Ok(()) | Err(Failure::Closed) => return ExitCode::SUCCESS,
+        Err(Failure::Failed(message)) => (message, 1),
+        Err(Failure::Wrong(message)) => (message, 2),
+    };
+    // If standard error is closed too, the exit status still tells.
+    let _ = writeln!(std::io::stderr(), "error: {message}");
+    ExitCode::from(status)
+}

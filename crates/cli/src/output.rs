@@ -1,0 +1,51 @@
+//! Standard output. `println!` panics when a pipe closes early; this returns the error instead, and
+//! [`crate::failure`] turns it into a quiet end.
+
+use std::io::{self, BufWriter, StdoutLock, Write};
+
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Buffered standard output.
+pub struct Output(BufWriter<StdoutLock<'static>>);
+
+impl Output {
+    /// Locks standard output.
+    pub fn new() -> Output {
+        Output(BufWriter::new(io::stdout().lock()))
+    }
+
+    /// One line of text.
+    pub fn line(&mut self, text: impl AsRef<str>) -> Result<(), Failure> {
+        writeln!(self.0, "{}", text.as_ref())?;
+        Ok(())
+    }
+
+    /// Text that brings its own line ends, such as a table.
+    pub fn text(&mut self, text: impl AsRef<str>) -> Result<(), Failure> {
+        self.0.write_all(text.as_ref().as_bytes())?;
+        Ok(())
+    }
+
+    /// One JSON object on one line (JSON lines), out at once so that a reader may follow.
+    pub fn json_line<T: Serialize>(&mut self, value: &T) -> Result<(), Failure> {
+        serde_json::to_writer(&mut self.0, value)?;
+        writeln!(self.0)?;
+        self.0.flush()?;
+        Ok(())
+    }
+
+    /// One JSON document over several lines.
+    pub fn json_document<T: Serialize>(&mut self, value: &T) -> Result<(), Failure> {
+        serde_json::to_writer_pretty(&mut self.0, value)?;
+        writeln!(self.0)?;
+        Ok(())
+    }
+
+    /// Hands everything over; without this an error of the last bytes would go unseen.
+    pub fn finish(mut self) -> Result<(), Failure> {
+        self.0.flush()?;
+        Ok(())
+    }
+}

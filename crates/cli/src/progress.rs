@@ -1,0 +1,276 @@
+//! Long work made visible, and stopped: a bar with the time left on a terminal, plain log lines elsewhere,
+//! and Ctrl-C.
+
+use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use stratann::Progress;
+
+use crate::size;
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static HANDLER: Once = Once::new();
+
+/// From now on the first Ctrl-C only asks to stop, so that the work can tidy up; the second one kills.
+pub fn catch_interrupts() {
+    HANDLER.call_once(|| {
+        let handler = || {
+            if INTERRUPTED.swap(true, Ordering::SeqCst) {
+                // 128 + SIGINT, what a shell reports of a program that a signal ended.
+                std::process::exit(130);
+            }
+            let _ = writeln!(std::io::stderr(), "stopping: Ctrl-C again kills at once");
+        };
+        if let Err(error) = ctrlc::set_handler(handler) {
+            log::warn!("Ctrl-C will end the program without tidying up: {error}");
+        }
+    });
+}
+
+/// Whether Ctrl-C was pressed.
+pub fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::SeqCst)
+}
+
+/// How stages are shown.
+enum Face {
+    /// A bar, drawn over itself.
+    Bar,
+    /// A line every few seconds.
+    Lines,
+    /// Nothing but warnings.
+    Quiet,
+}
+
+/// One stage of the work.
+struct Stage {
+    name: String,
+    total: u64,
+    begun: Instant,
+    /// When the last line was written, and at which percentage.
+    said: Instant,
+    said_percent: u64,
+    bar: Option<ProgressBar>,
+}
+
+/// Shows an engine's progress on standard error.
+pub struct Shown {
+    face: Face,
+    started: Instant,
+    stage: Mutex<Option<Stage>>,
+    done: AtomicU64,
+    /// Milliseconds after `started` before which `advance` has nothing to show. Threads of a build advance
+    /// thousands of times a second; only a few of these calls may take the lock.
+    next_ms: AtomicU64,
+}
+
+const BAR_EVERY_MS: u64 = 100;
+const LINES_LOOK_EVERY_MS: u64 = 500;
+const LINE_EVERY: Duration = Duration::from_secs(5);
+/// A line for each 10 % comes earlier than 5 s, but not more often than this.
+const LINE_AT_LEAST: Duration = Duration::from_secs(1);
+
+impl Shown {
+    /// A bar if standard error is a terminal, else lines; nothing if `quiet`. Catches Ctrl-C.
+    pub fn new(quiet: bool) -> Shown {
+        catch_interrupts();
+        let face = if quiet {
+            Face::Quiet
+        } else if std::io::stderr().is_terminal() {
+            Face::Bar
+        } else {
+            Face::Lines
+        };
+        Shown {
+            face,
+            started: Instant::now(),
+            stage: Mutex::new(None),
+            done: AtomicU64::new(0),
+            next_ms: AtomicU64::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Stage>> {
+        // A thread that panicked while it drew leaves nothing that could be wrong.
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn show(&self, stage: &mut Stage, done: u64) {
+        match (&self.face, &stage.bar) {
+            (Face::Bar, Some(bar)) => bar.set_position(done),
+            (Face::Lines, _) if stage.total > 0 => {
+                let percent = done.min(stage.total) * 100 / stage.total;
+                let since = stage.said.elapsed();
+                let step = percent / 10 > stage.said_percent / 10;
+                if since >= LINE_EVERY || (step && since >= LINE_AT_LEAST) {
+                    let spent = stage.begun.elapsed().as_secs_f64();
+                    let left = match done {
+                        0 => "time left unknown".to_string(),
+                        done => {
+                            let left =
+                                spent * (stage.total.saturating_sub(done)) as f64 / done as f64;
+                            format!("{} left", size::seconds(left))
+                        }
+                    };
+                    say(&format!(
+                        "{}: {percent} % ({} of {}), {left}",
+                        stage.name,
+                        size::count(done),
+                        size::count(stage.total)
+                    ));
+                    stage.said = Instant::now();
+                    stage.said_percent = percent;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+impl Progress for Shown {
+    fn begin(&self, stage: &str, total: u64) {
+        let mut current = self.lock();
+        self.done.store(0, Ordering::Relaxed);
+        let bar = matches!(self.face, Face::Bar).then(|| {
+            let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+            let template = if total > 0 {
+                "{msg:<24} {wide_bar} {percent:>3} %  {human_pos} of {human_len}  {eta} left"
+            } else {
+                "{msg:<24} {spinner} {elapsed}"
+            };
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                bar.set_style(style);
+            }
+            bar.set_message(stage.to_string());
+            bar.enable_steady_tick(Duration::from_millis(500));
+            bar
+        });
+        let now = Instant::now();
+        *current = Some(Stage {
+            name: stage.to_string(),
+            total,
+            begun: now,
+            said: now,
+            said_percent: 0,
+            bar,
+        });
+    }
+
+    fn advance(&self, n: u64) {
+        let done = self.done.fetch_add(n, Ordering::Relaxed) + n;
+        let now = self.started.elapsed().as_millis() as u64;
+        let next = self.next_ms.load(Ordering::Relaxed);
+        let every = match self.face {
+            Face::Bar => BAR_EVERY_MS,
+            Face::Lines => LINES_LOOK_EVERY_MS,
+            Face::Quiet => return,
+        };
+        let mine = now >= next
+            && self
+                .next_ms
+                .compare_exchange(next, now + every, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if mine && let Some(stage) = self.lock().as_mut() {
+            self.show(stage, done);
+        }
+    }
+
+    fn end(&self) {
+        let Some(stage) = self.lock().take() else {
+            return;
+        };
+        if let Some(bar) = &stage.bar {
+            bar.finish_and_clear();
+        }
+        if !matches!(self.face, Face::Quiet) && !interrupted() {
+            say(&format!(
+                "{}: done in {}",
+                stage.name,
+                size::seconds(stage.begun.elapsed().as_secs_f64())
+            ));
+        }
+    }
+
+    fn interrupted(&self) -> bool {
+        interrupted()
+    }
+
+    fn warn(&self, message: &str) {
+        match self.lock().as_ref().and_then(|stage| stage.bar.as_ref()) {
+            Some(bar) => bar.suspend(|| say(&format!("warning: {message}"))),
+            None => say(&format!("warning: {message}")),
+        }
+    }
+}
+
+/// Prints what the crates below log, warnings and errors only, in the same form as our own.
+struct Logger;
+
+impl log::Log for Logger {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::Level::Warn
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) {
+            let level = match record.level() {
+                log::Level::Error => "error",
+                _ => "warning",
+            };
+            say(&format!("{level}: {}", record.args()));
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// Shows warnings of the engine on standard error; errors only if `quiet`.
+pub fn install_logger(quiet: bool) {
+    let level = if quiet {
+        log::LevelFilter::Error
+    } else {
+        log::LevelFilter::Warn
+    };
+    if log::set_logger(&Logger).is_ok() {
+        log::set_max_level(level);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_over_threads_and_stages() {
+        let shown = Shown {
+            face: Face::Lines,
+            started: Instant::now(),
+            stage: Mutex::new(None),
+            done: AtomicU64::new(0),
+            next_ms: AtomicU64::new(0),
+        };
+        shown.begin("stage", 4000);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..1000).for_each(|_| shown.advance(1)));
+            }
+        });
+        assert_eq!(shown.done.load(Ordering::Relaxed), 4000);
+        shown.end();
+        shown.begin("next", 0);
+        assert_eq!(shown.done.load(Ordering::Relaxed), 0);
+        shown.advance(5);
+        shown.end();
+        // Ending twice, or advancing outside a stage, is harmless.
+        shown.end();
+        shown.advance(1);
+        assert!(!shown.interrupted());
+    }
+}

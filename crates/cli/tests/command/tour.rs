@@ -1,0 +1,425 @@
+//! The whole way of a user: build, truth, search, stats, verify; and what the JSON promises.
+
+use crate::support::{DIM, Place, QUERIES, ROWS, SMALL_BUILD, keys};
+use serde_json::Value;
+
+#[test]
+fn build_truth_search_stats_verify() {
+    let place = Place::new();
+    let built = place.run(&SMALL_BUILD).done();
+    assert!(
+        built.stdout.contains("600") && built.stdout.contains("peak memory"),
+        "{built:?}"
+    );
+    let truth = place
+        .run(&[
+            "truth",
+            "base.u8bin",
+            "queries.u8bin",
+            "truth.bin",
+            "-k",
+            "20",
+        ])
+        .done();
+    assert!(truth.stdout.contains("20 nearest"), "{truth:?}");
+    // u32 queries, u32 k, ids, distances
+    assert_eq!(
+        std::fs::read(place.path("truth.bin")).unwrap().len(),
+        8 + QUERIES * 20 * 8
+    );
+
+    let search = [
+        "search",
+        "index",
+        "queries.u8bin",
+        "--truth",
+        "truth.bin",
+        "--list",
+    ];
+    let table = place.run(&[&search[..], &["20,50"]].concat()).done();
+    assert!(
+        table.stdout.contains("recall@10") && table.stdout.contains("peak memory"),
+        "{table:?}"
+    );
+    assert_eq!(
+        table
+            .stdout
+            .lines()
+            .filter(|line| line.trim_start().starts_with("50 "))
+            .count(),
+        1
+    );
+
+    let lines = place
+        .run(&[&search[..], &["20,50,200", "--json"]].concat())
+        .done()
+        .json_lines();
+    let lists: Vec<u64> = lines
+        .iter()
+        .map(|line| line["list"].as_u64().unwrap())
+        .collect();
+    assert_eq!(lists, [20, 50, 200]);
+    let recall = lines[2]["recall"].as_f64().unwrap();
+    assert!(
+        recall >= 0.98,
+        "a list of a third of the collection must find nearly all: {recall}"
+    );
+    assert!(
+        lines[0]["per_query"]["graph_reads"].as_f64()
+            < lines[2]["per_query"]["graph_reads"].as_f64()
+    );
+
+    let verified = place.run(&["verify", "index"]).done();
+    assert!(verified.stdout.contains("clean"), "{verified:?}");
+    assert_eq!(
+        place.run(&["verify", "index", "--json"]).done().json()["problems"],
+        Value::Array(vec![])
+    );
+}
+
+#[test]
+fn search_json_has_exactly_the_documented_keys() {
+    let place = Place::with_index();
+    let ran = place.run(&[
+        "search",
+        "index",
+        "queries.u8bin",
+        "--json",
+        "-k",
+        "5",
+        "--list",
+        "30",
+        "--threads",
+        "2",
+    ]);
+    let lines = ran.done().json_lines();
+    let [line] = &lines[..] else {
+        panic!("{lines:?}")
+    };
+    assert_eq!(
+        keys(line),
+        [
+            "k",
+            "latency_us",
+            "list",
+            "peak_rss_bytes",
+            "per_query",
+            "qps",
+            "recall",
+            "threads"
+        ]
+    );
+    assert_eq!(keys(&line["latency_us"]), ["mean", "p50", "p90", "p99"]);
+    assert_eq!(
+        keys(&line["per_query"]),
+        [
+            "bytes_read",
+            "cache_hits",
+            "distance_computations",
+            "graph_reads",
+            "hops",
+            "vector_reads"
+        ]
+    );
+    assert_eq!(line["recall"], Value::Null, "there is no ground truth");
+    assert_eq!(
+        (&line["k"], &line["threads"]),
+        (&Value::from(5), &Value::from(2))
+    );
+    assert!(line["peak_rss_bytes"].as_u64().unwrap() > 100_000);
+    assert!(line["qps"].as_f64().unwrap() > 0.0);
+    let us = |name: &str| line["latency_us"][name].as_f64().unwrap();
+    assert!(us("p50") > 0.0 && us("p50") <= us("p90") && us("p90") <= us("p99"));
+}
+
+#[test]
+fn stats_json_has_the_documented_keys() {
+    let place = Place::with_index();
+    let stats = place.run(&["stats", "index", "--json"]).done().json();
+    for key in [
+        "preset",
+        "vectors",
+        "dimension",
+        "element",
+        "metric",
+        "degree_mean",
+        "degree_max",
+        "bytes",
+        "bits_per_edge",
+        "vector_ratio",
+        "deleted",
+        "format_version",
+    ] {
+        assert!(keys(&stats).contains(&key), "{key} is missing");
+    }
+    for key in ["graph", "vectors", "codes", "ids", "other", "total"] {
+        assert!(
+            keys(&stats["bytes"]).contains(&key),
+            "bytes.{key} is missing"
+        );
+    }
+    assert_eq!(stats["vectors"], ROWS);
+    assert_eq!(stats["dimension"], DIM);
+    assert_eq!(
+        (&stats["element"], &stats["metric"]),
+        (&Value::from("u8"), &Value::from("l2"))
+    );
+    let on_disk: u64 = std::fs::read_dir(place.path("index"))
+        .unwrap()
+        .map(|entry| entry.unwrap().metadata().unwrap().len())
+        .sum();
+    let total = stats["bytes"]["total"].as_u64().unwrap();
+    assert!(
+        total <= on_disk && total + 8192 > on_disk,
+        "{total} of {on_disk} bytes"
+    );
+    let human = place.run(&["stats", "index"]).done();
+    assert!(
+        human.stdout.contains("600") && human.stdout.contains("total"),
+        "{human:?}"
+    );
+}
+
+#[test]
+fn build_json_is_one_object() {
+    let place = Place::new();
+    let report = place
+        .run(&[&SMALL_BUILD[..], &["--json", "--preset", "diskann"]].concat())
+        .done()
+        .json();
+    assert_eq!(report["vectors"], ROWS);
+    assert!(
+        report["stages"]
+            .as_array()
+            .is_some_and(|stages| !stages.is_empty())
+    );
+    assert!(
+        report["cpu_seconds"].as_f64().is_some() && report["peak_rss_bytes"].as_u64().is_some()
+    );
+}
+
+#[test]
+fn answers_are_written_in_the_ground_truth_format() {
+    let place = Place::with_index();
+    place
+        .run(&[
+            "truth",
+            "base.u8bin",
+            "queries.u8bin",
+            "truth.bin",
+            "-k",
+            "10",
+        ])
+        .done();
+    let search = [
+        "search",
+        "index",
+        "queries.u8bin",
+        "--list",
+        "600",
+        "--out",
+        "found.bin",
+    ];
+    place.run(&search).done();
+    // A list as long as the collection finds everything, so the two files are the same.
+    assert_eq!(
+        std::fs::read(place.path("found.bin")).unwrap(),
+        std::fs::read(place.path("truth.bin")).unwrap()
+    );
+    place
+        .run(&search)
+        .refused(2, &["found.bin", "exists", "--overwrite"]);
+    place.run(&[&search[..], &["--overwrite"]].concat()).done();
+}
+
+#[test]
+fn a_recall_is_reached_with_the_smallest_list() {
+    let place = Place::with_index();
+    place
+        .run(&["truth", "base.u8bin", "queries.u8bin", "truth.bin"])
+        .done();
+    let search = [
+        "search",
+        "index",
+        "queries.u8bin",
+        "--truth",
+        "truth.bin",
+        "--strategy",
+        "best-first",
+        "--json",
+    ];
+    let found = place
+        .run(&[&search[..], &["--recall", "0.95"]].concat())
+        .done()
+        .json_lines();
+    assert_eq!(found.len(), 1, "only the answer, not the way there");
+    assert!(found[0]["recall"].as_f64().unwrap() >= 0.95);
+    let list = found[0]["list"].as_u64().unwrap();
+    if list > 10 {
+        let less = place
+            .run(&[&search[..], &["--list", &(list - 1).to_string()]].concat())
+            .done()
+            .json_lines();
+        assert!(
+            less[0]["recall"].as_f64().unwrap() < 0.95,
+            "{list} is not the smallest"
+        );
+    }
+    place
+        .run(&["search", "index", "queries.u8bin", "--recall", "0.9"])
+        .refused(2, &["--truth"]);
+    place
+        .run(&[&search[..], &["--recall", "95"]].concat())
+        .refused(2, &["95", "0.95"]);
+    place
+        .run(&[&search[..], &["--recall", "0.9", "--list", "20"]].concat())
+        .refused(2, &["--list"]);
+}
+
+#[test]
+fn ways_to_search_agree() {
+    let place = Place::with_index();
+    let answers = |name: &str, words: &[&str]| {
+        let base = [
+            "search",
+            "index",
+            "queries.u8bin",
+            "--list",
+            "600",
+            "--overwrite",
+            "--out",
+            name,
+        ];
+        place.run(&[&base[..], words].concat()).done();
+        std::fs::read(place.path(name)).unwrap()
+    };
+    let plain = answers(
+        "plain.bin",
+        &[
+            "--threads",
+            "1",
+            "--strategy",
+            "best-first",
+            "--no-nav",
+            "--no-whole-page",
+        ],
+    );
+    for words in [
+        &["--threads", "2", "--in-flight", "4"][..],
+        &["--strategy", "pipelined", "--beam", "8"],
+        &["--whole-page"],
+        &["--io", "pread"],
+        &["--preset", "diskann"],
+        &["--preset", "stratann"],
+    ] {
+        assert_eq!(answers("other.bin", words), plain, "{words:?}");
+    }
+}
+
+#[test]
+fn metrics_and_floats() {
+    let place = Place::new();
+    place.write("base.fbin", &crate::support::f32s(ROWS, DIM, 3, None));
+    place.write("queries.fbin", &crate::support::f32s(QUERIES, DIM, 4, None));
+    for metric in ["l2", "ip", "cosine", "euclidean", "mips", "cos"] {
+        let index = format!("index-{metric}");
+        let truth = format!("truth-{metric}.bin");
+        let metric = ["--metric", metric];
+        place
+            .run(
+                &[
+                    &["build", "base.fbin", &index, "--degree", "24"][..],
+                    &metric,
+                ]
+                .concat(),
+            )
+            .done();
+        place
+            .run(&[&["truth", "base.fbin", "queries.fbin", &truth][..], &metric].concat())
+            .done();
+        let lines = place
+            .run(&[
+                "search",
+                &index,
+                "queries.fbin",
+                "--truth",
+                &truth,
+                "--list",
+                "300",
+                "--json",
+            ])
+            .done()
+            .json_lines();
+        let recall = lines[0]["recall"].as_f64().unwrap();
+        assert!(recall > 0.9, "{metric:?}: {recall}");
+    }
+}
+
+#[test]
+fn presets_version_help_and_completions() {
+    let place = Place::new();
+    let presets = place.run(&["presets"]).done();
+    let json = place.run(&["presets", "--json"]).done().json_lines();
+    for preset in &json {
+        let name = preset["name"].as_str().unwrap();
+        assert!(presets.stdout.contains(name), "{name}");
+        assert!(
+            place.run(&["build", "--help"]).done().stdout.contains(name),
+            "{name}"
+        );
+    }
+    assert!(json.len() >= 3);
+    let version = place.run(&["--version"]).done();
+    assert_eq!(
+        version.stdout.trim(),
+        concat!("stratann ", env!("CARGO_PKG_VERSION"))
+    );
+    assert!(
+        place
+            .run(&["completions", "bash"])
+            .done()
+            .stdout
+            .contains("stratann")
+    );
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let place = Place::with_index();
+    for words in [
+        &["stats", "index"][..],
+        &["stats", "index", "--json"],
+        &["presets"],
+        &["completions", "bash"],
+        &["verify", "index"],
+        &[
+            "search",
+            "index",
+            "queries.u8bin",
+            "--list",
+            "20,30",
+            "--json",
+        ],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = place.command(words).stdout(writer).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            !stderr.contains("error") && !stderr.contains("panicked"),
+            "{words:?}: {stderr}"
+        );
+    }
+}
+
+#[test]
+fn quiet_says_nothing_and_lines_say_what_is_done() {
+    let place = Place::new();
+    let loud = place.run(&SMALL_BUILD).done();
+    assert!(loud.stderr.contains("done in"), "{loud:?}");
+    let quiet = place
+        .run(&[&SMALL_BUILD[..], &["--overwrite", "--quiet"]].concat())
+        .done();
+    assert_eq!(quiet.stderr, "");
+}

@@ -1,0 +1,156 @@
+//! A build that crashes, fails or is interrupted at any point leaves what was there before, or nothing that opens.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use stratann_tier::{Crash, Failure, SimVolume};
+use stratann_vector::Element;
+
+use super::*;
+use crate::data::Matrix;
+use crate::index::Index;
+use crate::progress::Silent;
+use crate::verify::verify_in;
+use crate::{OpenOptions, SearchOptions};
+
+/// Some rows whose distances are all different.
+fn rows(n: usize) -> Matrix {
+    let bytes = (0..n * 16).map(|i| (i * i % 251) as u8).collect();
+    Matrix::new(bytes, n, 16, Element::U8).unwrap()
+}
+
+fn options() -> BuildOptions {
+    BuildOptions {
+        degree: 8,
+        build_list: 16,
+        navigation: 0.1,
+        threads: 1,
+        overwrite: true,
+        ..BuildOptions::default()
+    }
+}
+
+fn build_rows(volume: &SimVolume, n: usize, scratch: &Path, progress: &dyn Progress) -> Result<BuildReport, Error> {
+    let (source, options) = (rows(n), options());
+    let facts = Facts::of(&source, &options)?;
+    build_in(volume, scratch, &source, &options, facts, progress)
+}
+
+/// How many vectors the index in a volume has, all of which are found; `None` if there is none.
+fn vectors_in(volume: &SimVolume) -> Option<usize> {
+    let index = match Index::open_in(Arc::new(volume.clone()), Path::new("sim"), &OpenOptions::default()) {
+        Ok(index) => index,
+        Err(Error::NotAnIndex { .. }) => return None,
+        Err(error) => panic!("neither an index nor none: {error}"),
+    };
+    let report = verify_in(volume, &Silent).unwrap();
+    assert!(report.clean(), "{:?}", report.problems);
+    let options = SearchOptions { k: 1, list: 30, ..SearchOptions::default() };
+    let found = index.search(&rows(index.len()), &options).unwrap();
+    assert!(found.distances.iter().all(|&distance| distance == 0.0));
+    Some(index.len())
+}
+
+#[test]
+fn a_crash_at_any_write_or_sync_leaves_the_old_index_or_the_new_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = SimVolume::new();
+    build_rows(&before, 150, folder.path(), &Silent).unwrap();
+    let start = before.operations();
+    let whole = before.fork();
+    build_rows(&whole, 220, folder.path(), &Silent).unwrap();
+    let operations = whole.operations() - start;
+    assert!(operations > 10, "{operations} operations");
+    let (mut old, mut new) = (0, 0);
+    for at in 0..operations {
+        let volume = before.fork();
+        volume.fail_after(at, Failure::Crash);
+        let outcome = build_rows(&volume, 220, folder.path(), &Silent);
+        for (seed, mode) in (0..4).flat_map(|seed| [Crash::Dropped, Crash::Torn, Crash::Reordered].map(|m| (seed, m))) {
+            let image = volume.crash_image(seed, mode);
+            match vectors_in(&image) {
+                Some(150) => old += 1,
+                Some(220) => new += 1,
+                other => panic!("operation {at}, {mode:?}, seed {seed}: {other:?} vectors"),
+            }
+            // What was acknowledged is there.
+            assert!(outcome.is_err() || vectors_in(&image) == Some(220), "operation {at}, {mode:?}, seed {seed}");
+            // And the next build is not disturbed by what the crash left.
+            if seed == 0 {
+                build_rows(&image, 170, folder.path(), &Silent).unwrap();
+                assert_eq!(vectors_in(&image), Some(170));
+                assert_eq!(image.list().unwrap().len(), 5, "{:?}", image.list());
+            }
+        }
+    }
+    assert!(old > 0 && new > 0, "{old} old, {new} new");
+}
+
+#[test]
+fn a_crash_in_the_first_build_leaves_nothing_that_opens_half() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = SimVolume::new();
+    build_rows(&whole, 150, folder.path(), &Silent).unwrap();
+    for at in 0..whole.operations() {
+        let volume = SimVolume::new();
+        volume.fail_after(at, Failure::Crash);
+        let _ = build_rows(&volume, 150, folder.path(), &Silent);
+        for mode in [Crash::Dropped, Crash::Torn, Crash::Reordered] {
+            let found = vectors_in(&volume.crash_image(at, mode));
+            assert!(matches!(found, None | Some(150)), "operation {at}, {mode:?}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_the_old_index_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = SimVolume::new();
+    build_rows(&before, 150, folder.path(), &Silent).unwrap();
+    for at in 0..12 {
+        let volume = before.fork();
+        volume.fail_after(at, Failure::NoSpace);
+        let error = build_rows(&volume, 220, folder.path(), &Silent).unwrap_err();
+        assert!(error.to_string().contains("space"), "{error}");
+        volume.heal();
+        assert_eq!(vectors_in(&volume), Some(150));
+        build_rows(&volume, 220, folder.path(), &Silent).unwrap();
+        assert_eq!(vectors_in(&volume), Some(220));
+    }
+}
+
+/// Asks for a stop after so many questions.
+struct Impatient(AtomicU64);
+
+impl Progress for Impatient {
+    fn begin(&self, _: &str, _: u64) {}
+    fn advance(&self, _: u64) {}
+    fn end(&self) {}
+    fn warn(&self, _: &str) {}
+    fn interrupted(&self) -> bool {
+        self.0.fetch_sub(1, Ordering::Relaxed) <= 1
+    }
+}
+
+#[test]
+fn an_interruption_at_any_point_leaves_only_the_old_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = SimVolume::new();
+    build_rows(&before, 150, folder.path(), &Silent).unwrap();
+    let files = before.list().unwrap();
+    let mut interrupted = 0;
+    for patience in 1.. {
+        let volume = before.fork();
+        match build_rows(&volume, 220, folder.path(), &Impatient(AtomicU64::new(patience))) {
+            Ok(_) => break,
+            Err(Error::Interrupted) => interrupted += 1,
+            Err(error) => panic!("{error}"),
+        }
+        if vectors_in(&volume) != Some(220) {
+            assert_eq!(volume.list().unwrap(), files, "after {patience} questions");
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "scratch files");
+    }
+    assert!(interrupted > 3, "{interrupted}");
+}

@@ -1,0 +1,563 @@
+//! From a source of vectors to everything that the page writer needs: order, rows, lists, entry.
+//!
+//! In memory if that fits the cap (or there is none), else by parts (`partition.rs`). The two give the same kinds of
+//! things, so the caller does not see which it was.
+
+use super::adjacency::{Graph, Slots};
+use super::greedy::Search;
+use super::partition;
+use super::reach::Store;
+use super::scratch::{Scratch, ScratchFile};
+use super::space::Space;
+use super::vamana::{build, slots_for};
+use super::{GraphError, Parameters, locality_order, medoid};
+use crate::data::{DataError, Matrix, VectorSource, check_rows};
+use crate::progress::{Progress, Stage};
+use std::path::Path;
+use std::time::Instant;
+use stratann_vector::{Element, Metric};
+
+/// Which row gets which node id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Row numbers are node ids.
+    Input,
+    /// Near rows get near ids; `page` is how many nodes share a page, and cuts fall between pages.
+    Locality {
+        /// Nodes a page, at least 1.
+        page: usize,
+    },
+}
+
+/// What [`construct`] is to build, and within which limits.
+#[derive(Clone, Copy, Debug)]
+pub struct Task<'a> {
+    /// Which distance the graph is for.
+    pub metric: Metric,
+    /// Which row gets which node id.
+    pub order: Order,
+    /// R, L, alpha, threads, seed.
+    pub parameters: &'a Parameters,
+    /// Resident bytes that the whole process may have at its peak; `None` for no limit.
+    pub memory: Option<u64>,
+    /// An existing folder for scratch files, needed only when the build does not fit `memory`.
+    pub scratch: &'a Path,
+}
+
+/// A built graph and what belongs to it.
+#[derive(Debug)]
+pub struct Constructed {
+    /// For each node (new id) its row in the source (old id); the identity in input order.
+    pub order: Vec<u32>,
+    /// The rows in the order of the nodes.
+    pub rows: Rows,
+    /// The adjacency lists in the order of the nodes.
+    pub lists: Lists,
+    /// The node where searches start: that of the row nearest to the mean.
+    pub entry: u32,
+    /// What the build came to.
+    pub stats: GraphStats,
+}
+
+/// What a build came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GraphStats {
+    /// Parts that were built one by one; 1 when all was in memory.
+    pub parts: usize,
+    /// Mean number of neighbours.
+    pub degree_mean: f64,
+    /// Largest number of neighbours.
+    pub degree_max: usize,
+    /// Number of directed edges.
+    pub edges: u64,
+    /// Wall-clock seconds of each stage, in order.
+    pub seconds: Vec<(&'static str, f64)>,
+}
+
+/// Rows in the order of the nodes: a [`VectorSource`], unless the order is that of the source itself.
+#[derive(Debug)]
+pub enum Rows {
+    /// The order is the input's and the rows are not in memory here: read the source itself.
+    Source,
+    /// In memory.
+    Memory(Matrix),
+    /// In a scratch file, which is removed when this is dropped (together with [`Lists`]).
+    Scratch(ScratchRows),
+}
+
+impl Rows {
+    /// The rows in the order of the nodes; `source` is what the graph was built from.
+    pub fn source<'a>(&'a self, source: &'a dyn VectorSource) -> &'a dyn VectorSource {
+        match self {
+            Rows::Source => source,
+            Rows::Memory(matrix) => matrix,
+            Rows::Scratch(rows) => rows,
+        }
+    }
+}
+
+/// Rows in a scratch file.
+#[derive(Debug)]
+pub struct ScratchRows {
+    pub(super) file: ScratchFile,
+    pub(super) name: String,
+    pub(super) rows: usize,
+    pub(super) dim: usize,
+    pub(super) element: Element,
+}
+
+impl VectorSource for ScratchRows {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn dim(&self) -> usize {
+        self.dim
+    }
+
+    fn element(&self) -> Element {
+        self.element
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError> {
+        let offset = first as u64 * self.row_bytes() as u64;
+        if offset + out.len() as u64 > self.rows as u64 * self.row_bytes() as u64 {
+            return Err(DataError::Range {
+                name: self.name.clone(),
+                first: first as u64,
+                end: first as u64 + (out.len() / self.row_bytes()) as u64,
+                rows: self.rows as u64,
+            });
+        }
+        self.file
+            .read_at(offset, out)
+            .map_err(|source| DataError::Io {
+                file: self.file.path().display().to_string(),
+                action: format!("read {} bytes at offset {offset}", out.len()),
+                source,
+            })
+    }
+}
+
+/// The adjacency lists of all nodes.
+#[derive(Debug)]
+pub struct Lists(pub(super) Place);
+
+#[derive(Debug)]
+pub(super) enum Place {
+    Memory(Graph),
+    Scratch(ScratchLists),
+}
+
+/// Lists in a scratch file: records of a degree and `degree` words, of which as many count.
+#[derive(Debug)]
+pub(super) struct ScratchLists {
+    pub(super) file: ScratchFile,
+    pub(super) nodes: usize,
+    pub(super) degree: usize,
+    /// Where each node's record stands, when not in the order of the nodes.
+    pub(super) places: Option<Vec<u32>>,
+    /// Records read ahead, and the first of them.
+    pub(super) window: Vec<u8>,
+    pub(super) window_start: usize,
+    /// Removes the files in the end.
+    pub(super) _scratch: Scratch,
+}
+
+/// Bytes of lists read at a time.
+const WINDOW: usize = 256 << 10;
+
+impl Lists {
+    /// Replaces `out` by the neighbours of a node. Cheap in any order in memory; from scratch files, ask in ascending
+    /// order.
+    ///
+    /// # Errors
+    /// [`GraphError::Scratch`] when the scratch file cannot be read.
+    pub fn read(&mut self, node: u32, out: &mut Vec<u32>) -> Result<(), GraphError> {
+        out.clear();
+        match &mut self.0 {
+            Place::Memory(graph) => out.extend_from_slice(graph.neighbours(node)),
+            Place::Scratch(lists) => lists.read(node as usize, out)?,
+        }
+        Ok(())
+    }
+
+    /// The graph, if it is in memory.
+    pub fn graph(&self) -> Option<&Graph> {
+        match &self.0 {
+            Place::Memory(graph) => Some(graph),
+            Place::Scratch(_) => None,
+        }
+    }
+}
+
+impl ScratchLists {
+    fn place(&self, node: usize) -> usize {
+        self.places
+            .as_ref()
+            .map_or(node, |places| places[node] as usize)
+    }
+
+    fn read(&mut self, node: usize, out: &mut Vec<u32>) -> Result<(), GraphError> {
+        let ahead = if self.places.is_none() {
+            WINDOW / ((self.degree + 1) * 4)
+        } else {
+            1
+        };
+        self.read_ahead(node, ahead.max(1), out)
+    }
+
+    fn read_ahead(
+        &mut self,
+        node: usize,
+        ahead: usize,
+        out: &mut Vec<u32>,
+    ) -> Result<(), GraphError> {
+        let record = (self.degree + 1) * 4;
+        let place = self.place(node);
+        let held = self.window.len() / record;
+        if !(self.window_start..self.window_start + held).contains(&place) {
+            let count = ahead.min(self.nodes - place);
+            self.window.resize(count * record, 0);
+            self.window_start = place;
+            self.file
+                .read(place as u64 * record as u64, &mut self.window)?;
+        }
+        let start = (place - self.window_start) * record;
+        let mut words = words(&self.window[start..start + record]);
+        let degree = words.next().unwrap_or(0) as usize;
+        out.extend(words.take(degree));
+        Ok(())
+    }
+}
+
+impl Store for ScratchLists {
+    type Error = GraphError;
+
+    fn list(&mut self, node: u32, out: &mut Vec<u32>) -> Result<(), GraphError> {
+        out.clear();
+        // In no particular order, so reading ahead would not pay.
+        self.read_ahead(node as usize, 1, out)
+    }
+
+    fn replace(&mut self, node: u32, neighbours: &[u32]) -> Result<(), GraphError> {
+        let record = (self.degree + 1) * 4;
+        let mut bytes = Vec::with_capacity(record);
+        bytes.extend((neighbours.len() as u32).to_le_bytes());
+        bytes.extend(neighbours.iter().flat_map(|word| word.to_le_bytes()));
+        self.window.clear();
+        self.file
+            .write(self.place(node as usize) as u64 * record as u64, &bytes)
+    }
+}
+
+/// Little-endian numbers from bytes.
+pub(super) fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {
+    bytes
+        .chunks_exact(4)
+        .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
+}
+
+/// Measures stages.
+pub(super) struct Clock {
+    since: Instant,
+    pub(super) seconds: Vec<(&'static str, f64)>,
+}
+
+impl Clock {
+    pub(super) fn new() -> Clock {
+        Clock {
+            since: Instant::now(),
+            seconds: Vec::new(),
+        }
+    }
+
+    /// The stage `name` ends here.
+    pub(super) fn lap(&mut self, name: &'static str) {
+        self.seconds
+            .push((name, self.since.elapsed().as_secs_f64()));
+        self.since = Instant::now();
+    }
+}
+
+/// Builds the graph of a source of vectors.
+///
+/// Checks every row on the way in (NaN, infinity, zero rows under cosine).
+///
+/// # Errors
+/// [`GraphError::Memory`] when the cap is too small for any way of building; bad rows, unreadable files, interruption.
+pub fn construct(
+    source: &dyn VectorSource,
+    task: &Task<'_>,
+    progress: &dyn Progress,
+) -> Result<Constructed, GraphError> {
+    if source.rows() >= MAX_ROWS {
+        return Err(GraphError::Rows {
+            rows: source.rows(),
+            most: MAX_ROWS - 1,
+        });
+    }
+    let resident = resident_bytes();
+    construct_within(
+        source,
+        task,
+        task.memory.map(|memory| memory.saturating_sub(resident)),
+        progress,
+    )
+    .map_err(|error| match (error, task.memory) {
+        // Found in bytes beyond those that the process has already.
+        (GraphError::Memory { least, .. }, Some(given)) => GraphError::Memory {
+            given,
+            least: resident + least,
+        },
+        (error, _) => error,
+    })
+}
+
+/// As [`construct`], in `free` more bytes than the process takes now.
+pub(super) fn construct_within(
+    source: &dyn VectorSource,
+    task: &Task<'_>,
+    free: Option<u64>,
+    progress: &dyn Progress,
+) -> Result<Constructed, GraphError> {
+    match free {
+        Some(free) if free < in_memory_bytes(source, task) => {
+            partition::construct(source, task, free, progress)
+        }
+        _ => construct_in_memory(source, task, progress),
+    }
+}
+
+/// One bit of an id marks expanded candidates during a search.
+const MAX_ROWS: usize = 1 << 31;
+
+/// Rows are read so many bytes at a time.
+pub(super) const READ: usize = 4 << 20;
+
+/// Bytes beside those that grow with the rows: stacks, the allocator's slack, read buffers.
+pub(super) const OVERHEAD: u64 = 6 << 20;
+
+/// What building everything in memory takes at its peak.
+fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>) -> u64 {
+    let rows = source.rows() as u64;
+    let space = Space::new(task.metric, source.element(), source.dim());
+    let copied = task.order != Order::Input || source.in_memory().is_none();
+    let own = if copied { source.row_bytes() } else { 0 };
+    let points = if space.is_identity() {
+        0
+    } else {
+        space.point_bytes()
+    };
+    // The order; offsets of the lists, at another time the order of insertion; the scratch of cutting.
+    let tables = 4 + 8 + 4;
+    rows * (own + points + tables) as u64
+        + Slots::bytes(source.rows(), slots_for(task.parameters.degree))
+        + task.parameters.threads as u64 * Search::bytes(source.rows())
+        + OVERHEAD
+}
+
+/// Bytes of this process that are in RAM now; 8 MiB where the system does not say.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| {
+        line.trim()
+            .trim_end_matches("kB")
+            .trim()
+            .parse::<u64>()
+            .ok()
+    });
+    kib.map_or(8 << 20, |kib| kib << 10)
+}
+
+/// Calls `each` with blocks of checked rows and the number of their first row, from the first block to the last.
+pub(super) fn for_each_block(
+    source: &dyn VectorSource,
+    metric: Metric,
+    block_bytes: usize,
+    stage: &str,
+    progress: &dyn Progress,
+    mut each: impl FnMut(usize, &[u8]) -> Result<(), GraphError>,
+) -> Result<(), GraphError> {
+    let _stage = Stage::begin(progress, stage, source.rows() as u64);
+    let row_bytes = source.row_bytes();
+    let block_rows = (block_bytes / row_bytes).clamp(1, source.rows());
+    let mut buffer = Vec::new();
+    for first in (0..source.rows()).step_by(block_rows) {
+        let count = block_rows.min(source.rows() - first);
+        let rows = match source.in_memory() {
+            Some(all) => &all[first * row_bytes..(first + count) * row_bytes],
+            None => {
+                buffer.resize(count * row_bytes, 0);
+                source.read(first, &mut buffer)?;
+                &buffer[..]
+            }
+        };
+        check_rows(source, metric, first, rows)?;
+        each(first, rows)?;
+        progress.advance(count as u64);
+        if progress.interrupted() {
+            return Err(GraphError::Interrupted);
+        }
+    }
+    Ok(())
+}
+
+fn construct_in_memory(
+    source: &dyn VectorSource,
+    task: &Task<'_>,
+    progress: &dyn Progress,
+) -> Result<Constructed, GraphError> {
+    let parameters = task.parameters;
+    let mut clock = Clock::new();
+    let mut space = Space::new(task.metric, source.element(), source.dim());
+    let copied = task.order != Order::Input || source.in_memory().is_none();
+    let mut own = Vec::with_capacity(if copied {
+        source.rows() * source.row_bytes()
+    } else {
+        0
+    });
+    for_each_block(
+        source,
+        task.metric,
+        READ,
+        "reading vectors",
+        progress,
+        |_, rows| {
+            if copied {
+                own.extend_from_slice(rows);
+            }
+            if space.needs_longest() {
+                space.measure(rows);
+            }
+            Ok(())
+        },
+    )?;
+    let rows = if copied {
+        &own[..]
+    } else {
+        source.in_memory().unwrap_or_default()
+    };
+    let mut transformed = Vec::new();
+    if !space.is_identity() {
+        transformed.reserve_exact(source.rows() * space.point_bytes());
+        for block in rows.chunks(source.row_bytes() * 4096) {
+            space.append(block, &mut transformed);
+        }
+    }
+    clock.lap("read");
+
+    let order = match task.order {
+        Order::Input => (0..source.rows() as u32).collect(),
+        Order::Locality { page } => {
+            let _stage = Stage::begin(progress, "locality order", 0);
+            let points = space.points(if space.is_identity() {
+                &own
+            } else {
+                &transformed
+            });
+            let order = locality_order(&points, page, parameters.threads, parameters.seed);
+            permute(&mut own, source.row_bytes(), &order);
+            permute(&mut transformed, space.point_bytes(), &order);
+            order
+        }
+    };
+    if progress.interrupted() {
+        return Err(GraphError::Interrupted);
+    }
+    clock.lap("order");
+
+    let rows = if copied {
+        &own[..]
+    } else {
+        source.in_memory().unwrap_or_default()
+    };
+    let points = space.points(if space.is_identity() {
+        rows
+    } else {
+        &transformed
+    });
+    let entry = medoid(&points, parameters.threads, parameters.seed);
+    let graph = build(&points, entry, parameters, progress)?;
+    drop(transformed);
+    clock.lap("graph");
+
+    let stats = GraphStats {
+        parts: 1,
+        degree_mean: graph.degree_mean(),
+        degree_max: graph.degree_max(),
+        edges: graph.edges(),
+        seconds: clock.seconds,
+    };
+    let rows = if copied {
+        Rows::Memory(Matrix::new(
+            own,
+            source.rows(),
+            source.dim(),
+            source.element(),
+        )?)
+    } else {
+        Rows::Source
+    };
+    Ok(Constructed {
+        order,
+        rows,
+        lists: Lists(Place::Memory(graph)),
+        entry,
+        stats,
+    })
+}
+
+/// Puts rows into another order, in place: row `order[i]` goes to place `i`.
+fn permute(rows: &mut [u8], row_bytes: usize, order: &[u32]) {
+    if rows.is_empty() {
+        return;
+    }
+    let mut held = vec![0; row_bytes];
+    let mut done = vec![false; order.len()];
+    for start in 0..order.len() {
+        // Each cycle of the permutation: hold its first row, move the others, put the held one last.
+        if done[start] || order[start] as usize == start {
+            continue;
+        }
+        held.copy_from_slice(&rows[start * row_bytes..(start + 1) * row_bytes]);
+        let mut to = start;
+        loop {
+            done[to] = true;
+            let from = order[to] as usize;
+            if from == start {
+                rows[to * row_bytes..(to + 1) * row_bytes].copy_from_slice(&held);
+                break;
+            }
+            rows.copy_within(from * row_bytes..(from + 1) * row_bytes, to * row_bytes);
+            to = from;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::permute;
+    use crate::graph::random::Random;
+
+    #[test]
+    fn permuting_in_place_is_gathering() {
+        for rows in [1, 2, 7, 100] {
+            let bytes: Vec<u8> = (0..rows * 3).map(|value| value as u8).collect();
+            let mut order: Vec<u32> = (0..rows as u32).collect();
+            Random::new(rows as u64).shuffle(&mut order);
+            let expected: Vec<u8> = order
+                .iter()
+                .flat_map(|&row| bytes[row as usize * 3..row as usize * 3 + 3].to_vec())
+                .collect();
+            let mut permuted = bytes.clone();
+            permute(&mut permuted, 3, &order);
+            assert_eq!(permuted, expected);
+        }
+    }
+}

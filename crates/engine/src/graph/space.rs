@@ -1,0 +1,150 @@
+//! Build space: how rows are laid out so that squared Euclidean distance ranks them as the metric does.
+//!
+//! | metric | a row in build space | squared distance there |
+//! |---|---|---|
+//! | L2 | the row as it is | the metric itself |
+//! | cosine | f32, scaled to length 1 | 2 * (1 - cos) |
+//! | inner product | f32, one more element sqrt(M² - \|x\|²), M the longest row | const(q) - 2 * dot, for a query q |
+//!
+//! The last line is the classic reduction of maximum inner product to nearest neighbours: all rows get the same length,
+//! so the nearest is the one with the largest product.
+
+use super::points::Points;
+use stratann_vector::{Element, Metric, norm, normalize, to_f32};
+
+/// How rows of one collection become points of the build.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Space {
+    metric: Metric,
+    element: Element,
+    dim: usize,
+    /// Length of the longest row; only the inner product needs it.
+    longest: f32,
+}
+
+impl Space {
+    pub(super) fn new(metric: Metric, element: Element, dim: usize) -> Space {
+        Space {
+            metric,
+            element,
+            dim,
+            longest: 0.0,
+        }
+    }
+
+    /// Whether points are the rows as they are.
+    pub(super) fn is_identity(&self) -> bool {
+        self.metric == Metric::L2
+    }
+
+    /// Whether [`Space::measure`] must see all rows before the first [`Space::append`].
+    pub(super) fn needs_longest(&self) -> bool {
+        self.metric == Metric::InnerProduct
+    }
+
+    /// Takes note of the lengths of some rows.
+    pub(super) fn measure(&mut self, rows: &[u8]) {
+        let mut floats = vec![0.0; self.dim];
+        for row in rows.chunks_exact(self.dim * self.element.size()) {
+            to_f32(self.element, row, &mut floats);
+            self.longest = self.longest.max(norm(&floats));
+        }
+    }
+
+    fn build_element(&self) -> Element {
+        if self.is_identity() {
+            self.element
+        } else {
+            Element::F32
+        }
+    }
+
+    /// Elements of a point.
+    pub(super) fn build_dim(&self) -> usize {
+        self.dim + usize::from(self.metric == Metric::InnerProduct)
+    }
+
+    /// Bytes of a point.
+    pub(super) fn point_bytes(&self) -> usize {
+        self.build_dim() * self.build_element().size()
+    }
+
+    /// Appends the points of some rows.
+    pub(super) fn append(&self, rows: &[u8], points: &mut Vec<u8>) {
+        if self.is_identity() {
+            points.extend_from_slice(rows);
+            return;
+        }
+        let mut floats = vec![0.0; self.dim];
+        for row in rows.chunks_exact(self.dim * self.element.size()) {
+            to_f32(self.element, row, &mut floats);
+            let length = match self.metric {
+                Metric::Cosine => {
+                    normalize(&mut floats);
+                    None
+                }
+                _ => Some(norm(&floats)),
+            };
+            points.extend(floats.iter().flat_map(|value| value.to_le_bytes()));
+            if let Some(length) = length {
+                let rest = (self.longest * self.longest - length * length)
+                    .max(0.0)
+                    .sqrt();
+                points.extend(rest.to_le_bytes());
+            }
+        }
+    }
+
+    /// The points, for building.
+    pub(super) fn points<'a>(&self, bytes: &'a [u8]) -> Points<'a> {
+        Points::new(bytes, self.build_element(), self.build_dim())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Space;
+    use stratann_vector::{Element, Metric};
+
+    fn bytes(values: &[f32]) -> Vec<u8> {
+        values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect()
+    }
+
+    #[test]
+    fn inner_product_points_have_one_length_and_rank_by_product() {
+        let rows = bytes(&[3.0, 4.0, 1.0, 0.0, 0.0, 2.0]);
+        let mut space = Space::new(Metric::InnerProduct, Element::F32, 2);
+        space.measure(&rows);
+        let mut points = Vec::new();
+        space.append(&rows, &mut points);
+        let points = space.points(&points);
+        assert_eq!((points.rows(), points.dim()), (3, 3));
+        // Distance of two points of length 5: 50 - 2 * dot.
+        let origin = bytes(&[0.0, 0.0, 0.0]);
+        let mut lengths = [0.0; 3];
+        points.distances(&origin, &[0, 1, 2], &mut lengths);
+        assert!(
+            lengths.iter().all(|length| (length - 25.0).abs() < 1e-3),
+            "{lengths:?}"
+        );
+        let query = bytes(&[1.0, 1.0, 0.0]);
+        let mut distances = [0.0; 3];
+        points.distances(&query, &[0, 1, 2], &mut distances);
+        for (distance, product) in distances.iter().zip([7.0, 1.0, 2.0]) {
+            assert!((distance - (25.0 + 2.0 - 2.0 * product)).abs() < 1e-3);
+        }
+    }
+
+    #[test]
+    fn cosine_points_have_length_one() {
+        let space = Space::new(Metric::Cosine, Element::U8, 2);
+        let mut points = Vec::new();
+        space.append(&[3, 4, 6, 8, 1, 0], &mut points);
+        let points = space.points(&points);
+        assert!(points.distance(0, 1) < 1e-6);
+        assert!((points.distance(0, 2) - 2.0 * (1.0 - 0.6)).abs() < 1e-5);
+    }
+}

@@ -1,0 +1,440 @@
+//! The graph as a whole: on clustered random rows, on equal rows, on very few rows, in memory and by parts.
+
+use super::random::Random;
+use super::*;
+use crate::data::{MatrixRef, VectorSource};
+use crate::progress::{Progress, Silent};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use stratann_vector::{Element, Kernel, Metric};
+
+/// Rows around random centres: clusters, with some spread.
+fn clustered(rows: usize, dim: usize, clusters: usize, seed: u64) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    let centres: Vec<Vec<usize>> = (0..clusters)
+        .map(|_| (0..dim).map(|_| random.below(200)).collect())
+        .collect();
+    (0..rows)
+        .flat_map(|_| {
+            let centre = random.below(clusters);
+            (0..dim)
+                .map(|at| (centres[centre][at] + random.below(50)) as u8)
+                .collect::<Vec<u8>>()
+        })
+        .collect()
+}
+
+fn floats(bytes: &[u8]) -> Vec<u8> {
+    bytes
+        .iter()
+        .flat_map(|&value| (f32::from(value) - 100.0).to_le_bytes())
+        .collect()
+}
+
+fn parameters(threads: usize) -> Parameters {
+    Parameters {
+        degree: 24,
+        build_list: 50,
+        alpha: 1.2,
+        threads,
+        seed: 7,
+    }
+}
+
+/// Checks what must hold for any graph: valid ids, no loops, no duplicates, degree, everything reachable.
+fn check(neighbours: &dyn Fn(u32) -> Vec<u32>, nodes: usize, degree: usize, entry: u32) {
+    let mut reached = vec![false; nodes];
+    let mut stack = vec![entry];
+    reached[entry as usize] = true;
+    while let Some(node) = stack.pop() {
+        for to in neighbours(node) {
+            if !std::mem::replace(&mut reached[to as usize], true) {
+                stack.push(to);
+            }
+        }
+    }
+    for node in 0..nodes as u32 {
+        let list = neighbours(node);
+        assert!(
+            list.len() <= degree,
+            "node {node} has {} neighbours",
+            list.len()
+        );
+        assert!(
+            list.iter().all(|&to| to != node && (to as usize) < nodes),
+            "node {node}: {list:?}"
+        );
+        assert_eq!(
+            list.iter().collect::<HashSet<_>>().len(),
+            list.len(),
+            "node {node}: {list:?}"
+        );
+        assert!(reached[node as usize], "node {node} cannot be reached");
+    }
+}
+
+fn check_graph(graph: &Graph, degree: usize, entry: u32) {
+    check(
+        &|node| graph.neighbours(node).to_vec(),
+        graph.len(),
+        degree,
+        entry,
+    );
+}
+
+/// Share of the true 10 nearest among the 10 nearest that a search of the graph with a list of 30 finds.
+fn recall(
+    rows: &[u8],
+    element: Element,
+    dim: usize,
+    entry: u32,
+    neighbours: &dyn Fn(u32) -> Vec<u32>,
+) -> f64 {
+    let stride = dim * element.size();
+    let count = rows.len() / stride;
+    let kernel = Kernel::new(Metric::L2, element, dim);
+    let row = |id: u32| &rows[id as usize * stride..(id as usize + 1) * stride];
+    let mut random = Random::new(99);
+    let (mut hits, mut wanted) = (0, 0);
+    for _ in 0..50 {
+        let query = row(random.below(count) as u32);
+        let distance = |id: u32| kernel.distance(query, row(id));
+        let mut list = vec![(distance(entry), entry, false)];
+        let mut seen = HashSet::from([entry]);
+        while let Some(at) = list.iter().position(|item| !item.2) {
+            list[at].2 = true;
+            for to in neighbours(list[at].1) {
+                if seen.insert(to) {
+                    list.push((distance(to), to, false));
+                }
+            }
+            list.sort_by(|a, b| a.0.total_cmp(&b.0));
+            list.truncate(30);
+        }
+        let mut all: Vec<f32> = (0..count as u32).map(distance).collect();
+        all.sort_by(f32::total_cmp);
+        hits += list.iter().take(10).filter(|item| item.0 <= all[9]).count();
+        wanted += 10;
+    }
+    hits as f64 / wanted as f64
+}
+
+#[test]
+fn a_graph_is_sound_and_finds_what_is_near() {
+    for threads in [1, 3] {
+        let rows = clustered(3000, 16, 40, 1);
+        let points = Points::new(&rows, Element::U8, 16);
+        let entry = medoid(&points, threads, 7);
+        let graph = build(&points, entry, &parameters(threads), &Silent).unwrap();
+        check_graph(&graph, 24, entry);
+        assert!(graph.degree_mean() > 20.0 && graph.degree_max() <= 24);
+        assert_eq!(
+            graph.edges(),
+            (0..3000)
+                .map(|node| graph.neighbours(node).len() as u64)
+                .sum::<u64>()
+        );
+        let found = recall(&rows, Element::U8, 16, entry, &|node| {
+            graph.neighbours(node).to_vec()
+        });
+        assert!(found > 0.97, "recall {found}");
+    }
+}
+
+#[test]
+fn one_thread_and_a_seed_give_one_graph() {
+    let rows = clustered(1500, 12, 10, 2);
+    let points = Points::new(&rows, Element::U8, 12);
+    let entry = medoid(&points, 1, 7);
+    assert_eq!(entry, medoid(&points, 4, 7));
+    let graph = || build(&points, entry, &parameters(1), &Silent).unwrap();
+    assert_eq!(graph(), graph());
+    let other = build(
+        &points,
+        entry,
+        &Parameters {
+            seed: 8,
+            ..parameters(1)
+        },
+        &Silent,
+    )
+    .unwrap();
+    assert_ne!(graph(), other);
+}
+
+#[test]
+fn few_rows_make_small_graphs() {
+    for rows in [1, 2, 3, 10, 23, 24, 25, 60] {
+        let bytes = clustered(rows, 4, 3, rows as u64);
+        let points = Points::new(&bytes, Element::U8, 4);
+        let order = locality_order(&points, 10, 2, 1);
+        assert_eq!(order.iter().collect::<HashSet<_>>().len(), rows);
+        let entry = medoid(&points, 5, 7);
+        let graph = build(&points, entry, &parameters(2), &Silent).unwrap();
+        assert_eq!(graph.len(), rows);
+        check_graph(&graph, 24, entry);
+        if rows == 1 {
+            assert!(graph.neighbours(0).is_empty());
+        }
+    }
+}
+
+#[test]
+fn extreme_parameters_are_sound() {
+    let rows = clustered(300, 8, 5, 3);
+    let points = Points::new(&rows, Element::U8, 8);
+    for (degree, build_list, alpha) in [
+        (1, 1, 1.0),
+        (2, 5, 1.2),
+        (4, 10, 0.5),
+        (300, 400, 1.2),
+        (16, 30, 3.0),
+    ] {
+        let parameters = Parameters {
+            degree,
+            build_list,
+            alpha,
+            ..parameters(2)
+        };
+        let entry = medoid(&points, 1, 1);
+        let graph = build(&points, entry, &parameters, &Silent).unwrap();
+        if degree >= 2 {
+            check_graph(&graph, degree, entry);
+        }
+        assert!(graph.degree_max() <= degree);
+    }
+}
+
+#[test]
+fn equal_rows_do_not_break_the_graph() {
+    // All equal; and a thousand equal ones among others.
+    let mut rows = vec![9u8; 1500 * 8];
+    for others in [0, 1000] {
+        rows[..others * 8].copy_from_slice(&clustered(others, 8, 20, 4));
+        let points = Points::new(&rows, Element::U8, 8);
+        let order = locality_order(&points, 10, 2, 1);
+        assert_eq!(order.iter().collect::<HashSet<_>>().len(), 1500);
+        let entry = medoid(&points, 2, 7);
+        let graph = build(&points, entry, &parameters(2), &Silent).unwrap();
+        check_graph(&graph, 24, entry);
+        let found = recall(&rows, Element::U8, 8, entry, &|node| {
+            graph.neighbours(node).to_vec()
+        });
+        assert!(found > 0.95, "{others} others: recall {found}");
+    }
+}
+
+#[test]
+fn locality_order_puts_near_rows_on_one_page() {
+    let rows = clustered(5000, 16, 100, 5);
+    let points = Points::new(&rows, Element::U8, 16);
+    let order = locality_order(&points, 10, 1, 3);
+    assert_eq!(
+        order,
+        locality_order(&points, 10, 4, 3),
+        "the answer must not depend on threads"
+    );
+    assert_eq!(order.iter().collect::<HashSet<_>>().len(), 5000);
+    let within = |order: &[u32]| {
+        let pairs = order.chunks(10).flat_map(|page| page.windows(2));
+        pairs
+            .map(|pair| f64::from(points.distance(pair[0], pair[1])))
+            .sum::<f64>()
+    };
+    let input: Vec<u32> = (0..5000).collect();
+    assert!(within(&order) < 0.3 * within(&input));
+}
+
+/// Interrupts after so many questions.
+struct Stops(AtomicU64, u64);
+
+impl Progress for Stops {
+    fn begin(&self, _: &str, _: u64) {}
+    fn advance(&self, _: u64) {}
+    fn end(&self) {}
+    fn interrupted(&self) -> bool {
+        self.0.fetch_add(1, Relaxed) >= self.1
+    }
+    fn warn(&self, _: &str) {}
+}
+
+fn run(
+    source: &dyn VectorSource,
+    metric: Metric,
+    order: Order,
+    free: Option<u64>,
+    progress: &dyn Progress,
+) -> Result<Constructed, GraphError> {
+    let scratch = tempfile::tempdir().unwrap();
+    let parameters = parameters(2);
+    let task = Task {
+        metric,
+        order,
+        parameters: &parameters,
+        memory: None,
+        scratch: scratch.path(),
+    };
+    let constructed = super::construct::construct_within(source, &task, free, progress);
+    if constructed.is_err() {
+        let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().collect();
+        assert!(left.is_empty(), "left behind: {left:?}");
+    } else {
+        // The files live as long as what is read from them.
+        std::mem::forget(scratch);
+    }
+    constructed
+}
+
+/// A little more than the fixed overhead: the build in memory does not fit, one by parts does.
+fn tight(kib: u64) -> Option<u64> {
+    Some(super::construct::OVERHEAD + (kib << 10))
+}
+
+fn check_constructed(source: &MatrixRef<'_>, mut built: Constructed) -> f64 {
+    let rows = source.rows();
+    let mut lists = Vec::new();
+    let mut list = Vec::new();
+    for node in 0..rows as u32 {
+        built.lists.read(node, &mut list).unwrap();
+        lists.push(list.clone());
+    }
+    check(&|node| lists[node as usize].clone(), rows, 24, built.entry);
+    assert_eq!(
+        built.stats.edges,
+        lists.iter().map(|list| list.len() as u64).sum::<u64>()
+    );
+    assert_eq!(
+        built.stats.degree_max,
+        lists.iter().map(Vec::len).max().unwrap()
+    );
+    assert_eq!(built.order.iter().collect::<HashSet<_>>().len(), rows);
+    let ordered = built.rows.source(source);
+    let mut bytes = vec![0; rows * source.row_bytes()];
+    ordered.read(0, &mut bytes).unwrap();
+    for (node, row) in bytes.chunks_exact(source.row_bytes()).enumerate() {
+        assert_eq!(row, source.row(built.order[node] as usize), "node {node}");
+    }
+    assert!(ordered.read(rows, &mut bytes).is_err());
+    recall(
+        &bytes,
+        source.element(),
+        source.dim(),
+        built.entry,
+        &|node| lists[node as usize].clone(),
+    )
+}
+
+#[test]
+fn construct_in_memory_and_by_parts_agree_in_kind() {
+    let bytes = clustered(30_000, 16, 60, 6);
+    let source = MatrixRef::new(&bytes, 30_000, 16, Element::U8).unwrap();
+    for order in [Order::Input, Order::Locality { page: 10 }] {
+        let whole = run(&source, Metric::L2, order, None, &Silent).unwrap();
+        assert_eq!(whole.stats.parts, 1);
+        assert!(whole.lists.graph().is_some());
+        let whole = check_constructed(&source, whole);
+        let capped = run(&source, Metric::L2, order, tight(2048), &Silent).unwrap();
+        assert!(capped.stats.parts >= 3, "{:?}", capped.stats);
+        assert!(capped.lists.graph().is_none());
+        if order == Order::Input {
+            assert_eq!(capped.order, (0..30_000).collect::<Vec<u32>>());
+        }
+        let capped = check_constructed(&source, capped);
+        assert!(
+            whole > 0.97 && capped > whole - 0.02,
+            "{order:?}: {whole} and {capped}"
+        );
+    }
+}
+
+#[test]
+fn other_metrics_are_built_in_their_space() {
+    let bytes = floats(&clustered(6_000, 12, 30, 7));
+    let source = MatrixRef::new(&bytes, 6_000, 12, Element::F32).unwrap();
+    for metric in [Metric::Cosine, Metric::InnerProduct] {
+        for memory in [None, tight(1024)] {
+            let built = run(
+                &source,
+                metric,
+                Order::Locality { page: 3 },
+                memory,
+                &Silent,
+            )
+            .unwrap();
+            assert_eq!(built.stats.parts > 1, memory.is_some());
+            check_constructed(&source, built);
+        }
+    }
+}
+
+#[test]
+fn far_apart_clusters_are_reachable_by_parts_too() {
+    // Two worlds with nothing between them, and equal rows that fill parts.
+    let mut bytes = clustered(12_000, 8, 2, 8);
+    for row in bytes.chunks_exact_mut(8).take(5000) {
+        row.fill(255);
+    }
+    let source = MatrixRef::new(&bytes, 12_000, 8, Element::U8).unwrap();
+    for order in [Order::Input, Order::Locality { page: 10 }] {
+        let built = run(&source, Metric::L2, order, tight(1024), &Silent).unwrap();
+        assert!(built.stats.parts >= 3);
+        check_constructed(&source, built);
+    }
+}
+
+#[test]
+fn a_cap_too_small_names_the_least() {
+    let bytes = clustered(20_000, 16, 60, 6);
+    let source = MatrixRef::new(&bytes, 20_000, 16, Element::U8).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    let parameters = parameters(1);
+    let task = Task {
+        metric: Metric::L2,
+        order: Order::Input,
+        parameters: &parameters,
+        memory: Some(1 << 20),
+        scratch: scratch.path(),
+    };
+    let error = construct(&source, &task, &Silent).unwrap_err();
+    let GraphError::Memory { given, least } = error else {
+        panic!("{error}")
+    };
+    assert!(given == 1 << 20 && least > given);
+    assert!(error.to_string().contains(&least.to_string()), "{error}");
+    let error = run(&source, Metric::L2, Order::Input, Some(1 << 20), &Silent).unwrap_err();
+    let GraphError::Memory { least, .. } = error else {
+        panic!("{error}")
+    };
+    run(&source, Metric::L2, Order::Input, Some(least), &Silent).unwrap();
+    let error = run(&source, Metric::L2, Order::Input, Some(least - 1), &Silent).unwrap_err();
+    assert!(matches!(error, GraphError::Memory { .. }), "{error}");
+}
+
+#[test]
+fn an_interrupted_build_stops_and_leaves_nothing() {
+    let bytes = clustered(20_000, 16, 60, 6);
+    let source = MatrixRef::new(&bytes, 20_000, 16, Element::U8).unwrap();
+    for after in [0, 3, 30, 100] {
+        for memory in [None, tight(2048)] {
+            let stops = Stops(AtomicU64::new(0), after);
+            let error = run(
+                &source,
+                Metric::L2,
+                Order::Locality { page: 10 },
+                memory,
+                &stops,
+            )
+            .unwrap_err();
+            assert!(matches!(error, GraphError::Interrupted), "{error}");
+        }
+    }
+}
+
+#[test]
+fn bad_rows_are_refused() {
+    let mut bytes = floats(&clustered(100, 4, 3, 1));
+    bytes[4 * 4 * 50..4 * 4 * 50 + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    let source = MatrixRef::new(&bytes, 100, 4, Element::F32).unwrap();
+    let error = run(&source, Metric::L2, Order::Input, None, &Silent).unwrap_err();
+    assert!(error.to_string().contains("row 50"), "{error}");
+}
