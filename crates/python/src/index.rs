@@ -11,12 +11,14 @@ use stratann::{Counters, OpenOptions, SearchOptions, SearchResults};
 use crate::arguments::{existing, memory as bytes, named, shown, threads as thread_count};
 use crate::arrays::{Rows, dtype_name, shape_text, table};
 use crate::errors::to_python;
+use crate::process::Opened;
 use crate::progress::{Listener, run};
 
-/// An index on disk, open for search. Any number of Python threads may search it at once.
+/// An index on disk, open for search. Any number of Python threads may search it at once; a forked process opens it
+/// anew.
 #[pyclass(frozen, module = "stratann")]
 pub struct Index {
-    inner: stratann::Index,
+    inner: Opened,
     path: PathBuf,
     report: Option<Py<PyAny>>,
 }
@@ -34,7 +36,7 @@ impl Index {
             .detach(|| stratann::Index::open(&path, &options))
             .map_err(to_python)?;
         Ok(Self {
-            inner,
+            inner: Opened::new(inner),
             path,
             report,
         })
@@ -111,11 +113,12 @@ impl Index {
             threads: thread_count(threads)?,
             in_flight: in_flight.unwrap_or(defaults.in_flight),
         };
+        let index = self.inner.at_home()?;
         let results = if rows.rows() == 0 {
             nothing(k)
         } else {
             let source = rows.source()?;
-            py.detach(|| self.inner.search(&source, &options))
+            py.detach(|| index.search(&source, &options))
                 .map_err(to_python)?
         };
         let stats = return_stats

@@ -1,6 +1,8 @@
 """Opening an index and searching it, as a user does."""
 
+import os
 import shutil
+import signal
 import threading
 import time
 
@@ -85,6 +87,33 @@ def test_one_index_serves_many_python_threads(index, queries):
     for ids, distances in found:
         numpy.testing.assert_array_equal(ids, expected[0])
         numpy.testing.assert_array_equal(distances, expected[1])
+
+
+def test_a_forked_process_is_told_to_open_the_index_itself(photos, queries):
+    index = stratann.open(photos)
+    expected = index.search(queries, strategy="best-first")
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = b"nothing"
+        try:
+            signal.alarm(30)
+            try:
+                index.search(queries)
+            except stratann.StratannError as error:
+                said = str(error).encode()
+            assert len(index) == 20_000
+            del index
+            found = stratann.open(photos).search(queries, strategy="best-first")
+            assert (found[0] == expected[0]).all()
+            os.write(writer, said)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        assert b"stratann.open" in pipe.read()
+    assert os.waitpid(child, 0)[1] == 0
+    numpy.testing.assert_array_equal(index.search(queries, strategy="best-first")[0], expected[0])
 
 
 def test_other_threads_run_during_a_search(index, queries):
