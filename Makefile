@@ -26,7 +26,7 @@ test-rust: ## the tests of the Rust crates
 	cargo test --locked $(RUST_SOURCES)
 
 test-python: $(VENV)/ready ## pip-install the package into .venv, test it as a user does
-	"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
+	PATH="$(abspath $(VENV))/bin:$$PATH" "$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
 	"$(VENV)/bin/python" -m pytest crates/python/tests
 
 test-slow: $(VENV)/ready ## the same with the tests that take minutes (STRATANN_SLOW=1)

@@ -13,7 +13,9 @@ pub fn named<T: FromStr>(value: &str, argument: &str) -> PyResult<T>
 where
     T::Err: std::fmt::Display,
 {
-    value.parse().map_err(|error| PyValueError::new_err(format!("{argument}={value:?}: {error}")))
+    value
+        .parse()
+        .map_err(|error| PyValueError::new_err(format!("{argument}={value:?}: {error}")))
 }
 
 /// Bytes: an integer, or a text such as "64MiB" or "2.5GB". `None` stays `None`: no cap.
@@ -46,7 +48,9 @@ pub fn memory(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<u64>> {
 /// "2.5GB" as bytes: decimal units are powers of 1000, binary ones of 1024.
 fn bytes(text: &str) -> Option<u64> {
     let text = text.trim();
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let split = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let scale: u64 = match unit.trim().to_ascii_lowercase().as_str() {
         "" | "b" => 1,
@@ -68,7 +72,9 @@ fn bytes(text: &str) -> Option<u64> {
 /// A number of threads; `None` is one for each core.
 pub fn threads(value: Option<usize>) -> PyResult<usize> {
     match value {
-        Some(0) => Err(PyValueError::new_err("threads=0: it must be at least 1, or None for one a core")),
+        Some(0) => Err(PyValueError::new_err(
+            "threads=0: it must be at least 1, or None for one a core",
+        )),
         Some(threads) => Ok(threads),
         None => Ok(std::thread::available_parallelism().map_or(1, NonZero::get)),
     }
@@ -77,9 +83,9 @@ pub fn threads(value: Option<usize>) -> PyResult<usize> {
 /// A path that must lead somewhere; says so in Python's own way, before anything else is read.
 pub fn existing(path: PathBuf, what: &str) -> PyResult<PathBuf> {
     match path.symlink_metadata() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            Err(PyFileNotFoundError::new_err(format!("{}: no such {what}", path.display())))
-        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(
+            PyFileNotFoundError::new_err(format!("{}: no such {what}", path.display())),
+        ),
         _ => Ok(path),
     }
 }

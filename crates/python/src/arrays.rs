@@ -3,14 +3,17 @@
 //! numpy itself makes the view of an array as bytes, so that this needs no `unsafe` and no type parameter: a
 //! `(n, d)` array of float32 is a `(n, 4d)` array of uint8 over the same memory, and that is what the engine takes.
 
-use numpy::{PyArray1, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
 use numpy::{Element as NumpyElement, PyArrayDyn};
+use numpy::{PyArray1, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use stratann::{Element, MatrixRef};
 
+use crate::errors::to_python;
+
 /// A numpy array of vectors, borrowed: its memory stays readable while this lives.
 pub struct Rows<'py> {
+    name: &'static str,
     bytes: PyReadonlyArrayDyn<'py, u8>,
     rows: usize,
     dim: usize,
@@ -20,16 +23,16 @@ pub struct Rows<'py> {
 
 impl<'py> Rows<'py> {
     /// The rows of a `(n, d)` array. `name` is what the caller's signature calls it.
-    pub fn matrix(value: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
+    pub fn matrix(value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Self> {
         Self::take(value, name, false)
     }
 
     /// The rows of a `(n, d)` array, or the only one of a `(d,)` array.
-    pub fn matrix_or_row(value: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
+    pub fn matrix_or_row(value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Self> {
         Self::take(value, name, true)
     }
 
-    fn take(value: &Bound<'py, PyAny>, name: &str, row_too: bool) -> PyResult<Self> {
+    fn take(value: &Bound<'py, PyAny>, name: &'static str, row_too: bool) -> PyResult<Self> {
         let array = untyped(value, name)?;
         let element = element(array, name)?;
         let shape = array.shape();
@@ -56,16 +59,29 @@ impl<'py> Rows<'py> {
             )));
         }
         let bytes = array.call_method1("view", ("u1",))?;
-        let bytes = bytes.cast_into::<PyArrayDyn<u8>>()?.try_readonly().map_err(|_| {
-            PyValueError::new_err(format!("{name} is being written by another native function"))
-        })?;
-        Ok(Self { bytes, rows, dim, element, single })
+        let bytes = bytes
+            .cast_into::<PyArrayDyn<u8>>()?
+            .try_readonly()
+            .map_err(|_| {
+                PyValueError::new_err(format!(
+                    "{name} is being written by another native function"
+                ))
+            })?;
+        Ok(Self {
+            name,
+            bytes,
+            rows,
+            dim,
+            element,
+            single,
+        })
     }
 
     /// What the engine reads: the array's own memory.
     pub fn source(&self) -> PyResult<MatrixRef<'_>> {
         let bytes = self.bytes.as_slice()?;
-        MatrixRef::new(bytes, self.rows, self.dim, self.element).map_err(crate::errors::to_python)
+        let rows = MatrixRef::new(bytes, self.rows, self.dim, self.element);
+        Ok(rows.map_err(to_python)?.named(self.name))
     }
 
     /// Vectors in the array.
@@ -90,10 +106,18 @@ impl<'py> Rows<'py> {
 }
 
 /// The array that `value` must be.
-fn untyped<'a, 'py>(value: &'a Bound<'py, PyAny>, name: &str) -> PyResult<&'a Bound<'py, PyUntypedArray>> {
+fn untyped<'a, 'py>(
+    value: &'a Bound<'py, PyAny>,
+    name: &str,
+) -> PyResult<&'a Bound<'py, PyUntypedArray>> {
     value.cast::<PyUntypedArray>().map_err(|_| {
-        let kind = value.get_type().name().map_or_else(|_| "?".to_owned(), |n| n.to_string());
-        PyTypeError::new_err(format!("{name} is a {kind}: pass a numpy array, numpy.asarray({name})"))
+        let kind = value
+            .get_type()
+            .name()
+            .map_or_else(|_| "?".to_owned(), |n| n.to_string());
+        PyTypeError::new_err(format!(
+            "{name} is a {kind}: pass a numpy array, numpy.asarray({name})"
+        ))
     })
 }
 
@@ -120,7 +144,10 @@ fn element(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<Element> {
     let dtype = dtype.str()?;
     Err(PyTypeError::new_err(match code.as_str() {
         "<f8" => format!("{name} is float64: pass {name}.astype(numpy.float32)"),
-        ">f4" | ">f2" => format!("{name} is {dtype}, big-endian: pass {name}.astype(\"<{}\")", &code[1..]),
+        ">f4" | ">f2" => format!(
+            "{name} is {dtype}, big-endian: pass {name}.astype(\"<{}\")",
+            &code[1..]
+        ),
         _ => format!(
             "{name} is {dtype}: float32, float16, uint8 and int8 are known; pass for example {name}.astype(numpy.float32)"
         ),
@@ -147,11 +174,17 @@ pub fn ids(value: &Bound<'_, PyAny>, rows: usize) -> PyResult<Vec<u64>> {
     if kind == "i" && rows > 0 {
         let lowest: i64 = array.call_method0("min")?.extract()?;
         if lowest < 0 {
-            return Err(PyValueError::new_err(format!("ids holds {lowest}: ids are from 0 to 2^64 - 1")));
+            return Err(PyValueError::new_err(format!(
+                "ids holds {lowest}: ids are from 0 to 2^64 - 1"
+            )));
         }
     }
     let wide = array.call_method1("astype", ("<u8",))?;
-    Ok(wide.cast_into::<PyArray1<u64>>()?.readonly().as_array().to_vec())
+    Ok(wide
+        .cast_into::<PyArray1<u64>>()?
+        .readonly()
+        .as_array()
+        .to_vec())
 }
 
 /// A `(rows, k)` array over the memory of `values`, or `(k,)` if a single row was asked for.
@@ -163,13 +196,24 @@ pub fn table<'py, T: NumpyElement>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let rows = values.len().checked_div(k).unwrap_or(0);
     let flat = PyArray1::from_vec(py, values);
-    if single { Ok(flat.into_any()) } else { Ok(flat.reshape([rows, k])?.into_any()) }
+    if single {
+        Ok(flat.into_any())
+    } else {
+        Ok(flat.reshape([rows, k])?.into_any())
+    }
 }
 
 /// A shape as Python writes it.
 pub fn shape_text(shape: &[usize]) -> String {
     match shape {
         [n] => format!("({n},)"),
-        _ => format!("({})", shape.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
+        _ => format!(
+            "({})",
+            shape
+                .iter()
+                .map(usize::to_string)
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
     }
 }

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use stratann::{BuildOptions, OpenOptions, VectorFile, VectorSource};
 
-use crate::arguments::{existing, memory, named, path as as_path, threads as thread_count};
+use crate::arguments::{
+    existing, memory as bytes, named, path as as_path, threads as thread_count,
+};
 use crate::arrays::{self, Rows};
 use crate::errors::to_python;
 use crate::index::{Index, to_dict};
@@ -20,7 +21,7 @@ pub enum Vectors<'py> {
 
 impl<'py> Vectors<'py> {
     /// `name` is what the caller's signature calls the argument.
-    pub fn new(value: &Bound<'py, PyAny>, name: &str) -> PyResult<Self> {
+    pub fn new(value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Self> {
         if let Some(path) = as_path(value) {
             let path = existing(path, "file")?;
             return Ok(Self::File(VectorFile::open(&path).map_err(to_python)?));
@@ -75,7 +76,8 @@ impl<'py> Vectors<'py> {
 /// ids : numpy.ndarray, optional
 ///     (n,) integers by which search names the vectors; None takes the row numbers.
 /// progress : bool or callable, optional
-///     True draws a bar on standard error; a callable is called with (stage, done, total).
+///     True draws a bar on standard error; a callable is called with (stage, done, total), once with
+///     done == total when a stage is complete. A total of 0 is unknown.
 ///
 /// Returns
 /// -------
@@ -85,7 +87,10 @@ impl<'py> Vectors<'py> {
 #[pyo3(signature = (base, path, *, metric="l2", preset="stratann", degree=64, build_list=100, alpha=1.2,
     code_bytes=None, order=None, navigation=0.01, memory=None, threads=None, seed=42, overwrite=false,
     ids=None, progress=None))]
-#[expect(clippy::too_many_arguments, reason = "keyword arguments of the Python function")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "keyword arguments of the Python function"
+)]
 pub fn build<'py>(
     py: Python<'py>,
     base: &Bound<'py, PyAny>,
@@ -106,7 +111,9 @@ pub fn build<'py>(
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Index> {
     let vectors = Vectors::new(base, "base")?;
-    let ids = ids.map(|ids| arrays::ids(ids, vectors.rows())).transpose()?;
+    let ids = ids
+        .map(|ids| arrays::ids(ids, vectors.rows()))
+        .transpose()?;
     let options = BuildOptions {
         preset: named(preset, "preset")?,
         metric: named(metric, "metric")?,
@@ -116,16 +123,17 @@ pub fn build<'py>(
         code_bytes,
         order: order.map(|order| named(order, "order")).transpose()?,
         navigation,
-        memory: crate::arguments::memory(memory)?,
+        memory: bytes(memory)?,
         threads: thread_count(threads)?,
         seed,
         ids,
         overwrite,
-        ..BuildOptions::default()
     };
     let listener = Listener::new(progress)?;
     let report = vectors.with(|source| {
-        run(py, &listener, |progress| stratann::build(source, &path, &options, progress))
+        run(py, &listener, |progress| {
+            stratann::build(source, &path, &options, progress)
+        })
     })?;
     let report = to_dict(py, &report)?.unbind();
     Index::new(py, path, OpenOptions::default(), Some(report))

@@ -2,7 +2,7 @@
 //!
 //! | the engine says | Python raises |
 //! |---|---|
-//! | the call was wrong | `ValueError` |
+//! | the call was wrong, or a vector holds NaN or infinity | `ValueError` |
 //! | a file or folder is missing, exists already, or may not be touched | `FileNotFoundError`, `FileExistsError`, `PermissionError` |
 //! | anything else (damage, a full disk, an index in use) | `StratannError`, a `RuntimeError` |
 //!
@@ -16,6 +16,8 @@ use pyo3::exceptions::{
     PyFileExistsError, PyFileNotFoundError, PyPermissionError, PyRuntimeError, PyValueError,
 };
 use pyo3::prelude::*;
+use stratann::Error;
+use stratann::data::DataError;
 
 create_exception!(
     stratann,
@@ -25,19 +27,32 @@ create_exception!(
 );
 
 /// The exception for `error`.
-pub fn to_python(error: stratann::Error) -> PyErr {
+pub fn to_python(error: impl Into<Error>) -> PyErr {
+    let error = error.into();
     let text = error.to_string();
-    match io_kind(&error) {
-        Some(ErrorKind::NotFound) => PyFileNotFoundError::new_err(text),
-        Some(ErrorKind::AlreadyExists) => PyFileExistsError::new_err(text),
-        Some(ErrorKind::PermissionDenied) => PyPermissionError::new_err(text),
+    match (&error, io_kind(&error)) {
+        (Error::Exists { .. }, _) | (_, Some(ErrorKind::AlreadyExists)) => {
+            PyFileExistsError::new_err(text)
+        }
+        (_, Some(ErrorKind::NotFound)) => PyFileNotFoundError::new_err(text),
+        (_, Some(ErrorKind::PermissionDenied)) => PyPermissionError::new_err(text),
+        (Error::Data(data), _) if is_value(data) => PyValueError::new_err(text),
         _ if error.is_call_wrong() => PyValueError::new_err(text),
         _ => StratannError::new_err(text),
     }
 }
 
+/// Whether vectors were given that no index can hold: the command line says that the work failed, but in Python
+/// they are the value of an argument.
+fn is_value(error: &DataError) -> bool {
+    matches!(
+        error,
+        DataError::NotFinite { .. } | DataError::NoDirection { .. } | DataError::Empty { .. }
+    )
+}
+
 /// What the operating system said, if it is the cause.
-fn io_kind(error: &stratann::Error) -> Option<ErrorKind> {
+fn io_kind(error: &Error) -> Option<ErrorKind> {
     let mut cause = error.source();
     while let Some(inner) = cause {
         if let Some(io) = inner.downcast_ref::<std::io::Error>() {

@@ -6,17 +6,19 @@ use numpy::PyArray1;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
-use stratann::{OpenOptions, SearchOptions, SearchResults};
+use stratann::{Counters, OpenOptions, SearchOptions, SearchResults};
 
 use crate::arguments::{existing, memory as bytes, named, shown, threads as thread_count};
 use crate::arrays::{Rows, dtype_name, shape_text, table};
 use crate::errors::to_python;
+use crate::process::Opened;
 use crate::progress::{Listener, run};
 
-/// An index on disk, open for search. Any number of Python threads may search it at once.
+/// An index on disk, open for search. Any number of Python threads may search it at once; a forked process opens it
+/// anew.
 #[pyclass(frozen, module = "stratann")]
 pub struct Index {
-    inner: stratann::Index,
+    inner: Opened,
     path: PathBuf,
     report: Option<Py<PyAny>>,
 }
@@ -30,8 +32,14 @@ impl Index {
         report: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let path = existing(path, "index")?;
-        let inner = py.detach(|| stratann::Index::open(&path, &options)).map_err(to_python)?;
-        Ok(Self { inner, path, report })
+        let inner = py
+            .detach(|| stratann::Index::open(&path, &options))
+            .map_err(to_python)?;
+        Ok(Self {
+            inner: Opened::new(inner),
+            path,
+            report,
+        })
     }
 }
 
@@ -70,10 +78,14 @@ impl Index {
     /// distances : numpy.ndarray
     ///     float32, of the same shape. Squared Euclidean, minus the inner product, or 1 - cos: smaller is nearer.
     /// stats : dict
-    ///     Only with `return_stats`.
+    ///     Only with `return_stats`: the keys of `stratann search --json`, of which `per_query` holds means, and
+    ///     `queries`, `seconds`, `cpu_seconds` and `latencies_us`, one for each query.
     #[pyo3(signature = (queries, k=10, *, list_size=None, beam=None, strategy=None, navigation=None,
         whole_page=None, threads=None, in_flight=None, return_stats=false))]
-    #[expect(clippy::too_many_arguments, reason = "keyword arguments of the Python method")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "keyword arguments of the Python method"
+    )]
     fn search<'py>(
         &self,
         py: Python<'py>,
@@ -94,17 +106,24 @@ impl Index {
         let options = SearchOptions {
             k,
             list: list_size.unwrap_or(defaults.list.max(k)),
-            beam: beam.unwrap_or(defaults.beam),
+            beam,
             strategy: strategy.map(|name| named(name, "strategy")).transpose()?,
             navigation,
             whole_page,
-            threads: thread_count(threads)?.min(rows.rows()).max(1),
+            threads: thread_count(threads)?,
             in_flight: in_flight.unwrap_or(defaults.in_flight),
-            ..defaults
         };
-        let source = rows.source()?;
-        let results = py.detach(|| self.inner.search(&source, &options)).map_err(to_python)?;
-        let stats = return_stats.then(|| search_stats(py, &results, options.list)).transpose()?;
+        let index = self.inner.at_home()?;
+        let results = if rows.rows() == 0 {
+            nothing(k)
+        } else {
+            let source = rows.source()?;
+            py.detach(|| index.search(&source, &options))
+                .map_err(to_python)?
+        };
+        let stats = return_stats
+            .then(|| search_stats(py, &results, &options))
+            .transpose()?;
         let SearchResults { ids, distances, .. } = results;
         let ids = table(py, ids, k, rows.is_single())?;
         let distances = table(py, distances, k, rows.is_single())?;
@@ -145,7 +164,8 @@ impl Index {
     /// The numpy dtype of the vectors, which queries must have.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        py.import("numpy")?.call_method1("dtype", (dtype_name(self.inner.element()),))
+        py.import("numpy")?
+            .call_method1("dtype", (dtype_name(self.inner.element()),))
     }
 
     /// The row of choices that the index was built with.
@@ -157,7 +177,9 @@ impl Index {
     /// The folder of the index.
     #[getter]
     fn path<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        py.import("pathlib")?.getattr("Path")?.call1((self.path.as_os_str(),))
+        py.import("pathlib")?
+            .getattr("Path")?
+            .call1((self.path.as_os_str(),))
     }
 
     /// What the build took, if `stratann.build` made this object, else None.
@@ -194,8 +216,11 @@ impl Index {
             )));
         }
         if self.inner.dim() != queries.dim() {
-            let shape =
-                if queries.is_single() { vec![queries.dim()] } else { vec![queries.rows(), queries.dim()] };
+            let shape = if queries.is_single() {
+                vec![queries.dim()]
+            } else {
+                vec![queries.rows(), queries.dim()]
+            };
             return Err(PyValueError::new_err(format!(
                 "queries has the shape {} and the index {} dimensions",
                 shape_text(&shape),
@@ -224,8 +249,11 @@ pub fn open(
     memory: Option<&Bound<'_, PyAny>>,
     io: &str,
 ) -> PyResult<Index> {
-    let options =
-        OpenOptions { memory: bytes(memory)?, io: named(io, "io")?, ..OpenOptions::default() };
+    let options = OpenOptions {
+        memory: bytes(memory)?,
+        io: named(io, "io")?,
+        ..OpenOptions::default()
+    };
     Index::new(py, path, options, None)
 }
 
@@ -246,28 +274,77 @@ pub fn verify<'py>(
     to_dict(py, &report)
 }
 
+/// The answer to no queries, which the engine need not be asked for.
+fn nothing(k: usize) -> SearchResults {
+    SearchResults {
+        k,
+        ids: Vec::new(),
+        distances: Vec::new(),
+        seconds: 0.0,
+        cpu_seconds: 0.0,
+        latencies_us: Vec::new(),
+        counters: Counters::default(),
+    }
+}
+
 /// Python's own objects for a value of the engine, with the keys that the command line prints as JSON.
-pub fn to_dict<'py, T: serde::Serialize>(py: Python<'py>, value: &T) -> PyResult<Bound<'py, PyAny>> {
+pub fn to_dict<'py, T: serde::Serialize>(
+    py: Python<'py>,
+    value: &T,
+) -> PyResult<Bound<'py, PyAny>> {
     let text = serde_json::to_string(value)
         .map_err(|error| crate::errors::StratannError::new_err(error.to_string()))?;
     py.import("json")?.call_method1("loads", (text,))
 }
 
-/// The keys of `stratann search --json`, and the latency of each query.
+/// The keys of `stratann search --json`, and what the batch took as a whole.
 fn search_stats<'py>(
     py: Python<'py>,
     results: &SearchResults,
-    list: usize,
+    options: &SearchOptions,
 ) -> PyResult<Bound<'py, PyDict>> {
     let queries = results.latencies_us.len();
     let stats = PyDict::new(py);
-    stats.set_item("list", list)?;
+    stats.set_item("list", options.list)?;
     stats.set_item("k", results.k)?;
+    let qps = if queries == 0 {
+        0.0
+    } else {
+        queries as f64 / results.seconds
+    };
+    stats.set_item("qps", qps)?;
+    stats.set_item("latency_us", latency(py, &results.latencies_us)?)?;
+    let counters = to_dict(py, &results.counters)?.cast_into::<PyDict>()?;
+    let per_query = PyDict::new(py);
+    for (name, sum) in counters {
+        per_query.set_item(name, sum.extract::<f64>()? / queries.max(1) as f64)?;
+    }
+    stats.set_item("per_query", per_query)?;
+    stats.set_item("threads", options.threads)?;
+    stats.set_item("peak_rss_bytes", stratann::peak_rss_bytes())?;
     stats.set_item("queries", queries)?;
     stats.set_item("seconds", results.seconds)?;
     stats.set_item("cpu_seconds", results.cpu_seconds)?;
-    stats.set_item("qps", queries as f64 / results.seconds.max(f64::MIN_POSITIVE))?;
-    stats.set_item("counters", to_dict(py, &results.counters)?)?;
-    stats.set_item("latencies_us", PyArray1::from_slice(py, &results.latencies_us))?;
+    stats.set_item(
+        "latencies_us",
+        PyArray1::from_slice(py, &results.latencies_us),
+    )?;
     Ok(stats)
+}
+
+/// Mean and percentiles by nearest rank: the smallest latency that at least this share of the queries kept.
+fn latency<'py>(py: Python<'py>, latencies_us: &[f32]) -> PyResult<Bound<'py, PyDict>> {
+    let mut sorted = latencies_us.to_vec();
+    sorted.sort_by(f32::total_cmp);
+    let sum: f64 = sorted.iter().copied().map(f64::from).sum();
+    let latency = PyDict::new(py);
+    latency.set_item("mean", sum / sorted.len().max(1) as f64)?;
+    for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
+        let rank = (share * sorted.len() as f64).ceil() as usize;
+        latency.set_item(
+            name,
+            sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0.0),
+        )?;
+    }
+    Ok(latency)
 }

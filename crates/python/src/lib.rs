@@ -11,15 +11,17 @@
 //! ```
 //!
 //! `arguments` reads what a user writes ("2GiB", "locality"), `progress` runs long work beside the calling thread
-//! so that Ctrl-C and callbacks reach Python, `errors` says which exception an engine's error becomes.
+//! so that Ctrl-C and callbacks reach Python, `process` keeps a forked process from waiting for threads that it does
+//! not have, `errors` says which exception an engine's error becomes.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod arguments;
 mod arrays;
 mod build;
 mod errors;
 mod index;
+mod process;
 mod progress;
 mod truth;
 

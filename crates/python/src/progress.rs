@@ -16,18 +16,24 @@ use stratann::Progress;
 /// How long Ctrl-C may wait: short for a person, long for a machine.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Who is told how far the work is: a callable `(stage, done, total)`, or nobody.
+/// Who is told how far the work is: a callable `(stage, done, total)`, or nobody. While a total is unknown it is 0.
 pub struct Listener(Option<Py<PyAny>>);
 
 impl Listener {
     /// From the argument `progress`: `None` and `False` tell nobody, `True` draws a bar on standard error.
     pub fn new(value: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        let Some(value) = value else { return Ok(Self(None)) };
+        let Some(value) = value else {
+            return Ok(Self(None));
+        };
         if let Ok(flag) = value.cast::<PyBool>() {
             if !flag.is_true() {
                 return Ok(Self(None));
             }
-            let bar = value.py().import("stratann.progress")?.getattr("Bar")?.call0()?;
+            let bar = value
+                .py()
+                .import("stratann.progress")?
+                .getattr("Bar")?
+                .call0()?;
             return Ok(Self(Some(bar.unbind())));
         }
         if value.is_callable() {
@@ -81,19 +87,32 @@ impl Board {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What is new: stages that ended, as complete, and the one that runs, if it has got anywhere and is not complete.
+    /// So a listener is told `done == total` once a stage.
     fn news(&self) -> News {
         let mut state = self.state();
         let mut stages = std::mem::take(&mut state.ended);
         if let Some((stage, total)) = &state.stage {
-            stages.push((stage.clone(), self.done.load(Ordering::Relaxed).min(*total), *total));
+            let done = self.done.load(Ordering::Relaxed);
+            if *total == 0 || done < *total {
+                stages.push((stage.clone(), done, *total));
+            }
         }
-        News { warnings: std::mem::take(&mut state.warnings), stages }
+        News {
+            warnings: std::mem::take(&mut state.warnings),
+            stages,
+        }
     }
 
     fn close_stage(&self, state: &mut State) {
         if let Some((stage, total)) = state.stage.take() {
-            let done = self.done.load(Ordering::Relaxed).min(total);
-            state.ended.push((stage, done, total));
+            // The total may have been unknown: then it is what was done.
+            let total = if total == 0 {
+                self.done.load(Ordering::Relaxed)
+            } else {
+                total
+            };
+            state.ended.push((stage, total, total));
         }
     }
 
@@ -103,7 +122,10 @@ impl Board {
         if state.finished {
             return true;
         }
-        let (state, _) = self.wake.wait_timeout(state, PAUSE).unwrap_or_else(PoisonError::into_inner);
+        let (state, _) = self
+            .wake
+            .wait_timeout(state, PAUSE)
+            .unwrap_or_else(PoisonError::into_inner);
         state.finished
     }
 }
@@ -146,10 +168,10 @@ impl Drop for Finish<'_> {
 
 /// Runs `work` without the interpreter's lock. A signal handler or a callback that raises stops it, and what was
 /// raised is what comes back.
-pub fn run<T: Send>(
+pub fn run<T: Send, E: Into<stratann::Error> + Send>(
     py: Python<'_>,
     listener: &Listener,
-    work: impl FnOnce(&dyn Progress) -> Result<T, stratann::Error> + Send,
+    work: impl FnOnce(&dyn Progress) -> Result<T, E> + Send,
 ) -> PyResult<T> {
     let board = Board::default();
     py.detach(|| {

@@ -8,6 +8,7 @@ use stratann::{GroundTruth, Metric};
 use crate::arguments::{named, threads as thread_count};
 use crate::arrays::{shape_text, table};
 use crate::build::Vectors;
+use crate::errors::to_python;
 use crate::progress::{Listener, run};
 
 /// An array of ids and an array of distances.
@@ -31,7 +32,10 @@ pub fn truth<'py>(
     let metric: Metric = named(metric, "metric")?;
     let threads = thread_count(threads)?;
     let listener = Listener::new(progress)?;
-    let (base, queries) = (Vectors::new(base, "base")?, Vectors::new(queries, "queries")?);
+    let (base, queries) = (
+        Vectors::new(base, "base")?,
+        Vectors::new(queries, "queries")?,
+    );
     let truth = base.with(|base| {
         queries.with(|queries| {
             run(py, &listener, |progress| {
@@ -48,42 +52,54 @@ pub fn truth<'py>(
 ///
 /// `found` is what `Index.search` returned, `truth` what `stratann.truth` returned or a truth file held
 /// (`stratann.read`): pairs of ids and distances. A vector as near as the k-th exact one counts as found, whichever id it
-/// has. `k` is by default the width of `found`.
+/// has; without distances in `truth` (None) only ids count. `k` is by default the width of `found`.
 #[pyfunction]
 #[pyo3(signature = (found, truth, k=None))]
 pub fn recall<'py>(
     py: Python<'py>,
     found: (Bound<'py, PyAny>, Bound<'py, PyAny>),
-    truth: (Bound<'py, PyAny>, Bound<'py, PyAny>),
+    truth: (Bound<'py, PyAny>, Option<Bound<'py, PyAny>>),
     k: Option<usize>,
 ) -> PyResult<f64> {
-    let ids = Table::<u64>::new(&found.0, "<u8", "found[0]")?;
-    let distances = Table::<f32>::new(&found.1, "<f4", "found[1]")?;
-    let exact_ids = Table::<u32>::new(&truth.0, "<u4", "truth[0]")?;
-    let exact_distances = Table::<f32>::new(&truth.1, "<f4", "truth[1]")?;
+    let ids = Table::<u64>::new(&found.0, "uint64", "found[0]")?;
+    let distances = Table::<f32>::new(&found.1, "float32", "found[1]")?;
     ids.same_shape(&distances)?;
-    exact_ids.same_shape(&exact_distances)?;
+    let exact = Table::<u64>::new(&truth.0, "uint64", "truth[0]")?;
+    let exact_distances = match truth.1 {
+        Some(distances) => {
+            let distances = Table::<f32>::new(&distances, "float32", "truth[1]")?;
+            exact.same_shape(&distances)?;
+            Some(distances.values)
+        }
+        None => None,
+    };
     let k = k.unwrap_or(ids.columns);
-    if ids.rows != exact_ids.rows {
+    if ids.rows != exact.rows {
         return Err(PyValueError::new_err(format!(
             "found holds {} queries and truth {}: they must be of the same queries",
-            ids.rows, exact_ids.rows
+            ids.rows, exact.rows
         )));
     }
-    if k == 0 || k > ids.columns || k > exact_ids.columns {
+    if k == 0 || k > ids.columns || k > exact.columns {
         return Err(PyValueError::new_err(format!(
             "k={k}: found holds {} a query and truth {}, and k must be from 1 to the lesser",
-            ids.columns, exact_ids.columns
+            ids.columns, exact.columns
         )));
     }
+    let rows: Result<Vec<u32>, _> = exact.values.iter().map(|&id| u32::try_from(id)).collect();
     let truth = GroundTruth {
-        queries: exact_ids.rows,
-        k: exact_ids.columns,
-        ids: exact_ids.values,
-        distances: Some(exact_distances.values),
+        queries: exact.rows,
+        k: exact.columns,
+        ids: rows.map_err(|_| {
+            PyValueError::new_err(
+                "truth[0] holds ids beyond 2^32 - 1: truth names rows, by their numbers",
+            )
+        })?,
+        distances: exact_distances,
     };
     let (ids, distances) = (ids.first(k), distances.first(k));
-    Ok(py.detach(|| truth.recall(&ids, &distances, k)))
+    py.detach(|| truth.recall(&ids, &distances, k))
+        .map_err(to_python)
 }
 
 /// A table of numbers, `(rows, columns)`; a single row may come as `(columns,)`.
@@ -96,18 +112,28 @@ struct Table<T> {
 
 impl<T: numpy::Element + Copy> Table<T> {
     fn new(value: &Bound<'_, PyAny>, dtype: &str, name: &'static str) -> PyResult<Self> {
-        let array = value.py().import("numpy")?.call_method1("asarray", (value, dtype))?;
+        let array = value
+            .py()
+            .import("numpy")?
+            .call_method1("asarray", (value, dtype))?;
         let array = array.cast_into::<PyArrayDyn<T>>()?;
         let (rows, columns) = match *array.shape() {
             [columns] => (1, columns),
             [rows, columns] => (rows, columns),
             ref other => {
                 let shape = shape_text(other);
-                return Err(PyValueError::new_err(format!("{name} has the shape {shape}: it must be (nq, k)")));
+                return Err(PyValueError::new_err(format!(
+                    "{name} has the shape {shape}: it must be (nq, k)"
+                )));
             }
         };
         let values = array.readonly().as_array().iter().copied().collect();
-        Ok(Self { values, rows, columns, name })
+        Ok(Self {
+            values,
+            rows,
+            columns,
+            name,
+        })
     }
 
     fn same_shape<U>(&self, other: &Table<U>) -> PyResult<()> {
@@ -122,6 +148,10 @@ impl<T: numpy::Element + Copy> Table<T> {
 
     /// The first `k` of each row.
     fn first(&self, k: usize) -> Vec<T> {
-        self.values.chunks(self.columns).flat_map(|row| &row[..k]).copied().collect()
+        self.values
+            .chunks(self.columns)
+            .flat_map(|row| &row[..k])
+            .copied()
+            .collect()
     }
 }

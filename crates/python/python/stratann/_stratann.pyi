@@ -14,6 +14,8 @@ _Distances = NDArray[numpy.float32]
 _Metric = str
 _Progress = Union[bool, Callable[[str, int, int], object], None]
 
+__all__ = ["Index", "StratannError", "__version__", "build", "open", "recall", "truth", "verify"]
+
 __version__: Final[str]
 
 class StratannError(RuntimeError): ...
@@ -98,6 +100,6 @@ def truth(
 ) -> Tuple[_Ids, _Distances]: ...
 def recall(
     found: Tuple[NDArray[Any], NDArray[Any]],
-    truth: Tuple[NDArray[Any], NDArray[Any]],
+    truth: Tuple[NDArray[Any], Optional[NDArray[Any]]],
     k: Optional[int] = None,
 ) -> float: ...

@@ -25,10 +25,12 @@ class Bar:
             if not self._terminal:
                 self._write(f"{stage}: begun\n")
         spent = time.monotonic() - self._begun
-        if done >= total:
+        if done == total:
             start, end = ("\r\x1b[K", "\n") if self._terminal else ("", "\n")
             self._write(f"{start}{stage}: done in {spent:.1f} s{end}")
             self._stage = None
+        elif self._terminal and not total:
+            self._write(f"\r\x1b[K{stage}: {done}")
         elif self._terminal:
             left = f", {_clock(spent * (total - done) / done)} left" if done else ""
             self._write(f"\r\x1b[K{stage}: {100 * done // total} %{left}")

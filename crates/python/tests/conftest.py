@@ -1,0 +1,80 @@
+"""What the tests share: the fixtures of the repository, and one index of them."""
+
+import os
+import pathlib
+import shutil
+import tempfile
+
+import pytest
+
+import stratann
+
+FIXTURES = pathlib.Path(__file__).resolve().parents[3] / "fixtures"
+
+
+@pytest.fixture(scope="session")
+def fixtures():
+    return FIXTURES
+
+
+@pytest.fixture(scope="session")
+def base():
+    return stratann.read(FIXTURES / "photo-sift-20k.base.u8bin")
+
+
+@pytest.fixture(scope="session")
+def queries():
+    return stratann.read(FIXTURES / "photo-sift-20k.query.u8bin")
+
+
+@pytest.fixture(scope="session")
+def truth():
+    return stratann.read(FIXTURES / "photo-sift-20k.truth100.bin")
+
+
+@pytest.fixture(scope="session")
+def small(base):
+    """Two thousand rows: enough to be an index, quick to build."""
+    return base[:2000]
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory):
+    """The folder of an index of photo-sift-20k. Tests must not change it."""
+    path = tmp_path_factory.mktemp("photos") / "photos.idx"
+    stratann.build(FIXTURES / "photo-sift-20k.base.u8bin", path)
+    return path
+
+
+@pytest.fixture
+def index(photos):
+    return stratann.open(photos)
+
+
+NOBODY = 65534
+
+
+class Stranger:
+    """While entered, this process is a user who owns nothing and may do nothing special."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __enter__(self):
+        self._user = os.geteuid()
+        if self._user == 0:
+            os.seteuid(NOBODY)
+
+    def __exit__(self, *_):
+        if self._user == 0:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def stranger():
+    """A stranger, and a folder that anyone may read; its owner is whoever runs the tests."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="stratann-"))
+    folder.chmod(0o755)
+    yield Stranger(folder)
+    folder.chmod(0o755)
+    shutil.rmtree(folder)

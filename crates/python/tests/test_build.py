@@ -1,0 +1,270 @@
+"""Building an index, as a user does."""
+
+import signal
+import threading
+import time
+import warnings
+
+import numpy
+import pytest
+
+import stratann
+
+QUICK = {"degree": 24, "build_list": 40}
+
+
+def contents(path):
+    return {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
+
+
+def test_build_returns_an_open_index_with_a_report(small, tmp_path):
+    index = stratann.build(small, tmp_path / "a.idx", **QUICK)
+    assert len(index) == 2000
+    assert index.build_report["vectors"] == 2000
+    assert stratann.open(tmp_path / "a.idx").build_report is None
+
+
+def test_an_array_and_its_file_give_the_same_index(small, queries, tmp_path):
+    file = tmp_path / "small.u8bin"
+    stratann.write(file, small)
+    one = stratann.build(small, tmp_path / "array.idx", threads=1, seed=7, **QUICK)
+    two = stratann.build(str(file), tmp_path / "file.idx", threads=1, seed=7, **QUICK)
+    for ours, theirs in zip(one.search(queries), two.search(queries)):
+        numpy.testing.assert_array_equal(ours, theirs)
+    ours, theirs = contents(one.path), contents(two.path)
+    assert ours.keys() == theirs.keys()
+    differ = [name for name in ours if name != "MANIFEST" and ours[name] != theirs[name]]
+    assert differ == []
+
+
+@pytest.mark.parametrize("preset", ["stratann", "diskann", "pipeann"])
+def test_every_preset_finds(preset, small, queries, tmp_path):
+    index = stratann.build(small, tmp_path / "a.idx", preset=preset, **QUICK)
+    assert index.preset == preset
+    found = index.search(queries, 10, list_size=60)
+    assert stratann.recall(found, stratann.truth(small, queries, 10)) >= 0.95
+
+
+@pytest.mark.parametrize("dtype", [numpy.float32, numpy.float16, numpy.uint8, numpy.int8])
+def test_every_dtype_finds(dtype, small, queries, tmp_path):
+    shift = 128 if dtype == numpy.int8 else 0
+    rows, asked = ((a.astype(numpy.int16) - shift).astype(dtype) for a in (small, queries[:50]))
+    index = stratann.build(rows, tmp_path / "a.idx", **QUICK)
+    assert index.dtype == dtype
+    found = index.search(asked, 10, list_size=60)
+    assert stratann.recall(found, stratann.truth(rows, asked, 10)) >= 0.95
+
+
+@pytest.mark.parametrize("metric", ["cosine", "ip"])
+def test_embeddings_find_under_every_metric(metric, fixtures, tmp_path):
+    base = stratann.read(fixtures / "package-text-2k.base.fbin")
+    queries = stratann.read(fixtures / "package-text-2k.query.fbin")
+    truth = stratann.read(fixtures / "package-text-2k.truth100.bin")
+    index = stratann.build(base, tmp_path / "a.idx", metric=metric, **QUICK)
+    assert index.metric == metric
+    ids, distances = index.search(queries, 10, list_size=100)
+    if metric == "ip":  # of unit vectors, so that cosine's truth holds with another scale
+        distances = distances + 1
+        truth = (truth[0], truth[1] + 1e-6)
+    assert stratann.recall((ids, distances), truth) >= 0.95
+
+
+def test_ids_name_the_vectors(small, tmp_path):
+    names = numpy.arange(2000, dtype=numpy.uint64) * 3 + 2**40
+    index = stratann.build(small, tmp_path / "a.idx", ids=names, **QUICK)
+    ids, distances = index.search(small[:100], 1, list_size=40)
+    hit = distances[:, 0] == 0
+    assert hit.mean() >= 0.95
+    same = (small[((ids[hit, 0] - 2**40) // 3).astype(int)] == small[:100][hit]).all(axis=1)
+    assert same.all()
+
+
+@pytest.mark.parametrize(
+    ("ids", "error", "text"),
+    [
+        (numpy.arange(10), ValueError, r"\(10,\)"),
+        (numpy.arange(2000, dtype=float), TypeError, "float64"),
+        (numpy.arange(2000) - 1, ValueError, "-1"),
+        (numpy.zeros(2000, int), ValueError, "0"),
+        ([1, 2], TypeError, "list"),
+    ],
+)
+def test_wrong_ids_are_refused(ids, error, text, small, tmp_path):
+    with pytest.raises(error, match=text):
+        stratann.build(small, tmp_path / "a.idx", ids=ids, **QUICK)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        (lambda a: a.astype(numpy.float64), TypeError, r"float64: pass base\.astype\(numpy\.float32\)"),
+        (lambda a: a.astype(numpy.int64), TypeError, "int64"),
+        (lambda a: a.astype(">f4"), TypeError, "big-endian"),
+        (lambda a: a.astype(bool), TypeError, "bool"),
+        (lambda a: a.astype(object), TypeError, "object"),
+        (lambda a: a.tolist(), TypeError, "list"),
+        (lambda a: a[0], ValueError, r"\(128,\)"),
+        (lambda a: a.reshape(20, 100, 128), ValueError, r"\(20, 100, 128\)"),
+        (lambda a: a[:, :0], ValueError, r"\(2000, 0\)"),
+        (lambda a: a[::2], ValueError, "ascontiguousarray"),
+        (lambda a: numpy.asfortranarray(a), ValueError, "ascontiguousarray"),
+        (lambda a: a[:0], ValueError, None),
+    ],
+)
+def test_wrong_arrays_are_refused(change, error, text, small, tmp_path):
+    with pytest.raises(error, match=text):
+        stratann.build(change(small), tmp_path / "a.idx")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("bad", [numpy.nan, numpy.inf])
+def test_a_number_that_is_none_is_refused(bad, small, tmp_path):
+    rows = small.astype(numpy.float32)
+    rows[1234, 5] = bad
+    with pytest.raises((ValueError, stratann.StratannError), match="1234"):
+        stratann.build(rows, tmp_path / "a.idx", **QUICK)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_zero_vector_under_cosine_is_refused(small, tmp_path):
+    rows = small.astype(numpy.float32)
+    rows[77] = 0
+    with pytest.raises((ValueError, stratann.StratannError), match="77"):
+        stratann.build(rows, tmp_path / "a.idx", metric="cosine", **QUICK)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("argument", "error"),
+    [
+        ({"metric": "manhattan"}, ValueError),
+        ({"preset": "fastest"}, ValueError),
+        ({"order": "random"}, ValueError),
+        ({"degree": 0}, ValueError),
+        ({"alpha": 0.5}, ValueError),
+        ({"navigation": -1.0}, ValueError),
+        ({"code_bytes": 129}, ValueError),
+        ({"memory": "2 apples"}, ValueError),
+        ({"memory": 0}, ValueError),
+        ({"memory": -1}, ValueError),
+        ({"memory": 1.5}, TypeError),
+        ({"threads": 0}, ValueError),
+        ({"progress": "yes"}, TypeError),
+    ],
+)
+def test_wrong_arguments_are_refused(argument, error, small, tmp_path):
+    (name,) = argument
+    with pytest.raises(error, match=f"{name}|{name.replace('_', '.')}"):
+        stratann.build(small, tmp_path / "a.idx", **argument)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("memory", ["1GiB", "1GB", " 1024 mib ", "1.5G", 2**30, str(2**30)])
+def test_memory_is_bytes_or_text(memory, small, tmp_path):
+    assert len(stratann.build(small, tmp_path / "a.idx", memory=memory, **QUICK)) == 2000
+
+
+def test_a_missing_file_is_not_found(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"gone\.u8bin"):
+        stratann.build(tmp_path / "gone.u8bin", tmp_path / "a.idx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cut_file_is_refused(fixtures, tmp_path):
+    file = tmp_path / "cut.u8bin"
+    file.write_bytes((fixtures / "photo-sift-20k.base.u8bin").read_bytes()[:-1])
+    with pytest.raises((ValueError, stratann.StratannError), match=r"cut\.u8bin"):
+        stratann.build(file, tmp_path / "a.idx")
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_an_index_is_replaced_only_on_demand(small, tmp_path):
+    path = tmp_path / "a.idx"
+    stratann.build(small, path, **QUICK)
+    with pytest.raises(FileExistsError, match="overwrite"):
+        stratann.build(small[:1000], path, **QUICK)
+    assert len(stratann.open(path)) == 2000
+    assert len(stratann.build(small[:1000], path, overwrite=True, **QUICK)) == 1000
+
+
+def test_progress_tells_every_stage_to_its_end(small, tmp_path):
+    calls = []
+    stratann.build(small, tmp_path / "a.idx", progress=lambda *call: calls.append(call), **QUICK)
+    assert calls
+    for stage, done, total in calls:
+        assert isinstance(stage, str) and (0 <= done <= total or total == 0)
+    # Each stage is complete once, and then another begins.
+    complete = [i for i, (_, done, total) in enumerate(calls) if done == total and total]
+    assert complete[-1] == len(calls) - 1
+    for here, after in zip(complete, complete[1:]):
+        assert len({stage for stage, _, _ in calls[here + 1 : after + 1]}) == 1
+
+
+def test_progress_true_writes_to_standard_error(small, tmp_path, capfd):
+    stratann.build(small, tmp_path / "a.idx", progress=True, **QUICK)
+    out, err = capfd.readouterr()
+    assert out == "" and "done" in err
+
+
+def test_a_callback_that_raises_stops_the_build(base, tmp_path):
+    def refuse(stage, done, total):
+        raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        stratann.build(base, tmp_path / "a.idx", progress=refuse)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_stops_the_build_and_leaves_nothing(base, tmp_path):
+    main = threading.get_ident()
+    timer = threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT))
+    timer.start()
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        stratann.build(base, tmp_path / "a.idx", degree=64, build_list=400)
+    timer.join()
+    assert time.monotonic() - begun < 20
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_threads_run_during_a_build(small, tmp_path):
+    laps, stop = [0], threading.Event()
+
+    def count():
+        while not stop.is_set():
+            laps[0] += 1
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    try:
+        before, begun = laps[0], time.monotonic()
+        stratann.build(small, tmp_path / "a.idx", threads=1, build_list=100, degree=48)
+        seconds, counted = time.monotonic() - begun, laps[0] - before
+    finally:
+        stop.set()
+        thread.join()
+    assert counted > 20 * seconds
+
+
+def test_a_build_does_not_warn_without_reason(small, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        stratann.build(small, tmp_path / "a.idx", **QUICK)
+
+
+def test_a_folder_that_may_not_be_written_is_refused(small, stranger):
+    folder = stranger.folder
+    folder.chmod(0o555)
+    with stranger, pytest.raises((PermissionError, stratann.StratannError), match="permission denied"):
+        stratann.build(small, folder / "a.idx", **QUICK)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_file_that_may_not_be_read_is_refused(small, stranger):
+    file = stranger.folder / "secret.u8bin"
+    stratann.write(file, small)
+    file.chmod(0)
+    with stranger, pytest.raises(PermissionError, match=r"secret\.u8bin"):
+        stratann.build(file, stranger.folder / "a.idx", **QUICK)

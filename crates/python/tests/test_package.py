@@ -1,0 +1,73 @@
+"""The package itself: its names, its types, its documentation."""
+
+import importlib.metadata
+import importlib.util
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import stratann
+
+
+def test_the_version_is_the_packages():
+    assert stratann.__version__ == importlib.metadata.version("stratann")
+
+
+def test_every_public_name_is_there_and_documented():
+    for name in stratann.__all__:
+        assert hasattr(stratann, name)
+        if not name.startswith("__"):
+            assert getattr(stratann, name).__doc__, name
+    for name in vars(stratann.Index):
+        if not name.startswith("_"):
+            assert getattr(stratann.Index, name).__doc__, name
+
+
+def test_signatures_are_readable():
+    import inspect
+
+    parameters = inspect.signature(stratann.build).parameters
+    assert parameters["metric"].default == "l2"
+    assert parameters["degree"].kind is inspect.Parameter.KEYWORD_ONLY
+    assert list(inspect.signature(stratann.Index.search).parameters)[:3] == ["self", "queries", "k"]
+
+
+def test_failures_are_runtime_errors():
+    assert issubclass(stratann.StratannError, RuntimeError)
+    assert stratann.StratannError.__module__ == "stratann"
+
+
+def test_the_package_is_typed():
+    folder = pathlib.Path(stratann.__file__).parent
+    assert (folder / "py.typed").exists() and (folder / "_stratann.pyi").exists()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="mypy is not installed")
+def test_the_stubs_are_what_the_module_is():
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy.stubtest", "stratann", "--ignore-disjoint-bases"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="mypy is not installed")
+def test_a_users_program_type_checks(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import numpy, stratann\n"
+        "queries = numpy.zeros((3, 8), numpy.float32)\n"
+        "index: stratann.Index = stratann.build(queries, 'a.idx', memory='1GiB')\n"
+        "ids, distances = index.search(queries, k=2)\n"
+        "i, d, stats = index.search(queries, return_stats=True)\n"
+        "share: float = stratann.recall((ids, distances), stratann.truth(queries, queries, 2))\n"
+        "print(len(index), index.dim, stats['qps'], ids.dtype)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", str(program)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

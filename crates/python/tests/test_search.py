@@ -1,0 +1,336 @@
+"""Opening an index and searching it, as a user does."""
+
+import os
+import shutil
+import signal
+import threading
+import time
+
+import numpy
+import pytest
+
+import stratann
+
+
+def test_search_finds_what_is_near(index, queries, truth):
+    ids, distances = index.search(queries, k=10)
+    assert ids.dtype == numpy.uint64 and distances.dtype == numpy.float32
+    assert ids.shape == distances.shape == (500, 10)
+    assert (numpy.diff(distances, axis=1) >= 0).all()
+    assert stratann.recall((ids, distances), truth) >= 0.95
+
+
+def test_distances_are_exact(index, base, queries):
+    ids, distances = index.search(queries, k=10)
+    rows = base[ids.astype(numpy.int64)].astype(numpy.float64)
+    exact = ((rows - queries[:, None, :]) ** 2).sum(axis=2)
+    numpy.testing.assert_array_equal(distances, exact.astype(numpy.float32))
+
+
+def test_a_longer_list_finds_no_less(index, queries, truth):
+    short, long = (stratann.recall(index.search(queries, 10, list_size=size), truth) for size in (10, 100))
+    assert short <= long
+    assert long >= 0.98
+
+
+@pytest.mark.parametrize("k", [1, 10, 100])
+def test_k_is_the_width(k, index, queries, truth):
+    found = index.search(queries, k, list_size=200)
+    assert found[0].shape == (500, k)
+    assert stratann.recall(found, truth) >= 0.95
+
+
+def test_one_query_gives_one_row(index, queries):
+    many = index.search(queries[:1], 5)
+    one = index.search(queries[0], 5)
+    assert one[0].shape == one[1].shape == (5,)
+    for row, table in zip(one, many):
+        numpy.testing.assert_array_equal(row, table[0])
+
+
+def test_no_query_gives_no_row(index, queries):
+    ids, distances = index.search(queries[:0], 5)
+    assert ids.shape == distances.shape == (0, 5)
+
+
+@pytest.mark.parametrize("strategy", ["best-first", "pipelined", None])
+@pytest.mark.parametrize("navigation", [True, False, None])
+@pytest.mark.parametrize("whole_page", [True, False, None])
+def test_every_way_of_searching_finds(strategy, navigation, whole_page, index, queries, truth):
+    found = index.search(
+        queries, 10, list_size=60, strategy=strategy, navigation=navigation, whole_page=whole_page
+    )
+    assert stratann.recall(found, truth) >= 0.95
+
+
+def test_threads_and_queries_in_flight_do_not_change_answers(index, queries):
+    options = {"list_size": 60, "strategy": "best-first"}
+    alone = index.search(queries, threads=1, in_flight=1, **options)
+    for threads, in_flight in [(2, 1), (1, 8), (3, 4)]:
+        crowd = index.search(queries, threads=threads, in_flight=in_flight, **options)
+        for ours, theirs in zip(alone, crowd):
+            numpy.testing.assert_array_equal(ours, theirs)
+
+
+def test_one_index_serves_many_python_threads(index, queries):
+    expected = index.search(queries, threads=1, strategy="best-first")
+    found = [None] * 4
+
+    def work(i):
+        found[i] = index.search(queries, threads=1, strategy="best-first")
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for ids, distances in found:
+        numpy.testing.assert_array_equal(ids, expected[0])
+        numpy.testing.assert_array_equal(distances, expected[1])
+
+
+def test_a_forked_process_is_told_to_open_the_index_itself(photos, queries):
+    index = stratann.open(photos)
+    expected = index.search(queries, strategy="best-first")
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = b"nothing"
+        try:
+            signal.alarm(30)
+            try:
+                index.search(queries)
+            except stratann.StratannError as error:
+                said = str(error).encode()
+            assert len(index) == 20_000
+            del index
+            found = stratann.open(photos).search(queries, strategy="best-first")
+            assert (found[0] == expected[0]).all()
+            os.write(writer, said)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        assert b"stratann.open" in pipe.read()
+    assert os.waitpid(child, 0)[1] == 0
+    numpy.testing.assert_array_equal(index.search(queries, strategy="best-first")[0], expected[0])
+
+
+def test_other_threads_run_during_a_search(index, queries):
+    laps, stop = [0], threading.Event()
+
+    def count():
+        while not stop.is_set():
+            laps[0] += 1
+            time.sleep(0.001)
+
+    many = numpy.tile(queries, (8, 1))
+    thread = threading.Thread(target=count)
+    thread.start()
+    try:
+        before, begun = laps[0], time.monotonic()
+        index.search(many, 10, list_size=100, threads=1)
+        seconds, counted = time.monotonic() - begun, laps[0] - before
+    finally:
+        stop.set()
+        thread.join()
+    assert counted > 20 * seconds
+
+
+def test_results_own_their_memory(index, queries):
+    ids, distances = index.search(queries, 10)
+    copies = ids.copy(), distances.copy()
+    assert ids.flags.writeable and ids.flags.c_contiguous
+    for _ in range(3):
+        index.search(queries[::-1].copy(), 10)
+    numpy.testing.assert_array_equal(ids, copies[0])
+    numpy.testing.assert_array_equal(distances, copies[1])
+    ids[0, 0] = 7
+
+
+def test_read_only_queries_are_read(index, queries, fixtures):
+    mapped = stratann.read(fixtures / "photo-sift-20k.query.u8bin", mmap=True)
+    assert not mapped.flags.writeable
+    numpy.testing.assert_array_equal(index.search(mapped)[0], index.search(queries)[0])
+
+
+def test_stats_of_a_search_count(index, queries):
+    ids, _, stats = index.search(queries, 10, list_size=50, return_stats=True)
+    assert ids.shape == (500, 10)
+    assert {"list", "k", "qps", "latency_us", "per_query", "threads", "peak_rss_bytes"} <= stats.keys()
+    assert stats["k"] == 10 and stats["list"] == 50 and stats["queries"] == 500
+    assert stats["qps"] == pytest.approx(500 / stats["seconds"])
+    latencies, latency = stats["latencies_us"], stats["latency_us"]
+    assert latencies.shape == (500,) and (latencies > 0).all()
+    assert latencies.min() <= latency["p50"] <= latency["p90"] <= latency["p99"] <= latencies.max()
+    assert latency["p50"] == numpy.sort(latencies)[249] and latency["p99"] == numpy.sort(latencies)[494]
+    assert latency["mean"] == pytest.approx(latencies.mean(), rel=1e-4)
+    assert set(stats["per_query"]) == {
+        "hops", "graph_reads", "vector_reads", "bytes_read", "cache_hits", "distance_computations",
+    }  # fmt: skip
+    assert 1 <= stats["per_query"]["graph_reads"] <= stats["per_query"]["bytes_read"] / 4096
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        (lambda q: q.astype(numpy.float64), TypeError, r"float64: pass queries\.astype\(numpy\.float32\)"),
+        (lambda q: q.astype(numpy.float32), TypeError, r"float32 and the index holds uint8"),
+        (lambda q: q.tolist(), TypeError, "list"),
+        (lambda q: None, TypeError, "None"),
+        (lambda q: q[:, :64].copy(), ValueError, r"\(500, 64\).*128"),
+        (lambda q: q[0, :64].copy(), ValueError, r"\(64,\).*128"),
+        (lambda q: q[None], ValueError, r"\(1, 500, 128\)"),
+        (lambda q: q[::2], ValueError, r"ascontiguousarray\(queries\)"),
+        (lambda q: q[:, ::2], ValueError, "ascontiguousarray"),
+        (lambda q: numpy.uint8(3), TypeError, "uint8"),
+    ],
+)
+def test_wrong_queries_are_refused(change, error, text, index, queries):
+    with pytest.raises(error, match=text):
+        index.search(change(queries))
+
+
+@pytest.mark.parametrize(
+    ("argument", "error"),
+    [
+        ({"k": 0}, ValueError),
+        ({"k": 20_001}, ValueError),
+        ({"k": -1}, (ValueError, OverflowError)),
+        ({"k": "ten"}, TypeError),
+        ({"k": 10, "list_size": 5}, ValueError),
+        ({"beam": 0}, ValueError),
+        ({"in_flight": 0}, ValueError),
+        ({"threads": 0}, ValueError),
+        ({"strategy": "guess"}, ValueError),
+    ],
+)
+def test_wrong_search_arguments_are_refused(argument, error, index, queries):
+    with pytest.raises(error):
+        index.search(queries, **argument)
+
+
+def test_what_an_index_says_of_itself(index, photos):
+    assert len(index) == 20_000
+    assert index.dim == 128
+    assert index.metric == "l2"
+    assert index.dtype == numpy.uint8
+    assert index.preset == "stratann"
+    assert index.path == photos
+    text = repr(index)
+    for word in ("photos.idx", "20000", "128", "uint8", "l2", "stratann"):
+        assert word in text
+
+
+def test_stats_have_the_keys_of_the_command_line(index):
+    stats = index.stats()
+    assert stats["vectors"] == 20_000 and stats["dimension"] == 128
+    assert {
+        "preset", "element", "metric", "degree_mean", "degree_max", "bytes", "bits_per_edge", "vector_ratio",
+        "deleted", "format_version",
+    } <= stats.keys()  # fmt: skip
+    sizes = stats["bytes"]
+    assert {"graph", "vectors", "codes", "ids", "other", "total"} <= sizes.keys()
+    assert sizes["total"] == sum(size for name, size in sizes.items() if name != "total")
+
+
+@pytest.mark.parametrize("io", ["auto", "pread"])
+def test_every_way_of_reading_finds(io, photos, queries, truth):
+    index = stratann.open(photos, io=io)
+    assert stratann.recall(index.search(queries), truth) >= 0.95
+
+
+def test_open_takes_paths_and_text(photos):
+    assert len(stratann.open(str(photos))) == len(stratann.open(photos)) == 20_000
+
+
+def test_a_user_who_may_only_read_gets_the_same_answers(photos, index, queries, stranger):
+    copy = stranger.folder / "photos.idx"
+    shutil.copytree(photos, copy)
+    for file in copy.iterdir():
+        file.chmod(0o444)
+    copy.chmod(0o555)
+    expected = index.search(queries, strategy="best-first")
+    with stranger:
+        found = stratann.open(copy).search(queries, strategy="best-first")
+        assert stratann.verify(copy)["problems"] == []
+    copy.chmod(0o755)
+    for ours, theirs in zip(expected, found):
+        numpy.testing.assert_array_equal(ours, theirs)
+
+
+def test_open_under_a_budget(photos, queries, truth):
+    index = stratann.open(photos, memory="64MiB")
+    assert stratann.recall(index.search(queries), truth) >= 0.95
+
+
+def test_open_under_too_small_a_budget_is_refused(photos):
+    with pytest.raises((ValueError, stratann.StratannError), match="memory"):
+        stratann.open(photos, memory=1)
+
+
+def test_open_with_an_unknown_io_is_refused(photos):
+    with pytest.raises(ValueError, match="io"):
+        stratann.open(photos, io="magic")
+
+
+def test_a_missing_index_is_not_found(tmp_path):
+    for function in (stratann.open, stratann.verify):
+        with pytest.raises(FileNotFoundError, match=r"gone\.idx"):
+            function(tmp_path / "gone.idx")
+
+
+def test_a_folder_that_is_no_index_is_refused(tmp_path):
+    with pytest.raises((ValueError, FileNotFoundError, stratann.StratannError), match=str(tmp_path)):
+        stratann.open(tmp_path)
+
+
+def test_a_file_that_is_no_index_is_refused(fixtures):
+    with pytest.raises((ValueError, OSError, stratann.StratannError), match="README"):
+        stratann.open(fixtures / "README.md")
+
+
+def test_a_cut_file_is_refused(photos, queries, tmp_path):
+    for name in sorted(file.name for file in photos.iterdir() if file.stat().st_size > 1):
+        copy = tmp_path / f"{name}.idx"
+        shutil.copytree(photos, copy)
+        file = copy / name
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+        with pytest.raises((stratann.StratannError, ValueError), match=name):
+            # Opening loads what every search needs; the rest is loaded, or read, by the first search that wants it.
+            stratann.open(copy).search(queries[:1])
+
+
+def test_verify_of_a_whole_index_is_clean(photos, index):
+    assert stratann.verify(photos)["problems"] == []
+    assert index.verify()["problems"] == []
+
+
+def test_verify_finds_a_flipped_bit_in_any_file(photos, tmp_path):
+    names = sorted(file.name for file in photos.iterdir() if file.stat().st_size > 1)
+    assert names
+    for name in names:
+        copy = tmp_path / f"{name}.idx"
+        shutil.copytree(photos, copy)
+        file = copy / name
+        data = bytearray(file.read_bytes())
+        data[len(data) * 2 // 3] ^= 0x10
+        file.write_bytes(data)
+        try:
+            problems = stratann.verify(copy)["problems"]
+        except stratann.StratannError as error:
+            assert name in str(error)
+        else:
+            assert problems and name in str(problems), name
+
+
+def test_damage_is_found_by_search_too(photos, queries, tmp_path):
+    copy = tmp_path / "a.idx"
+    shutil.copytree(photos, copy)
+    largest = max(copy.iterdir(), key=lambda file: file.stat().st_size)
+    data = bytearray(largest.read_bytes())
+    for page in range(4096, len(data), 4096):
+        data[page + 100] ^= 1
+    largest.write_bytes(data)
+    with pytest.raises(stratann.StratannError, match=largest.name):
+        stratann.open(copy).search(queries)
