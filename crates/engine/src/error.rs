@@ -40,7 +40,9 @@ pub enum Error {
         reason: String,
     },
     /// The memory budget is below what the work needs.
-    #[error("memory budget of {budget} bytes is too small: {needs} bytes are needed for {part}; give at least that much")]
+    #[error(
+        "memory budget of {budget} bytes is too small: {needs} bytes are needed for {part}; give at least that much"
+    )]
     Memory {
         /// The bytes given.
         budget: u64,
@@ -50,7 +52,9 @@ pub enum Error {
         part: String,
     },
     /// Something in an index contradicts itself.
-    #[error("{file}: damaged: {what}; run `stratann verify` and rebuild from the vectors, or restore a copy")]
+    #[error(
+        "{file}: damaged: {what}; run `stratann verify` and rebuild from the vectors, or restore a copy"
+    )]
     Damaged {
         /// The file.
         file: String,
@@ -121,7 +125,11 @@ impl From<GraphError> for Error {
         match error {
             GraphError::Interrupted => Self::Interrupted,
             GraphError::Data(error) => error.into(),
-            GraphError::Memory { given, least } => Self::Memory { budget: given, needs: least, part: "the build".into() },
+            GraphError::Memory { given, least } => Self::Memory {
+                budget: given,
+                needs: least,
+                part: "the build".into(),
+            },
             error => Self::Graph(error),
         }
     }

@@ -103,7 +103,6 @@ impl Frontier {
         self.keys.binary_search(&key).ok()
     }
 
-
     /// Marks a candidate as expanded, and says whether it is still in the list.
     pub(crate) fn expanded(&mut self, key: u64) -> bool {
         match self.position(key) {
@@ -122,7 +121,10 @@ impl Frontier {
 
     /// Whether the nearest `n` candidates have all been expanded.
     pub(crate) fn settled(&self, n: usize) -> bool {
-        self.states.len() >= n && self.states[..n].iter().all(|&state| state == State::Expanded)
+        self.states.len() >= n
+            && self.states[..n]
+                .iter()
+                .all(|&state| state == State::Expanded)
     }
 }
 

@@ -90,10 +90,18 @@ impl Index {
     }
 
     /// Opens the index in a volume.
-    pub(crate) fn open_in(volume: Arc<dyn Volume>, path: &Path, options: &OpenOptions) -> Result<Self, Error> {
+    pub(crate) fn open_in(
+        volume: Arc<dyn Volume>,
+        path: &Path,
+        options: &OpenOptions,
+    ) -> Result<Self, Error> {
         let manifest = stored::manifest(&*volume)?;
         let preset: Preset = manifest.preset.parse()?;
-        let shape = CoupledShape::new(manifest.element, manifest.dimension as usize, manifest.degree as usize)?;
+        let shape = CoupledShape::new(
+            manifest.element,
+            manifest.dimension as usize,
+            manifest.degree as usize,
+        )?;
         let navigation_fits = plan::divide(options.memory, &manifest)?.navigation;
 
         let entry = stored::entry(&*volume, &manifest, FileKind::Graph)?;
@@ -112,9 +120,13 @@ impl Index {
             .chunks_exact(4)
             .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
             .collect();
-        let quantizer =
-            ProductQuantizer::from_parts(manifest.dimension as usize, manifest.code_bytes as usize, centroids)?;
-        let mut codes = HugeBytes::zeroed(manifest.vectors as usize * manifest.code_bytes as usize)?;
+        let quantizer = ProductQuantizer::from_parts(
+            manifest.dimension as usize,
+            manifest.code_bytes as usize,
+            centroids,
+        )?;
+        let mut codes =
+            HugeBytes::zeroed(manifest.vectors as usize * manifest.code_bytes as usize)?;
         stored::read_stream(&*volume, &manifest, FileKind::Codes, &mut codes)?;
         Ok(Self {
             path: path.to_owned(),
@@ -132,7 +144,10 @@ impl Index {
     }
 
     /// The vectors in the index.
-    #[expect(clippy::len_without_is_empty, reason = "an index holds at least one vector")]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "an index holds at least one vector"
+    )]
     pub fn len(&self) -> usize {
         self.manifest.vectors as usize
     }
@@ -172,7 +187,10 @@ impl Index {
 
     /// The nodes in the navigation graph; 0 if the index was built without one.
     pub fn navigation_nodes(&self) -> usize {
-        self.manifest.navigation.as_ref().map_or(0, |n| n.nodes as usize)
+        self.manifest
+            .navigation
+            .as_ref()
+            .map_or(0, |n| n.nodes as usize)
     }
 
     /// Puts another place under the node pages, for tests of strategies.

@@ -51,7 +51,13 @@ impl Navigation {
         query: &[u8],
         scratch: &'s mut NavigationScratch,
     ) -> Seeds<'s> {
-        let NavigationScratch { frontier, visited, fresh, distances, seeds } = scratch;
+        let NavigationScratch {
+            frontier,
+            visited,
+            fresh,
+            distances,
+            seeds,
+        } = scratch;
         frontier.clear(LIST);
         visited.clear();
         fresh.clear();
@@ -76,7 +82,11 @@ impl Navigation {
             }
         }
         seeds.clear();
-        seeds.extend(frontier.nodes().map(|sampled| self.file.nodes[sampled as usize]));
+        seeds.extend(
+            frontier
+                .nodes()
+                .map(|sampled| self.file.nodes[sampled as usize]),
+        );
         Seeds {
             nodes: seeds,
             distance_computations: computations,

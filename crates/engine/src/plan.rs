@@ -22,10 +22,16 @@ pub(crate) struct Division {
 
 /// Divides a budget in bytes; `None` is no limit.
 pub(crate) fn divide(budget: Option<u64>, manifest: &Manifest) -> Result<Division, Error> {
-    let codes = manifest.vectors * u64::from(manifest.code_bytes) + 4 * 256 * u64::from(manifest.dimension);
-    let navigation = manifest.file(FileKind::Navigation.name()).map_or(0, |entry| entry.length);
+    let codes =
+        manifest.vectors * u64::from(manifest.code_bytes) + 4 * 256 * u64::from(manifest.dimension);
+    let navigation = manifest
+        .file(FileKind::Navigation.name())
+        .map_or(0, |entry| entry.length);
     let Some(budget) = budget else {
-        return Ok(Division { codes, navigation: true });
+        return Ok(Division {
+            codes,
+            navigation: true,
+        });
     };
     let needs = FIXED + codes;
     if budget < needs {

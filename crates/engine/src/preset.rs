@@ -143,7 +143,12 @@ macro_rules! named {
 }
 
 named!(Order, "order", Input = "input", Locality = "locality");
-named!(Strategy, "strategy", BestFirst = "best-first", Pipelined = "pipelined");
+named!(
+    Strategy,
+    "strategy",
+    BestFirst = "best-first",
+    Pipelined = "pipelined"
+);
 
 #[cfg(test)]
 mod tests {
@@ -157,6 +162,9 @@ mod tests {
         assert_eq!("locality".parse::<Order>().unwrap(), Order::Locality);
         assert_eq!(Strategy::BestFirst.to_string(), "best-first");
         let error = "diskan".parse::<Preset>().unwrap_err().to_string();
-        assert!(error.contains("diskan") && error.contains("pipeann"), "{error}");
+        assert!(
+            error.contains("diskan") && error.contains("pipeann"),
+            "{error}"
+        );
     }
 }

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::header::stored_checksum;
-use stratann_layout::{BLOCK, CoupledShape, FileEntry, FileHeader, FileKind, LayoutError, Manifest, StreamReader};
+use stratann_layout::manifest::FILE_NAME as MANIFEST;
+use stratann_layout::{
+    BLOCK, CoupledShape, FileEntry, FileHeader, FileKind, LayoutError, Manifest, StreamReader,
+};
 use stratann_tier::{Directory, Volume};
 
 use crate::Error;
@@ -45,7 +47,10 @@ pub(crate) fn manifest(volume: &dyn Volume) -> Result<Manifest, Error> {
         return wrong(format!("{vectors} vectors of {dimension} dimensions"));
     }
     if manifest.code_bytes == 0 || manifest.code_bytes > dimension {
-        return wrong(format!("codes of {} bytes for {dimension} dimensions", manifest.code_bytes));
+        return wrong(format!(
+            "codes of {} bytes for {dimension} dimensions",
+            manifest.code_bytes
+        ));
     }
     if u64::from(manifest.entry) >= vectors {
         return wrong(format!("entry node {} of {vectors}", manifest.entry));
@@ -54,7 +59,11 @@ pub(crate) fn manifest(volume: &dyn Volume) -> Result<Manifest, Error> {
 }
 
 /// The manifest's entry for a file of this kind.
-pub(crate) fn entry<'m>(volume: &dyn Volume, manifest: &'m Manifest, kind: FileKind) -> Result<&'m FileEntry, Error> {
+pub(crate) fn entry<'m>(
+    volume: &dyn Volume,
+    manifest: &'m Manifest,
+    kind: FileKind,
+) -> Result<&'m FileEntry, Error> {
     manifest.file(kind.name()).ok_or_else(|| Error::Damaged {
         file: name_of(volume, MANIFEST),
         what: format!("it names no {kind} file"),
@@ -62,7 +71,11 @@ pub(crate) fn entry<'m>(volume: &dyn Volume, manifest: &'m Manifest, kind: FileK
 }
 
 /// Refuses a file whose length is not what the manifest says.
-pub(crate) fn check_length(volume: &dyn Volume, entry: &FileEntry, found: u64) -> Result<(), Error> {
+pub(crate) fn check_length(
+    volume: &dyn Volume,
+    entry: &FileEntry,
+    found: u64,
+) -> Result<(), Error> {
     if found == entry.length {
         return Ok(());
     }
@@ -92,7 +105,8 @@ pub(crate) fn check_shape(
     if stored_checksum(&first) != entry.header_crc32c || claims != (shape.clone(), nodes) {
         return Err(Error::Damaged {
             file,
-            what: "its header is not the one that the MANIFEST names: a file of another index".into(),
+            what: "its header is not the one that the MANIFEST names: a file of another index"
+                .into(),
         });
     }
     Ok(())
@@ -105,7 +119,9 @@ pub(crate) fn read_stream(
     kind: FileKind,
     out: &mut [u8],
 ) -> Result<(), Error> {
-    stream(volume, manifest, kind, |reader, piece| reader.push_into(piece, out))
+    stream(volume, manifest, kind, |reader, piece| {
+        reader.push_into(piece, out)
+    })
 }
 
 /// Reads a byte string of the index whose length only its header knows.

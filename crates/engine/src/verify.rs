@@ -8,7 +8,9 @@ use std::path::Path;
 
 use serde::Serialize;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
-use stratann_layout::{BLOCK, CoupledShape, FileEntry, FileKind, Manifest, NavigationFile, PageView};
+use stratann_layout::{
+    BLOCK, CoupledShape, FileEntry, FileKind, Manifest, NavigationFile, PageView,
+};
 use stratann_tier::Volume;
 use stratann_vector::first_invalid;
 
@@ -85,7 +87,10 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
 }
 
 /// Checks the index in a volume.
-pub(crate) fn verify_in(volume: &dyn Volume, progress: &dyn Progress) -> Result<VerifyReport, Error> {
+pub(crate) fn verify_in(
+    volume: &dyn Volume,
+    progress: &dyn Progress,
+) -> Result<VerifyReport, Error> {
     let mut report = VerifyReport::default();
     let manifest = match stored::manifest(volume) {
         Ok(manifest) => manifest,
@@ -99,7 +104,12 @@ pub(crate) fn verify_in(volume: &dyn Volume, progress: &dyn Progress) -> Result<
     report.bytes += volume.len(MANIFEST)?;
     let total = manifest.files.iter().map(|entry| entry.length).sum();
     progress.begin("verifying", total);
-    let mut check = Check { volume, manifest: &manifest, report, progress };
+    let mut check = Check {
+        volume,
+        manifest: &manifest,
+        report,
+        progress,
+    };
     for entry in &manifest.files {
         check.file(entry)?;
     }
@@ -118,8 +128,15 @@ struct Check<'a> {
 impl Check<'_> {
     fn file(&mut self, entry: &FileEntry) -> Result<(), Error> {
         let name = stored::name_of(self.volume, &entry.name);
-        let Some(kind) = FileKind::ALL.into_iter().find(|kind| kind.name() == entry.role) else {
-            self.report.problem(&name, None, format!("the MANIFEST gives it an unknown role {:?}", entry.role));
+        let Some(kind) = FileKind::ALL
+            .into_iter()
+            .find(|kind| kind.name() == entry.role)
+        else {
+            self.report.problem(
+                &name,
+                None,
+                format!("the MANIFEST gives it an unknown role {:?}", entry.role),
+            );
             return Ok(());
         };
         match self.contents(entry, kind, &name) {
@@ -168,7 +185,11 @@ impl Check<'_> {
         };
         if payload.len() as u64 != expected {
             let found = payload.len();
-            self.report.problem(name, None, format!("it holds {found} bytes; the MANIFEST's counts need {expected}"));
+            self.report.problem(
+                name,
+                None,
+                format!("it holds {found} bytes; the MANIFEST's counts need {expected}"),
+            );
         }
         Ok(())
     }
@@ -176,7 +197,11 @@ impl Check<'_> {
     fn pages(&mut self, entry: &FileEntry, name: &str) -> Result<(), Error> {
         let manifest = self.manifest;
         let nodes = manifest.vectors;
-        let shape = CoupledShape::new(manifest.element, manifest.dimension as usize, manifest.degree as usize)?;
+        let shape = CoupledShape::new(
+            manifest.element,
+            manifest.dimension as usize,
+            manifest.degree as usize,
+        )?;
         stored::check_shape(self.volume, entry, &shape, nodes)?;
         let mut ids: Vec<u64> = Vec::with_capacity(nodes as usize);
         let (mut edges, mut degree_max) = (0u64, 0);
@@ -187,7 +212,8 @@ impl Check<'_> {
         for first in (0..pages).step_by(step as usize) {
             let now = step.min(pages - first);
             let bytes = &mut buffer[..now as usize * page_bytes];
-            self.volume.read_at(&entry.name, shape.file_offset(first), bytes)?;
+            self.volume
+                .read_at(&entry.name, shape.file_offset(first), bytes)?;
             for (page, bytes) in (first..).zip(bytes.chunks_exact(page_bytes)) {
                 let expected = shape.nodes_on_page(page, nodes);
                 let view = match PageView::open(&shape, bytes, page, Some(expected), true, name) {
@@ -212,11 +238,23 @@ impl Check<'_> {
                     edges += node.neighbours.len() as u64;
                     degree_max = degree_max.max(node.neighbours.len() as u32);
                     ids.push(node.id);
-                    if let Some(link) = node.neighbours.iter().find(|&link| u64::from(link) >= nodes) {
-                        self.report.problem(name, at, format!("node {number} links to {link} of {nodes} nodes"));
+                    if let Some(link) = node
+                        .neighbours
+                        .iter()
+                        .find(|&link| u64::from(link) >= nodes)
+                    {
+                        self.report.problem(
+                            name,
+                            at,
+                            format!("node {number} links to {link} of {nodes} nodes"),
+                        );
                     }
                     if let Some(column) = first_invalid(manifest.element, node.vector) {
-                        self.report.problem(name, at, format!("node {number} has NaN or infinity in column {column}"));
+                        self.report.problem(
+                            name,
+                            at,
+                            format!("node {number} has NaN or infinity in column {column}"),
+                        );
                     }
                 }
             }
@@ -233,7 +271,8 @@ impl Check<'_> {
         }
         ids.sort_unstable();
         if let Some(pair) = ids.windows(2).find(|pair| pair[0] == pair[1]) {
-            self.report.problem(name, None, format!("outside id {} stands twice", pair[0]));
+            self.report
+                .problem(name, None, format!("outside id {} stands twice", pair[0]));
         }
         Ok(())
     }

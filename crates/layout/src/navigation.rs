@@ -49,7 +49,12 @@ impl NavigationFile {
         let mut out = Vec::with_capacity(FIXED + self.bytes() as usize);
         let sampled = self.nodes.len();
         let row_bytes = self.vectors.len().checked_div(sampled).unwrap_or(0);
-        for field in [sampled as u32, self.entry, row_bytes as u32, self.links.len() as u32] {
+        for field in [
+            sampled as u32,
+            self.entry,
+            row_bytes as u32,
+            self.links.len() as u32,
+        ] {
             out.extend_from_slice(&field.to_le_bytes());
         }
         for words in [&self.nodes, &self.offsets, &self.links] {
@@ -64,20 +69,34 @@ impl NavigationFile {
     ///
     /// # Errors
     /// A length that does not follow from the counts, or a node, offset or link out of range.
-    pub fn decode(payload: &[u8], nodes: u64, row_bytes: usize, file: &str) -> Result<Self, LayoutError> {
-        let wrong = |offset: usize, what: &'static str, found: String, expected: String| LayoutError::Field {
-            file: file.to_owned(),
-            offset: offset as u64,
-            what,
-            found,
-            expected,
+    pub fn decode(
+        payload: &[u8],
+        nodes: u64,
+        row_bytes: usize,
+        file: &str,
+    ) -> Result<Self, LayoutError> {
+        let wrong = |offset: usize, what: &'static str, found: String, expected: String| {
+            LayoutError::Field {
+                file: file.to_owned(),
+                offset: offset as u64,
+                what,
+                found,
+                expected,
+            }
         };
         let word = |at: usize| -> Option<u32> {
             let bytes = payload.get(at..at + 4)?;
             Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
         };
-        let (Some(sampled), Some(entry), Some(row), Some(edges)) = (word(0), word(4), word(8), word(12)) else {
-            return Err(wrong(0, "payload length", payload.len().to_string(), format!("at least {FIXED}")));
+        let (Some(sampled), Some(entry), Some(row), Some(edges)) =
+            (word(0), word(4), word(8), word(12))
+        else {
+            return Err(wrong(
+                0,
+                "payload length",
+                payload.len().to_string(),
+                format!("at least {FIXED}"),
+            ));
         };
         let (s, e) = (u64::from(sampled), u64::from(edges));
         let expected = FIXED as u64 + 4 * (s + s + 1 + e) + s * row_bytes as u64;
@@ -85,7 +104,10 @@ impl NavigationFile {
             return Err(wrong(
                 0,
                 "navigation graph",
-                format!("{sampled} vectors of {row} bytes and {edges} links in {} bytes", payload.len()),
+                format!(
+                    "{sampled} vectors of {row} bytes and {edges} links in {} bytes",
+                    payload.len()
+                ),
                 format!("vectors of {row_bytes} bytes, and {expected} bytes in all"),
             ));
         }
@@ -106,18 +128,42 @@ impl NavigationFile {
             vectors: payload[at_links + 4 * e..].to_vec(),
         };
         if entry >= sampled {
-            return Err(wrong(4, "entry", entry.to_string(), format!("below {sampled}")));
+            return Err(wrong(
+                4,
+                "entry",
+                entry.to_string(),
+                format!("below {sampled}"),
+            ));
         }
-        if let Some(at) = found.nodes.iter().position(|&node| u64::from(node) >= nodes) {
-            return Err(wrong(FIXED + 4 * at, "sampled node", found.nodes[at].to_string(), format!("below {nodes}")));
+        if let Some(at) = found
+            .nodes
+            .iter()
+            .position(|&node| u64::from(node) >= nodes)
+        {
+            return Err(wrong(
+                FIXED + 4 * at,
+                "sampled node",
+                found.nodes[at].to_string(),
+                format!("below {nodes}"),
+            ));
         }
         let rising = found.offsets.windows(2).all(|pair| pair[0] <= pair[1]);
         if !rising || found.offsets[0] != 0 || found.offsets[s] != edges {
             let expected = format!("rising from 0 to {edges}");
-            return Err(wrong(at_offsets, "link offsets", "out of order".into(), expected));
+            return Err(wrong(
+                at_offsets,
+                "link offsets",
+                "out of order".into(),
+                expected,
+            ));
         }
         if let Some(at) = found.links.iter().position(|&link| link >= sampled) {
-            return Err(wrong(at_links + 4 * at, "link", found.links[at].to_string(), format!("below {sampled}")));
+            return Err(wrong(
+                at_links + 4 * at,
+                "link",
+                found.links[at].to_string(),
+                format!("below {sampled}"),
+            ));
         }
         Ok(found)
     }
@@ -142,20 +188,32 @@ mod tests {
     #[test]
     fn round_trips() {
         let file = sample();
-        assert_eq!(NavigationFile::decode(&file.encode(), 21, 2, "navigation").unwrap(), file);
+        assert_eq!(
+            NavigationFile::decode(&file.encode(), 21, 2, "navigation").unwrap(),
+            file
+        );
         assert_eq!(file.links_of(0), [1, 2]);
     }
 
     #[test]
     fn refuses_what_does_not_fit() {
         let bytes = sample().encode();
-        assert!(NavigationFile::decode(&bytes, 20, 2, "navigation").is_err(), "node 20 of 20");
-        assert!(NavigationFile::decode(&bytes, 21, 4, "navigation").is_err(), "other vectors");
+        assert!(
+            NavigationFile::decode(&bytes, 20, 2, "navigation").is_err(),
+            "node 20 of 20"
+        );
+        assert!(
+            NavigationFile::decode(&bytes, 21, 4, "navigation").is_err(),
+            "other vectors"
+        );
         assert!(NavigationFile::decode(&bytes[..bytes.len() - 1], 21, 2, "navigation").is_err());
         for (at, value) in [(4, 3u8), (28, 9), (32, 200), (48, 7)] {
             let mut bytes = bytes.clone();
             bytes[at] = value;
-            assert!(NavigationFile::decode(&bytes, 21, 2, "navigation").is_err(), "byte {at}");
+            assert!(
+                NavigationFile::decode(&bytes, 21, 2, "navigation").is_err(),
+                "byte {at}"
+            );
         }
     }
 

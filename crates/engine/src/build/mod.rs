@@ -17,8 +17,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde::Serialize;
-use stratann_layout::manifest::{FILE_NAME as MANIFEST, FORMAT_VERSION, READER_FEATURES, WRITER_FEATURES};
-use stratann_layout::{CoupledShape, FileEntry, FileKind, Manifest, NavigationFacts, NavigationFile};
+use stratann_layout::manifest::{
+    FILE_NAME as MANIFEST, FORMAT_VERSION, READER_FEATURES, WRITER_FEATURES,
+};
+use stratann_layout::{
+    CoupledShape, FileEntry, FileKind, Manifest, NavigationFacts, NavigationFile,
+};
 use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time};
 use stratann_vector::{Metric, ProductQuantizer, Training, normalize, to_f32};
 
@@ -129,9 +133,8 @@ pub fn build(
     let created = !path.exists();
     let volume = Directory::create(path)?;
     let lock = volume.lock()?;
-    let built = ScratchFolder::new(path).and_then(|scratch| {
-        build_in(&volume, &scratch.0, source, options, facts, progress)
-    });
+    let built = ScratchFolder::new(path)
+        .and_then(|scratch| build_in(&volume, &scratch.0, source, options, facts, progress));
     if built.is_err() && !volume.exists(MANIFEST) {
         let _ = volume.remove(LOCK_FILE);
     }
@@ -177,7 +180,15 @@ fn build_in(
     progress: &dyn Progress,
 ) -> Result<BuildReport, Error> {
     let checkpoint = Checkpoint::begin(volume, options.overwrite)?;
-    let mut build = Build { source, options, facts, progress, checkpoint, scratch, stages: Vec::new() };
+    let mut build = Build {
+        source,
+        options,
+        facts,
+        progress,
+        checkpoint,
+        scratch,
+        stages: Vec::new(),
+    };
     build.run()
 }
 
@@ -197,27 +208,51 @@ impl Facts {
             return Err(Error::call(source.name(), "empty", "at least one vector"));
         }
         if rows >= u32::MAX as usize {
-            return Err(Error::call("vectors", rows, format!("fewer than {}", u32::MAX)));
+            return Err(Error::call(
+                "vectors",
+                rows,
+                format!("fewer than {}", u32::MAX),
+            ));
         }
         if options.degree == 0 || options.degree > stratann_layout::coupled::MAX_DEGREE {
             let most = stratann_layout::coupled::MAX_DEGREE;
-            return Err(Error::call("degree", options.degree, format!("1 to {most}")));
+            return Err(Error::call(
+                "degree",
+                options.degree,
+                format!("1 to {most}"),
+            ));
         }
         if options.build_list == 0 {
-            return Err(Error::call("build list size", 0, "at least 1 (100 is usual)"));
+            return Err(Error::call(
+                "build list size",
+                0,
+                "at least 1 (100 is usual)",
+            ));
         }
         if !(1.0..=10.0).contains(&options.alpha) {
-            return Err(Error::call("alpha", options.alpha, "1 to 10 (1.2 is usual)"));
+            return Err(Error::call(
+                "alpha",
+                options.alpha,
+                "1 to 10 (1.2 is usual)",
+            ));
         }
         if options.threads == 0 {
             return Err(Error::call("threads", 0, "at least 1"));
         }
         if !(0.0..=1.0).contains(&options.navigation) {
-            return Err(Error::call("navigation", options.navigation, "a share of the nodes, 0 to 1 (0.01 is usual)"));
+            return Err(Error::call(
+                "navigation",
+                options.navigation,
+                "a share of the nodes, 0 to 1 (0.01 is usual)",
+            ));
         }
         let code_bytes = options.code_bytes.unwrap_or(dim.div_ceil(4));
         if code_bytes == 0 || code_bytes > dim {
-            return Err(Error::call("code bytes", code_bytes, format!("1 to {dim}, the dimensions")));
+            return Err(Error::call(
+                "code bytes",
+                code_bytes,
+                format!("1 to {dim}, the dimensions"),
+            ));
         }
         if let Some(ids) = &options.ids {
             check_ids(ids, rows)?;
@@ -247,12 +282,20 @@ fn training_rows(memory: Option<u64>, dim: usize) -> usize {
 /// Refuses ids that are too few, too many, or not unique.
 fn check_ids(ids: &[u64], rows: usize) -> Result<(), Error> {
     if ids.len() != rows {
-        return Err(Error::call("ids", format!("{} for {rows} rows", ids.len()), "one a row"));
+        return Err(Error::call(
+            "ids",
+            format!("{} for {rows} rows", ids.len()),
+            "one a row",
+        ));
     }
     let mut sorted = ids.to_vec();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(Error::call("ids", format!("duplicate id {}", pair[0]), "ids that are unique")),
+        Some(pair) => Err(Error::call(
+            "ids",
+            format!("duplicate id {}", pair[0]),
+            "ids that are unique",
+        )),
         None => Ok(()),
     }
 }
@@ -273,7 +316,9 @@ impl Build<'_> {
         let mut graph = self.construct()?;
         let quantizer = self.stage("codebook", |build| build.train(&graph))?;
         let mut files = self.stage("pages", |build| build.write_pages(&mut graph, &quantizer))?;
-        let navigation = self.stage("navigation", |build| build.write_navigation(&graph, &mut files))?;
+        let navigation = self.stage("navigation", |build| {
+            build.write_navigation(&graph, &mut files)
+        })?;
         files.push(self.write_stream(FileKind::Codebook, &centroid_bytes(&quantizer))?);
         let (options, rows) = (self.options, self.source.rows());
         let manifest = Manifest {
@@ -314,10 +359,15 @@ impl Build<'_> {
         })
     }
 
-    fn stage<T>(&mut self, name: &str, work: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+    fn stage<T>(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let start = Instant::now();
         let done = work(self)?;
-        self.stages.push((name.to_owned(), start.elapsed().as_secs_f64()));
+        self.stages
+            .push((name.to_owned(), start.elapsed().as_secs_f64()));
         self.go_on()?;
         Ok(done)
     }
@@ -334,7 +384,9 @@ impl Build<'_> {
         let options = self.options;
         let order = match self.facts.order {
             Order::Input => graph::Order::Input,
-            Order::Locality => graph::Order::Locality { page: self.facts.shape.nodes_per_page() },
+            Order::Locality => graph::Order::Locality {
+                page: self.facts.shape.nodes_per_page(),
+            },
         };
         let parameters = self.parameters(options.degree, options.build_list);
         let task = graph::Task {
@@ -345,7 +397,13 @@ impl Build<'_> {
             scratch: self.scratch,
         };
         let built = graph::construct(self.source, &task, self.progress)?;
-        self.stages.extend(built.stats.seconds.iter().map(|&(name, seconds)| (name.to_owned(), seconds)));
+        self.stages.extend(
+            built
+                .stats
+                .seconds
+                .iter()
+                .map(|&(name, seconds)| (name.to_owned(), seconds)),
+        );
         Ok(built)
     }
 
@@ -381,8 +439,17 @@ impl Build<'_> {
             });
         }
         let _stage = Stage::begin(self.progress, "training codes", 1);
-        let training = Training { iterations: 12, seed: self.options.seed, threads: self.options.threads };
-        Ok(ProductQuantizer::train(&floats, dim, self.facts.code_bytes, &training)?)
+        let training = Training {
+            iterations: 12,
+            seed: self.options.seed,
+            threads: self.options.threads,
+        };
+        Ok(ProductQuantizer::train(
+            &floats,
+            dim,
+            self.facts.code_bytes,
+            &training,
+        )?)
     }
 
     /// Builds and writes the graph over a sample.
@@ -415,13 +482,26 @@ impl Build<'_> {
             links.extend_from_slice(&list);
             offsets.push(links.len() as u32);
         }
-        let file = NavigationFile { entry: built.entry, nodes, offsets, links, vectors };
+        let file = NavigationFile {
+            entry: built.entry,
+            nodes,
+            offsets,
+            links,
+            vectors,
+        };
         files.push(self.write_stream(FileKind::Navigation, &file.encode())?);
-        Ok(Some(NavigationFacts { nodes: sampled as u64, degree: NAVIGATION_DEGREE as u32 }))
+        Ok(Some(NavigationFacts {
+            nodes: sampled as u64,
+            degree: NAVIGATION_DEGREE as u32,
+        }))
     }
 }
 
 /// Centroids as they stand in the codebook file.
 fn centroid_bytes(quantizer: &ProductQuantizer) -> Vec<u8> {
-    quantizer.centroids().iter().flat_map(|value| value.to_le_bytes()).collect()
+    quantizer
+        .centroids()
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
 }

@@ -100,7 +100,11 @@ impl Build<'_> {
         let codes_header = codes_writer.finish(&mut |blocks| codes_file.write(blocks))?;
         Ok(vec![
             self.entry(FileKind::Graph, pages.finish()?, &graph_header.encode()),
-            self.entry(FileKind::Codes, codes_file.finish()?, &codes_header.encode()),
+            self.entry(
+                FileKind::Codes,
+                codes_file.finish()?,
+                &codes_header.encode(),
+            ),
         ])
     }
 

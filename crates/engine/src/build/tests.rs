@@ -31,7 +31,12 @@ fn options() -> BuildOptions {
     }
 }
 
-fn build_rows(volume: &SimVolume, n: usize, scratch: &Path, progress: &dyn Progress) -> Result<BuildReport, Error> {
+fn build_rows(
+    volume: &SimVolume,
+    n: usize,
+    scratch: &Path,
+    progress: &dyn Progress,
+) -> Result<BuildReport, Error> {
     let (source, options) = (rows(n), options());
     let facts = Facts::of(&source, &options)?;
     build_in(volume, scratch, &source, &options, facts, progress)
@@ -39,14 +44,22 @@ fn build_rows(volume: &SimVolume, n: usize, scratch: &Path, progress: &dyn Progr
 
 /// How many vectors the index in a volume has, all of which are found; `None` if there is none.
 fn vectors_in(volume: &SimVolume) -> Option<usize> {
-    let index = match Index::open_in(Arc::new(volume.clone()), Path::new("sim"), &OpenOptions::default()) {
+    let index = match Index::open_in(
+        Arc::new(volume.clone()),
+        Path::new("sim"),
+        &OpenOptions::default(),
+    ) {
         Ok(index) => index,
         Err(Error::NotAnIndex { .. }) => return None,
         Err(error) => panic!("neither an index nor none: {error}"),
     };
     let report = verify_in(volume, &Silent).unwrap();
     assert!(report.clean(), "{:?}", report.problems);
-    let options = SearchOptions { k: 1, list: 30, ..SearchOptions::default() };
+    let options = SearchOptions {
+        k: 1,
+        list: 30,
+        ..SearchOptions::default()
+    };
     let found = index.search(&rows(index.len()), &options).unwrap();
     assert!(found.distances.iter().all(|&distance| distance == 0.0));
     Some(index.len())
@@ -67,7 +80,9 @@ fn a_crash_at_any_write_or_sync_leaves_the_old_index_or_the_new_one() {
         let volume = before.fork();
         volume.fail_after(at, Failure::Crash);
         let outcome = build_rows(&volume, 220, folder.path(), &Silent);
-        for (seed, mode) in (0..4).flat_map(|seed| [Crash::Dropped, Crash::Torn, Crash::Reordered].map(|m| (seed, m))) {
+        for (seed, mode) in (0..4)
+            .flat_map(|seed| [Crash::Dropped, Crash::Torn, Crash::Reordered].map(|m| (seed, m)))
+        {
             let image = volume.crash_image(seed, mode);
             match vectors_in(&image) {
                 Some(150) => old += 1,
@@ -75,7 +90,10 @@ fn a_crash_at_any_write_or_sync_leaves_the_old_index_or_the_new_one() {
                 other => panic!("operation {at}, {mode:?}, seed {seed}: {other:?} vectors"),
             }
             // What was acknowledged is there.
-            assert!(outcome.is_err() || vectors_in(&image) == Some(220), "operation {at}, {mode:?}, seed {seed}");
+            assert!(
+                outcome.is_err() || vectors_in(&image) == Some(220),
+                "operation {at}, {mode:?}, seed {seed}"
+            );
             // And the next build is not disturbed by what the crash left.
             if seed == 0 {
                 build_rows(&image, 170, folder.path(), &Silent).unwrap();
@@ -98,7 +116,10 @@ fn a_crash_in_the_first_build_leaves_nothing_that_opens_half() {
         let _ = build_rows(&volume, 150, folder.path(), &Silent);
         for mode in [Crash::Dropped, Crash::Torn, Crash::Reordered] {
             let found = vectors_in(&volume.crash_image(at, mode));
-            assert!(matches!(found, None | Some(150)), "operation {at}, {mode:?}: {found:?}");
+            assert!(
+                matches!(found, None | Some(150)),
+                "operation {at}, {mode:?}: {found:?}"
+            );
         }
     }
 }
@@ -142,7 +163,12 @@ fn an_interruption_at_any_point_leaves_only_the_old_index() {
     let mut interrupted = 0;
     for patience in 1.. {
         let volume = before.fork();
-        match build_rows(&volume, 220, folder.path(), &Impatient(AtomicU64::new(patience))) {
+        match build_rows(
+            &volume,
+            220,
+            folder.path(),
+            &Impatient(AtomicU64::new(patience)),
+        ) {
             Ok(_) => break,
             Err(Error::Interrupted) => interrupted += 1,
             Err(error) => panic!("{error}"),
@@ -150,7 +176,11 @@ fn an_interruption_at_any_point_leaves_only_the_old_index() {
         if vectors_in(&volume) != Some(220) {
             assert_eq!(volume.list().unwrap(), files, "after {patience} questions");
         }
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "scratch files");
+        assert_eq!(
+            std::fs::read_dir(folder.path()).unwrap().count(),
+            0,
+            "scratch files"
+        );
     }
     assert!(interrupted > 3, "{interrupted}");
 }

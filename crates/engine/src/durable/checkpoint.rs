@@ -37,11 +37,16 @@ impl<'a> Checkpoint<'a> {
         };
         let files = volume.list()?;
         if let Some(name) = files.iter().find(|name| !is_ours(name)) {
-            return refuse(format!("it holds {name:?}, which is no part of an index; give an empty or new directory"));
+            return refuse(format!(
+                "it holds {name:?}, which is no part of an index; give an empty or new directory"
+            ));
         }
         let indexed = files.iter().any(|name| name == MANIFEST);
         if indexed && !overwrite {
-            return refuse("it holds an index already; give another directory, or `--overwrite` to replace it".into());
+            return refuse(
+                "it holds an index already; give another directory, or `--overwrite` to replace it"
+                    .into(),
+            );
         }
         // A damaged manifest must not keep anyone from building the index anew.
         let last = stored::manifest(volume).map_or(0, |manifest| manifest.checkpoint);
@@ -84,7 +89,11 @@ impl<'a> Checkpoint<'a> {
     /// Removes the files that no manifest names. Failing to is no failure: they are only bytes.
     fn remove_unnamed(&self) {
         let manifest = stored::manifest(self.volume).ok();
-        let named = |name: &str| manifest.as_ref().is_some_and(|m| m.files.iter().any(|entry| entry.name == name));
+        let named = |name: &str| {
+            manifest
+                .as_ref()
+                .is_some_and(|m| m.files.iter().any(|entry| entry.name == name))
+        };
         for name in self.volume.list().unwrap_or_default() {
             let keep = name == MANIFEST || named(&name);
             if is_ours(&name) && !keep {
@@ -112,4 +121,3 @@ fn is_ours(name: &str) -> bool {
         || name.strip_prefix(MANIFEST) == Some(".new")
         || FileKind::ALL.into_iter().any(numbered)
 }
-

@@ -161,7 +161,11 @@ impl Index {
     /// Wrong arguments ([`Error::is_call_wrong`]): `k` of 0 or beyond the collection, a list below `k`, queries of
     /// another dimension or element type, NaN or infinity, a zero vector under cosine. Otherwise a read that failed
     /// or a page that is damaged; no partial answers are returned.
-    pub fn search(&self, queries: &dyn VectorSource, options: &SearchOptions) -> Result<SearchResults, Error> {
+    pub fn search(
+        &self,
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+    ) -> Result<SearchResults, Error> {
         let plan = self.plan_search(queries, options)?;
         let rows = queries.rows();
         let batch = Batch {
@@ -201,7 +205,11 @@ impl Index {
         Ok(results)
     }
 
-    fn plan_search(&self, queries: &dyn VectorSource, options: &SearchOptions) -> Result<Plan, Error> {
+    fn plan_search(
+        &self,
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+    ) -> Result<Plan, Error> {
         let preset = self.preset();
         if queries.dim() != self.dim() {
             return Err(Error::call(
@@ -223,14 +231,24 @@ impl Index {
         };
         let k = positive("k", options.k)?;
         if k > self.len() {
-            return Err(Error::call("k", k, format!("at most {}, the vectors in the index", self.len())));
+            return Err(Error::call(
+                "k",
+                k,
+                format!("at most {}, the vectors in the index", self.len()),
+            ));
         }
         if options.list < k {
-            return Err(Error::call("list size", options.list, format!("at least k = {k}")));
+            return Err(Error::call(
+                "list size",
+                options.list,
+                format!("at least k = {k}"),
+            ));
         }
         positive("threads", options.threads)?;
         positive("queries in flight", options.in_flight)?;
-        let navigation = options.navigation.unwrap_or(preset.navigation && self.has_navigation());
+        let navigation = options
+            .navigation
+            .unwrap_or(preset.navigation && self.has_navigation());
         if navigation {
             // Loads it now, so that no query pays for it, and says why if it cannot be had.
             self.navigation()?;
@@ -267,10 +285,20 @@ impl Batch<'_> {
 
     /// One task: query after query until the batch has none left.
     async fn task(&self, thread: &Thread) -> Result<(), Error> {
-        let Self { index, queries, plan, .. } = *self;
+        let Self {
+            index,
+            queries,
+            plan,
+            ..
+        } = *self;
         let graph = index.graph();
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
-        let mut reader = NodeReader::new(graph.tier.lane(thread)?, &graph.shape, &graph.file, index.checks_pages());
+        let mut reader = NodeReader::new(
+            graph.tier.lane(thread)?,
+            &graph.shape,
+            &graph.file,
+            index.checks_pages(),
+        );
         let mut traversal = Traversal::new(
             index.len() as u32,
             &graph.shape,
@@ -284,7 +312,9 @@ impl Batch<'_> {
         let mut scratch = NavigationScratch::default();
         let mut floats = vec![0.0; index.dim()];
         let mut beam = Vec::new();
-        traversal.query.resize(index.dim() * index.element().size(), 0);
+        traversal
+            .query
+            .resize(index.dim() * index.element().size(), 0);
         loop {
             let query = self.next.fetch_add(1, Ordering::Relaxed);
             if query >= queries.rows() {
@@ -297,7 +327,9 @@ impl Batch<'_> {
             if index.metric() == Metric::Cosine {
                 normalize(&mut floats);
             }
-            index.quantizer().table(index.metric(), &floats, &mut traversal.table);
+            index
+                .quantizer()
+                .table(index.metric(), &floats, &mut traversal.table);
             traversal.counters = Counters::default();
             if plan.navigation {
                 let navigation = index.navigation()?;
@@ -308,8 +340,12 @@ impl Batch<'_> {
                 traversal.begin(plan.k, plan.list, &[index.entry()]);
             }
             let outcome = match plan.strategy {
-                Strategy::BestFirst => best_first::best_first(&mut traversal, &mut reader, plan.beam, &mut beam).await,
-                Strategy::Pipelined => pipelined::pipelined(&mut traversal, &mut reader, plan.beam).await,
+                Strategy::BestFirst => {
+                    best_first::best_first(&mut traversal, &mut reader, plan.beam, &mut beam).await
+                }
+                Strategy::Pipelined => {
+                    pipelined::pipelined(&mut traversal, &mut reader, plan.beam).await
+                }
             };
             if let Err(error) = outcome {
                 reader.reset();

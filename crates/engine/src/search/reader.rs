@@ -25,8 +25,18 @@ pub(crate) struct NodeReader<'a> {
 
 impl<'a> NodeReader<'a> {
     /// Reads pages of `shape` through `lane`; `check` verifies each page's checksums.
-    pub(crate) fn new(lane: Box<dyn Lane>, shape: &'a CoupledShape, file: &'a str, check: bool) -> Self {
-        Self { lane, shape, file, check }
+    pub(crate) fn new(
+        lane: Box<dyn Lane>,
+        shape: &'a CoupledShape,
+        file: &'a str,
+        check: bool,
+    ) -> Self {
+        Self {
+            lane,
+            shape,
+            file,
+            check,
+        }
     }
 
     /// Queues the read of a page; never blocks.
@@ -73,7 +83,14 @@ impl<'a> NodeReader<'a> {
     where
         'a: 'p,
     {
-        Ok(PageView::open(self.shape, &page.bytes, page.number, None, false, self.file)?)
+        Ok(PageView::open(
+            self.shape,
+            &page.bytes,
+            page.number,
+            None,
+            false,
+            self.file,
+        )?)
     }
 
     fn open(&self, done: Completion) -> Result<Page, Error> {

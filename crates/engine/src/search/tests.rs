@@ -38,7 +38,12 @@ fn small() -> &'static Small {
         };
         build(&base, &path, &options, &Silent).unwrap();
         let truth = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
-        Small { path, queries, truth, _folder: folder }
+        Small {
+            path,
+            queries,
+            truth,
+            _folder: folder,
+        }
     })
 }
 
@@ -55,7 +60,10 @@ fn under(faults: Faults) -> Index {
     let name = index.manifest().file("graph").unwrap().name.clone();
     let volume = stratann_tier::Directory::open(&small().path).unwrap();
     let bytes = volume.read(&name).unwrap();
-    index.replace_graph_tier(Arc::new(Faulty::new(Arc::new(DramTier::new(bytes)), faults)));
+    index.replace_graph_tier(Arc::new(Faulty::new(
+        Arc::new(DramTier::new(bytes)),
+        faults,
+    )));
     index
 }
 
@@ -71,18 +79,26 @@ fn options(preset: Preset) -> SearchOptions {
 }
 
 fn recall(results: &SearchResults) -> f64 {
-    small().truth.recall(&results.ids, &results.distances, 10).unwrap()
+    small()
+        .truth
+        .recall(&results.ids, &results.distances, 10)
+        .unwrap()
 }
 
 #[test]
 fn best_first_answers_the_same_under_any_completion_order() {
     for whole_page in [false, true] {
-        let options = SearchOptions { whole_page: Some(whole_page), ..options(Preset::DISKANN) };
+        let options = SearchOptions {
+            whole_page: Some(whole_page),
+            ..options(Preset::DISKANN)
+        };
         let queries = &small().queries;
         let calm = under(Faults::none()).search(queries, &options).unwrap();
         assert!(recall(&calm) > 0.95, "recall {}", recall(&calm));
         for seed in 0..5 {
-            let mixed = under(Faults::none().random_order(seed)).search(queries, &options).unwrap();
+            let mixed = under(Faults::none().random_order(seed))
+                .search(queries, &options)
+                .unwrap();
             assert_eq!(mixed.ids, calm.ids, "seed {seed}");
             assert_eq!(mixed.distances, calm.distances, "seed {seed}");
             assert_eq!(mixed.counters, calm.counters, "seed {seed}");
@@ -94,11 +110,22 @@ fn best_first_answers_the_same_under_any_completion_order() {
 fn pipelined_keeps_its_recall_under_any_completion_order() {
     for preset in [Preset::PIPEANN, Preset::STRATANN] {
         let queries = &small().queries;
-        let calm = recall(&under(Faults::none()).search(queries, &options(preset)).unwrap());
+        let calm = recall(
+            &under(Faults::none())
+                .search(queries, &options(preset))
+                .unwrap(),
+        );
         assert!(calm > 0.95, "recall {calm}");
         for seed in 0..5 {
-            let mixed = recall(&under(Faults::none().random_order(seed)).search(queries, &options(preset)).unwrap());
-            assert!(mixed > calm - 0.01, "{preset}, seed {seed}: {mixed} after {calm}");
+            let mixed = recall(
+                &under(Faults::none().random_order(seed))
+                    .search(queries, &options(preset))
+                    .unwrap(),
+            );
+            assert!(
+                mixed > calm - 0.01,
+                "{preset}, seed {seed}: {mixed} after {calm}"
+            );
         }
     }
 }
@@ -108,7 +135,11 @@ fn queries_in_flight_and_threads_do_not_change_best_first() {
     let queries = &small().queries;
     let index = under(Faults::none());
     let one = index.search(queries, &options(Preset::DISKANN)).unwrap();
-    let many = SearchOptions { threads: 2, in_flight: 8, ..options(Preset::DISKANN) };
+    let many = SearchOptions {
+        threads: 2,
+        in_flight: 8,
+        ..options(Preset::DISKANN)
+    };
     let many = index.search(queries, &many).unwrap();
     assert_eq!(one.ids, many.ids);
     assert_eq!(one.counters, many.counters);
@@ -119,14 +150,23 @@ fn a_failed_or_damaged_read_is_an_error_that_names_the_place() {
     let queries = &small().queries;
     for preset in Preset::ALL {
         let index = under(Faults::none().at_read(40, Fault::Error(5)));
-        let error = index.search(queries, &options(preset)).unwrap_err().to_string();
+        let error = index
+            .search(queries, &options(preset))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("byte"), "{error}");
         // The next batch is not harmed by what the last one left in flight.
         assert!(index.search(queries, &options(preset)).is_ok());
 
-        let error = under(Faults::none().at_read(40, Fault::Flip(12_345))).search(queries, &options(preset)).unwrap_err().to_string();
+        let error = under(Faults::none().at_read(40, Fault::Flip(12_345)))
+            .search(queries, &options(preset))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("checksum"), "{error}");
-        let error = under(Faults::none().at_read(40, Fault::Short(512))).search(queries, &options(preset)).unwrap_err().to_string();
+        let error = under(Faults::none().at_read(40, Fault::Short(512)))
+            .search(queries, &options(preset))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("byte"), "{error}");
     }
 }
@@ -136,7 +176,10 @@ fn whole_page_search_reads_less_for_the_same_recall() {
     let queries = &small().queries;
     let index = under(Faults::none());
     let alone = index.search(queries, &options(Preset::DISKANN)).unwrap();
-    let shared = SearchOptions { whole_page: Some(true), ..options(Preset::DISKANN) };
+    let shared = SearchOptions {
+        whole_page: Some(true),
+        ..options(Preset::DISKANN)
+    };
     let shared = index.search(queries, &shared).unwrap();
     assert!(recall(&shared) >= recall(&alone) - 0.005);
     assert!(

@@ -18,11 +18,11 @@ use stratann_layout::{CoupledShape, NodeView, PageView};
 use stratann_vector::{DistanceTable, Kernel};
 
 use super::Counters;
-use crate::frontier::{Frontier, key, node_of};
 use super::reader::{NodeReader, Page};
 use super::results::Nearest;
-use crate::visited::Visited;
 use crate::Error;
+use crate::frontier::{Frontier, key, node_of};
+use crate::visited::Visited;
 
 /// Where a candidate's node is.
 pub(crate) enum Place {
@@ -152,7 +152,11 @@ impl<'a> Traversal<'a> {
                 awaited != page.number()
             });
             self.share(&view, page.number())?;
-        } else if let Some(at) = self.awaited.iter().position(|&(awaited, _)| awaited == page.number()) {
+        } else if let Some(at) = self
+            .awaited
+            .iter()
+            .position(|&(awaited, _)| awaited == page.number())
+        {
             // Without sharing, each candidate has a read of its own: one arrival serves one candidate.
             due.push(self.awaited.remove(at).1);
         }
@@ -189,7 +193,10 @@ impl<'a> Traversal<'a> {
             if neighbour >= self.nodes {
                 return Err(Error::Damaged {
                     file: self.file.to_owned(),
-                    what: format!("node {node} links to node {neighbour}, but there are {} nodes", self.nodes),
+                    what: format!(
+                        "node {node} links to node {neighbour}, but there are {} nodes",
+                        self.nodes
+                    ),
                 });
             }
             if self.visited.insert(neighbour) {
