@@ -67,7 +67,7 @@ impl Frontier {
         }
     }
 
-    /// Adds a candidate that is not in the list; the worst one leaves when the list is full.
+    /// Adds a candidate unless it is in the list; the worst one leaves when the list is full.
     #[inline]
     pub(crate) fn insert(&mut self, key: u64) {
         if key < self.bound() {
@@ -77,6 +77,9 @@ impl Frontier {
 
     fn place(&mut self, key: u64) {
         let at = self.keys.partition_point(|&other| other < key);
+        if self.keys.get(at) == Some(&key) {
+            return;
+        }
         if self.keys.len() == self.capacity {
             self.keys.pop();
             self.states.pop();

@@ -59,7 +59,7 @@ impl Navigation {
             seeds,
         } = scratch;
         frontier.clear(LIST);
-        visited.clear();
+        visited.clear(LIST);
         fresh.clear();
         visited.insert(self.file.entry);
         fresh.push(self.file.entry);

@@ -102,7 +102,7 @@ pub(crate) fn check_shape(
     let header = FileHeader::decode_as(FileKind::Graph, &first, &file)?;
     header.check_length(entry.length, &file)?;
     let claims = CoupledShape::from_header(&header, &file)?;
-    if stored_checksum(&first) != entry.header_crc32c || claims != (shape.clone(), nodes) {
+    if stored_checksum(&first) != entry.header_crc32c || claims != (*shape, nodes) {
         return Err(Error::Damaged {
             file,
             what: "its header is not the one that the MANIFEST names: a file of another index"

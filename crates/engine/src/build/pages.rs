@@ -54,7 +54,7 @@ impl Build<'_> {
         let code_bytes = quantizer.code_bytes();
         let mut codes_writer = StreamWriter::new(FileKind::Codes, (rows * code_bytes) as u64, &[]);
 
-        let mut builder = PageBuilder::new(shape.clone());
+        let mut builder = PageBuilder::new(*shape);
         let mut page = 0;
         let mut buffer = Vec::with_capacity(WRITE_BYTES + shape.page_bytes());
         let mut vectors = vec![0; CHUNK.min(rows) * row_bytes];

@@ -97,7 +97,7 @@ impl<'a> Traversal<'a> {
     pub(crate) fn begin(&mut self, k: usize, list: usize, seeds: &[u32]) {
         self.frontier.clear(list);
         self.nearest.clear(k);
-        self.visited.clear();
+        self.visited.clear(list);
         self.held.clear();
         self.awaited.clear();
         self.fresh.clear();
@@ -188,23 +188,28 @@ impl<'a> Traversal<'a> {
             return Ok(());
         }
         self.counters.hops += 1;
-        self.fresh.clear();
+        // Without a branch on whether a neighbour is new, which no processor can guess.
+        self.fresh.resize(record.neighbours.len(), 0);
+        let (mut new, mut largest) = (0, 0);
         for neighbour in record.neighbours.iter() {
-            if neighbour >= self.nodes {
-                return Err(Error::Damaged {
-                    file: self.file.to_owned(),
-                    what: format!(
-                        "node {node} links to node {neighbour}, but there are {} nodes",
-                        self.nodes
-                    ),
-                });
-            }
-            if self.visited.insert(neighbour) {
-                self.fresh.push(neighbour);
-            }
+            largest = largest.max(neighbour);
+            self.fresh[new] = neighbour;
+            new += usize::from(self.visited.insert(neighbour));
+        }
+        self.fresh.truncate(new);
+        if largest >= self.nodes {
+            return Err(self.bad_link(node, largest));
         }
         self.score_fresh();
         Ok(())
+    }
+
+    #[cold]
+    fn bad_link(&self, node: u32, link: u32) -> Error {
+        Error::Damaged {
+            file: self.file.to_owned(),
+            what: format!("node {node} links to node {link}, but there are {} nodes", self.nodes),
+        }
     }
 
     /// Uses a page for all its nodes: exact distances into the answers, and those that were not seen before into the
