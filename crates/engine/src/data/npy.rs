@@ -362,7 +362,7 @@ mod tests {
                 "<f4",
                 "False",
                 "(2, 4)",
-                "truncated: 92 bytes found, 100 expected (its header says 2 rows of 4 x f32)",
+                "truncated: 99 bytes found, 107 expected (its header says 2 rows of 4 x f32)",
             ),
             ("<f4", "False", "(1, 3)", "12 trailing bytes"),
             (
@@ -381,21 +381,7 @@ mod tests {
             ("<f4", "0", "(2, 3)", "the header at offset 10"),
         ] {
             let text = open(&file(1, &header(descr, order, shape), &[0; 24])).unwrap_err();
-            // The lengths in the expectations are for the header of a 2 x 4 array.
-            let text = if message.contains("92 bytes") {
-                text
-            } else {
-                text.replace("  ", " ")
-            };
-            if message.contains("92 bytes") {
-                let length = 10 + header(descr, order, shape).len() + 24;
-                let message = message
-                    .replace("92", &length.to_string())
-                    .replace("100", &(length + 8).to_string());
-                assert!(text.contains(&message), "{text}");
-            } else {
-                assert!(text.contains(message), "{text}");
-            }
+            assert!(text.contains(message), "{text}");
         }
         let structured = "{'descr': [('x', '<f4'), ('y', [('z', '<f4')])], 'fortran_order': False, 'shape': (2, 3)}";
         let text = open(&file(1, structured, &[0; 24])).unwrap_err();
