@@ -24,7 +24,8 @@ pub(super) struct Rule {
     pub(super) degree: usize,
     /// Margin on squared distances, at least 1.
     pub(super) alpha: f32,
-    /// Fill free slots with the nearest candidates that were left out.
+    /// Fill free slots with the nearest candidates that were left out. (A round at a larger margin before that cost CPU time
+    /// and gained nothing on a million rows.)
     pub(super) saturate: bool,
 }
 
