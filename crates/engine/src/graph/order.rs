@@ -260,8 +260,8 @@ impl Cutter<'_> {
     }
 }
 
-/// Pages among which rows are exchanged. On photo-sift-100k the exchanges save 2 % of whole-page reads; with 100 pages they
-/// save 1 % more, and the order takes twice as long.
+/// Pages among which rows are exchanged. On photo-sift-100k the exchanges save 2 % of whole-page reads; among 100 pages
+/// they save half a percent more, and the order takes twice as long.
 const WINDOW: usize = 16;
 
 /// Rounds of exchanges; few rows move in the last.

@@ -29,7 +29,7 @@ const BATCH: usize = 128;
 const POOL: usize = 500;
 
 /// Slots a node during the build, as a multiple of R. More slots mean fewer prunes of full lists but longer lists to
-/// look at; 1.2 to 1.5 cost the same CPU time, so memory decides.
+/// look at; 1.3 and 1.5 cost the same CPU time, so memory decides.
 const SLACK: f64 = 1.3;
 
 /// The first pass only has to give the second one a graph to search in: its list and degree are these shares of the
