@@ -193,3 +193,41 @@ impl Graph {
             .unwrap_or(0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_grow_are_replaced_and_close_up() {
+        let slots = Slots::new(4, 3);
+        let lock = slots.lock(1);
+        for neighbour in [2, 3, 2, 0] {
+            assert!(slots.append(1, neighbour, &lock));
+        }
+        assert!(!slots.append(1, 4, &lock), "a full list takes no more");
+        assert!(
+            slots.append(1, 3, &lock),
+            "what is there already needs no room"
+        );
+        drop(lock);
+        slots.replace(3, &[1], &slots.lock(3));
+        assert_eq!(slots.neighbours(1).collect::<Vec<_>>(), [2, 3, 0]);
+        let graph = slots.into_graph();
+        assert_eq!((graph.len(), graph.edges(), graph.degree_max()), (4, 4, 3));
+        assert_eq!(graph.degree_mean(), 1.0);
+        let lists: Vec<&[u32]> = (0..4).map(|node| graph.neighbours(node)).collect();
+        assert_eq!(lists, [&[][..], &[2, 3, 0], &[], &[1]]);
+    }
+
+    #[test]
+    fn cleared_slots_are_empty_in_the_same_memory() {
+        let mut slots = Slots::new(0, 2);
+        slots.reserve(5);
+        slots.clear(5);
+        slots.replace(4, &[1, 2], &slots.lock(4));
+        slots.clear(3);
+        assert!((0..3).all(|node| slots.neighbours(node).next().is_none()));
+        assert_eq!(slots.into_graph().len(), 3);
+    }
+}

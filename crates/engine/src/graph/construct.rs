@@ -353,8 +353,9 @@ fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>) -> u64 {
     } else {
         space.point_bytes()
     };
-    // The order; offsets of the lists, at another time the order of insertion; the scratch of cutting.
-    let tables = 4 + 8 + 4;
+    // The order; offsets of the lists, at other times the order of insertion, or from where each node is reached; what is
+    // still to be looked at, in a vector that grows by doubling.
+    let tables = 4 + 8 + 8;
     rows * (own + points + tables) as u64
         + Slots::bytes(source.rows(), slots_for(task.parameters.degree))
         + task.parameters.threads as u64 * Search::bytes(source.rows())

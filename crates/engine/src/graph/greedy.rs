@@ -133,8 +133,6 @@ pub(super) struct Search {
     distances: Vec<f32>,
     /// Nodes expanded by the last search, in that order.
     pub(super) expanded: Vec<Candidate>,
-    /// Distances computed by all searches so far.
-    pub(super) computed: u64,
 }
 
 impl Search {
@@ -146,7 +144,6 @@ impl Search {
             fresh: Vec::new(),
             distances: Vec::new(),
             expanded: Vec::new(),
-            computed: 0,
         }
     }
 
@@ -195,7 +192,6 @@ impl Search {
             }
             self.distances.resize(self.fresh.len(), 0.0);
             points.distances(query, &self.fresh, &mut self.distances);
-            self.computed += self.fresh.len() as u64;
             for (&id, &distance) in self.fresh.iter().zip(&self.distances) {
                 self.list.insert(distance, id);
             }

@@ -6,7 +6,7 @@
 //!      │       (metric as                                                                ├─> construct.rs
 //!      │        squared L2)     partition.rs                                             │   order, rows,
 //!      └─ does not fit ──> parts with overlap ──> a graph for each part ──> merged lists ┘   lists, entry
-//!         the cap               scratch.rs
+//!         the cap               budget.rs, scratch.rs, reach.rs
 //!
 //!   one node's turn in vamana.rs:    greedy.rs               prune.rs            adjacency.rs
 //!                                search for itself  ──>  nearest, but apart  ──> its list, and back edges
@@ -16,6 +16,7 @@
 //! graph over a sample: [`Points`], [`locality_order`], [`medoid`], [`build`].
 
 mod adjacency;
+mod budget;
 mod construct;
 mod entry;
 mod greedy;

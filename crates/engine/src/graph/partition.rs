@@ -25,12 +25,12 @@
 //! | `graph` | u32 degree, u32 * R neighbours |
 
 use super::adjacency::Slots;
+use super::budget::{Plan, part_degree};
 use super::construct::{
-    Clock, Constructed, GraphStats, Lists, OVERHEAD, Order, Place, Rows, ScratchLists, ScratchRows,
-    Task, for_each_block, words,
+    Clock, Constructed, GraphStats, Lists, Order, Place, Rows, ScratchLists, ScratchRows, Task,
+    for_each_block, words,
 };
 use super::entry::medoid;
-use super::greedy::Search;
 use super::order::{centres, order_rows};
 use super::random::Random;
 use super::scratch::{Scratch, Spool};
@@ -41,94 +41,11 @@ use crate::data::VectorSource;
 use crate::progress::{Progress, Stage};
 use stratann_vector::{Element, Kernel, Metric};
 
-/// Each part has two files open while rows are dealt out, and processes may have 1024.
-const MOST_PARTS: usize = 256;
-
-/// Room in all parts together, as a multiple of the rows that go there: parts need not be quite equal.
-const ROOM: f64 = 1.2;
-
 /// Edges that join the starts of the parts: each has so many others below it.
 const BRANCHES: usize = 8;
 
 /// Stands for "nowhere" in tables of parts.
 const NOWHERE: u16 = u16::MAX;
-
-/// How the cap is spent.
-#[derive(Debug, Clone, PartialEq)]
-struct Plan {
-    parts: usize,
-    /// Rows a part, home and guest.
-    capacity: usize,
-    /// Rows of the sample from which the centres come.
-    sample: usize,
-    /// Bytes of each of the buffers of two files a part.
-    buffer: usize,
-    /// Bytes of the blocks in which the source is read.
-    block: usize,
-}
-
-/// Bytes for each row of the collection at the most: order, its inverse, two part numbers; in the end order, its inverse,
-/// from where it is reached, and what is still to be looked at.
-const TABLES: u64 = 4 + 4 + 4 + 4;
-
-impl Plan {
-    /// The fewest parts that fit, or the least memory that would do.
-    fn new(
-        rows: usize,
-        point_bytes: usize,
-        row_bytes: usize,
-        dim: usize,
-        parameters: &Parameters,
-        free: u64,
-    ) -> Result<Plan, u64> {
-        let degree = part_degree(parameters.degree);
-        let fixed = OVERHEAD + rows as u64 * TABLES;
-        let least_buffers = |parts: usize| 2 * parts as u64 * (4 << 10);
-        // A row while its part is ordered, or built: the point, slots, order of insertion, stamps. Rows that are
-        // transformed pass through a small block.
-        let ordering = point_bytes as u64 + 16;
-        let building = point_bytes as u64
-            + Slots::bytes(1, slots_for(degree))
-            + 4
-            + parameters.threads as u64 * Search::bytes(1).saturating_sub(Search::bytes(0));
-        let merging = (degree as u64 + 1) * 4 + 8;
-        let a_row = ordering.max(building).max(merging);
-        let capacity_of =
-            |parts: usize| ((2 * rows) as f64 / parts as f64 * ROOM).ceil() as usize + 1;
-        let need = |parts: usize| {
-            let threads = parameters.threads as u64 * Search::bytes(0);
-            fixed
-                + threads
-                + least_buffers(parts)
-                + capacity_of(parts) as u64 * a_row
-                + (256 << 10).max(4 * row_bytes as u64)
-        };
-        // Three parts of which each row is in two are the fewest that save anything; tiny parts make poor graphs.
-        let most = MOST_PARTS.min(rows / (4 * degree)).max(3);
-        let Some(parts) = (3..=most).find(|&parts| need(parts) <= free) else {
-            let least = (3..=most).map(need).min().unwrap_or(fixed);
-            return Err(least);
-        };
-        let spare = free - need(parts);
-        let during_deal = capacity_of(parts) as u64 * a_row + spare;
-        let sample = (during_deal / 3 / (dim as u64 * 4 + 16)) as usize;
-        Ok(Plan {
-            parts,
-            capacity: capacity_of(parts),
-            sample: sample
-                .min(rows)
-                .min((parts * 512).max(20_000))
-                .max(parts * 4),
-            buffer: ((during_deal / 4 / (2 * parts as u64)) as usize).clamp(4 << 10, 256 << 10),
-            block: ((during_deal / 8) as usize).clamp(4 * row_bytes, 4 << 20),
-        })
-    }
-}
-
-/// Degree within a part: two lists of it make a list of R with some overlap.
-fn part_degree(degree: usize) -> usize {
-    (degree * 2).div_ceil(3)
-}
 
 /// The build in `free` more bytes than the process takes now.
 pub(super) fn construct(
