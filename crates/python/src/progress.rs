@@ -106,11 +106,10 @@ impl Board {
 
     fn close_stage(&self, state: &mut State) {
         if let Some((stage, total)) = state.stage.take() {
-            // The total may have been unknown: then it is what was done.
-            let total = if total == 0 {
-                self.done.load(Ordering::Relaxed)
-            } else {
-                total
+            // The total may have been unknown: then it is what was done, and not 0, which says unknown.
+            let total = match total {
+                0 => self.done.load(Ordering::Relaxed).max(1),
+                total => total,
             };
             state.ended.push((stage, total, total));
         }

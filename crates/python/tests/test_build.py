@@ -1,5 +1,6 @@
 """Building an index, as a user does."""
 
+import io
 import signal
 import threading
 import time
@@ -9,6 +10,7 @@ import numpy
 import pytest
 
 import stratann
+from stratann.progress import Bar
 
 QUICK = {"degree": 24, "build_list": 40}
 
@@ -193,12 +195,29 @@ def test_progress_tells_every_stage_to_its_end(small, tmp_path):
     stratann.build(small, tmp_path / "a.idx", progress=lambda *call: calls.append(call), **QUICK)
     assert calls
     for stage, done, total in calls:
-        assert isinstance(stage, str) and (0 <= done <= total or total == 0)
+        assert isinstance(stage, str) and 0 <= done and (done <= total or total == 0)
     # Each stage is complete once, and then another begins.
-    complete = [i for i, (_, done, total) in enumerate(calls) if done == total and total]
+    complete = [i for i, (_, done, total) in enumerate(calls) if total and done == total]
     assert complete[-1] == len(calls) - 1
     for here, after in zip(complete, complete[1:]):
         assert len({stage for stage, _, _ in calls[here + 1 : after + 1]}) == 1
+
+
+def test_the_bar_draws_on_a_terminal_and_writes_lines_elsewhere():
+    class Stream(io.StringIO):
+        def __init__(self, terminal):
+            super().__init__()
+            self.isatty = lambda: terminal
+
+    calls = [("order", 0, 0), ("order", 7, 7), ("graph", 0, 10), ("graph", 5, 10), ("graph", 10, 10)]
+    drawn, written = Stream(True), Stream(False)
+    for stream in (drawn, written):
+        bar = Bar(stream)
+        for call in calls:
+            bar(*call)
+    assert "50 %" in drawn.getvalue() and "left" in drawn.getvalue() and drawn.getvalue().count("\n") == 2
+    lines = written.getvalue().splitlines()
+    assert [line.split(" in ")[0] for line in lines] == ["order: begun", "order: done", "graph: begun", "graph: done"]
 
 
 def test_progress_true_writes_to_standard_error(small, tmp_path, capfd):

@@ -89,6 +89,7 @@ def test_one_index_serves_many_python_threads(index, queries):
         numpy.testing.assert_array_equal(distances, expected[1])
 
 
+@pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
 def test_a_forked_process_is_told_to_open_the_index_itself(photos, queries):
     index = stratann.open(photos)
     expected = index.search(queries, strategy="best-first")

@@ -25,7 +25,7 @@ class Bar:
             if not self._terminal:
                 self._write(f"{stage}: begun\n")
         spent = time.monotonic() - self._begun
-        if done == total:
+        if total and done == total:
             start, end = ("\r\x1b[K", "\n") if self._terminal else ("", "\n")
             self._write(f"{start}{stage}: done in {spent:.1f} s{end}")
             self._stage = None
