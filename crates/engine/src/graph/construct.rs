@@ -185,14 +185,6 @@ impl Lists {
         }
         Ok(())
     }
-
-    /// The graph, if it is in memory.
-    pub fn graph(&self) -> Option<&Graph> {
-        match &self.0 {
-            Place::Memory(graph) => Some(graph),
-            Place::Scratch(_) => None,
-        }
-    }
 }
 
 impl ScratchLists {

@@ -32,12 +32,9 @@ mod space;
 mod tests;
 mod vamana;
 
-pub use adjacency::Graph;
-pub use construct::{Constructed, GraphStats, Lists, Order, Rows, ScratchRows, Task, construct};
-pub use entry::medoid;
-pub use order::locality_order;
-pub use points::Points;
-pub use vamana::build;
+pub use construct::{Constructed, Order, Task, construct};
+use entry::medoid;
+use order::locality_order;
 
 use crate::data::DataError;
 use std::path::PathBuf;

@@ -51,16 +51,6 @@ impl<'a> Points<'a> {
         self.dim
     }
 
-    /// What an element is.
-    pub fn element(&self) -> Element {
-        self.element
-    }
-
-    /// Bytes a row.
-    pub fn stride(&self) -> usize {
-        self.stride
-    }
-
     /// The bytes of one row.
     #[inline]
     pub fn row(&self, id: u32) -> &'a [u8] {
@@ -69,7 +59,7 @@ impl<'a> Points<'a> {
     }
 
     /// Squared Euclidean distance of two rows.
-    #[inline]
+    #[cfg(test)]
     pub fn distance(&self, a: u32, b: u32) -> f32 {
         self.kernel.distance(self.row(a), self.row(b))
     }
