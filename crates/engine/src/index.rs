@@ -45,6 +45,7 @@ impl Default for OpenOptions {
 pub(crate) struct Graph {
     pub(crate) tier: Arc<dyn Tier>,
     pub(crate) shape: CoupledShape,
+    pub(crate) nodes: u64,
     pub(crate) file: String,
 }
 
@@ -111,6 +112,7 @@ impl Index {
         let graph = Graph {
             tier,
             shape,
+            nodes: manifest.vectors,
             file: stored::name_of(&*volume, &entry.name),
         };
 

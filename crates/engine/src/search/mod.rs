@@ -293,20 +293,8 @@ impl Batch<'_> {
         } = *self;
         let graph = index.graph();
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
-        let mut reader = NodeReader::new(
-            graph.tier.lane(thread)?,
-            &graph.shape,
-            &graph.file,
-            index.checks_pages(),
-        );
-        let mut traversal = Traversal::new(
-            index.len() as u32,
-            &graph.shape,
-            &graph.file,
-            index.codes(),
-            kernel,
-            plan.whole_page,
-        );
+        let mut reader = NodeReader::new(graph.tier.lane(thread)?, graph, index.checks_pages());
+        let mut traversal = Traversal::new(graph, index.codes(), kernel, plan.whole_page);
         let mut answers = Vec::new();
         let mut counters = Counters::default();
         let mut scratch = NavigationScratch::default();

@@ -8,6 +8,7 @@ use stratann_tier::{Block, Completion, Lane, Request, next};
 
 use super::Counters;
 use crate::Error;
+use crate::index::Graph;
 
 /// A page that was read.
 pub(crate) struct Page {
@@ -19,22 +20,19 @@ pub(crate) struct Page {
 pub(crate) struct NodeReader<'a> {
     lane: Box<dyn Lane>,
     shape: &'a CoupledShape,
+    nodes: u64,
     file: &'a str,
     check: bool,
 }
 
 impl<'a> NodeReader<'a> {
-    /// Reads pages of `shape` through `lane`; `check` verifies each page's checksums.
-    pub(crate) fn new(
-        lane: Box<dyn Lane>,
-        shape: &'a CoupledShape,
-        file: &'a str,
-        check: bool,
-    ) -> Self {
+    /// Reads the pages of an index's graph file through `lane`; `check` verifies each page's checksums.
+    pub(crate) fn new(lane: Box<dyn Lane>, graph: &'a Graph, check: bool) -> Self {
         Self {
             lane,
-            shape,
-            file,
+            shape: &graph.shape,
+            nodes: graph.nodes,
+            file: &graph.file,
             check,
         }
     }
@@ -83,12 +81,20 @@ impl<'a> NodeReader<'a> {
     where
         'a: 'p,
     {
+        self.parse(page, false)
+    }
+
+    fn parse<'p>(&self, page: &'p Page, check: bool) -> Result<PageView<'p>, Error>
+    where
+        'a: 'p,
+    {
+        let count = self.shape.nodes_on_page(page.number, self.nodes);
         Ok(PageView::open(
             self.shape,
             &page.bytes,
             page.number,
-            None,
-            false,
+            Some(count),
+            check,
             self.file,
         )?)
     }
@@ -99,7 +105,7 @@ impl<'a> NodeReader<'a> {
             bytes: done.result?,
         };
         if self.check {
-            PageView::open(self.shape, &page.bytes, page.number, None, true, self.file)?;
+            self.parse(&page, true)?;
         }
         Ok(page)
     }

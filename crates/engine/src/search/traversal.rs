@@ -14,7 +14,7 @@
 //! ranked by exact distance on arrival and enter the candidate list by code, and a candidate on a held page is expanded without a read. With
 //! ids in locality order one read then serves several hops (DESIGN §2.1).
 
-use stratann_layout::{CoupledShape, NodeView, PageView};
+use stratann_layout::{NodeView, PageView};
 use stratann_vector::{DistanceTable, Kernel};
 
 use super::Counters;
@@ -22,6 +22,7 @@ use super::reader::{NodeReader, Page};
 use super::results::Nearest;
 use crate::Error;
 use crate::frontier::{Frontier, key, node_of};
+use crate::index::Graph;
 use crate::visited::Visited;
 
 /// Where a candidate's node is.
@@ -36,10 +37,7 @@ pub(crate) enum Place {
 
 /// One query's state.
 pub(crate) struct Traversal<'a> {
-    /// Nodes in the index.
-    nodes: u32,
-    shape: &'a CoupledShape,
-    file: &'a str,
+    graph: &'a Graph,
     /// Every node's code, in memory.
     codes: &'a [u8],
     exact: Kernel,
@@ -64,18 +62,9 @@ pub(crate) struct Traversal<'a> {
 
 impl<'a> Traversal<'a> {
     /// State for queries on one index.
-    pub(crate) fn new(
-        nodes: u32,
-        shape: &'a CoupledShape,
-        file: &'a str,
-        codes: &'a [u8],
-        exact: Kernel,
-        whole_page: bool,
-    ) -> Self {
+    pub(crate) fn new(graph: &'a Graph, codes: &'a [u8], exact: Kernel, whole_page: bool) -> Self {
         Self {
-            nodes,
-            shape,
-            file,
+            graph,
             codes,
             exact,
             whole_page,
@@ -111,7 +100,7 @@ impl<'a> Traversal<'a> {
 
     /// Brings a candidate's node here: expands it if its page is held, else sees to it that the page is read.
     pub(crate) fn fetch(&mut self, key: u64, reader: &mut NodeReader<'_>) -> Result<Place, Error> {
-        let page = self.shape.page_of(node_of(key));
+        let page = self.graph.shape.page_of(node_of(key));
         if self.whole_page {
             if let Some(at) = self.held.iter().position(|held| held.number() == page) {
                 let held = self.held.swap_remove(at);
@@ -180,7 +169,7 @@ impl<'a> Traversal<'a> {
     /// would not have expanded it. Alone on its page, its exact distance into the answers.
     fn expand(&mut self, view: &PageView<'_>, key: u64) -> Result<(), Error> {
         let node = node_of(key);
-        let record = view.node(self.shape.slot_of(node))?;
+        let record = view.node(self.graph.shape.slot_of(node))?;
         if !self.whole_page {
             self.rank(&record);
         }
@@ -197,7 +186,7 @@ impl<'a> Traversal<'a> {
             new += usize::from(self.visited.insert(neighbour));
         }
         self.fresh.truncate(new);
-        if largest >= self.nodes {
+        if u64::from(largest) >= self.graph.nodes {
             return Err(self.bad_link(node, largest));
         }
         self.score_fresh();
@@ -207,15 +196,15 @@ impl<'a> Traversal<'a> {
     #[cold]
     fn bad_link(&self, node: u32, link: u32) -> Error {
         Error::Damaged {
-            file: self.file.to_owned(),
-            what: format!("node {node} links to node {link}, but there are {} nodes", self.nodes),
+            file: self.graph.file.clone(),
+            what: format!("node {node} links to node {link}, but there are {} nodes", self.graph.nodes),
         }
     }
 
     /// Uses a page for all its nodes: exact distances into the answers, and those that were not seen before into the
     /// candidate list.
     fn share(&mut self, view: &PageView<'_>, page: u64) -> Result<(), Error> {
-        let first = self.shape.first_node(page) as u32;
+        let first = self.graph.shape.first_node(page) as u32;
         self.fresh.clear();
         for slot in 0..view.len() {
             self.rank(&view.node(slot)?);
