@@ -75,7 +75,9 @@ mod tests {
         // A search with a list of 30 scores about a thousand nodes.
         let mut visited = Visited::default();
         visited.clear(30);
-        let nodes: Vec<u32> = (0..1_000).map(|i: u32| i.wrapping_mul(2_654_435_761) >> 8).collect();
+        let nodes: Vec<u32> = (0..1_000)
+            .map(|i: u32| i.wrapping_mul(2_654_435_761) >> 8)
+            .collect();
         for &node in &nodes {
             visited.insert(node);
         }

@@ -297,7 +297,10 @@ fn bad_rows_are_named_and_nothing_is_left() {
     let error = build(&base, &path, &cosine, &Silent)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("200") && error.contains("zero"), "{error}");
+    assert!(
+        error.contains("200") && error.contains("length 0"),
+        "{error}"
+    );
     assert!(!path.exists());
 }
 

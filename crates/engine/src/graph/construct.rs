@@ -150,7 +150,18 @@ pub struct Lists(pub(super) Place);
 #[derive(Debug)]
 pub(super) enum Place {
     Memory(Graph),
+    Renamed(Renamed),
     Scratch(ScratchLists),
+}
+
+/// A graph in memory whose ids are not those that are asked for.
+#[derive(Debug)]
+pub(super) struct Renamed {
+    graph: Graph,
+    /// The graph's id of each row.
+    node_of: Vec<u32>,
+    /// The row of each of the graph's ids.
+    row_of: Vec<u32>,
 }
 
 /// Lists in a scratch file: records of a degree and `degree` words, of which as many count.
@@ -181,6 +192,10 @@ impl Lists {
         out.clear();
         match &mut self.0 {
             Place::Memory(graph) => out.extend_from_slice(graph.neighbours(node)),
+            Place::Renamed(lists) => {
+                let neighbours = lists.graph.neighbours(lists.node_of[node as usize]);
+                out.extend(neighbours.iter().map(|&id| lists.row_of[id as usize]));
+            }
             Place::Scratch(lists) => lists.read(node as usize, out)?,
         }
         Ok(())
@@ -328,6 +343,9 @@ pub(super) fn construct_within(
 /// One bit of an id marks expanded candidates during a search.
 const MAX_ROWS: usize = 1 << 31;
 
+/// Rows that the build keeps together when the caller does not ask for an order.
+const WORKING_PAGE: usize = 16;
+
 /// Rows are read so many bytes at a time.
 pub(super) const READ: usize = 4 << 20;
 
@@ -338,16 +356,15 @@ pub(super) const OVERHEAD: u64 = 6 << 20;
 fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>) -> u64 {
     let rows = source.rows() as u64;
     let space = Space::new(task.metric, source.element(), source.dim());
-    let copied = task.order != Order::Input || source.in_memory().is_none();
-    let own = if copied { source.row_bytes() } else { 0 };
+    let own = source.row_bytes();
     let points = if space.is_identity() {
         0
     } else {
         space.point_bytes()
     };
-    // The order; offsets of the lists, at other times the order of insertion, or from where each node is reached; what is
-    // still to be looked at, in a vector that grows by doubling.
-    let tables = 4 + 8 + 8;
+    // The order and its inverse; offsets of the lists, at other times the order of insertion, or from where each node is
+    // reached; what is still to be looked at, in a vector that grows by doubling.
+    let tables = 4 + 4 + 8 + 8;
     rows * (own + points + tables) as u64
         + Slots::bytes(source.rows(), slots_for(task.parameters.degree))
         + task.parameters.threads as u64 * Search::bytes(source.rows())
@@ -409,12 +426,7 @@ fn construct_in_memory(
     let parameters = task.parameters;
     let mut clock = Clock::new();
     let mut space = Space::new(task.metric, source.element(), source.dim());
-    let copied = task.order != Order::Input || source.in_memory().is_none();
-    let mut own = Vec::with_capacity(if copied {
-        source.rows() * source.row_bytes()
-    } else {
-        0
-    });
+    let mut own = Vec::with_capacity(source.rows() * source.row_bytes());
     for_each_block(
         source,
         task.metric,
@@ -422,56 +434,46 @@ fn construct_in_memory(
         "reading vectors",
         progress,
         |_, rows| {
-            if copied {
-                own.extend_from_slice(rows);
-            }
+            own.extend_from_slice(rows);
             if space.needs_longest() {
                 space.measure(rows);
             }
             Ok(())
         },
     )?;
-    let rows = if copied {
-        &own[..]
-    } else {
-        source.in_memory().unwrap_or_default()
-    };
     let mut transformed = Vec::new();
     if !space.is_identity() {
         transformed.reserve_exact(source.rows() * space.point_bytes());
-        for block in rows.chunks(source.row_bytes() * 4096) {
+        for block in own.chunks(source.row_bytes() * 4096) {
             space.append(block, &mut transformed);
         }
     }
     clock.lap("read");
 
-    let order = match task.order {
-        Order::Input => (0..source.rows() as u32).collect(),
-        Order::Locality { page } => {
-            let _stage = Stage::begin(progress, "locality order", 0);
-            let points = space.points(if space.is_identity() {
-                &own
-            } else {
-                &transformed
-            });
-            let order = locality_order(&points, page, parameters.threads, parameters.seed);
-            permute(&mut own, source.row_bytes(), &order);
-            permute(&mut transformed, space.point_bytes(), &order);
-            order
-        }
+    // In input order too the build works on rows in locality order, where neighbours share cache lines: on a million
+    // rows that saves a third of its time. The lists are given back under the ids that were asked for.
+    let page = match task.order {
+        Order::Input => WORKING_PAGE,
+        Order::Locality { page } => page,
     };
+    let order = {
+        let _stage = Stage::begin(progress, "locality order", 0);
+        let points = space.points(if space.is_identity() {
+            &own
+        } else {
+            &transformed
+        });
+        locality_order(&points, page, parameters.threads, parameters.seed)
+    };
+    permute(&mut own, source.row_bytes(), &order);
+    permute(&mut transformed, space.point_bytes(), &order);
     if progress.interrupted() {
         return Err(GraphError::Interrupted);
     }
     clock.lap("order");
 
-    let rows = if copied {
-        &own[..]
-    } else {
-        source.in_memory().unwrap_or_default()
-    };
     let points = space.points(if space.is_identity() {
-        rows
+        &own
     } else {
         &transformed
     });
@@ -487,19 +489,27 @@ fn construct_in_memory(
         edges: graph.edges(),
         seconds: clock.seconds,
     };
-    let rows = if copied {
-        Rows::Memory(Matrix::new(
-            own,
-            source.rows(),
-            source.dim(),
-            source.element(),
-        )?)
-    } else {
-        Rows::Source
-    };
+    if task.order == Order::Input {
+        let mut node_of = vec![0; order.len()];
+        for (node, &row) in order.iter().enumerate() {
+            node_of[row as usize] = node as u32;
+        }
+        return Ok(Constructed {
+            entry: order[entry as usize],
+            lists: Lists(Place::Renamed(Renamed {
+                graph,
+                node_of,
+                row_of: order,
+            })),
+            order: (0..source.rows() as u32).collect(),
+            rows: Rows::Source,
+            stats,
+        });
+    }
+    let (rows, dim, element) = (source.rows(), source.dim(), source.element());
     Ok(Constructed {
         order,
-        rows,
+        rows: Rows::Memory(Matrix::new(own, rows, dim, element)?),
         lists: Lists(Place::Memory(graph)),
         entry,
         stats,

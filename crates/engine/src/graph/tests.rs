@@ -1,8 +1,8 @@
 //! The graph as a whole: on clustered random rows, on equal rows, on very few rows, in memory and by parts.
 
-use super::random::Random;
 use super::adjacency::Graph;
 use super::points::Points;
+use super::random::Random;
 use super::vamana::build;
 use super::*;
 use crate::data::{MatrixRef, VectorSource};

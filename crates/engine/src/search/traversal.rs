@@ -197,7 +197,10 @@ impl<'a> Traversal<'a> {
     fn bad_link(&self, node: u32, link: u32) -> Error {
         Error::Damaged {
             file: self.graph.file.clone(),
-            what: format!("node {node} links to node {link}, but there are {} nodes", self.graph.nodes),
+            what: format!(
+                "node {node} links to node {link}, but there are {} nodes",
+                self.graph.nodes
+            ),
         }
     }
 
