@@ -156,7 +156,7 @@ impl Crew {
     }
 
     fn build(threads: usize, io: IoMode, forbid_ring: bool) -> Result<Crew, TierError> {
-        let io = Io::new(io, forbid_ring)?;
+        let io = Io::new(io, forbid_ring, threads)?;
         let shared = Arc::new(Shared::default());
         // From here on, dropping the crew ends the workers that there are.
         let mut crew = Crew {

@@ -46,7 +46,7 @@ impl std::fmt::Debug for Io {
 impl Thread {
     /// A context for the calling thread.
     pub fn local(io: IoMode) -> Result<Thread, TierError> {
-        Ok(Thread::with(Io::new(io, false)?))
+        Ok(Thread::with(Io::new(io, false, 1)?))
     }
 
     pub(crate) fn with(io: Arc<Io>) -> Thread {

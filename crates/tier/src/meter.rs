@@ -151,6 +151,10 @@ impl Lane for MeterLane {
         self.inner.flush();
     }
 
+    fn need(&mut self, completions: usize) {
+        self.inner.need(completions);
+    }
+
     fn in_flight(&self) -> usize {
         self.inner.in_flight()
     }

@@ -28,17 +28,27 @@ const BATCH: usize = 8;
 /// From so many tasks on, a thread waits for several completions at a time.
 const MANY_TASKS: usize = 8;
 
+/// How long a thread stays awake for the next completion of its only task. Falling asleep and being woken takes longer than
+/// the completion of a pipelined search is away: with it, photo-sift-100k is searched 1.4 times as fast.
+const AWAKE: Duration = Duration::from_micros(100);
+
 /// How the threads of a crew read, decided once, and what they share for it.
 pub(crate) struct Io {
     backend: Mutex<Backend>,
     pool: OnceLock<Arc<Pool>>,
     /// Makes rings fail as a container does that forbids them, for tests.
     pub(crate) forbid_ring: bool,
+    /// Whether every thread has a core, so that one may stay awake for a completion that is near.
+    patient: bool,
 }
 
 impl Io {
     /// Decides how to read. `Auto` takes the pool where the kernel gives no ring; `Uring` fails there.
-    pub(crate) fn new(mode: IoMode, forbid_ring: bool) -> Result<Arc<Io>, TierError> {
+    pub(crate) fn new(
+        mode: IoMode,
+        forbid_ring: bool,
+        threads: usize,
+    ) -> Result<Arc<Io>, TierError> {
         let backend = match mode.or_environment()? {
             IoMode::Pread => Backend::Pread {
                 reason: "chosen by the caller".to_owned(),
@@ -58,6 +68,7 @@ impl Io {
             backend: Mutex::new(backend),
             pool: OnceLock::new(),
             forbid_ring,
+            patient: std::thread::available_parallelism().is_ok_and(|cores| threads <= cores.get()),
         }))
     }
 
@@ -130,6 +141,8 @@ pub(crate) struct Reactor {
     timers: RefCell<BinaryHeap<Reverse<Timer>>>,
     /// Tasks that are not finished.
     pub(crate) tasks: Cell<usize>,
+    /// Completions that the task which waited last has to have before it goes on.
+    pub(crate) needed: Cell<usize>,
 }
 
 struct Timer {
@@ -175,6 +188,7 @@ impl Reactor {
             buffers: BufferPool::default(),
             timers: RefCell::default(),
             tasks: Cell::new(0),
+            needed: Cell::new(1),
         })
     }
 
@@ -306,20 +320,28 @@ impl Reactor {
             } else {
                 self.want(in_flight)
             };
-            self.with_driver(|driver| driver.wait(want, timeout));
+            let awake = self.io.patient && self.tasks.get() <= 1 && want == 1 && timeout.is_none();
+            self.with_driver(|driver| {
+                if awake && driver.spin(AWAKE)? {
+                    return Ok(());
+                }
+                driver.wait(want, timeout)
+            });
             self.reap();
         }
         self.expire();
         true
     }
 
-    /// How many completions to wait for.
+    /// How many completions to wait for: what the task needs, if there is only one.
     ///
     /// Several at a time save system calls, but a task must not wait for the reads of others while it could compute:
     /// with few tasks that empties the device's queue, and fewer reads are done. With many, an eighth of what is in
     /// flight does no harm.
     fn want(&self, in_flight: usize) -> usize {
-        if self.tasks.get() < MANY_TASKS {
+        if self.tasks.get() <= 1 {
+            self.needed.get().min(in_flight)
+        } else if self.tasks.get() < MANY_TASKS {
             1
         } else {
             (in_flight / 8).clamp(1, 8)

@@ -95,6 +95,7 @@ impl Tier for FileTier {
         Ok(Box::new(FileLane {
             inbox,
             reactor: thread.reactor().clone(),
+            need: 0,
         }))
     }
 }
@@ -102,6 +103,8 @@ impl Tier for FileTier {
 struct FileLane {
     inbox: Rc<Inbox>,
     reactor: Rc<Reactor>,
+    /// Completions that the task needs before it goes on.
+    need: usize,
 }
 
 impl Lane for FileLane {
@@ -131,8 +134,13 @@ impl Lane for FileLane {
         self.inbox.take()
     }
 
+    fn need(&mut self, completions: usize) {
+        self.need = completions;
+    }
+
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Completion> {
         if let Some(completion) = self.inbox.take() {
+            self.need = self.need.saturating_sub(1);
             return Poll::Ready(completion);
         }
         assert!(
@@ -140,11 +148,13 @@ impl Lane for FileLane {
             "poll_next on a lane with no read in flight would wait for ever"
         );
         self.inbox.wait(cx.waker());
+        self.reactor.needed.set(self.need.clamp(1, self.inbox.in_flight()));
         Poll::Pending
     }
 
     fn reset(&mut self) {
         self.inbox.forget();
+        self.need = 0;
     }
 }
 

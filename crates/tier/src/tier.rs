@@ -83,6 +83,13 @@ pub trait Lane {
     /// Takes a completion that has already come in; never waits.
     fn try_next(&mut self) -> Option<Completion>;
 
+    /// A hint: the task goes on only when so many completions have come in (one, unless it says so before it waits). A
+    /// thread that serves no other task then sleeps once for all of them; for a single one, which will not be long, it
+    /// stays awake a while.
+    fn need(&mut self, completions: usize) {
+        let _ = completions;
+    }
+
     /// Takes a completion, or arranges for the task to be woken when one has come in.
     ///
     /// # Panics

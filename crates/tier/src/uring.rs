@@ -8,7 +8,7 @@
 //! runs each their processor time a read could not be told from that without them, and buffers cost locked memory.
 
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, Probe, opcode, types};
 
@@ -31,6 +31,11 @@ pub(crate) trait Driver {
     fn start(&mut self) -> io::Result<()>;
     /// Starts what is queued and waits until `want` completions can be popped or the time is over.
     fn wait(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()>;
+    /// Starts what is queued and stays awake until a completion can be popped, which it says, or the time is over.
+    fn spin(&mut self, limit: Duration) -> io::Result<bool> {
+        let _ = limit;
+        Ok(false)
+    }
     /// Takes a completion that has come in: its slot, and the bytes read or a negated errno.
     fn pop(&mut self) -> Option<(u32, i32)>;
     /// True if [`start`](Driver::start) would let completions come in.
@@ -144,6 +149,26 @@ impl Driver for Ring {
         }
         self.queued = self.ring.submission().len();
         Ok(())
+    }
+
+    fn spin(&mut self, limit: Duration) -> io::Result<bool> {
+        if self.queued > 0 {
+            self.start()?;
+        }
+        let start = Instant::now();
+        loop {
+            // The kernel says in shared memory that it has something, so that looking costs no system call.
+            if self.stirs() {
+                self.start()?;
+            }
+            if !self.ring.completion().is_empty() {
+                return Ok(true);
+            }
+            if start.elapsed() > limit {
+                return Ok(false);
+            }
+            std::hint::spin_loop();
+        }
     }
 
     fn pop(&mut self) -> Option<(u32, i32)> {

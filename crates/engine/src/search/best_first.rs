@@ -28,7 +28,8 @@ pub(crate) async fn best_first(
         if submitted == 0 {
             return Ok(());
         }
-        reader.flush();
+        // One sleep for the whole beam.
+        reader.need(reader.in_flight());
         beam.clear();
         while reader.in_flight() > 0 {
             beam.push(reader.next().await?);

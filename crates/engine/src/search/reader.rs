@@ -55,6 +55,11 @@ impl<'a> NodeReader<'a> {
         self.lane.flush();
     }
 
+    /// Says that the search goes on only when so many pages have come in.
+    pub(crate) fn need(&mut self, pages: usize) {
+        self.lane.need(pages);
+    }
+
     /// Reads that have not been taken yet.
     pub(crate) fn in_flight(&self) -> usize {
         self.lane.in_flight()
