@@ -148,7 +148,9 @@ impl Lane for FileLane {
             "poll_next on a lane with no read in flight would wait for ever"
         );
         self.inbox.wait(cx.waker());
-        self.reactor.needed.set(self.need.clamp(1, self.inbox.in_flight()));
+        self.reactor
+            .needed
+            .set(self.need.clamp(1, self.inbox.in_flight()));
         Poll::Pending
     }
 
