@@ -41,13 +41,17 @@ mod verify;
 mod visited;
 
 pub use build::{BuildOptions, BuildReport, build};
-pub use data::{GroundTruth, Matrix, MatrixRef, VectorFile, VectorSource, brute_force};
+pub use data::{DataError, GroundTruth, Matrix, MatrixRef, VectorFile, VectorSource, brute_force};
 pub use error::Error;
+pub use graph::GraphError;
 pub use index::{Index, OpenOptions};
 pub use preset::{Order, Preset, Strategy};
 pub use progress::{Progress, Silent};
 pub use search::{Counters, SearchOptions, SearchResults};
 pub use stats::{Bytes, Memory, Stats};
-pub use stratann_tier::{Backend, IoMode, peak_rss_bytes, process_cpu_time, reset_peak_rss};
-pub use stratann_vector::{Element, InstructionSet, Metric};
+pub use stratann_layout::LayoutError;
+pub use stratann_tier::{
+    Backend, IoMode, TierError, peak_rss_bytes, process_cpu_time, reset_peak_rss,
+};
+pub use stratann_vector::{Element, InstructionSet, Metric, QuantizerError};
 pub use verify::{Problem, VerifyReport, verify};

@@ -16,8 +16,7 @@ use pyo3::exceptions::{
     PyFileExistsError, PyFileNotFoundError, PyPermissionError, PyRuntimeError, PyValueError,
 };
 use pyo3::prelude::*;
-use stratann::Error;
-use stratann::data::DataError;
+use stratann::{DataError, Error, TierError};
 
 create_exception!(
     stratann,
@@ -53,6 +52,11 @@ fn is_value(error: &DataError) -> bool {
 
 /// What the operating system said, if it is the cause.
 fn io_kind(error: &Error) -> Option<ErrorKind> {
+    match error {
+        Error::Tier(TierError::Denied { .. }) => return Some(ErrorKind::PermissionDenied),
+        Error::Tier(TierError::Missing { .. }) => return Some(ErrorKind::NotFound),
+        _ => {}
+    }
     let mut cause = error.source();
     while let Some(inner) = cause {
         if let Some(io) = inner.downcast_ref::<std::io::Error>() {

@@ -14,6 +14,10 @@ use crate::errors::to_python;
 use crate::process::Opened;
 use crate::progress::{Listener, run};
 
+/// From so many queries on, a search is watched, so that Ctrl-C ends it; fewer are done before anyone could press it, and
+/// would pay for the watching.
+const WATCHED: usize = 1_000;
+
 /// An index on disk, open for search. Any number of Python threads may search it at once; a forked process opens it
 /// anew.
 #[pyclass(frozen, module = "stratann")]
@@ -118,8 +122,14 @@ impl Index {
             nothing(k)
         } else {
             let source = rows.source()?;
-            py.detach(|| index.search(&source, &options))
-                .map_err(to_python)?
+            if rows.rows() < WATCHED {
+                py.detach(|| index.search(&source, &options))
+                    .map_err(to_python)?
+            } else {
+                run(py, &Listener::new(None)?, |progress| {
+                    index.search_observed(&source, &options, progress)
+                })?
+            }
         };
         let stats = return_stats
             .then(|| search_stats(py, &results, &options))

@@ -33,6 +33,7 @@ use self::traversal::Traversal;
 use crate::data::{VectorSource, check_rows};
 use crate::index::Index;
 use crate::navigation::NavigationScratch;
+use crate::progress::{Progress, Silent, Stage};
 use crate::{Error, Strategy};
 
 /// How to search. What is `None` is taken from the index's preset.
@@ -60,7 +61,7 @@ impl Default for SearchOptions {
     fn default() -> Self {
         Self {
             k: 10,
-            list: 50,
+            list: 100,
             beam: None,
             strategy: None,
             navigation: None,
@@ -142,6 +143,7 @@ struct Batch<'a> {
     index: &'a Index,
     queries: &'a dyn VectorSource,
     plan: Plan,
+    progress: &'a dyn Progress,
     next: AtomicUsize,
     done: Mutex<Done>,
 }
@@ -166,18 +168,33 @@ impl Index {
         queries: &dyn VectorSource,
         options: &SearchOptions,
     ) -> Result<SearchResults, Error> {
+        self.search_observed(queries, options, &Silent)
+    }
+
+    /// As [`search`](Index::search); `progress` is told of each query that is done and may interrupt the batch.
+    ///
+    /// # Errors
+    /// As those of [`search`](Index::search), and [`Error::Interrupted`].
+    pub fn search_observed(
+        &self,
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+        progress: &dyn Progress,
+    ) -> Result<SearchResults, Error> {
         let plan = self.plan_search(queries, options)?;
         let rows = queries.rows();
         let batch = Batch {
             index: self,
             queries,
             plan,
+            progress,
             next: AtomicUsize::new(0),
             done: Mutex::new(Done::default()),
         };
         let threads = options.threads.min(rows).max(1);
         let in_flight = options.in_flight.min(rows.div_ceil(threads)).max(1);
         let crew = self.crew(threads)?;
+        let _stage = Stage::begin(progress, "searching", rows as u64);
         let start = Instant::now();
         crew.run(threads, &|thread, _| batch.work(thread, in_flight));
         let seconds = start.elapsed().as_secs_f64();
@@ -338,6 +355,10 @@ impl Batch<'_> {
             if let Err(error) = outcome {
                 reader.reset();
                 return Err(error);
+            }
+            self.progress.advance(1);
+            if self.progress.interrupted() {
+                return Err(Error::Interrupted);
             }
             counters += traversal.counters;
             answers.push(Answer {
