@@ -45,7 +45,11 @@ impl<'a> BitWriter<'a> {
 #[inline(always)]
 pub(crate) fn window(bytes: &[u8], bit: usize) -> u64 {
     let at = bit >> 3;
-    let word = match bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+    // `at + 8` cannot overflow, and the compiler knows: one comparison.
+    let word = match bytes
+        .get(at..at + 8)
+        .and_then(|rest| rest.first_chunk::<8>())
+    {
         Some(eight) => u64::from_le_bytes(*eight),
         None => window_at_end(bytes, at),
     };
@@ -83,7 +87,6 @@ fn backward_at_start(rest: &[u8]) -> u64 {
 }
 
 /// Bits that `value` needs: 0 for 0, 32 for `u32::MAX`.
-#[inline(always)]
 pub(crate) fn bit_length(value: u32) -> u32 {
     32 - value.leading_zeros()
 }

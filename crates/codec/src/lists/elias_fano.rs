@@ -13,7 +13,7 @@
 //! of the paper's section 3.4, which sizes the slots of its cache ([`slot_bytes`]). The number of ids and `l` stand
 //! in front of it in a list's header (see [`ListModel`](super::ListModel)).
 
-use crate::bits::{BitWriter, window};
+use crate::bits::{BitWriter, WINDOW, window};
 use crate::error::CodecError;
 
 /// Bits of the upper part that are looked at together: what a window holds, in whole bytes.
@@ -94,39 +94,69 @@ pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, C
     if upper + count > end {
         return Err(truncated);
     }
-    let mask = (1u64 << low) - 1;
-    let (mut at, mut done, mut low_at) = (upper, 0, 0);
-    // The id before plus one, so that 0 may be the first; `ascending` is looked at once, at the end.
-    let (mut least, mut ascending) = (0u64, true);
-    'windows: loop {
+    let (mut at, mut done) = (upper, 0);
+    let taken = 'windows: loop {
         let mut ones = window(bytes, at) & ((1 << STEP) - 1);
         while ones != 0 {
+            // The zeros up to here: what the high part has grown to.
             let place = at - upper + ones.trailing_zeros() as usize;
             ones &= ones - 1;
-            let id = ((place - done) as u64) << low | window(bytes, low_at) & mask;
-            ascending &= id >= least;
-            least = id + 1;
-            out[done] = id as u32;
+            out[done] = (place - done) as u32;
             done += 1;
-            low_at += low as usize;
             if done == count {
-                at = upper + place + 1;
-                break 'windows;
+                break 'windows (upper + place + 1).div_ceil(8);
             }
         }
         at += STEP;
         if at >= end {
             return Err(truncated);
         }
-    }
-    if !ascending || least > 1 << 32 {
+    };
+    // The high parts do not decrease: if the last one fits, all do.
+    let last = out[count - 1];
+    if u64::from(last) >> (32 - low) != 0 {
         return Err(CodecError::Malformed {
             what: WHAT,
-            found: least - 1,
-            expected: "ids of 32 bits that ascend",
+            found: u64::from(last) << low,
+            expected: "ids of 32 bits",
         });
     }
-    Ok(at.div_ceil(8))
+    if low <= WINDOW / 4 {
+        add_low_parts::<4>(bytes, low, out);
+    } else {
+        add_low_parts::<1>(bytes, low, out);
+    }
+    let falls = out
+        .iter()
+        .zip(&out[1..])
+        .fold(false, |falls, (before, after)| falls | (before >= after));
+    if falls {
+        return Err(CodecError::Malformed {
+            what: WHAT,
+            found: u64::from(last) << low,
+            expected: "ids that ascend",
+        });
+    }
+    Ok(taken)
+}
+
+/// Joins the high parts in `out` with the low parts at the start of `bytes`, of which a window holds `TOGETHER`.
+#[inline(always)]
+fn add_low_parts<const TOGETHER: usize>(bytes: &[u8], low: u32, out: &mut [u32]) {
+    let mask = (1u32 << low) - 1;
+    let mut at = 0;
+    let (even, rest) = out.as_chunks_mut::<TOGETHER>();
+    for ids in even {
+        let buffer = window(bytes, at);
+        for (i, id) in (0..).zip(ids.iter_mut()) {
+            *id = *id << low | (buffer >> (i * low)) as u32 & mask;
+        }
+        at += TOGETHER * low as usize;
+    }
+    for id in rest {
+        *id = *id << low | window(bytes, at) as u32 & mask;
+        at += low as usize;
+    }
 }
 
 #[cfg(test)]

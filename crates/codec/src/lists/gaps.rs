@@ -1,25 +1,26 @@
 //! Gaps outward from the node's own id, for graphs whose nodes are numbered in locality order.
 //!
 //! There, many neighbours of a node have numbers close to its own. From the own id downwards and from there
-//! upwards, each neighbour is given by its distance to the one before, less one; a distance is split into its
-//! length in bits, 0 to 32, which is Huffman-coded, and the bits below the leading one, which stand as they are.
-//! The lengths of 64 distances stand together before their bits, so that a lookup gives up to three lengths,
-//! and the bits, whose places are then known, are fetched without waiting for one another.
+//! upwards, each neighbour is given by its distance to the one before. A distance is split into the place of its
+//! leading one, 0 to 31, which is Huffman-coded, and the bits below it, as many, which stand as they are. The
+//! places of 64 distances stand together before their bits, so that a lookup gives up to three places, and the
+//! bits are fetched without waiting for a lookup.
 //!
 //! ```text
 //! own id 50, neighbours 20 47 49 53 90:  below, downwards 49 47 20, above 53 90
-//!   distances - 1      0  1  26  2  36        lengths  0  1  5  2  6
+//!   distances  1  2  27  3  37        places  0  1  4  1  5
 //!
 //! bits  below:  ids below the own one, in as many bits as the count of ids has
-//!       block:  the lengths' words of up to 64 ids, then for each the length - 1 bits below its leading one
+//!       block:  the words of the places of up to 64 distances, then for each the bits below its leading one
 //!       block.. until all ids are there, then zeros up to a full byte
 //! ```
 //!
 //! A file has up to [`MAX_TABLES`] Huffman tables, learned by grouping a sample of lists by the table that codes
 //! them best; a list's header says which is its own. Lists near and lists far differ by more than one table
-//! can serve: on a graph over SIFT descriptors four tables took 2 % less than one, and 32 only 0.6 % less again.
+//! can serve: on a graph over a million SIFT descriptors, four tables took 2 % less than one, and 32 another
+//! 0.7 % (`examples/ratios.rs`).
 
-use crate::bits::{BitWriter, bit_length, window};
+use crate::bits::{BitWriter, WINDOW, bit_length, window};
 use crate::error::CodecError;
 use crate::model::Reader;
 use crate::prefix::{PrefixCode, Triples};
@@ -28,24 +29,24 @@ use crate::prefix::{PrefixCode, Triples};
 pub const MAX_TABLES: usize = 32;
 /// Bits of the longest word: a table of triples then takes 4 KiB.
 const LIMIT: u32 = 10;
-/// Lengths that a distance may have: 0 to 32 bits.
-const LENGTHS: usize = 33;
-/// Ids whose lengths stand together.
+/// Places that the leading one of a distance may have.
+const PLACES: usize = 32;
+/// Ids whose places stand together.
 const BLOCK: usize = 64;
 
 const WHAT: &str = "adjacency list, gaps";
 
-/// One Huffman code over bit lengths.
+/// One Huffman code over places.
 #[derive(Debug, Clone)]
 pub(super) struct Table {
     code: PrefixCode,
     triples: Triples<{ 1 << LIMIT }>,
 }
 
-/// How often each length occurs in a list, and the bits below the leading ones.
+/// How often each place occurs in a list, and the bits below the leading ones.
 #[derive(Debug, Clone)]
 pub(super) struct Profile {
-    lengths: [u32; LENGTHS],
+    places: [u32; PLACES],
     raw: usize,
 }
 
@@ -53,24 +54,24 @@ impl Profile {
     /// The profile of a list; none if the node is its own neighbour, which distances cannot express.
     pub(super) fn new(own: u32, ids: &[u32]) -> Option<Profile> {
         let mut profile = Profile {
-            lengths: [0; LENGTHS],
+            places: [0; PLACES],
             raw: 0,
         };
         outward(own, ids, |distance| {
-            let length = bit_length(distance);
-            profile.lengths[length as usize] += 1;
-            profile.raw += length.saturating_sub(1) as usize;
+            let place = distance.ilog2() as usize;
+            profile.places[place] += 1;
+            profile.raw += place;
         })?;
         Some(profile)
     }
 
-    /// Bits that `table` takes for the list; none if it has no word for one of the lengths.
+    /// Bits that `table` takes for the list; none if it has no word for one of the places.
     pub(super) fn bits(&self, table: &Table) -> Option<usize> {
-        let count: u32 = self.lengths.iter().sum();
+        let count: u32 = self.places.iter().sum();
         let mut bits = bit_length(count) as usize + self.raw;
-        for (length, &occurs) in self.lengths.iter().enumerate() {
+        for (place, &occurs) in self.places.iter().enumerate() {
             if occurs > 0 {
-                match table.code.length(length) {
+                match table.code.length(place) {
                     0 => return None,
                     word => bits += occurs as usize * word as usize,
                 }
@@ -93,7 +94,7 @@ impl Table {
     }
 
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Table, CodecError> {
-        PrefixCode::read(reader, LENGTHS, LIMIT).map(Table::new)
+        PrefixCode::read(reader, PLACES, LIMIT).map(Table::new)
     }
 }
 
@@ -113,9 +114,9 @@ pub(super) fn train(profiles: &[Profile], nodes: u32, tables: usize) -> Vec<Tabl
     }
     let mut trained = Vec::new();
     for _ in 0..ROUNDS {
-        let mut counts = vec![[0u64; LENGTHS]; tables];
+        let mut counts = vec![[0u64; PLACES]; tables];
         for (profile, &g) in profiles.iter().zip(&group) {
-            for (sum, &occurs) in counts[g].iter_mut().zip(&profile.lengths) {
+            for (sum, &occurs) in counts[g].iter_mut().zip(&profile.places) {
                 *sum += u64::from(occurs);
             }
         }
@@ -123,7 +124,7 @@ pub(super) fn train(profiles: &[Profile], nodes: u32, tables: usize) -> Vec<Tabl
             .iter_mut()
             .map(|counts| {
                 // Every distance there can be has a word, so that lists to come may use the table.
-                for count in &mut counts[..=bit_length(nodes) as usize] {
+                for count in &mut counts[..=nodes.max(1).ilog2() as usize] {
                     *count = (*count).max(1);
                 }
                 Table::new(PrefixCode::from_counts(counts, LIMIT))
@@ -138,7 +139,7 @@ pub(super) fn train(profiles: &[Profile], nodes: u32, tables: usize) -> Vec<Tabl
     trained
 }
 
-/// Calls `each` with the distances, less one, first downwards, then upwards. None if `own` is among the ids.
+/// Calls `each` with the distances, first downwards, then upwards. None if `own` is among the ids.
 fn outward(own: u32, ids: &[u32], mut each: impl FnMut(u32)) -> Option<usize> {
     let below = ids.partition_point(|&id| id < own);
     if ids.get(below) == Some(&own) {
@@ -146,12 +147,12 @@ fn outward(own: u32, ids: &[u32], mut each: impl FnMut(u32)) -> Option<usize> {
     }
     let mut from = own;
     for &id in ids[..below].iter().rev() {
-        each(from - id - 1);
+        each(from - id);
         from = id;
     }
     from = own;
     for &id in &ids[below..] {
-        each(id - from - 1);
+        each(id - from);
         from = id;
     }
     Some(below)
@@ -165,14 +166,11 @@ pub(super) fn encode(own: u32, ids: &[u32], table: &Table, out: &mut Vec<u8>) {
     writer.put(below as u64, bit_length(ids.len() as u32));
     for block in distances.chunks(BLOCK) {
         for &distance in block {
-            table.code.put(bit_length(distance) as usize, &mut writer);
+            table.code.put(distance.ilog2() as usize, &mut writer);
         }
         for &distance in block {
-            let length = bit_length(distance);
-            if length > 1 {
-                let leading = 1 << (length - 1);
-                writer.put(u64::from(distance ^ leading), length - 1);
-            }
+            let place = distance.ilog2();
+            writer.put(u64::from(distance ^ (1 << place)), place);
         }
     }
     writer.finish();
@@ -203,23 +201,22 @@ pub(super) fn decode(
     let mut done = 0;
     while done < count {
         let block = (count - done).min(BLOCK);
-        // A lookup may give two lengths more than are asked for.
-        let mut lengths = [0u8; BLOCK + 4];
-        bit = read_lengths(bytes, bit, table, &mut lengths, block);
+        // A lookup may give two places more than are asked for.
+        let mut places = [0u8; BLOCK + 4];
+        bit = read_places(bytes, bit, table, &mut places, block);
         let split = below.saturating_sub(done).min(block);
         let from = below.saturating_sub(done) - split;
-        for (length, id) in lengths[..split]
-            .iter()
-            .zip(down[from..from + split].iter_mut().rev())
-        {
-            lower -= 1 + read_distance(bytes, &mut bit, *length) as i64;
-            *id = lower as u32;
-        }
+        let ids = down[from..from + split].iter_mut().rev();
+        read_distances(bytes, &mut bit, &places[..split], ids, |distance| {
+            lower -= distance as i64;
+            lower as u32
+        });
         let from = (done + split).saturating_sub(below);
-        for (length, id) in lengths[split..block].iter().zip(up[from..].iter_mut()) {
-            upper += 1 + read_distance(bytes, &mut bit, *length);
-            *id = upper as u32;
-        }
+        let ids = up[from..].iter_mut();
+        read_distances(bytes, &mut bit, &places[split..block], ids, |distance| {
+            upper += distance;
+            upper as u32
+        });
         done += block;
     }
     if bit > bytes.len() * 8 {
@@ -242,13 +239,13 @@ pub(super) fn decode(
     Ok(bit.div_ceil(8))
 }
 
-/// Reads `count` lengths, at most [`BLOCK`]; gives the bit behind them.
+/// Reads `count` places, at most [`BLOCK`]; gives the bit behind them.
 #[inline(always)]
-fn read_lengths(
+fn read_places(
     bytes: &[u8],
     mut bit: usize,
     table: &Table,
-    lengths: &mut [u8; BLOCK + 4],
+    places: &mut [u8; BLOCK + 4],
     count: usize,
 ) -> usize {
     // Five lookups drop at most 50 bits of a window.
@@ -259,8 +256,8 @@ fn read_lengths(
         for _ in 0..LOOKUPS {
             let entry = table.triples.entry(buffer);
             // `have` is below `count` here, and so at most BLOCK - 1.
-            if let Some(place) = lengths[have & (BLOCK - 1)..].first_chunk_mut::<4>() {
-                *place = (entry >> 8).to_le_bytes();
+            if let Some(to) = places[have & (BLOCK - 1)..].first_chunk_mut::<4>() {
+                *to = (entry >> 8).to_le_bytes();
             }
             have += (entry >> 6 & 3) as usize;
             buffer >>= entry & 63;
@@ -271,17 +268,62 @@ fn read_lengths(
         }
     }
     // What the last lookup gave too much.
-    for &length in &lengths[count..have.min(BLOCK + 4)] {
-        bit -= table.triples.length(length) as usize;
+    for &place in &places[count..have.min(BLOCK + 4)] {
+        bit -= table.triples.length(place) as usize;
     }
     bit
 }
 
-/// Reads the bits below the leading one of a distance of `length` bits.
+/// Reads the bits of distances below their leading ones, and stores to `ids` what `step` makes of the distances.
 #[inline(always)]
-fn read_distance(bytes: &[u8], bit: &mut usize, length: u8) -> u64 {
-    let below_leading = u32::from(length).saturating_sub(1);
-    let raw = window(bytes, *bit) & ((1 << below_leading) - 1);
-    *bit += below_leading as usize;
-    raw | (1u64 << length) >> 1
+fn read_distances<'a>(
+    bytes: &[u8],
+    bit: &mut usize,
+    places: &[u8],
+    mut ids: impl Iterator<Item = &'a mut u32>,
+    mut step: impl FnMut(u64) -> u32,
+) {
+    let mut one = |buffer: u64, place: u8| {
+        let leading = LEADING[usize::from(place) % PLACES];
+        let distance = leading | buffer & (leading - 1);
+        if let Some(id) = ids.next() {
+            *id = step(distance);
+        }
+    };
+    let (fours, rest) = places.as_chunks::<4>();
+    for four in fours {
+        // Mostly a window holds the bits of all four.
+        let ends = u32::from_le_bytes(*four)
+            .wrapping_mul(0x0101_0101)
+            .to_le_bytes();
+        let mut buffer = window(bytes, *bit);
+        if u32::from(ends[3]) <= WINDOW {
+            one(buffer, four[0]);
+            one(buffer >> (ends[0] & 63), four[1]);
+            one(buffer >> (ends[1] & 63), four[2]);
+            one(buffer >> (ends[2] & 63), four[3]);
+            *bit += usize::from(ends[3]);
+        } else {
+            for &place in four {
+                one(buffer, place);
+                *bit += usize::from(place);
+                buffer = window(bytes, *bit);
+            }
+        }
+    }
+    for &place in rest {
+        one(window(bytes, *bit), place);
+        *bit += usize::from(place);
+    }
 }
+
+/// The leading one of each place.
+const LEADING: [u64; PLACES] = {
+    let mut leading = [0; PLACES];
+    let mut place = 0;
+    while place < PLACES {
+        leading[place] = 1 << place;
+        place += 1;
+    }
+    leading
+};

@@ -41,7 +41,7 @@ pub enum ListCodec {
 ///      1     4  nodes: ids are below it, or the code is longer
 ///      5     4  usual count of ids
 ///      9     1  number of tables, at most 32
-///     10  17*t  tables: codes over the bit lengths 0 to 32, a nibble for each word's length
+///     10  16*t  tables: codes over the places 0 to 31, a nibble for each word's length
 /// ```
 #[derive(Debug, Clone)]
 pub struct ListModel {
@@ -78,7 +78,7 @@ impl ListTrainer {
         }
     }
 
-    /// Adds the neighbours of node `own`, ascending, to the sample. 144 bytes each are kept until
+    /// Adds the neighbours of node `own`, ascending, to the sample. 136 bytes each are kept until
     /// [`ListTrainer::finish`]; ten thousand lists from all over the graph are plenty.
     pub fn add(&mut self, own: u32, ids: &[u32]) -> Result<(), CodecError> {
         check_ascending(ids)?;

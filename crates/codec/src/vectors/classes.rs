@@ -18,7 +18,7 @@
 //!
 //! Training starts with groups by k-means and classes by the groups' mean bytes, then a few times learns the tables
 //! from the classes, the classes from the tables and the groups from both, always by the length of the
-//! code. On SIFT descriptors that makes codes 2 % shorter than groups by nearest centroid.
+//! code.
 //!
 //! Words have at most 10 bits and rarer bytes are escaped, so that the tables stay in the processor's first
 //! cache: 2 KiB each.
@@ -39,7 +39,7 @@ const SIZE: usize = 1 << LIMIT;
 const STORED: u8 = 255;
 const WHAT: &str = "vector, classes";
 
-/// Marks an entry of the escape.
+/// Marks an entry of the escape; above the six bits that a shift looks at.
 const ESCAPED: u16 = 0x40;
 
 /// A segment's groups and tables.
@@ -181,7 +181,7 @@ impl Classes {
     #[inline(always)]
     fn word<const BACK: bool>(&self, class: u8, lane: &mut lanes::Lane<'_, BACK>) -> u8 {
         let entry = self.tables[usize::from(class) % TABLES][lane.buffer() as usize % SIZE];
-        lane.skip(u32::from(entry & 15));
+        lane.skip(u32::from(entry & 63));
         if entry & ESCAPED != 0 {
             return lane.escaped();
         }

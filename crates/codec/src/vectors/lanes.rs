@@ -37,11 +37,7 @@ impl<'a, const BACK: bool> Lane<'a, BACK> {
     /// Fetches the next bits: 57 or more.
     #[inline(always)]
     pub(super) fn refill(&mut self) {
-        self.buffer = if BACK {
-            window_backward(self.bytes, self.bit)
-        } else {
-            window(self.bytes, self.bit)
-        };
+        self.buffer = window_from::<BACK>(self.bytes, self.bit);
     }
 
     /// The next bits, the first one lowest.
@@ -58,13 +54,11 @@ impl<'a, const BACK: bool> Lane<'a, BACK> {
     }
 
     /// The byte behind an escape, whose word was skipped.
-    #[cold]
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn escaped(&mut self) -> u8 {
-        self.refill();
-        let byte = self.buffer as u8;
+        let (byte, buffer) = behind_escape::<BACK>(self.bytes, self.bit);
         self.bit += 8;
-        self.refill();
+        self.buffer = buffer;
         byte
     }
 
@@ -111,6 +105,26 @@ impl<'a, const BACK: bool> Lane<'a, BACK> {
             }
         }
     }
+}
+
+#[inline(always)]
+fn window_from<const BACK: bool>(bytes: &[u8], bit: usize) -> u64 {
+    if BACK {
+        window_backward(bytes, bit)
+    } else {
+        window(bytes, bit)
+    }
+}
+
+/// The byte at `bit`, and the window behind it. Takes no [`Lane`], which would then have to be in memory and not
+/// in registers.
+#[cold]
+#[inline(never)]
+fn behind_escape<const BACK: bool>(bytes: &[u8], bit: usize) -> (u8, u64) {
+    (
+        window_from::<BACK>(bytes, bit) as u8,
+        window_from::<BACK>(bytes, bit + 8),
+    )
 }
 
 /// Decodes `out.len()` symbols of one code from all of `bytes`, whose first `skip` bits are something else.

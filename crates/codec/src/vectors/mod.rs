@@ -338,7 +338,7 @@ impl SegmentModel {
 }
 
 /// Groups that classes are trained with.
-const GROUPS: usize = 64;
+const GROUPS: usize = 128;
 
 /// Bytes of a sample that are looked at.
 const MAX_SAMPLE: usize = 4 << 20;
