@@ -1,0 +1,44 @@
+//! Lossless bytes <-> bytes codecs for what an index stores: adjacency lists and vectors. No I/O, no threads.
+//!
+//! ```text
+//! lists      a node's neighbours, a set of u32 ids
+//!   elias_fano   the paper's: within 2R + R*ceil(log2(N/R)) bits whatever the ids; fixed-size cache slots
+//!   gaps         differences outward from the node's own id, bit lengths Huffman-coded: for locality order
+//!   ListModel    what was learned from a sample of lists; picks the smaller code per list, one tag byte
+//!
+//! vectors    one vector at a time, each decodable alone
+//!   huffman      one table a segment over all bytes; with xor_delta it is the paper's codec
+//!   xor_delta    the most frequent byte of each position in a chunk, taken off by XOR where that helps
+//!   float_split  sign and mantissa as they are, exponents Huffman-coded
+//!   classes      bytes: the vector's group and the byte's position choose one of a few tables
+//!   SegmentModel what was learned from a sample of a segment; the codec is chosen by measurement
+//! ```
+//!
+//! Lists and vectors are coded with a *model* that is learned from a sample and stored once a file or segment
+//! ([`ListModel::to_bytes`], [`SegmentModel::to_bytes`]). A model codes everything, also what its sample did not
+//! hold; it only takes more bytes then. The codes of DecoupleVS (sections 3.2 and 3.3 of the paper) are
+//! [`ListModel::elias_fano`] and [`SegmentModel::huffman`] with [`xor_delta::choose_base`].
+//!
+//! Decoders take bytes from anywhere: they decode or give a [`CodecError`], never panic, and allocate no more
+//! than a small multiple of what they were given. They do not detect every damage: that is what the checksums of
+//! the pages around them are for.
+//!
+//! # Bits
+//!
+//! Everywhere, the first bit is the lowest bit of the first byte. A *backward* stream starts at the lowest bit of
+//! the last byte and continues towards the front.
+
+#![forbid(unsafe_code)]
+
+mod bits;
+mod error;
+mod lists;
+mod model;
+mod prefix;
+mod vectors;
+
+pub use error::CodecError;
+pub use lists::elias_fano;
+pub use lists::gaps;
+pub use lists::{ListCodec, ListModel, ListTrainer};
+pub use vectors::{Element, SegmentModel, Shape, VectorCodec, xor_delta};

@@ -1,0 +1,381 @@
+//! Vectors: one at a time, each decodable alone, with a model learned from a sample of its segment.
+//!
+//! ```text
+//! offset  size  what (a segment's model)
+//!      0     1  version, 1
+//!      1     1  codec: 0 stored, 1 Huffman, 2 split floats, 3 classes
+//!      2     1  element code: 0 f32, 1 f16, 2 u8, 3 i8
+//!      3     1  zero
+//!      4     4  dimension
+//!      8     .  what the codec needs; see its module
+//! ```
+//!
+//! A coded vector does not say where it ends: whoever stores it knows, since codes differ in length. No code is
+//! longer than the vector by more than one byte.
+
+mod classes;
+mod float_split;
+mod huffman;
+mod lanes;
+pub mod xor_delta;
+
+use crate::error::CodecError;
+use crate::model::Reader;
+use classes::Classes;
+use float_split::FloatSplit;
+use huffman::Huffman;
+
+const VERSION: u8 = 1;
+const MODEL: &str = "model of a segment's vectors";
+/// The largest vector, in bytes: 65,536 floats of 32 bits.
+const MAX_VECTOR_BYTES: usize = 1 << 18;
+
+/// What a vector's elements are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Element {
+    /// 32-bit floating point.
+    F32,
+    /// 16-bit floating point (IEEE 754 binary16).
+    F16,
+    /// Unsigned byte.
+    U8,
+    /// Signed byte.
+    I8,
+}
+
+impl Element {
+    /// Bytes of one element.
+    pub const fn size(self) -> usize {
+        match self {
+            Element::F32 => 4,
+            Element::F16 => 2,
+            Element::U8 | Element::I8 => 1,
+        }
+    }
+
+    /// The number that stands for the type in files; the same as that of `stratann_vector`.
+    pub const fn code(self) -> u8 {
+        match self {
+            Element::F32 => 0,
+            Element::F16 => 1,
+            Element::U8 => 2,
+            Element::I8 => 3,
+        }
+    }
+
+    /// The type that a number from a file stands for.
+    pub fn from_code(code: u8) -> Option<Element> {
+        [Element::F32, Element::F16, Element::U8, Element::I8]
+            .get(usize::from(code))
+            .copied()
+    }
+}
+
+/// Element type and dimension of a segment's vectors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Shape {
+    element: Element,
+    dim: usize,
+}
+
+impl Shape {
+    /// Vectors of `dim` elements: 1 to 65,536.
+    pub fn new(element: Element, dim: usize) -> Result<Shape, CodecError> {
+        if dim == 0 || dim * element.size() > MAX_VECTOR_BYTES || dim > MAX_VECTOR_BYTES / 4 {
+            return Err(CodecError::Malformed {
+                what: "dimension",
+                found: dim as u64,
+                expected: "1 to 65536",
+            });
+        }
+        Ok(Shape { element, dim })
+    }
+
+    /// Type of the elements.
+    pub fn element(&self) -> Element {
+        self.element
+    }
+
+    /// Elements of a vector.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// Bytes of a vector that is not coded.
+    pub fn vector_bytes(&self) -> usize {
+        self.dim * self.element.size()
+    }
+}
+
+/// The codec of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum VectorCodec {
+    /// The vectors as they are: nothing made them shorter.
+    Stored = 0,
+    /// One Huffman table, with or without a chunk's base: the paper's.
+    Huffman = 1,
+    /// Huffman-coded exponents, raw signs and mantissas.
+    FloatSplit = 2,
+    /// Huffman tables by group and position.
+    Classes = 3,
+}
+
+/// What the vectors of a segment are coded and decoded with.
+#[derive(Debug, Clone)]
+pub struct SegmentModel {
+    shape: Shape,
+    codec: Codec,
+}
+
+#[derive(Debug, Clone)]
+enum Codec {
+    Stored,
+    Huffman(Huffman),
+    FloatSplit(FloatSplit),
+    Classes(Classes),
+}
+
+impl SegmentModel {
+    /// The codec that makes vectors like those of the sample the shortest: all that suit the element are
+    /// trained on seven of eight vectors and measured on the eighth. One that is slower to decode must be
+    /// shorter by one in a hundred. `sample` holds whole vectors, one after the
+    /// other, from all over the segment; about 4 MiB are plenty, and of more only as much is looked at.
+    pub fn train(shape: Shape, sample: &[u8]) -> SegmentModel {
+        let (training, held_out) = split(shape.vector_bytes(), sample);
+        // A few vectors are better spent on training than kept for measuring.
+        let measured = if held_out.is_empty() {
+            &training
+        } else {
+            &held_out
+        };
+        let mut best = SegmentModel {
+            shape,
+            codec: Codec::Stored,
+        };
+        let mut least = measured.len();
+        let mut code = Vec::new();
+        // The fastest to decode first.
+        let candidates = match shape.element {
+            Element::F32 | Element::F16 => [
+                VectorCodec::FloatSplit,
+                VectorCodec::Huffman,
+                VectorCodec::Classes,
+            ]
+            .as_slice(),
+            Element::U8 | Element::I8 => &[VectorCodec::Huffman, VectorCodec::Classes],
+        };
+        for &codec in candidates {
+            let Some(model) = SegmentModel::train_on(shape, codec, &training) else {
+                continue;
+            };
+            code.clear();
+            for vector in measured.chunks_exact(shape.vector_bytes()) {
+                model.encode_unchecked(vector, None, &mut code);
+            }
+            if code.len() < least - least / 100 {
+                least = code.len();
+                best = model;
+            }
+        }
+        best
+    }
+
+    /// A model of the codec that is asked for; none if the elements do not suit it or the sample is too small.
+    pub fn train_codec(shape: Shape, codec: VectorCodec, sample: &[u8]) -> Option<SegmentModel> {
+        let (training, held_out) = split(shape.vector_bytes(), sample);
+        SegmentModel::train_on(shape, codec, &[training, held_out].concat())
+    }
+
+    fn train_on(shape: Shape, codec: VectorCodec, sample: &[u8]) -> Option<SegmentModel> {
+        let codec = match codec {
+            VectorCodec::Stored => Codec::Stored,
+            VectorCodec::Huffman => {
+                let mut counts = xor_delta::ByteCounts::new();
+                counts.add(sample, None);
+                return Some(SegmentModel::huffman(shape, &counts));
+            }
+            VectorCodec::FloatSplit => {
+                Codec::FloatSplit(FloatSplit::train(shape.element, shape.dim, sample)?)
+            }
+            VectorCodec::Classes => Codec::Classes(Classes::train(
+                shape.element,
+                shape.vector_bytes(),
+                sample,
+                GROUPS,
+            )?),
+        };
+        Some(SegmentModel { shape, codec })
+    }
+
+    /// The paper's: one Huffman table for bytes that occur so often, which were counted after each chunk's base
+    /// was taken off. Chunks with and without a base share it.
+    pub fn huffman(shape: Shape, counts: &xor_delta::ByteCounts) -> SegmentModel {
+        SegmentModel {
+            shape,
+            codec: Codec::Huffman(Huffman::train(&counts.0)),
+        }
+    }
+
+    /// Element type and dimension.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The codec.
+    pub fn codec(&self) -> VectorCodec {
+        match self.codec {
+            Codec::Stored => VectorCodec::Stored,
+            Codec::Huffman(_) => VectorCodec::Huffman,
+            Codec::FloatSplit(_) => VectorCodec::FloatSplit,
+            Codec::Classes(_) => VectorCodec::Classes,
+        }
+    }
+
+    /// Bytes of the longest code: one more than the vector has.
+    pub fn max_encoded_bytes(&self) -> usize {
+        self.shape.vector_bytes() + 1
+    }
+
+    /// Appends the code of a vector to `out`. `base` is that of the vector's chunk, for
+    /// [`VectorCodec::Huffman`] only.
+    pub fn encode(
+        &self,
+        vector: &[u8],
+        base: Option<&[u8]>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), CodecError> {
+        self.check(vector.len(), base)?;
+        self.encode_unchecked(vector, base, out);
+        Ok(())
+    }
+
+    fn encode_unchecked(&self, vector: &[u8], base: Option<&[u8]>, out: &mut Vec<u8>) {
+        match &self.codec {
+            Codec::Stored => out.extend_from_slice(vector),
+            Codec::Huffman(huffman) => huffman.encode(vector, base, out),
+            Codec::FloatSplit(split) => split.encode(vector, out),
+            Codec::Classes(classes) => classes.encode(vector, out),
+        }
+    }
+
+    /// Decodes the vector whose code is all of `bytes` into `out`, which must have the vector's length. After an
+    /// error, `out` holds anything.
+    #[inline]
+    pub fn decode(
+        &self,
+        bytes: &[u8],
+        base: Option<&[u8]>,
+        out: &mut [u8],
+    ) -> Result<(), CodecError> {
+        self.check(out.len(), base)?;
+        match &self.codec {
+            Codec::Stored => copy_stored("vector", bytes, 0, out),
+            Codec::Huffman(huffman) => huffman.decode(bytes, base, out),
+            Codec::FloatSplit(split) => split.decode(bytes, out),
+            Codec::Classes(classes) => classes.decode(bytes, out),
+        }
+    }
+
+    #[inline]
+    fn check(&self, found: usize, base: Option<&[u8]>) -> Result<(), CodecError> {
+        let expected = self.shape.vector_bytes();
+        if found != expected {
+            return Err(CodecError::Length {
+                what: "vector",
+                found,
+                expected,
+            });
+        }
+        match base {
+            Some(_) if !matches!(self.codec, Codec::Huffman(_)) => Err(CodecError::Base(
+                "a base was given, and the segment's codec takes none",
+            )),
+            Some(base) if base.len() != expected => Err(CodecError::Length {
+                what: "base vector",
+                found: base.len(),
+                expected,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The model as bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = vec![VERSION, self.codec() as u8, self.shape.element.code(), 0];
+        out.extend((self.shape.dim as u32).to_le_bytes());
+        match &self.codec {
+            Codec::Stored => {}
+            Codec::Huffman(huffman) => huffman.write(&mut out),
+            Codec::FloatSplit(split) => split.write(&mut out),
+            Codec::Classes(classes) => classes.write(&mut out),
+        }
+        out
+    }
+
+    /// The model that [`SegmentModel::to_bytes`] wrote.
+    pub fn from_bytes(bytes: &[u8]) -> Result<SegmentModel, CodecError> {
+        let mut reader = Reader::new(MODEL, VERSION, bytes)?;
+        let codec = reader.u8()?;
+        let element = reader.u8()?;
+        let element = Element::from_code(element)
+            .ok_or_else(|| reader.malformed("model of a segment, element", element, "0 to 3"))?;
+        let zero = reader.u8()?;
+        if zero != 0 {
+            return Err(reader.malformed("model of a segment, byte 3", zero, "0"));
+        }
+        let shape = Shape::new(element, reader.u32()? as usize)?;
+        let codec = match codec {
+            0 => Codec::Stored,
+            1 => Codec::Huffman(Huffman::read(&mut reader)?),
+            2 => Codec::FloatSplit(FloatSplit::read(element, shape.dim, &mut reader)?),
+            3 => Codec::Classes(Classes::read(shape.vector_bytes(), &mut reader)?),
+            other => return Err(reader.malformed("model of a segment, codec", other, "0 to 3")),
+        };
+        reader.finish()?;
+        Ok(SegmentModel { shape, codec })
+    }
+}
+
+/// Groups that classes are trained with.
+const GROUPS: usize = 128;
+
+/// Bytes of a sample that are looked at.
+const MAX_SAMPLE: usize = 4 << 20;
+
+/// What to train on and what to measure with: evenly spread, the second an eighth.
+fn split(vector_bytes: usize, sample: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let count = sample.len() / vector_bytes;
+    let taken = count.min((MAX_SAMPLE / vector_bytes).max(64));
+    let (mut training, mut held_out) = (Vec::new(), Vec::new());
+    for i in 0..taken {
+        let at = (i as u64 * count as u64 / taken as u64) as usize * vector_bytes;
+        let to = if i % 8 == 7 {
+            &mut held_out
+        } else {
+            &mut training
+        };
+        to.extend_from_slice(&sample[at..at + vector_bytes]);
+    }
+    (training, held_out)
+}
+
+/// A vector that stands as it is behind `header` bytes, the first of which was looked at.
+fn copy_stored(
+    what: &'static str,
+    bytes: &[u8],
+    header: usize,
+    out: &mut [u8],
+) -> Result<(), CodecError> {
+    match bytes.get(header..) {
+        Some(vector) if vector.len() == out.len() => {
+            out.copy_from_slice(vector);
+            Ok(())
+        }
+        _ => Err(CodecError::Length {
+            what,
+            found: bytes.len(),
+            expected: header + out.len(),
+        }),
+    }
+}
