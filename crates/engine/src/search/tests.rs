@@ -189,3 +189,31 @@ fn whole_page_search_reads_less_for_the_same_recall() {
         alone.counters.graph_reads
     );
 }
+
+/// Asks for a stop after so many queries.
+struct After(std::sync::atomic::AtomicU64, u64);
+
+impl Progress for After {
+    fn begin(&self, _: &str, _: u64) {}
+    fn advance(&self, steps: u64) {
+        self.0.fetch_add(steps, Ordering::Relaxed);
+    }
+    fn end(&self) {}
+    fn warn(&self, _: &str) {}
+    fn interrupted(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >= self.1
+    }
+}
+
+#[test]
+fn an_interrupted_batch_ends_soon_and_harms_nothing() {
+    let queries = &small().queries;
+    let index = under(Faults::none());
+    let progress = After(Default::default(), 10);
+    let error = index
+        .search_observed(queries, &options(Preset::STRATANN), &progress)
+        .unwrap_err();
+    assert!(matches!(error, Error::Interrupted), "{error}");
+    assert!(progress.0.load(Ordering::Relaxed) < 20);
+    assert!(index.search(queries, &options(Preset::STRATANN)).is_ok());
+}
