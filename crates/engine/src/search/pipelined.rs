@@ -6,8 +6,8 @@
 //! been expanded, it grows by [`GROWTH`] with each read that was not wasted, as long as at most [`WASTE`] of the reads
 //! since then were.
 //!
-//! PipeANN waits for the nearest 5 and grows by 1. On photo-sift-1m at recall@10 0.96 with one query in flight that is
-//! 808 queries a second, and these parameters give 937 to 974 for one more read a query (`bench/photo-sift-1m.toml`).
+//! PipeANN waits for the nearest 5 and grows by 1. Side by side on photo-sift-1m at recall@10 0.96 with one query in
+//! flight, that answered 808 queries a second, these parameters 937 and 974.
 
 use super::reader::NodeReader;
 use super::traversal::Traversal;
