@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use stratann::{
     BuildOptions, Element, Error, GroundTruth, Index, Matrix, Metric, OpenOptions, Order, Preset,
-    SearchOptions, SearchResults, Silent, VectorFile, VectorSource, brute_force, build, verify,
+    SearchOptions, SearchResults, Silent, Strategy, VectorFile, VectorSource, brute_force, build,
+    verify,
 };
 
 fn fixture(name: &str) -> PathBuf {
@@ -417,4 +418,29 @@ fn a_written_truth_is_read_back() {
         GroundTruth::read(folder.path().join("truth.bin")).unwrap(),
         truth
     );
+}
+
+#[test]
+fn an_index_of_format_1_opens_and_answers() {
+    // Written once, by the first version; `fixtures/README.md` says how. A reader must go on reading it.
+    let path = fixture("index-v1");
+    assert!(verify(&path, &Silent).unwrap().clean());
+    let index = Index::open(&path, &OpenOptions::default()).unwrap();
+    assert_eq!(
+        (index.len(), index.dim(), index.stats().format_version),
+        (2_000, 128, 1)
+    );
+    let base = head("photo-sift-20k.base.u8bin", 2_000);
+    let queries = head("photo-sift-20k.query.u8bin", 100);
+    let truth = brute_force(&base, &queries, 10, Metric::L2, 1, &Silent).unwrap();
+    for strategy in [Strategy::BestFirst, Strategy::Pipelined] {
+        let options = SearchOptions {
+            list: 60,
+            strategy: Some(strategy),
+            ..SearchOptions::default()
+        };
+        let found = index.search(&queries, &options).unwrap();
+        let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
+        assert!(recall > 0.97, "{strategy}: recall {recall}");
+    }
 }
