@@ -97,8 +97,7 @@ impl Index {
             order: manifest.order.clone(),
             code_bytes: manifest.code_bytes,
             navigation_nodes: manifest.navigation.as_ref().map_or(0, |n| n.nodes),
-            bits_per_edge: 32.0 * (manifest.vectors * u64::from(manifest.degree)) as f64
-                / (manifest.edges.max(1)) as f64,
+            bits_per_edge: 8.0 * list_bytes(manifest) as f64 / manifest.edges.max(1) as f64,
             vector_ratio: 1.0,
             bytes,
             deleted: manifest.deleted,
@@ -120,7 +119,7 @@ fn bytes(manifest: &Manifest) -> Bytes {
     let length = |kind: FileKind| manifest.file(kind.name()).map_or(0, |entry| entry.length);
     let total = manifest.files.iter().map(|entry| entry.length).sum();
     let row = u64::from(manifest.dimension) * Element::size(manifest.element) as u64;
-    let graph = manifest.vectors * u64::from(manifest.degree) * 4 + length(FileKind::Navigation);
+    let graph = list_bytes(manifest) + length(FileKind::Navigation);
     let vectors = manifest.vectors * row;
     let codes = length(FileKind::Codes) + length(FileKind::Codebook);
     let ids = manifest.vectors * 8;
@@ -132,4 +131,9 @@ fn bytes(manifest: &Manifest) -> Bytes {
         other: total - (graph + vectors + codes + ids).min(total),
         total,
     }
+}
+
+/// What the lists take in the coupled layout: every node has a word for its degree and one for each of R slots.
+fn list_bytes(manifest: &Manifest) -> u64 {
+    4 * manifest.vectors * (1 + u64::from(manifest.degree))
 }

@@ -49,7 +49,8 @@ pub struct BuildOptions {
     pub degree: usize,
     /// L, the candidate list of the build: larger is slower and better.
     pub build_list: usize,
-    /// How much longer a detour must be for an edge to be kept; at least 1.
+    /// How much nearer a detour must be for an edge to be dropped, as a factor on squared distances (DiskANN's
+    /// convention); at least 1, and larger keeps more long edges.
     pub alpha: f32,
     /// Bytes of a vector's PQ code; `None` is a quarter of the dimensions.
     pub code_bytes: Option<usize>,

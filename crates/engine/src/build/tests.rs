@@ -184,3 +184,58 @@ fn an_interruption_at_any_point_leaves_only_the_old_index() {
     }
     assert!(interrupted > 3, "{interrupted}");
 }
+
+#[test]
+fn an_index_whose_manifest_cannot_be_read_keeps_its_files_until_it_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = SimVolume::new();
+    build_rows(&volume, 150, folder.path(), &Silent).unwrap();
+    let whole = volume.read("MANIFEST").unwrap();
+    let mut damaged = whole.clone();
+    damaged[40] ^= 1;
+    let write = |bytes: &[u8]| {
+        volume
+            .create("MANIFEST")
+            .unwrap()
+            .write_at(0, bytes)
+            .unwrap()
+    };
+    write(&damaged);
+    let files = volume.list().unwrap();
+    let impatient = Impatient(AtomicU64::new(3));
+    build_rows(&volume, 220, folder.path(), &impatient).unwrap_err();
+    assert_eq!(
+        volume.list().unwrap(),
+        files,
+        "files of an index that nobody could read were touched"
+    );
+    write(&whole);
+    assert_eq!(vectors_in(&volume), Some(150));
+    write(&damaged);
+    build_rows(&volume, 220, folder.path(), &Silent).unwrap();
+    assert_eq!(vectors_in(&volume), Some(220));
+    assert_eq!(volume.list().unwrap().len(), 5);
+}
+
+#[test]
+fn a_commit_that_may_not_be_durable_keeps_both_indexes() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = SimVolume::new();
+    build_rows(&before, 150, folder.path(), &Silent).unwrap();
+    let start = before.operations();
+    let whole = before.fork();
+    build_rows(&whole, 220, folder.path(), &Silent).unwrap();
+    // Each operation in turn fails once and the disk then works again; a crash follows at once.
+    for at in 0..whole.operations() - start {
+        let volume = before.fork();
+        volume.fail_after(at, Failure::Io);
+        let _ = build_rows(&volume, 220, folder.path(), &Silent);
+        for mode in [Crash::Dropped, Crash::Torn, Crash::Reordered] {
+            let found = vectors_in(&volume.crash_image(at, mode));
+            assert!(
+                matches!(found, Some(150 | 220)),
+                "operation {at}, {mode:?}: {found:?}"
+            );
+        }
+    }
+}

@@ -19,8 +19,10 @@ use crate::{Error, stored};
 /// A checkpoint being written. Dropped before it is committed, it removes what was written.
 pub(crate) struct Checkpoint<'a> {
     volume: &'a dyn Volume,
-    /// Part of every file name, so that no file is ever overwritten.
+    /// Part of every file name, and higher than that of any file there is, so that no file is ever overwritten.
     number: u64,
+    /// Set while nobody can tell whether the old manifest or the new one is durable.
+    undecided: bool,
 }
 
 impl<'a> Checkpoint<'a> {
@@ -44,15 +46,17 @@ impl<'a> Checkpoint<'a> {
         let indexed = files.iter().any(|name| name == MANIFEST);
         if indexed && !overwrite {
             return refuse(
-                "it holds an index already; give another directory, or `--overwrite` to replace it"
+                "it holds an index already; give another directory, or ask to replace it (`--overwrite`, in Python `overwrite=True`)"
                     .into(),
             );
         }
-        // A damaged manifest must not keep anyone from building the index anew.
-        let last = stored::manifest(volume).map_or(0, |manifest| manifest.checkpoint);
+        // From the names of the files, not from the manifest: one that is damaged, or of a later format, must not keep
+        // anyone from building the index anew, and what it names stays until the new index is whole.
+        let last = files.iter().filter_map(|name| number_of(name)).max();
         let checkpoint = Self {
             volume,
-            number: last + 1,
+            number: last.unwrap_or(0).saturating_add(1),
+            undecided: false,
         };
         checkpoint.remove_unnamed();
         Ok(checkpoint)
@@ -74,29 +78,37 @@ impl<'a> Checkpoint<'a> {
     }
 
     /// Makes the manifest the index; from here on the new checkpoint is what opens.
-    pub(crate) fn commit(&self, manifest: &Manifest) -> Result<(), Error> {
-        let unfinished = format!("{MANIFEST}.new");
+    pub(crate) fn commit(&mut self, manifest: &Manifest) -> Result<(), Error> {
+        let unfinished = unfinished();
         let mut file = self.volume.create(&unfinished)?;
         file.write_at(0, &manifest.encode())?;
         file.sync()?;
         drop(file);
         self.volume.sync()?;
+        self.undecided = true;
         self.volume.rename(&unfinished, MANIFEST)?;
         self.volume.sync()?;
+        self.undecided = false;
         Ok(())
     }
 
-    /// Removes the files that no manifest names. Failing to is no failure: they are only bytes.
+    /// Removes the files that the manifest does not name. Failing to is no failure: they are only bytes. Where there is a
+    /// manifest that cannot be read, nobody knows what it names: then only what this checkpoint wrote goes.
     fn remove_unnamed(&self) {
+        let exists = self.volume.exists(MANIFEST);
         let manifest = stored::manifest(self.volume).ok();
-        let named = |name: &str| {
-            manifest
-                .as_ref()
-                .is_some_and(|m| m.files.iter().any(|entry| entry.name == name))
-        };
         for name in self.volume.list().unwrap_or_default() {
-            let keep = name == MANIFEST || named(&name);
-            if is_ours(&name) && !keep {
+            let Some(number) = number_of(&name) else {
+                if name == unfinished() {
+                    let _ = self.volume.remove(&name);
+                }
+                continue;
+            };
+            let stale = match &manifest {
+                Some(manifest) => !manifest.files.iter().any(|entry| entry.name == name),
+                None => !exists || number == self.number,
+            };
+            if stale {
                 let _ = self.volume.remove(&name);
             }
         }
@@ -106,18 +118,26 @@ impl<'a> Checkpoint<'a> {
 impl Drop for Checkpoint<'_> {
     fn drop(&mut self) {
         // After a commit, this removes the files of the checkpoint that was replaced.
-        self.remove_unnamed();
+        if !self.undecided {
+            self.remove_unnamed();
+        }
     }
+}
+
+/// The name of the manifest before it counts.
+fn unfinished() -> String {
+    format!("{MANIFEST}.new")
+}
+
+/// The checkpoint's number in the name of one of its files.
+fn number_of(name: &str) -> Option<u64> {
+    let (kind, number) = name.split_once('-')?;
+    let known = FileKind::ALL.iter().any(|known| known.name() == kind);
+    let digits = number.bytes().all(|byte| byte.is_ascii_digit());
+    (known && digits).then(|| number.parse().ok())?
 }
 
 /// Whether a file name is one that this engine gives.
 fn is_ours(name: &str) -> bool {
-    let numbered = |kind: FileKind| {
-        name.strip_prefix(kind.name())
-            .and_then(|rest| rest.strip_prefix('-'))
-            .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
-    };
-    name == MANIFEST
-        || name.strip_prefix(MANIFEST) == Some(".new")
-        || FileKind::ALL.into_iter().any(numbered)
+    name == MANIFEST || name == unfinished() || number_of(name).is_some()
 }
