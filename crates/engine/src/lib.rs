@@ -45,7 +45,7 @@ pub use data::{DataError, GroundTruth, Matrix, MatrixRef, VectorFile, VectorSour
 pub use error::Error;
 pub use graph::GraphError;
 pub use index::{Index, OpenOptions};
-pub use preset::{Order, Preset, Strategy};
+pub use preset::{Compression, Layout, Order, Preset, Rerank, Strategy};
 pub use progress::{Progress, Silent};
 pub use search::{Counters, SearchOptions, SearchResults};
 pub use stats::{Bytes, Memory, Stats};

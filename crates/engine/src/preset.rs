@@ -31,6 +31,39 @@ pub enum Strategy {
     Pipelined,
 }
 
+/// How a node's list and vector become bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// The vector and the list side by side in records of one size, neither compressed: DiskANN's.
+    Coupled,
+    /// The compressed vector and the compressed list side by side in slotted pages (DESIGN §2.1).
+    Packed,
+    /// The lists in pages of their own, the vectors in segments of their own: DecoupleVS §3.3.
+    Decoupled,
+}
+
+/// How lists and vectors are compressed, always without loss. The coupled layout knows only [`Raw`](Compression::Raw).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Compression {
+    /// Vectors as they are. Lists, too, in the coupled layout; elsewhere they are Elias–Fano codes.
+    Raw,
+    /// DecoupleVS §3.2: Elias–Fano; XOR with the chunk's base vector where that helps, one Huffman table a segment.
+    Paper,
+    /// The codec that makes each list the shortest, and the one that makes a sample of each segment the shortest.
+    Best,
+}
+
+/// When re-ranking by exact distance ends, where vectors are apart from lists (DecoupleVS §3.4).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Rerank {
+    /// B: candidates in a batch.
+    pub batch: usize,
+    /// Re-ranking ends after a batch of which a smaller share than this entered the answers; 0 never ends early.
+    pub benefit: f64,
+}
+
 /// A named row of choices.
 ///
 /// ```
@@ -40,7 +73,7 @@ pub enum Strategy {
 /// let relaid = Preset { order: Order::Locality, ..preset };
 /// assert_eq!(relaid.name, "pipeann");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Preset {
     /// The name it is asked for by.
     pub name: &'static str,
@@ -48,6 +81,10 @@ pub struct Preset {
     pub about: &'static str,
     /// How node ids are assigned at build.
     pub order: Order,
+    /// How lists and vectors become bytes; `None` is by the size of a vector.
+    pub layout: Option<Layout>,
+    /// How lists and vectors are compressed.
+    pub compression: Compression,
     /// The search strategy.
     pub strategy: Strategy,
     /// Beam width W of best-first, or the largest width of the pipeline.
@@ -56,6 +93,8 @@ pub struct Preset {
     pub navigation: bool,
     /// Whether a page that was read serves every candidate in it.
     pub whole_page: bool,
+    /// When re-ranking ends, where vectors are apart from lists.
+    pub rerank: Rerank,
 }
 
 impl Preset {
@@ -64,33 +103,68 @@ impl Preset {
         name: "diskann",
         about: "DiskANN: input order, best-first, waits for the whole beam",
         order: Order::Input,
+        layout: Some(Layout::Coupled),
+        compression: Compression::Raw,
         strategy: Strategy::BestFirst,
         beam: 4,
         navigation: false,
         whole_page: false,
+        rerank: Rerank::PAPER,
     };
     /// PipeANN (Guo and Lu, OSDI 2025): the second baseline.
     pub const PIPEANN: Preset = Preset {
         name: "pipeann",
         about: "PipeANN: input order, pipelined search of dynamic width",
         order: Order::Input,
+        layout: Some(Layout::Coupled),
+        compression: Compression::Raw,
         strategy: Strategy::Pipelined,
         beam: 32,
         navigation: false,
         whole_page: false,
+        rerank: Rerank::PAPER,
+    };
+    /// DecoupleVS with the parameters of its §5.1.
+    pub const DECOUPLEVS: Preset = Preset {
+        name: "decouplevs",
+        about: "DecoupleVS: input order, lists and vectors apart and compressed, re-ranked after the traversal",
+        order: Order::Input,
+        layout: Some(Layout::Decoupled),
+        compression: Compression::Paper,
+        strategy: Strategy::Pipelined,
+        beam: 4,
+        navigation: false,
+        whole_page: false,
+        rerank: Rerank::PAPER,
     };
     /// The default: everything that was measured to help.
     pub const STRATANN: Preset = Preset {
         name: "stratann",
         about: "locality order, pipelined, whole-page search, navigation graph (the default)",
         order: Order::Locality,
+        layout: None,
+        compression: Compression::Best,
         strategy: Strategy::Pipelined,
         beam: 32,
         navigation: true,
         whole_page: true,
+        rerank: Rerank::PAPER,
     };
     /// Every preset, baselines first.
-    pub const ALL: [Preset; 3] = [Self::DISKANN, Self::PIPEANN, Self::STRATANN];
+    pub const ALL: [Preset; 4] = [
+        Self::DISKANN,
+        Self::PIPEANN,
+        Self::DECOUPLEVS,
+        Self::STRATANN,
+    ];
+}
+
+impl Rerank {
+    /// B = 10 and a benefit ratio of 0.01, as in DecoupleVS §5.1 and §3.4.
+    pub const PAPER: Rerank = Rerank {
+        batch: 10,
+        benefit: 0.01,
+    };
 }
 
 impl Default for Preset {
@@ -143,6 +217,20 @@ macro_rules! named {
 }
 
 named!(Order, "order", Input = "input", Locality = "locality");
+named!(
+    Layout,
+    "layout",
+    Coupled = "coupled",
+    Packed = "packed",
+    Decoupled = "decoupled"
+);
+named!(
+    Compression,
+    "compression",
+    Raw = "raw",
+    Paper = "paper",
+    Best = "best"
+);
 named!(
     Strategy,
     "strategy",

@@ -128,6 +128,7 @@ pub fn build<'py>(
         seed,
         ids,
         overwrite,
+        ..BuildOptions::default()
     };
     let listener = Listener::new(progress)?;
     let report = vectors.with(|source| {

@@ -26,6 +26,7 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         seed: arguments.seed,
         ids: None,
         overwrite: arguments.overwrite,
+        ..BuildOptions::default()
     };
     let progress = Shown::new(quiet);
     let report = stratann::build(&source, &arguments.index, &options, &progress)?;

@@ -30,7 +30,7 @@ use crate::data::{MatrixRef, VectorSource};
 use crate::durable::Checkpoint;
 use crate::graph::{self, Constructed, Parameters};
 use crate::progress::{Progress, Stage};
-use crate::{Error, Order, Preset};
+use crate::{Compression, Error, Layout, Order, Preset};
 
 /// Rows that the codebook is trained on, at most.
 const TRAINING_ROWS: usize = 100_000;
@@ -56,6 +56,14 @@ pub struct BuildOptions {
     pub code_bytes: Option<usize>,
     /// How node ids are assigned; `None` is the preset's choice.
     pub order: Option<Order>,
+    /// How lists and vectors become bytes; `None` is the preset's choice.
+    pub layout: Option<Layout>,
+    /// How they are compressed; `None` is the preset's choice.
+    pub compression: Option<Compression>,
+    /// C, the uncompressed bytes of a chunk of vectors in the decoupled layout (DecoupleVS §3.3).
+    pub chunk_bytes: u64,
+    /// The uncompressed bytes of a segment of vectors, which is compressed as one.
+    pub segment_bytes: u64,
     /// The share of nodes sampled into the navigation graph; 0 for none.
     pub navigation: f64,
     /// The most memory that the build may use, in bytes; `None` is as much as it wants.
@@ -80,6 +88,10 @@ impl Default for BuildOptions {
             alpha: 1.2,
             code_bytes: None,
             order: None,
+            layout: None,
+            compression: None,
+            chunk_bytes: 4 << 20,
+            segment_bytes: 512 << 20,
             navigation: 0.01,
             memory: None,
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
