@@ -1,0 +1,216 @@
+//! Stored nodes: what a traversal and a re-ranking see of an index's files, whatever their layout.
+//!
+//! ```text
+//!              page_of(node)          view(bytes of the page)          list, vector: decoded
+//!   coupled    computed               records of one size              as they are
+//!   packed     directory              slotted: list, vector, id        compressed, both
+//!   lists      directory              slotted: list                    compressed; the vectors are in segments
+//!   segments   chunk metadata         slotted: vector, id              compressed
+//! ```
+//!
+//! - [`coupled`], [`packed`], [`lists`]: a layout of the graph each, behind [`NodePages`]
+//! - [`segments`]: the vectors of the decoupled layout
+//! - [`resident`]: pages that the memory budget holds
+//!
+//! A search is compiled once for each layout, so nothing is dispatched per hop.
+
+pub(crate) mod coupled;
+pub(crate) mod lists;
+pub(crate) mod packed;
+pub(crate) mod resident;
+pub(crate) mod segments;
+
+use std::sync::Arc;
+
+use stratann_codec::{CodecError, ListModel};
+use stratann_layout::SlottedView;
+use stratann_tier::Tier;
+
+use self::coupled::CoupledPages;
+use self::lists::ListPages;
+use self::packed::PackedPages;
+use self::resident::Resident;
+use self::segments::Segments;
+use crate::Error;
+
+/// A node's bytes on a page or in a cache, not decoded yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record<'a> {
+    /// The outside id; 0 where the layout keeps it with the vector, elsewhere.
+    pub(crate) id: u64,
+    /// Bytes of the adjacency list.
+    pub(crate) list: &'a [u8],
+    /// `list` and what follows it in memory: room for a decoder that reads ahead.
+    pub(crate) list_and_rest: &'a [u8],
+    /// Bytes of the vector; empty where the layout keeps it elsewhere.
+    pub(crate) vector: &'a [u8],
+}
+
+/// A page, read in place.
+pub(crate) trait PageView<'p>: Copy {
+    /// The node of its first record.
+    fn first(self) -> u32;
+    /// Its records.
+    fn len(self) -> usize;
+    /// One of them.
+    fn record(self, slot: usize) -> Result<Record<'p>, Error>;
+}
+
+/// The pages of a graph's nodes in one layout.
+pub(crate) trait NodePages: Send + Sync {
+    /// Whether a node's vector stands beside its list: then it is ranked when its page is there.
+    const VECTORS: bool;
+
+    /// A page of it.
+    type View<'p>: PageView<'p>
+    where
+        Self: 'p;
+
+    /// The page that holds `node`.
+    fn page_of(&self, node: u32) -> u64;
+
+    /// Where a page stands in the file: offset and length in bytes.
+    fn place(&self, page: u64) -> (u64, usize);
+
+    /// Reads a page in place; `check` verifies its checksums.
+    fn view<'p>(
+        &'p self,
+        bytes: &'p [u8],
+        page: u64,
+        check: bool,
+    ) -> Result<Self::View<'p>, Error>;
+
+    /// Decodes the list of `node`. Its ids may lie beyond the collection if the bytes are damaged.
+    fn list(&self, node: u32, record: &Record<'_>, out: &mut Vec<u32>) -> Result<(), Error>;
+
+    /// Decodes the vector of `node` into `scratch`, which has a vector's length, or finds it in the record.
+    fn vector<'s>(
+        &'s self,
+        node: u32,
+        record: &Record<'s>,
+        scratch: &'s mut [u8],
+    ) -> Result<&'s [u8], Error>;
+}
+
+/// The graph of an index that is open.
+pub(crate) struct Graph {
+    /// Where its pages are read from.
+    pub(crate) tier: Arc<dyn Tier>,
+    /// The file as errors name it.
+    pub(crate) file: String,
+    pub(crate) nodes: u64,
+    pub(crate) pages: Pages,
+    /// Pages that are in memory.
+    pub(crate) resident: Resident,
+    /// The vectors, where they are apart.
+    pub(crate) segments: Option<Segments>,
+}
+
+/// The pages of a graph, by layout.
+pub(crate) enum Pages {
+    Coupled(CoupledPages),
+    Packed(PackedPages),
+    Lists(ListPages),
+}
+
+impl Graph {
+    /// Bytes of the tables that say where things are: directories, chunk metadata, models.
+    pub(crate) fn metadata_bytes(&self) -> usize {
+        let directory = match &self.pages {
+            Pages::Coupled(_) => 0,
+            Pages::Packed(pages) => pages.metadata_bytes(),
+            Pages::Lists(pages) => pages.metadata_bytes(),
+        };
+        directory + self.segments.as_ref().map_or(0, Segments::metadata_bytes)
+    }
+}
+
+/// Names the file and the node of bytes that do not decode.
+#[cold]
+pub(crate) fn undecodable(file: &str, node: u32, error: &CodecError) -> Error {
+    Error::Damaged {
+        file: file.to_owned(),
+        what: format!("node {node}: {error}"),
+    }
+}
+
+/// Decodes a compressed list.
+#[inline]
+fn decode_list(
+    model: &ListModel,
+    file: &str,
+    node: u32,
+    record: &Record<'_>,
+    out: &mut Vec<u32>,
+) -> Result<(), Error> {
+    match model.decode(node, record.list_and_rest, out) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(undecodable(file, node, &error)),
+    }
+}
+
+/// A slotted page of any kind. Outside ids are only where vectors are.
+#[derive(Clone, Copy)]
+pub(crate) struct Slotted<'p> {
+    view: SlottedView<'p>,
+    ids: bool,
+}
+
+impl<'p> PageView<'p> for Slotted<'p> {
+    #[inline]
+    fn first(self) -> u32 {
+        self.view.first()
+    }
+
+    #[inline]
+    fn len(self) -> usize {
+        self.view.len()
+    }
+
+    #[inline]
+    fn record(self, slot: usize) -> Result<Record<'p>, Error> {
+        let record = self.view.record(slot)?;
+        Ok(Record {
+            id: if self.ids { self.view.id(slot)? } else { 0 },
+            list: record.list,
+            list_and_rest: record.list_and_rest,
+            vector: record.vector,
+        })
+    }
+}
+
+/// Bytes that a packed record may take beside its list and vector, and the zeros behind it.
+const PACKED_FIXED: usize = 12;
+/// Zeros behind a record that was unpacked, for decoders that read ahead.
+const SLACK: usize = 8;
+
+impl<'a> Record<'a> {
+    /// Bytes that [`pack`](Record::pack) makes of a record, at most, given the most of its list and vector.
+    pub(crate) fn packed_bytes(list: usize, vector: usize) -> usize {
+        PACKED_FIXED + list + vector
+    }
+
+    /// Writes the record as one run of bytes, for a cache.
+    pub(crate) fn pack(&self, out: &mut Vec<u8>) {
+        out.clear();
+        out.extend_from_slice(&self.id.to_le_bytes());
+        out.extend_from_slice(&(self.list.len() as u32).to_le_bytes());
+        out.extend_from_slice(self.list);
+        out.extend_from_slice(self.vector);
+    }
+
+    /// Reads what [`pack`](Record::pack) wrote; appends some zeros to it. `None` if it is something else.
+    pub(crate) fn unpack(bytes: &'a mut Vec<u8>) -> Option<Record<'a>> {
+        let end = bytes.len();
+        bytes.resize(end + SLACK, 0);
+        let id = bytes.get(..8)?.try_into().ok()?;
+        let list = bytes.get(8..PACKED_FIXED)?.try_into().ok()?;
+        let list_end = PACKED_FIXED.checked_add(u32::from_le_bytes(list) as usize)?;
+        Some(Record {
+            id: u64::from_le_bytes(id),
+            list: bytes.get(PACKED_FIXED..list_end)?,
+            list_and_rest: &bytes[PACKED_FIXED..],
+            vector: bytes.get(list_end..end)?,
+        })
+    }
+}
