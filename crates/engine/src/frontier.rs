@@ -146,9 +146,9 @@ impl Frontier {
         }
     }
 
-    /// The candidates' nodes, nearest first.
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = u32> + '_ {
-        self.keys.iter().map(|&key| node_of(key))
+    /// The candidates, nearest first.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = u64> + '_ {
+        self.keys.iter().copied()
     }
 
     /// Whether the nearest `n` candidates have all been expanded.

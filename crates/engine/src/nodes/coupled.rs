@@ -70,6 +70,10 @@ impl NodePages for CoupledPages {
         Ok(CoupledView { view, first })
     }
 
+    fn cached_bytes(&self) -> usize {
+        Record::cached_bytes(4 * self.shape.degree(), self.shape.vector_bytes())
+    }
+
     #[inline]
     fn list(&self, _: u32, record: &Record<'_>, out: &mut Vec<u32>) -> Result<(), Error> {
         out.clear();

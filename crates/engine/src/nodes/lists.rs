@@ -1,7 +1,7 @@
 //! Pages of compressed adjacency lists alone: the graph of the decoupled layout (DecoupleVS §3.3, "block-based
 //! auxiliary index organization").
 
-use stratann_codec::ListModel;
+use stratann_codec::{ListModel, elias_fano};
 use stratann_layout::{PageDirectory, SlottedShape, SlottedView};
 
 use super::{NodePages, Record, Slotted, decode_list};
@@ -42,6 +42,11 @@ impl NodePages for ListPages {
             view: SlottedView::open(&self.shape, bytes, page, check, &self.file)?,
             ids: false,
         })
+    }
+
+    fn cached_bytes(&self) -> usize {
+        let list = elias_fano::slot_bytes(self.shape.degree(), self.lists.nodes());
+        Record::cached_bytes(list, 0)
     }
 
     #[inline]

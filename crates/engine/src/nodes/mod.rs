@@ -16,6 +16,7 @@
 
 pub(crate) mod coupled;
 pub(crate) mod lists;
+mod open;
 pub(crate) mod packed;
 pub(crate) mod resident;
 pub(crate) mod segments;
@@ -25,6 +26,8 @@ use std::sync::Arc;
 use stratann_codec::{CodecError, ListModel};
 use stratann_layout::SlottedView;
 use stratann_tier::Tier;
+
+pub(crate) use self::open::open;
 
 use self::coupled::CoupledPages;
 use self::lists::ListPages;
@@ -80,6 +83,9 @@ pub(crate) trait NodePages: Send + Sync {
         check: bool,
     ) -> Result<Self::View<'p>, Error>;
 
+    /// Bytes of the longest record in a cache.
+    fn cached_bytes(&self) -> usize;
+
     /// Decodes the list of `node`. Its ids may lie beyond the collection if the bytes are damaged.
     fn list(&self, node: u32, record: &Record<'_>, out: &mut Vec<u32>) -> Result<(), Error>;
 
@@ -111,6 +117,17 @@ pub(crate) enum Pages {
     Coupled(CoupledPages),
     Packed(PackedPages),
     Lists(ListPages),
+}
+
+impl Pages {
+    /// Bytes of the longest record in a cache.
+    pub(crate) fn cached_bytes(&self) -> usize {
+        match self {
+            Pages::Coupled(pages) => pages.cached_bytes(),
+            Pages::Packed(pages) => pages.cached_bytes(),
+            Pages::Lists(pages) => pages.cached_bytes(),
+        }
+    }
 }
 
 impl Graph {
@@ -179,37 +196,53 @@ impl<'p> PageView<'p> for Slotted<'p> {
     }
 }
 
-/// Bytes that a packed record may take beside its list and vector, and the zeros behind it.
-const PACKED_FIXED: usize = 12;
-/// Zeros behind a record that was unpacked, for decoders that read ahead.
+/// What a cached record with a vector begins with: its id and the length of its list.
+const CACHED_HEADER: usize = 12;
+/// Zeros behind a record out of a cache, for decoders that read ahead.
 const SLACK: usize = 8;
 
 impl<'a> Record<'a> {
-    /// Bytes that [`pack`](Record::pack) makes of a record, at most, given the most of its list and vector.
-    pub(crate) fn packed_bytes(list: usize, vector: usize) -> usize {
-        PACKED_FIXED + list + vector
+    /// Bytes that [`cached`](Record::cached) makes of a record whose list and vector take at most so many. Where a record
+    /// is a list alone (`vector` is 0) that is the list's: the entries of DecoupleVS §3.4 are of the Elias–Fano bound.
+    pub(crate) fn cached_bytes(list: usize, vector: usize) -> usize {
+        match vector {
+            0 => list,
+            vector => CACHED_HEADER + list + vector,
+        }
     }
 
     /// Writes the record as one run of bytes, for a cache.
-    pub(crate) fn pack(&self, out: &mut Vec<u8>) {
+    pub(crate) fn cached(&self, out: &mut Vec<u8>) {
         out.clear();
-        out.extend_from_slice(&self.id.to_le_bytes());
-        out.extend_from_slice(&(self.list.len() as u32).to_le_bytes());
+        if !self.vector.is_empty() {
+            out.extend_from_slice(&self.id.to_le_bytes());
+            out.extend_from_slice(&(self.list.len() as u32).to_le_bytes());
+        }
         out.extend_from_slice(self.list);
         out.extend_from_slice(self.vector);
     }
 
-    /// Reads what [`pack`](Record::pack) wrote; appends some zeros to it. `None` if it is something else.
-    pub(crate) fn unpack(bytes: &'a mut Vec<u8>) -> Option<Record<'a>> {
+    /// Reads what [`cached`](Record::cached) wrote for a record with or without a vector; appends some zeros to it. `None`
+    /// if it is something else.
+    pub(crate) fn from_cached(bytes: &'a mut Vec<u8>, vectors: bool) -> Option<Record<'a>> {
         let end = bytes.len();
         bytes.resize(end + SLACK, 0);
+        let bytes = &*bytes;
+        if !vectors {
+            return Some(Record {
+                id: 0,
+                list: &bytes[..end],
+                list_and_rest: bytes,
+                vector: &[],
+            });
+        }
         let id = bytes.get(..8)?.try_into().ok()?;
-        let list = bytes.get(8..PACKED_FIXED)?.try_into().ok()?;
-        let list_end = PACKED_FIXED.checked_add(u32::from_le_bytes(list) as usize)?;
+        let list = bytes.get(8..CACHED_HEADER)?.try_into().ok()?;
+        let list_end = CACHED_HEADER.checked_add(u32::from_le_bytes(list) as usize)?;
         Some(Record {
             id: u64::from_le_bytes(id),
-            list: bytes.get(PACKED_FIXED..list_end)?,
-            list_and_rest: &bytes[PACKED_FIXED..],
+            list: bytes.get(CACHED_HEADER..list_end)?,
+            list_and_rest: &bytes[CACHED_HEADER..],
             vector: bytes.get(list_end..end)?,
         })
     }

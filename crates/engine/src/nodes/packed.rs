@@ -1,6 +1,6 @@
 //! Packed pages: a node's compressed list and compressed vector side by side in slotted pages (DESIGN §2.1).
 
-use stratann_codec::{ListModel, SegmentModel};
+use stratann_codec::{ListModel, SegmentModel, elias_fano};
 use stratann_layout::{PageDirectory, SlottedShape, SlottedView};
 
 use super::{NodePages, Record, Slotted, decode_list, undecodable};
@@ -44,6 +44,11 @@ impl NodePages for PackedPages {
             view: SlottedView::open(&self.shape, bytes, page, check, &self.file)?,
             ids: true,
         })
+    }
+
+    fn cached_bytes(&self) -> usize {
+        let list = elias_fano::slot_bytes(self.shape.degree(), self.lists.nodes());
+        Record::cached_bytes(list, self.shape.vector_bytes() + 1)
     }
 
     #[inline]

@@ -391,9 +391,9 @@ impl Batch<'_> {
                     navigation.nearest(&kernel, query, &mut scratch)
                 });
                 traversal.counters.distance_computations += seeds.distance_computations;
-                traversal.begin(plan.k, plan.list, seeds.nodes);
+                traversal.begin(plan.k, plan.list, seeds.nodes, seeds.distances);
             } else {
-                traversal.begin(plan.k, plan.list, &[index.entry()]);
+                traversal.begin(plan.k, plan.list, &[index.entry()], &[]);
             }
             let walked = match plan.strategy {
                 Strategy::BestFirst => {

@@ -102,10 +102,10 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Starts a query from `seeds`; the query and its `table` have been set.
-    pub(crate) fn begin(&mut self, k: usize, list: usize, seeds: &[u32]) {
+    /// Starts a query from `seeds`, which are all different; the query and its `table` have been set. `distances` are the
+    /// exact ones of the seeds, if they are known.
+    pub(crate) fn begin(&mut self, k: usize, list: usize, seeds: &[u32], distances: &[f32]) {
         self.frontier.clear(list);
-        self.ranking.begin(k);
         if let Some(reranker) = &mut self.reranker {
             reranker.begin(k);
         }
@@ -113,12 +113,13 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.held.clear();
         self.awaited.clear();
         self.fresh.clear();
+        self.fresh.extend_from_slice(seeds);
         for &seed in seeds {
-            if self.visited.insert(seed) {
-                self.fresh.push(seed);
-            }
+            self.visited.insert(seed);
         }
         self.score_fresh();
+        let estimates = &self.scores[..seeds.len()];
+        self.ranking.begin(k, estimates, distances);
     }
 
     /// Lets the reads that a strategy leaves unused prefetch vectors, where those are apart.
@@ -228,7 +229,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             }
             self.expand(view, key)?;
             if let Some(cache) = self.setting.cache {
-                view.record(slot_of(view, key))?.pack(&mut self.cached);
+                view.record(slot_of(view, key))?.cached(&mut self.cached);
                 cache.insert(node_of(key), &self.cached);
             }
         }
@@ -256,7 +257,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         let mut bytes = std::mem::take(&mut self.cached);
         let mut expanded = false;
         if cache.get(node_of(key), &mut bytes)
-            && let Some(record) = Record::unpack(&mut bytes)
+            && let Some(record) = Record::from_cached(&mut bytes, N::VECTORS)
         {
             if N::VECTORS {
                 self.rank(key, &record)?;
