@@ -49,7 +49,7 @@ pub use directory::{DirectoryFile, PageDirectory};
 pub use error::LayoutError;
 pub use header::{FieldsReader, FieldsWriter, FileHeader, FileKind};
 pub use heat::HeatFile;
-pub use manifest::{FileEntry, Manifest, NavigationFacts};
+pub use manifest::{FileEntry, HotShare, Manifest, Measured, NavigationFacts, SegmentFacts};
 pub use navigation::NavigationFile;
 pub use slotted::{Record, SlottedBuilder, SlottedFacts, SlottedShape, SlottedView};
 pub use stream::{StreamReader, StreamWriter};
