@@ -9,6 +9,16 @@
 //! A block's number is its offset in the file divided by 4096 (the header block is number 0). The number is
 //! part of what the checksum covers, so that a block which landed in a wrong place is refused although its
 //! bytes are intact.
+//!
+//! A page may be several consecutive blocks. The checksums of all of them stand in its first block, so that
+//! what is behind them is not cut:
+//!
+//! ```text
+//! offset  size  what (page of k blocks)
+//!      0     4  crc32c of (number of the page's first block as u64, then bytes 4..4096)
+//!    4*i     4  crc32c of (number of block i of the page, then its 4096 bytes), i = 1..k
+//!    4*k     .  payload, to the page's end
+//! ```
 
 use crate::error::LayoutError;
 
@@ -30,6 +40,20 @@ pub(crate) fn checksum(number: u64, bytes: &[u8]) -> u32 {
 /// The crc32c of `bytes`.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
+}
+
+/// The little-endian `u16` at `at`; the caller knows that it is inside.
+#[inline]
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// The little-endian `u64` at `at`; the caller knows that it is inside.
+#[inline]
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut eight = [0; 8];
+    eight.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(eight)
 }
 
 /// The little-endian `u32` at `at`; the caller knows that it is inside.
@@ -65,6 +89,45 @@ pub fn check(block: &[u8], number: u64, file: &str) -> Result<(), LayoutError> {
     } else {
         Err(mismatch(number, stored, computed, file))
     }
+}
+
+/// The checksum of block `at`, not the first, of the page that starts at block `first`.
+#[inline]
+fn further_checksum(page: &[u8], first: u64, at: usize) -> (u64, u32) {
+    let number = first.saturating_add(at as u64);
+    (
+        number,
+        checksum(number, &page[at * BLOCK..(at + 1) * BLOCK]),
+    )
+}
+
+/// Writes the checksums of all blocks of a page that starts at block `first`; a page of one block is sealed
+/// as by [`seal`].
+///
+/// # Panics
+/// When `page` is not one block or several.
+pub(crate) fn seal_page(page: &mut [u8], first: u64) {
+    for at in 1..page.len() / BLOCK {
+        let (_, sum) = further_checksum(page, first, at);
+        page[4 * at..4 * at + 4].copy_from_slice(&sum.to_le_bytes());
+    }
+    // Last, for it covers the other checksums.
+    seal(&mut page[..BLOCK], first);
+}
+
+/// Refuses a page of which a block has a wrong checksum. The caller knows that `page` is one block or
+/// several.
+#[inline]
+pub(crate) fn check_page(page: &[u8], first: u64, file: &str) -> Result<(), LayoutError> {
+    check(&page[..BLOCK], first, file)?;
+    for at in 1..page.len() / BLOCK {
+        let stored = u32_at(page, 4 * at);
+        let (number, computed) = further_checksum(page, first, at);
+        if stored != computed {
+            return Err(mismatch(number, stored, computed, file));
+        }
+    }
+    Ok(())
 }
 
 #[cold]

@@ -30,7 +30,7 @@
 //! Nodes fill the pages in order, so that a node's page and slot are computed and no table is needed. A
 //! block's number is its offset in the file divided by 4096.
 
-use crate::block::{self, BLOCK, u32_at};
+use crate::block::{self, BLOCK};
 use crate::error::LayoutError;
 use crate::header::{FieldsWriter, FileHeader, FileKind};
 use stratann_vector::Element;
@@ -337,15 +337,7 @@ impl PageBuilder {
         let blocks = self.shape.blocks;
         let first = self.shape.first_block(page);
         self.page[4 * blocks..4 * blocks + 2].copy_from_slice(&(self.count as u16).to_le_bytes());
-        for at in 1..blocks {
-            let sum = block::checksum(
-                first.saturating_add(at as u64),
-                &self.page[at * BLOCK..(at + 1) * BLOCK],
-            );
-            self.page[4 * at..4 * at + 4].copy_from_slice(&sum.to_le_bytes());
-        }
-        // Last, for it covers the other checksums.
-        block::seal(&mut self.page[..BLOCK], first);
+        block::seal_page(&mut self.page, first);
         &self.page
     }
 }
@@ -384,7 +376,7 @@ impl<'a> PageView<'a> {
             });
         }
         if verify {
-            verify_blocks(shape, bytes, page, file)?;
+            block::check_page(bytes, shape.first_block(page), file)?;
         }
         let at = 4 * shape.blocks;
         let count = usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
@@ -478,26 +470,6 @@ impl<'a> PageView<'a> {
             expected: format!("at most {}", self.shape.degree),
         }
     }
-}
-
-#[inline]
-fn verify_blocks(
-    shape: &CoupledShape,
-    bytes: &[u8],
-    page: u64,
-    file: &str,
-) -> Result<(), LayoutError> {
-    let first = shape.first_block(page);
-    block::check(&bytes[..BLOCK], first, file)?;
-    for at in 1..shape.blocks {
-        let number = first.saturating_add(at as u64);
-        let stored = u32_at(bytes, 4 * at);
-        let computed = block::checksum(number, &bytes[at * BLOCK..(at + 1) * BLOCK]);
-        if stored != computed {
-            return Err(block::mismatch(number, stored, computed, file));
-        }
-    }
-    Ok(())
 }
 
 #[cold]
@@ -865,15 +837,7 @@ mod tests {
                 bytes[at..at + 4].copy_from_slice(&[(seed % 3) as u8, 0, 0, 0]);
             }
             if sealed {
-                let first = shape.first_block(page);
-                for at in 1..shape.blocks {
-                    let sum = block::checksum(
-                        first.saturating_add(at as u64),
-                        &bytes[at * BLOCK..(at + 1) * BLOCK],
-                    );
-                    bytes[4 * at..4 * at + 4].copy_from_slice(&sum.to_le_bytes());
-                }
-                block::seal(&mut bytes[..BLOCK], first);
+                block::seal_page(&mut bytes, shape.first_block(page));
             }
             if let Ok(view) = PageView::open(&shape, &bytes, page, expected, verify, "g") {
                 for node in view.nodes().flatten() {

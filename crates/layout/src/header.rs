@@ -19,7 +19,7 @@
 //! Magic, kind, version, feature bits and checksum stay where they are in all versions to come; what a kind
 //! puts into its fields belongs to that kind's version.
 
-use crate::block::{self, BLOCK, u32_at};
+use crate::block::{self, BLOCK, u16_at, u32_at, u64_at};
 use crate::error::{LayoutError, check_zero};
 
 /// The first eight bytes of every file.
@@ -50,15 +50,34 @@ pub enum FileKind {
     Codebook = 3,
     /// The navigation graph that is kept in memory, a byte string.
     Navigation = 4,
+    /// Slotted pages of encoded vectors and adjacency lists side by side ([`crate::slotted`]).
+    Packed = 5,
+    /// Slotted pages of encoded adjacency lists.
+    Adjacency = 6,
+    /// Slotted pages of encoded vectors; one file for each segment.
+    Vectors = 7,
+    /// What a segment of vectors needs in memory, a byte string; one file for each
+    /// segment.
+    Chunks = 8,
+    /// Which page holds which node, and how the lists are encoded, a byte string ([`crate::directory`]).
+    Directory = 9,
+    /// How often the pages were read by a sample of queries, a byte string.
+    Heat = 10,
 }
 
 impl FileKind {
     /// All kinds that this build knows.
-    pub const ALL: [FileKind; 4] = [
+    pub const ALL: [FileKind; 10] = [
         FileKind::Graph,
         FileKind::Codes,
         FileKind::Codebook,
         FileKind::Navigation,
+        FileKind::Packed,
+        FileKind::Adjacency,
+        FileKind::Vectors,
+        FileKind::Chunks,
+        FileKind::Directory,
+        FileKind::Heat,
     ];
 
     /// The number that stands in the file.
@@ -78,6 +97,12 @@ impl FileKind {
             FileKind::Codes => "codes",
             FileKind::Codebook => "codebook",
             FileKind::Navigation => "navigation",
+            FileKind::Packed => "packed",
+            FileKind::Adjacency => "adjacency",
+            FileKind::Vectors => "vectors",
+            FileKind::Chunks => "chunks",
+            FileKind::Directory => "directory",
+            FileKind::Heat => "heat",
         }
     }
 
@@ -88,6 +113,12 @@ impl FileKind {
             FileKind::Codes => crate::stream::CODES_FORMAT_VERSION,
             FileKind::Codebook => crate::stream::CODEBOOK_FORMAT_VERSION,
             FileKind::Navigation => crate::stream::NAVIGATION_FORMAT_VERSION,
+            FileKind::Packed | FileKind::Adjacency | FileKind::Vectors => {
+                crate::slotted::FORMAT_VERSION
+            }
+            FileKind::Chunks => crate::stream::CHUNKS_FORMAT_VERSION,
+            FileKind::Directory => crate::stream::DIRECTORY_FORMAT_VERSION,
+            FileKind::Heat => crate::stream::HEAT_FORMAT_VERSION,
         }
     }
 
@@ -324,16 +355,6 @@ pub(crate) fn check_features(
         whom,
         bit: unknown.trailing_zeros(),
     })
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut eight = [0; 8];
-    eight.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(eight)
 }
 
 /// Puts a kind's fields together, one little-endian number after the other.
@@ -630,7 +651,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_header_round_trips(
-            kind in 0usize..4,
+            kind in 0..FileKind::ALL.len(),
             writer_features: u64,
             length: u64,
             fields in prop::collection::vec(any::<u8>(), 0..=MAX_FIELDS),

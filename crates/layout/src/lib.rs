@@ -6,11 +6,21 @@
 //!
 //! ```text
 //! index directory
-//! ├── MANIFEST         text: names the files of the current checkpoint           (manifest)
-//! ├── graph            [header block][page][page]..   vector + adjacency list    (coupled)
-//! ├── codes            [header block][block][block].. a byte string              (stream)
-//! ├── codebook         [header block][block]..        a byte string              (stream)
-//! └── navigation       [header block][block]..        a byte string              (stream, navigation)
+//! ├── MANIFEST         text: names the files of the current checkpoint            (manifest)
+//! │
+//! │   the nodes, in one of three layouts
+//! ├── graph            coupled: [header block][page][page].. vector + list       (coupled)
+//! ├── packed           packed: the same, each encoded to as few bytes as it needs (slotted)
+//! ├── adjacency        decoupled: the encoded lists                               (slotted)
+//! ├── vectors-0 ..     decoupled: the encoded vectors, a file for each segment    (slotted)
+//! │
+//! │   byte strings: [header block][block][block]..                                (stream)
+//! ├── codes
+//! ├── codebook
+//! ├── navigation       a graph over a sample of the nodes                         (navigation)
+//! ├── directory        which page of packed or adjacency holds which node         (directory)
+//! ├── chunks-0 ..      the same of a segment, and what its vectors differ from    (chunks)
+//! └── heat             how often a sample of queries read each page               (heat)
 //! ```
 //!
 //! All integers are little-endian. Each 4 KiB block of each file has a crc32c checksum of its own that is
@@ -21,16 +31,21 @@
 
 pub mod block;
 pub mod coupled;
+pub mod directory;
 pub mod error;
 pub mod header;
 pub mod manifest;
 pub mod navigation;
+mod payload;
+pub mod slotted;
 pub mod stream;
 
 pub use block::{BLOCK, PAYLOAD};
 pub use coupled::{CoupledShape, Neighbours, NodeView, PageBuilder, PageView};
+pub use directory::{DirectoryFile, PageDirectory};
 pub use error::LayoutError;
 pub use header::{FieldsReader, FieldsWriter, FileHeader, FileKind};
 pub use manifest::{FileEntry, Manifest, NavigationFacts};
 pub use navigation::NavigationFile;
+pub use slotted::{Record, SlottedBuilder, SlottedFacts, SlottedShape, SlottedView};
 pub use stream::{StreamReader, StreamWriter};

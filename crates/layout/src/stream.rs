@@ -6,7 +6,7 @@
 //! last block     the payload's end, then zeros
 //! ```
 //!
-//! Codes, codebook and navigation graph are such byte strings. Both directions work on pieces, so that
+//! All files but those of pages are such byte strings. Both directions work on pieces, so that
 //! megabytes of codes never exist twice in memory: the writer hands out sealed blocks as they fill up, the
 //! reader puts the payload straight into the slice in which it will stay.
 
@@ -20,6 +20,12 @@ pub const CODES_FORMAT_VERSION: u32 = 1;
 pub const CODEBOOK_FORMAT_VERSION: u32 = 1;
 /// Format version of [`FileKind::Navigation`]. 1: the first.
 pub const NAVIGATION_FORMAT_VERSION: u32 = 1;
+/// Format version of [`FileKind::Chunks`]. 1: the first.
+pub const CHUNKS_FORMAT_VERSION: u32 = 1;
+/// Format version of [`FileKind::Directory`]. 1: the first.
+pub const DIRECTORY_FORMAT_VERSION: u32 = 1;
+/// Format version of [`FileKind::Heat`]. 1: the first.
+pub const HEAT_FORMAT_VERSION: u32 = 1;
 
 /// Blocks that the writer collects before it hands them out: one call for 256 KiB, not for 4 KiB.
 const BATCH: usize = 64;
@@ -27,6 +33,13 @@ const BATCH: usize = 64;
 /// The length in bytes of a file that holds `payload` bytes.
 pub fn file_length(payload: u64) -> u64 {
     (1 + payload.div_ceil(PAYLOAD as u64)).saturating_mul(BLOCK as u64)
+}
+
+/// Where in the file a byte of the payload stands.
+pub(crate) fn file_offset(at: u64) -> u64 {
+    (1 + at / PAYLOAD as u64)
+        .saturating_mul(BLOCK as u64)
+        .saturating_add(4 + at % PAYLOAD as u64)
 }
 
 /// Cuts a payload into sealed blocks. The sink gets the file's bytes from the first to the last, in whole

@@ -1,0 +1,263 @@
+//! From a node to the page that holds it, where records differ in length and pages in how many they hold.
+//!
+//! Payload of a [stream](crate::stream) of kind `Directory`, little-endian; `m` bytes of a model of the
+//! lists, `s` models of the vectors, `p` pages:
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 4 | `p`, the pages |
+//! | 4 | 4 | `m`, bytes of the model of the lists |
+//! | 8 | 4 | nodes of each model of the vectors, but the last, which may have fewer; 0 where there are none |
+//! | 12 | 4 | `s`, the models of the vectors |
+//! | 16 | 4 s | bytes of each of them |
+//! | … | m | the model of the lists |
+//! | … | … | the models of the vectors, one after another |
+//! | … | 2 p | records on each page, 1 or more |
+//!
+//! In memory it is a [`PageDirectory`]: a bit for each node, set where a page begins, and a count of the
+//! set bits before every 512 nodes.
+
+use crate::error::LayoutError;
+use crate::payload::PayloadReader;
+
+/// Nodes between two ranks: a cache line of bits.
+const RANKED: u64 = 512;
+/// Words of bits between two ranks.
+const WORDS: usize = RANKED as usize / 64;
+
+/// Says which page holds a node, in about 0.13 bytes a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageDirectory {
+    first: u32,
+    nodes: u64,
+    pages: u64,
+    /// A bit for each node, set for the first node of each page. Whole multiples of [`WORDS`].
+    bits: Vec<u64>,
+    /// Bits set before each [`RANKED`] nodes.
+    ranks: Vec<u32>,
+}
+
+impl PageDirectory {
+    /// The directory of a file whose first record is node `first` and whose pages hold `counts` records.
+    ///
+    /// # Panics
+    /// When a count is zero; no file that this crate decodes has one.
+    pub fn from_counts(first: u32, counts: impl IntoIterator<Item = u16>) -> PageDirectory {
+        let (mut nodes, mut pages, mut bits) = (0u64, 0u64, Vec::new());
+        for count in counts {
+            assert!(count > 0, "page {pages} of a directory holds no record");
+            let word = (nodes / 64) as usize;
+            if word >= bits.len() {
+                bits.resize(word + 1, 0u64);
+            }
+            bits[word] |= 1 << (nodes % 64);
+            nodes += u64::from(count);
+            pages += 1;
+        }
+        bits.resize(nodes.div_ceil(RANKED) as usize * WORDS, 0);
+        bits.shrink_to_fit();
+        let mut before = 0;
+        let ranks = bits
+            .chunks_exact(WORDS)
+            .map(|words| {
+                let rank = before;
+                before += words.iter().map(|word| word.count_ones()).sum::<u32>();
+                rank
+            })
+            .collect();
+        PageDirectory {
+            first,
+            nodes,
+            pages,
+            bits,
+            ranks,
+        }
+    }
+
+    /// The page that holds `node`. A node that is not in the file gives the page of the nearest that is, or 0.
+    #[inline]
+    pub fn page_of(&self, node: u32) -> u64 {
+        let Some(last) = self.nodes.checked_sub(1) else {
+            return 0;
+        };
+        let at = u64::from(node.saturating_sub(self.first)).min(last);
+        let (word, bit) = ((at / 64) as usize, at % 64);
+        let start = word - word % WORDS;
+        let mut ones = self.ranks[word / WORDS];
+        for bits in &self.bits[start..word] {
+            ones += bits.count_ones();
+        }
+        // The node's own bit counts: the first node's is set, so that at least one is.
+        ones += (self.bits[word] << (63 - bit)).count_ones();
+        u64::from(ones) - 1
+    }
+
+    /// The first node of a page, if there is that page. Looks in time that grows with the logarithm of the
+    /// number of nodes.
+    pub fn first_of(&self, page: u64) -> Option<u32> {
+        if page >= self.pages {
+            return None;
+        }
+        let ranked = self
+            .ranks
+            .partition_point(|&rank| u64::from(rank) <= page)
+            .checked_sub(1)?;
+        let mut before = page - u64::from(self.ranks[ranked]);
+        for word in ranked * WORDS..(ranked + 1) * WORDS {
+            let mut bits = self.bits[word];
+            let ones = u64::from(bits.count_ones());
+            if before >= ones {
+                before -= ones;
+                continue;
+            }
+            for _ in 0..before {
+                bits &= bits - 1;
+            }
+            let at = 64 * word as u64 + u64::from(bits.trailing_zeros());
+            return u32::try_from(u64::from(self.first) + at).ok();
+        }
+        None
+    }
+
+    /// The first node of the file.
+    pub fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// Nodes in the file.
+    pub fn nodes(&self) -> u64 {
+        self.nodes
+    }
+
+    /// Pages of the file.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// Bytes that this takes in memory.
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<PageDirectory>() + 8 * self.bits.capacity() + 4 * self.ranks.capacity()
+    }
+}
+
+/// A directory file, decoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DirectoryFile {
+    /// How the lists are encoded: the bytes of a model of the codec.
+    pub list_model: Vec<u8>,
+    /// Nodes of each model of the vectors, but the last, which may have fewer; 0 where there are none.
+    pub segment_vectors: u32,
+    /// How the vectors are encoded, for each `segment_vectors` nodes; none in the directory of a file
+    /// without vectors.
+    pub vector_models: Vec<Vec<u8>>,
+    /// Records on each page.
+    pub counts: Vec<u16>,
+}
+
+impl DirectoryFile {
+    /// The payload.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for field in [
+            self.counts.len() as u32,
+            self.list_model.len() as u32,
+            self.segment_vectors,
+            self.vector_models.len() as u32,
+        ] {
+            out.extend_from_slice(&field.to_le_bytes());
+        }
+        for model in &self.vector_models {
+            out.extend_from_slice(&(model.len() as u32).to_le_bytes());
+        }
+        out.extend_from_slice(&self.list_model);
+        for model in &self.vector_models {
+            out.extend_from_slice(model);
+        }
+        out.extend(self.counts.iter().flat_map(|count| count.to_le_bytes()));
+        out
+    }
+
+    /// Reads a payload; `nodes` and `pages` are those of the file that it is the directory of
+    /// ([`crate::SlottedFacts`]), `file` names the directory's file in errors.
+    ///
+    /// # Errors
+    /// A length that does not follow from the counts, as many models as the nodes do not need, a page
+    /// without records, or pages or records that are not as many as `pages` and `nodes`.
+    pub fn decode(
+        payload: &[u8],
+        nodes: u64,
+        pages: u64,
+        file: &str,
+    ) -> Result<DirectoryFile, LayoutError> {
+        let mut reader = PayloadReader::new(payload, file);
+        let found_pages = reader.u32("number of pages")?;
+        let list_bytes = reader.u32("bytes of the model of the lists")?;
+        let segment_vectors = reader.u32("nodes of a model of the vectors")?;
+        let models = reader.u32("number of models of the vectors")?;
+        if u64::from(found_pages) != pages {
+            return Err(reader.wrong(0, "number of pages", found_pages, pages));
+        }
+        let needed = match segment_vectors {
+            0 => 0,
+            every => nodes.div_ceil(u64::from(every)),
+        };
+        if u64::from(models) != needed {
+            let expected = format!("{needed} for {nodes} nodes, {segment_vectors} each");
+            return Err(reader.wrong(12, "number of models of the vectors", models, expected));
+        }
+        let lengths = reader.u32s(u64::from(models), "bytes of the models of the vectors")?;
+        let list_model = reader.bytes(u64::from(list_bytes), "model of the lists")?;
+        let vector_models = lengths
+            .iter()
+            .map(|&length| {
+                let model = reader.bytes(u64::from(length), "model of the vectors")?;
+                Ok(model.to_vec())
+            })
+            .collect::<Result<_, LayoutError>>()?;
+        let counts_at = reader.at();
+        let counts = reader.u16s(pages, "records on each page")?;
+        if let Some(page) = counts.iter().position(|&count| count == 0) {
+            return Err(reader.wrong(counts_at + 2 * page, "records on a page", 0, "1 or more"));
+        }
+        let sum: u64 = counts.iter().map(|&count| u64::from(count)).sum();
+        if sum != nodes {
+            return Err(reader.wrong(counts_at, "records on all pages", sum, nodes));
+        }
+        reader.end()?;
+        Ok(DirectoryFile {
+            list_model: list_model.to_vec(),
+            segment_vectors,
+            vector_models,
+            counts,
+        })
+    }
+
+    /// The directory of the pages, whose first record is node `first`.
+    ///
+    /// # Panics
+    /// When a count is zero, which [`DirectoryFile::decode`] refuses.
+    pub fn pages(&self, first: u32) -> PageDirectory {
+        PageDirectory::from_counts(first, self.counts.iter().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_node_is_found() {
+        let counts: Vec<u16> = (0..700u32)
+            .map(|page| 1 + (page * page % 90) as u16)
+            .collect();
+        let directory = PageDirectory::from_counts(1000, counts.iter().copied());
+        let mut node = 1000;
+        for (page, &count) in (0..).zip(&counts) {
+            assert_eq!(directory.first_of(page), Some(node));
+            for _ in 0..count {
+                assert_eq!(directory.page_of(node), page);
+                node += 1;
+            }
+        }
+    }
+}

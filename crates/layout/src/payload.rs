@@ -1,0 +1,84 @@
+//! Takes the payload of a [stream](crate::stream) apart, number by number. Its errors name the place in the
+//! file, not in the payload.
+
+use crate::block::{u16_at, u32_at};
+use crate::error::LayoutError;
+use crate::stream;
+
+/// Where a reader stands in a payload. Nothing is allocated beyond the bytes that are there.
+#[derive(Debug, Clone)]
+pub(crate) struct PayloadReader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    file: &'a str,
+}
+
+impl<'a> PayloadReader<'a> {
+    /// At the first byte.
+    pub(crate) fn new(bytes: &'a [u8], file: &'a str) -> PayloadReader<'a> {
+        PayloadReader { bytes, at: 0, file }
+    }
+
+    /// Offset in the payload of what comes next.
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The next `length` bytes.
+    pub(crate) fn bytes(
+        &mut self,
+        length: u64,
+        what: &'static str,
+    ) -> Result<&'a [u8], LayoutError> {
+        let left = &self.bytes[self.at..];
+        let Some(bytes) = usize::try_from(length).ok().and_then(|n| left.get(..n)) else {
+            let found = format!("cut off after {} bytes", left.len());
+            return Err(self.wrong(self.at, what, found, format!("{length} bytes")));
+        };
+        self.at += bytes.len();
+        Ok(bytes)
+    }
+
+    /// The next `u32`.
+    pub(crate) fn u32(&mut self, what: &'static str) -> Result<u32, LayoutError> {
+        Ok(u32_at(self.bytes(4, what)?, 0))
+    }
+
+    /// The next `count` numbers of two bytes.
+    pub(crate) fn u16s(&mut self, count: u64, what: &'static str) -> Result<Vec<u16>, LayoutError> {
+        let bytes = self.bytes(count.saturating_mul(2), what)?;
+        Ok(bytes.chunks_exact(2).map(|two| u16_at(two, 0)).collect())
+    }
+
+    /// The next `count` numbers of four bytes.
+    pub(crate) fn u32s(&mut self, count: u64, what: &'static str) -> Result<Vec<u32>, LayoutError> {
+        let bytes = self.bytes(count.saturating_mul(4), what)?;
+        Ok(bytes.chunks_exact(4).map(|four| u32_at(four, 0)).collect())
+    }
+
+    /// The error for a value at `at` of the payload.
+    #[cold]
+    pub(crate) fn wrong(
+        &self,
+        at: usize,
+        what: &'static str,
+        found: impl ToString,
+        expected: impl ToString,
+    ) -> LayoutError {
+        LayoutError::Field {
+            file: self.file.to_owned(),
+            offset: stream::file_offset(at as u64),
+            what,
+            found: found.to_string(),
+            expected: expected.to_string(),
+        }
+    }
+
+    /// Refuses bytes that nobody read.
+    pub(crate) fn end(self) -> Result<(), LayoutError> {
+        if self.at == self.bytes.len() {
+            return Ok(());
+        }
+        Err(self.wrong(self.at, "payload length", self.bytes.len(), self.at))
+    }
+}
