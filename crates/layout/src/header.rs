@@ -56,12 +56,12 @@ pub enum FileKind {
     Adjacency = 6,
     /// Slotted pages of encoded vectors; one file for each segment.
     Vectors = 7,
-    /// What a segment of vectors needs in memory, a byte string; one file for each
+    /// What a segment of vectors needs in memory, a byte string ([`crate::chunks`]); one file for each
     /// segment.
     Chunks = 8,
     /// Which page holds which node, and how the lists are encoded, a byte string ([`crate::directory`]).
     Directory = 9,
-    /// How often the pages were read by a sample of queries, a byte string.
+    /// How often the pages were read by a sample of queries, a byte string ([`crate::heat`]).
     Heat = 10,
 }
 

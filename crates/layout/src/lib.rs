@@ -30,10 +30,12 @@
 #![forbid(unsafe_code)]
 
 pub mod block;
+pub mod chunks;
 pub mod coupled;
 pub mod directory;
 pub mod error;
 pub mod header;
+pub mod heat;
 pub mod manifest;
 pub mod navigation;
 mod payload;
@@ -41,11 +43,13 @@ pub mod slotted;
 pub mod stream;
 
 pub use block::{BLOCK, PAYLOAD};
+pub use chunks::{Chunk, ChunksFile};
 pub use coupled::{CoupledShape, Neighbours, NodeView, PageBuilder, PageView};
 pub use directory::{DirectoryFile, PageDirectory};
 pub use error::LayoutError;
 pub use header::{FieldsReader, FieldsWriter, FileHeader, FileKind};
-pub use manifest::{FileEntry, Manifest, NavigationFacts};
+pub use heat::HeatFile;
+pub use manifest::{FileEntry, HotShare, Manifest, Measured, NavigationFacts, SegmentFacts};
 pub use navigation::NavigationFile;
 pub use slotted::{Record, SlottedBuilder, SlottedFacts, SlottedShape, SlottedView};
 pub use stream::{StreamReader, StreamWriter};

@@ -7,24 +7,44 @@
 //!
 //! It is text because it is what a human looks at first. The first line has exactly one spelling, and the
 //! checksum covers every byte of the body, so that any damage is found.
+//!
+//! Version 2 has keys that version 1 has not, from `layout` to `measured`. An index of version 1 is read as
+//! one of the coupled layout, which was the only one.
 
 use crate::block::crc32c;
 use crate::error::LayoutError;
-use crate::header::check_features;
+use crate::header::{FileKind, check_features};
 use serde::{Deserialize, Serialize};
 use stratann_vector::{Element, Metric};
 
 /// The manifest's name in the index directory.
 pub const FILE_NAME: &str = "MANIFEST";
 /// The manifest's format version, which is also what users see as the format version of an index. 1: the
-/// first.
-pub const FORMAT_VERSION: u32 = 1;
+/// first. 2: layouts other than the coupled one.
+pub const FORMAT_VERSION: u32 = 2;
+/// The layout in which a node's vector and list stand side by side as they are ([`crate::coupled`]).
+pub const COUPLED: &str = "coupled";
+/// The layout in which they stand side by side, encoded ([`crate::slotted`]).
+pub const PACKED: &str = "packed";
+/// The layout in which they stand in files of their own, encoded ([`crate::slotted`]).
+pub const DECOUPLED: &str = "decoupled";
 /// Reader feature bits that this build understands.
 pub const READER_FEATURES: u64 = 0;
 /// Writer feature bits that this build understands.
 pub const WRITER_FEATURES: u64 = 0;
 
 const FIRST_WORDS: &str = "STRATANN MANIFEST ";
+
+/// The keys that version 1 has not.
+const KEYS_OF_2: [&str; 7] = [
+    "layout",
+    "list_bytes",
+    "vector_bytes",
+    "list_codec",
+    "vector_codec",
+    "segments",
+    "measured",
+];
 
 /// What an index consists of, and the facts about it that a reader needs before it opens the other files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -76,8 +96,72 @@ pub struct Manifest {
     pub seed: u64,
     /// The navigation graph, if there is one.
     pub navigation: Option<NavigationFacts>,
+    /// How vectors and lists stand on disk: [`COUPLED`], [`PACKED`] or [`DECOUPLED`].
+    #[serde(default = "coupled")]
+    pub layout: String,
+    /// Encoded bytes of all lists; 0 where they are not encoded.
+    #[serde(default)]
+    pub list_bytes: u64,
+    /// Encoded bytes of all vectors; 0 where they are not encoded.
+    #[serde(default)]
+    pub vector_bytes: u64,
+    /// How the lists are encoded, in words; empty where they are not.
+    #[serde(default)]
+    pub list_codec: String,
+    /// How the vectors are encoded, in words; empty where they are not.
+    #[serde(default)]
+    pub vector_codec: String,
+    /// The segments of the vectors, in the order of their nodes; none but in the decoupled layout.
+    #[serde(default)]
+    pub segments: Vec<SegmentFacts>,
+    /// What a sample of queries read when the index was built, if that was measured.
+    #[serde(default)]
+    pub measured: Option<Measured>,
     /// The files of the checkpoint.
     pub files: Vec<FileEntry>,
+}
+
+fn coupled() -> String {
+    COUPLED.to_owned()
+}
+
+/// Facts about a segment of the vectors.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentFacts {
+    /// Its first node.
+    pub first: u32,
+    /// Its vectors: those of nodes `first..first + vectors`.
+    pub vectors: u32,
+    /// How they are encoded, in words.
+    pub codec: String,
+}
+
+/// What a sample of queries read when the index was built: what a plan for the memory is made from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// The queries.
+    pub queries: u32,
+    /// Their list size.
+    pub list: u32,
+    /// Pages with lists that a query read, from the medoid on; the mean.
+    pub reads_medoid: f64,
+    /// Pages with lists that a query read, from the navigation graph on; the mean.
+    pub reads_navigation: f64,
+    /// Pages with vectors alone that a query read; the mean.
+    pub vector_reads: f64,
+    /// What the hottest pages with lists would have saved, by rising share.
+    pub hot_graph: Vec<HotShare>,
+    /// What the hottest pages with vectors alone would have saved, by rising share.
+    pub hot_vectors: Vec<HotShare>,
+}
+
+/// What it would save to keep the hottest pages in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct HotShare {
+    /// The share of the pages, hottest first, 0 to 1.
+    pub share: f64,
+    /// The share of the reads that they would have served, 0 to 1.
+    pub hits: f64,
 }
 
 /// Facts about the navigation graph.
@@ -92,7 +176,8 @@ pub struct NavigationFacts {
 /// A file of the checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
-    /// What the file is for; the name of its [`crate::FileKind`].
+    /// What the file is for: the name of its [`FileKind`], and for a file of one segment its number
+    /// (`vectors-3`). See [`FileEntry::role_of`] and [`FileEntry::kind`].
     pub role: String,
     /// Its name in the index directory, without any directory.
     pub name: String,
@@ -103,11 +188,41 @@ pub struct FileEntry {
     pub header_crc32c: u32,
 }
 
+impl FileEntry {
+    /// The role of a file of this kind; `segment` is its number where a file holds one segment of several.
+    pub fn role_of(kind: FileKind, segment: Option<u32>) -> String {
+        match segment {
+            None => kind.name().to_owned(),
+            Some(segment) => format!("{kind}-{segment}"),
+        }
+    }
+
+    /// What the role says: the kind of the file, and the segment that it holds. `None`: no role that this
+    /// build knows.
+    pub fn kind(&self) -> Option<(FileKind, Option<u32>)> {
+        let (name, segment) = match self.role.split_once('-') {
+            None => (self.role.as_str(), None),
+            Some((name, number)) => (name, Some(number.parse().ok()?)),
+        };
+        let kind = FileKind::ALL.into_iter().find(|kind| kind.name() == name)?;
+        let in_segments = matches!(kind, FileKind::Vectors | FileKind::Chunks);
+        // One spelling only, so that no two roles are the same file's.
+        let right = (segment.is_none() || in_segments) && self.role == Self::role_of(kind, segment);
+        right.then_some((kind, segment))
+    }
+}
+
 impl Manifest {
-    /// The text of the manifest.
+    /// The text of the manifest. What version 1 has no key for is left out of a manifest of version 1.
     pub fn encode(&self) -> Vec<u8> {
         // Serialising to memory fails only for maps with keys that are not strings; there are none here.
-        let mut body = serde_json::to_vec_pretty(self).unwrap_or_default();
+        let mut body = match self.format_version {
+            1 => self
+                .value()
+                .and_then(|value| serde_json::to_vec_pretty(&value)),
+            _ => serde_json::to_vec_pretty(self),
+        }
+        .unwrap_or_default();
         body.push(b'\n');
         let mut text = first_line(self.format_version, &body).into_bytes();
         text.extend_from_slice(&body);
@@ -140,9 +255,24 @@ impl Manifest {
         )?;
 
         let manifest: Manifest = serde_json::from_slice(body).map_err(json)?;
+        let found: serde_json::Value = serde_json::from_slice(body).map_err(json)?;
+        if version >= 2 {
+            // Their defaults are for version 1 alone.
+            for key in KEYS_OF_2 {
+                if found.get(key).is_none() {
+                    let expected = "a key of this version";
+                    return Err(field(
+                        file,
+                        at,
+                        "key",
+                        format!("{key:?}, missing"),
+                        expected,
+                    ));
+                }
+            }
+        }
         if manifest.writer_features & !WRITER_FEATURES == 0 {
-            let found: serde_json::Value = serde_json::from_slice(body).map_err(json)?;
-            let known = serde_json::to_value(&manifest).map_err(json)?;
+            let known = manifest.value().map_err(json)?;
             if let Some(key) = first_unknown_key(&found, &known) {
                 return Err(field(
                     file,
@@ -154,7 +284,17 @@ impl Manifest {
             }
         }
         manifest.check_names(at, file)?;
+        manifest.check_layout(at, file)?;
         Ok(manifest)
+    }
+
+    /// The body, with the keys of its version.
+    fn value(&self) -> serde_json::Result<serde_json::Value> {
+        let mut value = serde_json::to_value(self)?;
+        if let (1, Some(keys)) = (self.format_version, value.as_object_mut()) {
+            keys.retain(|key, _| !KEYS_OF_2.contains(&key.as_str()));
+        }
+        Ok(value)
     }
 
     /// The file with this role.
@@ -162,9 +302,42 @@ impl Manifest {
         self.files.iter().find(|entry| entry.role == role)
     }
 
+    /// The file of this kind that holds segment `segment`.
+    pub fn segment_file(&self, kind: FileKind, segment: u32) -> Option<&FileEntry> {
+        self.file(&FileEntry::role_of(kind, Some(segment)))
+    }
+
     /// Refuses an index that this build may read but must not change.
     pub fn check_writable(&self, file: &str) -> Result<(), LayoutError> {
         check_features(self.writer_features, WRITER_FEATURES, "writer", 0, file)
+    }
+
+    /// A layout is one of three; the segments of the decoupled one hold each vector once, and the others have
+    /// none.
+    fn check_layout(&self, at: u64, file: &str) -> Result<(), LayoutError> {
+        if ![COUPLED, PACKED, DECOUPLED].contains(&self.layout.as_str()) {
+            let (found, expected) = (format!("{:?}", self.layout), "coupled, packed or decoupled");
+            return Err(field(file, at, "layout", found, expected));
+        }
+        let mut next = 0u64;
+        for (number, segment) in self.segments.iter().enumerate() {
+            if u64::from(segment.first) != next || segment.vectors == 0 {
+                let found = format!("{number}: {} from {} on", segment.vectors, segment.first);
+                let expected = format!("1 vector or more from {next} on");
+                return Err(field(file, at, "segment", found, expected));
+            }
+            next += u64::from(segment.vectors);
+        }
+        let needed = match self.layout.as_str() {
+            DECOUPLED => self.vectors,
+            _ => 0,
+        };
+        if next != needed {
+            let what = "number of vectors in all segments";
+            let expected = format!("{needed} in the {} layout", self.layout);
+            return Err(field(file, at, what, next, expected));
+        }
+        Ok(())
     }
 
     /// A name is a name in this directory, nothing else: a manifest must not be able to point elsewhere.
@@ -397,6 +570,35 @@ mod tests {
                 nodes: 1000,
                 degree: 24,
             }),
+            layout: DECOUPLED.into(),
+            list_bytes: 8_123_456,
+            vector_bytes: 8_654_321,
+            list_codec: "gaps".into(),
+            vector_codec: "columns".into(),
+            segments: vec![
+                SegmentFacts {
+                    first: 0,
+                    vectors: 65_536,
+                    codec: "columns".into(),
+                },
+                SegmentFacts {
+                    first: 65_536,
+                    vectors: 34_464,
+                    codec: "raw".into(),
+                },
+            ],
+            measured: Some(Measured {
+                queries: 100,
+                list: 80,
+                reads_medoid: 81.25,
+                reads_navigation: 60.1,
+                vector_reads: 12.7,
+                hot_graph: vec![HotShare {
+                    share: 0.01,
+                    hits: 0.123_456_789,
+                }],
+                hot_vectors: vec![],
+            }),
             files: vec![
                 FileEntry {
                     role: "graph".into(),
@@ -414,9 +616,28 @@ mod tests {
         }
     }
 
+    /// What version 1 can say of it.
+    fn sample_of_1() -> Manifest {
+        Manifest {
+            format_version: 1,
+            layout: COUPLED.into(),
+            list_bytes: 0,
+            vector_bytes: 0,
+            list_codec: String::new(),
+            vector_codec: String::new(),
+            segments: Vec::new(),
+            measured: None,
+            ..sample()
+        }
+    }
+
     /// Frames a body that a test has made up.
     fn framed(body: &str) -> Vec<u8> {
-        let mut text = first_line(FORMAT_VERSION, body.as_bytes()).into_bytes();
+        framed_as(FORMAT_VERSION, body)
+    }
+
+    fn framed_as(version: u32, body: &str) -> Vec<u8> {
+        let mut text = first_line(version, body.as_bytes()).into_bytes();
         text.extend_from_slice(body.as_bytes());
         text
     }
@@ -439,12 +660,12 @@ mod tests {
         assert_eq!(
             first,
             format!(
-                "STRATANN MANIFEST 1 {:08x} {}",
+                "STRATANN MANIFEST 2 {:08x} {}",
                 crc32c::crc32c(body.as_bytes()),
                 body.len()
             )
         );
-        assert!(body.starts_with("{\n  \"format_version\": 1,"), "{body}");
+        assert!(body.starts_with("{\n  \"format_version\": 2,"), "{body}");
         assert!(body.contains("\"element\": \"u8\""), "{body}");
         assert!(body.contains("\"metric\": \"ip\""), "{body}");
         assert_eq!(manifest.file("codes").unwrap().name, "codes.1");
@@ -478,13 +699,13 @@ mod tests {
         let body = "{}";
         let sum = crc32c::crc32c(body.as_bytes());
         for line in [
-            format!("STRATANN MANIFEST 01 {sum:08x} 2\n"),
-            format!("STRATANN MANIFEST 1 {sum:08X} 2\n"),
-            format!("STRATANN MANIFEST 1 {sum:08x} +2\n"),
-            format!("STRATANN MANIFEST 1 {sum:08x} 2 \n"),
-            format!("STRATANN MANIFEST 1 {sum:08x} 2\r\n"),
-            format!("STRATANN MANIFEST 1  {sum:08x} 2\n"),
-            "STRATANN MANIFEST 1\n".to_owned(),
+            format!("STRATANN MANIFEST 02 {sum:08x} 2\n"),
+            format!("STRATANN MANIFEST 2 {sum:08X} 2\n"),
+            format!("STRATANN MANIFEST 2 {sum:08x} +2\n"),
+            format!("STRATANN MANIFEST 2 {sum:08x} 2 \n"),
+            format!("STRATANN MANIFEST 2 {sum:08x} 2\r\n"),
+            format!("STRATANN MANIFEST 2  {sum:08x} 2\n"),
+            "STRATANN MANIFEST 2\n".to_owned(),
             "STRATANN MANIFEST \n".to_owned(),
         ] {
             let error =
@@ -499,13 +720,13 @@ mod tests {
     #[test]
     fn newer_version_is_refused() {
         let mut manifest = sample();
-        manifest.format_version = 2;
+        manifest.format_version = 3;
         let text = Manifest::decode(&manifest.encode(), "a.idx/MANIFEST")
             .unwrap_err()
             .to_string();
         assert!(
             text.starts_with(
-                "a.idx/MANIFEST: unknown format version 2 at offset 18 (1 is the newest"
+                "a.idx/MANIFEST: unknown format version 3 at offset 18 (2 is the newest"
             ),
             "{text}"
         );
@@ -534,7 +755,14 @@ mod tests {
 
     #[test]
     fn unknown_keys_need_a_feature_bit() {
-        for path in ["", "/navigation", "/files/1"] {
+        for path in [
+            "",
+            "/navigation",
+            "/files/1",
+            "/segments/1",
+            "/measured",
+            "/measured/hot_graph/0",
+        ] {
             let mut value = body(&sample());
             value.pointer_mut(path).unwrap()["colour"] = "blue".into();
             let text = decode_value(&value).unwrap_err().to_string();
@@ -592,6 +820,142 @@ mod tests {
         Manifest::decode(&framed("\u{fffd}"), "MANIFEST").unwrap_err();
     }
 
+    #[test]
+    fn version_1_is_read_as_coupled() {
+        let manifest = sample_of_1();
+        let text = manifest.encode();
+        assert!(text.starts_with(b"STRATANN MANIFEST 1 "));
+        assert_eq!(Manifest::decode(&text, "MANIFEST").unwrap(), manifest);
+        // A key of version 2 is none of version 1.
+        for key in KEYS_OF_2 {
+            let mut value = manifest.value().unwrap();
+            assert_eq!(value.get(key), None, "{key}");
+            value[key] = body(&manifest)[key].take();
+            let error =
+                Manifest::decode(&framed_as(1, &value.to_string()), "MANIFEST").unwrap_err();
+            let text = error.to_string();
+            let expected = format!("is \"{key}\", expected a key of this version");
+            assert!(text.contains(&expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_frozen_manifest_of_version_1_is_read() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../fixtures/index-v1/MANIFEST"
+        );
+        let manifest = Manifest::decode(&std::fs::read(path).unwrap(), "MANIFEST").unwrap();
+        assert_eq!(manifest.format_version, 1);
+        assert_eq!(manifest.layout, COUPLED);
+        assert_eq!((manifest.list_bytes, manifest.vector_bytes), (0, 0));
+        assert_eq!((&*manifest.list_codec, &*manifest.vector_codec), ("", ""));
+        assert!(manifest.segments.is_empty() && manifest.measured.is_none());
+        let again = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
+        assert_eq!(again, manifest);
+    }
+
+    #[test]
+    fn version_2_needs_its_keys() {
+        for key in KEYS_OF_2 {
+            let mut value = body(&sample());
+            value.as_object_mut().unwrap().remove(key);
+            let text = decode_value(&value).unwrap_err().to_string();
+            assert!(text.contains(&format!("is \"{key}\", missing")), "{text}");
+        }
+    }
+
+    #[test]
+    fn layouts_and_segments_that_contradict_each_other_are_refused() {
+        for (change, text) in [
+            (
+                (|m| m.layout = "scattered".into()) as fn(&mut Manifest),
+                "layout at offset",
+            ),
+            (
+                |m| m.layout = PACKED.into(),
+                "is 100000, expected 0 in the packed layout",
+            ),
+            (
+                |m| m.layout = COUPLED.into(),
+                "is 100000, expected 0 in the coupled layout",
+            ),
+            (
+                |m| m.segments.clear(),
+                "is 0, expected 100000 in the decoupled layout",
+            ),
+            (|m| drop(m.segments.pop()), "is 65536, expected 100000"),
+            (|m| m.vectors += 1, "is 100000, expected 100001"),
+            (
+                |m| m.segments[1].first += 1,
+                "segment at offset 34 is 1: 34464 from 65537 on, expected 1 vector or more from 65536 on",
+            ),
+            (|m| m.segments[0].first = 1, "is 0: 65536 from 1 on"),
+            (|m| m.segments[0].vectors = 0, "is 0: 0 from 0 on"),
+            (|m| m.segments.swap(0, 1), "is 0: 34464 from 65536 on"),
+        ] {
+            let mut manifest = sample();
+            change(&mut manifest);
+            let error = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap_err();
+            let found = error.to_string();
+            assert!(found.contains(text), "{found}\n{text}");
+        }
+        for layout in [COUPLED, PACKED] {
+            let mut manifest = sample();
+            manifest.layout = layout.into();
+            manifest.segments.clear();
+            let back = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
+            assert_eq!(back, manifest);
+        }
+    }
+
+    #[test]
+    fn a_role_says_kind_and_segment() {
+        let entry = |role: &str| FileEntry {
+            role: role.into(),
+            ..sample().files[0].clone()
+        };
+        for kind in FileKind::ALL {
+            assert_eq!(entry(kind.name()).kind(), Some((kind, None)));
+            let in_segments = matches!(kind, FileKind::Vectors | FileKind::Chunks);
+            for segment in [0, 3, u32::MAX] {
+                let role = FileEntry::role_of(kind, Some(segment));
+                let right = in_segments.then_some((kind, Some(segment)));
+                assert_eq!(entry(&role).kind(), right, "{role}");
+            }
+        }
+        for role in [
+            "",
+            "-",
+            "-3",
+            "colours",
+            "vectors-",
+            "vectors-03",
+            "vectors-+3",
+            "vectors--3",
+            "vectors-3-4",
+            "vectors-4294967296",
+            "Vectors-3",
+            "vectors-3 ",
+            "vectors 3",
+        ] {
+            assert_eq!(entry(role).kind(), None, "{role:?}");
+        }
+
+        let mut manifest = sample();
+        for (at, role) in ["vectors-0", "chunks-1", "vectors-1"].iter().enumerate() {
+            let mut entry = entry(role);
+            entry.name = format!("{role}-{at}");
+            manifest.files.push(entry);
+        }
+        let manifest = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
+        let role = |kind, segment| Some(manifest.segment_file(kind, segment)?.role.as_str());
+        assert_eq!(role(FileKind::Vectors, 1), Some("vectors-1"));
+        assert_eq!(role(FileKind::Chunks, 1), Some("chunks-1"));
+        assert_eq!(role(FileKind::Chunks, 0), None);
+        assert_eq!(role(FileKind::Graph, 0), None);
+    }
+
     proptest! {
         #[test]
         fn any_manifest_round_trips(
@@ -602,9 +966,37 @@ mod tests {
             degree_mean in 0.0f64..1e6,
             preset in ".*",
             navigation in prop::option::of(any::<(u64, u32)>()),
+            (list_bytes, vector_bytes) in any::<(u64, u64)>(),
+            codecs in any::<(String, String)>(),
+            segments in prop::collection::vec(any::<u16>(), 0..5),
+            measured in prop::option::of((any::<(u32, u32)>(), prop::collection::vec(0.0f64..1.0, 0..6))),
+            packed: bool,
             files in prop::collection::btree_map("[a-z]{1,8}\\.[0-9]{1,5}", any::<(u64, u32)>(), 0..5),
         ) {
+            let mut first = 0;
+            let segments: Vec<_> = segments.into_iter().map(|vectors| {
+                let vectors = u32::from(vectors) + 1;
+                first += vectors;
+                SegmentFacts { first: first - vectors, vectors, codec: format!("{vectors}") }
+            }).collect();
+            let layout = match (segments.is_empty(), packed) {
+                (false, _) => DECOUPLED,
+                (true, true) => PACKED,
+                (true, false) => COUPLED,
+            };
+            let vectors = if segments.is_empty() { vectors } else { u64::from(first) };
+            let measured = measured.map(|((queries, list), numbers)| Measured {
+                queries, list,
+                reads_medoid: numbers.iter().sum::<f64>() * 1e3,
+                reads_navigation: numbers.len() as f64,
+                vector_reads: 1.0 / (1.0 + numbers.len() as f64),
+                hot_graph: numbers.iter().map(|&share| HotShare { share, hits: 1.0 - share }).collect(),
+                hot_vectors: numbers.iter().map(|&hits| HotShare { share: hits / 3.0, hits }).collect(),
+            });
             let manifest = Manifest {
+                layout: layout.into(),
+                list_codec: codecs.0, vector_codec: codecs.1,
+                list_bytes, vector_bytes, segments, measured,
                 element: Element::ALL[element],
                 metric: Metric::ALL[metric],
                 dimension, degree, build_list, code_bytes, entry, degree_max,
@@ -622,23 +1014,23 @@ mod tests {
         #[test]
         fn arbitrary_bytes_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..300), form in 0..3) {
             if form == 1 {
-                bytes.splice(..0, *b"STRATANN MANIFEST 1 ");
+                bytes.splice(..0, *b"STRATANN MANIFEST 2 ");
             }
             if form == 2 {
-                let line = first_line(1, &bytes);
+                let line = first_line(FORMAT_VERSION, &bytes);
                 bytes.splice(..0, line.into_bytes());
             }
             let _ = Manifest::decode(&bytes, "m");
         }
 
         #[test]
-        fn damaged_json_never_panics(at in 0usize..1000, byte: u8) {
+        fn damaged_json_never_panics(at: prop::sample::Index, byte: u8) {
             let text = sample().encode();
             let start = text.iter().position(|&b| b == b'\n').unwrap() + 1;
             let mut json = text[start..].to_vec();
-            let at = at % json.len();
+            let at = at.index(json.len());
             json[at] = byte;
-            let mut damaged = first_line(1, &json).into_bytes();
+            let mut damaged = first_line(FORMAT_VERSION, &json).into_bytes();
             damaged.extend_from_slice(&json);
             let _ = Manifest::decode(&damaged, "m");
         }

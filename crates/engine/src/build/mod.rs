@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use stratann_layout::manifest::{
-    FILE_NAME as MANIFEST, FORMAT_VERSION, READER_FEATURES, WRITER_FEATURES,
+    COUPLED, FILE_NAME as MANIFEST, FORMAT_VERSION, READER_FEATURES, WRITER_FEATURES,
 };
 use stratann_layout::{
     CoupledShape, FileEntry, FileKind, Manifest, NavigationFacts, NavigationFile,
@@ -357,6 +357,13 @@ impl Build<'_> {
             deleted: 0,
             seed: options.seed,
             navigation,
+            layout: COUPLED.to_owned(),
+            list_bytes: 0,
+            vector_bytes: 0,
+            list_codec: String::new(),
+            vector_codec: String::new(),
+            segments: Vec::new(),
+            measured: None,
             files,
         };
         self.stage("commit", |build| build.checkpoint.commit(&manifest))?;
