@@ -260,9 +260,9 @@ impl Index {
             ));
         }
         let kind = FileKind::Navigation;
-        let payload = stored::read_stream_whole(&*self.volume, &self.manifest, kind)?;
+        let payload = stored::read_stream_whole(&*self.volume, &self.manifest, kind, None)?;
         let row_bytes = self.dim() * self.element().size();
-        let name = &stored::entry(&*self.volume, &self.manifest, kind)?.name;
+        let name = &stored::entry(&*self.volume, &self.manifest, kind, None)?.name;
         let file = stored::name_of(&*self.volume, name);
         let file = NavigationFile::decode(&payload, self.manifest.vectors, row_bytes, &file)?;
         Ok(self.navigation.get_or_init(|| Navigation::new(file)))

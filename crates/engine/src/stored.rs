@@ -1,15 +1,23 @@
 //! The files of an index directory: finding them, reading them whole, and refusing what does not fit the manifest.
 
+#![expect(
+    dead_code,
+    reason = "the build of the slotted layouts and their search come next"
+)]
+
 use std::path::Path;
 
+use stratann_layout::chunks::ChunksFile;
 use stratann_layout::header::stored_checksum;
+use stratann_layout::heat::HeatFile;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{
-    BLOCK, CoupledShape, FileEntry, FileHeader, FileKind, LayoutError, Manifest, StreamReader,
+    BLOCK, CoupledShape, DirectoryFile, FileEntry, FileHeader, FileKind, LayoutError, Manifest,
+    SlottedFacts, SlottedShape, StreamReader,
 };
 use stratann_tier::{Directory, Volume};
 
-use crate::Error;
+use crate::{Error, Layout};
 
 /// Bytes taken from a file at a time, so that a large file never exists twice in memory.
 const PIECE: usize = 256 * BLOCK;
@@ -36,12 +44,7 @@ pub(crate) fn manifest(volume: &dyn Volume) -> Result<Manifest, Error> {
         ));
     }
     let manifest = Manifest::decode(&volume.read(MANIFEST)?, &name_of(volume, MANIFEST))?;
-    let wrong = |what: String| {
-        Err(Error::Damaged {
-            file: name_of(volume, MANIFEST),
-            what,
-        })
-    };
+    let wrong = |what: String| Err(damaged(volume, MANIFEST, what));
     let (vectors, dimension) = (manifest.vectors, manifest.dimension);
     if vectors == 0 || vectors >= u64::from(u32::MAX) || dimension == 0 {
         return wrong(format!("{vectors} vectors of {dimension} dimensions"));
@@ -58,16 +61,29 @@ pub(crate) fn manifest(volume: &dyn Volume) -> Result<Manifest, Error> {
     Ok(manifest)
 }
 
-/// The manifest's entry for a file of this kind.
+/// How the nodes of an index became bytes.
+pub(crate) fn layout(volume: &dyn Volume, manifest: &Manifest) -> Result<Layout, Error> {
+    manifest.layout.parse().map_err(|_| {
+        let layout = &manifest.layout;
+        damaged(
+            volume,
+            MANIFEST,
+            format!("layout {layout:?}, which this version does not know"),
+        )
+    })
+}
+
+/// The manifest's entry for a file of this kind: the `n`-th, from 0, of a kind of which an index has several.
 pub(crate) fn entry<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
     kind: FileKind,
+    n: Option<u32>,
 ) -> Result<&'m FileEntry, Error> {
-    manifest.file(kind.name()).ok_or_else(|| Error::Damaged {
-        file: name_of(volume, MANIFEST),
-        what: format!("it names no {kind} file"),
-    })
+    let role = FileEntry::role_of(kind, n);
+    manifest
+        .file(&role)
+        .ok_or_else(|| damaged(volume, MANIFEST, format!("it names no {role} file")))
 }
 
 /// Refuses a file whose length is not what the manifest says.
@@ -88,28 +104,136 @@ pub(crate) fn check_length(
     .into())
 }
 
-/// Reads the header of the file of pages, and refuses one that is damaged, of another index, or of another shape than
-/// the manifest says.
+/// Reads the header of a file of pages, and refuses one that is damaged or of another index, and a file of another
+/// length than both say.
+fn page_header(
+    volume: &dyn Volume,
+    entry: &FileEntry,
+    kind: FileKind,
+) -> Result<FileHeader, Error> {
+    let file = name_of(volume, &entry.name);
+    check_length(volume, entry, volume.len(&entry.name)?)?;
+    let mut first = vec![0; BLOCK];
+    volume.read_at(&entry.name, 0, &mut first)?;
+    let header = FileHeader::decode_as(kind, &first, &file)?;
+    header.check_length(entry.length, &file)?;
+    if stored_checksum(&first) != entry.header_crc32c {
+        return Err(of_another_index(volume, entry));
+    }
+    Ok(header)
+}
+
+/// Refuses a file of coupled pages whose header is damaged, of another index, or of another shape than the manifest
+/// says.
 pub(crate) fn check_shape(
     volume: &dyn Volume,
     entry: &FileEntry,
     shape: &CoupledShape,
     nodes: u64,
 ) -> Result<(), Error> {
-    let file = name_of(volume, &entry.name);
-    let mut first = vec![0; BLOCK];
-    volume.read_at(&entry.name, 0, &mut first)?;
-    let header = FileHeader::decode_as(FileKind::Graph, &first, &file)?;
-    header.check_length(entry.length, &file)?;
-    let claims = CoupledShape::from_header(&header, &file)?;
-    if stored_checksum(&first) != entry.header_crc32c || claims != (*shape, nodes) {
-        return Err(Error::Damaged {
-            file,
-            what: "its header is not the one that the MANIFEST names: a file of another index"
-                .into(),
-        });
+    let header = page_header(volume, entry, FileKind::Graph)?;
+    let claims = CoupledShape::from_header(&header, &name_of(volume, &entry.name))?;
+    if claims != (*shape, nodes) {
+        return Err(of_another_index(volume, entry));
     }
     Ok(())
+}
+
+/// The shape of a file of slotted pages and the nodes that it holds, `n` as for [`entry`]. Refuses one whose header is
+/// damaged, of another index, or of other nodes than the manifest says.
+pub(crate) fn slotted<'m>(
+    volume: &dyn Volume,
+    manifest: &'m Manifest,
+    kind: FileKind,
+    n: Option<u32>,
+) -> Result<(SlottedShape, SlottedFacts, &'m FileEntry), Error> {
+    let entry = entry(volume, manifest, kind, n)?;
+    let header = page_header(volume, entry, kind)?;
+    let (shape, facts) = SlottedShape::from_header(&header, &name_of(volume, &entry.name))?;
+    let nodes = match n {
+        None => Some((0, manifest.vectors)),
+        Some(n) => manifest
+            .segments
+            .get(n as usize)
+            .map(|segment| (segment.first, u64::from(segment.vectors))),
+    };
+    let said = (manifest.element, manifest.dimension, manifest.degree);
+    let found = (shape.element(), shape.dim() as u32, shape.degree() as u32);
+    if found != said || Some((facts.first, facts.nodes)) != nodes {
+        return Err(of_another_index(volume, entry));
+    }
+    Ok((shape, facts, entry))
+}
+
+/// The directory of the file that holds the lists of the packed or decoupled layout.
+pub(crate) fn directory(volume: &dyn Volume, manifest: &Manifest) -> Result<DirectoryFile, Error> {
+    let kind = list_pages(layout(volume, manifest)?);
+    let (_, pages, _) = slotted(volume, manifest, kind, None)?;
+    let payload = read_stream_whole(volume, manifest, FileKind::Directory, None)?;
+    let file = file_of(volume, manifest, FileKind::Directory, None)?;
+    Ok(DirectoryFile::decode(
+        &payload,
+        pages.nodes,
+        pages.pages,
+        &file,
+    )?)
+}
+
+/// The chunks of segment `n` of the decoupled layout.
+pub(crate) fn chunks(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    n: u32,
+) -> Result<ChunksFile, Error> {
+    let (shape, facts, _) = slotted(volume, manifest, FileKind::Vectors, Some(n))?;
+    let payload = read_stream_whole(volume, manifest, FileKind::Chunks, Some(n))?;
+    Ok(ChunksFile::decode(
+        &payload,
+        facts.first,
+        facts.nodes,
+        facts.pages,
+        shape.vector_bytes(),
+        &file_of(volume, manifest, FileKind::Chunks, Some(n))?,
+    )?)
+}
+
+/// How often each page was read by the sample of queries that the build tried; `None` if it tried none.
+pub(crate) fn heat(volume: &dyn Volume, manifest: &Manifest) -> Result<Option<HeatFile>, Error> {
+    if manifest.file(FileKind::Heat.name()).is_none() {
+        return Ok(None);
+    }
+    let graph_pages = match layout(volume, manifest)? {
+        Layout::Coupled => {
+            let entry = entry(volume, manifest, FileKind::Graph, None)?;
+            let header = page_header(volume, entry, FileKind::Graph)?;
+            let (shape, nodes) = CoupledShape::from_header(&header, &name_of(volume, &entry.name))?;
+            shape.pages(nodes)
+        }
+        layout => slotted(volume, manifest, list_pages(layout), None)?.1.pages,
+    };
+    let mut vector_pages = 0;
+    for n in 0..manifest.segments.len() as u32 {
+        vector_pages += slotted(volume, manifest, FileKind::Vectors, Some(n))?
+            .1
+            .pages;
+    }
+    let payload = read_stream_whole(volume, manifest, FileKind::Heat, None)?;
+    let file = file_of(volume, manifest, FileKind::Heat, None)?;
+    Ok(Some(HeatFile::decode(
+        &payload,
+        graph_pages,
+        vector_pages,
+        &file,
+    )?))
+}
+
+/// The kind of the file that holds the lists.
+pub(crate) fn list_pages(layout: Layout) -> FileKind {
+    match layout {
+        Layout::Coupled => FileKind::Graph,
+        Layout::Packed => FileKind::Packed,
+        Layout::Decoupled => FileKind::Adjacency,
+    }
 }
 
 /// Reads a byte string of the index into `out`, which is as long as its payload must be.
@@ -119,19 +243,20 @@ pub(crate) fn read_stream(
     kind: FileKind,
     out: &mut [u8],
 ) -> Result<(), Error> {
-    stream(volume, manifest, kind, |reader, piece| {
+    stream(volume, manifest, kind, None, |reader, piece| {
         reader.push_into(piece, out)
     })
 }
 
-/// Reads a byte string of the index whose length only its header knows.
+/// Reads a byte string of the index whose length only its header knows; `n` as for [`entry`].
 pub(crate) fn read_stream_whole(
     volume: &dyn Volume,
     manifest: &Manifest,
     kind: FileKind,
+    n: Option<u32>,
 ) -> Result<Vec<u8>, Error> {
     let mut payload = Vec::new();
-    stream(volume, manifest, kind, |reader, piece| {
+    stream(volume, manifest, kind, n, |reader, piece| {
         reader.push_with(piece, |bytes| payload.extend_from_slice(bytes))
     })?;
     Ok(payload)
@@ -142,9 +267,10 @@ fn stream(
     volume: &dyn Volume,
     manifest: &Manifest,
     kind: FileKind,
+    n: Option<u32>,
     mut sink: impl FnMut(&mut StreamReader, &[u8]) -> Result<(), LayoutError>,
 ) -> Result<(), Error> {
-    let entry = entry(volume, manifest, kind)?;
+    let entry = entry(volume, manifest, kind, n)?;
     let file = name_of(volume, &entry.name);
     check_length(volume, entry, volume.len(&entry.name)?)?;
     let mut buffer = vec![0; PIECE.min(entry.length as usize).max(BLOCK)];
@@ -160,6 +286,33 @@ fn stream(
     }
     reader.finish()?;
     Ok(())
+}
+
+/// The file of a kind as errors name it; `n` as for [`entry`].
+pub(crate) fn file_of(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    kind: FileKind,
+    n: Option<u32>,
+) -> Result<String, Error> {
+    Ok(name_of(volume, &entry(volume, manifest, kind, n)?.name))
+}
+
+/// Something in a file of the index contradicts itself.
+fn damaged(volume: &dyn Volume, name: &str, what: impl Into<String>) -> Error {
+    Error::Damaged {
+        file: name_of(volume, name),
+        what: what.into(),
+    }
+}
+
+/// A file that is whole, but not the one that the manifest means.
+fn of_another_index(volume: &dyn Volume, entry: &FileEntry) -> Error {
+    damaged(
+        volume,
+        &entry.name,
+        "its header is not the one that the MANIFEST names: a file of another index",
+    )
 }
 
 /// A file of the index as errors name it.

@@ -164,7 +164,7 @@ impl Check<'_> {
                     let what = "its header is not the one that the MANIFEST names: a file of another index";
                     self.report.problem(name, Some(0), what);
                 }
-                let payload = stored::read_stream_whole(self.volume, self.manifest, kind)?;
+                let payload = stored::read_stream_whole(self.volume, self.manifest, kind, None)?;
                 self.payload(kind, &payload, name)?;
                 self.advance(entry.length)
             }

@@ -76,12 +76,8 @@ pub(crate) trait NodePages: Send + Sync {
     fn place(&self, page: u64) -> (u64, usize);
 
     /// Reads a page in place; `check` verifies its checksums.
-    fn view<'p>(
-        &'p self,
-        bytes: &'p [u8],
-        page: u64,
-        check: bool,
-    ) -> Result<Self::View<'p>, Error>;
+    fn view<'p>(&'p self, bytes: &'p [u8], page: u64, check: bool)
+    -> Result<Self::View<'p>, Error>;
 
     /// Bytes of the longest record in a cache.
     fn cached_bytes(&self) -> usize;

@@ -1,7 +1,7 @@
 //! Opening the files of an index's graph and vectors, whatever their layout.
 
 use stratann_codec::{CodecError, ListModel, SegmentModel};
-use stratann_layout::{CoupledShape, FileKind, Manifest, PageDirectory};
+use stratann_layout::{CoupledShape, FileKind, Manifest};
 use stratann_tier::Volume;
 
 use super::coupled::CoupledPages;
@@ -17,7 +17,7 @@ use crate::{Error, Layout, stored};
 /// # Errors
 /// A file that is missing, damaged, of a later format or of another index.
 pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
-    match manifest.layout.parse()? {
+    match stored::layout(volume, manifest)? {
         Layout::Coupled => coupled(volume, manifest),
         Layout::Packed => packed(volume, manifest),
         Layout::Decoupled => decoupled(volume, manifest),
@@ -27,7 +27,7 @@ pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Er
 fn coupled(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
     let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
     let shape = CoupledShape::new(manifest.element, dim, degree)?;
-    let entry = stored::entry(volume, manifest, FileKind::Graph)?;
+    let entry = stored::entry(volume, manifest, FileKind::Graph, None)?;
     let tier = volume.open_tier(&entry.name)?;
     stored::check_length(volume, entry, tier.len())?;
     stored::check_shape(volume, entry, &shape, manifest.vectors)?;
@@ -48,13 +48,16 @@ fn coupled(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
 
 fn packed(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
     let (shape, _, entry) = stored::slotted(volume, manifest, FileKind::Packed, None)?;
-    let (directory, file) = stored::directory(volume, manifest)?;
+    let directory = stored::directory(volume, manifest)?;
+    let file = stored::file_of(volume, manifest, FileKind::Directory, None)?;
     let vectors = directory
         .vector_models
         .iter()
         .map(|bytes| model(&file, SegmentModel::from_bytes(bytes)))
         .collect::<Result<Vec<_>, _>>()?;
-    let needed = manifest.vectors.div_ceil(directory.segment_vectors.max(1).into());
+    let needed = manifest
+        .vectors
+        .div_ceil(directory.segment_vectors.max(1).into());
     if vectors.len() as u64 != needed {
         return Err(Error::Damaged {
             file,
@@ -82,7 +85,8 @@ fn packed(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
 
 fn decoupled(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
     let (shape, _, entry) = stored::slotted(volume, manifest, FileKind::Adjacency, None)?;
-    let (directory, file) = stored::directory(volume, manifest)?;
+    let directory = stored::directory(volume, manifest)?;
+    let file = stored::file_of(volume, manifest, FileKind::Directory, None)?;
     let lists = model(&file, ListModel::from_bytes(&directory.list_model))?;
     let file = stored::name_of(volume, &entry.name);
     let tier = volume.open_tier(&entry.name)?;
@@ -107,11 +111,12 @@ fn decoupled(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
 
 fn segment(volume: &dyn Volume, manifest: &Manifest, n: u32) -> Result<Segment, Error> {
     let (shape, facts, entry) = stored::slotted(volume, manifest, FileKind::Vectors, Some(n))?;
-    let (chunks, file) = stored::chunks(volume, manifest, n)?;
+    let chunks = stored::chunks(volume, manifest, n)?;
+    let file = stored::file_of(volume, manifest, FileKind::Chunks, Some(n))?;
     Ok(Segment {
         tier: volume.open_tier(&entry.name)?,
         shape,
-        directory: PageDirectory::from_counts(facts.first, chunks.counts(facts.first)),
+        directory: chunks.pages(facts.first),
         model: model(&file, SegmentModel::from_bytes(&chunks.model))?,
         chunk_vectors: chunks.chunk_vectors,
         first: facts.first,

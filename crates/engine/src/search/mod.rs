@@ -355,9 +355,10 @@ impl Batch<'_> {
             whole_page: plan.whole_page,
             timer: &timer,
         };
-        let reranker = graph.segments.as_ref().map(|segments| {
-            Reranker::new(segments, thread, row_bytes, plan.rerank, check, &timer)
-        });
+        let reranker = graph
+            .segments
+            .as_ref()
+            .map(|segments| Reranker::new(segments, thread, row_bytes, plan.rerank, check, &timer));
         let ranking = Ranking::new(kernel, &timer, row_bytes);
         let mut traversal = Traversal::new(setting, ranking, reranker);
         let mut answers = Vec::new();

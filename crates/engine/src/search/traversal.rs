@@ -175,8 +175,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             self.counters.cache_hits += 1;
             return Ok(Place::Expanded);
         }
-        let shared = self.setting.whole_page
-            && self.awaited.iter().any(|&(awaited, _)| awaited == number);
+        let shared =
+            self.setting.whole_page && self.awaited.iter().any(|&(awaited, _)| awaited == number);
         self.awaited.push((number, key));
         if shared {
             return Ok(Place::Awaited);
@@ -369,9 +369,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
         let scores = &mut self.scores[..self.fresh.len()];
         let Setting { codes, timer, .. } = self.setting;
-        timer.time(Part::Codes, || {
-            self.table.score(codes, &self.fresh, scores)
-        });
+        timer.time(Part::Codes, || self.table.score(codes, &self.fresh, scores));
         self.counters.distance_computations += self.fresh.len() as u64;
     }
 
