@@ -24,6 +24,14 @@
 #![forbid(unsafe_code)]
 
 mod build;
+#[cfg_attr(
+    not(test),
+    expect(
+        dead_code,
+        reason = "the decoupled search, which comes next, is its user"
+    )
+)]
+mod cache;
 pub mod data;
 mod durable;
 mod error;
