@@ -600,6 +600,39 @@ fn lengths_that_lead_out_of_the_page_are_refused() {
 }
 
 #[test]
+fn a_byte_too_many_is_refused() {
+    for kind in KINDS {
+        let room = BLOCK - shape(kind, 0).header_bytes();
+        let shape = shape(kind, room);
+        let (list, vector) = match kind {
+            FileKind::Packed => (1000, room - 1000),
+            _ => (room, room),
+        };
+        let mut page = build(shape, 0, 0, &[node(kind, 1, list, vector)]);
+        // The least length, which is the record's, of a list or of a vector.
+        let at = if shape.has_lists() { 12 } else { 16 };
+        let length = u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]]);
+        page[at..at + 4].copy_from_slice(&(length + 1).to_le_bytes());
+        reseal(&shape, &mut page, 0);
+        let view = SlottedView::open(&shape, &page, 0, false, "f").unwrap();
+        view.record(0).unwrap_err();
+        view.records().next().unwrap().unwrap_err();
+        SlottedView::open(&shape, &page, 0, true, "f").unwrap_err();
+    }
+
+    // Records of which only ids are there, to the last byte of the page.
+    let shape = shape(FileKind::Vectors, 0);
+    let mut page = vec![0; BLOCK];
+    page[6] = 1;
+    let room = BLOCK - shape.header_bytes();
+    page[4..6].copy_from_slice(&(room as u16).to_le_bytes());
+    let view = SlottedView::open(&shape, &page, 0, false, "f").unwrap();
+    assert_eq!((view.len(), view.id(room - 1)), (room, Ok(0)));
+    page[4..6].copy_from_slice(&(room as u16 + 1).to_le_bytes());
+    SlottedView::open(&shape, &page, 0, false, "f").unwrap_err();
+}
+
+#[test]
 fn an_id_above_the_largest_is_refused() {
     let shape = shape(FileKind::Packed, 300);
     for ids in [[3u64, 4, 5], [9, 3, 5]] {
