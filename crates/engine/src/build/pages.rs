@@ -48,9 +48,9 @@ impl Build<'_> {
         let (source, shape) = (graph.rows.source(self.source), &self.facts.shape);
         let (rows, row_bytes, dim) = (source.rows(), source.row_bytes(), source.dim());
         let graph_header = shape.header(rows as u64);
-        let mut pages = Sequential::new(self.checkpoint.create(FileKind::Graph)?);
+        let mut pages = Sequential::new(self.checkpoint.create(FileKind::Graph, None)?);
         pages.write(&graph_header.encode())?;
-        let mut codes_file = Sequential::new(self.checkpoint.create(FileKind::Codes)?);
+        let mut codes_file = Sequential::new(self.checkpoint.create(FileKind::Codes, None)?);
         let code_bytes = quantizer.code_bytes();
         let mut codes_writer = StreamWriter::new(FileKind::Codes, (rows * code_bytes) as u64, &[]);
 
@@ -110,7 +110,7 @@ impl Build<'_> {
 
     /// Writes a byte string that is in memory.
     pub(super) fn write_stream(&self, kind: FileKind, payload: &[u8]) -> Result<FileEntry, Error> {
-        let mut file = Sequential::new(self.checkpoint.create(kind)?);
+        let mut file = Sequential::new(self.checkpoint.create(kind, None)?);
         let mut writer = StreamWriter::new(kind, payload.len() as u64, &[]);
         let mut sink = |blocks: &[u8]| file.write(blocks);
         writer.push(payload, &mut sink)?;
@@ -121,7 +121,7 @@ impl Build<'_> {
     fn entry(&self, kind: FileKind, length: u64, first_block: &[u8]) -> FileEntry {
         FileEntry {
             role: kind.name().to_owned(),
-            name: self.checkpoint.name(kind),
+            name: self.checkpoint.name(kind, None),
             length,
             header_crc32c: header::stored_checksum(first_block),
         }
