@@ -29,6 +29,8 @@ pub(crate) struct Frontier {
     states: Vec<State>,
     capacity: usize,
     cursor: usize,
+    /// The first place at which a candidate came in since [`take_touched`](Frontier::take_touched).
+    touched: usize,
 }
 
 /// Maps a distance to an integer of the same order (negative distances included).
@@ -40,6 +42,16 @@ fn ordered_bits(distance: f32) -> u32 {
 /// The sort key of a candidate: its distance, then its node.
 pub(crate) fn key(distance: f32, node: u32) -> u64 {
     (u64::from(ordered_bits(distance)) << 32) | u64::from(node)
+}
+
+/// The distance of a key.
+pub(crate) fn distance_of(key: u64) -> f32 {
+    let bits = (key >> 32) as u32;
+    f32::from_bits(if bits & 0x8000_0000 != 0 {
+        bits & 0x7fff_ffff
+    } else {
+        !bits
+    })
 }
 
 /// The node of a key.
@@ -56,6 +68,7 @@ impl Frontier {
         self.states.reserve(capacity + 1);
         self.capacity = capacity;
         self.cursor = 0;
+        self.touched = usize::MAX;
     }
 
     /// The key that a new candidate has to beat to be kept.
@@ -87,6 +100,22 @@ impl Frontier {
         self.keys.insert(at, key);
         self.states.insert(at, State::Unread);
         self.cursor = self.cursor.min(at);
+        self.touched = self.touched.min(at);
+    }
+
+    /// The first place at which a candidate came in since the last call; `usize::MAX` if none did.
+    pub(crate) fn take_touched(&mut self) -> usize {
+        std::mem::replace(&mut self.touched, usize::MAX)
+    }
+
+    /// Candidates in the list.
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The candidate in a place, nearest first.
+    pub(crate) fn get(&self, place: usize) -> Option<u64> {
+        self.keys.get(place).copied()
     }
 
     /// The nearest unread candidate, which is marked as being read.
@@ -117,9 +146,9 @@ impl Frontier {
         }
     }
 
-    /// The candidates' nodes, nearest first.
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = u32> + '_ {
-        self.keys.iter().map(|&key| node_of(key))
+    /// The candidates, nearest first.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = u64> + '_ {
+        self.keys.iter().copied()
     }
 
     /// Whether the nearest `n` candidates have all been expanded.
@@ -164,6 +193,7 @@ mod tests {
         #[test]
         fn keys_order_as_distances_do(a in -1e30f32..1e30, b in -1e30f32..1e30) {
             prop_assert_eq!(a < b, ordered_bits(a) < ordered_bits(b));
+            prop_assert_eq!(distance_of(key(a, 7)), a);
         }
     }
 

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //!   INDEX/MANIFEST      which files make up the checkpoint, and what the index is
-//!   INDEX/graph-…       pages of nodes: read while searching, never loaded
+//!   INDEX/graph-…       pages of nodes (packed-…, adjacency-…): read while searching, loaded as far as the budget goes
+//!   INDEX/directory-…   which page holds which node, and what lists and vectors are decoded with
+//!   INDEX/vectors-…-…   segments of vectors, and chunks-…-… that say where in them, where vectors are apart
 //!   INDEX/codebook-…    PQ centroids     ┐
 //!   INDEX/codes-…       PQ codes         ├ in memory while open
 //!   INDEX/navigation-…  a sample's graph ┘ (loaded when the first search wants it)
@@ -13,12 +15,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use stratann_layout::{CoupledShape, FileKind, Manifest, NavigationFile};
-use stratann_tier::{Backend, Crew, HugeBytes, IoMode, Tier, Volume};
+use stratann_layout::{FileKind, Manifest, NavigationFile};
+use stratann_tier::{Backend, Crew, HugeBytes, IoMode, Volume};
 use stratann_vector::{Element, Metric, ProductQuantizer};
 
+use crate::cache::SlotCache;
 use crate::navigation::Navigation;
-use crate::{Error, Preset, plan, stored};
+use crate::nodes::Graph;
+use crate::plan::{Division, Needs};
+use crate::{Error, Preset, nodes, plan, stored};
 
 /// How to open an index.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +34,21 @@ pub struct OpenOptions {
     pub io: IoMode,
     /// Whether the checksum of every page is verified when it is read (about 0.2 µs each).
     pub verify_pages: bool,
+    /// The cache of hot records (DecoupleVS §3.4); part of the budget, if there is one.
+    pub cache: CacheSize,
+}
+
+/// How large the cache of hot records is. It keeps what searches read last: lists as they are stored, beside their
+/// vectors where these stand beside them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CacheSize {
+    /// No cache.
+    #[default]
+    None,
+    /// As many entries as fit into so many bytes.
+    Bytes(u64),
+    /// So many entries.
+    Entries(usize),
 }
 
 impl Default for OpenOptions {
@@ -37,16 +57,9 @@ impl Default for OpenOptions {
             memory: None,
             io: IoMode::Auto,
             verify_pages: true,
+            cache: CacheSize::None,
         }
     }
-}
-
-/// The pages of nodes.
-pub(crate) struct Graph {
-    pub(crate) tier: Arc<dyn Tier>,
-    pub(crate) shape: CoupledShape,
-    pub(crate) nodes: u64,
-    pub(crate) file: String,
 }
 
 /// An index open for searching. Shared by any number of threads; opening and searching never write.
@@ -57,10 +70,10 @@ pub struct Index {
     preset: Preset,
     options: OpenOptions,
     graph: Graph,
+    cache: Option<SlotCache>,
     quantizer: ProductQuantizer,
     codes: HugeBytes,
-    /// Whether the budget has room for the navigation graph.
-    navigation_fits: bool,
+    division: Division,
     navigation: OnceLock<Navigation>,
     crew: Mutex<Option<Arc<Crew>>>,
 }
@@ -97,25 +110,41 @@ impl Index {
         options: &OpenOptions,
     ) -> Result<Self, Error> {
         let manifest = stored::manifest(&*volume)?;
+        Self::assemble(volume, path, manifest, options)
+    }
+
+    /// Opens the files that a manifest names, which need not be committed yet.
+    pub(crate) fn assemble(
+        volume: Arc<dyn Volume>,
+        path: &Path,
+        manifest: Manifest,
+        options: &OpenOptions,
+    ) -> Result<Self, Error> {
         let preset: Preset = manifest.preset.parse()?;
-        let shape = CoupledShape::new(
-            manifest.element,
-            manifest.dimension as usize,
-            manifest.degree as usize,
-        )?;
-        let navigation_fits = plan::divide(options.memory, &manifest)?.navigation;
-
-        let entry = stored::entry(&*volume, &manifest, FileKind::Graph, None)?;
-        let tier = volume.open_tier(&entry.name)?;
-        stored::check_length(&*volume, entry, tier.len())?;
-        stored::check_shape(&*volume, entry, &shape, manifest.vectors)?;
-        let graph = Graph {
-            tier,
-            shape,
-            nodes: manifest.vectors,
-            file: stored::name_of(&*volume, &entry.name),
+        let mut graph = nodes::open(&*volume, &manifest)?;
+        let slot_bytes = graph.pages.cached_bytes();
+        let entries = match options.cache {
+            CacheSize::None => 0,
+            CacheSize::Bytes(bytes) => SlotCache::entries_for(bytes, slot_bytes),
+            CacheSize::Entries(entries) => entries,
         };
-
+        let cache = (entries > 0).then(|| SlotCache::new(entries, slot_bytes));
+        let (graph_pages, vector_pages) = graph.files();
+        let code_bytes = manifest.vectors * u64::from(manifest.code_bytes);
+        let navigation = manifest.file(FileKind::Navigation.name());
+        let needs = Needs {
+            codes: code_bytes + 4 * 256 * u64::from(manifest.dimension),
+            tables: graph.metadata_bytes() as u64,
+            cache: cache.as_ref().map_or(0, SlotCache::memory_bytes),
+            navigation: navigation.map_or(0, |entry| entry.length),
+            graph: graph_pages,
+            vectors: vector_pages,
+        };
+        let division = plan::divide(options.memory, &needs, manifest.measured.as_ref())?;
+        if division.graph_pages + division.vector_pages > 0 {
+            let heat = stored::heat(&*volume, &manifest)?;
+            graph.load(&*volume, &division, heat.as_ref())?;
+        }
         let mut codebook = vec![0; 4 * 256 * manifest.dimension as usize];
         stored::read_stream(&*volume, &manifest, FileKind::Codebook, &mut codebook)?;
         let centroids = codebook
@@ -136,9 +165,10 @@ impl Index {
             preset,
             options: *options,
             graph,
+            cache,
             quantizer,
             codes,
-            navigation_fits,
+            division,
             navigation: OnceLock::new(),
             crew: Mutex::new(None),
             manifest,
@@ -197,7 +227,7 @@ impl Index {
 
     /// Puts another place under the node pages, for tests of strategies.
     #[cfg(test)]
-    pub(crate) fn replace_graph_tier(&mut self, tier: Arc<dyn Tier>) {
+    pub(crate) fn replace_graph_tier(&mut self, tier: Arc<dyn stratann_tier::Tier>) {
         self.graph.tier = tier;
     }
 
@@ -209,9 +239,25 @@ impl Index {
         &self.graph
     }
 
+    pub(crate) fn cache(&self) -> Option<&SlotCache> {
+        self.cache.as_ref()
+    }
+
     /// Whether there is a navigation graph and the memory budget has room for it.
     pub fn has_navigation(&self) -> bool {
-        self.navigation_fits && self.manifest.navigation.is_some()
+        self.division.navigation > 0 && self.manifest.navigation.is_some()
+    }
+
+    /// How the memory budget is divided.
+    pub fn memory(&self) -> &Division {
+        &self.division
+    }
+
+    /// The most queries that the memory budget lets be in flight with candidate lists of `list`.
+    pub(crate) fn queries_in_flight(&self, list: usize) -> usize {
+        let (graph, vectors) = self.graph.files();
+        self.division
+            .queries_in_flight(list, graph.page_bytes.max(vectors.page_bytes))
     }
 
     pub(crate) fn checks_pages(&self) -> bool {
@@ -243,7 +289,7 @@ impl Index {
                 "off: this index was built without a navigation graph (build it with `--navigation 0.01`)",
             ));
         }
-        if !self.navigation_fits {
+        if self.division.navigation == 0 {
             return Err(Error::call(
                 "navigation",
                 "on",

@@ -24,13 +24,16 @@
 #![forbid(unsafe_code)]
 
 mod build;
+mod cache;
 pub mod data;
 mod durable;
 mod error;
 mod frontier;
 mod graph;
 mod index;
+mod measure;
 mod navigation;
+mod nodes;
 mod plan;
 mod preset;
 mod progress;
@@ -44,10 +47,11 @@ pub use build::{BuildOptions, BuildReport, build};
 pub use data::{DataError, GroundTruth, Matrix, MatrixRef, VectorFile, VectorSource, brute_force};
 pub use error::Error;
 pub use graph::GraphError;
-pub use index::{Index, OpenOptions};
+pub use index::{CacheSize, Index, OpenOptions};
+pub use plan::Division;
 pub use preset::{Compression, Layout, Order, Preset, Rerank, Strategy};
 pub use progress::{Progress, Silent};
-pub use search::{Counters, SearchOptions, SearchResults};
+pub use search::{Counters, Parts, SearchOptions, SearchResults};
 pub use stats::{Bytes, Memory, Stats};
 pub use stratann_layout::LayoutError;
 pub use stratann_tier::{

@@ -8,7 +8,7 @@
 use stratann_layout::navigation::NavigationFile;
 use stratann_vector::Kernel;
 
-use crate::frontier::{Frontier, key, node_of};
+use crate::frontier::{Frontier, distance_of, key, node_of};
 use crate::visited::Visited;
 
 /// Candidates kept while walking the navigation graph; they are the seeds of the search proper. PipeANN's is 10.
@@ -22,12 +22,15 @@ pub(crate) struct NavigationScratch {
     fresh: Vec<u32>,
     distances: Vec<f32>,
     seeds: Vec<u32>,
+    seed_distances: Vec<f32>,
 }
 
 /// Where a search starts.
 pub(crate) struct Seeds<'a> {
     /// Nodes of the index, nearest first.
     pub(crate) nodes: &'a [u32],
+    /// Their exact distances.
+    pub(crate) distances: &'a [f32],
     /// What finding them cost.
     pub(crate) distance_computations: u64,
 }
@@ -57,6 +60,7 @@ impl Navigation {
             fresh,
             distances,
             seeds,
+            seed_distances,
         } = scratch;
         frontier.clear(LIST);
         visited.clear(LIST);
@@ -84,11 +88,14 @@ impl Navigation {
         seeds.clear();
         seeds.extend(
             frontier
-                .nodes()
-                .map(|sampled| self.file.nodes[sampled as usize]),
+                .keys()
+                .map(|key| self.file.nodes[node_of(key) as usize]),
         );
+        seed_distances.clear();
+        seed_distances.extend(frontier.keys().map(distance_of));
         Seeds {
             nodes: seeds,
+            distances: seed_distances,
             distance_computations: computations,
         }
     }

@@ -62,6 +62,9 @@ pub struct Rerank {
     pub batch: usize,
     /// Re-ranking ends after a batch of which a smaller share than this entered the answers; 0 never ends early.
     pub benefit: f64,
+    /// Whether, instead, the first K + B candidates tell by the code's error which others are still worth ranking; those
+    /// are read all at once, and they are the last.
+    pub estimate: bool,
 }
 
 /// A named row of choices.
@@ -164,6 +167,7 @@ impl Rerank {
     pub const PAPER: Rerank = Rerank {
         batch: 10,
         benefit: 0.01,
+        estimate: false,
     };
 }
 

@@ -289,7 +289,7 @@ fn stream(
 }
 
 /// The file of a kind as errors name it; `n` as for [`entry`].
-fn file_of(
+pub(crate) fn file_of(
     volume: &dyn Volume,
     manifest: &Manifest,
     kind: FileKind,

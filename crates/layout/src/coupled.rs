@@ -512,6 +512,12 @@ pub struct Neighbours<'a> {
 }
 
 impl<'a> Neighbours<'a> {
+    /// The neighbours as they stand on the page: little-endian u32 each.
+    #[inline]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// How many neighbours there are.
     #[inline]
     pub fn len(&self) -> usize {

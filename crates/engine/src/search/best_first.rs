@@ -7,13 +7,14 @@
 use super::reader::{NodeReader, Page};
 use super::traversal::{Place, Traversal};
 use crate::Error;
+use crate::nodes::NodePages;
 
-/// Runs one query to its end; the answers are in `traversal.nearest`. `beam` is the caller's scratch.
-pub(crate) async fn best_first(
-    traversal: &mut Traversal<'_>,
-    reader: &mut NodeReader<'_>,
+/// Runs one query's traversal to its end. `beam` is the caller's scratch.
+pub(crate) async fn best_first<'a, N: NodePages>(
+    traversal: &mut Traversal<'a, N>,
+    reader: &mut NodeReader<'a, N>,
     width: usize,
-    beam: &mut Vec<Page>,
+    beam: &mut Vec<Page<'a>>,
 ) -> Result<(), Error> {
     loop {
         let mut submitted = 0;
@@ -24,6 +25,7 @@ pub(crate) async fn best_first(
             if let Place::Submitted = traversal.fetch(key, reader)? {
                 submitted += 1;
             }
+            traversal.prefetch(width - submitted)?;
         }
         if submitted == 0 {
             return Ok(());

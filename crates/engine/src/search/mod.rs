@@ -5,15 +5,21 @@
 //!                                                                        table, seeds, strategy, answers
 //! ```
 //!
-//! - [`traversal`]: what a page means: scoring, expansion, re-ranking on the path
+//! - [`traversal`]: what a page means: scoring, expansion, ranking on the path
 //! - [`best_first`], [`pipelined`]: the strategies, each readable alone
 //! - [`reader`]: pages of nodes, in completion order
+//! - [`ranking`]: exact distances, and which are worth computing
+//! - [`rerank`]: vectors that are apart from the graph, fetched after the path
+//! - [`parts`]: where the time goes
 //!
-//! Dispatch over metric, element type and strategy happens once a query or once a batch, never per hop.
+//! Dispatch over layout, metric, element type and strategy happens once a query or once a batch, never per hop.
 
 mod best_first;
+mod parts;
 mod pipelined;
+mod ranking;
 mod reader;
+mod rerank;
 mod results;
 #[cfg(test)]
 mod tests;
@@ -28,13 +34,19 @@ use serde::Serialize;
 use stratann_tier::{Task, Thread, thread_cpu_time};
 use stratann_vector::{Kernel, Metric, normalize, to_f32};
 
+pub use self::parts::Parts;
+use self::parts::{Part, Timer};
+use self::ranking::Ranking;
 use self::reader::NodeReader;
-use self::traversal::Traversal;
+use self::rerank::Reranker;
+use self::traversal::{Setting, Traversal};
 use crate::data::{VectorSource, check_rows};
 use crate::index::Index;
+use crate::measure::Heat;
 use crate::navigation::NavigationScratch;
+use crate::nodes::{NodePages, Pages};
 use crate::progress::{Progress, Silent, Stage};
-use crate::{Error, Strategy};
+use crate::{Error, Rerank, Strategy};
 
 /// How to search. What is `None` is taken from the index's preset.
 #[derive(Clone, Copy, Debug)]
@@ -51,9 +63,14 @@ pub struct SearchOptions {
     pub navigation: Option<bool>,
     /// Whether a page that was read serves every candidate in it.
     pub whole_page: Option<bool>,
+    /// When re-ranking ends, where vectors are apart from lists.
+    pub rerank: Option<Rerank>,
+    /// Whether to measure where the time goes ([`SearchResults::parts`]); that itself costs time.
+    pub parts: bool,
     /// OS threads.
     pub threads: usize,
-    /// Queries in flight on each thread: 1 for the least latency, more for throughput.
+    /// Queries in flight on each thread: 1 for the least latency, more for throughput. Fewer are in flight if the memory
+    /// budget has no room for so many.
     pub in_flight: usize,
 }
 
@@ -66,6 +83,8 @@ impl Default for SearchOptions {
             strategy: None,
             navigation: None,
             whole_page: None,
+            rerank: None,
+            parts: false,
             threads: 1,
             in_flight: 1,
         }
@@ -118,6 +137,8 @@ pub struct SearchResults {
     pub latencies_us: Vec<f32>,
     /// What the queries cost, summed.
     pub counters: Counters,
+    /// Where their time went, if that was asked for.
+    pub parts: Option<Parts>,
 }
 
 /// The resolved plan of a batch.
@@ -129,6 +150,8 @@ struct Plan {
     strategy: Strategy,
     navigation: bool,
     whole_page: bool,
+    rerank: Rerank,
+    parts: bool,
 }
 
 /// One query's outcome.
@@ -144,6 +167,7 @@ struct Batch<'a> {
     queries: &'a dyn VectorSource,
     plan: Plan,
     progress: &'a dyn Progress,
+    heat: Option<&'a Heat>,
     next: AtomicUsize,
     done: Mutex<Done>,
 }
@@ -152,6 +176,7 @@ struct Batch<'a> {
 struct Done {
     answers: Vec<Answer>,
     counters: Counters,
+    parts: Parts,
     cpu: Duration,
     error: Option<Error>,
 }
@@ -181,6 +206,17 @@ impl Index {
         options: &SearchOptions,
         progress: &dyn Progress,
     ) -> Result<SearchResults, Error> {
+        self.search_noting(queries, options, progress, None)
+    }
+
+    /// As [`search_observed`](Index::search_observed); `heat` is told which pages are read.
+    pub(crate) fn search_noting(
+        &self,
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+        progress: &dyn Progress,
+        heat: Option<&Heat>,
+    ) -> Result<SearchResults, Error> {
         let plan = self.plan_search(queries, options)?;
         let rows = queries.rows();
         let batch = Batch {
@@ -188,11 +224,15 @@ impl Index {
             queries,
             plan,
             progress,
+            heat,
             next: AtomicUsize::new(0),
             done: Mutex::new(Done::default()),
         };
-        let threads = options.threads.min(rows).max(1);
-        let in_flight = options.in_flight.min(rows.div_ceil(threads)).max(1);
+        // The memory budget has room for so many.
+        let most = self.queries_in_flight(plan.list);
+        let threads = options.threads.min(rows).min(most).max(1);
+        let wanted = options.in_flight.min(rows.div_ceil(threads));
+        let in_flight = wanted.min(most / threads).max(1);
         let crew = self.crew(threads)?;
         let _stage = Stage::begin(progress, "searching", rows as u64);
         let start = Instant::now();
@@ -210,6 +250,7 @@ impl Index {
             cpu_seconds: done.cpu.as_secs_f64(),
             latencies_us: vec![0.0; rows],
             counters: done.counters,
+            parts: plan.parts.then_some(done.parts),
         };
         for answer in done.answers {
             let at = answer.query * plan.k;
@@ -277,6 +318,8 @@ impl Index {
             strategy: options.strategy.unwrap_or(preset.strategy),
             navigation,
             whole_page: options.whole_page.unwrap_or(preset.whole_page),
+            rerank: options.rerank.unwrap_or(preset.rerank),
+            parts: options.parts,
         })
     }
 }
@@ -302,6 +345,15 @@ impl Batch<'_> {
 
     /// One task: query after query until the batch has none left.
     async fn task(&self, thread: &Thread) -> Result<(), Error> {
+        match &self.index.graph().pages {
+            Pages::Coupled(pages) => self.task_on(pages, thread).await,
+            Pages::Packed(pages) => self.task_on(pages, thread).await,
+            Pages::Lists(pages) => self.task_on(pages, thread).await,
+        }
+    }
+
+    /// One task, on an index of one layout.
+    async fn task_on<N: NodePages>(&self, pages: &N, thread: &Thread) -> Result<(), Error> {
         let Self {
             index,
             queries,
@@ -310,41 +362,73 @@ impl Batch<'_> {
         } = *self;
         let graph = index.graph();
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
-        let mut reader = NodeReader::new(graph.tier.lane(thread)?, graph, index.checks_pages());
-        let mut traversal = Traversal::new(graph, index.codes(), kernel, plan.whole_page);
+        let row_bytes = index.dim() * index.element().size();
+        let (check, timer) = (index.checks_pages(), Timer::new(plan.parts));
+        let mut reader = NodeReader::new(
+            graph.tier.lane(thread)?,
+            graph,
+            pages,
+            check,
+            &timer,
+            self.heat,
+        );
+        let setting = Setting {
+            graph,
+            pages,
+            codes: index.codes(),
+            cache: index.cache(),
+            whole_page: plan.whole_page,
+            timer: &timer,
+        };
+        let reranker = graph.segments.as_ref().map(|segments| {
+            Reranker::new(
+                segments,
+                thread,
+                row_bytes,
+                plan.rerank,
+                check,
+                &timer,
+                self.heat,
+            )
+        });
+        let ranking = Ranking::new(kernel, &timer, row_bytes);
+        let mut traversal = Traversal::new(setting, ranking, reranker);
         let mut answers = Vec::new();
         let mut counters = Counters::default();
         let mut scratch = NavigationScratch::default();
         let mut floats = vec![0.0; index.dim()];
         let mut beam = Vec::new();
-        traversal
-            .query
-            .resize(index.dim() * index.element().size(), 0);
         loop {
             let query = self.next.fetch_add(1, Ordering::Relaxed);
             if query >= queries.rows() {
                 break;
             }
             let start = Instant::now();
-            queries.read(query, &mut traversal.query)?;
-            check_rows(queries, index.metric(), query, &traversal.query)?;
-            to_f32(index.element(), &traversal.query, &mut floats);
+            let bytes = &mut traversal.ranking.query;
+            queries.read(query, bytes)?;
+            check_rows(queries, index.metric(), query, bytes)?;
+            to_f32(index.element(), bytes, &mut floats);
             if index.metric() == Metric::Cosine {
                 normalize(&mut floats);
             }
-            index
-                .quantizer()
-                .table(index.metric(), &floats, &mut traversal.table);
+            timer.time(Part::Codes, || {
+                index
+                    .quantizer()
+                    .table(index.metric(), &floats, &mut traversal.table);
+            });
             traversal.counters = Counters::default();
             if plan.navigation {
                 let navigation = index.navigation()?;
-                let seeds = navigation.nearest(&kernel, &traversal.query, &mut scratch);
+                let query = &traversal.ranking.query;
+                let seeds = timer.time(Part::Exact, || {
+                    navigation.nearest(&kernel, query, &mut scratch)
+                });
                 traversal.counters.distance_computations += seeds.distance_computations;
-                traversal.begin(plan.k, plan.list, seeds.nodes);
+                traversal.begin(plan.k, plan.list, seeds.nodes, seeds.distances);
             } else {
-                traversal.begin(plan.k, plan.list, &[index.entry()]);
+                traversal.begin(plan.k, plan.list, &[index.entry()], &[]);
             }
-            let outcome = match plan.strategy {
+            let walked = match plan.strategy {
                 Strategy::BestFirst => {
                     best_first::best_first(&mut traversal, &mut reader, plan.beam, &mut beam).await
                 }
@@ -352,8 +436,13 @@ impl Batch<'_> {
                     pipelined::pipelined(&mut traversal, &mut reader, plan.beam).await
                 }
             };
+            let outcome = match walked {
+                Ok(()) => traversal.finish().await,
+                Err(error) => Err(error),
+            };
             if let Err(error) = outcome {
                 reader.reset();
+                traversal.reset();
                 return Err(error);
             }
             self.progress.advance(1);
@@ -364,12 +453,13 @@ impl Batch<'_> {
             answers.push(Answer {
                 query,
                 latency: start.elapsed(),
-                found: traversal.nearest.found().to_vec(),
+                found: traversal.ranking.nearest.found().to_vec(),
             });
         }
         let mut done = self.done.lock();
         done.answers.append(&mut answers);
         done.counters += counters;
+        done.parts += timer.parts();
         Ok(())
     }
 }

@@ -12,6 +12,7 @@
 use super::reader::NodeReader;
 use super::traversal::Traversal;
 use crate::Error;
+use crate::nodes::NodePages;
 
 /// Reads in flight while the search approaches its answer.
 const APPROACH_WIDTH: usize = 4;
@@ -22,10 +23,10 @@ const GROWTH: usize = 8;
 /// The share of wasted reads up to which the pipeline grows.
 const WASTE: f32 = 0.1;
 
-/// Runs one query to its end; the answers are in `traversal.nearest`.
-pub(crate) async fn pipelined(
-    traversal: &mut Traversal<'_>,
-    reader: &mut NodeReader<'_>,
+/// Runs one query's traversal to its end.
+pub(crate) async fn pipelined<'a, N: NodePages>(
+    traversal: &mut Traversal<'a, N>,
+    reader: &mut NodeReader<'a, N>,
     max_width: usize,
 ) -> Result<(), Error> {
     let mut width = APPROACH_WIDTH.min(max_width);
@@ -37,6 +38,7 @@ pub(crate) async fn pipelined(
                 break;
             };
             traversal.fetch(key, reader)?;
+            traversal.prefetch(max_width.saturating_sub(reader.in_flight()))?;
         }
         if reader.in_flight() == 0 {
             return Ok(());

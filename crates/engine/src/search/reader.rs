@@ -3,48 +3,81 @@
 //! A traversal asks for pages by number and takes them as they come; it neither knows where the bytes live nor how
 //! they are read. Best-first waits for as many completions as it asked for; pipelined reacts to each.
 
-use stratann_layout::{CoupledShape, PageView};
+use std::ops::Deref;
+
 use stratann_tier::{Block, Completion, Lane, Request, next};
 
 use super::Counters;
+use super::parts::{Part, Timer};
 use crate::Error;
-use crate::index::Graph;
+use crate::measure::Heat;
+use crate::nodes::{Graph, NodePages};
 
-/// A page that was read.
-pub(crate) struct Page {
+/// A page that is here.
+pub(crate) struct Page<'a> {
     number: u64,
-    bytes: Block,
+    bytes: Bytes<'a>,
+}
+
+enum Bytes<'a> {
+    /// It was read.
+    Read(Block),
+    /// The index keeps it in memory.
+    Resident(&'a [u8]),
 }
 
 /// One query's reads of node pages.
-pub(crate) struct NodeReader<'a> {
+pub(crate) struct NodeReader<'a, N> {
     lane: Box<dyn Lane>,
-    shape: &'a CoupledShape,
-    nodes: u64,
-    file: &'a str,
+    graph: &'a Graph,
+    pages: &'a N,
     check: bool,
+    timer: &'a Timer,
+    heat: Option<&'a Heat>,
 }
 
-impl<'a> NodeReader<'a> {
-    /// Reads the pages of an index's graph file through `lane`; `check` verifies each page's checksums.
-    pub(crate) fn new(lane: Box<dyn Lane>, graph: &'a Graph, check: bool) -> Self {
+impl<'a, N: NodePages> NodeReader<'a, N> {
+    /// Reads the pages of an index's graph file through `lane`; `check` verifies each page's checksums, and `heat` is told
+    /// which are read.
+    pub(crate) fn new(
+        lane: Box<dyn Lane>,
+        graph: &'a Graph,
+        pages: &'a N,
+        check: bool,
+        timer: &'a Timer,
+        heat: Option<&'a Heat>,
+    ) -> Self {
         Self {
             lane,
-            shape: &graph.shape,
-            nodes: graph.nodes,
-            file: &graph.file,
+            graph,
+            pages,
             check,
+            timer,
+            heat,
         }
+    }
+
+    /// A page that needs no read.
+    #[inline]
+    pub(crate) fn resident(&self, number: u64) -> Option<Page<'a>> {
+        let bytes = self.graph.resident.get(number)?;
+        Some(Page {
+            number,
+            bytes: Bytes::Resident(bytes),
+        })
     }
 
     /// Queues the read of a page; never blocks.
     pub(crate) fn submit(&mut self, page: u64, counters: &mut Counters) -> Result<(), Error> {
-        let len = self.shape.page_bytes();
+        let (offset, len) = self.pages.place(page);
+        if let Some(heat) = self.heat {
+            heat.graph(page);
+        }
         counters.graph_reads += 1;
         counters.bytes_read += len as u64;
         self.lane.submit(Request {
             tag: page,
-            offset: self.shape.file_offset(page),
+            offset,
             len: len as u32,
         })?;
         Ok(())
@@ -66,13 +99,15 @@ impl<'a> NodeReader<'a> {
     }
 
     /// A page that has already come in.
-    pub(crate) fn try_next(&mut self) -> Result<Option<Page>, Error> {
+    pub(crate) fn try_next(&mut self) -> Result<Option<Page<'a>>, Error> {
         self.lane.try_next().map(|done| self.open(done)).transpose()
     }
 
     /// The next page to come in.
-    pub(crate) async fn next(&mut self) -> Result<Page, Error> {
+    pub(crate) async fn next(&mut self) -> Result<Page<'a>, Error> {
+        let start = self.timer.start();
         let done = next(&mut *self.lane).await;
+        self.timer.stop(Part::Reads, start);
         self.open(done)
     }
 
@@ -82,43 +117,38 @@ impl<'a> NodeReader<'a> {
     }
 
     /// The nodes of a page that this reader delivered.
-    pub(crate) fn view<'p>(&self, page: &'p Page) -> Result<PageView<'p>, Error>
-    where
-        'a: 'p,
-    {
-        self.parse(page, false)
+    #[inline]
+    pub(crate) fn view<'p>(&'p self, page: &'p Page<'a>) -> Result<N::View<'p>, Error> {
+        self.pages.view(&page.bytes, page.number, false)
     }
 
-    fn parse<'p>(&self, page: &'p Page, check: bool) -> Result<PageView<'p>, Error>
-    where
-        'a: 'p,
-    {
-        let count = self.shape.nodes_on_page(page.number, self.nodes);
-        Ok(PageView::open(
-            self.shape,
-            &page.bytes,
-            page.number,
-            Some(count),
-            check,
-            self.file,
-        )?)
-    }
-
-    fn open(&self, done: Completion) -> Result<Page, Error> {
+    fn open(&self, done: Completion) -> Result<Page<'a>, Error> {
         let page = Page {
             number: done.tag,
-            bytes: done.result?,
+            bytes: Bytes::Read(done.result?),
         };
         if self.check {
-            self.parse(&page, true)?;
+            self.pages.view(&page.bytes, page.number, true)?;
         }
         Ok(page)
     }
 }
 
-impl Page {
+impl Page<'_> {
     /// Its number in the file.
     pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+}
+
+impl Deref for Bytes<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match self {
+            Bytes::Read(block) => block,
+            Bytes::Resident(bytes) => bytes,
+        }
     }
 }

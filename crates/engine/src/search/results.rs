@@ -24,17 +24,28 @@ impl Nearest {
         self.k = k;
     }
 
-    /// Offers an answer. A node must be offered once only.
-    pub(crate) fn offer(&mut self, id: u64, distance: f32) {
+    /// Offers an answer, and says whether it came in. One that is in already changes nothing.
+    pub(crate) fn offer(&mut self, id: u64, distance: f32) -> bool {
         let before = |a: &Neighbour| a.distance < distance || (a.distance == distance && a.id < id);
-        if self.found.len() == self.k {
-            match self.found.last() {
-                Some(last) if !before(last) => self.found.pop(),
-                _ => return,
-            };
+        if self.found.len() == self.k && self.found.last().is_none_or(before) {
+            return false;
         }
         let at = self.found.partition_point(before);
-        self.found.insert(at, Neighbour { distance, id });
+        let offered = Neighbour { distance, id };
+        if self.found.get(at) == Some(&offered) {
+            return false;
+        }
+        self.found.truncate(self.k - 1);
+        self.found.insert(at, offered);
+        true
+    }
+
+    /// The distance that an answer must beat, once there are k of them.
+    pub(crate) fn bound(&self) -> Option<f32> {
+        match self.found.last() {
+            Some(last) if self.found.len() == self.k => Some(last.distance),
+            _ => None,
+        }
     }
 
     /// The answers, nearest first.
@@ -51,10 +62,13 @@ mod tests {
     fn keeps_the_nearest_and_breaks_ties_by_id() {
         let mut nearest = Nearest::default();
         nearest.clear(3);
-        for (id, distance) in [(9, 2.0), (4, 1.0), (7, 1.0), (1, 5.0), (2, 2.0)] {
-            nearest.offer(id, distance);
+        let mut came_in = Vec::new();
+        for (id, distance) in [(9, 2.0), (4, 1.0), (4, 1.0), (7, 1.0), (1, 5.0), (2, 2.0)] {
+            came_in.push(nearest.offer(id, distance));
         }
+        assert_eq!(came_in, [true, true, false, true, false, true]);
         let ids: Vec<u64> = nearest.found().iter().map(|n| n.id).collect();
         assert_eq!(ids, [4, 7, 2]);
+        assert_eq!(nearest.bound(), Some(2.0));
     }
 }

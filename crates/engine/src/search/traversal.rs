@@ -4,30 +4,35 @@
 //! reused from query to query and allocates nothing per hop.
 //!
 //! ```text
-//!   seeds ──> frontier ──take──> page held? ──yes──> expand: exact distance -> answers
-//!                ^                   │no                     neighbours, not yet seen -> scorer -> frontier
-//!                │                 submit
+//!   seeds ──> frontier ──take──> page held? resident? ──yes──> expand: exact distance -> answers
+//!                ^               record cached?                   neighbours, not yet seen -> scorer -> frontier
+//!                │                  │no
+//!                │                submit
 //!                └── page-mates ── arrive
 //! ```
 //!
-//! **Whole-page search** (`whole_page`): a page that was read is held until the query ends; all its nodes are
-//! ranked by exact distance on arrival and enter the candidate list by code, and a candidate on a held page is expanded without a read. With
-//! ids in locality order one read then serves several hops (DESIGN §2.1).
+//! **Whole-page search** (`whole_page`): a page that was read is held until the query ends; all its nodes enter the
+//! candidate list by code, those that may be answers are ranked by exact distance, and a candidate on a held page is
+//! expanded without a read. With ids in locality order one read then serves several hops (DESIGN §2.1).
+//!
+//! Where vectors are apart from lists, nothing is ranked on the path: that is [`Reranker`]'s.
 
-use stratann_layout::{NodeView, PageView};
-use stratann_vector::{DistanceTable, Kernel};
+use stratann_vector::DistanceTable;
 
 use super::Counters;
+use super::parts::{Part, Timer};
+use super::ranking::Ranking;
 use super::reader::{NodeReader, Page};
-use super::results::Nearest;
+use super::rerank::Reranker;
 use crate::Error;
-use crate::frontier::{Frontier, key, node_of};
-use crate::index::Graph;
+use crate::cache::SlotCache;
+use crate::frontier::{Frontier, distance_of, key, node_of};
+use crate::nodes::{Graph, NodePages, PageView, Record};
 use crate::visited::Visited;
 
 /// Where a candidate's node is.
 pub(crate) enum Place {
-    /// It was expanded from a page that is held.
+    /// It was expanded from bytes that are in memory.
     Expanded,
     /// Its page is being read for another candidate; it will be expanded when that arrives.
     Awaited,
@@ -35,91 +40,153 @@ pub(crate) enum Place {
     Submitted,
 }
 
-/// One query's state.
-pub(crate) struct Traversal<'a> {
-    graph: &'a Graph,
+/// What a traversal works with, the same for every query of a task.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting<'a, N> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) pages: &'a N,
     /// Every node's code, in memory.
-    codes: &'a [u8],
-    exact: Kernel,
-    whole_page: bool,
-    /// The query, in the element type of the index.
-    pub(crate) query: Vec<u8>,
+    pub(crate) codes: &'a [u8],
+    /// Hot records, if the index was opened with a cache for them.
+    pub(crate) cache: Option<&'a SlotCache>,
+    pub(crate) whole_page: bool,
+    pub(crate) timer: &'a Timer,
+}
+
+/// One query's state.
+pub(crate) struct Traversal<'a, N> {
+    setting: Setting<'a, N>,
     /// The query's distances to every centroid.
     pub(crate) table: DistanceTable,
     pub(crate) frontier: Frontier,
-    pub(crate) nearest: Nearest,
+    pub(crate) ranking: Ranking<'a>,
     pub(crate) counters: Counters,
+    reranker: Option<Reranker<'a>>,
     visited: Visited,
     /// Pages of this query that stay readable (whole-page search).
-    held: Vec<Page>,
+    held: Vec<Page<'a>>,
     /// Candidates whose page is being read.
     awaited: Vec<(u64, u64)>,
-    /// Arrivals that are to be expanded now; scratch.
+    /// Arrivals that are to be expanded now; scratch, as is what follows.
     due: Vec<u64>,
+    list: Vec<u32>,
+    vector: Vec<u8>,
+    cached: Vec<u8>,
     fresh: Vec<u32>,
     scores: Vec<f32>,
 }
 
-impl<'a> Traversal<'a> {
-    /// State for queries on one index.
-    pub(crate) fn new(graph: &'a Graph, codes: &'a [u8], exact: Kernel, whole_page: bool) -> Self {
+impl<'a, N: NodePages> Traversal<'a, N> {
+    /// State for queries on one index; `reranker` where vectors are apart from lists.
+    pub(crate) fn new(
+        setting: Setting<'a, N>,
+        ranking: Ranking<'a>,
+        reranker: Option<Reranker<'a>>,
+    ) -> Self {
         Self {
-            graph,
-            codes,
-            exact,
-            whole_page,
-            query: Vec::new(),
+            setting,
             table: DistanceTable::default(),
             frontier: Frontier::default(),
-            nearest: Nearest::default(),
+            vector: vec![0; ranking.query.len()],
+            ranking,
             counters: Counters::default(),
+            reranker,
             visited: Visited::default(),
             held: Vec::new(),
             awaited: Vec::new(),
             due: Vec::new(),
+            list: Vec::new(),
+            cached: Vec::new(),
             fresh: Vec::new(),
             scores: Vec::new(),
         }
     }
 
-    /// Starts a query from `seeds`; `query` and `table` have been set.
-    pub(crate) fn begin(&mut self, k: usize, list: usize, seeds: &[u32]) {
+    /// Starts a query from `seeds`, which are all different; the query and its `table` have been set. `distances` are the
+    /// exact ones of the seeds, if they are known.
+    pub(crate) fn begin(&mut self, k: usize, list: usize, seeds: &[u32], distances: &[f32]) {
         self.frontier.clear(list);
-        self.nearest.clear(k);
+        if let Some(reranker) = &mut self.reranker {
+            reranker.begin(k);
+        }
         self.visited.clear(list);
         self.held.clear();
         self.awaited.clear();
         self.fresh.clear();
+        self.fresh.extend_from_slice(seeds);
         for &seed in seeds {
-            if self.visited.insert(seed) {
-                self.fresh.push(seed);
-            }
+            self.visited.insert(seed);
         }
         self.score_fresh();
+        let estimates = &self.scores[..seeds.len()];
+        self.ranking.begin(k, estimates, distances);
     }
 
-    /// Brings a candidate's node here: expands it if its page is held, else sees to it that the page is read.
-    pub(crate) fn fetch(&mut self, key: u64, reader: &mut NodeReader<'_>) -> Result<Place, Error> {
-        let page = self.graph.shape.page_of(node_of(key));
-        if self.whole_page {
-            if let Some(at) = self.held.iter().position(|held| held.number() == page) {
-                let held = self.held.swap_remove(at);
-                let outcome = reader.view(&held).and_then(|view| self.expand(&view, key));
-                self.held.push(held);
-                return outcome.map(|()| Place::Expanded);
-            }
-            if self.awaited.iter().any(|&(awaited, _)| awaited == page) {
-                self.awaited.push((page, key));
-                return Ok(Place::Awaited);
-            }
+    /// Lets the reads that a strategy leaves unused prefetch vectors, where those are apart.
+    pub(crate) fn prefetch(&mut self, spare: usize) -> Result<(), Error> {
+        match &mut self.reranker {
+            Some(reranker) => reranker.prefetch(&self.frontier, spare, &mut self.counters),
+            None => Ok(()),
         }
-        reader.submit(page, &mut self.counters)?;
-        self.awaited.push((page, key));
+    }
+
+    /// Ends a query whose traversal is done: re-ranks, where vectors are apart.
+    pub(crate) async fn finish(&mut self) -> Result<(), Error> {
+        if let Some(reranker) = &mut self.reranker {
+            let Self {
+                frontier,
+                ranking,
+                counters,
+                ..
+            } = self;
+            reranker.finish(frontier, ranking, counters).await?;
+        }
+        self.counters.distance_computations += self.ranking.computations;
+        Ok(())
+    }
+
+    /// Brings a candidate's node here: expands it if its bytes are in memory, else sees to it that its page is read.
+    pub(crate) fn fetch(
+        &mut self,
+        key: u64,
+        reader: &mut NodeReader<'a, N>,
+    ) -> Result<Place, Error> {
+        let node = node_of(key);
+        let number = self.setting.pages.page_of(node);
+        if let Some(at) = self.held.iter().position(|held| held.number() == number) {
+            let held = self.held.swap_remove(at);
+            let outcome = reader.view(&held).and_then(|view| self.expand(view, key));
+            self.held.push(held);
+            return outcome.map(|()| Place::Expanded);
+        }
+        if let Some(page) = reader.resident(number) {
+            self.counters.cache_hits += 1;
+            let view = reader.view(&page)?;
+            if self.setting.whole_page {
+                self.share(view)?;
+            }
+            self.expand(view, key)?;
+            if self.setting.whole_page {
+                self.held.push(page);
+            }
+            return Ok(Place::Expanded);
+        }
+        if self.expand_cached(key)? {
+            self.counters.cache_hits += 1;
+            return Ok(Place::Expanded);
+        }
+        let shared =
+            self.setting.whole_page && self.awaited.iter().any(|&(awaited, _)| awaited == number);
+        self.awaited.push((number, key));
+        if shared {
+            return Ok(Place::Awaited);
+        }
+        reader.submit(number, &mut self.counters)?;
         Ok(Place::Submitted)
     }
 
     /// Puts arrivals into the order in which they were asked for.
-    pub(crate) fn sort_by_request(&self, pages: &mut [Page]) {
+    pub(crate) fn sort_by_request(&self, pages: &mut [Page<'_>]) {
         pages.sort_by_key(|page| {
             self.awaited
                 .iter()
@@ -129,18 +196,22 @@ impl<'a> Traversal<'a> {
 
     /// Takes a page that came in and expands the candidates that waited for it. Returns how many of them were
     /// still in the candidate list, and how many were not.
-    pub(crate) fn arrive(&mut self, page: Page, reader: &NodeReader<'_>) -> Result<Arrival, Error> {
+    pub(crate) fn arrive(
+        &mut self,
+        page: Page<'a>,
+        reader: &NodeReader<'a, N>,
+    ) -> Result<Arrival, Error> {
         let view = reader.view(&page)?;
         let mut due = std::mem::take(&mut self.due);
         due.clear();
-        if self.whole_page {
+        if self.setting.whole_page {
             self.awaited.retain(|&(awaited, key)| {
                 if awaited == page.number() {
                     due.push(key);
                 }
                 awaited != page.number()
             });
-            self.share(&view, page.number())?;
+            self.share(view)?;
         } else if let Some(at) = self
             .awaited
             .iter()
@@ -156,89 +227,163 @@ impl<'a> Traversal<'a> {
             } else {
                 arrival.left += 1;
             }
-            self.expand(&view, key)?;
+            self.expand(view, key)?;
+            if let Some(cache) = self.setting.cache {
+                view.record(slot_of(view, key))?.cached(&mut self.cached);
+                cache.insert(node_of(key), &self.cached);
+            }
         }
         self.due = due;
-        if self.whole_page {
+        if self.setting.whole_page {
             self.held.push(page);
         }
         Ok(arrival)
     }
 
-    /// Neighbours that were not seen before into the candidate list, unless the candidate has left it: best-first
-    /// would not have expanded it. Alone on its page, its exact distance into the answers.
-    fn expand(&mut self, view: &PageView<'_>, key: u64) -> Result<(), Error> {
-        let node = node_of(key);
-        let record = view.node(self.graph.shape.slot_of(node))?;
-        if !self.whole_page {
-            self.rank(&record);
+    /// Expands a candidate that is on a page. Alone on its page, its exact distance goes into the answers.
+    fn expand(&mut self, view: N::View<'_>, key: u64) -> Result<(), Error> {
+        let record = view.record(slot_of(view, key))?;
+        if N::VECTORS && !self.setting.whole_page {
+            self.rank(key, &record)?;
         }
+        self.expand_record(key, &record)
+    }
+
+    /// Expands a candidate whose record is in the cache. Returns whether it is.
+    fn expand_cached(&mut self, key: u64) -> Result<bool, Error> {
+        let Some(cache) = self.setting.cache else {
+            return Ok(false);
+        };
+        let mut bytes = std::mem::take(&mut self.cached);
+        let mut expanded = false;
+        if cache.get(node_of(key), &mut bytes)
+            && let Some(record) = Record::from_cached(&mut bytes, N::VECTORS)
+        {
+            if N::VECTORS {
+                self.rank(key, &record)?;
+            }
+            self.expand_record(key, &record)?;
+            expanded = true;
+        }
+        self.cached = bytes;
+        Ok(expanded)
+    }
+
+    /// Neighbours that were not seen before into the candidate list, unless the candidate has left it: best-first
+    /// would not have expanded it.
+    fn expand_record(&mut self, key: u64, record: &Record<'_>) -> Result<(), Error> {
         if !self.frontier.expanded(key) {
             return Ok(());
         }
+        let node = node_of(key);
         self.counters.hops += 1;
+        let Setting { pages, timer, .. } = self.setting;
+        timer.time(Part::Lists, || pages.list(node, record, &mut self.list))?;
         // Without a branch on whether a neighbour is new, which no processor can guess.
-        self.fresh.resize(record.neighbours.len(), 0);
+        self.fresh.resize(self.list.len(), 0);
         let (mut new, mut largest) = (0, 0);
-        for neighbour in record.neighbours.iter() {
+        for &neighbour in &self.list {
             largest = largest.max(neighbour);
             self.fresh[new] = neighbour;
             new += usize::from(self.visited.insert(neighbour));
         }
         self.fresh.truncate(new);
-        if u64::from(largest) >= self.graph.nodes {
+        if u64::from(largest) >= self.setting.graph.nodes {
             return Err(self.bad_link(node, largest));
         }
         self.score_fresh();
+        if let Some(reranker) = &mut self.reranker {
+            reranker.expanded(self.frontier.take_touched());
+        }
         Ok(())
     }
 
     #[cold]
     fn bad_link(&self, node: u32, link: u32) -> Error {
         Error::Damaged {
-            file: self.graph.file.clone(),
+            file: self.setting.graph.file.clone(),
             what: format!(
                 "node {node} links to node {link}, but there are {} nodes",
-                self.graph.nodes
+                self.setting.graph.nodes
             ),
         }
     }
 
-    /// Uses a page for all its nodes: exact distances into the answers, and those that were not seen before into the
-    /// candidate list.
-    fn share(&mut self, view: &PageView<'_>, page: u64) -> Result<(), Error> {
-        let first = self.graph.shape.first_node(page) as u32;
+    #[cold]
+    fn bad_page(&self, first: u32, count: usize) -> Error {
+        Error::Damaged {
+            file: self.setting.graph.file.clone(),
+            what: format!(
+                "a page claims {count} nodes from {first}, but there are {}",
+                self.setting.graph.nodes
+            ),
+        }
+    }
+
+    /// Uses a page for all its nodes: those that were not seen before into the candidate list, and those that may be
+    /// answers into these.
+    fn share(&mut self, view: N::View<'_>) -> Result<(), Error> {
+        let (first, count) = (view.first(), view.len());
+        if u64::from(first) + count as u64 > self.setting.graph.nodes {
+            return Err(self.bad_page(first, count));
+        }
         self.fresh.clear();
-        for slot in 0..view.len() {
-            self.rank(&view.node(slot)?);
-            let node = first + slot as u32;
+        self.fresh.extend(first..first + count as u32);
+        self.score();
+        for slot in 0..count {
+            let node = self.fresh[slot];
+            let key = key(self.scores[slot], node);
             if self.visited.insert(node) {
-                self.fresh.push(node);
+                self.frontier.insert(key);
+            }
+            if N::VECTORS && self.scores[slot] <= self.ranking.bound() {
+                self.rank(key, &view.record(slot)?)?;
             }
         }
-        self.score_fresh();
         Ok(())
     }
 
     /// Re-ranking on the path: an exact distance into the answers.
-    fn rank(&mut self, record: &NodeView<'_>) {
-        let distance = self.exact.distance(&self.query, record.vector);
-        self.counters.distance_computations += 1;
-        self.nearest.offer(record.id, distance);
+    fn rank(&mut self, key: u64, record: &Record<'_>) -> Result<(), Error> {
+        let Setting { pages, timer, .. } = self.setting;
+        let scratch = &mut self.vector;
+        let vector = timer.time(Part::Vectors, || {
+            pages.vector(node_of(key), record, scratch)
+        })?;
+        self.ranking.rank(distance_of(key), record.id, vector);
+        Ok(())
     }
 
     /// Scores the nodes in `fresh`, and keeps those that the candidate list has room for.
     fn score_fresh(&mut self) {
+        self.score();
+        for (&node, &score) in self.fresh.iter().zip(&self.scores) {
+            self.frontier.insert(key(score, node));
+        }
+    }
+
+    /// Estimates the distances of the nodes in `fresh`.
+    fn score(&mut self) {
         if self.scores.len() < self.fresh.len() {
             self.scores.resize(self.fresh.len(), 0.0);
         }
         let scores = &mut self.scores[..self.fresh.len()];
-        self.table.score(self.codes, &self.fresh, scores);
+        let Setting { codes, timer, .. } = self.setting;
+        timer.time(Part::Codes, || self.table.score(codes, &self.fresh, scores));
         self.counters.distance_computations += self.fresh.len() as u64;
-        for (&node, &score) in self.fresh.iter().zip(scores.iter()) {
-            self.frontier.insert(key(score, node));
+    }
+
+    /// Forgets the reads in flight.
+    pub(crate) fn reset(&mut self) {
+        if let Some(reranker) = &mut self.reranker {
+            reranker.reset();
         }
     }
+}
+
+/// The slot of a candidate on its page; one that is not there is refused by the page.
+fn slot_of<'p>(view: impl PageView<'p>, key: u64) -> usize {
+    node_of(key).wrapping_sub(view.first()) as usize
 }
 
 /// What became of the candidates that waited for a page.

@@ -1,0 +1,626 @@
+//! The cache of hot records: values of a bounded length by node, shared by all searching threads without a lock.
+//!
+//! ```text
+//!   node ─hash→ set     tags       k  k  k  k  k  k  k  k       which node is in which of the eight ways
+//!                       sequences  s  s  s  s  s  s  s  s       a seqlock for each way, with its CLOCK bit
+//!                       hand             ^                      where the search for a victim goes on
+//!                                        │
+//!   slots  │ length:4 │ value … │ length:4 │ value … │ …        one for each way, all of one size
+//! ```
+//!
+//! This is the cache of hot compressed neighbour lists of DecoupleVS (§3.4): dynamic, filled by the searches
+//! themselves, with fixed-size entries, so that nothing fragments. Where the paper evicts the least recently used of
+//! all entries, this one evicts by CLOCK among the eight of a set, which approximates that: a hit leaves a bit instead
+//! of moving a list's node, so hits write nothing once the bit stands, and they never wait for each other.
+//!
+//! It may forget anything at any time, and a thread that meets another one in a way takes it for a miss, or does not
+//! insert. What it returns is always a whole value, and the right one as long as **the values of a key are all equal**,
+//! which holds for records of an index while it is open: a key that is there is not written again, and two threads that
+//! insert it at once may leave two copies of it.
+//!
+//! # Why no read is torn
+//!
+//! Write *S(w)* for a way's sequence and *D(w)* for what it protects: the tag and the words of the slot.
+//!
+//! ```text
+//!   writer                                        reader
+//!   W1  CAS S: even → odd, Acquire                R1  s = load S, Acquire;      odd: miss
+//!   W2  fence(Release)                            R2  load D, each Relaxed
+//!   W3  store D, each Relaxed                     R3  fence(Acquire)
+//!   W4  store S: odd → next even, Release         R4  t = load S, Relaxed;      s ≠ t: miss
+//! ```
+//!
+//! Only the writer that made S odd writes until it stores an even S, so writers of one way are in a sequence. W1 reads
+//! what the W4 before it stored (or a change of the CLOCK bit after it; those are read-modify-writes, and continue its
+//! release sequence), so each writer's W3 happens before the next one's: every word of D is modified in the order of
+//! the writers. Let w be the writer whose W4 gave S the even value that R1 returned.
+//!
+//! - *Nothing older than w's.* R1 acquires what w's W4 released, so w's W3 happens before R2, and coherence forbids R2
+//!   to return what it replaced. (If no writer has been there, S is 0 and there is nothing older.)
+//! - *Nothing newer.* Suppose that R2 returned a word that a later writer v stored. Then v's fence W2, which is before
+//!   that store, synchronises with the reader's fence R3, which is after that load. So v's W1 happens before R4, and R4
+//!   returns v's odd value or one that S had after it. That is not s, and R4 says so.
+//!
+//! So if s = t, tag and words are all w's. "Is not s" holds as S counts: it comes back to a value after 2³⁰ writes of
+//! this one way, which is what a reader would have to sleep through between R1 and R4, to the exact multiple. The CLOCK
+//! bit is left out of the comparison, as it protects nothing.
+
+use std::fmt;
+use std::sync::atomic::{
+    AtomicU8, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+    fence,
+};
+
+/// Entries that compete for their places, which are those of one hash.
+const WAYS: usize = 8;
+/// Not a node, so the tag of a way that has none: internal ids stay below it.
+const EMPTY: u32 = u32::MAX;
+/// Bytes before a value: its length.
+const LENGTH: usize = size_of::<u32>();
+/// Bytes of a word of a slot.
+const WORD: usize = size_of::<u64>();
+
+/// The bit of a sequence that says that its way is being written.
+const WRITING: u32 = 1;
+/// The bit of a sequence that says that its way has been read since the hand last passed.
+const READ: u32 = 2;
+/// The rest of a sequence counts the writes.
+const STEP: u32 = 4;
+
+/// Tags and sequences of a set, on one cache line.
+#[repr(align(64))]
+struct Set {
+    tags: [AtomicU32; WAYS],
+    sequences: [AtomicU32; WAYS],
+}
+
+/// Values by node, of up to a fixed length, as many as memory was given for.
+pub(crate) struct SlotCache {
+    sets: Vec<Set>,
+    /// The way of each set at which the search for a victim begins.
+    hands: Vec<AtomicU8>,
+    /// The slots, each of `slot_words`: those of set 0, of set 1, ...
+    words: Vec<AtomicU64>,
+    slot_words: usize,
+    slot_bytes: usize,
+    capacity: usize,
+}
+
+/// Words of a slot for values of up to `slot_bytes`.
+fn slot_words(slot_bytes: usize) -> usize {
+    slot_bytes.saturating_add(LENGTH).div_ceil(WORD)
+}
+
+/// Up to eight bytes as a word; those that are missing are zeros.
+fn word_of(bytes: &[u8]) -> u64 {
+    let mut word = [0; WORD];
+    word[..bytes.len()].copy_from_slice(bytes);
+    u64::from_le_bytes(word)
+}
+
+/// Spreads keys, also those in arithmetic progressions, over all 64 bits.
+fn hash(key: u32) -> u64 {
+    // The golden ratio and another odd constant with no structure. One multiplication would leave strides that are
+    // Fibonacci numbers in few sets.
+    let spread = u64::from(key).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    spread
+}
+
+impl SlotCache {
+    /// A cache of `capacity_entries` values of up to `slot_bytes` bytes. None at all makes every look-up a miss.
+    ///
+    /// The slots come zeroed from the operating system, which backs their pages when they are first written (in a
+    /// build without optimisation they are written here). The cache's memory therefore grows as it fills;
+    /// [`memory_bytes`](Self::memory_bytes) is what it comes to, and what a budget has to set aside from the start.
+    pub(crate) fn new(capacity_entries: usize, slot_bytes: usize) -> SlotCache {
+        let slot_words = slot_words(slot_bytes);
+        let sets = (0..capacity_entries.div_ceil(WAYS))
+            .map(|set| Set {
+                tags: std::array::from_fn(|_| AtomicU32::new(EMPTY)),
+                // The last set may have fewer ways. The others are for ever being written, so none uses them.
+                sequences: std::array::from_fn(|way| {
+                    let exists = set * WAYS + way < capacity_entries;
+                    AtomicU32::new(if exists { 0 } else { WRITING })
+                }),
+            })
+            .collect::<Vec<_>>();
+        SlotCache {
+            hands: (0..sets.len()).map(|_| AtomicU8::new(0)).collect(),
+            sets,
+            // `vec!` of zeros asks the allocator for zeroed memory, and this collects in place and does nothing.
+            words: vec![0; capacity_entries.saturating_mul(slot_words)]
+                .into_iter()
+                .map(AtomicU64::new)
+                .collect(),
+            slot_words,
+            slot_bytes,
+            capacity: capacity_entries,
+        }
+    }
+
+    /// How many entries a budget of `bytes` holds: the most whose [`memory_bytes`](Self::memory_bytes) do not exceed
+    /// it, which counts slots, tags, sequences and hands. (That is not the number of records in the index: the smaller
+    /// of the two is the capacity to ask for.)
+    pub(crate) fn entries_for(bytes: u64, slot_bytes: usize) -> usize {
+        let slot = (slot_words(slot_bytes) as u64).saturating_mul(WORD as u64);
+        let overhead = (size_of::<Set>() + size_of::<AtomicU8>()) as u64;
+        let set = slot.saturating_mul(WAYS as u64).saturating_add(overhead);
+        let bytes = bytes.saturating_sub(size_of::<SlotCache>() as u64);
+        // The last set may be a part of one.
+        let entries = bytes / set * WAYS as u64 + (bytes % set).saturating_sub(overhead) / slot;
+        usize::try_from(entries).unwrap_or(usize::MAX)
+    }
+
+    /// Entries that it holds when full.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Bytes that it takes when full, all metadata included.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let bytes = size_of::<SlotCache>()
+            + self.sets.capacity() * size_of::<Set>()
+            + self.hands.capacity()
+            + self.words.capacity() * WORD;
+        bytes as u64
+    }
+
+    /// Copies the value of `key` into `out` and says true, or says false and leaves `out` with anything.
+    ///
+    /// A hit takes no lock, and allocates only if `out` has never held a value of this length.
+    #[inline]
+    pub(crate) fn get(&self, key: u32, out: &mut Vec<u8>) -> bool {
+        let at = self.set_of(key);
+        let Some(set) = self.sets.get(at) else {
+            return false;
+        };
+        // All tags before any branch: which way it is cannot be predicted.
+        let mut ways = set.ways_of(key);
+        while ways != 0 {
+            let way = ways.trailing_zeros() as usize;
+            if self.copy(set, at, way, key, out) {
+                return true;
+            }
+            ways &= ways - 1;
+        }
+        false
+    }
+
+    /// Offers a value, which may take the place of another one in its set.
+    ///
+    /// Nothing happens if it is longer than a slot, if the key is there already, or if another thread is in the way.
+    pub(crate) fn insert(&self, key: u32, value: &[u8]) {
+        let at = self.set_of(key);
+        let Some((set, hand)) = self.sets.get(at).zip(self.hands.get(at)) else {
+            return;
+        };
+        let Ok(length) = u32::try_from(value.len()) else {
+            return;
+        };
+        if value.len() > self.slot_bytes || key == EMPTY || set.ways_of(key) != 0 {
+            return;
+        }
+        let Some((way, sequence)) = set.take_victim(hand) else {
+            return;
+        };
+        // W2: whoever sees one of the stores below sees the way as being written.
+        fence(Release);
+        if let Some((first, rest)) = self.slot(at, way).split_first() {
+            let (head, tail) = value.split_at(value.len().min(WORD - LENGTH));
+            first.store(u64::from(length) | (word_of(head) << (8 * LENGTH)), Relaxed);
+            for (word, bytes) in rest.iter().zip(tail.chunks(WORD)) {
+                word.store(word_of(bytes), Relaxed);
+            }
+            set.tags[way].store(key, Relaxed);
+        }
+        // W4. New values start unread, so that those that are used once do not outlast those that are used again.
+        let next = (sequence & !(WRITING | READ)).wrapping_add(STEP);
+        set.sequences[way].store(next, Release);
+    }
+
+    /// The set that a key belongs to; out of bounds if there are none.
+    fn set_of(&self, key: u32) -> usize {
+        // The hash as a fraction of 2^64, times the number of sets (Lemire's fast range).
+        ((u128::from(hash(key)) * self.sets.len() as u128) >> 64) as usize
+    }
+
+    /// The words of a slot; empty for a way that does not exist.
+    fn slot(&self, set: usize, way: usize) -> &[AtomicU64] {
+        let from = (set * WAYS + way) * self.slot_words;
+        self.words
+            .get(from..from + self.slot_words)
+            .unwrap_or_default()
+    }
+
+    /// Copies the value of a way, unless it is not `key`'s or is written meanwhile.
+    fn copy(&self, set: &Set, at: usize, way: usize, key: u32, out: &mut Vec<u8>) -> bool {
+        let sequence = &set.sequences[way];
+        let before = sequence.load(Acquire);
+        // A way that has never been written has no value, whatever its tag.
+        if before & WRITING != 0 || before < STEP {
+            return false;
+        }
+        // Again, as the tag that led here may have been that of an earlier value.
+        let tag = set.tags[way].load(Relaxed);
+        let Some((first, rest)) = self.slot(at, way).split_first() else {
+            return false;
+        };
+        let first = first.load(Relaxed);
+        let length = first as u32 as usize;
+        let words = length.saturating_sub(WORD - LENGTH).div_ceil(WORD);
+        let Some(rest) = rest.get(..words) else {
+            return false;
+        };
+        out.resize(WORD - LENGTH + words * WORD, 0);
+        let (head, tail) = out.split_at_mut(WORD - LENGTH);
+        head.copy_from_slice(&first.to_le_bytes()[LENGTH..]);
+        for (bytes, word) in tail.chunks_exact_mut(WORD).zip(rest) {
+            bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
+        }
+        out.truncate(length);
+        // R3: whatever was loaded above, its writer is visible below.
+        fence(Acquire);
+        let after = sequence.load(Relaxed);
+        if (before ^ after) & !READ != 0 || tag != key {
+            return false;
+        }
+        if after & READ == 0 {
+            // If another value is in the way by now, it gains a turn of the hand: no harm.
+            sequence.fetch_or(READ, Relaxed);
+        }
+        true
+    }
+}
+
+impl Set {
+    /// The ways whose tag is `key`, as bits.
+    #[inline]
+    fn ways_of(&self, key: u32) -> u32 {
+        let mut ways = 0;
+        for (way, tag) in self.tags.iter().enumerate() {
+            ways |= u32::from(tag.load(Relaxed) == key) << way;
+        }
+        ways
+    }
+
+    /// Chooses the way to overwrite by CLOCK and marks it as being written (W1); its sequence before that. None if
+    /// another thread has it or all of them.
+    fn take_victim(&self, hand: &AtomicU8) -> Option<(usize, u32)> {
+        let from = usize::from(hand.load(Relaxed));
+        // Two turns: the first may find all of them read.
+        for step in 0..2 * WAYS {
+            let way = (from + step) % WAYS;
+            let sequence = self.sequences[way].load(Relaxed);
+            if sequence & WRITING != 0 {
+                continue;
+            }
+            if sequence & READ != 0 {
+                self.sequences[way].fetch_and(!READ, Relaxed);
+                continue;
+            }
+            self.sequences[way]
+                .compare_exchange(sequence, sequence | WRITING, Acquire, Relaxed)
+                .ok()?;
+            hand.store(((way + 1) % WAYS) as u8, Relaxed);
+            return Some((way, sequence));
+        }
+        None
+    }
+}
+
+impl fmt::Debug for SlotCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SlotCache")
+            .field("capacity", &self.capacity)
+            .field("slot_bytes", &self.slot_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashMap};
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Instant;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A value that its key determines, in every byte and in its length (0 to `longest`).
+    fn value_of(key: u32, longest: usize, out: &mut Vec<u8>) {
+        let mut state = hash(key) | 1;
+        out.clear();
+        out.resize((hash(!key) % (longest as u64 + 1)) as usize, 0);
+        for byte in out {
+            state = state.wrapping_mul(6_364_136_223_846_793_005) + 1;
+            *byte = (state >> 56) as u8;
+        }
+    }
+
+    proptest! {
+        // What searching threads do: look up, and insert on a miss. Each time a key is inserted it has another
+        // value, so that one that should have been gone would be noticed.
+        #[test]
+        fn returns_what_was_inserted_last(
+            capacity in 0usize..70,
+            slot_bytes in 0usize..40,
+            steps in prop::collection::vec((0u32..100, prop::collection::vec(any::<u8>(), 0..48)), 0..1_000),
+        ) {
+            let cache = SlotCache::new(capacity, slot_bytes);
+            let mut model = HashMap::new();
+            let mut out = vec![1; 3];
+            for (key, value) in &steps {
+                if cache.get(*key, &mut out) {
+                    prop_assert_eq!(Some(&&out), model.get(key));
+                } else {
+                    cache.insert(*key, value);
+                    prop_assert_eq!(cache.get(*key, &mut out), capacity > 0 && value.len() <= slot_bytes);
+                    model.insert(*key, value);
+                }
+            }
+            let kept = (0..100).filter(|&key| cache.get(key, &mut out)).count();
+            prop_assert!(kept <= capacity);
+        }
+
+        #[test]
+        fn a_budget_is_used_up_and_never_exceeded(bytes in 0u64..200_000, slot_bytes in 0usize..400) {
+            let entries = SlotCache::entries_for(bytes, slot_bytes);
+            let cache = SlotCache::new(entries, slot_bytes);
+            prop_assert_eq!(cache.capacity(), entries);
+            prop_assert!(entries == 0 || cache.memory_bytes() <= bytes);
+            prop_assert!(SlotCache::new(entries + 1, slot_bytes).memory_bytes() > bytes);
+        }
+    }
+
+    #[test]
+    fn budgets_beyond_all_memory_do_not_overflow() {
+        assert_eq!(SlotCache::entries_for(u64::MAX, usize::MAX), 0);
+        assert!(SlotCache::entries_for(u64::MAX, 0) > 1 << 50);
+        assert_eq!(SlotCache::entries_for(0, 160), 0);
+    }
+
+    #[test]
+    fn fills_to_its_capacity() {
+        for capacity in [1, 2, 7, 8, 9, 100, 1_001] {
+            let cache = SlotCache::new(capacity, 4);
+            let mut out = Vec::new();
+            for key in 0..20_000u32 {
+                cache.insert(key, &key.to_le_bytes());
+            }
+            let kept = (0..20_000).filter(|&key| cache.get(key, &mut out)).count();
+            assert_eq!(kept, capacity);
+        }
+    }
+
+    #[test]
+    fn without_room_everything_misses() {
+        let cache = SlotCache::new(0, 160);
+        cache.insert(3, b"three");
+        assert!(!cache.get(3, &mut Vec::new()));
+        assert_eq!(cache.capacity(), 0);
+        assert_eq!(cache.memory_bytes(), size_of::<SlotCache>() as u64);
+    }
+
+    #[test]
+    fn values_of_every_length_up_to_the_slot() {
+        for slot_bytes in [0, 1, 3, 4, 5, 12, 13, 160] {
+            let cache = SlotCache::new(8, slot_bytes);
+            let mut out = Vec::new();
+            for length in 0..=slot_bytes + 9 {
+                let value: Vec<u8> = (1..=length as u8).collect();
+                let key = length as u32;
+                cache.insert(key, &value);
+                assert_eq!(cache.get(key, &mut out), length <= slot_bytes);
+                if length <= slot_bytes {
+                    assert_eq!(out, value);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_too_long_evicts_nothing() {
+        let cache = SlotCache::new(1, 4);
+        cache.insert(1, b"four");
+        cache.insert(2, b"fives");
+        let mut out = Vec::new();
+        assert!(cache.get(1, &mut out));
+        assert_eq!(out, b"four");
+        assert!(!cache.get(2, &mut out));
+    }
+
+    #[test]
+    fn the_tag_of_empty_ways_is_no_key() {
+        let cache = SlotCache::new(12, 4);
+        let mut out = Vec::new();
+        assert!(!cache.get(EMPTY, &mut out));
+        cache.insert(EMPTY, b"four");
+        assert!(!cache.get(EMPTY, &mut out));
+        cache.insert(EMPTY - 1, b"four");
+        assert!(cache.get(EMPTY - 1, &mut out));
+        assert!(!cache.get(EMPTY, &mut out));
+    }
+
+    #[test]
+    fn a_key_that_is_there_keeps_its_way() {
+        let cache = SlotCache::new(WAYS, 4);
+        let mut out = Vec::new();
+        for _ in 0..3 {
+            for key in 0..WAYS as u32 {
+                cache.insert(key, &key.to_le_bytes());
+            }
+        }
+        assert!((0..WAYS as u32).all(|key| cache.get(key, &mut out)));
+    }
+
+    #[test]
+    fn a_key_that_is_read_between_inserts_stays() {
+        let cache = SlotCache::new(WAYS, 4);
+        let mut out = Vec::new();
+        cache.insert(0, b"hot");
+        for key in 1..1_000 {
+            assert!(cache.get(0, &mut out), "gone before {key} came");
+            cache.insert(key, b"cold");
+        }
+        // When nobody reads it, it goes, but not at once.
+        cache.insert(1_000, b"cold");
+        assert!(cache.get(0, &mut out));
+        for key in 1_001..1_001 + 2 * WAYS as u32 {
+            cache.insert(key, b"cold");
+        }
+        assert!(!cache.get(0, &mut out));
+    }
+
+    #[test]
+    fn when_all_have_been_read_an_insert_still_finds_room() {
+        let cache = SlotCache::new(WAYS, 4);
+        let mut out = Vec::new();
+        for key in 0..100 {
+            cache.insert(key, b"hot");
+            assert!(cache.get(key, &mut out));
+        }
+    }
+
+    #[test]
+    fn keys_at_any_stride_spread_over_the_sets() {
+        for stride in [1, 2, 8, 20, 64, 4_096, 10_946, 75_025, 65_536] {
+            let cache = SlotCache::new(8_000, 0);
+            let mut loads = vec![0u32; cache.sets.len()];
+            for i in 0..8_000u32 {
+                loads[cache.set_of(i.wrapping_mul(stride))] += 1;
+            }
+            // Of 8 a set on average, a random function puts 23 or more into one of 1000 sets one time in 100.
+            let most = loads.iter().max().copied().unwrap_or(0);
+            assert!(most <= 26, "{most} in one set at stride {stride}");
+        }
+    }
+
+    /// The hits of the paper's policy, least recently used among all entries.
+    fn hits_of_lru(capacity: usize, keys: &[u32]) -> usize {
+        let (mut used, mut order) = (HashMap::new(), BTreeMap::new());
+        let mut hits = 0;
+        for (now, &key) in keys.iter().enumerate() {
+            match used.insert(key, now) {
+                Some(before) => {
+                    order.remove(&before);
+                    hits += 1;
+                }
+                None if order.len() == capacity => {
+                    if let Some((_, oldest)) = order.pop_first() {
+                        used.remove(&oldest);
+                    }
+                }
+                None => {}
+            }
+            order.insert(now, key);
+        }
+        hits
+    }
+
+    /// Keys below `keys` whose frequencies fall as 1 / (rank + 1).
+    fn skewed(keys: u32, count: u64) -> Vec<u32> {
+        (0..count)
+            .map(|i| {
+                let uniform = (hash(i as u32 ^ 0x5555) >> 11) as f64 / (1u64 << 53) as f64;
+                let rank = f64::from(keys).powf(uniform) - 1.0;
+                (rank as u32).wrapping_mul(0x9E37_79B1)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn hits_about_as_often_as_least_recently_used() {
+        let keys = skewed(100_000, 200_000);
+        for capacity in [200, 1_000, 10_000] {
+            let cache = SlotCache::new(capacity, 4);
+            let mut out = Vec::new();
+            let mut hits = 0;
+            for &key in &keys {
+                if cache.get(key, &mut out) {
+                    hits += 1;
+                } else {
+                    cache.insert(key, &[]);
+                }
+            }
+            let lru = hits_of_lru(capacity, &keys);
+            eprintln!("{capacity} entries: {hits} hits, LRU {lru}");
+            assert!(hits * 100 > lru * 97, "{hits} hits where LRU has {lru}");
+        }
+    }
+
+    // Few ways and many keys: all the time, threads read what others replace.
+    #[test]
+    fn no_thread_sees_a_torn_value() {
+        const LONGEST: usize = 160;
+        const THREADS: usize = 4;
+        for (capacity, keys) in [(1, 3), (3, 7), (8, 12), (20, 60)] {
+            let cache = SlotCache::new(capacity, LONGEST);
+            let (hits, start) = (AtomicUsize::new(0), Barrier::new(THREADS));
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS as u32 {
+                    let (cache, hits, start) = (&cache, &hits, &start);
+                    scope.spawn(move || {
+                        let (mut out, mut expected) = (Vec::new(), Vec::new());
+                        start.wait();
+                        for i in 0..100_000u32 {
+                            let key = (hash(i ^ (thread << 28)) >> 40) as u32 % keys;
+                            value_of(key, LONGEST, &mut expected);
+                            if cache.get(key, &mut out) {
+                                assert_eq!(out, expected, "key {key}");
+                                hits.fetch_add(1, Relaxed);
+                            } else {
+                                cache.insert(key, &expected);
+                            }
+                        }
+                    });
+                }
+            });
+            assert!(hits.into_inner() > 1_000);
+        }
+    }
+
+    #[test]
+    #[ignore = "measures: cargo test --release -p stratann cache -- --ignored --nocapture"]
+    fn time_of_a_hit() {
+        const SLOT: usize = 160;
+        for entries in [8, 1_000, 10_000, 100_000, 1_000_000, 4_000_000] {
+            let cache = SlotCache::new(entries, SLOT);
+            for key in 0..entries as u32 {
+                cache.insert(key, &[key as u8; SLOT]);
+            }
+            let mut out = Vec::new();
+            let kept: Vec<u32> = (0..entries as u32)
+                .filter(|&key| cache.get(key, &mut out))
+                .collect();
+            for threads in [1u32, 2] {
+                let start = Instant::now();
+                let rounds: u32 = 4_000_000;
+                std::thread::scope(|scope| {
+                    for thread in 0..threads {
+                        let (cache, kept) = (&cache, &kept);
+                        scope.spawn(move || {
+                            let mut out = Vec::new();
+                            let mut sum = 0u64;
+                            for i in 0..rounds {
+                                // Each look-up depends on the one before, as the hops of a search do.
+                                let random = hash((i ^ (thread << 28)).wrapping_add(sum as u32));
+                                let at = (u128::from(random) * kept.len() as u128) >> 64;
+                                assert!(cache.get(kept[at as usize], &mut out));
+                                sum = sum.wrapping_add(u64::from(out[SLOT / 2]));
+                            }
+                            std::hint::black_box(sum);
+                        });
+                    }
+                });
+                let each = start.elapsed().as_nanos() as f64 / f64::from(rounds);
+                eprintln!(
+                    "{entries} entries, {} MB, {threads} threads: {each:.1} ns a hit",
+                    cache.memory_bytes() >> 20
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Coupled pages: records of one size, so that a node's page is computed and nothing is decoded.
+
+use stratann_layout::{CoupledShape, PageView as LayoutView};
+
+use super::{NodePages, PageView, Record};
+use crate::Error;
+
+/// The pages of a coupled index.
+pub(crate) struct CoupledPages {
+    pub(crate) shape: CoupledShape,
+    pub(crate) nodes: u64,
+    pub(crate) file: String,
+}
+
+/// One of them.
+#[derive(Clone, Copy)]
+pub(crate) struct CoupledView<'p> {
+    view: LayoutView<'p>,
+    first: u32,
+}
+
+impl<'p> PageView<'p> for CoupledView<'p> {
+    #[inline]
+    fn first(self) -> u32 {
+        self.first
+    }
+
+    #[inline]
+    fn len(self) -> usize {
+        self.view.len()
+    }
+
+    #[inline]
+    fn record(self, slot: usize) -> Result<Record<'p>, Error> {
+        let node = self.view.node(slot)?;
+        let list = node.neighbours.bytes();
+        Ok(Record {
+            id: node.id,
+            list,
+            list_and_rest: list,
+            vector: node.vector,
+        })
+    }
+}
+
+impl NodePages for CoupledPages {
+    const VECTORS: bool = true;
+    type View<'p> = CoupledView<'p>;
+
+    #[inline]
+    fn page_of(&self, node: u32) -> u64 {
+        self.shape.page_of(node)
+    }
+
+    #[inline]
+    fn place(&self, page: u64) -> (u64, usize) {
+        (self.shape.file_offset(page), self.shape.page_bytes())
+    }
+
+    #[inline]
+    fn view<'p>(
+        &'p self,
+        bytes: &'p [u8],
+        page: u64,
+        check: bool,
+    ) -> Result<CoupledView<'p>, Error> {
+        let count = self.shape.nodes_on_page(page, self.nodes);
+        let view = LayoutView::open(&self.shape, bytes, page, Some(count), check, &self.file)?;
+        let first = self.shape.first_node(page) as u32;
+        Ok(CoupledView { view, first })
+    }
+
+    fn cached_bytes(&self) -> usize {
+        Record::cached_bytes(4 * self.shape.degree(), self.shape.vector_bytes())
+    }
+
+    #[inline]
+    fn list(&self, _: u32, record: &Record<'_>, out: &mut Vec<u32>) -> Result<(), Error> {
+        out.clear();
+        let words = record.list.chunks_exact(4);
+        out.extend(words.map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
+        Ok(())
+    }
+
+    #[inline]
+    fn vector<'s>(
+        &'s self,
+        _: u32,
+        record: &Record<'s>,
+        _: &'s mut [u8],
+    ) -> Result<&'s [u8], Error> {
+        Ok(record.vector)
+    }
+}

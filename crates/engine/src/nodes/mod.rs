@@ -1,0 +1,333 @@
+//! Stored nodes: what a traversal and a re-ranking see of an index's files, whatever their layout.
+//!
+//! ```text
+//!              page_of(node)          view(bytes of the page)          list, vector: decoded
+//!   coupled    computed               records of one size              as they are
+//!   packed     directory              slotted: list, vector, id        compressed, both
+//!   lists      directory              slotted: list                    compressed; the vectors are in segments
+//!   segments   chunk metadata         slotted: vector, id              compressed
+//! ```
+//!
+//! - [`coupled`], [`packed`], [`lists`]: a layout of the graph each, behind [`NodePages`]
+//! - [`segments`]: the vectors of the decoupled layout
+//! - [`resident`]: pages that the memory budget holds
+//!
+//! A search is compiled once for each layout, so nothing is dispatched per hop.
+
+pub(crate) mod coupled;
+pub(crate) mod lists;
+mod open;
+pub(crate) mod packed;
+pub(crate) mod resident;
+pub(crate) mod segments;
+
+use std::sync::Arc;
+
+use stratann_codec::{CodecError, ListModel};
+use stratann_layout::{BLOCK, HeatFile, SlottedView};
+use stratann_tier::{Tier, Volume};
+
+pub(crate) use self::open::open;
+
+use self::coupled::CoupledPages;
+use self::lists::ListPages;
+use self::packed::PackedPages;
+use self::resident::{Resident, Source};
+use self::segments::Segments;
+use crate::Error;
+use crate::measure::Hottest;
+use crate::plan::{Division, PageFile};
+
+/// A node's bytes on a page or in a cache, not decoded yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record<'a> {
+    /// The outside id; 0 where the layout keeps it with the vector, elsewhere.
+    pub(crate) id: u64,
+    /// Bytes of the adjacency list.
+    pub(crate) list: &'a [u8],
+    /// `list` and what follows it in memory: room for a decoder that reads ahead.
+    pub(crate) list_and_rest: &'a [u8],
+    /// Bytes of the vector; empty where the layout keeps it elsewhere.
+    pub(crate) vector: &'a [u8],
+}
+
+/// A page, read in place.
+pub(crate) trait PageView<'p>: Copy {
+    /// The node of its first record.
+    fn first(self) -> u32;
+    /// Its records.
+    fn len(self) -> usize;
+    /// One of them.
+    fn record(self, slot: usize) -> Result<Record<'p>, Error>;
+}
+
+/// The pages of a graph's nodes in one layout.
+pub(crate) trait NodePages: Send + Sync {
+    /// Whether a node's vector stands beside its list: then it is ranked when its page is there.
+    const VECTORS: bool;
+
+    /// A page of it.
+    type View<'p>: PageView<'p>
+    where
+        Self: 'p;
+
+    /// The page that holds `node`.
+    fn page_of(&self, node: u32) -> u64;
+
+    /// Where a page stands in the file: offset and length in bytes.
+    fn place(&self, page: u64) -> (u64, usize);
+
+    /// Reads a page in place; `check` verifies its checksums.
+    fn view<'p>(&'p self, bytes: &'p [u8], page: u64, check: bool)
+    -> Result<Self::View<'p>, Error>;
+
+    /// Bytes of the longest record in a cache.
+    fn cached_bytes(&self) -> usize;
+
+    /// Decodes the list of `node`. Its ids may lie beyond the collection if the bytes are damaged.
+    fn list(&self, node: u32, record: &Record<'_>, out: &mut Vec<u32>) -> Result<(), Error>;
+
+    /// Decodes the vector of `node` into `scratch`, which has a vector's length, or finds it in the record.
+    fn vector<'s>(
+        &'s self,
+        node: u32,
+        record: &Record<'s>,
+        scratch: &'s mut [u8],
+    ) -> Result<&'s [u8], Error>;
+}
+
+/// The graph of an index that is open.
+pub(crate) struct Graph {
+    /// Where its pages are read from.
+    pub(crate) tier: Arc<dyn Tier>,
+    /// The file's name in the volume.
+    pub(crate) name: String,
+    /// The file as errors name it.
+    pub(crate) file: String,
+    pub(crate) nodes: u64,
+    pub(crate) pages: Pages,
+    /// Pages that are in memory.
+    pub(crate) resident: Resident,
+    /// The vectors, where they are apart.
+    pub(crate) segments: Option<Segments>,
+}
+
+/// The pages of a graph, by layout.
+pub(crate) enum Pages {
+    Coupled(CoupledPages),
+    Packed(PackedPages),
+    Lists(ListPages),
+}
+
+impl Pages {
+    /// Pages in a file of `nodes` nodes, and the bytes of one.
+    pub(crate) fn file(&self, nodes: u64) -> PageFile {
+        let (pages, page_bytes) = match self {
+            Pages::Coupled(pages) => (pages.shape.pages(nodes), pages.shape.page_bytes()),
+            Pages::Packed(pages) => (pages.directory.pages(), pages.shape.page_bytes()),
+            Pages::Lists(pages) => (pages.directory.pages(), pages.shape.page_bytes()),
+        };
+        PageFile { pages, page_bytes }
+    }
+
+    /// Reads page `page` and verifies it.
+    pub(crate) fn check(&self, page: u64, bytes: &[u8]) -> Result<(), Error> {
+        match self {
+            Pages::Coupled(pages) => pages.view(bytes, page, true).map(|_| ()),
+            Pages::Packed(pages) => pages.view(bytes, page, true).map(|_| ()),
+            Pages::Lists(pages) => pages.view(bytes, page, true).map(|_| ()),
+        }
+    }
+
+    /// Bytes of the longest record in a cache.
+    pub(crate) fn cached_bytes(&self) -> usize {
+        match self {
+            Pages::Coupled(pages) => pages.cached_bytes(),
+            Pages::Packed(pages) => pages.cached_bytes(),
+            Pages::Lists(pages) => pages.cached_bytes(),
+        }
+    }
+}
+
+impl Graph {
+    /// Bytes of the tables that say where things are: directories, chunk metadata, models.
+    pub(crate) fn metadata_bytes(&self) -> usize {
+        let directory = match &self.pages {
+            Pages::Coupled(_) => 0,
+            Pages::Packed(pages) => pages.metadata_bytes(),
+            Pages::Lists(pages) => pages.metadata_bytes(),
+        };
+        directory + self.segments.as_ref().map_or(0, Segments::metadata_bytes)
+    }
+
+    /// The pages of the graph, and those of all segments.
+    pub(crate) fn files(&self) -> (PageFile, PageFile) {
+        let mut vectors = PageFile::default();
+        for segment in self.segments.iter().flat_map(Segments::iter) {
+            vectors.pages += segment.directory.pages();
+            vectors.page_bytes = vectors.page_bytes.max(segment.shape.page_bytes());
+        }
+        (self.pages.file(self.nodes), vectors)
+    }
+
+    /// Puts the hottest pages into memory, as a division of memory says; without `heat`, the first ones.
+    pub(crate) fn load(
+        &mut self,
+        volume: &dyn Volume,
+        division: &Division,
+        heat: Option<&HeatFile>,
+    ) -> Result<(), Error> {
+        if division.graph_share > 0.0 {
+            let PageFile { pages, page_bytes } = self.pages.file(self.nodes);
+            let source = Source {
+                volume,
+                name: &self.name,
+                pages,
+                page_bytes,
+                start: BLOCK as u64,
+            };
+            let mut wanted = hottest(heat.map(|heat| &*heat.graph), pages, division.graph_share);
+            let pages = &self.pages;
+            self.resident = Resident::load(&source, &mut wanted, &|page, bytes| {
+                pages.check(page, bytes)
+            })?;
+        }
+        if division.vector_share > 0.0 {
+            let (_, all) = self.files();
+            let mut wanted = hottest(
+                heat.map(|heat| &*heat.vectors),
+                all.pages,
+                division.vector_share,
+            );
+            for segment in self.segments.iter_mut().flat_map(Segments::iter_mut) {
+                let source = Source {
+                    volume,
+                    name: &segment.name,
+                    pages: segment.directory.pages(),
+                    page_bytes: segment.shape.page_bytes(),
+                    start: BLOCK as u64,
+                };
+                let resident = Resident::load(&source, &mut wanted, &|page, bytes| {
+                    segment.view(bytes, page, true).map(|_| ())
+                })?;
+                segment.resident = resident;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Says of one page after the other whether it is of the hottest `share`.
+fn hottest(heat: Option<&[u16]>, pages: u64, share: f64) -> impl FnMut(u64) -> bool {
+    let flat = vec![0; if heat.is_none() { pages as usize } else { 0 }];
+    let heat = heat.unwrap_or(&flat);
+    let mut hottest = Hottest::new(heat, share);
+    let mut reads = heat.to_vec().into_iter();
+    move |_| reads.next().is_some_and(|reads| hottest.takes(reads))
+}
+
+/// Names the file and the node of bytes that do not decode.
+#[cold]
+pub(crate) fn undecodable(file: &str, node: u32, error: &CodecError) -> Error {
+    Error::Damaged {
+        file: file.to_owned(),
+        what: format!("node {node}: {error}"),
+    }
+}
+
+/// Decodes a compressed list.
+#[inline]
+fn decode_list(
+    model: &ListModel,
+    file: &str,
+    node: u32,
+    record: &Record<'_>,
+    out: &mut Vec<u32>,
+) -> Result<(), Error> {
+    match model.decode(node, record.list_and_rest, out) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(undecodable(file, node, &error)),
+    }
+}
+
+/// A slotted page of any kind. Outside ids are only where vectors are.
+#[derive(Clone, Copy)]
+pub(crate) struct Slotted<'p> {
+    view: SlottedView<'p>,
+    ids: bool,
+}
+
+impl<'p> PageView<'p> for Slotted<'p> {
+    #[inline]
+    fn first(self) -> u32 {
+        self.view.first()
+    }
+
+    #[inline]
+    fn len(self) -> usize {
+        self.view.len()
+    }
+
+    #[inline]
+    fn record(self, slot: usize) -> Result<Record<'p>, Error> {
+        let record = self.view.record(slot)?;
+        Ok(Record {
+            id: if self.ids { self.view.id(slot)? } else { 0 },
+            list: record.list,
+            list_and_rest: record.list_and_rest,
+            vector: record.vector,
+        })
+    }
+}
+
+/// What a cached record with a vector begins with: its id and the length of its list.
+const CACHED_HEADER: usize = 12;
+/// Zeros behind a record out of a cache, for decoders that read ahead.
+const SLACK: usize = 8;
+
+impl<'a> Record<'a> {
+    /// Bytes that [`cached`](Record::cached) makes of a record whose list and vector take at most so many. Where a record
+    /// is a list alone (`vector` is 0) that is the list's: the entries of DecoupleVS §3.4 are of the Elias–Fano bound.
+    pub(crate) fn cached_bytes(list: usize, vector: usize) -> usize {
+        match vector {
+            0 => list,
+            vector => CACHED_HEADER + list + vector,
+        }
+    }
+
+    /// Writes the record as one run of bytes, for a cache.
+    pub(crate) fn cached(&self, out: &mut Vec<u8>) {
+        out.clear();
+        if !self.vector.is_empty() {
+            out.extend_from_slice(&self.id.to_le_bytes());
+            out.extend_from_slice(&(self.list.len() as u32).to_le_bytes());
+        }
+        out.extend_from_slice(self.list);
+        out.extend_from_slice(self.vector);
+    }
+
+    /// Reads what [`cached`](Record::cached) wrote for a record with or without a vector; appends some zeros to it. `None`
+    /// if it is something else.
+    pub(crate) fn from_cached(bytes: &'a mut Vec<u8>, vectors: bool) -> Option<Record<'a>> {
+        let end = bytes.len();
+        bytes.resize(end + SLACK, 0);
+        let bytes = &*bytes;
+        if !vectors {
+            return Some(Record {
+                id: 0,
+                list: &bytes[..end],
+                list_and_rest: bytes,
+                vector: &[],
+            });
+        }
+        let id = bytes.get(..8)?.try_into().ok()?;
+        let list = bytes.get(8..CACHED_HEADER)?.try_into().ok()?;
+        let list_end = CACHED_HEADER.checked_add(u32::from_le_bytes(list) as usize)?;
+        Some(Record {
+            id: u64::from_le_bytes(id),
+            list: bytes.get(CACHED_HEADER..list_end)?,
+            list_and_rest: &bytes[CACHED_HEADER..],
+            vector: bytes.get(list_end..end)?,
+        })
+    }
+}

@@ -1,0 +1,147 @@
+//! Opening the files of an index's graph and vectors, whatever their layout.
+
+use stratann_codec::{CodecError, ListModel, SegmentModel};
+use stratann_layout::{CoupledShape, FileKind, Manifest};
+use stratann_tier::Volume;
+
+use super::coupled::CoupledPages;
+use super::lists::ListPages;
+use super::packed::PackedPages;
+use super::resident::Resident;
+use super::segments::{Segment, Segments};
+use super::{Graph, Pages};
+use crate::{Error, Layout, stored};
+
+/// Opens the graph that the manifest names, with its segments. Reads tables and models; no pages.
+///
+/// # Errors
+/// A file that is missing, damaged, of a later format or of another index.
+pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
+    match stored::layout(volume, manifest)? {
+        Layout::Coupled => coupled(volume, manifest),
+        Layout::Packed => packed(volume, manifest),
+        Layout::Decoupled => decoupled(volume, manifest),
+    }
+}
+
+fn coupled(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
+    let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
+    let shape = CoupledShape::new(manifest.element, dim, degree)?;
+    let entry = stored::entry(volume, manifest, FileKind::Graph, None)?;
+    let tier = volume.open_tier(&entry.name)?;
+    stored::check_length(volume, entry, tier.len())?;
+    stored::check_shape(volume, entry, &shape, manifest.vectors)?;
+    let file = stored::name_of(volume, &entry.name);
+    Ok(Graph {
+        name: entry.name.clone(),
+        tier,
+        nodes: manifest.vectors,
+        pages: Pages::Coupled(CoupledPages {
+            shape,
+            nodes: manifest.vectors,
+            file: file.clone(),
+        }),
+        file,
+        resident: Resident::default(),
+        segments: None,
+    })
+}
+
+fn packed(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
+    let (shape, _, entry) = stored::slotted(volume, manifest, FileKind::Packed, None)?;
+    let directory = stored::directory(volume, manifest)?;
+    let file = stored::file_of(volume, manifest, FileKind::Directory, None)?;
+    let vectors = directory
+        .vector_models
+        .iter()
+        .map(|bytes| model(&file, SegmentModel::from_bytes(bytes)))
+        .collect::<Result<Vec<_>, _>>()?;
+    let needed = manifest
+        .vectors
+        .div_ceil(directory.segment_vectors.max(1).into());
+    if vectors.len() as u64 != needed {
+        return Err(Error::Damaged {
+            file,
+            what: format!("{} models of vectors; {needed} are needed", vectors.len()),
+        });
+    }
+    let lists = model(&file, ListModel::from_bytes(&directory.list_model))?;
+    let file = stored::name_of(volume, &entry.name);
+    Ok(Graph {
+        name: entry.name.clone(),
+        tier: volume.open_tier(&entry.name)?,
+        nodes: manifest.vectors,
+        pages: Pages::Packed(PackedPages {
+            shape,
+            directory: directory.pages(0),
+            lists,
+            vectors,
+            segment_vectors: directory.segment_vectors,
+            file: file.clone(),
+        }),
+        file,
+        resident: Resident::default(),
+        segments: None,
+    })
+}
+
+fn decoupled(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
+    let (shape, _, entry) = stored::slotted(volume, manifest, FileKind::Adjacency, None)?;
+    let directory = stored::directory(volume, manifest)?;
+    let file = stored::file_of(volume, manifest, FileKind::Directory, None)?;
+    let lists = model(&file, ListModel::from_bytes(&directory.list_model))?;
+    let file = stored::name_of(volume, &entry.name);
+    let tier = volume.open_tier(&entry.name)?;
+    let segments = (0..manifest.segments.len() as u32)
+        .map(|n| segment(volume, manifest, n))
+        .collect::<Result<Vec<_>, _>>()?;
+    let capacity = manifest.segments.first().map_or(0, |first| first.vectors);
+    // A node's segment is a division.
+    let starts = |n: usize| n as u64 * u64::from(capacity);
+    let divides = |(n, segment): (usize, &Segment)| u64::from(segment.first) == starts(n);
+    if capacity == 0 || !segments.iter().enumerate().all(divides) {
+        return Err(Error::Damaged {
+            file: stored::name_of(volume, stratann_layout::manifest::FILE_NAME),
+            what: "its segments do not hold equally many vectors each".into(),
+        });
+    }
+    Ok(Graph {
+        name: entry.name.clone(),
+        tier,
+        nodes: manifest.vectors,
+        pages: Pages::Lists(ListPages {
+            shape,
+            directory: directory.pages(0),
+            lists,
+            file: file.clone(),
+        }),
+        file,
+        resident: Resident::default(),
+        segments: Some(Segments::new(segments, capacity)),
+    })
+}
+
+fn segment(volume: &dyn Volume, manifest: &Manifest, n: u32) -> Result<Segment, Error> {
+    let (shape, facts, entry) = stored::slotted(volume, manifest, FileKind::Vectors, Some(n))?;
+    let chunks = stored::chunks(volume, manifest, n)?;
+    let file = stored::file_of(volume, manifest, FileKind::Chunks, Some(n))?;
+    Ok(Segment {
+        tier: volume.open_tier(&entry.name)?,
+        shape,
+        directory: chunks.pages(facts.first),
+        model: model(&file, SegmentModel::from_bytes(&chunks.model))?,
+        chunk_vectors: chunks.chunk_vectors,
+        first: facts.first,
+        name: entry.name.clone(),
+        file: stored::name_of(volume, &entry.name),
+        resident: Resident::default(),
+        bases: chunks.chunks.into_iter().map(|chunk| chunk.base).collect(),
+    })
+}
+
+fn model<T>(file: &str, found: Result<T, CodecError>) -> Result<T, Error> {
+    found.map_err(|error| Error::Damaged {
+        file: file.to_owned(),
+        what: error.to_string(),
+    })
+}

@@ -1,0 +1,112 @@
+//! Pages that are kept in memory: all of a file, or the hottest that the budget holds.
+//!
+//! They are read and their checksums verified once, when the index is opened; a search reads them in place.
+
+use stratann_tier::{HugeBytes, Volume};
+
+use crate::Error;
+
+/// Not in memory.
+const AWAY: u32 = u32::MAX;
+/// Bytes read at a time.
+const PIECE: usize = 1 << 20;
+
+/// Pages of one file that are in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Resident {
+    /// For each page of the file its place in `bytes`, counted in pages, or [`AWAY`]; empty if nothing is resident.
+    places: Vec<u32>,
+    bytes: Option<HugeBytes>,
+    page_bytes: usize,
+}
+
+/// A file of pages to load from.
+pub(crate) struct Source<'a> {
+    pub(crate) volume: &'a dyn Volume,
+    /// The file's name in the volume.
+    pub(crate) name: &'a str,
+    /// Its pages.
+    pub(crate) pages: u64,
+    pub(crate) page_bytes: usize,
+    /// The offset of its first page.
+    pub(crate) start: u64,
+}
+
+impl Resident {
+    /// Bytes in memory that `count` of a file's `pages` pages take, with the table that finds them.
+    pub(crate) fn cost(count: u64, pages: u64, page_bytes: usize) -> u64 {
+        match count {
+            0 => 0,
+            count => count * page_bytes as u64 + 4 * pages,
+        }
+    }
+
+    /// Loads the pages that `wanted` says, asked in their order, each of which `check` must accept.
+    pub(crate) fn load(
+        source: &Source<'_>,
+        wanted: &mut dyn FnMut(u64) -> bool,
+        check: &dyn Fn(u64, &[u8]) -> Result<(), Error>,
+    ) -> Result<Self, Error> {
+        let (pages, page_bytes) = (source.pages as usize, source.page_bytes);
+        let mut places = vec![AWAY; pages];
+        let mut count = 0;
+        for (page, place) in places.iter_mut().enumerate() {
+            if wanted(page as u64) {
+                *place = count;
+                count += 1;
+            }
+        }
+        if count == 0 {
+            return Ok(Self::default());
+        }
+        let mut bytes = HugeBytes::zeroed(count as usize * page_bytes)?;
+        let most = (PIECE / page_bytes).max(1);
+        let mut page = 0;
+        while page < pages {
+            if places[page] == AWAY {
+                page += 1;
+                continue;
+            }
+            // Runs of wanted pages are neighbours in memory as they are in the file: one read each.
+            let run = places[page..]
+                .iter()
+                .take(most)
+                .take_while(|&&place| place != AWAY)
+                .count();
+            let at = places[page] as usize * page_bytes;
+            let target = &mut bytes[at..at + run * page_bytes];
+            let offset = source.start + (page * page_bytes) as u64;
+            source.volume.read_at(source.name, offset, target)?;
+            for (i, read) in target.chunks_exact(page_bytes).enumerate() {
+                check((page + i) as u64, read)?;
+            }
+            page += run;
+        }
+        Ok(Self {
+            places,
+            bytes: Some(bytes),
+            page_bytes,
+        })
+    }
+
+    /// A page, if it is here.
+    #[inline]
+    pub(crate) fn get(&self, page: u64) -> Option<&[u8]> {
+        let &place = self.places.get(page as usize)?;
+        let at = place as usize * self.page_bytes;
+        self.bytes.as_ref()?.get(at..at + self.page_bytes)
+    }
+
+    /// Pages in memory.
+    pub(crate) fn pages(&self) -> u64 {
+        self.bytes
+            .as_ref()
+            .map_or(0, |bytes| (bytes.len() / self.page_bytes) as u64)
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let bytes = self.bytes.as_ref().map_or(0, |bytes| bytes.len());
+        (bytes + 4 * self.places.len()) as u64
+    }
+}

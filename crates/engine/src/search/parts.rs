@@ -1,0 +1,97 @@
+//! Where a query's time goes, part by part (DecoupleVS, Table 2). Off unless asked for: reading the clock around every
+//! list and vector costs as much as some of the parts.
+
+use std::cell::Cell;
+use std::ops::AddAssign;
+use std::time::Instant;
+
+use serde::Serialize;
+
+/// Seconds spent in the parts of a search, summed over a batch's queries. What is left to the latency is the candidate
+/// list, expansion and everything else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Parts {
+    /// Waiting for reads, with no other work to do in this query.
+    pub reads: f64,
+    /// Tables of code distances, and scoring by code.
+    pub codes: f64,
+    /// Decoding adjacency lists.
+    pub list_decoding: f64,
+    /// Decoding vectors.
+    pub vector_decoding: f64,
+    /// Exact distances.
+    pub exact: f64,
+}
+
+impl AddAssign for Parts {
+    fn add_assign(&mut self, other: Self) {
+        self.reads += other.reads;
+        self.codes += other.codes;
+        self.list_decoding += other.list_decoding;
+        self.vector_decoding += other.vector_decoding;
+        self.exact += other.exact;
+    }
+}
+
+/// A part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    Reads,
+    Codes,
+    Lists,
+    Vectors,
+    Exact,
+}
+
+/// The clock of one task's queries.
+#[derive(Debug, Default)]
+pub(crate) struct Timer {
+    on: bool,
+    nanoseconds: [Cell<u64>; 5],
+}
+
+impl Timer {
+    /// A clock that runs, or one that does nothing.
+    pub(crate) fn new(on: bool) -> Self {
+        Self {
+            on,
+            ..Self::default()
+        }
+    }
+
+    /// Begins a part.
+    #[inline]
+    pub(crate) fn start(&self) -> Option<Instant> {
+        self.on.then(Instant::now)
+    }
+
+    /// Ends a part that `start` began.
+    #[inline]
+    pub(crate) fn stop(&self, part: Part, start: Option<Instant>) {
+        if let Some(start) = start {
+            let cell = &self.nanoseconds[part as usize];
+            cell.set(cell.get() + start.elapsed().as_nanos() as u64);
+        }
+    }
+
+    /// Times a piece of work.
+    #[inline]
+    pub(crate) fn time<T>(&self, part: Part, work: impl FnOnce() -> T) -> T {
+        let start = self.start();
+        let done = work();
+        self.stop(part, start);
+        done
+    }
+
+    /// What has been measured.
+    pub(crate) fn parts(&self) -> Parts {
+        let seconds = |part: Part| self.nanoseconds[part as usize].get() as f64 * 1e-9;
+        Parts {
+            reads: seconds(Part::Reads),
+            codes: seconds(Part::Codes),
+            list_decoding: seconds(Part::Lists),
+            vector_decoding: seconds(Part::Vectors),
+            exact: seconds(Part::Exact),
+        }
+    }
+}
