@@ -9,6 +9,7 @@
 //! index that opens, and a build over an existing index leaves that one intact until the new one is whole. What an
 //! unfinished build wrote is removed when it ends, or by the next build in the same directory after a crash.
 
+mod chunks;
 mod pages;
 #[cfg(test)]
 mod tests;
@@ -31,6 +32,8 @@ use crate::durable::Checkpoint;
 use crate::graph::{self, Constructed, Parameters};
 use crate::progress::{Progress, Stage};
 use crate::{Compression, Error, Layout, Order, Preset};
+
+pub use chunks::chunk_bytes_for_overhead;
 
 /// Rows that the codebook is trained on, at most.
 const TRAINING_ROWS: usize = 100_000;
