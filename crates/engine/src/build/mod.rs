@@ -16,6 +16,7 @@
 //! index that opens, and a build over an existing index leaves that one intact until the new one is whole. What an
 //! unfinished build wrote is removed when it ends, or by the next build in the same directory after a crash.
 
+mod chunks;
 mod coding;
 mod coupled;
 mod decoupled;
@@ -48,6 +49,8 @@ use crate::{Compression, Error, Layout, Order, Preset};
 use facts::Facts;
 use files::write_stream;
 use sweep::{Sweep, Written};
+
+pub use chunks::chunk_bytes_for_overhead;
 
 /// Degree bound of the navigation graph, and the list size it is built with.
 const NAVIGATION_DEGREE: usize = 32;
