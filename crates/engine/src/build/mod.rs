@@ -469,7 +469,10 @@ impl Build<'_> {
         if rows.rows() < measure::LEAST_ROWS {
             return Ok(Vec::new());
         }
-        let nodes = self.sample(measure::sample_size(rows.rows()));
+        let sample = self.sample(measure::sample_size(rows.rows()));
+        // Both halves must be from all over: neighbours in node order may be near each other.
+        let (first, second) = (sample.iter().step_by(2), sample.iter().skip(1).step_by(2));
+        let nodes: Vec<u32> = first.chain(second).copied().collect();
         let mut queries = vec![0; nodes.len() * rows.row_bytes()];
         rows.gather(&nodes, &mut queries)?;
         Ok(queries)
