@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use stratann_codec::CodecError;
 use stratann_layout::LayoutError;
 use stratann_tier::TierError;
 use stratann_vector::QuantizerError;
@@ -70,6 +71,14 @@ pub enum Error {
     /// Bytes of an index.
     #[error(transparent)]
     Layout(#[from] LayoutError),
+    /// The code of a list or a vector, or what it was to be made of.
+    #[error("{place}: {source}")]
+    Codec {
+        /// The file or the node.
+        place: String,
+        /// What is wrong, and the remedy.
+        source: CodecError,
+    },
     /// Reading or writing.
     #[error(transparent)]
     Tier(#[from] TierError),
@@ -91,6 +100,14 @@ impl Error {
             what: what.into(),
             found: found.to_string(),
             expected: expected.into(),
+        }
+    }
+
+    /// What a codec refused, and where.
+    pub(crate) fn codec(place: impl Into<String>, source: CodecError) -> Self {
+        Self::Codec {
+            place: place.into(),
+            source,
         }
     }
 

@@ -22,6 +22,7 @@ use stratann_vector::{Element, Metric, ProductQuantizer};
 use crate::cache::SlotCache;
 use crate::navigation::Navigation;
 use crate::nodes::Graph;
+use crate::plan::{Division, Needs};
 use crate::{Error, Preset, nodes, plan, stored};
 
 /// How to open an index.
@@ -72,8 +73,7 @@ pub struct Index {
     cache: Option<SlotCache>,
     quantizer: ProductQuantizer,
     codes: HugeBytes,
-    /// Whether the budget has room for the navigation graph.
-    navigation_fits: bool,
+    division: Division,
     navigation: OnceLock<Navigation>,
     crew: Mutex<Option<Arc<Crew>>>,
 }
@@ -110,9 +110,18 @@ impl Index {
         options: &OpenOptions,
     ) -> Result<Self, Error> {
         let manifest = stored::manifest(&*volume)?;
+        Self::assemble(volume, path, manifest, options)
+    }
+
+    /// Opens the files that a manifest names, which need not be committed yet.
+    pub(crate) fn assemble(
+        volume: Arc<dyn Volume>,
+        path: &Path,
+        manifest: Manifest,
+        options: &OpenOptions,
+    ) -> Result<Self, Error> {
         let preset: Preset = manifest.preset.parse()?;
-        let navigation_fits = plan::divide(options.memory, &manifest)?.navigation;
-        let graph = nodes::open(&*volume, &manifest)?;
+        let mut graph = nodes::open(&*volume, &manifest)?;
         let slot_bytes = graph.pages.cached_bytes();
         let entries = match options.cache {
             CacheSize::None => 0,
@@ -120,6 +129,22 @@ impl Index {
             CacheSize::Entries(entries) => entries,
         };
         let cache = (entries > 0).then(|| SlotCache::new(entries, slot_bytes));
+        let (graph_pages, vector_pages) = graph.files();
+        let code_bytes = manifest.vectors * u64::from(manifest.code_bytes);
+        let navigation = manifest.file(FileKind::Navigation.name());
+        let needs = Needs {
+            codes: code_bytes + 4 * 256 * u64::from(manifest.dimension),
+            tables: graph.metadata_bytes() as u64,
+            cache: cache.as_ref().map_or(0, SlotCache::memory_bytes),
+            navigation: navigation.map_or(0, |entry| entry.length),
+            graph: graph_pages,
+            vectors: vector_pages,
+        };
+        let division = plan::divide(options.memory, &needs, manifest.measured.as_ref())?;
+        if division.graph_pages + division.vector_pages > 0 {
+            let heat = stored::heat(&*volume, &manifest)?;
+            graph.load(&*volume, &division, heat.as_ref())?;
+        }
         let mut codebook = vec![0; 4 * 256 * manifest.dimension as usize];
         stored::read_stream(&*volume, &manifest, FileKind::Codebook, &mut codebook)?;
         let centroids = codebook
@@ -143,7 +168,7 @@ impl Index {
             cache,
             quantizer,
             codes,
-            navigation_fits,
+            division,
             navigation: OnceLock::new(),
             crew: Mutex::new(None),
             manifest,
@@ -220,7 +245,19 @@ impl Index {
 
     /// Whether there is a navigation graph and the memory budget has room for it.
     pub fn has_navigation(&self) -> bool {
-        self.navigation_fits && self.manifest.navigation.is_some()
+        self.division.navigation > 0 && self.manifest.navigation.is_some()
+    }
+
+    /// How the memory budget is divided.
+    pub fn memory(&self) -> &Division {
+        &self.division
+    }
+
+    /// The most queries that the memory budget lets be in flight with candidate lists of `list`.
+    pub(crate) fn queries_in_flight(&self, list: usize) -> usize {
+        let (graph, vectors) = self.graph.files();
+        self.division
+            .queries_in_flight(list, graph.page_bytes.max(vectors.page_bytes))
     }
 
     pub(crate) fn checks_pages(&self) -> bool {
@@ -252,7 +289,7 @@ impl Index {
                 "off: this index was built without a navigation graph (build it with `--navigation 0.01`)",
             ));
         }
-        if !self.navigation_fits {
+        if self.division.navigation == 0 {
             return Err(Error::call(
                 "navigation",
                 "on",

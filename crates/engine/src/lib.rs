@@ -31,6 +31,7 @@ mod error;
 mod frontier;
 mod graph;
 mod index;
+mod measure;
 mod navigation;
 mod nodes;
 mod plan;
@@ -47,6 +48,7 @@ pub use data::{DataError, GroundTruth, Matrix, MatrixRef, VectorFile, VectorSour
 pub use error::Error;
 pub use graph::GraphError;
 pub use index::{CacheSize, Index, OpenOptions};
+pub use plan::Division;
 pub use preset::{Compression, Layout, Order, Preset, Rerank, Strategy};
 pub use progress::{Progress, Silent};
 pub use search::{Counters, Parts, SearchOptions, SearchResults};

@@ -1,49 +1,367 @@
 //! The memory planner: how a budget is divided when an index is opened (DESIGN §2.7).
 //!
-//! What a byte buys, most first: the codes (without them nothing can be scored), then the navigation graph. A budget
-//! below what is needed is refused with the number that would do, never exceeded.
+//! ```text
+//!   must    the program, its threads and the queries in flight
+//!           codes (without them nothing can be scored), tables that say where things are, the cache that was asked for
+//!   may     navigation graph                     all or nothing
+//!           pages of lists (and their vectors)   the hottest first, up to all
+//!           pages of vectors alone               the hottest first, up to all
+//! ```
+//!
+//! What may go in goes in by what each byte buys: the reads a query that it saves, which the build measured on a sample of
+//! queries ([`crate::measure`]). A budget below what must be is refused with the number that would do, never exceeded.
 
-use stratann_layout::{FileKind, Manifest};
+use serde::Serialize;
+use stratann_layout::manifest::{HotShare, Measured};
 
 use crate::Error;
+use crate::nodes::resident::Resident;
 
-/// What a process with an open index needs besides the index's own tables: the program, its threads' stacks and rings,
-/// page buffers and per-query state. On photo-sift-1m it is 9 MB with one query in flight and 22 MB with 32 of them at a
-/// list size of 100.
-const FIXED: u64 = 24 << 20;
+/// What a process needs besides the index's own tables: the program, its threads' stacks and rings, and the caller's
+/// queries. 8 to 11 MB on photo-sift-1m, of which 5 are the queries and their ground truth.
+const PROGRAM: u64 = 11 << 20;
+/// Queries in flight that a budget makes room for, at most and in the share of what it leaves.
+const MOST_QUERIES: u64 = 32;
+const QUERY_SHARE: u64 = 4;
+/// The list size that room is made for. Searches with a larger one keep fewer queries in flight.
+const USUAL_LIST: usize = 100;
 
-/// What of an index goes into memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Division {
-    /// Bytes of codes and codebook.
+/// Pages of a kind that an index could keep in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PageFile {
+    pub(crate) pages: u64,
+    pub(crate) page_bytes: usize,
+}
+
+/// What an index could put into memory, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Needs {
+    /// Codes and codebook.
     pub(crate) codes: u64,
-    /// Whether the navigation graph fits, if there is one.
-    pub(crate) navigation: bool,
+    /// Directories, chunk metadata, models.
+    pub(crate) tables: u64,
+    /// The cache of hot records that the caller asked for.
+    pub(crate) cache: u64,
+    /// The navigation graph; 0 if there is none.
+    pub(crate) navigation: u64,
+    /// Pages with lists.
+    pub(crate) graph: PageFile,
+    /// Pages with vectors alone.
+    pub(crate) vectors: PageFile,
+}
+
+/// How memory is divided, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Division {
+    /// What was given; `None` is no limit, and then only what every search needs is kept.
+    pub budget: Option<u64>,
+    /// The program and its threads.
+    pub program: u64,
+    /// State and pages of the queries in flight.
+    pub queries: u64,
+    /// Codes and codebook.
+    pub codes: u64,
+    /// Directories, chunk metadata, models: where things are and how they decode.
+    pub tables: u64,
+    /// The cache of hot records.
+    pub cache: u64,
+    /// The navigation graph, when a search uses it.
+    pub navigation: u64,
+    /// Pages with lists that stay in memory.
+    pub graph_pages: u64,
+    /// Pages with vectors alone that stay in memory.
+    pub vector_pages: u64,
+    /// What was given and found no use.
+    pub unused: u64,
+    /// Reads a query that the build's sample predicts: from the graph, and of vectors alone.
+    pub predicted_reads: Option<[f64; 2]>,
+    /// Share of the pages with lists that stay in memory.
+    pub graph_share: f64,
+    /// Share of the pages with vectors alone that stay in memory.
+    pub vector_share: f64,
+}
+
+impl Division {
+    /// The most queries that may be in flight with candidate lists of `list`, on pages of `page_bytes`; at least 1.
+    pub(crate) fn queries_in_flight(&self, list: usize, page_bytes: usize) -> usize {
+        match self.budget {
+            None => usize::MAX,
+            Some(_) => (self.queries / query_bytes(list, page_bytes)).max(1) as usize,
+        }
+    }
+}
+
+/// What a query in flight takes: its filter of scored nodes, and the pages that it holds.
+fn query_bytes(list: usize, page_bytes: usize) -> u64 {
+    (crate::visited::Visited::bytes(list) + (list / 2 + 24) * page_bytes) as u64
 }
 
 /// Divides a budget in bytes; `None` is no limit.
-pub(crate) fn divide(budget: Option<u64>, manifest: &Manifest) -> Result<Division, Error> {
-    let codes =
-        manifest.vectors * u64::from(manifest.code_bytes) + 4 * 256 * u64::from(manifest.dimension);
-    let navigation = manifest
-        .file(FileKind::Navigation.name())
-        .map_or(0, |entry| entry.length);
-    let Some(budget) = budget else {
-        return Ok(Division {
-            codes,
-            navigation: true,
-        });
+pub(crate) fn divide(
+    budget: Option<u64>,
+    needs: &Needs,
+    measured: Option<&Measured>,
+) -> Result<Division, Error> {
+    let mut division = Division {
+        budget,
+        program: PROGRAM,
+        codes: needs.codes,
+        tables: needs.tables,
+        cache: needs.cache,
+        ..Division::default()
     };
-    let needs = FIXED + codes;
-    if budget < needs {
+    let value = Value::of(measured);
+    let Some(budget) = budget else {
+        division.navigation = needs.navigation;
+        division.predicted_reads = measured.map(|_| value.predict(&division));
+        return Ok(division);
+    };
+    let page = needs.graph.page_bytes.max(needs.vectors.page_bytes);
+    let query = query_bytes(USUAL_LIST, page);
+    let must = PROGRAM + query + needs.codes + needs.tables + needs.cache;
+    if budget < must {
         return Err(Error::Memory {
             budget,
-            needs,
-            part: format!("the codes of {} vectors and the program", manifest.vectors),
+            needs: must,
+            part: "the program, the codes of all vectors and the tables".into(),
         });
     }
-    Ok(Division {
-        codes,
-        navigation: budget - needs >= navigation,
+    let mut left = budget - must;
+    let queries = (left / QUERY_SHARE / query).min(MOST_QUERIES - 1);
+    division.queries = (1 + queries) * query;
+    left -= queries * query;
+
+    let mut slices = Vec::new();
+    if needs.navigation > 0 {
+        let saved = value.navigation();
+        slices.push(Slice {
+            what: What::Navigation,
+            bytes: needs.navigation as f64,
+            saved,
+        });
+    }
+    for (what, file, reads, hot) in [
+        (
+            What::Graph,
+            needs.graph,
+            value.graph_reads,
+            &value.hot_graph,
+        ),
+        (
+            What::Vectors,
+            needs.vectors,
+            value.vector_reads,
+            &value.hot_vectors,
+        ),
+    ] {
+        let all = Resident::cost(file.pages, file.pages, file.page_bytes) as f64;
+        slices.extend(pieces(hot).map(|piece| Slice {
+            what,
+            bytes: piece.share * all,
+            saved: piece.hits * reads,
+        }));
+    }
+    // The slices of a file are taken in their order: each saves less a byte than the one before.
+    slices.retain(|slice| slice.bytes > 0.0);
+    slices.sort_by(|a, b| (b.saved / b.bytes).total_cmp(&(a.saved / a.bytes)));
+    for slice in slices {
+        let taken = match slice.what {
+            What::Navigation if slice.bytes > left as f64 => 0,
+            _ => (slice.bytes as u64).min(left),
+        };
+        left -= taken;
+        match slice.what {
+            What::Navigation => division.navigation = taken,
+            What::Graph => division.graph_pages += taken,
+            What::Vectors => division.vector_pages += taken,
+        }
+    }
+    division.graph_share = share(division.graph_pages, needs.graph);
+    division.vector_share = share(division.vector_pages, needs.vectors);
+    division.unused = left;
+    division.predicted_reads = measured.map(|_| value.predict(&division));
+    Ok(division)
+}
+
+/// The share of a file's pages that `bytes` hold.
+fn share(bytes: u64, file: PageFile) -> f64 {
+    let table = 4 * file.pages;
+    if file.pages == 0 || bytes <= table {
+        return 0.0;
+    }
+    // Rounding of the slices may leave some bytes short of all pages.
+    let pages = (bytes - table).div_ceil(file.page_bytes as u64);
+    match pages + 8 >= file.pages {
+        true => 1.0,
+        false => (bytes - table) as f64 / file.page_bytes as f64 / file.pages as f64,
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Navigation,
+    Graph,
+    Vectors,
+}
+
+/// Memory and what it saves: reads a query.
+#[derive(Clone, Copy, Debug)]
+struct Slice {
+    what: What,
+    bytes: f64,
+    saved: f64,
+}
+
+/// What the build measured, or a guess where it could not.
+struct Value {
+    medoid_reads: f64,
+    graph_reads: f64,
+    vector_reads: f64,
+    hot_graph: Vec<HotShare>,
+    hot_vectors: Vec<HotShare>,
+}
+
+impl Value {
+    fn of(measured: Option<&Measured>) -> Self {
+        // Without a measurement, pages are equally hot and the navigation graph saves a quarter.
+        let flat = vec![HotShare {
+            share: 1.0,
+            hits: 1.0,
+        }];
+        match measured {
+            Some(measured) => Self {
+                medoid_reads: measured.reads_medoid,
+                graph_reads: measured.reads_navigation,
+                vector_reads: measured.vector_reads,
+                hot_graph: measured.hot_graph.clone(),
+                hot_vectors: measured.hot_vectors.clone(),
+            },
+            None => Self {
+                medoid_reads: 40.0,
+                graph_reads: 30.0,
+                vector_reads: 20.0,
+                hot_graph: flat.clone(),
+                hot_vectors: flat,
+            },
+        }
+    }
+
+    /// Reads that the navigation graph saves.
+    fn navigation(&self) -> f64 {
+        (self.medoid_reads - self.graph_reads).max(0.0)
+    }
+
+    fn predict(&self, division: &Division) -> [f64; 2] {
+        let graph = match division.navigation {
+            0 => self.medoid_reads,
+            _ => self.graph_reads,
+        };
+        [
+            graph * (1.0 - hits(&self.hot_graph, division.graph_share)),
+            self.vector_reads * (1.0 - hits(&self.hot_vectors, division.vector_share)),
+        ]
+    }
+}
+
+/// The increments of a curve of rising shares.
+fn pieces(hot: &[HotShare]) -> impl Iterator<Item = HotShare> + '_ {
+    let mut last = HotShare {
+        share: 0.0,
+        hits: 0.0,
+    };
+    hot.iter().map(move |&point| {
+        let piece = HotShare {
+            share: (point.share - last.share).max(0.0),
+            hits: (point.hits - last.hits).max(0.0),
+        };
+        last = point;
+        piece
     })
+}
+
+/// The share of reads that the hottest `share` of pages serve, between the points of a curve.
+fn hits(hot: &[HotShare], share: f64) -> f64 {
+    let (mut left, mut found) = (share, 0.0);
+    for piece in pieces(hot) {
+        if piece.share <= 0.0 {
+            continue;
+        }
+        let part = (left / piece.share).clamp(0.0, 1.0);
+        found += part * piece.hits;
+        left -= piece.share;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn needs() -> Needs {
+        Needs {
+            codes: 32_000_000,
+            tables: 200_000,
+            cache: 0,
+            navigation: 3_000_000,
+            graph: PageFile {
+                pages: 43_000,
+                page_bytes: 4096,
+            },
+            vectors: PageFile::default(),
+        }
+    }
+
+    fn measured() -> Measured {
+        let point = |share, hits| HotShare { share, hits };
+        Measured {
+            queries: 100,
+            list: 40,
+            reads_medoid: 30.0,
+            reads_navigation: 20.0,
+            vector_reads: 0.0,
+            hot_graph: vec![point(0.1, 0.3), point(0.5, 0.8), point(1.0, 1.0)],
+            hot_vectors: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_larger_budget_predicts_fewer_reads_and_no_budget_is_exceeded() {
+        let mut last = f64::INFINITY;
+        for megabytes in [46, 48, 64, 128, 200, 256, 1000] {
+            let budget = megabytes * 1_000_000;
+            let d = divide(Some(budget), &needs(), Some(&measured())).unwrap();
+            let sum = d.program
+                + d.queries
+                + d.codes
+                + d.tables
+                + d.cache
+                + d.navigation
+                + d.graph_pages
+                + d.vector_pages
+                + d.unused;
+            assert_eq!(sum, budget, "{d:?}");
+            let reads = d.predicted_reads.unwrap()[0];
+            assert!(reads <= last, "{megabytes} MB: {reads} after {last}");
+            last = reads;
+        }
+        assert_eq!(last, 0.0);
+    }
+
+    #[test]
+    fn the_navigation_graph_comes_first_and_is_never_cut() {
+        let least = divide(Some(0), &needs(), None).unwrap_err().to_string();
+        let tight = divide(Some(46_000_000), &needs(), Some(&measured())).unwrap();
+        assert!(least.contains("bytes are needed"), "{least}");
+        assert_eq!(tight.navigation, 0);
+        let more = divide(Some(50_000_000), &needs(), Some(&measured())).unwrap();
+        assert_eq!(more.navigation, needs().navigation);
+        assert!(more.graph_share < 0.05, "{more:?}");
+    }
+
+    #[test]
+    fn without_a_limit_only_what_every_search_needs_is_kept() {
+        let d = divide(None, &needs(), None).unwrap();
+        assert_eq!((d.navigation, d.graph_pages), (3_000_000, 0));
+        assert_eq!(d.queries_in_flight(100, 4096), usize::MAX);
+    }
 }

@@ -1,10 +1,5 @@
 //! The files of an index directory: finding them, reading them whole, and refusing what does not fit the manifest.
 
-#![expect(
-    dead_code,
-    reason = "the build of the slotted layouts and their search come next"
-)]
-
 use std::path::Path;
 
 use stratann_layout::chunks::ChunksFile;

@@ -24,13 +24,21 @@ pub(crate) struct Visited {
     shift: u32,
 }
 
+fn slots(list: usize) -> usize {
+    list.saturating_mul(SLOTS_A_CANDIDATE)
+        .clamp(LEAST, MOST)
+        .next_power_of_two()
+}
+
 impl Visited {
+    /// Bytes of the filter for a candidate list of `list`.
+    pub(crate) fn bytes(list: usize) -> usize {
+        slots(list) * size_of::<u32>()
+    }
+
     /// Empties the filter and sizes it for a candidate list of `list`.
     pub(crate) fn clear(&mut self, list: usize) {
-        let size = list
-            .saturating_mul(SLOTS_A_CANDIDATE)
-            .clamp(LEAST, MOST)
-            .next_power_of_two();
+        let size = slots(list);
         self.slots.clear();
         self.slots.resize(size, EMPTY);
         self.shift = 32 - size.trailing_zeros();

@@ -1,15 +1,31 @@
 //! Building an index: rows in, a directory that opens out.
 //!
 //! ```text
-//!   check rows ─> graph::construct ─> train codebook ─> pages + codes ─> navigation ─> MANIFEST
-//!                 order, lists                          one sweep, node order          commit
+//!   facts.rs ─> graph::construct ─> train codebook ─> sweep.rs ─────────> navigation ─> MANIFEST
+//!   format.rs   order, lists                          one, in node order                commit
+//!
+//!   sweep.rs    batches of nodes in order; writes their PQ codes
+//!     ├─ coupled.rs                   graph-…
+//!     ├─ packed.rs ───┬─ coding.rs    packed-…  directory-…                            what the codecs learn
+//!     └─ decoupled.rs ┤               adjacency-…  directory-…  vectors-…  chunks-…
+//!                     ├─ encode.rs    lists and vectors to codes, on all threads
+//!                     └─ slotted.rs   codes to pages
 //! ```
 //!
 //! The manifest is written last and replaced atomically, so a build that is interrupted, fails or crashes leaves no
 //! index that opens, and a build over an existing index leaves that one intact until the new one is whole. What an
 //! unfinished build wrote is removed when it ends, or by the next build in the same directory after a crash.
 
-mod pages;
+mod coding;
+mod coupled;
+mod decoupled;
+mod encode;
+mod facts;
+mod files;
+mod format;
+mod packed;
+mod slotted;
+mod sweep;
 #[cfg(test)]
 mod tests;
 
@@ -18,11 +34,9 @@ use std::time::Instant;
 
 use serde::Serialize;
 use stratann_layout::manifest::{
-    COUPLED, FILE_NAME as MANIFEST, FORMAT_VERSION, READER_FEATURES, WRITER_FEATURES,
+    FILE_NAME as MANIFEST, FORMAT_VERSION, READER_FEATURES, WRITER_FEATURES,
 };
-use stratann_layout::{
-    CoupledShape, FileEntry, FileKind, Manifest, NavigationFacts, NavigationFile,
-};
+use stratann_layout::{FileKind, Manifest, NavigationFacts, NavigationFile};
 use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time};
 use stratann_vector::{Metric, ProductQuantizer, Training, normalize, to_f32};
 
@@ -31,9 +45,10 @@ use crate::durable::Checkpoint;
 use crate::graph::{self, Constructed, Parameters};
 use crate::progress::{Progress, Stage};
 use crate::{Compression, Error, Layout, Order, Preset};
+use facts::Facts;
+use files::write_stream;
+use sweep::{Sweep, Written};
 
-/// Rows that the codebook is trained on, at most.
-const TRAINING_ROWS: usize = 100_000;
 /// Degree bound of the navigation graph, and the list size it is built with.
 const NAVIGATION_DEGREE: usize = 32;
 const NAVIGATION_LIST: usize = 64;
@@ -205,114 +220,6 @@ fn build_in(
     build.run()
 }
 
-/// What follows from source and options before any work.
-struct Facts {
-    shape: CoupledShape,
-    code_bytes: usize,
-    order: Order,
-    navigation_nodes: usize,
-    training_rows: usize,
-}
-
-impl Facts {
-    fn of(source: &dyn VectorSource, options: &BuildOptions) -> Result<Self, Error> {
-        let (rows, dim) = (source.rows(), source.dim());
-        if rows == 0 {
-            return Err(Error::call(source.name(), "empty", "at least one vector"));
-        }
-        if rows >= u32::MAX as usize {
-            return Err(Error::call(
-                "vectors",
-                rows,
-                format!("fewer than {}", u32::MAX),
-            ));
-        }
-        if options.degree == 0 || options.degree > stratann_layout::coupled::MAX_DEGREE {
-            let most = stratann_layout::coupled::MAX_DEGREE;
-            return Err(Error::call(
-                "degree",
-                options.degree,
-                format!("1 to {most}"),
-            ));
-        }
-        if options.build_list == 0 {
-            return Err(Error::call(
-                "build list size",
-                0,
-                "at least 1 (100 is usual)",
-            ));
-        }
-        if !(1.0..=10.0).contains(&options.alpha) {
-            return Err(Error::call(
-                "alpha",
-                options.alpha,
-                "1 to 10 (1.2 is usual)",
-            ));
-        }
-        if options.threads == 0 {
-            return Err(Error::call("threads", 0, "at least 1"));
-        }
-        if !(0.0..=1.0).contains(&options.navigation) {
-            return Err(Error::call(
-                "navigation",
-                options.navigation,
-                "a share of the nodes, 0 to 1 (0.01 is usual)",
-            ));
-        }
-        let code_bytes = options.code_bytes.unwrap_or(dim.div_ceil(4));
-        if code_bytes == 0 || code_bytes > dim {
-            return Err(Error::call(
-                "code bytes",
-                code_bytes,
-                format!("1 to {dim}, the dimensions"),
-            ));
-        }
-        if let Some(ids) = &options.ids {
-            check_ids(ids, rows)?;
-        }
-        Ok(Self {
-            shape: CoupledShape::new(source.element(), dim, options.degree)?,
-            code_bytes,
-            order: options.order.unwrap_or(options.preset.order),
-            training_rows: training_rows(options.memory, dim),
-            navigation_nodes: match (options.navigation * rows as f64).ceil() as usize {
-                // A graph over a handful of nodes saves nothing over the medoid.
-                0..16 => 0,
-                nodes => nodes,
-            },
-        })
-    }
-}
-
-/// Rows to train the codebook on: what an eighth of the memory cap holds as floats.
-fn training_rows(memory: Option<u64>, dim: usize) -> usize {
-    memory.map_or(TRAINING_ROWS, |bytes| {
-        // A row takes its floats and, while they are made, its bytes.
-        ((bytes / 8) as usize / (8 * dim)).clamp(1_000, TRAINING_ROWS)
-    })
-}
-
-/// Refuses ids that are too few, too many, or not unique.
-fn check_ids(ids: &[u64], rows: usize) -> Result<(), Error> {
-    if ids.len() != rows {
-        return Err(Error::call(
-            "ids",
-            format!("{} for {rows} rows", ids.len()),
-            "one a row",
-        ));
-    }
-    let mut sorted = ids.to_vec();
-    sorted.sort_unstable();
-    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(Error::call(
-            "ids",
-            format!("duplicate id {}", pair[0]),
-            "ids that are unique",
-        )),
-        None => Ok(()),
-    }
-}
-
 struct Build<'a> {
     source: &'a dyn VectorSource,
     options: &'a BuildOptions,
@@ -328,11 +235,16 @@ impl Build<'_> {
         let (start, cpu) = (Instant::now(), process_cpu_time());
         let mut graph = self.construct()?;
         let quantizer = self.stage("codebook", |build| build.train(&graph))?;
-        let mut files = self.stage("pages", |build| build.write_pages(&mut graph, &quantizer))?;
+        let mut written = self.stage("pages", |build| build.write_nodes(&mut graph, &quantizer))?;
         let navigation = self.stage("navigation", |build| {
-            build.write_navigation(&graph, &mut files)
+            build.write_navigation(&graph, &mut written)
         })?;
-        files.push(self.write_stream(FileKind::Codebook, &centroid_bytes(&quantizer))?);
+        written.files.push(write_stream(
+            &self.checkpoint,
+            FileKind::Codebook,
+            None,
+            &centroid_bytes(&quantizer),
+        )?);
         let (options, rows) = (self.options, self.source.rows());
         let manifest = Manifest {
             format_version: FORMAT_VERSION,
@@ -357,14 +269,14 @@ impl Build<'_> {
             deleted: 0,
             seed: options.seed,
             navigation,
-            layout: COUPLED.to_owned(),
-            list_bytes: 0,
-            vector_bytes: 0,
-            list_codec: String::new(),
-            vector_codec: String::new(),
-            segments: Vec::new(),
+            layout: self.facts.layout.to_string(),
+            list_bytes: written.list_bytes,
+            vector_bytes: written.vector_bytes,
+            list_codec: written.list_codec,
+            vector_codec: written.vector_codec,
+            segments: written.segments,
             measured: None,
-            files,
+            files: written.files,
         };
         self.stage("commit", |build| build.checkpoint.commit(&manifest))?;
         Ok(BuildReport {
@@ -405,7 +317,7 @@ impl Build<'_> {
         let order = match self.facts.order {
             Order::Input => graph::Order::Input,
             Order::Locality => graph::Order::Locality {
-                page: self.facts.shape.nodes_per_page(),
+                page: self.facts.nodes_per_page,
             },
         };
         let parameters = self.parameters(options.degree, options.build_list);
@@ -472,11 +384,23 @@ impl Build<'_> {
         )?)
     }
 
+    /// Writes lists and vectors in the layout that was chosen, and the codes.
+    fn write_nodes(
+        &self,
+        graph: &mut Constructed,
+        quantizer: &ProductQuantizer,
+    ) -> Result<Written, Error> {
+        let mut sweep = Sweep::new(self, graph, quantizer)?;
+        let mut written = self.facts.format.write(self, &mut sweep)?;
+        written.files.push(sweep.finish()?);
+        Ok(written)
+    }
+
     /// Builds and writes the graph over a sample.
     fn write_navigation(
         &self,
         graph: &Constructed,
-        files: &mut Vec<FileEntry>,
+        written: &mut Written,
     ) -> Result<Option<NavigationFacts>, Error> {
         let sampled = self.facts.navigation_nodes;
         if sampled == 0 {
@@ -509,7 +433,12 @@ impl Build<'_> {
             links,
             vectors,
         };
-        files.push(self.write_stream(FileKind::Navigation, &file.encode())?);
+        written.files.push(write_stream(
+            &self.checkpoint,
+            FileKind::Navigation,
+            None,
+            &file.encode(),
+        )?);
         Ok(Some(NavigationFacts {
             nodes: sampled as u64,
             degree: NAVIGATION_DEGREE as u32,

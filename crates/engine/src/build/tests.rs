@@ -1,5 +1,8 @@
 //! A build that crashes, fails or is interrupted at any point leaves what was there before, or nothing that opens.
 
+mod decode;
+mod layouts;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,21 +15,30 @@ use crate::data::Matrix;
 use crate::index::Index;
 use crate::progress::Silent;
 use crate::verify::verify_in;
-use crate::{OpenOptions, SearchOptions};
+use crate::{OpenOptions, SearchOptions, stored};
+
+const LAYOUTS: [Layout; 3] = [Layout::Coupled, Layout::Packed, Layout::Decoupled];
+/// The layout that is the most files.
+const MOST_FILES: Layout = Layout::Decoupled;
 
 /// Some rows whose distances are all different.
 fn rows(n: usize) -> Matrix {
-    let bytes = (0..n * 16).map(|i| (i * i % 251) as u8).collect();
-    Matrix::new(bytes, n, 16, Element::U8).unwrap()
+    let bytes = (0..n * 64).map(|i| (i * i % 251) as u8).collect();
+    Matrix::new(bytes, n, 64, Element::U8).unwrap()
 }
 
-fn options() -> BuildOptions {
+fn options(layout: Layout) -> BuildOptions {
     BuildOptions {
         degree: 8,
         build_list: 16,
         navigation: 0.1,
         threads: 1,
         overwrite: true,
+        layout: Some(layout),
+        compression: (layout == Layout::Decoupled).then_some(Compression::Paper),
+        // 64 rows a chunk, 128 a segment: two segments or three.
+        chunk_bytes: 4096,
+        segment_bytes: 8192,
         ..BuildOptions::default()
     }
 }
@@ -34,16 +46,43 @@ fn options() -> BuildOptions {
 fn build_rows(
     volume: &SimVolume,
     n: usize,
+    layout: Layout,
     scratch: &Path,
     progress: &dyn Progress,
 ) -> Result<BuildReport, Error> {
-    let (source, options) = (rows(n), options());
+    let (source, options) = (rows(n), options(layout));
     let facts = Facts::of(&source, &options)?;
     build_in(volume, scratch, &source, &options, facts, progress)
 }
 
-/// How many vectors the index in a volume has, all of which are found; `None` if there is none.
+/// Files of an index in a volume, the manifest included; the volume has no other.
+fn files_in(volume: &SimVolume) -> usize {
+    let files = stored::manifest(volume).unwrap().files.len() + 1;
+    assert_eq!(volume.list().unwrap().len(), files, "{:?}", volume.list());
+    files
+}
+
+/// How many vectors the index in a volume has, all of which are whole; `None` if there is none.
 fn vectors_in(volume: &SimVolume) -> Option<usize> {
+    match stored::manifest(volume) {
+        Ok(manifest) if manifest.layout == "coupled" => found_in(volume),
+        Ok(_) => {
+            let nodes = decode::decode(volume);
+            let rows = rows(nodes.ids.len());
+            for (&id, vector) in nodes.ids.iter().zip(&nodes.vectors) {
+                let mut row = vec![0; rows.row_bytes()];
+                rows.read(id as usize, &mut row).unwrap();
+                assert_eq!(vector, &row);
+            }
+            Some(nodes.ids.len())
+        }
+        Err(Error::NotAnIndex { .. }) => None,
+        Err(error) => panic!("neither an index nor none: {error}"),
+    }
+}
+
+/// As [`vectors_in`], with the vectors found by searching.
+fn found_in(volume: &SimVolume) -> Option<usize> {
     let index = match Index::open_in(
         Arc::new(volume.clone()),
         Path::new("sim"),
@@ -67,59 +106,77 @@ fn vectors_in(volume: &SimVolume) -> Option<usize> {
 
 #[test]
 fn a_crash_at_any_write_or_sync_leaves_the_old_index_or_the_new_one() {
+    for layout in LAYOUTS {
+        crash_everywhere(layout);
+    }
+}
+
+fn crash_everywhere(layout: Layout) {
     let folder = tempfile::tempdir().unwrap();
+    let build = |volume: &SimVolume, n| build_rows(volume, n, layout, folder.path(), &Silent);
     let before = SimVolume::new();
-    build_rows(&before, 150, folder.path(), &Silent).unwrap();
+    build(&before, 150).unwrap();
     let start = before.operations();
     let whole = before.fork();
-    build_rows(&whole, 220, folder.path(), &Silent).unwrap();
+    build(&whole, 260).unwrap();
     let operations = whole.operations() - start;
     assert!(operations > 10, "{operations} operations");
     let (mut old, mut new) = (0, 0);
     for at in 0..operations {
         let volume = before.fork();
         volume.fail_after(at, Failure::Crash);
-        let outcome = build_rows(&volume, 220, folder.path(), &Silent);
+        let outcome = build(&volume, 260);
         for (seed, mode) in (0..4)
             .flat_map(|seed| [Crash::Dropped, Crash::Torn, Crash::Reordered].map(|m| (seed, m)))
         {
             let image = volume.crash_image(seed, mode);
             match vectors_in(&image) {
                 Some(150) => old += 1,
-                Some(220) => new += 1,
-                other => panic!("operation {at}, {mode:?}, seed {seed}: {other:?} vectors"),
+                Some(260) => new += 1,
+                other => {
+                    panic!("{layout}, operation {at}, {mode:?}, seed {seed}: {other:?} vectors")
+                }
             }
             // What was acknowledged is there.
             assert!(
-                outcome.is_err() || vectors_in(&image) == Some(220),
-                "operation {at}, {mode:?}, seed {seed}"
+                outcome.is_err() || vectors_in(&image) == Some(260),
+                "{layout}, operation {at}, {mode:?}, seed {seed}"
             );
             // And the next build is not disturbed by what the crash left.
             if seed == 0 {
-                build_rows(&image, 170, folder.path(), &Silent).unwrap();
+                build(&image, 170).unwrap();
                 assert_eq!(vectors_in(&image), Some(170));
-                assert_eq!(image.list().unwrap().len(), 5, "{:?}", image.list());
+                // MANIFEST, codes, codebook, navigation; and for two segments, vectors and chunks each.
+                let files = match layout {
+                    Layout::Coupled => 4 + 1,
+                    Layout::Packed => 4 + 2,
+                    Layout::Decoupled => 4 + 2 + 4,
+                };
+                assert_eq!(files_in(&image), files);
             }
         }
     }
-    assert!(old > 0 && new > 0, "{old} old, {new} new");
+    assert!(old > 0 && new > 0, "{layout}: {old} old, {new} new");
 }
 
 #[test]
 fn a_crash_in_the_first_build_leaves_nothing_that_opens_half() {
     let folder = tempfile::tempdir().unwrap();
-    let whole = SimVolume::new();
-    build_rows(&whole, 150, folder.path(), &Silent).unwrap();
-    for at in 0..whole.operations() {
-        let volume = SimVolume::new();
-        volume.fail_after(at, Failure::Crash);
-        let _ = build_rows(&volume, 150, folder.path(), &Silent);
-        for mode in [Crash::Dropped, Crash::Torn, Crash::Reordered] {
-            let found = vectors_in(&volume.crash_image(at, mode));
-            assert!(
-                matches!(found, None | Some(150)),
-                "operation {at}, {mode:?}: {found:?}"
-            );
+    for layout in LAYOUTS {
+        let build = |volume: &SimVolume| build_rows(volume, 150, layout, folder.path(), &Silent);
+        let whole = SimVolume::new();
+        build(&whole).unwrap();
+        for at in 0..whole.operations() {
+            let volume = SimVolume::new();
+            volume.fail_after(at, Failure::Crash);
+            let _ = build(&volume);
+            for mode in [Crash::Dropped, Crash::Torn, Crash::Reordered] {
+                let found = vectors_in(&volume.crash_image(at, mode));
+                assert!(
+                    matches!(found, None | Some(150)),
+                    "{layout}, operation {at}, {mode:?}: {found:?}"
+                );
+            }
         }
     }
 }
@@ -128,15 +185,15 @@ fn a_crash_in_the_first_build_leaves_nothing_that_opens_half() {
 fn a_full_disk_is_an_error_and_the_old_index_stays() {
     let folder = tempfile::tempdir().unwrap();
     let before = SimVolume::new();
-    build_rows(&before, 150, folder.path(), &Silent).unwrap();
-    for at in 0..12 {
+    build_rows(&before, 150, MOST_FILES, folder.path(), &Silent).unwrap();
+    for at in 0..14 {
         let volume = before.fork();
         volume.fail_after(at, Failure::NoSpace);
-        let error = build_rows(&volume, 220, folder.path(), &Silent).unwrap_err();
+        let error = build_rows(&volume, 220, MOST_FILES, folder.path(), &Silent).unwrap_err();
         assert!(error.to_string().contains("space"), "{error}");
         volume.heal();
         assert_eq!(vectors_in(&volume), Some(150));
-        build_rows(&volume, 220, folder.path(), &Silent).unwrap();
+        build_rows(&volume, 220, MOST_FILES, folder.path(), &Silent).unwrap();
         assert_eq!(vectors_in(&volume), Some(220));
     }
 }
@@ -158,7 +215,7 @@ impl Progress for Impatient {
 fn an_interruption_at_any_point_leaves_only_the_old_index() {
     let folder = tempfile::tempdir().unwrap();
     let before = SimVolume::new();
-    build_rows(&before, 150, folder.path(), &Silent).unwrap();
+    build_rows(&before, 150, MOST_FILES, folder.path(), &Silent).unwrap();
     let files = before.list().unwrap();
     let mut interrupted = 0;
     for patience in 1.. {
@@ -166,6 +223,7 @@ fn an_interruption_at_any_point_leaves_only_the_old_index() {
         match build_rows(
             &volume,
             220,
+            MOST_FILES,
             folder.path(),
             &Impatient(AtomicU64::new(patience)),
         ) {
@@ -189,7 +247,7 @@ fn an_interruption_at_any_point_leaves_only_the_old_index() {
 fn an_index_whose_manifest_cannot_be_read_keeps_its_files_until_it_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let volume = SimVolume::new();
-    build_rows(&volume, 150, folder.path(), &Silent).unwrap();
+    build_rows(&volume, 150, MOST_FILES, folder.path(), &Silent).unwrap();
     let whole = volume.read("MANIFEST").unwrap();
     let mut damaged = whole.clone();
     damaged[40] ^= 1;
@@ -203,7 +261,7 @@ fn an_index_whose_manifest_cannot_be_read_keeps_its_files_until_it_is_replaced()
     write(&damaged);
     let files = volume.list().unwrap();
     let impatient = Impatient(AtomicU64::new(3));
-    build_rows(&volume, 220, folder.path(), &impatient).unwrap_err();
+    build_rows(&volume, 220, MOST_FILES, folder.path(), &impatient).unwrap_err();
     assert_eq!(
         volume.list().unwrap(),
         files,
@@ -212,24 +270,24 @@ fn an_index_whose_manifest_cannot_be_read_keeps_its_files_until_it_is_replaced()
     write(&whole);
     assert_eq!(vectors_in(&volume), Some(150));
     write(&damaged);
-    build_rows(&volume, 220, folder.path(), &Silent).unwrap();
+    build_rows(&volume, 220, MOST_FILES, folder.path(), &Silent).unwrap();
     assert_eq!(vectors_in(&volume), Some(220));
-    assert_eq!(volume.list().unwrap().len(), 5);
+    assert_eq!(files_in(&volume), 10);
 }
 
 #[test]
 fn a_commit_that_may_not_be_durable_keeps_both_indexes() {
     let folder = tempfile::tempdir().unwrap();
     let before = SimVolume::new();
-    build_rows(&before, 150, folder.path(), &Silent).unwrap();
+    build_rows(&before, 150, MOST_FILES, folder.path(), &Silent).unwrap();
     let start = before.operations();
     let whole = before.fork();
-    build_rows(&whole, 220, folder.path(), &Silent).unwrap();
+    build_rows(&whole, 220, MOST_FILES, folder.path(), &Silent).unwrap();
     // Each operation in turn fails once and the disk then works again; a crash follows at once.
     for at in 0..whole.operations() - start {
         let volume = before.fork();
         volume.fail_after(at, Failure::Io);
-        let _ = build_rows(&volume, 220, folder.path(), &Silent);
+        let _ = build_rows(&volume, 220, MOST_FILES, folder.path(), &Silent);
         for mode in [Crash::Dropped, Crash::Torn, Crash::Reordered] {
             let found = vectors_in(&volume.crash_image(at, mode));
             assert!(

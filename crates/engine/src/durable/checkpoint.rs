@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   graph-000002  codes-000002  …     written and synced; no manifest names them yet
+//!   vectors-000002-0000  …            the same, for kinds of which an index has several files
 //!   MANIFEST.new                      written and synced
 //!   MANIFEST.new -> MANIFEST          renamed, directory synced: this is the commit
 //!   graph-000001  …                   removed: nothing names them any more
@@ -9,6 +10,8 @@
 //!
 //! No file is ever overwritten, so a crash at any instant leaves either the previous checkpoint or the new one. What a
 //! crash leaves behind is removed by the next writer.
+
+use std::str::FromStr;
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileKind, Manifest};
@@ -67,14 +70,22 @@ impl<'a> Checkpoint<'a> {
         self.number
     }
 
-    /// A new file of a kind.
-    pub(crate) fn create(&self, kind: FileKind) -> Result<Box<dyn VolumeFile>, Error> {
-        Ok(self.volume.create(&self.name(kind))?)
+    /// A new file of a kind: the `n`-th, from 0, of a kind of which an index has several.
+    pub(crate) fn create(
+        &self,
+        kind: FileKind,
+        n: Option<u32>,
+    ) -> Result<Box<dyn VolumeFile>, Error> {
+        Ok(self.volume.create(&self.name(kind, n))?)
     }
 
-    /// The name of this checkpoint's file of a kind.
-    pub(crate) fn name(&self, kind: FileKind) -> String {
-        format!("{}-{:06}", kind.name(), self.number)
+    /// The name of this checkpoint's file of a kind; `n` as in [`Checkpoint::create`].
+    pub(crate) fn name(&self, kind: FileKind, n: Option<u32>) -> String {
+        let number = self.number;
+        match n {
+            None => format!("{kind}-{number:06}"),
+            Some(n) => format!("{kind}-{number:06}-{n:04}"),
+        }
     }
 
     /// Makes the manifest the index; from here on the new checkpoint is what opens.
@@ -129,15 +140,83 @@ fn unfinished() -> String {
     format!("{MANIFEST}.new")
 }
 
-/// The checkpoint's number in the name of one of its files.
+/// The checkpoint's number in a name that [`Checkpoint::name`] gave.
 fn number_of(name: &str) -> Option<u64> {
-    let (kind, number) = name.split_once('-')?;
-    let known = FileKind::ALL.iter().any(|known| known.name() == kind);
-    let digits = number.bytes().all(|byte| byte.is_ascii_digit());
-    (known && digits).then(|| number.parse().ok())?
+    let (kind, numbers) = name.split_once('-')?;
+    if !FileKind::ALL.iter().any(|known| known.name() == kind) {
+        return None;
+    }
+    let (number, n) = match numbers.split_once('-') {
+        Some((number, n)) => (number, Some(n)),
+        None => (numbers, None),
+    };
+    if let Some(n) = n {
+        decimal::<u32>(n)?;
+    }
+    decimal(number)
+}
+
+/// A number that is written with digits only; `parse` alone would take a sign as well.
+fn decimal<T: FromStr>(digits: &str) -> Option<T> {
+    let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then(|| digits.parse().ok())?
 }
 
 /// Whether a file name is one that this engine gives.
 fn is_ours(name: &str) -> bool {
     name == MANIFEST || name == unfinished() || number_of(name).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_from_those_of_other_programs() {
+        for (name, number) in [
+            ("graph-000001", Some(1)),
+            ("codes-1000000", Some(1_000_000)),
+            ("navigation-000012-0003", Some(12)),
+            ("navigation-000012-10000", Some(12)),
+            ("navigation-000012-", None),
+            ("navigation--0003", None),
+            ("navigation-000012-0003-0004", None),
+            ("navigation-000012-4294967296", None),
+            ("graph-+00001", None),
+            ("graph-", None),
+            ("graph", None),
+            ("graphs-000001", None),
+            ("notes-000001", None),
+        ] {
+            assert_eq!(number_of(name), number, "{name}");
+        }
+        assert!(is_ours("MANIFEST") && is_ours("MANIFEST.new") && !is_ours("MANIFEST.old"));
+    }
+
+    #[test]
+    fn a_checkpoint_knows_the_names_it_gives() {
+        let volume = stratann_tier::SimVolume::new();
+        volume.create("graph-000041-0007").unwrap();
+        let checkpoint = Checkpoint::begin(&volume, false).unwrap();
+        assert_eq!(
+            checkpoint.number(),
+            42,
+            "a number that was used is not used again"
+        );
+        assert!(
+            volume.list().unwrap().is_empty(),
+            "what a crash left is removed"
+        );
+        for kind in FileKind::ALL {
+            for n in [None, Some(0), Some(12_345)] {
+                assert_eq!(number_of(&checkpoint.name(kind, n)), Some(42));
+                checkpoint.create(kind, n).unwrap();
+            }
+        }
+        drop(checkpoint);
+        assert!(
+            volume.list().unwrap().is_empty(),
+            "what was not committed is removed"
+        );
+    }
 }

@@ -32,7 +32,7 @@ mod space;
 mod tests;
 mod vamana;
 
-pub use construct::{Constructed, Order, Task, construct};
+pub use construct::{Constructed, Lists, Order, Task, construct};
 use entry::medoid;
 use order::locality_order;
 

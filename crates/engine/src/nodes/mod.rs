@@ -24,17 +24,19 @@ pub(crate) mod segments;
 use std::sync::Arc;
 
 use stratann_codec::{CodecError, ListModel};
-use stratann_layout::SlottedView;
-use stratann_tier::Tier;
+use stratann_layout::{BLOCK, HeatFile, SlottedView};
+use stratann_tier::{Tier, Volume};
 
 pub(crate) use self::open::open;
 
 use self::coupled::CoupledPages;
 use self::lists::ListPages;
 use self::packed::PackedPages;
-use self::resident::Resident;
+use self::resident::{Resident, Source};
 use self::segments::Segments;
 use crate::Error;
+use crate::measure::Hottest;
+use crate::plan::{Division, PageFile};
 
 /// A node's bytes on a page or in a cache, not decoded yet.
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +100,8 @@ pub(crate) trait NodePages: Send + Sync {
 pub(crate) struct Graph {
     /// Where its pages are read from.
     pub(crate) tier: Arc<dyn Tier>,
+    /// The file's name in the volume.
+    pub(crate) name: String,
     /// The file as errors name it.
     pub(crate) file: String,
     pub(crate) nodes: u64,
@@ -116,6 +120,25 @@ pub(crate) enum Pages {
 }
 
 impl Pages {
+    /// Pages in a file of `nodes` nodes, and the bytes of one.
+    pub(crate) fn file(&self, nodes: u64) -> PageFile {
+        let (pages, page_bytes) = match self {
+            Pages::Coupled(pages) => (pages.shape.pages(nodes), pages.shape.page_bytes()),
+            Pages::Packed(pages) => (pages.directory.pages(), pages.shape.page_bytes()),
+            Pages::Lists(pages) => (pages.directory.pages(), pages.shape.page_bytes()),
+        };
+        PageFile { pages, page_bytes }
+    }
+
+    /// Reads page `page` and verifies it.
+    pub(crate) fn check(&self, page: u64, bytes: &[u8]) -> Result<(), Error> {
+        match self {
+            Pages::Coupled(pages) => pages.view(bytes, page, true).map(|_| ()),
+            Pages::Packed(pages) => pages.view(bytes, page, true).map(|_| ()),
+            Pages::Lists(pages) => pages.view(bytes, page, true).map(|_| ()),
+        }
+    }
+
     /// Bytes of the longest record in a cache.
     pub(crate) fn cached_bytes(&self) -> usize {
         match self {
@@ -136,6 +159,71 @@ impl Graph {
         };
         directory + self.segments.as_ref().map_or(0, Segments::metadata_bytes)
     }
+
+    /// The pages of the graph, and those of all segments.
+    pub(crate) fn files(&self) -> (PageFile, PageFile) {
+        let mut vectors = PageFile::default();
+        for segment in self.segments.iter().flat_map(Segments::iter) {
+            vectors.pages += segment.directory.pages();
+            vectors.page_bytes = vectors.page_bytes.max(segment.shape.page_bytes());
+        }
+        (self.pages.file(self.nodes), vectors)
+    }
+
+    /// Puts the hottest pages into memory, as a division of memory says; without `heat`, the first ones.
+    pub(crate) fn load(
+        &mut self,
+        volume: &dyn Volume,
+        division: &Division,
+        heat: Option<&HeatFile>,
+    ) -> Result<(), Error> {
+        if division.graph_share > 0.0 {
+            let PageFile { pages, page_bytes } = self.pages.file(self.nodes);
+            let source = Source {
+                volume,
+                name: &self.name,
+                pages,
+                page_bytes,
+                start: BLOCK as u64,
+            };
+            let mut wanted = hottest(heat.map(|heat| &*heat.graph), pages, division.graph_share);
+            let pages = &self.pages;
+            self.resident = Resident::load(&source, &mut wanted, &|page, bytes| {
+                pages.check(page, bytes)
+            })?;
+        }
+        if division.vector_share > 0.0 {
+            let (_, all) = self.files();
+            let mut wanted = hottest(
+                heat.map(|heat| &*heat.vectors),
+                all.pages,
+                division.vector_share,
+            );
+            for segment in self.segments.iter_mut().flat_map(Segments::iter_mut) {
+                let source = Source {
+                    volume,
+                    name: &segment.name,
+                    pages: segment.directory.pages(),
+                    page_bytes: segment.shape.page_bytes(),
+                    start: BLOCK as u64,
+                };
+                let resident = Resident::load(&source, &mut wanted, &|page, bytes| {
+                    segment.view(bytes, page, true).map(|_| ())
+                })?;
+                segment.resident = resident;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Says of one page after the other whether it is of the hottest `share`.
+fn hottest(heat: Option<&[u16]>, pages: u64, share: f64) -> impl FnMut(u64) -> bool {
+    let flat = vec![0; if heat.is_none() { pages as usize } else { 0 }];
+    let heat = heat.unwrap_or(&flat);
+    let mut hottest = Hottest::new(heat, share);
+    let mut reads = heat.to_vec().into_iter();
+    move |_| reads.next().is_some_and(|reads| hottest.takes(reads))
 }
 
 /// Names the file and the node of bytes that do not decode.

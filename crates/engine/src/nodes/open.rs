@@ -33,6 +33,7 @@ fn coupled(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
     stored::check_shape(volume, entry, &shape, manifest.vectors)?;
     let file = stored::name_of(volume, &entry.name);
     Ok(Graph {
+        name: entry.name.clone(),
         tier,
         nodes: manifest.vectors,
         pages: Pages::Coupled(CoupledPages {
@@ -67,6 +68,7 @@ fn packed(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
     let lists = model(&file, ListModel::from_bytes(&directory.list_model))?;
     let file = stored::name_of(volume, &entry.name);
     Ok(Graph {
+        name: entry.name.clone(),
         tier: volume.open_tier(&entry.name)?,
         nodes: manifest.vectors,
         pages: Pages::Packed(PackedPages {
@@ -94,7 +96,17 @@ fn decoupled(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
         .map(|n| segment(volume, manifest, n))
         .collect::<Result<Vec<_>, _>>()?;
     let capacity = manifest.segments.first().map_or(0, |first| first.vectors);
+    // A node's segment is a division.
+    let starts = |n: usize| n as u64 * u64::from(capacity);
+    let divides = |(n, segment): (usize, &Segment)| u64::from(segment.first) == starts(n);
+    if capacity == 0 || !segments.iter().enumerate().all(divides) {
+        return Err(Error::Damaged {
+            file: stored::name_of(volume, stratann_layout::manifest::FILE_NAME),
+            what: "its segments do not hold equally many vectors each".into(),
+        });
+    }
     Ok(Graph {
+        name: entry.name.clone(),
         tier,
         nodes: manifest.vectors,
         pages: Pages::Lists(ListPages {
@@ -120,6 +132,7 @@ fn segment(volume: &dyn Volume, manifest: &Manifest, n: u32) -> Result<Segment, 
         model: model(&file, SegmentModel::from_bytes(&chunks.model))?,
         chunk_vectors: chunks.chunk_vectors,
         first: facts.first,
+        name: entry.name.clone(),
         file: stored::name_of(volume, &entry.name),
         resident: Resident::default(),
         bases: chunks.chunks.into_iter().map(|chunk| chunk.base).collect(),

@@ -41,10 +41,10 @@ impl Resident {
         }
     }
 
-    /// Loads the pages that `wanted` says, each of which `check` must accept.
+    /// Loads the pages that `wanted` says, asked in their order, each of which `check` must accept.
     pub(crate) fn load(
         source: &Source<'_>,
-        wanted: &dyn Fn(u64) -> bool,
+        wanted: &mut dyn FnMut(u64) -> bool,
         check: &dyn Fn(u64, &[u8]) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let (pages, page_bytes) = (source.pages as usize, source.page_bytes);

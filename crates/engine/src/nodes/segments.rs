@@ -25,6 +25,9 @@ pub(crate) struct Segment {
     pub(crate) bases: Vec<Option<Vec<u8>>>,
     /// Its first node.
     pub(crate) first: u32,
+    /// The file's name in the volume.
+    pub(crate) name: String,
+    /// The file as errors name it.
     pub(crate) file: String,
     /// Pages that are in memory.
     pub(crate) resident: Resident,

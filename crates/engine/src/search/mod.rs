@@ -42,6 +42,7 @@ use self::rerank::Reranker;
 use self::traversal::{Setting, Traversal};
 use crate::data::{VectorSource, check_rows};
 use crate::index::Index;
+use crate::measure::Heat;
 use crate::navigation::NavigationScratch;
 use crate::nodes::{NodePages, Pages};
 use crate::progress::{Progress, Silent, Stage};
@@ -68,7 +69,8 @@ pub struct SearchOptions {
     pub parts: bool,
     /// OS threads.
     pub threads: usize,
-    /// Queries in flight on each thread: 1 for the least latency, more for throughput.
+    /// Queries in flight on each thread: 1 for the least latency, more for throughput. Fewer are in flight if the memory
+    /// budget has no room for so many.
     pub in_flight: usize,
 }
 
@@ -165,6 +167,7 @@ struct Batch<'a> {
     queries: &'a dyn VectorSource,
     plan: Plan,
     progress: &'a dyn Progress,
+    heat: Option<&'a Heat>,
     next: AtomicUsize,
     done: Mutex<Done>,
 }
@@ -203,6 +206,17 @@ impl Index {
         options: &SearchOptions,
         progress: &dyn Progress,
     ) -> Result<SearchResults, Error> {
+        self.search_noting(queries, options, progress, None)
+    }
+
+    /// As [`search_observed`](Index::search_observed); `heat` is told which pages are read.
+    pub(crate) fn search_noting(
+        &self,
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+        progress: &dyn Progress,
+        heat: Option<&Heat>,
+    ) -> Result<SearchResults, Error> {
         let plan = self.plan_search(queries, options)?;
         let rows = queries.rows();
         let batch = Batch {
@@ -210,11 +224,15 @@ impl Index {
             queries,
             plan,
             progress,
+            heat,
             next: AtomicUsize::new(0),
             done: Mutex::new(Done::default()),
         };
-        let threads = options.threads.min(rows).max(1);
-        let in_flight = options.in_flight.min(rows.div_ceil(threads)).max(1);
+        // The memory budget has room for so many.
+        let most = self.queries_in_flight(plan.list);
+        let threads = options.threads.min(rows).min(most).max(1);
+        let wanted = options.in_flight.min(rows.div_ceil(threads));
+        let in_flight = wanted.min(most / threads).max(1);
         let crew = self.crew(threads)?;
         let _stage = Stage::begin(progress, "searching", rows as u64);
         let start = Instant::now();
@@ -346,7 +364,14 @@ impl Batch<'_> {
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
         let row_bytes = index.dim() * index.element().size();
         let (check, timer) = (index.checks_pages(), Timer::new(plan.parts));
-        let mut reader = NodeReader::new(graph.tier.lane(thread)?, graph, pages, check, &timer);
+        let mut reader = NodeReader::new(
+            graph.tier.lane(thread)?,
+            graph,
+            pages,
+            check,
+            &timer,
+            self.heat,
+        );
         let setting = Setting {
             graph,
             pages,
@@ -355,10 +380,17 @@ impl Batch<'_> {
             whole_page: plan.whole_page,
             timer: &timer,
         };
-        let reranker = graph
-            .segments
-            .as_ref()
-            .map(|segments| Reranker::new(segments, thread, row_bytes, plan.rerank, check, &timer));
+        let reranker = graph.segments.as_ref().map(|segments| {
+            Reranker::new(
+                segments,
+                thread,
+                row_bytes,
+                plan.rerank,
+                check,
+                &timer,
+                self.heat,
+            )
+        });
         let ranking = Ranking::new(kernel, &timer, row_bytes);
         let mut traversal = Traversal::new(setting, ranking, reranker);
         let mut answers = Vec::new();

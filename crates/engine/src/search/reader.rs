@@ -10,6 +10,7 @@ use stratann_tier::{Block, Completion, Lane, Request, next};
 use super::Counters;
 use super::parts::{Part, Timer};
 use crate::Error;
+use crate::measure::Heat;
 use crate::nodes::{Graph, NodePages};
 
 /// A page that is here.
@@ -32,16 +33,19 @@ pub(crate) struct NodeReader<'a, N> {
     pages: &'a N,
     check: bool,
     timer: &'a Timer,
+    heat: Option<&'a Heat>,
 }
 
 impl<'a, N: NodePages> NodeReader<'a, N> {
-    /// Reads the pages of an index's graph file through `lane`; `check` verifies each page's checksums.
+    /// Reads the pages of an index's graph file through `lane`; `check` verifies each page's checksums, and `heat` is told
+    /// which are read.
     pub(crate) fn new(
         lane: Box<dyn Lane>,
         graph: &'a Graph,
         pages: &'a N,
         check: bool,
         timer: &'a Timer,
+        heat: Option<&'a Heat>,
     ) -> Self {
         Self {
             lane,
@@ -49,6 +53,7 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
             pages,
             check,
             timer,
+            heat,
         }
     }
 
@@ -65,6 +70,9 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
     /// Queues the read of a page; never blocks.
     pub(crate) fn submit(&mut self, page: u64, counters: &mut Counters) -> Result<(), Error> {
         let (offset, len) = self.pages.place(page);
+        if let Some(heat) = self.heat {
+            heat.graph(page);
+        }
         counters.graph_reads += 1;
         counters.bytes_read += len as u64;
         self.lane.submit(Request {

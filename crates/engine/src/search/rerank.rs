@@ -28,6 +28,7 @@ use super::Counters;
 use super::parts::{Part, Timer};
 use super::ranking::Ranking;
 use crate::frontier::{Frontier, distance_of, node_of};
+use crate::measure::Heat;
 use crate::nodes::segments::{Place, Segments};
 use crate::{Error, Rerank};
 
@@ -40,6 +41,7 @@ pub(crate) struct Reranker<'a> {
     rerank: Rerank,
     check: bool,
     timer: &'a Timer,
+    heat: Option<&'a Heat>,
     /// K + B.
     head: usize,
     /// Expansions in a row that left the head as it was.
@@ -54,7 +56,7 @@ pub(crate) struct Reranker<'a> {
 }
 
 impl<'a> Reranker<'a> {
-    /// Reads vectors of `segments` from `thread`; `check` verifies checksums.
+    /// Reads vectors of `segments` from `thread`; `check` verifies checksums, and `heat` is told which pages are read.
     pub(crate) fn new(
         segments: &'a Segments,
         thread: &'a Thread,
@@ -62,6 +64,7 @@ impl<'a> Reranker<'a> {
         rerank: Rerank,
         check: bool,
         timer: &'a Timer,
+        heat: Option<&'a Heat>,
     ) -> Self {
         Self {
             segments,
@@ -70,6 +73,7 @@ impl<'a> Reranker<'a> {
             rerank,
             check,
             timer,
+            heat,
             head: 0,
             unchanged: 0,
             awaited: Vec::new(),
@@ -194,6 +198,9 @@ impl<'a> Reranker<'a> {
             || segment.resident.get(place.page).is_some()
         {
             return Ok(());
+        }
+        if let Some(heat) = self.heat {
+            heat.vectors(place);
         }
         let lane = match &mut self.lanes[place.segment] {
             Some(lane) => lane,

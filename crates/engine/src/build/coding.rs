@@ -1,0 +1,203 @@
+//! What lists and vectors are coded with, and how it is learned from those that are to come.
+//!
+//! | compression | lists | vectors |
+//! |---|---|---|
+//! | raw | Elias–Fano | as they are |
+//! | paper | Elias–Fano | bytes differ from the chunk's base where that helps; one Huffman table a segment |
+//! | best | the shorter of Elias–Fano and gaps, list by list | the codec that makes a sample of the segment the shortest |
+
+use std::ops::Range;
+
+use stratann_codec::{
+    Element, ListModel, ListTrainer, SegmentModel, Shape, VectorCodec, elias_fano, xor_delta,
+};
+
+use stratann_layout::coupled::MAX_DIMENSION;
+
+use super::Build;
+use crate::data::VectorSource;
+use crate::graph::Lists;
+use crate::{Compression, Error};
+
+/// Lists that their codec learns from, at most.
+const SAMPLED_LISTS: u64 = 10_000;
+/// Huffman tables of the gaps in lists: more hardly make them shorter.
+const LIST_TABLES: usize = 4;
+/// Bytes of the vectors that a segment's codec learns from, and how many they are at least: as much as
+/// [`SegmentModel::train`] looks at.
+const SAMPLED_BYTES: usize = 4 << 20;
+const SAMPLED_VECTORS: usize = 64;
+/// Bytes of vectors that are read at a time to count their bytes, where no chunk says how many.
+const COUNTED_BYTES: usize = 4 << 20;
+
+/// What the codecs have to know before they learn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Coding {
+    compression: Compression,
+    vectors: Shape,
+    nodes: u32,
+    degree: usize,
+}
+
+impl Coding {
+    /// For the rows of a source and lists of at most `degree` of them.
+    pub(super) fn new(
+        source: &dyn VectorSource,
+        degree: usize,
+        compression: Compression,
+    ) -> Result<Self, Error> {
+        let (element, dim) = (codec_element(source.element()), source.dim());
+        let vectors = Shape::new(element, dim)
+            .map_err(|_| Error::call("dimension", dim, format!("1 to {MAX_DIMENSION}")))?;
+        Ok(Self {
+            compression,
+            vectors,
+            nodes: source.rows() as u32,
+            degree,
+        })
+    }
+
+    /// Bytes of the longest code of a list.
+    pub(super) fn largest_list(&self) -> usize {
+        elias_fano::slot_bytes(self.degree, self.nodes)
+    }
+
+    /// Bytes of the longest code of a vector.
+    pub(super) fn largest_vector(&self) -> usize {
+        self.stored().max_encoded_bytes()
+    }
+
+    /// Bytes of a vector before it is coded.
+    pub(super) fn vector_bytes(&self) -> usize {
+        self.vectors.vector_bytes()
+    }
+
+    /// The model of all lists. Learns from an even sample: under locality order, every neighbourhood has its share.
+    pub(super) fn learn_lists(&self, lists: &mut Lists) -> Result<ListModel, Error> {
+        let usual = self.degree as u32;
+        if self.compression != Compression::Best {
+            return Ok(ListModel::elias_fano(self.nodes, usual));
+        }
+        let mut trainer = ListTrainer::new(self.nodes, usual);
+        let mut list = Vec::new();
+        for node in even(0..self.nodes, SAMPLED_LISTS) {
+            lists.read(node, &mut list)?;
+            list.sort_unstable();
+            trainer
+                .add(node, &list)
+                .map_err(|error| Error::codec(format!("the list of node {node}"), error))?;
+        }
+        Ok(trainer.finish(LIST_TABLES))
+    }
+
+    /// What the vectors of a segment are coded with. With `chunk`, each so many of them may have a base of their own,
+    /// from which they differ in few bits.
+    pub(super) fn learn_vectors(
+        &self,
+        build: &Build<'_>,
+        rows: &dyn VectorSource,
+        segment: Range<u32>,
+        chunk: Option<u32>,
+    ) -> Result<SegmentCode, Error> {
+        let first = segment.start;
+        let plain = |model| SegmentCode {
+            model,
+            first,
+            chunk: u32::MAX,
+            bases: Vec::new(),
+        };
+        Ok(match self.compression {
+            Compression::Raw => plain(self.stored()),
+            Compression::Best => {
+                let count = (SAMPLED_BYTES / self.vector_bytes()).max(SAMPLED_VECTORS);
+                let nodes: Vec<u32> = even(segment, count as u64).collect();
+                let mut sample = vec![0; nodes.len() * self.vector_bytes()];
+                rows.gather(&nodes, &mut sample)?;
+                plain(SegmentModel::train(self.vectors, &sample))
+            }
+            Compression::Paper => self.count(build, rows, segment, chunk)?,
+        })
+    }
+
+    /// DecoupleVS §3.3: the first of two passes over a segment decides for each chunk whether it has a base, and
+    /// counts the bytes that are left, for the segment's one Huffman table. The second one, which encodes, is the sweep.
+    fn count(
+        &self,
+        build: &Build<'_>,
+        rows: &dyn VectorSource,
+        segment: Range<u32>,
+        chunk: Option<u32>,
+    ) -> Result<SegmentCode, Error> {
+        let size = self.vector_bytes();
+        let step = chunk.unwrap_or((COUNTED_BYTES / size).max(1) as u32);
+        let mut counts = xor_delta::ByteCounts::new();
+        let (mut bases, mut vectors) = (Vec::new(), Vec::new());
+        for start in segment.clone().step_by(step as usize) {
+            build.go_on()?;
+            let count = step.min(segment.end - start);
+            vectors.resize(count as usize * size, 0);
+            rows.read(start as usize, &mut vectors)?;
+            let base = chunk.and_then(|_| xor_delta::choose_base(&vectors, size));
+            counts.add(&vectors, base.as_deref());
+            bases.push(base);
+        }
+        Ok(SegmentCode {
+            model: SegmentModel::huffman(self.vectors, &counts),
+            first: segment.start,
+            chunk: step,
+            bases,
+        })
+    }
+
+    /// The model that leaves vectors as they are: without a sample, none is shorter.
+    fn stored(&self) -> SegmentModel {
+        SegmentModel::train(self.vectors, &[])
+    }
+}
+
+/// What the vectors of a segment are coded with.
+pub(super) struct SegmentCode {
+    /// What the codec learned.
+    pub(super) model: SegmentModel,
+    /// The segment's first node, and the nodes of each of its chunks.
+    first: u32,
+    chunk: u32,
+    bases: Vec<Option<Vec<u8>>>,
+}
+
+impl SegmentCode {
+    /// The base that the vector of a node of the segment is coded against, if its chunk has one.
+    pub(super) fn base(&self, node: u32) -> Option<&[u8]> {
+        let chunk = (node - self.first) / self.chunk;
+        self.bases.get(chunk as usize)?.as_deref()
+    }
+
+    /// The codec's name.
+    pub(super) fn name(&self) -> &'static str {
+        match self.model.codec() {
+            VectorCodec::Stored => "stored",
+            VectorCodec::Huffman if self.bases.iter().any(Option::is_some) => "xor+huffman",
+            VectorCodec::Huffman => "huffman",
+            VectorCodec::FloatSplit => "float-split",
+            VectorCodec::Classes => "classes",
+            _ => "other",
+        }
+    }
+}
+
+/// At most `count` numbers from all over `range`, ascending.
+fn even(range: Range<u32>, count: u64) -> impl Iterator<Item = u32> {
+    let length = u64::from(range.end - range.start);
+    let count = count.min(length);
+    (0..count).map(move |i| range.start + (i * length / count) as u32)
+}
+
+/// The element type as the codecs call it.
+fn codec_element(element: stratann_vector::Element) -> Element {
+    match element {
+        stratann_vector::Element::F32 => Element::F32,
+        stratann_vector::Element::F16 => Element::F16,
+        stratann_vector::Element::U8 => Element::U8,
+        stratann_vector::Element::I8 => Element::I8,
+    }
+}

@@ -1,0 +1,172 @@
+//! Encoding the lists and vectors of a batch, on several threads: an encoder of vectors takes some ten microseconds.
+
+use std::ops::Range;
+
+use stratann_codec::{ListCodec, ListModel};
+
+use super::coding::SegmentCode;
+use super::sweep::Nodes;
+use crate::Error;
+
+/// Encodes batch after batch, and counts the bytes.
+pub(super) struct Encoder {
+    lists: ListModel,
+    /// One for each thread; the codes of the batch, in order.
+    shares: Vec<Share>,
+    list_bytes: u64,
+    vector_bytes: u64,
+    /// Lists that were coded as gaps, and all others.
+    gaps: u64,
+    others: u64,
+    /// Names of the codecs of vectors, in the order in which they came up.
+    vector_codecs: Vec<&'static str>,
+}
+
+/// The codes of consecutive nodes of a batch.
+#[derive(Default)]
+struct Share {
+    bytes: Vec<u8>,
+    /// Where each list ends, and where the vector behind it does.
+    ends: Vec<(usize, usize)>,
+    gaps: u64,
+    /// The list being encoded, ascending.
+    list: Vec<u32>,
+}
+
+impl Encoder {
+    /// For lists that are coded with this model; on so many threads.
+    pub(super) fn new(lists: ListModel, threads: usize) -> Self {
+        Self {
+            lists,
+            shares: (0..threads).map(|_| Share::default()).collect(),
+            list_bytes: 0,
+            vector_bytes: 0,
+            gaps: 0,
+            others: 0,
+            vector_codecs: Vec::new(),
+        }
+    }
+
+    /// Encodes a batch, which [`Encoder::codes`] gives until the next one. All of it is of the segment that `vectors`
+    /// is for.
+    pub(super) fn encode(&mut self, nodes: &Nodes<'_>, vectors: &SegmentCode) -> Result<(), Error> {
+        let lists = &self.lists;
+        let share = nodes.len().div_ceil(self.shares.len());
+        let ranges = (0..self.shares.len())
+            .map(|i| (i * share).min(nodes.len())..((i + 1) * share).min(nodes.len()));
+        std::thread::scope(|scope| {
+            let mut work = self.shares.iter_mut().zip(ranges);
+            let own = work.next();
+            let others: Vec<_> = work
+                .map(|(share, range)| {
+                    share.clear();
+                    (!range.is_empty())
+                        .then(|| scope.spawn(move || share.encode(nodes, range, lists, vectors)))
+                })
+                .collect();
+            let mut outcome = match own {
+                Some((share, range)) => share.encode(nodes, range, lists, vectors),
+                None => Ok(()),
+            };
+            for other in others.into_iter().flatten() {
+                match other.join() {
+                    Ok(theirs) => outcome = outcome.and(theirs),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            outcome
+        })?;
+        for (list, vector) in self.shares.iter().flat_map(Share::codes) {
+            self.list_bytes += list.len() as u64;
+            self.vector_bytes += vector.len() as u64;
+        }
+        let gaps: u64 = self.shares.iter().map(|share| share.gaps).sum();
+        self.gaps += gaps;
+        self.others += nodes.len() as u64 - gaps;
+        if !self.vector_codecs.contains(&vectors.name()) {
+            self.vector_codecs.push(vectors.name());
+        }
+        Ok(())
+    }
+
+    /// The codes of list and vector of each node of the batch.
+    pub(super) fn codes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.shares.iter().flat_map(Share::codes)
+    }
+
+    /// The model that lists are coded with, as bytes.
+    pub(super) fn list_model(&self) -> Vec<u8> {
+        self.lists.to_bytes()
+    }
+
+    /// Bytes of all codes of lists so far.
+    pub(super) fn list_bytes(&self) -> u64 {
+        self.list_bytes
+    }
+
+    /// Bytes of all codes of vectors so far.
+    pub(super) fn vector_bytes(&self) -> u64 {
+        self.vector_bytes
+    }
+
+    /// Names of the codecs of lists that were used, the one used more often first.
+    pub(super) fn list_codecs(&self) -> String {
+        match (self.gaps, self.others) {
+            (0, _) => "elias-fano",
+            (_, 0) => "gaps",
+            (gaps, others) if gaps < others => "elias-fano, gaps",
+            _ => "gaps, elias-fano",
+        }
+        .to_owned()
+    }
+
+    /// Names of the codecs of vectors that were used.
+    pub(super) fn vector_codecs(&self) -> String {
+        self.vector_codecs.join(", ")
+    }
+}
+
+impl Share {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+        self.gaps = 0;
+    }
+
+    /// Replaces what it holds by the codes of the nodes at the places in `range`.
+    fn encode(
+        &mut self,
+        nodes: &Nodes<'_>,
+        range: Range<usize>,
+        lists: &ListModel,
+        vectors: &SegmentCode,
+    ) -> Result<(), Error> {
+        self.clear();
+        for place in range {
+            let node = nodes.number(place);
+            let wrong = |source| Error::codec(format!("node {node}"), source);
+            // The codes are of sets.
+            self.list.clear();
+            self.list.extend_from_slice(nodes.list(place));
+            self.list.sort_unstable();
+            let codec = lists
+                .encode(node, &self.list, &mut self.bytes)
+                .map_err(wrong)?;
+            self.gaps += u64::from(codec == ListCodec::Gaps);
+            let list_end = self.bytes.len();
+            vectors
+                .model
+                .encode(nodes.vector(place), vectors.base(node), &mut self.bytes)
+                .map_err(wrong)?;
+            self.ends.push((list_end, self.bytes.len()));
+        }
+        Ok(())
+    }
+
+    fn codes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|&(_, end)| end));
+        starts
+            .zip(&self.ends)
+            .map(|(start, &(middle, end))| (&self.bytes[start..middle], &self.bytes[middle..end]))
+    }
+}

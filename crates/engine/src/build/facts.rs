@@ -1,0 +1,134 @@
+//! What a build can know, and refuse, before any work.
+
+use super::BuildOptions;
+use super::format::{Choice, Format};
+use crate::data::VectorSource;
+use crate::{Error, Layout, Order};
+
+/// Rows that the codebook is trained on, at most.
+const TRAINING_ROWS: usize = 100_000;
+
+/// What follows from source and options before any work.
+pub(super) struct Facts {
+    /// How nodes become bytes.
+    pub(super) format: Format,
+    /// Its layout.
+    pub(super) layout: Layout,
+    /// Nodes that a page is expected to hold.
+    pub(super) nodes_per_page: usize,
+    /// Bytes of a vector's PQ code.
+    pub(super) code_bytes: usize,
+    /// How node ids are assigned.
+    pub(super) order: Order,
+    /// Nodes of the navigation graph; 0 for none.
+    pub(super) navigation_nodes: usize,
+    /// Rows that the codebook is trained on.
+    pub(super) training_rows: usize,
+}
+
+impl Facts {
+    /// Everything that can be refused or decided now is.
+    pub(super) fn of(source: &dyn VectorSource, options: &BuildOptions) -> Result<Self, Error> {
+        let (rows, dim) = (source.rows(), source.dim());
+        if rows == 0 {
+            return Err(Error::call(source.name(), "empty", "at least one vector"));
+        }
+        if rows >= u32::MAX as usize {
+            return Err(Error::call(
+                "vectors",
+                rows,
+                format!("fewer than {}", u32::MAX),
+            ));
+        }
+        if options.degree == 0 || options.degree > stratann_layout::coupled::MAX_DEGREE {
+            let most = stratann_layout::coupled::MAX_DEGREE;
+            return Err(Error::call(
+                "degree",
+                options.degree,
+                format!("1 to {most}"),
+            ));
+        }
+        if options.build_list == 0 {
+            return Err(Error::call(
+                "build list size",
+                0,
+                "at least 1 (100 is usual)",
+            ));
+        }
+        if !(1.0..=10.0).contains(&options.alpha) {
+            return Err(Error::call(
+                "alpha",
+                options.alpha,
+                "1 to 10 (1.2 is usual)",
+            ));
+        }
+        if options.threads == 0 {
+            return Err(Error::call("threads", 0, "at least 1"));
+        }
+        if !(0.0..=1.0).contains(&options.navigation) {
+            return Err(Error::call(
+                "navigation",
+                options.navigation,
+                "a share of the nodes, 0 to 1 (0.01 is usual)",
+            ));
+        }
+        let code_bytes = options.code_bytes.unwrap_or(dim.div_ceil(4));
+        if code_bytes == 0 || code_bytes > dim {
+            return Err(Error::call(
+                "code bytes",
+                code_bytes,
+                format!("1 to {dim}, the dimensions"),
+            ));
+        }
+        if let Some(ids) = &options.ids {
+            check_ids(ids, rows)?;
+        }
+        let Choice {
+            format,
+            layout,
+            nodes_per_page,
+        } = Choice::of(source, options)?;
+        Ok(Self {
+            format,
+            layout,
+            nodes_per_page,
+            code_bytes,
+            order: options.order.unwrap_or(options.preset.order),
+            training_rows: training_rows(options.memory, dim),
+            navigation_nodes: match (options.navigation * rows as f64).ceil() as usize {
+                // A graph over a handful of nodes saves nothing over the medoid.
+                0..16 => 0,
+                nodes => nodes,
+            },
+        })
+    }
+}
+
+/// Rows to train the codebook on: what an eighth of the memory cap holds as floats.
+fn training_rows(memory: Option<u64>, dim: usize) -> usize {
+    memory.map_or(TRAINING_ROWS, |bytes| {
+        // A row takes its floats and, while they are made, its bytes.
+        ((bytes / 8) as usize / (8 * dim)).clamp(1_000, TRAINING_ROWS)
+    })
+}
+
+/// Refuses ids that are too few, too many, or not unique.
+fn check_ids(ids: &[u64], rows: usize) -> Result<(), Error> {
+    if ids.len() != rows {
+        return Err(Error::call(
+            "ids",
+            format!("{} for {rows} rows", ids.len()),
+            "one a row",
+        ));
+    }
+    let mut sorted = ids.to_vec();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(Error::call(
+            "ids",
+            format!("duplicate id {}", pair[0]),
+            "ids that are unique",
+        )),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,82 @@
+//! Writing the files of a checkpoint: byte after byte, then their entry in the manifest.
+
+use stratann_layout::{BLOCK, FileEntry, FileHeader, FileKind, StreamWriter, header};
+use stratann_tier::{TierError, VolumeFile};
+
+use crate::Error;
+use crate::durable::Checkpoint;
+
+/// Bytes of pages that are collected for one write.
+pub(super) const WRITE_BYTES: usize = 1 << 20;
+
+/// A new file that is written front to back.
+pub(super) struct Sequential {
+    file: Box<dyn VolumeFile>,
+    /// What its entry will say; the length grows with what is written.
+    entry: FileEntry,
+}
+
+impl Sequential {
+    /// Creates the checkpoint's file of a kind: the `n`-th, from 0, of a kind of which an index has several.
+    pub(super) fn create(
+        checkpoint: &Checkpoint<'_>,
+        kind: FileKind,
+        n: Option<u32>,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            file: checkpoint.create(kind, n)?,
+            entry: FileEntry {
+                role: FileEntry::role_of(kind, n),
+                name: checkpoint.name(kind, n),
+                length: 0,
+                header_crc32c: 0,
+            },
+        })
+    }
+
+    /// As [`Sequential::create`], with room in front for a header that is known only when all else is written.
+    pub(super) fn create_headless(
+        checkpoint: &Checkpoint<'_>,
+        kind: FileKind,
+        n: Option<u32>,
+    ) -> Result<Self, Error> {
+        let mut file = Self::create(checkpoint, kind, n)?;
+        file.entry.length = BLOCK as u64;
+        Ok(file)
+    }
+
+    /// Appends bytes.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), TierError> {
+        self.file.write_at(self.entry.length, bytes)?;
+        self.entry.length += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Makes the file, whose header was written in its turn, durable.
+    pub(super) fn finish(mut self, header: &FileHeader) -> Result<FileEntry, TierError> {
+        self.entry.header_crc32c = header::stored_checksum(&header.encode());
+        self.file.sync()?;
+        Ok(self.entry)
+    }
+
+    /// Writes the header into the room in front, and makes the file durable.
+    pub(super) fn finish_headless(mut self, header: &FileHeader) -> Result<FileEntry, TierError> {
+        self.file.write_at(0, &header.encode())?;
+        self.finish(header)
+    }
+}
+
+/// Writes a byte string that is in memory.
+pub(super) fn write_stream(
+    checkpoint: &Checkpoint<'_>,
+    kind: FileKind,
+    n: Option<u32>,
+    payload: &[u8],
+) -> Result<FileEntry, Error> {
+    let mut file = Sequential::create(checkpoint, kind, n)?;
+    let mut writer = StreamWriter::new(kind, payload.len() as u64, &[]);
+    let mut sink = |blocks: &[u8]| file.write(blocks);
+    writer.push(payload, &mut sink)?;
+    let header = writer.finish(&mut sink)?;
+    Ok(file.finish(&header)?)
+}

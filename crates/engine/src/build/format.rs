@@ -1,0 +1,210 @@
+//! How nodes become bytes: which layout, how compressed, and what follows from that before any work.
+
+use stratann_layout::{BLOCK, CoupledShape};
+use stratann_vector::Element;
+
+use super::coding::Coding;
+use super::coupled;
+use super::decoupled::{self, DecoupledFormat};
+use super::packed::{self, PackedFormat};
+use super::sweep::{Sweep, Written};
+use super::{Build, BuildOptions};
+use crate::data::VectorSource;
+use crate::{Compression, Error, Layout};
+
+/// Where a page is expected to hold as many nodes as this, they are packed; where fewer, decoupled. A page of lists
+/// alone holds some fifty: with a few nodes on each, a traversal that brings their vectors along reads many times as
+/// much as it needs.
+const NODES_WORTH_PACKING: f64 = 6.0;
+
+/// A layout, with all that decides where things stand.
+pub(super) enum Format {
+    /// Fixed records, nothing compressed.
+    Coupled(CoupledShape),
+    /// Codes of list and vector side by side.
+    Packed(PackedFormat),
+    /// Codes of lists apart from those of vectors.
+    Decoupled(DecoupledFormat),
+}
+
+/// A format, and what the choice of it was based on.
+pub(super) struct Choice {
+    /// The format.
+    pub(super) format: Format,
+    /// The layout's name in the manifest.
+    pub(super) layout: Layout,
+    /// Nodes that a page is expected to hold, 1 or more: locality order cuts between so many.
+    pub(super) nodes_per_page: usize,
+}
+
+impl Choice {
+    /// What the options say, and where they do not, the preset, and where it leaves the layout open, the size of the
+    /// vectors.
+    pub(super) fn of(source: &dyn VectorSource, options: &BuildOptions) -> Result<Self, Error> {
+        let (element, dim, degree) = (source.element(), source.dim(), options.degree);
+        check_sizes(options, source.row_bytes() as u64)?;
+        let compression = options.compression.unwrap_or(options.preset.compression);
+        let expected = Expected::of(element, dim, degree, compression);
+        let layout = options
+            .layout
+            .or(options.preset.layout)
+            .unwrap_or_else(|| expected.layout());
+        let coding = || Coding::new(source, degree, compression);
+        let (format, nodes_per_page) = match layout {
+            Layout::Coupled => {
+                // A preset's compression is for the layouts that have one; whoever asks for one means it.
+                if let Some(asked @ (Compression::Paper | Compression::Best)) = options.compression
+                {
+                    return Err(Error::call(
+                        "compression",
+                        asked,
+                        "raw in the coupled layout (or take the layout packed or decoupled)",
+                    ));
+                }
+                let shape = CoupledShape::new(element, dim, degree)?;
+                let nodes = shape.nodes_per_page();
+                (Format::Coupled(shape), nodes)
+            }
+            Layout::Packed => {
+                let format = PackedFormat::new(source, degree, coding()?, options.segment_bytes)?;
+                (Format::Packed(format), nodes_on_page(expected.node()))
+            }
+            Layout::Decoupled => {
+                if compression == Compression::Paper {
+                    check_memory(options, source)?;
+                }
+                let (chunk, segment) = (options.chunk_bytes, options.segment_bytes);
+                let format = DecoupledFormat::new(source, degree, coding()?, chunk, segment)?;
+                (Format::Decoupled(format), nodes_on_page(expected.list))
+            }
+        };
+        Ok(Self {
+            format,
+            layout,
+            nodes_per_page,
+        })
+    }
+}
+
+impl Format {
+    /// Writes all nodes.
+    pub(super) fn write(&self, build: &Build<'_>, sweep: &mut Sweep<'_>) -> Result<Written, Error> {
+        match self {
+            Self::Coupled(shape) => coupled::write(build, shape, sweep),
+            Self::Packed(format) => packed::write(build, format, sweep),
+            Self::Decoupled(format) => decoupled::write(build, format, sweep),
+        }
+    }
+}
+
+/// Refuses chunks and segments that hold nothing.
+fn check_sizes(options: &BuildOptions, vector_bytes: u64) -> Result<(), Error> {
+    let least = vector_bytes.max(BLOCK as u64);
+    if options.chunk_bytes < least {
+        return Err(Error::call(
+            "chunk size",
+            format!("{} bytes", options.chunk_bytes),
+            format!("{least} bytes or more: a block of {BLOCK}, and a vector of {vector_bytes}"),
+        ));
+    }
+    if options.segment_bytes < options.chunk_bytes {
+        return Err(Error::call(
+            "segment size",
+            format!("{} bytes", options.segment_bytes),
+            format!("{} bytes or more, the size of a chunk", options.chunk_bytes),
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses chunks that do not fit the memory: a chunk is held to find the base of its vectors.
+fn check_memory(options: &BuildOptions, source: &dyn VectorSource) -> Result<(), Error> {
+    let vectors = (source.rows() as u64).saturating_mul(source.row_bytes() as u64);
+    let needs = options.chunk_bytes.min(vectors).saturating_mul(4);
+    match options.memory {
+        Some(budget) if budget < needs => Err(Error::Memory {
+            budget,
+            needs,
+            part: format!(
+                "chunks of {} bytes, at a quarter of it",
+                options.chunk_bytes
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// The bytes that a node is expected to take once it is coded, known from its shape alone. Real collections come within
+/// a third or so, which is near enough to choose by and to cut by.
+struct Expected {
+    vector: f64,
+    list: f64,
+}
+
+impl Expected {
+    /// Length fields and id on a slotted page.
+    const OVERHEAD: f64 = 6.0;
+
+    fn of(element: Element, dim: usize, degree: usize, compression: Compression) -> Self {
+        let share = match (compression, element) {
+            (Compression::Raw, _) => 1.0,
+            (_, Element::U8 | Element::I8) => 0.7,
+            // Only the exponents of floats are worth coding.
+            (_, Element::F32 | Element::F16) => 0.85,
+        };
+        Self {
+            vector: share * (dim * element.size()) as f64,
+            list: 1.3 * degree as f64,
+        }
+    }
+
+    /// Bytes of list, vector and what a slotted page needs to tell them apart.
+    fn node(&self) -> f64 {
+        self.vector + self.list + Self::OVERHEAD
+    }
+
+    /// Packed, if enough nodes share a page, so that one read brings many that are near each other. Else decoupled, so
+    /// that the traversal reads pages of lists only.
+    fn layout(&self) -> Layout {
+        if BLOCK as f64 / self.node() >= NODES_WORTH_PACKING {
+            Layout::Packed
+        } else {
+            Layout::Decoupled
+        }
+    }
+}
+
+/// Nodes of so many bytes that a block holds.
+fn nodes_on_page(bytes: f64) -> usize {
+    ((BLOCK as f64 / bytes) as usize).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(element: Element, dim: usize, degree: usize) -> Layout {
+        Expected::of(element, dim, degree, Compression::Best).layout()
+    }
+
+    #[test]
+    fn small_vectors_are_packed_and_large_ones_apart() {
+        assert_eq!(layout(Element::U8, 128, 64), Layout::Packed);
+        assert_eq!(layout(Element::I8, 100, 96), Layout::Packed);
+        assert_eq!(layout(Element::U8, 768, 64), Layout::Packed);
+        assert_eq!(layout(Element::U8, 960, 64), Layout::Decoupled);
+        assert_eq!(layout(Element::F32, 100, 64), Layout::Packed);
+        assert_eq!(layout(Element::F32, 384, 64), Layout::Decoupled);
+        assert_eq!(layout(Element::F16, 768, 64), Layout::Decoupled);
+    }
+
+    #[test]
+    fn a_page_is_expected_to_hold_a_node_at_least() {
+        let expected = Expected::of(Element::F32, 2000, 4000, Compression::Raw);
+        assert_eq!(nodes_on_page(expected.node()), 1);
+        assert_eq!(nodes_on_page(expected.list), 1);
+        let sift = Expected::of(Element::U8, 128, 64, Compression::Best);
+        assert_eq!(nodes_on_page(sift.node()), 22);
+        assert_eq!(nodes_on_page(sift.list), 49);
+    }
+}

@@ -1,0 +1,252 @@
+//! The sweep that reads the collection in node order. A layout takes the lists and vectors of one batch of nodes after
+//! the other from it; their PQ codes are written on the way.
+//!
+//! ```text
+//!   rows  ──┬──> batch ──> coupled | packed | decoupled ──> graph-… | packed-… | adjacency-… vectors-…
+//!   lists ──┘      └─────> PQ codes ──────────────────────> codes-…
+//! ```
+
+use std::ops::Range;
+
+use stratann_layout::{FileEntry, FileKind, SegmentFacts, StreamWriter};
+use stratann_vector::{Metric, ProductQuantizer, normalize, to_f32};
+
+use super::Build;
+use super::files::Sequential;
+use crate::Error;
+use crate::data::VectorSource;
+use crate::graph::{Constructed, GraphError, Lists};
+use crate::progress::Stage;
+
+/// Nodes of a batch, at most and at least; in between, as many as take [`BATCH_BYTES`].
+const MOST_NODES: usize = 4096;
+const LEAST_NODES: usize = 32;
+/// Bytes that a batch takes with all that is made of it, about.
+const BATCH_BYTES: usize = 8 << 20;
+
+/// What was written, as the manifest says it.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    /// The files.
+    pub(super) files: Vec<FileEntry>,
+    /// Bytes of all lists as they stand on disk.
+    pub(super) list_bytes: u64,
+    /// Bytes of all vectors as they stand on disk.
+    pub(super) vector_bytes: u64,
+    /// What the lists are coded with.
+    pub(super) list_codec: String,
+    /// What the vectors are coded with.
+    pub(super) vector_codec: String,
+    /// The segments that have files of their own.
+    pub(super) segments: Vec<SegmentFacts>,
+}
+
+/// Consecutive nodes.
+#[derive(Clone, Copy)]
+pub(super) struct Nodes<'a> {
+    first: u32,
+    ids: &'a [u64],
+    vectors: &'a [u8],
+    vector_bytes: usize,
+    lists: &'a ListBatch,
+}
+
+impl<'a> Nodes<'a> {
+    /// How many they are, at least 1.
+    pub(super) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// The number of the node at `place` among these.
+    pub(super) fn number(&self, place: usize) -> u32 {
+        self.first + place as u32
+    }
+
+    /// Its outside id.
+    pub(super) fn id(&self, place: usize) -> u64 {
+        self.ids[place]
+    }
+
+    /// Its vector.
+    pub(super) fn vector(&self, place: usize) -> &'a [u8] {
+        &self.vectors[place * self.vector_bytes..(place + 1) * self.vector_bytes]
+    }
+
+    /// Its neighbours, in the order of the graph: nearest first as a rule.
+    pub(super) fn list(&self, place: usize) -> &'a [u32] {
+        let bounds = &self.lists.bounds;
+        &self.lists.links[bounds[place]..bounds[place + 1]]
+    }
+}
+
+/// The lists of a batch, one after the other.
+#[derive(Default)]
+struct ListBatch {
+    links: Vec<u32>,
+    /// Where each list starts in `links`, then where the last one ends.
+    bounds: Vec<usize>,
+    /// The list being read.
+    list: Vec<u32>,
+}
+
+impl ListBatch {
+    fn read(&mut self, lists: &mut Lists, nodes: Range<usize>) -> Result<(), GraphError> {
+        self.links.clear();
+        self.bounds.clear();
+        self.bounds.push(0);
+        for node in nodes {
+            lists.read(node as u32, &mut self.list)?;
+            self.links.extend_from_slice(&self.list);
+            self.bounds.push(self.links.len());
+        }
+        Ok(())
+    }
+}
+
+/// All nodes, in batches.
+pub(super) struct Sweep<'a> {
+    build: &'a Build<'a>,
+    rows: &'a dyn VectorSource,
+    order: &'a [u32],
+    lists: &'a mut Lists,
+    codes: CodesFile<'a>,
+    /// The node that comes next.
+    next: usize,
+    /// Nodes of a batch at most.
+    most: usize,
+    vectors: Vec<u8>,
+    ids: Vec<u64>,
+    batch: ListBatch,
+    _stage: Stage<'a>,
+}
+
+impl<'a> Sweep<'a> {
+    /// Begins at node 0, and begins the file of codes.
+    pub(super) fn new(
+        build: &'a Build<'a>,
+        graph: &'a mut Constructed,
+        quantizer: &'a ProductQuantizer,
+    ) -> Result<Self, Error> {
+        let rows = graph.rows.source(build.source);
+        // A vector, its code for the disk, its floats; a list and its code.
+        let node = 2 * rows.row_bytes() + 4 * rows.dim() + 8 * build.options.degree;
+        Ok(Self {
+            build,
+            rows,
+            order: &graph.order,
+            lists: &mut graph.lists,
+            codes: CodesFile::create(build, quantizer)?,
+            next: 0,
+            most: (BATCH_BYTES / node).clamp(LEAST_NODES, MOST_NODES),
+            vectors: Vec::new(),
+            ids: Vec::new(),
+            batch: ListBatch::default(),
+            _stage: Stage::begin(build.progress, "writing", rows.rows() as u64),
+        })
+    }
+
+    /// All rows in node order, for codecs that learn what is to come.
+    pub(super) fn rows(&self) -> &'a dyn VectorSource {
+        self.rows
+    }
+
+    /// The lists, for codecs that learn what is to come.
+    pub(super) fn lists(&mut self) -> &mut Lists {
+        self.lists
+    }
+
+    /// All nodes, in ranges of `nodes`, of which the last has what is left.
+    pub(super) fn segments(&self, nodes: u32) -> impl Iterator<Item = Range<u32>> + use<> {
+        let rows = self.rows.rows() as u32;
+        (0..rows)
+            .step_by(nodes as usize)
+            .map(move |first| first..rows.min(first.saturating_add(nodes)))
+    }
+
+    /// The next nodes, of which none is `end` or above; `None` if there are no more below it.
+    pub(super) fn next(&mut self, end: u32) -> Result<Option<Nodes<'_>>, Error> {
+        self.build.go_on()?;
+        let first = self.next;
+        let nodes = first..(end as usize).min(first + self.most);
+        if nodes.is_empty() {
+            return Ok(None);
+        }
+        self.next = nodes.end;
+        let vector_bytes = self.rows.row_bytes();
+        self.vectors.resize(nodes.len() * vector_bytes, 0);
+        self.rows.read(first, &mut self.vectors)?;
+        self.codes.push(&self.vectors)?;
+        self.batch.read(self.lists, nodes.clone())?;
+        self.ids.clear();
+        for &row in &self.order[nodes.clone()] {
+            self.ids.push(match &self.build.options.ids {
+                Some(ids) => ids[row as usize],
+                None => u64::from(row),
+            });
+        }
+        self.build.progress.advance(nodes.len() as u64);
+        Ok(Some(Nodes {
+            first: first as u32,
+            ids: &self.ids,
+            vectors: &self.vectors,
+            vector_bytes,
+            lists: &self.batch,
+        }))
+    }
+
+    /// Completes the file of codes, when all nodes were taken.
+    pub(super) fn finish(self) -> Result<FileEntry, Error> {
+        self.codes.finish()
+    }
+}
+
+/// The file of PQ codes being written.
+struct CodesFile<'a> {
+    build: &'a Build<'a>,
+    quantizer: &'a ProductQuantizer,
+    file: Sequential,
+    writer: StreamWriter,
+    floats: Vec<f32>,
+    codes: Vec<u8>,
+}
+
+impl<'a> CodesFile<'a> {
+    fn create(build: &'a Build<'a>, quantizer: &'a ProductQuantizer) -> Result<Self, Error> {
+        let bytes = build.source.rows() as u64 * quantizer.code_bytes() as u64;
+        Ok(Self {
+            build,
+            quantizer,
+            file: Sequential::create(&build.checkpoint, FileKind::Codes, None)?,
+            writer: StreamWriter::new(FileKind::Codes, bytes, &[]),
+            floats: Vec::new(),
+            codes: Vec::new(),
+        })
+    }
+
+    fn push(&mut self, vectors: &[u8]) -> Result<(), Error> {
+        let (element, dim) = (self.build.source.element(), self.quantizer.dim());
+        let count = vectors.len() / (dim * element.size());
+        self.floats.resize(count * dim, 0.0);
+        to_f32(element, vectors, &mut self.floats);
+        if self.build.options.metric == Metric::Cosine {
+            self.floats.chunks_exact_mut(dim).for_each(|row| {
+                normalize(row);
+            });
+        }
+        self.codes.resize(count * self.quantizer.code_bytes(), 0);
+        self.quantizer
+            .encode(&self.floats, &mut self.codes, self.build.options.threads);
+        let file = &mut self.file;
+        self.writer
+            .push(&self.codes, &mut |blocks: &[u8]| file.write(blocks))?;
+        Ok(())
+    }
+
+    fn finish(self) -> Result<FileEntry, Error> {
+        let mut file = self.file;
+        let header = self
+            .writer
+            .finish(&mut |blocks: &[u8]| file.write(blocks))?;
+        Ok(file.finish(&header)?)
+    }
+}

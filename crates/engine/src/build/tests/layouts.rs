@@ -1,0 +1,399 @@
+//! Every layout and compression holds the very rows, ids and lists that the graph has.
+
+use std::path::Path;
+
+use stratann_layout::FileEntry;
+use stratann_tier::{SimVolume, Volume};
+use stratann_vector::Element;
+
+use super::decode::{Decoded, decode};
+use crate::build::*;
+use crate::data::{Matrix, VectorFile};
+use crate::progress::Silent;
+use crate::stored;
+
+/// All ways to write a collection.
+const FORMATS: [(Layout, Compression); 7] = [
+    (Layout::Coupled, Compression::Raw),
+    (Layout::Packed, Compression::Raw),
+    (Layout::Packed, Compression::Paper),
+    (Layout::Packed, Compression::Best),
+    (Layout::Decoupled, Compression::Raw),
+    (Layout::Decoupled, Compression::Paper),
+    (Layout::Decoupled, Compression::Best),
+];
+
+fn options(layout: Layout, compression: Compression) -> BuildOptions {
+    BuildOptions {
+        degree: 24,
+        build_list: 30,
+        layout: Some(layout),
+        compression: Some(compression),
+        navigation: 0.0,
+        threads: 1,
+        ..BuildOptions::default()
+    }
+}
+
+fn fixture(name: &str, rows: usize) -> Matrix {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"));
+    let file = VectorFile::open(folder.join(name)).unwrap();
+    let mut bytes = vec![0; rows * file.row_bytes()];
+    file.read(0, &mut bytes).unwrap();
+    Matrix::new(bytes, rows, file.dim(), file.element()).unwrap()
+}
+
+/// Rows of floats in no order at all.
+fn floats(rows: usize, dim: usize) -> Matrix {
+    let bytes = (0..(rows * dim) as u32)
+        .flat_map(|i| (i.wrapping_mul(2_654_435_761) as f32 / 1e9).to_le_bytes())
+        .collect();
+    Matrix::new(bytes, rows, dim, Element::F32).unwrap()
+}
+
+/// Hands a build that writes to `volume` to `work`.
+fn with_build<T>(
+    volume: &SimVolume,
+    source: &dyn VectorSource,
+    options: &BuildOptions,
+    work: impl FnOnce(&mut Build<'_>) -> T,
+) -> T {
+    let folder = tempfile::tempdir().unwrap();
+    work(&mut Build {
+        source,
+        options,
+        facts: Facts::of(source, options).unwrap(),
+        progress: &Silent,
+        checkpoint: Checkpoint::begin(volume, true).unwrap(),
+        scratch: folder.path(),
+        stages: Vec::new(),
+    })
+}
+
+fn build_of(source: &dyn VectorSource, options: &BuildOptions) -> SimVolume {
+    let volume = SimVolume::new();
+    with_build(&volume, source, options, |build| build.run().map(drop)).unwrap();
+    volume
+}
+
+/// What has to be in an index: rows, ids and lists of the graph that the options make, neighbours in its order.
+fn expected(source: &dyn VectorSource, options: &BuildOptions) -> Decoded {
+    let volume = SimVolume::new();
+    let mut graph = with_build(&volume, source, options, |build| build.construct()).unwrap();
+    let mut nodes = Decoded::default();
+    let mut list = Vec::new();
+    for node in 0..source.rows() as u32 {
+        let row = graph.order[node as usize];
+        let mut vector = vec![0; source.row_bytes()];
+        source.read(row as usize, &mut vector).unwrap();
+        graph.lists.read(node, &mut list).unwrap();
+        let ids = options.ids.as_ref();
+        nodes
+            .ids
+            .push(ids.map_or(u64::from(row), |ids| ids[row as usize]));
+        nodes.vectors.push(vector);
+        nodes.lists.push(list.clone());
+    }
+    nodes
+}
+
+/// Builds, and compares all that can be read back. Gives the manifest.
+fn check(source: &dyn VectorSource, options: &BuildOptions) -> Manifest {
+    check_against(&expected(source, options), source, options)
+}
+
+/// As [`check`], with what has to be in the index; it is the same for all formats in input order.
+fn check_against(
+    expected: &Decoded,
+    source: &dyn VectorSource,
+    options: &BuildOptions,
+) -> Manifest {
+    let volume = build_of(source, options);
+    let found = decode(&volume);
+    let name = format!("{:?} {:?}", options.layout, options.compression);
+    for node in 0..source.rows() {
+        assert_eq!(
+            found.ids[node], expected.ids[node],
+            "{name}: id of node {node}"
+        );
+        assert!(
+            found.vectors[node] == expected.vectors[node],
+            "{name}: vector of node {node}"
+        );
+        let mut list = expected.lists[node].clone();
+        if options.layout != Some(Layout::Coupled) {
+            list.sort_unstable();
+        }
+        assert_eq!(found.lists[node], list, "{name}: list of node {node}");
+    }
+    let manifest = stored::manifest(&volume).unwrap();
+    let files = volume.list().unwrap();
+    assert_eq!(
+        files.len(),
+        manifest.files.len() + 1,
+        "files that nothing names: {files:?}"
+    );
+    manifest
+}
+
+#[test]
+fn descriptors_come_back_from_every_layout() {
+    let source = fixture("photo-sift-20k.base.u8bin", 3_000);
+    let in_order = |order, layout, compression| BuildOptions {
+        order: Some(order),
+        ..options(layout, compression)
+    };
+    let expected = expected(
+        &source,
+        &in_order(Order::Input, Layout::Coupled, Compression::Raw),
+    );
+    for (layout, compression) in FORMATS {
+        let options = in_order(Order::Input, layout, compression);
+        let manifest = check_against(&expected, &source, &options);
+        let (raw, bytes) = (3_000 * 128, manifest.vector_bytes);
+        let edge = manifest.list_bytes as f64 * 8.0 / manifest.edges as f64;
+        let name = format!("{layout} {compression}: {bytes} bytes, {edge} bits an edge");
+        match compression {
+            Compression::Raw => assert_eq!(bytes, raw, "{name}"),
+            Compression::Paper => assert!(bytes < raw * 9 / 10, "{name}"),
+            Compression::Best => assert!(bytes < raw * 8 / 10, "{name}"),
+        }
+        match (layout, compression) {
+            (Layout::Coupled, _) => assert!(edge >= 32.0, "{name}"),
+            // Elias–Fano: 2 + log2(3000 / 24) = 9 bits at the most.
+            (_, Compression::Raw | Compression::Paper) => {
+                assert_eq!(manifest.list_codec, "elias-fano", "{name}");
+                assert!(edge < 10.0, "{name}");
+            }
+            (_, Compression::Best) => assert!(edge < 9.5, "{name}"),
+        }
+    }
+    for (layout, compression) in [
+        (Layout::Packed, Compression::Best),
+        (Layout::Decoupled, Compression::Paper),
+    ] {
+        check(&source, &in_order(Order::Locality, layout, compression));
+    }
+}
+
+#[test]
+fn embeddings_come_back_from_every_layout() {
+    let source = fixture("package-text-2k.base.fbin", 600);
+    let cosine = |layout, compression| BuildOptions {
+        metric: Metric::Cosine,
+        order: Some(Order::Input),
+        ..options(layout, compression)
+    };
+    let expected = expected(&source, &cosine(Layout::Coupled, Compression::Raw));
+    for (layout, compression) in FORMATS {
+        let manifest = check_against(&expected, &source, &cosine(layout, compression));
+        let (raw, bytes) = (600 * 384 * 4, manifest.vector_bytes);
+        assert_eq!(
+            bytes < raw * 9 / 10,
+            compression == Compression::Best,
+            "{layout} {compression}: {bytes} of {raw}"
+        );
+        if compression == Compression::Best {
+            assert_eq!(manifest.vector_codec, "float-split");
+        }
+    }
+}
+
+#[test]
+fn outside_ids_may_be_any() {
+    let source = fixture("photo-sift-20k.base.u8bin", 500);
+    let ids = (0..500)
+        .map(|row: u64| row.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        .collect::<Vec<_>>();
+    for (layout, compression) in FORMATS {
+        let options = BuildOptions {
+            ids: Some(ids.clone()),
+            ..options(layout, compression)
+        };
+        check(&source, &options);
+    }
+}
+
+#[test]
+fn a_vector_may_be_larger_than_a_block() {
+    let source = floats(60, 2_000);
+    for (layout, compression) in FORMATS {
+        check(&source, &options(layout, compression));
+    }
+}
+
+#[test]
+fn a_few_rows_are_an_index() {
+    for rows in [1, 2, 17] {
+        for source in [fixture("photo-sift-20k.base.u8bin", rows), floats(rows, 5)] {
+            for (layout, compression) in FORMATS {
+                check(&source, &options(layout, compression));
+            }
+        }
+    }
+}
+
+/// Rows of which every other chunk of 64 has bytes that depend on their position, so that a base helps; in the other
+/// chunks all bytes of a row are the same, so that none can.
+fn alike_and_not(rows: usize) -> Matrix {
+    let byte = |row: usize, position: usize| match row / 64 % 2 {
+        0 => (position * 3 + usize::from(row * 31 % 57 == position)) as u8,
+        _ => (row * 37) as u8,
+    };
+    let bytes = (0..rows)
+        .flat_map(|row| (0..64).map(move |position| byte(row, position)))
+        .collect();
+    Matrix::new(bytes, rows, 64, Element::U8).unwrap()
+}
+
+#[test]
+fn segments_and_chunks_divide_the_rows() {
+    let source = alike_and_not(64 * 6 + 10);
+    for (layout, compression) in FORMATS {
+        let options = BuildOptions {
+            order: Some(Order::Input),
+            chunk_bytes: 4096,
+            // Not a multiple of the chunk: two chunks and a part, which is left.
+            segment_bytes: 2 * 4096 + 1000,
+            ..options(layout, compression)
+        };
+        let manifest = check(&source, &options);
+        let segments: Vec<_> = manifest
+            .segments
+            .iter()
+            .map(|segment| (segment.first, segment.vectors))
+            .collect();
+        if layout != Layout::Decoupled {
+            assert_eq!(segments, []);
+            continue;
+        }
+        assert_eq!(segments, [(0, 128), (128, 128), (256, 128), (384, 10)]);
+        if compression == Compression::Paper {
+            let volume = build_of(&source, &options);
+            let chunks = stored::chunks(&volume, &manifest, 1).unwrap();
+            let bases: Vec<_> = chunks.chunks.iter().map(|c| c.base.is_some()).collect();
+            assert_eq!(bases, [true, false]);
+            let plain: Vec<u8> = (0..64).map(|position| position * 3).collect();
+            assert_eq!(chunks.chunks[0].base.as_deref(), Some(&plain[..]));
+            assert_eq!(manifest.segments[1].codec, "xor+huffman");
+        }
+    }
+}
+
+#[test]
+fn a_packed_index_has_a_model_for_each_segment() {
+    let source = alike_and_not(64 * 6 + 10);
+    let options = BuildOptions {
+        chunk_bytes: 4096,
+        segment_bytes: 100 * 64 + 63,
+        ..options(Layout::Packed, Compression::Paper)
+    };
+    let manifest = check(&source, &options);
+    let directory = stored::directory(&build_of(&source, &options), &manifest).unwrap();
+    assert_eq!(directory.segment_vectors, 100);
+    assert_eq!(directory.vector_models.len(), 4);
+    assert_eq!(manifest.vector_codec, "huffman");
+}
+
+#[test]
+fn one_thread_and_a_seed_give_the_same_bytes() {
+    let source = fixture("photo-sift-20k.base.u8bin", 800);
+    for (layout, compression) in FORMATS {
+        let options = options(layout, compression);
+        let [first, second] = [(), ()].map(|()| build_of(&source, &options));
+        let files = first.list().unwrap();
+        assert_eq!(files, second.list().unwrap());
+        for file in files {
+            assert!(
+                first.read(&file).unwrap() == second.read(&file).unwrap(),
+                "{layout} {compression}: {file}"
+            );
+        }
+    }
+}
+
+#[test]
+fn threads_do_not_change_what_is_written_of_a_graph() {
+    let source = fixture("photo-sift-20k.base.u8bin", 700);
+    for (layout, compression) in FORMATS {
+        let (volume, one) = (SimVolume::new(), options(layout, compression));
+        let mut graph = with_build(&volume, &source, &one, |build| build.construct()).unwrap();
+        let quantizer = with_build(&volume, &source, &one, |build| build.train(&graph)).unwrap();
+        let volumes = [1, 3, 1000].map(|threads| {
+            let options = BuildOptions {
+                threads,
+                ..one.clone()
+            };
+            with_build(&volume, &source, &options, |build| {
+                let written = build.write_nodes(&mut graph, &quantizer).unwrap();
+                // They are removed with the build, which is not committed.
+                let read = |file: FileEntry| volume.read(&file.name).unwrap();
+                written.files.into_iter().map(read).collect::<Vec<_>>()
+            })
+        });
+        assert!(volumes[0] == volumes[1], "{layout} {compression}");
+        assert!(volumes[0] == volumes[2], "{layout} {compression}");
+    }
+}
+
+#[test]
+fn a_preset_leaves_open_what_the_vectors_decide() {
+    let (small, large) = (floats(20, 16), floats(20, 800));
+    let layout =
+        |source: &Matrix, options: &BuildOptions| Facts::of(source, options).unwrap().layout;
+    let stratann = BuildOptions::default();
+    assert_eq!(layout(&small, &stratann), Layout::Packed);
+    assert_eq!(layout(&large, &stratann), Layout::Decoupled);
+    let decouplevs = BuildOptions {
+        preset: Preset::DECOUPLEVS,
+        ..BuildOptions::default()
+    };
+    assert_eq!(layout(&small, &decouplevs), Layout::Decoupled);
+    // The preset's compression does not stand in the way of another layout.
+    let coupled = BuildOptions {
+        layout: Some(Layout::Coupled),
+        ..BuildOptions::default()
+    };
+    assert_eq!(layout(&small, &coupled), Layout::Coupled);
+    let manifest = stored::manifest(&build_of(&small, &coupled)).unwrap();
+    assert_eq!(
+        (manifest.layout.as_str(), manifest.vector_codec.as_str()),
+        ("coupled", "raw")
+    );
+}
+
+#[test]
+fn sizes_and_choices_that_cannot_be_are_refused() {
+    let source = floats(40, 2_000);
+    let refused = |options: BuildOptions| match Facts::of(&source, &options) {
+        Ok(_) => panic!("{options:?} was accepted"),
+        Err(error) => {
+            assert!(error.is_call_wrong(), "{error}");
+            error.to_string()
+        }
+    };
+    let paper = || options(Layout::Decoupled, Compression::Paper);
+    let error = refused(options(Layout::Coupled, Compression::Paper));
+    assert!(error.contains("paper") && error.contains("raw"), "{error}");
+    let error = refused(BuildOptions {
+        chunk_bytes: 7_999,
+        ..paper()
+    });
+    assert!(error.contains("7999") && error.contains("8000"), "{error}");
+    let error = refused(BuildOptions {
+        segment_bytes: (4 << 20) - 1,
+        ..paper()
+    });
+    assert!(
+        error.contains("4194303") && error.contains("4194304"),
+        "{error}"
+    );
+    let error = refused(BuildOptions {
+        memory: Some(1 << 20),
+        ..paper()
+    });
+    assert!(
+        error.contains("1048576") && error.contains("1280000"),
+        "{error}"
+    );
+}

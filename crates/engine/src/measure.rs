@@ -1,0 +1,218 @@
+//! What memory would buy on this collection: measured when it is built, on a sample of its own rows as queries.
+//!
+//! ```text
+//!   sample, first half   from the medoid        -> reads without the navigation graph
+//!           first half   as the preset says     -> reads; how often each page was wanted (heat)
+//!           second half  as the preset says     -> what the hottest pages of the first half would have served
+//! ```
+//!
+//! The planner ([`crate::plan`]) divides a budget by these numbers, and what it puts into memory is the hottest pages.
+//! Rows find themselves at once, so real queries read more; what counts here is the proportions.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use stratann_layout::HeatFile;
+use stratann_layout::manifest::{HotShare, Measured};
+
+use crate::data::{MatrixRef, VectorSource};
+use crate::index::Index;
+use crate::nodes::segments::Place;
+use crate::progress::Silent;
+use crate::{Error, SearchOptions};
+
+/// A collection of fewer rows is not measured: it is small enough to keep in memory.
+pub(crate) const LEAST_ROWS: usize = 1_000;
+/// Rows a query, and the most queries.
+const ROWS_A_QUERY: usize = 250;
+const MOST_QUERIES: usize = 20_000;
+/// The list size of the sample's queries.
+const LIST: usize = 40;
+/// Shares of the pages at which hits are recorded.
+const SHARES: [f64; 9] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0];
+
+/// How often each page was wanted.
+pub(crate) struct Heat {
+    graph: Vec<AtomicU32>,
+    /// Of all segments, one after the other.
+    vectors: Vec<AtomicU32>,
+    /// Where in `vectors` each segment begins.
+    starts: Vec<usize>,
+}
+
+impl Heat {
+    fn new(index: &Index) -> Self {
+        let graph = index.graph();
+        let mut starts = Vec::new();
+        let mut pages = 0;
+        for segment in graph.segments.iter().flat_map(|segments| segments.iter()) {
+            starts.push(pages);
+            pages += segment.directory.pages() as usize;
+        }
+        let zeros = |count| (0..count).map(|_| AtomicU32::new(0)).collect();
+        Self {
+            graph: zeros(graph.pages.file(graph.nodes).pages as usize),
+            vectors: zeros(pages),
+            starts,
+        }
+    }
+
+    /// Notes that a page with lists was wanted.
+    pub(crate) fn graph(&self, page: u64) {
+        if let Some(count) = self.graph.get(page as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that a page with vectors alone was wanted.
+    pub(crate) fn vectors(&self, place: Place) {
+        let start = self.starts.get(place.segment).copied().unwrap_or(0);
+        if let Some(count) = self.vectors.get(start + place.page as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Queries to sample from a collection of `rows` rows.
+pub(crate) fn sample_size(rows: usize) -> usize {
+    (rows / ROWS_A_QUERY).clamp(200, MOST_QUERIES).min(rows)
+}
+
+/// Measures an index on `sample`, some of its rows.
+pub(crate) fn measure(
+    index: &Index,
+    sample: &[u8],
+    threads: usize,
+) -> Result<(Measured, HeatFile), Error> {
+    let row_bytes = index.dim() * index.element().size();
+    let half = (sample.len() / row_bytes / 2).max(1) * row_bytes;
+    let (first, second) = sample.split_at(half.min(sample.len()));
+    let run = |rows: &[u8], navigation: Option<bool>, heat: Option<&Heat>| {
+        let count = rows.len() / row_bytes;
+        let queries = MatrixRef::new(rows, count, index.dim(), index.element())?;
+        let options = SearchOptions {
+            k: 10.min(index.len()),
+            list: LIST,
+            navigation,
+            threads,
+            in_flight: 8,
+            ..SearchOptions::default()
+        };
+        let results = index.search_noting(&queries, &options, &Silent, heat)?;
+        let mean = |reads: u64| reads as f64 / queries.rows().max(1) as f64;
+        let counters = results.counters;
+        Ok::<_, Error>((mean(counters.graph_reads), mean(counters.vector_reads)))
+    };
+    let heat = [Heat::new(index), Heat::new(index)];
+    let (reads_medoid, _) = run(first, Some(false), None)?;
+    let (reads_navigation, vector_reads) = run(first, None, Some(&heat[0]))?;
+    run(second, None, Some(&heat[1]))?;
+    let measured = Measured {
+        queries: (sample.len() / row_bytes) as u32,
+        list: LIST as u32,
+        reads_medoid,
+        reads_navigation,
+        vector_reads,
+        hot_graph: curve(&heat[0].graph, &heat[1].graph),
+        hot_vectors: curve(&heat[0].vectors, &heat[1].vectors),
+    };
+    let sum = |first: &[AtomicU32], second: &[AtomicU32]| {
+        let pairs = first.iter().zip(second);
+        pairs
+            .map(|(a, b)| (load(a).saturating_add(load(b))).min(u16::MAX.into()) as u16)
+            .collect()
+    };
+    let heat = HeatFile {
+        graph: sum(&heat[0].graph, &heat[1].graph),
+        vectors: sum(&heat[0].vectors, &heat[1].vectors),
+    };
+    Ok((measured, heat))
+}
+
+fn load(count: &AtomicU32) -> u32 {
+    count.load(Ordering::Relaxed)
+}
+
+/// What the pages that were hottest in `ranking` would have served of the reads in `reads`.
+fn curve(ranking: &[AtomicU32], reads: &[AtomicU32]) -> Vec<HotShare> {
+    let total: u64 = reads.iter().map(|count| u64::from(load(count))).sum();
+    if total == 0 {
+        return Vec::new();
+    }
+    let mut order: Vec<u32> = (0..ranking.len() as u32).collect();
+    order.sort_by_key(|&page| std::cmp::Reverse(load(&ranking[page as usize])));
+    let (mut served, mut taken) = (0u64, 0);
+    SHARES
+        .iter()
+        .map(|&share| {
+            let until = (share * order.len() as f64).ceil() as usize;
+            for &page in &order[taken..until] {
+                served += u64::from(load(&reads[page as usize]));
+            }
+            taken = until;
+            HotShare {
+                share,
+                hits: served as f64 / total as f64,
+            }
+        })
+        .collect()
+}
+
+/// Which pages are the hottest `share`: those above a threshold, and the first of those at it.
+pub(crate) struct Hottest {
+    above: u16,
+    /// Of the pages at the threshold, how many more are taken.
+    at: u64,
+}
+
+impl Hottest {
+    /// The hottest `share` of pages, in time and memory that depend on `heat` alone.
+    pub(crate) fn new(heat: &[u16], share: f64) -> Self {
+        let mut counts = vec![0u64; 1 << 16];
+        for &reads in heat {
+            counts[usize::from(reads)] += 1;
+        }
+        let mut wanted = (share * heat.len() as f64) as u64;
+        for reads in (0..=u16::MAX).rev() {
+            let here = counts[usize::from(reads)];
+            if here > wanted || reads == 0 {
+                return Self {
+                    above: reads,
+                    at: wanted,
+                };
+            }
+            wanted -= here;
+        }
+        Self { above: 0, at: 0 }
+    }
+
+    /// Whether the next page, which was read so often, is one of them. Ask for the pages in their order.
+    pub(crate) fn takes(&mut self, reads: u16) -> bool {
+        if reads != self.above {
+            return reads > self.above;
+        }
+        let takes = self.at > 0;
+        self.at = self.at.saturating_sub(1);
+        takes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hottest_takes_exactly_its_share() {
+        let heat = [3, 0, 7, 7, 0, 1, 7, 2, 0, 0];
+        let taken = |share| {
+            let mut hottest = Hottest::new(&heat, share);
+            (0..heat.len())
+                .filter(|&page| hottest.takes(heat[page]))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(taken(0.0), Vec::<usize>::new());
+        assert_eq!(taken(0.2), [2, 3]);
+        assert_eq!(taken(0.4), [0, 2, 3, 6]);
+        assert_eq!(taken(0.7), [0, 1, 2, 3, 5, 6, 7]);
+        assert_eq!(taken(1.0), (0..10).collect::<Vec<_>>());
+    }
+}
