@@ -1,8 +1,8 @@
 //! What an index is and what it takes: the answer of `stratann stats`.
 
 use serde::Serialize;
-use stratann_layout::{FileKind, Manifest};
-use stratann_vector::Element;
+use stratann_layout::manifest::COUPLED;
+use stratann_layout::{CoupledShape, FileEntry, FileKind, Manifest};
 
 use crate::index::Index;
 
@@ -31,16 +31,27 @@ pub struct Stats {
     pub alpha: f32,
     /// How node ids were assigned.
     pub order: String,
+    /// How a node's list and vector stand on disk: `coupled`, `packed` or `decoupled`.
+    pub layout: String,
+    /// How they are compressed.
+    pub compression: Codecs,
     /// Bytes of a vector's code.
     pub code_bytes: u32,
     /// Nodes in the navigation graph; 0 if there is none.
     pub navigation_nodes: u64,
     /// Bytes on disk by component.
     pub bytes: Bytes,
-    /// Bits that an edge takes on disk.
+    /// Bits that an edge takes on disk: those of all lists, without the navigation graph, by the edges.
     pub bits_per_edge: f64,
     /// Raw bytes of the vectors over what they take on disk.
     pub vector_ratio: f64,
+    /// Bytes that the same collection and graph would take in the coupled layout, with the same codes and the same
+    /// navigation graph.
+    pub coupled_bytes: u64,
+    /// The part of them that this index saves, up to 1: `1 - bytes.total / coupled_bytes`. Below 0 it takes more.
+    pub saved: f64,
+    /// The same of the graph and the vectors alone, which is what papers count.
+    pub graph_and_vectors: GraphAndVectors,
     /// Vectors that are deleted but still on disk.
     pub deleted: u64,
     /// Bytes of tables that a search keeps in memory: codes and codebook, and the navigation graph if it is used.
@@ -51,18 +62,49 @@ pub struct Stats {
     pub created_by: String,
 }
 
-/// Bytes on disk by component; headers, checksums and padding are `other`.
+/// How lists and vectors are compressed, in the words of the build; empty in an index of format version 1, where they
+/// are not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Codecs {
+    /// What lists are coded with.
+    pub list_codec: String,
+    /// What vectors are coded with.
+    pub vector_codec: String,
+}
+
+/// What the files of nodes take: pages of lists and of vectors, and the tables without which these cannot be read (the
+/// directory, and the chunks of segments). Codes, codebook, navigation graph and counts of reads are left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct GraphAndVectors {
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Bytes of the same in the coupled layout.
+    pub coupled_bytes: u64,
+    /// The part of them that is saved: `1 - bytes / coupled_bytes`.
+    pub saved: f64,
+}
+
+/// Bytes on disk by component.
+///
+/// | component | coupled | packed | decoupled |
+/// |---|---|---|---|
+/// | graph | a degree and R slots a node | encoded lists | encoded lists |
+/// | vectors | vectors | encoded vectors | encoded vectors, and the files of chunks |
+/// | ids | 8 a vector | in other | in other |
+///
+/// What ids take on pages of records of different lengths depends on the ids of each page, and is written down nowhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Bytes {
-    /// Degrees and adjacency lists, unused slots included, and the navigation graph.
+    /// Adjacency lists, and the navigation graph.
     pub graph: u64,
     /// Vectors.
     pub vectors: u64,
     /// Codes and codebook.
     pub codes: u64,
-    /// Outside ids.
+    /// Outside ids in the coupled layout; 0 in the others.
     pub ids: u64,
-    /// Everything else.
+    /// Everything else: headers, checksums, padding, counts of reads; where records have different lengths also these
+    /// lengths, the ids, and the directory.
     pub other: u64,
     /// The sum, which is what the files take.
     pub total: u64,
@@ -81,7 +123,8 @@ impl Index {
     /// What the index is and what it takes.
     pub fn stats(&self) -> Stats {
         let manifest = self.manifest();
-        let bytes = bytes(manifest);
+        let (bytes, graph_and_vectors) = (bytes(manifest), graph_and_vectors(manifest));
+        let coupled_bytes = bytes.total - graph_and_vectors.bytes + graph_and_vectors.coupled_bytes;
         let codes = self.codes().len() as u64 + 4 * self.quantizer().centroids().len() as u64;
         Stats {
             preset: manifest.preset.clone(),
@@ -95,11 +138,19 @@ impl Index {
             build_list: manifest.build_list,
             alpha: manifest.alpha,
             order: manifest.order.clone(),
+            layout: manifest.layout.clone(),
+            compression: Codecs {
+                list_codec: manifest.list_codec.clone(),
+                vector_codec: manifest.vector_codec.clone(),
+            },
             code_bytes: manifest.code_bytes,
             navigation_nodes: manifest.navigation.as_ref().map_or(0, |n| n.nodes),
             bits_per_edge: 8.0 * list_bytes(manifest) as f64 / manifest.edges.max(1) as f64,
-            vector_ratio: 1.0,
+            vector_ratio: raw_bytes(manifest) as f64 / vector_bytes(manifest).max(1) as f64,
             bytes,
+            coupled_bytes,
+            saved: saved(bytes.total, coupled_bytes),
+            graph_and_vectors,
             deleted: manifest.deleted,
             memory: Memory {
                 codes,
@@ -114,26 +165,80 @@ impl Index {
     }
 }
 
-/// The coupled layout gives every node the same room: a list of R slots, a vector, an id.
+/// The index by component.
 fn bytes(manifest: &Manifest) -> Bytes {
-    let length = |kind: FileKind| manifest.file(kind.name()).map_or(0, |entry| entry.length);
-    let total = manifest.files.iter().map(|entry| entry.length).sum();
-    let row = u64::from(manifest.dimension) * Element::size(manifest.element) as u64;
-    let graph = list_bytes(manifest) + length(FileKind::Navigation);
-    let vectors = manifest.vectors * row;
-    let codes = length(FileKind::Codes) + length(FileKind::Codebook);
-    let ids = manifest.vectors * 8;
+    let graph = list_bytes(manifest) + bytes_of(manifest, &[FileKind::Navigation]);
+    let vectors = vector_bytes(manifest) + bytes_of(manifest, &[FileKind::Chunks]);
+    let codes = bytes_of(manifest, &[FileKind::Codes, FileKind::Codebook]);
+    let ids = match manifest.layout.as_str() {
+        COUPLED => 8 * manifest.vectors,
+        _ => 0,
+    };
+    let total = bytes_of(manifest, &FileKind::ALL);
     Bytes {
         graph,
         vectors,
         codes,
         ids,
-        other: total - (graph + vectors + codes + ids).min(total),
+        other: total.saturating_sub(graph + vectors + codes + ids),
         total,
     }
 }
 
-/// What the lists take in the coupled layout: every node has a word for its degree and one for each of R slots.
+/// The files of nodes, and what they would be in the coupled layout.
+fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
+    let bytes = bytes_of(
+        manifest,
+        &[
+            FileKind::Graph,
+            FileKind::Packed,
+            FileKind::Adjacency,
+            FileKind::Vectors,
+            FileKind::Chunks,
+            FileKind::Directory,
+        ],
+    );
+    let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
+    // An index with a shape that the coupled layout does not hold does not open.
+    let coupled_bytes = CoupledShape::new(manifest.element, dim, degree)
+        .map_or(bytes, |shape| shape.file_length(manifest.vectors));
+    GraphAndVectors {
+        bytes,
+        coupled_bytes,
+        saved: saved(bytes, coupled_bytes),
+    }
+}
+
+/// What files of these kinds take together.
+fn bytes_of(manifest: &Manifest, kinds: &[FileKind]) -> u64 {
+    let of_kind = |entry: &&FileEntry| entry.kind().is_some_and(|(kind, _)| kinds.contains(&kind));
+    let entries = manifest.files.iter().filter(of_kind);
+    entries.map(|entry| entry.length).sum()
+}
+
+/// The part of `all` that `bytes` are less.
+fn saved(bytes: u64, all: u64) -> f64 {
+    1.0 - bytes as f64 / all.max(1) as f64
+}
+
+/// What all lists take. Where the manifest does not say, they are those of the coupled layout: every node has a word
+/// for its degree and one for each of R slots.
 fn list_bytes(manifest: &Manifest) -> u64 {
-    4 * manifest.vectors * (1 + u64::from(manifest.degree))
+    match manifest.list_bytes {
+        0 => 4 * manifest.vectors * (1 + u64::from(manifest.degree)),
+        bytes => bytes,
+    }
+}
+
+/// What all vectors take. Where the manifest does not say, they stand as they are.
+fn vector_bytes(manifest: &Manifest) -> u64 {
+    match manifest.vector_bytes {
+        0 => raw_bytes(manifest),
+        bytes => bytes,
+    }
+}
+
+/// What all vectors take before they are encoded.
+fn raw_bytes(manifest: &Manifest) -> u64 {
+    manifest.vectors * u64::from(manifest.dimension) * manifest.element.size() as u64
 }

@@ -267,6 +267,21 @@ pub(crate) fn read_stream_whole(
     Ok(payload)
 }
 
+/// Checks all of a byte string of the index, none of which is kept; `n` as for [`entry`]. Gives the length of its
+/// payload.
+pub(crate) fn check_stream(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    kind: FileKind,
+    n: Option<u32>,
+) -> Result<u64, Error> {
+    let mut length = 0;
+    stream(volume, manifest, kind, n, |reader, piece| {
+        reader.push_with(piece, |bytes| length += bytes.len() as u64)
+    })?;
+    Ok(length)
+}
+
 /// Takes a byte string through `sink` piece by piece, checking its length, header and every block.
 fn stream(
     volume: &dyn Volume,

@@ -1,6 +1,6 @@
 //! `stratann stats INDEX`
 
-use stratann::{Index, OpenOptions};
+use stratann::{Codecs, Index, OpenOptions};
 
 use crate::args::StatsArguments;
 use crate::failure::Failure;
@@ -26,6 +26,8 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
         ("element", stats.element.clone()),
         ("metric", stats.metric.clone()),
         ("order", stats.order.clone()),
+        ("layout", stats.layout.clone()),
+        ("compression", compression(&stats.compression)),
         (
             "built with",
             format!(
@@ -44,6 +46,22 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
         (
             "vector ratio",
             format!("{:.3} (raw bytes / stored bytes)", stats.vector_ratio),
+        ),
+        (
+            "saved",
+            format!(
+                "{} of {} in the coupled layout",
+                percent(stats.saved),
+                size::format(stats.coupled_bytes)
+            ),
+        ),
+        (
+            "saved of nodes",
+            format!(
+                "{} of {} (graph and vectors alone)",
+                percent(stats.graph_and_vectors.saved),
+                size::format(stats.graph_and_vectors.coupled_bytes)
+            ),
         ),
         ("code", format!("{} bytes a vector", stats.code_bytes)),
         (
@@ -80,4 +98,23 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
     }
     output.text(table.render())?;
     output.finish()
+}
+
+/// The codecs in a line.
+fn compression(codecs: &Codecs) -> String {
+    let name = |codec: &str| match codec {
+        "" => "none".to_owned(),
+        codec => codec.to_owned(),
+    };
+    format!(
+        "lists: {}; vectors: {}",
+        name(&codecs.list_codec),
+        name(&codecs.vector_codec)
+    )
+}
+
+/// A share as a percentage; what is nothing has no sign.
+fn percent(share: f64) -> String {
+    let tenths = (1000.0 * share).round() / 10.0;
+    format!("{:.1} %", tenths + 0.0)
 }

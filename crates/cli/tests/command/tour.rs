@@ -149,8 +149,19 @@ fn stats_json_has_the_documented_keys() {
         "vector_ratio",
         "deleted",
         "format_version",
+        "layout",
+        "compression",
+        "coupled_bytes",
+        "saved",
+        "graph_and_vectors",
     ] {
         assert!(keys(&stats).contains(&key), "{key} is missing");
+    }
+    for (group, all) in [
+        ("compression", &["list_codec", "vector_codec"][..]),
+        ("graph_and_vectors", &["bytes", "coupled_bytes", "saved"]),
+    ] {
+        assert_eq!(keys(&stats[group]), all);
     }
     for key in ["graph", "vectors", "codes", "ids", "other", "total"] {
         assert!(
@@ -178,6 +189,15 @@ fn stats_json_has_the_documented_keys() {
         human.stdout.contains("600") && human.stdout.contains("total"),
         "{human:?}"
     );
+    for word in [
+        "layout",
+        "lists: ",
+        "vectors: ",
+        "saved",
+        stats["layout"].as_str().unwrap(),
+    ] {
+        assert!(human.stdout.contains(word), "{word}: {human:?}");
+    }
 }
 
 #[test]

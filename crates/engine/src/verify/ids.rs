@@ -1,0 +1,72 @@
+//! Outside ids that stand twice.
+//!
+//! Ids are row numbers as a rule, so those below twice the number of vectors take a bit each: a quarter of a byte a
+//! vector. Any others are kept, in eight bytes each, and sorted in the end.
+
+/// Bits of a word.
+const BITS: u64 = 64;
+
+/// The outside ids that were seen.
+#[derive(Debug)]
+pub(super) struct Ids {
+    /// A bit for each small id, set when it was seen.
+    small: Vec<u64>,
+    large: Vec<u64>,
+}
+
+impl Ids {
+    /// None yet, of an index of `vectors` vectors.
+    pub(super) fn new(vectors: u64) -> Self {
+        Self {
+            // Zeros that were never touched take no memory.
+            small: vec![0; (2 * vectors).div_ceil(BITS) as usize],
+            large: Vec::new(),
+        }
+    }
+
+    /// Adds an id. `false`: it was there before; of a large id that is known only in the end.
+    pub(super) fn insert(&mut self, id: u64) -> bool {
+        let word = usize::try_from(id / BITS).ok();
+        let Some(word) = word.and_then(|word| self.small.get_mut(word)) else {
+            self.large.push(id);
+            return true;
+        };
+        let bit = 1 << (id % BITS);
+        let fresh = *word & bit == 0;
+        *word |= bit;
+        fresh
+    }
+
+    /// The large ids that were added more than once, each as often as it was there before. Forgets all large ids.
+    pub(super) fn repeated(&mut self) -> Vec<u64> {
+        let mut large = std::mem::take(&mut self.large);
+        large.sort_unstable();
+        let pairs = large.windows(2).filter(|pair| pair[0] == pair[1]);
+        pairs.map(|pair| pair[0]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_repetition_is_found_once() {
+        let mut ids = Ids::new(100);
+        let once = (0..200)
+            .chain([255, 256, 1 << 32, u64::MAX - 1, u64::MAX])
+            .collect::<Vec<u64>>();
+        assert!(once.iter().all(|&id| ids.insert(id)));
+        assert!(ids.repeated().is_empty());
+        assert!(once.iter().all(|&id| ids.insert(id) == (id >= 256)));
+        assert!(ids.repeated().is_empty(), "they were not forgotten");
+
+        let mut ids = Ids::new(100);
+        let again = [7, u64::MAX, 1 << 32, 7, u64::MAX, 9, u64::MAX];
+        assert_eq!(
+            again.map(|id| ids.insert(id)),
+            [true, true, true, false, true, true, true]
+        );
+        assert_eq!(ids.repeated(), [u64::MAX; 2]);
+    }
+}

@@ -1,0 +1,137 @@
+//! What the manifest claims of an index: which files it has, how its segments divide the nodes, and what all lists and
+//! vectors come to.
+
+use stratann_layout::manifest::FILE_NAME as MANIFEST;
+use stratann_layout::{FileEntry, FileKind};
+
+use super::Check;
+use crate::{Layout, stored};
+
+/// What all lists and vectors came to so far.
+#[derive(Debug, Default)]
+pub(super) struct Sums {
+    /// Lists that were read, and their links.
+    pub(super) lists: u64,
+    pub(super) edges: u64,
+    /// Links of the longest.
+    pub(super) degree_max: u32,
+    /// What they take as they stand on disk.
+    pub(super) list_bytes: u64,
+    /// Vectors that were read, and what they take as they stand on disk.
+    pub(super) vectors: u64,
+    pub(super) vector_bytes: u64,
+}
+
+impl Check<'_> {
+    /// Whether an index of this layout has such a file.
+    pub(super) fn belongs(&self, kind: FileKind, n: Option<u32>) -> bool {
+        let segments = self.manifest.segments.len();
+        match kind {
+            FileKind::Vectors | FileKind::Chunks => n.is_some_and(|n| (n as usize) < segments),
+            FileKind::Graph | FileKind::Packed | FileKind::Adjacency => {
+                kind == stored::list_pages(self.layout)
+            }
+            FileKind::Directory => self.layout != Layout::Coupled,
+            _ => true,
+        }
+    }
+
+    /// The files that the layout needs are named, and the segments are such that a node's segment is a division.
+    pub(super) fn claims(&mut self) {
+        let mut needed = vec![
+            (stored::list_pages(self.layout), None),
+            (FileKind::Codes, None),
+            (FileKind::Codebook, None),
+        ];
+        if self.layout != Layout::Coupled {
+            needed.push((FileKind::Directory, None));
+        }
+        if self.manifest.navigation.is_some() {
+            needed.push((FileKind::Navigation, None));
+        }
+        for n in (0..).take(self.manifest.segments.len()) {
+            needed.extend([(FileKind::Vectors, Some(n)), (FileKind::Chunks, Some(n))]);
+        }
+        for (kind, n) in needed {
+            let role = FileEntry::role_of(kind, n);
+            if self.manifest.file(&role).is_none() {
+                self.claim(format!("it names no {role} file"));
+            }
+        }
+        let segments = &self.manifest.segments;
+        let Some((last, others)) = segments.split_last() else {
+            return;
+        };
+        let capacity = segments[0].vectors;
+        let wrong = |&n: &usize| match others.get(n) {
+            Some(segment) => segment.vectors != capacity,
+            None => last.vectors > capacity,
+        };
+        if let Some(n) = (0..segments.len()).find(wrong) {
+            let vectors = segments[n].vectors;
+            self.claim(format!(
+                "segment {n} has {vectors} vectors; the first has {capacity}, and only the last may have fewer"
+            ));
+        }
+    }
+
+    /// The sums of all lists and vectors, if all could be read, are those that it claims.
+    pub(super) fn sums(&mut self) {
+        let (found, manifest) = (&self.sums, self.manifest);
+        let mut wrong = Vec::new();
+        if found.lists == manifest.vectors {
+            let (edges, most) = (found.edges, found.degree_max);
+            if (edges, most) != (manifest.edges, manifest.degree_max) {
+                wrong.push(format!(
+                    "it says {} edges and a largest degree of {}; there are {edges} edges, and the largest degree is {most}",
+                    manifest.edges, manifest.degree_max
+                ));
+            }
+        }
+        // An index that was written before the layouts with codes says nothing of bytes.
+        let silent = self.layout == Layout::Coupled;
+        for (what, complete, claimed, found) in [
+            ("lists", found.lists, manifest.list_bytes, found.list_bytes),
+            (
+                "vectors",
+                found.vectors,
+                manifest.vector_bytes,
+                found.vector_bytes,
+            ),
+        ] {
+            if complete == manifest.vectors && claimed != found && !(silent && claimed == 0) {
+                wrong.push(format!(
+                    "it says that all {what} take {claimed} bytes; they take {found}"
+                ));
+            }
+        }
+        for what in wrong {
+            self.claim(what);
+        }
+    }
+
+    /// Outside ids that only a look at all of them finds.
+    pub(super) fn repeated_ids(&mut self) {
+        let (kind, n) = match self.layout {
+            Layout::Coupled => (FileKind::Graph, None),
+            Layout::Packed => (FileKind::Packed, None),
+            Layout::Decoupled => (FileKind::Vectors, Some(0)),
+        };
+        // They may be in different segments, of which nobody remembers which.
+        let file = match self.manifest.segments.len() {
+            0 | 1 => stored::file_of(self.volume, self.manifest, kind, n).ok(),
+            _ => None,
+        };
+        let file = file.unwrap_or_else(|| self.volume.name());
+        for id in self.ids.repeated() {
+            self.report
+                .problem(&file, None, format!("outside id {id} stands twice"));
+        }
+    }
+
+    /// Something that the manifest says is wrong.
+    fn claim(&mut self, what: String) {
+        let file = stored::name_of(self.volume, MANIFEST);
+        self.report.problem(&file, None, what);
+    }
+}

@@ -1,0 +1,230 @@
+//! `verify`: reads every byte of an index and says everything that is wrong with it.
+//!
+//! ```text
+//!   manifest.rs   what the MANIFEST claims: files that the layout needs, segments, sums
+//!   pages.rs      files of pages, piece by piece; what is checked of any node
+//!     ├─ coupled.rs   records of one size
+//!     └─ slotted.rs   encoded records: packed, lists alone, vectors alone
+//!   streams.rs    byte strings, and what the tables among them say
+//!   ids.rs        outside ids that stand twice
+//! ```
+//!
+//! Checked are: the manifest; each file's length, header, and every block's checksum; that the pages hold the nodes
+//! that the directory and the chunks say; that each list and each vector decodes; each node's degree and links; outside
+//! ids, which must be unique; the sums that the manifest claims; and that no file lies about that nothing names.
+//! Nothing is changed. What is damaged is passed over, so that one report names all of it; of what cannot be decoded
+//! without a table that is damaged, the checksums are still checked.
+//!
+//! It keeps a megabyte of pages and the tables of one file in memory, and the ids: two bits a vector where they are row
+//! numbers.
+
+mod coupled;
+mod ids;
+mod manifest;
+mod pages;
+mod slotted;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use serde::Serialize;
+use stratann_layout::manifest::FILE_NAME as MANIFEST;
+use stratann_layout::{FileEntry, FileKind, Manifest};
+use stratann_tier::Volume;
+
+use self::ids::Ids;
+use self::manifest::Sums;
+use crate::progress::{Progress, Stage};
+use crate::{Error, Layout, stored};
+
+/// Problems listed at most; a file that is all wrong would fill the terminal.
+const MOST: usize = 100;
+
+/// Something wrong in an index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// The file.
+    pub file: String,
+    /// Where in it, in bytes, if it is at one place.
+    pub offset: Option<u64>,
+    /// What is wrong, and the remedy.
+    pub what: String,
+}
+
+/// What `verify` read and found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct VerifyReport {
+    /// Files that were read to their end.
+    pub files: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Pages of nodes: of lists, of vectors, or of both.
+    pub pages: u64,
+    /// Nodes whose lists were read.
+    pub nodes: u64,
+    /// Links of nodes.
+    pub edges: u64,
+    /// What is wrong, the first hundred.
+    pub problems: Vec<Problem>,
+    /// How many problems there are.
+    pub problem_count: u64,
+}
+
+impl VerifyReport {
+    /// Whether nothing is wrong.
+    pub fn clean(&self) -> bool {
+        self.problem_count == 0
+    }
+
+    fn problem(&mut self, file: &str, offset: Option<u64>, what: impl Into<String>) {
+        self.problem_count += 1;
+        if self.problems.len() < MOST {
+            self.problems.push(Problem {
+                file: file.to_owned(),
+                offset,
+                what: what.into(),
+            });
+        }
+    }
+
+    fn refused(&mut self, file: &str, error: &Error) {
+        let offset = match error {
+            Error::Layout(error) => error.offset(),
+            _ => None,
+        };
+        self.problem(file, offset, error.to_string());
+    }
+}
+
+/// Checks everything in the index at `path`.
+///
+/// # Errors
+/// There is no index, a file cannot be read at all, or the caller interrupted. Damage is no error: it is in the report.
+pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyReport, Error> {
+    verify_in(&stored::existing(path.as_ref())?, progress)
+}
+
+/// Checks the index in a volume.
+pub(crate) fn verify_in(
+    volume: &dyn Volume,
+    progress: &dyn Progress,
+) -> Result<VerifyReport, Error> {
+    let mut report = VerifyReport::default();
+    let manifest =
+        stored::manifest(volume).and_then(|found| Ok((stored::layout(volume, &found)?, found)));
+    let (layout, manifest) = match manifest {
+        Ok(found) => found,
+        Err(error @ (Error::Layout(_) | Error::Damaged { .. })) => {
+            report.refused(&stored::name_of(volume, MANIFEST), &error);
+            return Ok(report);
+        }
+        Err(error) => return Err(error),
+    };
+    report.files += 1;
+    report.bytes += volume.len(MANIFEST)?;
+    let total = manifest.files.iter().map(|entry| entry.length).sum();
+    let _stage = Stage::begin(progress, "verifying", total);
+    let mut check = Check {
+        volume,
+        manifest: &manifest,
+        layout,
+        report,
+        sums: Sums::default(),
+        ids: Ids::new(manifest.vectors),
+        progress,
+    };
+    check.claims();
+    for entry in &manifest.files {
+        check.file(entry)?;
+    }
+    check.sums();
+    check.repeated_ids();
+    check.strays()?;
+    Ok(check.report)
+}
+
+/// A walk through an index.
+struct Check<'a> {
+    volume: &'a dyn Volume,
+    manifest: &'a Manifest,
+    layout: Layout,
+    report: VerifyReport,
+    sums: Sums,
+    ids: Ids,
+    progress: &'a dyn Progress,
+}
+
+impl Check<'_> {
+    fn file(&mut self, entry: &FileEntry) -> Result<(), Error> {
+        let name = stored::name_of(self.volume, &entry.name);
+        let Some((kind, n)) = entry.kind() else {
+            self.report.problem(
+                &name,
+                None,
+                format!("the MANIFEST gives it an unknown role {:?}", entry.role),
+            );
+            return Ok(());
+        };
+        if !self.belongs(kind, n) {
+            let (role, layout) = (&entry.role, self.layout);
+            let what = format!(
+                "the MANIFEST gives it the role {role:?}, which the {layout} layout of this index has not"
+            );
+            self.report.problem(&name, None, what);
+            return Ok(());
+        }
+        match self.contents(entry, kind, n, &name) {
+            Ok(()) => {
+                self.report.files += 1;
+                self.report.bytes += entry.length;
+                Ok(())
+            }
+            Err(Error::Interrupted) => Err(Error::Interrupted),
+            Err(error) => {
+                self.report.refused(&name, &error);
+                Ok(())
+            }
+        }
+    }
+
+    fn contents(
+        &mut self,
+        entry: &FileEntry,
+        kind: FileKind,
+        n: Option<u32>,
+        name: &str,
+    ) -> Result<(), Error> {
+        stored::check_length(self.volume, entry, self.volume.len(&entry.name)?)?;
+        match kind {
+            FileKind::Graph => self.coupled(entry, name),
+            FileKind::Packed | FileKind::Adjacency | FileKind::Vectors => {
+                self.slotted(kind, n, name)
+            }
+            _ => self.stream(entry, kind, n, name),
+        }
+    }
+
+    /// Files that no one names: harmless, but somebody should know.
+    fn strays(&mut self) -> Result<(), Error> {
+        for name in self.volume.list()? {
+            let known = name == MANIFEST || self.manifest.files.iter().any(|e| e.name == name);
+            if !known {
+                self.progress.warn(&format!(
+                    "{}: no part of the index; left by an interrupted writer, or not ours",
+                    stored::name_of(self.volume, &name)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn advance(&self, bytes: u64) -> Result<(), Error> {
+        self.progress.advance(bytes);
+        if self.progress.interrupted() {
+            return Err(Error::Interrupted);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! Files of pages, piece by piece, and what is checked of a node whatever the layout of its page.
+
+use stratann_layout::FileEntry;
+use stratann_vector::first_invalid;
+
+use super::Check;
+use crate::Error;
+
+/// Bytes of pages read at a time, about.
+const PIECE: u64 = 1 << 20;
+
+/// Where the pages of a file stand.
+pub(super) struct Pages {
+    /// How many they are.
+    pub(super) count: u64,
+    /// Bytes of each.
+    pub(super) page_bytes: usize,
+    /// The offset of the first.
+    pub(super) start: u64,
+}
+
+/// Where a node stands, for what is said of it.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// The file as problems name it.
+    pub(super) file: &'a str,
+    /// The offset of its page.
+    pub(super) offset: u64,
+    /// Its number.
+    pub(super) node: u64,
+}
+
+impl Check<'_> {
+    /// Reads all pages of a file, and gives each to `each`: number, offset and bytes.
+    pub(super) fn each_page(
+        &mut self,
+        entry: &FileEntry,
+        pages: &Pages,
+        mut each: impl FnMut(&mut Self, u64, u64, &[u8]),
+    ) -> Result<(), Error> {
+        let size = pages.page_bytes as u64;
+        let step = (PIECE / size).clamp(1, pages.count.max(1));
+        let mut buffer = vec![0; step as usize * pages.page_bytes];
+        let mut page = 0;
+        while page < pages.count {
+            let now = step.min(pages.count - page);
+            let bytes = &mut buffer[..now as usize * pages.page_bytes];
+            let offset = pages.start + page * size;
+            self.volume.read_at(&entry.name, offset, bytes)?;
+            for (i, bytes) in (0..).zip(bytes.chunks_exact(pages.page_bytes)) {
+                each(self, page + i, offset + i * size, bytes);
+            }
+            page += now;
+            self.advance(now * size)?;
+        }
+        Ok(())
+    }
+
+    /// Something is wrong with a node.
+    pub(super) fn node_problem(&mut self, place: Place<'_>, what: impl std::fmt::Display) {
+        let what = format!("node {} {what}", place.node);
+        self.report.problem(place.file, Some(place.offset), what);
+    }
+
+    /// Checks the links of a node, whose list takes `bytes` bytes on disk.
+    pub(super) fn links(&mut self, place: Place<'_>, links: &[u32], bytes: usize) {
+        let (nodes, degree) = (self.manifest.vectors, self.manifest.degree);
+        self.sums.lists += 1;
+        self.sums.edges += links.len() as u64;
+        self.sums.degree_max = self.sums.degree_max.max(links.len() as u32);
+        self.sums.list_bytes += bytes as u64;
+        self.report.edges += links.len() as u64;
+        if links.len() > degree as usize {
+            let found = links.len();
+            self.node_problem(
+                place,
+                format_args!("has {found} links; {degree} is the most in this index"),
+            );
+        }
+        if let Some(link) = links.iter().find(|&&link| u64::from(link) >= nodes) {
+            self.node_problem(place, format_args!("links to {link} of {nodes} nodes"));
+        }
+    }
+
+    /// Checks the vector of a node, which takes `bytes` bytes on disk.
+    pub(super) fn vector(&mut self, place: Place<'_>, vector: &[u8], bytes: usize) {
+        self.sums.vectors += 1;
+        self.sums.vector_bytes += bytes as u64;
+        if let Some(column) = first_invalid(self.manifest.element, vector) {
+            self.node_problem(
+                place,
+                format_args!("has NaN or infinity in column {column}"),
+            );
+        }
+    }
+
+    /// Checks the outside id of a node.
+    pub(super) fn id(&mut self, place: Place<'_>, id: u64) {
+        if !self.ids.insert(id) {
+            self.node_problem(
+                place,
+                format_args!("has the outside id {id}, which another node has, too"),
+            );
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Slotted pages: encoded lists, encoded vectors, or both.
+//!
+//! A directory or the chunks of a segment say how many records each page holds and what they are decoded with. Where
+//! that table is damaged itself, which is reported of its own file, pages are still looked at for all that can be seen
+//! without.
+
+use stratann_codec::{ListModel, SegmentModel};
+use stratann_layout::{FileKind, SlottedView};
+
+use super::pages::{Pages, Place};
+use super::{Check, streams};
+use crate::{Error, stored};
+
+/// What is known of a file of slotted pages.
+#[derive(Default)]
+struct Tables {
+    /// Records on each page.
+    counts: Option<Vec<u16>>,
+    lists: Option<ListModel>,
+    /// The models of the vectors that decode, each for `model_nodes` nodes.
+    models: Vec<Option<SegmentModel>>,
+    model_nodes: u32,
+    /// The bases that vectors were made to differ from, each for `base_nodes` nodes.
+    bases: Vec<Option<Vec<u8>>>,
+    base_nodes: u32,
+}
+
+impl Tables {
+    /// What the vector in place `at` of the file is decoded with, as far as that is known.
+    fn vector_code(&self, at: u64) -> Option<(&SegmentModel, Option<&[u8]>)> {
+        let place = |nodes: u32| at.checked_div(u64::from(nodes)).map(|place| place as usize);
+        let model = self.models.get(place(self.model_nodes)?)?.as_ref()?;
+        let base = place(self.base_nodes).and_then(|chunk| self.bases.get(chunk)?.as_deref());
+        Some((model, base))
+    }
+}
+
+impl Check<'_> {
+    /// Checks all pages of a file of slotted pages; `n` as in [`stored::entry`].
+    pub(super) fn slotted(
+        &mut self,
+        kind: FileKind,
+        n: Option<u32>,
+        name: &str,
+    ) -> Result<(), Error> {
+        let (shape, facts, entry) = stored::slotted(self.volume, self.manifest, kind, n)?;
+        let tables = self.tables(n);
+        let pages = Pages {
+            count: facts.pages,
+            page_bytes: shape.page_bytes(),
+            start: shape.file_offset(0),
+        };
+        let end = u64::from(facts.first) + facts.nodes;
+        let mut records = Records {
+            kind,
+            tables: &tables,
+            first: facts.first,
+            links: Vec::new(),
+            vector: vec![0; shape.vector_bytes()],
+        };
+        // The first node of the page that comes next, where that is known.
+        let mut next = Some(u64::from(facts.first));
+        self.each_page(entry, &pages, |check, page, offset, bytes| {
+            let expected = next.take();
+            let count = tables
+                .counts
+                .as_ref()
+                .and_then(|counts| counts.get(page as usize));
+            if let (Some(expected), Some(&count)) = (expected, count) {
+                next = Some(expected + u64::from(count));
+            }
+            let view = match SlottedView::open(&shape, bytes, page, true, name) {
+                Ok(view) => view,
+                Err(error) => return check.report.refused(name, &error.into()),
+            };
+            check.report.pages += 1;
+            let (found, held) = (u64::from(view.first()), view.len());
+            if count.is_none() {
+                next = Some(found + held as u64);
+            }
+            if let Some(&count) = count.filter(|&&count| usize::from(count) != held) {
+                let what = format!("page {page} holds {held} nodes; {count} by the table of pages");
+                check.report.problem(name, Some(offset), what);
+            }
+            match expected {
+                // Nobody would find its nodes, and what they are decoded with depends on their numbers.
+                Some(expected) if expected != found => {
+                    let what =
+                        format!("page {page} begins with node {found}; {expected} is the next");
+                    check.report.problem(name, Some(offset), what);
+                }
+                _ => records.check(check, &view, name, offset),
+            }
+        })?;
+        // A page that was passed over is a problem already.
+        if let Some(found) = next.filter(|&next| next != end) {
+            let what = format!("its last page ends before node {found}; {end} is the file's end");
+            self.report.problem(name, None, what);
+        }
+        Ok(())
+    }
+
+    /// What can be read of the tables of a file of slotted pages.
+    fn tables(&self, n: Option<u32>) -> Tables {
+        let (volume, manifest) = (self.volume, self.manifest);
+        let model = |bytes: &Vec<u8>| streams::segment_model(bytes, manifest).ok();
+        if let Some(n) = n {
+            let Ok(file) = stored::chunks(volume, manifest, n) else {
+                return Tables::default();
+            };
+            let segment = manifest.segments.get(n as usize);
+            let counts = segment.map(|segment| file.counts(segment.first).collect());
+            return Tables {
+                counts,
+                lists: None,
+                models: vec![model(&file.model)],
+                model_nodes: u32::MAX,
+                base_nodes: file.chunk_vectors,
+                bases: file.chunks.into_iter().map(|chunk| chunk.base).collect(),
+            };
+        }
+        let Ok(file) = stored::directory(volume, manifest) else {
+            return Tables::default();
+        };
+        Tables {
+            lists: ListModel::from_bytes(&file.list_model).ok(),
+            models: file.vector_models.iter().map(model).collect(),
+            model_nodes: file.segment_vectors,
+            counts: Some(file.counts),
+            ..Tables::default()
+        }
+    }
+}
+
+/// What checks the records of a page after those of another.
+struct Records<'a> {
+    kind: FileKind,
+    tables: &'a Tables,
+    /// The first node of the file.
+    first: u32,
+    links: Vec<u32>,
+    vector: Vec<u8>,
+}
+
+impl Records<'_> {
+    /// Checks all records of a page, which is where it should be.
+    fn check(&mut self, check: &mut Check<'_>, view: &SlottedView<'_>, file: &str, offset: u64) {
+        let (lists, vectors) = (
+            self.kind != FileKind::Vectors,
+            self.kind != FileKind::Adjacency,
+        );
+        for (slot, record) in view.records().enumerate() {
+            let place = Place {
+                file,
+                offset,
+                node: u64::from(view.first()) + slot as u64,
+            };
+            let record = match record {
+                Ok(record) => record,
+                Err(error) => {
+                    check.report.refused(file, &error.into());
+                    continue;
+                }
+            };
+            if lists {
+                check.report.nodes += 1;
+                self.list(check, place, record.list);
+            }
+            if vectors {
+                self.vector(check, place, record.vector);
+                match view.id(slot) {
+                    Ok(id) => check.id(place, id),
+                    Err(error) => check.report.refused(file, &error.into()),
+                }
+            }
+        }
+    }
+
+    fn list(&mut self, check: &mut Check<'_>, place: Place<'_>, bytes: &[u8]) {
+        let (Some(model), Ok(own)) = (&self.tables.lists, u32::try_from(place.node)) else {
+            return;
+        };
+        match model.decode(own, bytes, &mut self.links) {
+            Err(error) => {
+                check.node_problem(place, format_args!("has no list that decodes: {error}"))
+            }
+            Ok(taken) if taken != bytes.len() => {
+                let length = bytes.len();
+                check.node_problem(
+                    place,
+                    format_args!("has a list whose code ends after {taken} of its {length} bytes"),
+                );
+            }
+            Ok(_) => {
+                if let Some(pair) = self.links.windows(2).find(|pair| pair[0] >= pair[1]) {
+                    let (before, after) = (pair[0], pair[1]);
+                    check.node_problem(
+                        place,
+                        format_args!("has a list that does not ascend: {after} follows {before}"),
+                    );
+                }
+                check.links(place, &self.links, bytes.len());
+            }
+        }
+    }
+
+    fn vector(&mut self, check: &mut Check<'_>, place: Place<'_>, bytes: &[u8]) {
+        let at = place.node.saturating_sub(u64::from(self.first));
+        let Some((model, base)) = self.tables.vector_code(at) else {
+            return;
+        };
+        match model.decode(bytes, base, &mut self.vector) {
+            Ok(()) => check.vector(place, &self.vector, bytes.len()),
+            Err(error) => {
+                check.node_problem(place, format_args!("has no vector that decodes: {error}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Byte strings: their checksums, their lengths, and what the tables among them say.
+
+use stratann_codec::{ListModel, SegmentModel};
+use stratann_layout::{
+    BLOCK, ChunksFile, CoupledShape, DirectoryFile, FileEntry, FileKind, HeatFile, Manifest,
+    NavigationFile, header,
+};
+
+use super::Check;
+use crate::{Error, Layout, stored};
+
+/// The model of a segment's vectors, which has to be for vectors like those of the index.
+pub(super) fn segment_model(bytes: &[u8], manifest: &Manifest) -> Result<SegmentModel, String> {
+    let model = SegmentModel::from_bytes(bytes).map_err(|error| error.to_string())?;
+    let shape = model.shape();
+    let (element, dimension) = (manifest.element, manifest.dimension);
+    if (shape.element().code(), shape.dim()) != (element.code(), dimension as usize) {
+        let (found, dim) = (shape.element(), shape.dim());
+        return Err(format!(
+            "it is for {found:?} vectors of {dim} dimensions; those of the index are {element}, of {dimension}"
+        ));
+    }
+    Ok(model)
+}
+
+impl Check<'_> {
+    /// Checks a byte string of the index; `n` as in [`stored::entry`].
+    pub(super) fn stream(
+        &mut self,
+        entry: &FileEntry,
+        kind: FileKind,
+        n: Option<u32>,
+        name: &str,
+    ) -> Result<(), Error> {
+        let (volume, manifest) = (self.volume, self.manifest);
+        let mut first = vec![0; BLOCK];
+        volume.read_at(&entry.name, 0, &mut first)?;
+        if header::stored_checksum(&first) != entry.header_crc32c {
+            let what = "its header is not the one that the MANIFEST names: a file of another index";
+            self.report.problem(name, Some(0), what);
+        }
+        let bytes_of = |count: u64, bytes: u32| count.saturating_mul(u64::from(bytes));
+        match kind {
+            FileKind::Codes => {
+                self.length(kind, bytes_of(manifest.vectors, manifest.code_bytes), name)?
+            }
+            FileKind::Codebook => self.length(kind, bytes_of(4 * 256, manifest.dimension), name)?,
+            _ => {
+                let payload = stored::read_stream_whole(volume, manifest, kind, n)?;
+                self.payload(kind, n, &payload, name)?;
+            }
+        }
+        self.advance(entry.length)
+    }
+
+    /// Checks a byte string of which only its length says anything. It is not kept in memory.
+    fn length(&mut self, kind: FileKind, expected: u64, name: &str) -> Result<(), Error> {
+        let found = stored::check_stream(self.volume, self.manifest, kind, None)?;
+        if found != expected {
+            let what = format!("it holds {found} bytes; the MANIFEST's counts need {expected}");
+            self.report.problem(name, None, what);
+        }
+        Ok(())
+    }
+
+    fn payload(
+        &mut self,
+        kind: FileKind,
+        n: Option<u32>,
+        payload: &[u8],
+        name: &str,
+    ) -> Result<(), Error> {
+        let manifest = self.manifest;
+        match kind {
+            FileKind::Navigation => {
+                let row_bytes = manifest.dimension as usize * manifest.element.size();
+                NavigationFile::decode(payload, manifest.vectors, row_bytes, name)?;
+            }
+            FileKind::Directory => self.directory(payload, name)?,
+            FileKind::Chunks => self.chunks(n, payload, name)?,
+            FileKind::Heat => self.heat(payload, name)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The directory of the pages with lists. It fits their file, and all its models decode.
+    fn directory(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
+        let kind = stored::list_pages(self.layout);
+        // Without a header of the file that it is for, which is a problem of that file, nothing says what would fit.
+        let Ok((_, facts, _)) = stored::slotted(self.volume, self.manifest, kind, None) else {
+            return Ok(());
+        };
+        let file = DirectoryFile::decode(payload, facts.nodes, facts.pages, name)?;
+        if let Err(error) = ListModel::from_bytes(&file.list_model) {
+            let what = format!("the model of the lists does not decode: {error}");
+            self.report.problem(name, None, what);
+        }
+        let packed = self.layout == Layout::Packed;
+        if packed == file.vector_models.is_empty() {
+            let models = file.vector_models.len();
+            let layout = self.layout;
+            let what = format!("it has {models} models of vectors, in the {layout} layout");
+            self.report.problem(name, None, what);
+        }
+        for (n, model) in file.vector_models.iter().enumerate() {
+            self.vector_model(format_args!("model {n} of the vectors"), model, name);
+        }
+        Ok(())
+    }
+
+    /// The chunks of a segment. They fit its file, and the model of its vectors decodes.
+    fn chunks(&mut self, n: Option<u32>, payload: &[u8], name: &str) -> Result<(), Error> {
+        let kind = FileKind::Vectors;
+        let Ok((shape, facts, _)) = stored::slotted(self.volume, self.manifest, kind, n) else {
+            return Ok(());
+        };
+        let (first, nodes, pages) = (facts.first, facts.nodes, facts.pages);
+        let file = ChunksFile::decode(payload, first, nodes, pages, shape.vector_bytes(), name)?;
+        self.vector_model(format_args!("the model of the vectors"), &file.model, name);
+        Ok(())
+    }
+
+    fn vector_model(&mut self, which: std::fmt::Arguments<'_>, model: &[u8], name: &str) {
+        if let Err(error) = segment_model(model, self.manifest) {
+            let what = format!("{which} is none for them: {error}");
+            self.report.problem(name, None, what);
+        }
+    }
+
+    /// Counts of reads: one for each page there is.
+    fn heat(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
+        let pages = self.pages_of(stored::list_pages(self.layout), None);
+        let segments = 0..self.manifest.segments.len() as u32;
+        let apart = segments.map(|n| self.pages_of(FileKind::Vectors, Some(n)));
+        if let (Some(pages), Some(apart)) = (pages, apart.sum()) {
+            HeatFile::decode(payload, pages, apart, name)?;
+        }
+        Ok(())
+    }
+
+    /// Pages of a file, if its header can be read.
+    fn pages_of(&self, kind: FileKind, n: Option<u32>) -> Option<u64> {
+        let manifest = self.manifest;
+        if kind == FileKind::Graph {
+            let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
+            let shape = CoupledShape::new(manifest.element, dim, degree).ok()?;
+            return Some(shape.pages(manifest.vectors));
+        }
+        let (_, facts, _) = stored::slotted(self.volume, manifest, kind, n).ok()?;
+        Some(facts.pages)
+    }
+}

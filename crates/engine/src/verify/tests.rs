@@ -1,0 +1,925 @@
+//! Indexes that are put together by hand, whole but for one thing: `verify` says that, and nothing else.
+//!
+//! All checksums are right, so that what is found is found by reading.
+
+use stratann_codec::{
+    Element as CodecElement, ListTrainer, SegmentModel, Shape, VectorCodec, xor_delta,
+};
+use stratann_layout::block::seal;
+use stratann_layout::header::stored_checksum;
+use stratann_layout::manifest::{FORMAT_VERSION, SegmentFacts};
+use stratann_layout::{
+    Chunk, ChunksFile, CoupledShape, DirectoryFile, HeatFile, NavigationFacts, NavigationFile,
+    PageBuilder, SlottedBuilder, SlottedShape, stream,
+};
+use stratann_tier::SimVolume;
+use stratann_vector::{Element, Metric};
+
+use super::*;
+use crate::progress::Silent;
+
+const NODES: u32 = 60;
+const DIM: usize = 5;
+const DEGREE: usize = 8;
+/// Vectors of a segment, and of a chunk.
+const SEGMENT: u32 = 24;
+const CHUNK: u32 = 8;
+/// Nodes of a slotted page at most.
+const PAGE: usize = 7;
+const LAYOUTS: [Layout; 3] = [Layout::Coupled, Layout::Packed, Layout::Decoupled];
+
+/// A node before it is on a page.
+#[derive(Clone)]
+struct Node {
+    id: u64,
+    links: Vec<u32>,
+    vector: Vec<u8>,
+    /// What becomes of its codes before they are stored.
+    list_code: fn(&mut Vec<u8>),
+    vector_code: fn(&mut Vec<u8>),
+}
+
+/// What a test may change on the way.
+enum Part<'a> {
+    Nodes(&'a mut [Node]),
+    /// The number of a slotted page, and the node that it says it begins with.
+    Page(FileKind, u64, &'a mut u32),
+    Directory(&'a mut DirectoryFile),
+    Chunks(u32, &'a mut ChunksFile),
+    Heat(&'a mut HeatFile),
+    Manifest(&'a mut Manifest),
+}
+
+type Change<'a> = &'a dyn Fn(Part<'_>);
+
+fn nothing(_: Part<'_>) {}
+
+fn nodes() -> Vec<Node> {
+    let node = |number: u32| {
+        let mut links: Vec<u32> = (1..=3 + number % 6)
+            .map(|i| (number + i * i) % NODES)
+            .collect();
+        links.retain(|&link| link != number);
+        links.sort_unstable();
+        links.dedup();
+        Node {
+            id: u64::from((number * 7) % NODES),
+            links,
+            vector: (0..DIM)
+                .flat_map(|i| ((number as usize * 3 + i) as f32).to_le_bytes())
+                .collect(),
+            list_code: |_| {},
+            vector_code: |_| {},
+        }
+    };
+    (0..NODES).map(node).collect()
+}
+
+/// Puts files into a volume.
+struct Writer {
+    volume: SimVolume,
+    entries: Vec<FileEntry>,
+}
+
+impl Writer {
+    fn file(&mut self, kind: FileKind, n: Option<u32>, bytes: &[u8]) {
+        let role = FileEntry::role_of(kind, n);
+        write(&self.volume, &role, bytes);
+        self.entries.push(FileEntry {
+            name: role.clone(),
+            role,
+            length: bytes.len() as u64,
+            header_crc32c: stored_checksum(bytes),
+        });
+    }
+
+    fn stream(&mut self, kind: FileKind, n: Option<u32>, payload: &[u8]) {
+        self.file(kind, n, &stream::encode(kind, payload, &[]));
+    }
+
+    /// Writes records as slotted pages, of which one begins where `begins` says. Gives the count of each.
+    fn slotted(
+        &mut self,
+        kind: FileKind,
+        n: Option<u32>,
+        first: u32,
+        records: &[(u64, Vec<u8>, Vec<u8>)],
+        change: Change<'_>,
+    ) -> Vec<u16> {
+        let shape = SlottedShape::new(kind, Element::F32, DIM, DEGREE, 100).unwrap();
+        let (mut pages, mut counts, mut next) = (Vec::new(), Vec::new(), first);
+        let mut builder = SlottedBuilder::new(shape);
+        // A chunk begins on a new page; packed pages and those of lists know no chunks.
+        let run = match kind {
+            FileKind::Vectors => CHUNK as usize,
+            _ => records.len(),
+        };
+        for records in records.chunks(run).flat_map(|run| run.chunks(PAGE)) {
+            let mut says = next;
+            change(Part::Page(kind, counts.len() as u64, &mut says));
+            builder.start(says);
+            for (id, list, vector) in records {
+                assert!(builder.push(*id, list, vector));
+            }
+            pages.extend_from_slice(builder.finish(counts.len() as u64));
+            counts.push(records.len() as u16);
+            next += records.len() as u32;
+        }
+        let header = shape.header(first, records.len() as u64, counts.len() as u64);
+        self.file(kind, n, &[&header.encode()[..], &pages].concat());
+        counts
+    }
+}
+
+fn write(volume: &SimVolume, name: &str, bytes: &[u8]) {
+    volume.create(name).unwrap().write_at(0, bytes).unwrap();
+}
+
+/// An index of [`nodes`] in a layout.
+fn index(layout: Layout, change: Change<'_>) -> SimVolume {
+    let mut nodes = nodes();
+    let mut edges = 0;
+    let mut degree_max = 0;
+    change(Part::Nodes(&mut nodes));
+    for node in &nodes {
+        edges += node.links.len() as u64;
+        degree_max = degree_max.max(node.links.len() as u32);
+    }
+    let mut writer = Writer {
+        volume: SimVolume::new(),
+        entries: Vec::new(),
+    };
+    let (mut list_bytes, mut vector_bytes, mut segments) = (0, 0, Vec::new());
+    let mut heat = HeatFile::default();
+    if layout == Layout::Coupled {
+        heat.graph = coupled(&mut writer, &nodes);
+    } else {
+        let lists = list_codes(&nodes);
+        let (models, vectors) = vector_codes(&nodes, layout);
+        list_bytes = lists.1.iter().map(|code| code.len() as u64).sum();
+        vector_bytes = vectors.iter().map(|code| code.len() as u64).sum();
+        let mut directory = DirectoryFile {
+            list_model: lists.0,
+            ..DirectoryFile::default()
+        };
+        let records = |range: std::ops::Range<usize>, with_lists: bool, with_vectors: bool| {
+            let code = |codes: &[Vec<u8>], node: usize, with: bool| match with {
+                true => codes[node].clone(),
+                false => Vec::new(),
+            };
+            range
+                .map(|node| {
+                    (
+                        nodes[node].id,
+                        code(&lists.1, node, with_lists),
+                        code(&vectors, node, with_vectors),
+                    )
+                })
+                .collect::<Vec<_>>()
+        };
+        let all = 0..nodes.len();
+        if layout == Layout::Packed {
+            let records = records(all, true, true);
+            directory.counts = writer.slotted(FileKind::Packed, None, 0, &records, change);
+            directory.segment_vectors = SEGMENT;
+            directory.vector_models = models;
+        } else {
+            let lists = records(all, true, false);
+            directory.counts = writer.slotted(FileKind::Adjacency, None, 0, &lists, change);
+            for (n, model) in (0..).zip(models) {
+                let range = n * SEGMENT..NODES.min((n + 1) * SEGMENT);
+                segments.push(SegmentFacts {
+                    first: range.start,
+                    vectors: range.end - range.start,
+                    codec: String::new(),
+                });
+                let vectors = records(range.start as usize..range.end as usize, false, true);
+                let (kind, n) = (FileKind::Vectors, Some(n));
+                let counts = writer.slotted(kind, n, range.start, &vectors, change);
+                heat.vectors.extend(&counts);
+                let mut file = chunks(&counts, range, model, &nodes);
+                change(Part::Chunks(n.unwrap(), &mut file));
+                writer.stream(FileKind::Chunks, n, &file.encode());
+            }
+        }
+        heat.graph = directory.counts.clone();
+        change(Part::Directory(&mut directory));
+        writer.stream(FileKind::Directory, None, &directory.encode());
+    }
+    change(Part::Heat(&mut heat));
+    writer.stream(FileKind::Heat, None, &heat.encode());
+    writer.stream(FileKind::Codes, None, &[3; 2 * NODES as usize]);
+    writer.stream(FileKind::Codebook, None, &[0; 4 * 256 * DIM]);
+    let navigation = NavigationFile {
+        entry: 0,
+        nodes: vec![3, 30],
+        offsets: vec![0, 1, 2],
+        links: vec![1, 0],
+        vectors: [&nodes[3].vector[..], &nodes[30].vector].concat(),
+    };
+    writer.stream(FileKind::Navigation, None, &navigation.encode());
+    let mut manifest = Manifest {
+        format_version: FORMAT_VERSION,
+        reader_features: 0,
+        writer_features: 0,
+        created_by: "a test".into(),
+        checkpoint: 1,
+        preset: "stratann".into(),
+        element: Element::F32,
+        metric: Metric::L2,
+        dimension: DIM as u32,
+        vectors: u64::from(NODES),
+        degree: DEGREE as u32,
+        build_list: 10,
+        alpha: 1.2,
+        code_bytes: 2,
+        order: "input".into(),
+        entry: 0,
+        degree_mean: edges as f64 / f64::from(NODES),
+        degree_max,
+        edges,
+        deleted: 0,
+        seed: 42,
+        navigation: Some(NavigationFacts {
+            nodes: 2,
+            degree: 1,
+        }),
+        layout: layout.to_string(),
+        list_bytes,
+        vector_bytes,
+        list_codec: String::new(),
+        vector_codec: String::new(),
+        segments,
+        measured: None,
+        files: writer.entries,
+    };
+    change(Part::Manifest(&mut manifest));
+    write(&writer.volume, MANIFEST, &manifest.encode());
+    writer.volume
+}
+
+/// Writes coupled pages. Gives the count of each.
+fn coupled(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
+    let shape = CoupledShape::new(Element::F32, DIM, DEGREE).unwrap();
+    let mut file = shape.header(u64::from(NODES)).encode().to_vec();
+    let mut builder = PageBuilder::new(shape);
+    let mut counts = Vec::new();
+    for nodes in nodes.chunks(shape.nodes_per_page()) {
+        builder.clear();
+        for node in nodes {
+            builder.push(node.id, &node.vector, &node.links);
+        }
+        file.extend_from_slice(builder.finish(counts.len() as u64));
+        counts.push(nodes.len() as u16);
+    }
+    writer.file(FileKind::Graph, None, &file);
+    counts
+}
+
+/// The model of the lists, and the code of each.
+fn list_codes(nodes: &[Node]) -> (Vec<u8>, Vec<Vec<u8>>) {
+    // Lists longer than the format has room for are coded as well.
+    let mut trainer = ListTrainer::new(NODES, DEGREE as u32);
+    for (number, node) in (0..).zip(nodes) {
+        trainer.add(number, &node.links).unwrap();
+    }
+    let model = trainer.finish(2);
+    let code = |(number, node): (u32, &Node)| {
+        let mut code = Vec::new();
+        model.encode(number, &node.links, &mut code).unwrap();
+        (node.list_code)(&mut code);
+        code
+    };
+    (model.to_bytes(), (0..).zip(nodes).map(code).collect())
+}
+
+/// The base of the first chunk of the first segment of the decoupled layout.
+fn base(nodes: &[Node]) -> Vec<u8> {
+    nodes[0].vector.clone()
+}
+
+/// The models of the segments, of which the first is the paper's, and the code of each vector.
+fn vector_codes(nodes: &[Node], layout: Layout) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+    let shape = Shape::new(CodecElement::F32, DIM).unwrap();
+    let (mut models, mut codes) = (Vec::new(), Vec::new());
+    for (n, nodes) in nodes.chunks(SEGMENT as usize).enumerate() {
+        let bytes: Vec<u8> = nodes.iter().flat_map(|node| node.vector.clone()).collect();
+        let model = match n {
+            0 => {
+                let mut counts = xor_delta::ByteCounts::new();
+                counts.add(&bytes, None);
+                SegmentModel::huffman(shape, &counts)
+            }
+            1 => SegmentModel::train_codec(shape, VectorCodec::FloatSplit, &bytes).unwrap(),
+            _ => SegmentModel::train(shape, &[]),
+        };
+        let base = base(nodes);
+        for (place, node) in (0..).zip(nodes) {
+            let based = layout == Layout::Decoupled && n == 0 && place < CHUNK;
+            let mut code = Vec::new();
+            let base = based.then_some(&base[..]);
+            model.encode(&node.vector, base, &mut code).unwrap();
+            (node.vector_code)(&mut code);
+            codes.push(code);
+        }
+        models.push(model.to_bytes());
+    }
+    (models, codes)
+}
+
+/// The chunks of a segment whose pages hold so many nodes each.
+fn chunks(
+    counts: &[u16],
+    segment: std::ops::Range<u32>,
+    model: Vec<u8>,
+    nodes: &[Node],
+) -> ChunksFile {
+    let mut chunks: Vec<Chunk> = Vec::new();
+    let mut next = segment.start;
+    for (page, &count) in (0..).zip(counts) {
+        if (next - segment.start).is_multiple_of(CHUNK) {
+            chunks.push(Chunk {
+                first_page: page,
+                base: (next == 0).then(|| base(nodes)),
+                ..Chunk::default()
+            });
+        }
+        next += u32::from(count);
+        let chunk = chunks.last_mut().unwrap();
+        chunk.pages += 1;
+        chunk.boundaries.push(next - 1);
+    }
+    ChunksFile {
+        model,
+        chunk_vectors: CHUNK,
+        chunks,
+    }
+}
+
+fn report(volume: &SimVolume) -> VerifyReport {
+    verify_in(volume, &Silent).unwrap()
+}
+
+/// The problems as they are printed.
+fn lines(volume: &SimVolume) -> Vec<String> {
+    let place = |problem: &Problem| match problem.offset {
+        Some(offset) => format!("{}, {offset}: {}", problem.file, problem.what),
+        None => format!("{}: {}", problem.file, problem.what),
+    };
+    report(volume).problems.iter().map(place).collect()
+}
+
+/// Checks that this is the one problem: its file, and some words of it.
+fn says(layout: Layout, change: Change<'_>, file: &str, words: &[&str]) {
+    let found = lines(&index(layout, change));
+    assert_eq!(found.len(), 1, "{layout}: {words:?}: {found:#?}");
+    let file = format!("/{file}");
+    for word in words.iter().chain([&file.as_str()]) {
+        assert!(
+            found[0].contains(word),
+            "{layout}: {word:?} is not in {}",
+            found[0]
+        );
+    }
+}
+
+/// The file that holds lists; and the one that holds the vector of a node.
+fn list_file(layout: Layout) -> &'static str {
+    stored::list_pages(layout).name()
+}
+
+fn vector_file(layout: Layout, node: u32) -> String {
+    match layout {
+        Layout::Decoupled => format!("vectors-{}", node / SEGMENT),
+        _ => list_file(layout).to_owned(),
+    }
+}
+
+#[test]
+fn a_whole_index_is_clean_and_counted() {
+    for layout in LAYOUTS {
+        let volume = index(layout, &nothing);
+        let found = report(&volume);
+        assert!(found.clean(), "{layout}: {:#?}", found.problems);
+        let edges: usize = nodes().iter().map(|node| node.links.len()).sum();
+        assert_eq!((found.nodes, found.edges), (60, edges as u64), "{layout}");
+        let (files, pages) = match layout {
+            Layout::Coupled => (6, 1),
+            Layout::Packed => (7, 9),
+            // 9 of lists; 2 for each of 3 chunks of 2 segments, 2 for a chunk and 1 for what is left.
+            Layout::Decoupled => (13, 9 + 6 + 6 + 3),
+        };
+        assert_eq!((found.files, found.pages), (files, pages), "{layout}");
+        let names = volume.list().unwrap();
+        let bytes: u64 = names.iter().map(|name| volume.len(name).unwrap()).sum();
+        assert_eq!(found.bytes, bytes, "{layout}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_node_is_named() {
+    for layout in LAYOUTS {
+        let vectors = vector_file(layout, 37);
+        let of = |change: fn(&mut Node)| {
+            move |part: Part<'_>| {
+                if let Part::Nodes(nodes) = part {
+                    change(&mut nodes[37]);
+                }
+            }
+        };
+        let list = list_file(layout);
+        let change = of(|node| node.links = vec![1, 60]);
+        says(layout, &change, list, &["node 37 links to 60 of 60 nodes"]);
+        let change = of(|node| node.vector[8..12].copy_from_slice(&f32::NAN.to_le_bytes()));
+        says(
+            layout,
+            &change,
+            &vectors,
+            &["node 37 has NaN or infinity in column 2"],
+        );
+        // Node 7 has it.
+        let change = of(|node| node.id = 49);
+        says(layout, &change, &vectors, &["has the outside id 49"]);
+        let twice = |part: Part<'_>| {
+            if let Part::Nodes(nodes) = part {
+                nodes[5].id = u64::MAX;
+                nodes[37].id = u64::MAX;
+            }
+        };
+        let index = match layout {
+            Layout::Decoupled => "",
+            _ => list,
+        };
+        let text = format!("outside id {} stands twice", u64::MAX);
+        let found = lines(&self::index(layout, &twice));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].ends_with(&text) && found[0].contains(index),
+            "{found:?}"
+        );
+        if layout == Layout::Coupled {
+            continue;
+        }
+        let change = of(|node| node.links = (1..10).collect());
+        says(
+            layout,
+            &change,
+            list,
+            &["node 37 has 9 links; 8 is the most"],
+        );
+        let change = of(|node| node.list_code = |code| code.truncate(code.len() - 1));
+        says(
+            layout,
+            &change,
+            list,
+            &["node 37 has no list that decodes", "cut"],
+        );
+        let change = of(|node| node.list_code = |code| code[0] |= 0x60);
+        says(
+            layout,
+            &change,
+            list,
+            &["node 37 has no list that decodes", "codec"],
+        );
+        let change = of(|node| node.list_code = |code| code.push(0));
+        says(
+            layout,
+            &change,
+            list,
+            &["node 37 has a list whose code ends after"],
+        );
+        let change = of(|node| node.vector_code = |code| code.truncate(1));
+        says(
+            layout,
+            &change,
+            &vectors,
+            &["node 37 has no vector that decodes"],
+        );
+        // Page 5 holds nodes 35 to 41, and page 1 of the second chunk of segment 1 begins with node 39.
+        let offset = match layout {
+            Layout::Packed => 4096 * 6,
+            _ => 4096 * 3,
+        };
+        says(layout, &change, &vectors, &[&format!(", {offset}: ")]);
+    }
+}
+
+#[test]
+fn the_base_of_a_chunk_is_what_its_vectors_are_decoded_with() {
+    // Without it they decode, to other vectors: what was written is not known. A base that the codec does not take is.
+    let change = |part: Part<'_>| {
+        if let Part::Chunks(1, file) = part {
+            file.chunks[2].base = Some(vec![0; 4 * DIM]);
+        }
+    };
+    let found = lines(&index(Layout::Decoupled, &change));
+    assert_eq!(found.len(), CHUNK as usize, "{found:#?}");
+    for (node, line) in (40..).zip(&found) {
+        let text = format!("node {node} has no vector that decodes");
+        assert!(
+            line.contains("/vectors-1, ") && line.contains(&text),
+            "{line}"
+        );
+    }
+    let infinite = |part: Part<'_>| match part {
+        // What differs from infinity by a number is none.
+        Part::Chunks(0, file) => {
+            let base = file.chunks[0].base.as_mut().unwrap();
+            let infinity = f32::INFINITY.to_le_bytes();
+            for (byte, infinite) in base[..4].iter_mut().zip(infinity) {
+                *byte ^= infinite;
+            }
+        }
+        _ => {}
+    };
+    let found = lines(&index(Layout::Decoupled, &infinite));
+    assert!(
+        found[0].contains("/vectors-0, 4096: node 0 has NaN or infinity in column 0"),
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn pages_hold_what_the_tables_say() {
+    for layout in [Layout::Packed, Layout::Decoupled] {
+        let list = list_file(layout);
+        let begins = |at: FileKind| {
+            move |part: Part<'_>| match part {
+                Part::Page(kind, 2, says) if kind == at => *says += 1,
+                _ => {}
+            }
+        };
+        let change = begins(stored::list_pages(layout));
+        says(
+            layout,
+            &change,
+            list,
+            &["12288: page 2 begins with node 15; 14 is the next"],
+        );
+        // A page gives a node to the next.
+        let change = |part: Part<'_>| {
+            if let Part::Directory(file) = part {
+                file.counts[2] -= 1;
+                file.counts[3] += 1;
+            }
+        };
+        let found = lines(&index(layout, &change));
+        let expected = [
+            "12288: page 2 holds 7 nodes; 6 by the table of pages",
+            "16384: page 3 holds 7 nodes; 8 by the table of pages",
+            "16384: page 3 begins with node 21; 20 is the next",
+        ];
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+        for (line, text) in found.iter().zip(expected) {
+            assert!(line.contains(list) && line.ends_with(text), "{line}");
+        }
+        let change = |part: Part<'_>| {
+            if let Part::Directory(file) = part {
+                file.counts[2] -= 1;
+            }
+        };
+        says(
+            layout,
+            &change,
+            "directory",
+            &["records on all pages", "59"],
+        );
+    }
+    let change = |part: Part<'_>| match part {
+        Part::Page(FileKind::Vectors, 2, says) if *says == 24 + 8 => *says = u32::MAX,
+        _ => {}
+    };
+    let text = "12288: page 2 begins with node 4294967295; 32 is the next";
+    says(Layout::Decoupled, &change, "vectors-1", &[text]);
+    let change = |part: Part<'_>| {
+        if let Part::Chunks(1, file) = part {
+            file.chunks[1].boundaries[0] -= 1;
+        }
+    };
+    let found = lines(&index(Layout::Decoupled, &change));
+    assert_eq!(found.len(), 3, "{found:#?}");
+    assert!(
+        found.iter().all(|line| line.contains("/vectors-1, ")),
+        "{found:#?}"
+    );
+    let change = |part: Part<'_>| {
+        if let Part::Chunks(1, file) = part {
+            file.chunks[1].first_page += 1;
+        }
+    };
+    says(
+        Layout::Decoupled,
+        &change,
+        "chunks-1",
+        &["first page of a chunk"],
+    );
+}
+
+#[test]
+fn models_decode_and_are_for_these_vectors() {
+    for layout in [Layout::Packed, Layout::Decoupled] {
+        let change = |part: Part<'_>| {
+            if let Part::Directory(file) = part {
+                file.list_model[0] = 9;
+            }
+        };
+        let words = ["the model of the lists does not decode", "version 9"];
+        says(layout, &change, "directory", &words);
+    }
+    let other = || {
+        let shape = Shape::new(CodecElement::F32, DIM + 1).unwrap();
+        SegmentModel::train(shape, &[]).to_bytes()
+    };
+    let change = |part: Part<'_>| match part {
+        Part::Directory(file) => file.vector_models[1] = other(),
+        Part::Chunks(1, file) => file.model = other(),
+        _ => {}
+    };
+    let words = [
+        "model 1 of the vectors",
+        "F32 vectors of 6 dimensions",
+        "f32, of 5",
+    ];
+    says(Layout::Packed, &change, "directory", &words);
+    let change = |part: Part<'_>| {
+        if let Part::Chunks(1, file) = part {
+            file.model = other();
+        }
+    };
+    says(
+        Layout::Decoupled,
+        &change,
+        "chunks-1",
+        &["the model of the vectors", "6 dimensions"],
+    );
+    let change = |part: Part<'_>| {
+        if let Part::Chunks(2, file) = part {
+            file.model.clear();
+        }
+    };
+    says(
+        Layout::Decoupled,
+        &change,
+        "chunks-2",
+        &["the model of the vectors"],
+    );
+    let none = |part: Part<'_>| {
+        if let Part::Directory(file) = part {
+            file.segment_vectors = 0;
+            file.vector_models.clear();
+        }
+    };
+    says(
+        Layout::Packed,
+        &none,
+        "directory",
+        &["0 models of vectors, in the packed layout"],
+    );
+}
+
+#[test]
+fn counts_of_reads_are_one_for_each_page() {
+    for layout in LAYOUTS {
+        let more = |part: Part<'_>| {
+            if let Part::Heat(file) = part {
+                file.graph.push(0);
+            }
+        };
+        says(layout, &more, "heat", &["number of pages with lists"]);
+        let more = |part: Part<'_>| {
+            if let Part::Heat(file) = part {
+                file.vectors.push(0);
+            }
+        };
+        says(layout, &more, "heat", &["number of pages with vectors"]);
+    }
+}
+
+#[test]
+fn the_manifest_claims_what_is_there() {
+    let says = |layout, change: fn(&mut Manifest), words: &[&str]| {
+        let change = |part: Part<'_>| {
+            if let Part::Manifest(manifest) = part {
+                change(manifest);
+            }
+        };
+        self::says(layout, &change, "", words);
+    };
+    for layout in LAYOUTS {
+        says(
+            layout,
+            |m| m.edges += 1,
+            &["/MANIFEST: it says 321", "edges"],
+        );
+        says(
+            layout,
+            |m| m.degree_max -= 1,
+            &["a largest degree of 6", "degree is 7"],
+        );
+        says(
+            layout,
+            |m| m.list_bytes += 1,
+            &["/MANIFEST: it says that all lists take"],
+        );
+        says(
+            layout,
+            |m| m.vector_bytes += 1,
+            &["/MANIFEST: it says that all vectors take"],
+        );
+        says(
+            layout,
+            |m| m.code_bytes += 1,
+            &["/codes: it holds 120 bytes; ", "180"],
+        );
+        says(
+            layout,
+            |m| m.files.retain(|entry| entry.role != "navigation"),
+            &["/MANIFEST: it names no navigation file"],
+        );
+        says(
+            layout,
+            |m| {
+                let role = |entry: &&mut FileEntry| entry.role == "heat";
+                m.files.iter_mut().find(role).unwrap().role = "chunks-3".to_owned();
+            },
+            &[
+                "/heat: the MANIFEST gives it the role \"chunks-3\", which",
+                layout_word(layout),
+            ],
+        );
+        says(
+            layout,
+            |m| {
+                let role = |entry: &&mut FileEntry| entry.role == "heat";
+                m.files.iter_mut().find(role).unwrap().role = "heat-0".to_owned();
+            },
+            &["/heat: the MANIFEST gives it an unknown role \"heat-0\""],
+        );
+        says(
+            layout,
+            |m| {
+                let role = |entry: &&mut FileEntry| entry.role == "codebook";
+                m.files.iter_mut().find(role).unwrap().header_crc32c ^= 1;
+            },
+            &["/codebook, 0: its header is not the one that the MANIFEST names"],
+        );
+    }
+    // Where nothing is encoded, a manifest may be silent; elsewhere it may not.
+    let bytes = |m: &mut Manifest| (m.list_bytes, m.vector_bytes) = (60 * 4 * 9, 60 * 20);
+    let stated = |part: Part<'_>| {
+        if let Part::Manifest(manifest) = part {
+            bytes(manifest);
+        }
+    };
+    assert!(report(&index(Layout::Coupled, &stated)).clean());
+    says(
+        Layout::Packed,
+        |m| m.list_bytes = 0,
+        &["all lists take 0 bytes"],
+    );
+    says(
+        Layout::Decoupled,
+        |m| m.vector_bytes = 0,
+        &["all vectors take 0 bytes"],
+    );
+    // A search finds a segment by division.
+    let uneven = |part: Part<'_>| {
+        if let Part::Manifest(manifest) = part {
+            manifest.segments[0].vectors -= 1;
+            manifest.segments[1].first -= 1;
+            manifest.segments[1].vectors += 1;
+        }
+    };
+    let found = lines(&index(Layout::Decoupled, &uneven));
+    let text = "/MANIFEST: segment 1 has 25 vectors; the first has 23";
+    assert!(found[0].contains(text), "{found:#?}");
+    assert!(
+        found.iter().any(|line| line.contains("/vectors-0: ")),
+        "{found:#?}"
+    );
+}
+
+fn layout_word(layout: Layout) -> &'static str {
+    match layout {
+        Layout::Coupled => "coupled",
+        Layout::Packed => "packed",
+        Layout::Decoupled => "decoupled",
+    }
+}
+
+#[test]
+fn a_damaged_page_does_not_hide_the_others() {
+    for layout in [Layout::Packed, Layout::Decoupled] {
+        let mut files = vec![list_file(layout).to_owned()];
+        if layout == Layout::Decoupled {
+            files.push("vectors-1".to_owned());
+        }
+        for file in files {
+            let volume = index(layout, &nothing);
+            let mut bytes = volume.read(&file).unwrap();
+            let whole = report(&volume);
+            for page in [1, 3] {
+                bytes[4096 * page + 100] ^= 4;
+            }
+            // What does not decode is still found on the page between them.
+            let at = 4096 * 3 - 1;
+            bytes[at] = 1;
+            seal(&mut bytes[4096 * 2..4096 * 3], 2);
+            write(&volume, &file, &bytes);
+            let found = lines(&volume);
+            assert_eq!(found.len(), 3, "{layout} {file}: {found:#?}");
+            for (line, offset) in found.iter().zip([4096, at, 4096 * 3]) {
+                assert!(line.contains(&format!("/{file}, {offset}: ")), "{line}");
+            }
+            assert_eq!(report(&volume).pages, whole.pages - 3);
+        }
+    }
+}
+
+/// Where a table is damaged, that is one problem, and the pages that it is for are still looked at.
+#[test]
+fn a_damaged_table_does_not_hide_its_pages() {
+    for (layout, table, file) in [
+        (Layout::Packed, "directory", "packed"),
+        (Layout::Decoupled, "directory", "adjacency"),
+        (Layout::Decoupled, "chunks-1", "vectors-1"),
+    ] {
+        let volume = index(layout, &nothing);
+        let pages = report(&volume).pages;
+        let mut bytes = volume.read(table).unwrap();
+        bytes[4096 + 30] ^= 1;
+        write(&volume, table, &bytes);
+        let found = lines(&volume);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].contains(&format!("/{table}, 4096: ")), "{found:?}");
+        assert_eq!(report(&volume).pages, pages);
+        let mut bytes = volume.read(file).unwrap();
+        bytes[4096 * 2 + 50] ^= 1;
+        write(&volume, file, &bytes);
+        let found = lines(&volume);
+        assert_eq!(found.len(), 2, "{found:#?}");
+        assert!(
+            found
+                .iter()
+                .any(|line| line.contains(&format!("/{file}, 8192: ")))
+        );
+        // And the other way round: a file of pages that cannot be read at all says nothing of its table.
+        let volume = index(layout, &nothing);
+        let mut bytes = volume.read(file).unwrap();
+        bytes[0] ^= 1;
+        write(&volume, file, &bytes);
+        let found = lines(&volume);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].contains(&format!("/{file}, 0: ")), "{found:?}");
+    }
+}
+
+/// A page whose checksum is right holds anything: nothing panics, and what is said names the file.
+#[test]
+fn any_bytes_under_a_right_checksum_never_panic() {
+    for layout in LAYOUTS {
+        let volume = index(layout, &nothing);
+        let files: Vec<String> = volume.list().unwrap();
+        let (mut found, mut damaged) = (0, 0);
+        for file in files.iter().filter(|name| *name != MANIFEST) {
+            let whole = volume.read(file).unwrap();
+            for number in 1..whole.len() / BLOCK {
+                let block = &whole[number * BLOCK..(number + 1) * BLOCK];
+                let used = block.iter().rposition(|&byte| byte != 0).unwrap_or(0) + 2;
+                for at in (4..used.min(BLOCK)).step_by(3) {
+                    let mut bytes = whole.clone();
+                    let block = &mut bytes[number * BLOCK..(number + 1) * BLOCK];
+                    block[at] = block[at].wrapping_add([1, 0x80, 0x55][at / 3 % 3]);
+                    seal(block, number as u64);
+                    write(&volume, file, &bytes);
+                    damaged += 1;
+                    found += u32::from(!report(&volume).clean());
+                }
+            }
+            write(&volume, file, &whole);
+        }
+        assert!(report(&volume).clean(), "{layout}");
+        // Most bytes mean something that only those who wrote them know.
+        assert!(found > damaged / 20, "{layout}: {found} of {damaged}");
+    }
+}
+
+const BLOCK: usize = stratann_layout::BLOCK;
+
+#[test]
+fn an_interruption_ends_the_walk() {
+    struct Impatient;
+    impl Progress for Impatient {
+        fn begin(&self, _: &str, _: u64) {}
+        fn advance(&self, _: u64) {}
+        fn end(&self) {}
+        fn warn(&self, _: &str) {}
+        fn interrupted(&self) -> bool {
+            true
+        }
+    }
+    for layout in LAYOUTS {
+        let outcome = verify_in(&index(layout, &nothing), &Impatient);
+        assert!(matches!(outcome, Err(Error::Interrupted)), "{layout}");
+    }
+}
