@@ -172,6 +172,10 @@ name = "diskann, 64MiB"
 preset = "diskann"
 search = { memory = "64MiB" }
 [[run]]
+name = "diskann, 1MB"
+preset = "diskann"
+search = { memory = "1MB" }
+[[run]]
 name = "decouplevs"
 preset = "decouplevs"
 search = { cache_entries = "1%", parts = true }
@@ -186,7 +190,8 @@ search = { cache = "1MB" }
 fn space_parts_and_budgets() {
     let place = Place::with_photos();
     place.write("job.toml", COMPARING.as_bytes());
-    let ran = place.run(&["bench", "job.toml", "--out", "o"]).done();
+    let ran = place.run(&["bench", "job.toml", "--out", "o"]);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
     for word in [
         "space of the index of",
         "decoupled",
@@ -203,8 +208,12 @@ fn space_parts_and_budgets() {
             ran.stdout
         );
     }
+    // A budget that is too small is said to be, and stops nothing else.
+    assert!(ran.stdout.contains("refused: \"diskann, 1MB\""), "{ran:?}");
+    assert!(ran.stderr.contains("1000000 bytes is too small"), "{ran:?}");
     let result: Value =
         serde_json::from_slice(&std::fs::read(place.path("o/comparing.json")).unwrap()).unwrap();
+    assert_eq!(result["refused"], Value::from(vec!["diskann, 1MB"]));
     let space = result["space"].as_array().unwrap();
     let layouts: Vec<_> = space.iter().map(|index| &index["layout"]).collect();
     assert_eq!(layouts, ["coupled", "decoupled", "packed"]);
@@ -234,4 +243,7 @@ fn space_parts_and_budgets() {
     assert_eq!(budgets, [48_000_000, 64 << 20]);
     let picture = std::fs::read_to_string(place.path("o/comparing-memory.svg")).unwrap();
     assert!(picture.contains("memory budget in MB") && picture.contains("polyline"));
+
+    let alone = ["bench", "job.toml", "--out", "o", "--only", "1MB"];
+    place.run(&alone).refused(2, &["too small"]);
 }

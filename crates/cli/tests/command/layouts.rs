@@ -75,7 +75,7 @@ fn every_layout_and_compression() {
         assert!(human.contains(layout), "{what}: {human}");
 
         // A list as long as the collection, and no batch too many: the exact answers.
-        let exact = place.search(&["--list", "2000", "--benefit", "0"]);
+        let exact = place.search(&["--list", "1000", "--benefit", "0"]);
         assert_eq!(exact["recall"], 1.0, "{what}");
         let usual = place.search(&["--list", "60"]);
         assert!(number(&usual["recall"]) > 0.97, "{what}: {usual}");
@@ -127,12 +127,12 @@ fn chunks_and_segments_cut_the_vectors() {
             .count()
     };
     assert_eq!(segments(&[]), 1);
-    // 2,000 vectors of 128 bytes: 256,000 bytes, in chunks of 64 KiB at most.
-    assert_eq!(segments(&["--chunk", "16KiB", "--segment", "64KiB"]), 4);
+    // 1,000 vectors of 128 bytes: 512 a segment.
+    assert_eq!(segments(&["--chunk", "16KiB", "--segment", "64KiB"]), 2);
     // A chunk of 140 / (0.01 - 1/1024) bytes: 15,514.
     assert_eq!(
         segments(&["--chunk-overhead", "0.01", "--segment", "16kB"]),
-        17
+        9
     );
     let found = place.search(&["--list", "60"]);
     assert!(number(&found["recall"]) > 0.97, "{found}");
@@ -149,7 +149,7 @@ fn a_cache_saves_reads_and_changes_no_answer() {
         assert_eq!(without["per_query"]["cache_hits"], 0.0, "{preset}");
         for words in [
             ["--cache", "8MB"],
-            ["--cache-entries", "2000"],
+            ["--cache-entries", "1000"],
             ["--cache-entries", "100%"],
             ["--cache-entries", "18446744073709551615"],
         ] {
@@ -161,7 +161,7 @@ fn a_cache_saves_reads_and_changes_no_answer() {
             let reads = |found: &Value| number(&found["per_query"]["graph_reads"]);
             assert!(reads(&with) < reads(&without), "{what}");
         }
-        let little = search(&["--cache-entries", "0.05%"]);
+        let little = search(&["--cache-entries", "0.1%"]);
         let hits = number(&little["per_query"]["cache_hits"]);
         assert!(
             hits < number(&without["per_query"]["hops"]) / 2.0,

@@ -81,12 +81,12 @@ impl Place {
         place
     }
 
-    /// With real descriptors, which compress: `photos.u8bin` (2,000 of 128 elements), `asked.u8bin` (50) and the exact
+    /// With real descriptors, which compress: `photos.u8bin` (1,000 of 128 elements), `asked.u8bin` (50) and the exact
     /// answers to these, `truth.bin`.
     pub fn with_photos() -> Place {
         let place = Place::new();
         for (fixture, name, rows) in [
-            ("photo-sift-20k.base.u8bin", "photos.u8bin", 2_000),
+            ("photo-sift-20k.base.u8bin", "photos.u8bin", 1_000),
             ("photo-sift-20k.query.u8bin", "asked.u8bin", 50),
         ] {
             let path =
