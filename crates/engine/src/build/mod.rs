@@ -142,6 +142,12 @@ pub struct BuildReport {
     pub parts: usize,
     /// Bytes of the index on disk.
     pub bytes: u64,
+    /// How lists and vectors became bytes.
+    pub layout: Layout,
+    /// What lists are coded with.
+    pub list_codec: String,
+    /// What vectors are coded with.
+    pub vector_codec: String,
 }
 
 /// Builds an index of `source` in the directory `path`.
@@ -300,6 +306,9 @@ impl Build<'_> {
             degree_mean: manifest.degree_mean,
             parts,
             bytes: manifest.files.iter().map(|entry| entry.length).sum(),
+            layout: self.facts.layout,
+            list_codec: manifest.list_codec,
+            vector_codec: manifest.vector_codec,
             stages: std::mem::take(&mut self.stages),
         })
     }
