@@ -602,4 +602,29 @@ mod tests {
             assert!(error.contains(expected), "{to}: {error}");
         }
     }
+
+    #[test]
+    fn jobs_of_this_repository_are_whole() {
+        let bench = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench"));
+        let mut jobs = 0;
+        for entry in std::fs::read_dir(bench).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "toml") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let job: Job =
+                toml::from_str(&text).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+            // The data may not be here, so that it only seems to be.
+            let data = tempfile::tempdir().unwrap();
+            for file in [&job.data.base, &job.data.queries, &job.data.truth] {
+                std::fs::write(data.path().join(file), b"x").unwrap();
+            }
+            let name = job.name.clone();
+            assert_eq!(path.file_stem().unwrap().to_str(), Some(name.as_str()));
+            plan(job, bench, Some(data.path())).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+            jobs += 1;
+        }
+        assert!(jobs >= 8, "{jobs}");
+    }
 }

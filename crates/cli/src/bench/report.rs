@@ -31,6 +31,8 @@ pub struct Report {
     pub repeat: usize,
     /// Our runs.
     pub runs: Vec<RunResult>,
+    /// Names of runs whose memory budget was refused.
+    pub refused: Vec<String>,
     /// What their indexes take on storage, if these differ.
     pub space: Vec<Space>,
     /// Runs under several memory budgets, at the same recall.

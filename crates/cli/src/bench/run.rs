@@ -43,8 +43,19 @@ struct Series {
     turns: Vec<Vec<Detailed>>,
 }
 
+/// What came of a job.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The runs that were measured.
+    pub runs: Vec<RunResult>,
+    /// Differences between runs that are the same.
+    pub noise: Vec<Noise>,
+    /// Names of the runs whose memory budget was refused, which is a result, too.
+    pub refused: Vec<String>,
+}
+
 /// Builds what is missing, then measures.
-pub fn run(plan: &Plan, setting: &Setting) -> Result<(Vec<RunResult>, Vec<Noise>), Failure> {
+pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
     progress::catch_interrupts();
     std::fs::create_dir_all(&setting.cache)
         .map_err(|error| Failure::file("create", &setting.cache, &error))?;
@@ -53,6 +64,7 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<(Vec<RunResult>, Vec<Noise>
         indexes.push(index(plan, run, setting, &indexes)?);
     }
     let mut series: Vec<Series> = Vec::new();
+    let mut refused: Vec<String> = Vec::new();
     for (run, planned) in plan.runs.iter().enumerate() {
         let times = if planned.noise { 2 } else { 1 };
         series.extend((0..times).map(|_| Series {
@@ -63,13 +75,28 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<(Vec<RunResult>, Vec<Noise>
     for turn in 1..=plan.repeat {
         for one in &mut series {
             let planned = &plan.runs[one.run];
+            if refused.contains(&planned.name) {
+                continue;
+            }
             say(
                 setting,
                 &format!("turn {turn} of {}: {}", plan.repeat, planned.name),
             );
-            one.turns
-                .push(search(plan, planned, &indexes[one.run].0, setting)?);
+            match search(plan, planned, &indexes[one.run].0, setting) {
+                Ok(points) => one.turns.push(points),
+                // The others need not suffer for a budget that is too small.
+                Err(Failure::Wrong(_)) if turn == 1 && planned.search.memory.is_some() => {
+                    refused.push(planned.name.clone());
+                }
+                Err(failure) => return Err(failure),
+            }
         }
+    }
+    series.retain(|one| !refused.contains(&plan.runs[one.run].name));
+    if series.is_empty() {
+        return Err(Failure::Wrong(
+            "no run was measured, as each memory budget was refused, see above".into(),
+        ));
     }
     let mut results: Vec<RunResult> = Vec::new();
     let mut noise = Vec::new();
@@ -93,7 +120,11 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<(Vec<RunResult>, Vec<Noise>
             }),
         }
     }
-    Ok((results, noise))
+    Ok(Outcome {
+        runs: results,
+        noise,
+        refused,
+    })
 }
 
 fn say(setting: &Setting, line: &str) {

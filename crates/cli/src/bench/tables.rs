@@ -88,6 +88,9 @@ pub fn render(report: &Report) -> String {
         out += &table.render();
     }
     out += &budgets(&report.budgets);
+    for run in &report.refused {
+        out += &format!("\nrefused: \"{run}\", whose memory budget is too small");
+    }
     for noise in &report.noise {
         out += &format!(
             "\nnoise of \"{}\" against itself: queries/s {:.1} %, latency {:.1} %, reads {:.1} %, recall {:.4}",

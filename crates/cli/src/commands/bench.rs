@@ -8,7 +8,7 @@ use crate::bench::job::{self, Data};
 use crate::bench::machine::Machine;
 use crate::bench::plot::{self, Across};
 use crate::bench::report::{self, Report};
-use crate::bench::run::{self, Setting};
+use crate::bench::run::{self, Outcome, Setting};
 use crate::bench::{budget, space, tables};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -55,7 +55,11 @@ pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
         rebuild: arguments.rebuild,
         quiet,
     };
-    let (runs, noise) = run::run(&plan, &setting)?;
+    let Outcome {
+        runs,
+        noise,
+        refused,
+    } = run::run(&plan, &setting)?;
     let lines = report::lines(&runs, &others);
     let report = Report {
         job: plan.name.clone(),
@@ -75,6 +79,7 @@ pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
         space: space::space(&runs),
         budgets: budget::budgets(&runs, &plan.targets),
         runs,
+        refused,
         noise,
         others,
     };

@@ -69,6 +69,14 @@ fn print(
         ("index", arguments.index.display().to_string()),
         ("preset", arguments.preset.to_string()),
         ("vectors", vectors),
+        ("layout", report.layout.to_string()),
+        (
+            "compression",
+            format!(
+                "lists: {}; vectors: {}",
+                report.list_codec, report.vector_codec
+            ),
+        ),
         ("mean degree", format!("{:.1}", report.degree_mean)),
         ("on storage", size::format(report.bytes)),
         ("time", size::seconds(report.seconds)),

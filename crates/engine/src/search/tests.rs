@@ -68,7 +68,10 @@ fn small() -> &'static Small {
 }
 
 fn path((layout, compression): Stored) -> PathBuf {
-    small().folder.path().join(format!("{layout}-{compression}"))
+    small()
+        .folder
+        .path()
+        .join(format!("{layout}-{compression}"))
 }
 
 fn head(path: &std::path::Path, rows: usize) -> Matrix {
@@ -157,7 +160,10 @@ fn compression_changes_no_bit_of_an_answer() {
                 assert_eq!(answers(stored), raw, "{preset}, {stored:?}");
             }
         }
-        assert_eq!(answers((Layout::Packed, Compression::Best)), answers(COUPLED));
+        assert_eq!(
+            answers((Layout::Packed, Compression::Best)),
+            answers(COUPLED)
+        );
     }
 }
 
@@ -210,7 +216,10 @@ fn the_cache_and_pages_in_memory_save_reads_and_no_recall() {
             assert_eq!(reads(&resident), 0, "{stored:?}, {preset}");
             for saved in [&cached, &resident] {
                 let (saved, plain) = (recall(saved), recall(&plain));
-                assert!(saved > plain - 0.01, "{stored:?}, {preset}: {saved}, {plain}");
+                assert!(
+                    saved > plain - 0.01,
+                    "{stored:?}, {preset}: {saved}, {plain}"
+                );
             }
         }
     }
