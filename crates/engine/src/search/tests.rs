@@ -23,16 +23,17 @@ struct Small {
 }
 
 /// A way to store an index.
-type Stored = (Layout, Compression);
+type Stored = (Layout, Compression, Order);
 
-const COUPLED: Stored = (Layout::Coupled, Compression::Raw);
+const COUPLED: Stored = (Layout::Coupled, Compression::Raw, Order::Locality);
+const BEST: Stored = (Layout::Decoupled, Compression::Best, Order::Locality);
 const STORED: [Stored; 6] = [
     COUPLED,
-    (Layout::Packed, Compression::Raw),
-    (Layout::Packed, Compression::Best),
-    (Layout::Decoupled, Compression::Raw),
-    (Layout::Decoupled, Compression::Paper),
-    (Layout::Decoupled, Compression::Best),
+    (Layout::Coupled, Compression::Raw, Order::Input),
+    (Layout::Packed, Compression::Best, Order::Input),
+    (Layout::Decoupled, Compression::Raw, Order::Locality),
+    (Layout::Decoupled, Compression::Paper, Order::Locality),
+    BEST,
 ];
 
 /// 3,000 real descriptors in the same graph, stored in every way, with everything that a strategy may use.
@@ -42,11 +43,11 @@ fn small() -> &'static Small {
         let folder = tempfile::tempdir().unwrap();
         let base = head(&fixture("photo-sift-20k.base.u8bin"), 3_000);
         let queries = head(&fixture("photo-sift-20k.query.u8bin"), 100);
-        for (layout, compression) in STORED {
+        for (layout, compression, order) in STORED {
             let options = BuildOptions {
                 degree: 32,
                 build_list: 50,
-                order: Some(Order::Locality),
+                order: Some(order),
                 layout: Some(layout),
                 compression: Some(compression),
                 // Chunks and segments in the plural.
@@ -55,7 +56,9 @@ fn small() -> &'static Small {
                 threads: 1,
                 ..BuildOptions::default()
             };
-            let path = folder.path().join(format!("{layout}-{compression}"));
+            let path = folder
+                .path()
+                .join(format!("{layout}-{compression}-{order}"));
             build(&base, &path, &options, &Silent).unwrap();
         }
         let truth = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
@@ -87,11 +90,21 @@ fn under(faults: Faults) -> Index {
 }
 
 fn stored_under(stored: Stored, faults: Faults) -> Index {
+    sparing("nothing", stored, faults)
+}
+
+/// The same, but files whose names begin with `spared` have no faults.
+fn sparing(spared: &str, stored: Stored, faults: Faults) -> Index {
     let mut index = Index::open(path(stored), &OpenOptions::default()).unwrap();
     let volume = stratann_tier::Directory::open(path(stored)).unwrap();
     index.replace_tiers(&|name| {
         let bytes = volume.read(name).unwrap();
-        Arc::new(Faulty::new(Arc::new(DramTier::new(bytes)), faults.clone()))
+        let faults = if name.starts_with(spared) {
+            Faults::none()
+        } else {
+            faults.clone()
+        };
+        Arc::new(Faulty::new(Arc::new(DramTier::new(bytes)), faults))
     });
     index
 }
@@ -153,25 +166,30 @@ fn compression_changes_no_bit_of_an_answer() {
                 .unwrap();
             (found.ids, found.distances)
         };
-        for layout in [Layout::Packed, Layout::Decoupled] {
-            let like: Vec<Stored> = STORED.into_iter().filter(|s| s.0 == layout).collect();
-            let raw = answers(like[0]);
-            for &stored in &like[1..] {
-                assert_eq!(answers(stored), raw, "{preset}, {stored:?}");
+        let like = |layout, order| {
+            let like = STORED.into_iter().filter(move |s| s.2 == order);
+            like.filter(move |s| layout == Layout::Packed || s.0 == layout)
+        };
+        for (layout, order) in [
+            // Coupled and packed, in one order.
+            (Layout::Packed, Order::Input),
+            (Layout::Decoupled, Order::Locality),
+        ] {
+            let mut stored = like(layout, order);
+            let raw = answers(stored.next().unwrap());
+            for stored in stored {
+                assert!(answers(stored) == raw, "{preset}, {stored:?}");
             }
         }
-        assert_eq!(
-            answers((Layout::Packed, Compression::Best)),
-            answers(COUPLED)
-        );
     }
 }
 
 #[test]
 fn re_ranking_ends_early_only_if_it_may() {
-    let index = stored_under((Layout::Decoupled, Compression::Best), Faults::none());
+    let index = stored_under(BEST, Faults::none());
     let with = |rerank| SearchOptions {
         rerank: Some(rerank),
+        list: 60,
         ..options(Preset::DECOUPLEVS)
     };
     let search = |rerank| index.search(&small().queries, &with(rerank)).unwrap();
@@ -227,7 +245,7 @@ fn the_cache_and_pages_in_memory_save_reads_and_no_recall() {
 
 #[test]
 fn parts_are_measured_only_if_asked_for() {
-    let index = stored_under((Layout::Decoupled, Compression::Best), Faults::none());
+    let index = stored_under(BEST, Faults::none());
     let queries = &small().queries;
     let asked = SearchOptions {
         parts: true,
@@ -281,11 +299,13 @@ fn queries_in_flight_and_threads_do_not_change_best_first() {
 #[test]
 fn a_failed_or_damaged_read_is_an_error_that_names_the_place() {
     let queries = &small().queries;
-    for (preset, stored) in Preset::ALL
+    let stored = STORED.map(|stored| ("vectors", stored));
+    let cases = stored.into_iter().chain([("adjacency", BEST)]);
+    for (preset, (spared, stored)) in Preset::ALL
         .into_iter()
-        .flat_map(|preset| STORED.map(|stored| (preset, stored)))
+        .flat_map(|preset| cases.clone().map(move |case| (preset, case)))
     {
-        let under = |faults| stored_under(stored, faults);
+        let under = |faults| sparing(spared, stored, faults);
         let index = under(Faults::none().at_read(40, Fault::Error(5)));
         let error = index
             .search(queries, &options(preset))
