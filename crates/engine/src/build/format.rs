@@ -126,8 +126,8 @@ fn check_memory(options: &BuildOptions, source: &dyn VectorSource) -> Result<(),
             budget,
             needs,
             part: format!(
-                "chunks of {} bytes, at a quarter of it",
-                options.chunk_bytes
+                "the build to hold a chunk of {} bytes in a quarter of it",
+                needs / 4
             ),
         }),
         _ => Ok(()),

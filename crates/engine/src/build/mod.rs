@@ -4,12 +4,14 @@
 //!   facts.rs ─> graph::construct ─> train codebook ─> sweep.rs ─────────> navigation ─> MANIFEST
 //!   format.rs   order, lists                          one, in node order                commit
 //!
-//!   sweep.rs    batches of nodes in order; writes their PQ codes
-//!     ├─ coupled.rs                   graph-…
-//!     ├─ packed.rs ───┬─ coding.rs    packed-…  directory-…                            what the codecs learn
-//!     └─ decoupled.rs ┤               adjacency-…  directory-…  vectors-…  chunks-…
-//!                     ├─ encode.rs    lists and vectors to codes, on all threads
-//!                     └─ slotted.rs   codes to pages
+//!   sweep.rs ──> batches of nodes ──┬── coupled.rs     graph-…
+//!     │                             ├── packed.rs      packed-…     directory-…
+//!     └──> PQ codes: codes-…        └── decoupled.rs   adjacency-…  directory-…  vectors-…-0000  chunks-…-0000  ..
+//!
+//!   coding.rs    what codecs learn of the lists and vectors that are to come
+//!   encode.rs    lists and vectors to codes, on all threads
+//!   slotted.rs   codes to pages
+//!   files.rs     bytes to files
 //! ```
 //!
 //! The manifest is written last and replaced atomically, so a build that is interrupted, fails or crashes leaves no
