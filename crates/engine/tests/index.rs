@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use stratann::{
-    BuildOptions, Element, Error, GroundTruth, Index, Matrix, Metric, OpenOptions, Order, Preset,
-    SearchOptions, SearchResults, Silent, Strategy, VectorFile, VectorSource, brute_force, build,
-    verify,
+    BuildOptions, Compression, Element, Error, GroundTruth, Index, Layout, Matrix, Metric,
+    OpenOptions, Order, Preset, SearchOptions, SearchResults, Silent, Strategy, VectorFile,
+    VectorSource, brute_force, build, verify,
 };
 
 fn fixture(name: &str) -> PathBuf {
@@ -368,45 +368,249 @@ fn what_is_no_index_is_refused_with_the_reason() {
     assert!(open(&file).contains("directory"));
 }
 
+/// Every layout, and for each that has some its codecs.
+const FORMATS: [(Layout, Compression); 7] = [
+    (Layout::Coupled, Compression::Raw),
+    (Layout::Packed, Compression::Raw),
+    (Layout::Packed, Compression::Paper),
+    (Layout::Packed, Compression::Best),
+    (Layout::Decoupled, Compression::Raw),
+    (Layout::Decoupled, Compression::Paper),
+    (Layout::Decoupled, Compression::Best),
+];
+
+/// Options that build 600 descriptors into three segments of four chunks, if the layout has any.
+fn format(layout: Layout, compression: Compression) -> BuildOptions {
+    BuildOptions {
+        layout: Some(layout),
+        compression: Some(compression),
+        chunk_bytes: 8 << 10,
+        segment_bytes: 32 << 10,
+        navigation: 0.05,
+        ..quick(Preset::STRATANN)
+    }
+}
+
+/// The files of an index, but for the lock.
+fn files(index: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = fs::read_dir(index)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|file| file.file_name().unwrap() != "LOCK")
+        .collect();
+    files.sort();
+    files
+}
+
 #[test]
 fn verify_finds_any_flipped_bit_of_any_file() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("index");
-    let base = head("photo-sift-20k.base.u8bin", 1_700);
-    build(&base, &path, &quick(Preset::STRATANN), &Silent).unwrap();
-    assert!(verify(&path, &Silent).unwrap().clean());
-    let mut files = 0;
-    for entry in fs::read_dir(&path).unwrap() {
-        let file = entry.unwrap().path();
-        let whole = fs::read(&file).unwrap();
-        if whole.is_empty() {
-            continue;
+    let base = head("photo-sift-20k.base.u8bin", 600);
+    let flips = match std::env::var_os("STRATANN_SLOW") {
+        None => 16,
+        Some(_) => 1000,
+    };
+    // What is not compressed at all decodes to something whatever the bytes are: the checksums find it as elsewhere.
+    let compressed =
+        |&(layout, compression): &_| layout == Layout::Coupled || compression != Compression::Raw;
+    for (layout, compression) in FORMATS.into_iter().filter(compressed) {
+        let path = folder.path().join(format!("{layout}-{compression}"));
+        build(&base, &path, &format(layout, compression), &Silent).unwrap();
+        let report = verify(&path, &Silent).unwrap();
+        assert!(report.clean(), "{layout} {compression}: {report:#?}");
+        assert_eq!(report.nodes, 600);
+        let files = files(&path);
+        assert_eq!(report.files, files.len() as u64);
+        for file in &files {
+            let whole = fs::read(file).unwrap();
+            let finds = |what: &str, bytes: &[u8]| {
+                fs::write(file, bytes).unwrap();
+                let found = verify(&path, &Silent).unwrap();
+                let (name, problem) = (file.display().to_string(), found.problems.first());
+                let problem = problem.unwrap_or_else(|| panic!("{name}: {what}"));
+                // Another file may have been found not to fit as well, but not instead.
+                let named = found.problems.iter().any(|problem| problem.file == name);
+                assert!(named, "{name}: {what}: {problem:?}");
+            };
+            // Every region of the file, and both ends: an odd stride visits each offset within a block sooner or later.
+            let step = (whole.len() / flips).max(1) | 1;
+            for at in (0..whole.len()).step_by(step).chain([whole.len() - 1]) {
+                let mut damaged = whole.clone();
+                damaged[at] ^= 1 << (at % 8);
+                finds(&format!("bit {} of byte {at}", at % 8), &damaged);
+            }
+            for end in [0, 1, whole.len() / 2, whole.len() - 1] {
+                finds(&format!("cut at {end}"), &whole[..end]);
+            }
+            finds("a block less", &whole[..whole.len().saturating_sub(4096)]);
+            finds("a block more", &[&whole[..], &[0; 4096]].concat());
+            // Whole blocks, but not where they belong.
+            for (a, b) in [(1, 2), (1, (whole.len() / 4096).saturating_sub(1))] {
+                let (a, b) = (4096 * a, 4096 * b);
+                if a < b && b + 4096 <= whole.len() {
+                    let mut swapped = whole.clone();
+                    let (front, back) = swapped.split_at_mut(b);
+                    front[a..a + 4096].swap_with_slice(&mut back[..4096]);
+                    finds(&format!("blocks at {a} and {b} swapped"), &swapped);
+                }
+            }
+            fs::write(file, &whole).unwrap();
         }
-        files += 1;
-        // Every region of the file: a prime stride visits each offset within a block sooner or later, and both ends.
-        let step = (whole.len() / 40).max(1) | 1;
-        for at in (0..whole.len()).step_by(step).chain([whole.len() - 1]) {
-            let mut damaged = whole.clone();
-            damaged[at] ^= 1 << (at % 8);
-            fs::write(&file, &damaged).unwrap();
-            let found = verify(&path, &Silent).unwrap();
-            assert!(
-                !found.clean(),
-                "{}: byte {at} of {}",
-                file.display(),
-                whole.len()
-            );
-        }
-        fs::write(&file, &whole[..whole.len() - 1]).unwrap();
-        assert!(
-            !verify(&path, &Silent).unwrap().clean(),
-            "{}: truncated",
-            file.display()
-        );
-        fs::write(&file, &whole).unwrap();
+        assert!(verify(&path, &Silent).unwrap().clean());
     }
-    assert_eq!(files, 5);
-    assert!(verify(&path, &Silent).unwrap().clean());
+}
+
+#[test]
+fn verify_finds_files_that_were_mixed_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = head("photo-sift-20k.base.u8bin", 600);
+    for compression in [Compression::Raw, Compression::Paper, Compression::Best] {
+        let path = folder.path().join(compression.to_string());
+        build(
+            &base,
+            &path,
+            &format(Layout::Decoupled, compression),
+            &Silent,
+        )
+        .unwrap();
+        let files = files(&path);
+        for kind in ["vectors", "chunks"] {
+            let all: Vec<_> = files.iter().filter(|f| name(f).starts_with(kind)).collect();
+            assert_eq!(all.len(), 3, "{files:?}");
+            for (a, b) in [(0, 1), (1, 2), (0, 2)] {
+                let swap = || {
+                    fs::rename(all[a], path.join("aside")).unwrap();
+                    fs::rename(all[b], all[a]).unwrap();
+                    fs::rename(path.join("aside"), all[b]).unwrap();
+                };
+                swap();
+                let found = verify(&path, &Silent).unwrap();
+                for file in [all[a], all[b]] {
+                    let file = file.display().to_string();
+                    let named = found.problems.iter().any(|problem| problem.file == file);
+                    assert!(named, "{compression}: {file}: {found:#?}");
+                }
+                swap();
+            }
+        }
+        // Of another index: another seed, all else the same.
+        let other = folder.path().join(format!("{compression}-other"));
+        let options = BuildOptions {
+            seed: 7,
+            ..format(Layout::Decoupled, compression)
+        };
+        let shifted = head("photo-sift-20k.query.u8bin", 500);
+        build(&shifted, &other, &options, &Silent).unwrap();
+        for file in files.iter().filter(|file| name(file) != "MANIFEST") {
+            let whole = fs::read(file).unwrap();
+            let strange = fs::read(other.join(name(file))).unwrap_or_default();
+            fs::write(file, &strange).unwrap();
+            let found = verify(&path, &Silent).unwrap();
+            // Nothing tells centroids from others; and chunks of vectors that are stored as they are may well be equal.
+            let fits = name(file).starts_with("codebook") || strange == whole;
+            assert_eq!(found.clean(), fits, "{file:?}: {found:#?}");
+            fs::write(file, whole).unwrap();
+        }
+        assert!(verify(&path, &Silent).unwrap().clean());
+    }
+}
+
+fn name(file: &Path) -> &str {
+    file.file_name().unwrap().to_str().unwrap()
+}
+
+#[test]
+fn stats_say_what_a_layout_takes_and_saves() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = head("photo-sift-20k.base.u8bin", 600);
+    let coupled = folder.path().join("coupled-raw");
+    for (layout, compression) in FORMATS {
+        let path = folder.path().join(format!("{layout}-{compression}"));
+        // The same graph in each, so that only the layouts differ.
+        let options = BuildOptions {
+            order: Some(Order::Input),
+            ..format(layout, compression)
+        };
+        build(&base, &path, &options, &Silent).unwrap();
+        let stats = Index::open(&path, &OpenOptions::default()).unwrap().stats();
+        let name = format!("{layout} {compression}: {stats:#?}");
+        assert_eq!(stats.layout, layout.to_string());
+        let (bytes, nodes) = (stats.bytes, stats.graph_and_vectors);
+        let length = |kinds: &[&str]| -> u64 {
+            let of = |file: &&PathBuf| kinds.iter().any(|kind| self::name(file).starts_with(kind));
+            let files = files(&path);
+            files
+                .iter()
+                .filter(of)
+                .map(|file| fs::metadata(file).unwrap().len())
+                .sum()
+        };
+        let parts = bytes.graph + bytes.vectors + bytes.codes + bytes.ids + bytes.other;
+        let manifest = length(&["MANIFEST"]);
+        assert_eq!(
+            (parts, bytes.total),
+            (bytes.total, length(&[""]) - manifest),
+            "{name}"
+        );
+        assert_eq!(bytes.codes, length(&["codes", "codebook"]), "{name}");
+        let kinds = [
+            "graph",
+            "packed",
+            "adjacency",
+            "vectors",
+            "chunks",
+            "directory",
+        ];
+        assert_eq!(nodes.bytes, length(&kinds), "{name}");
+        // What the coupled index really takes.
+        let really: u64 = files(&coupled)
+            .iter()
+            .filter(|file| self::name(file) != "MANIFEST")
+            .map(|file| fs::metadata(file).unwrap().len())
+            .sum();
+        assert_eq!(stats.coupled_bytes, really, "{name}");
+        assert_eq!(
+            stats.saved,
+            1.0 - bytes.total as f64 / really as f64,
+            "{name}"
+        );
+        let links = stats.degree_mean * 600.0;
+        let lists = bytes.graph - length(&["navigation"]);
+        assert!(
+            (stats.bits_per_edge - 8.0 * lists as f64 / links).abs() < 1e-6,
+            "{name}"
+        );
+        let vectors = bytes.vectors - length(&["chunks"]);
+        let ratio = 600.0 * 128.0 / vectors as f64;
+        assert!((stats.vector_ratio - ratio).abs() < 1e-9, "{name}");
+        match layout {
+            Layout::Coupled => {
+                assert_eq!(
+                    (stats.saved, nodes.saved, bytes.ids),
+                    (0.0, 0.0, 4800),
+                    "{name}"
+                );
+                assert_eq!(
+                    stats.bits_per_edge,
+                    8.0 * 600.0 * 4.0 * 33.0 / links,
+                    "{name}"
+                );
+            }
+            _ => {
+                assert!(stats.bits_per_edge < 12.0 && bytes.ids == 0, "{name}");
+                assert!(!stats.compression.list_codec.is_empty(), "{name}");
+                assert!(!stats.compression.vector_codec.is_empty(), "{name}");
+            }
+        }
+        match compression {
+            Compression::Raw => assert_eq!(stats.vector_ratio, 1.0, "{name}"),
+            _ => assert!(stats.vector_ratio > 1.05, "{name}"),
+        }
+        if layout == Layout::Packed {
+            // The codebook is half of so small an index.
+            assert!(nodes.saved > 0.3 && stats.saved > 0.1, "{name}");
+        }
+    }
 }
 
 #[test]
@@ -430,6 +634,16 @@ fn an_index_of_format_1_opens_and_answers() {
         (index.len(), index.dim(), index.stats().format_version),
         (2_000, 128, 1)
     );
+    let stats = index.stats();
+    assert_eq!(
+        (stats.layout.as_str(), stats.vector_ratio),
+        ("coupled", 1.0)
+    );
+    let lists = 2_000.0 * 4.0 * 17.0;
+    let bits = 8.0 * lists / (2_000.0 * stats.degree_mean);
+    assert!((stats.bits_per_edge - bits).abs() < 1e-9, "{stats:#?}");
+    assert_eq!((stats.coupled_bytes, stats.saved), (stats.bytes.total, 0.0));
+    assert_eq!(stats.bytes.ids, 8 * 2_000);
     let base = head("photo-sift-20k.base.u8bin", 2_000);
     let queries = head("photo-sift-20k.query.u8bin", 100);
     let truth = brute_force(&base, &queries, 10, Metric::L2, 1, &Silent).unwrap();

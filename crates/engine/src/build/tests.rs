@@ -52,7 +52,8 @@ fn build_rows(
 ) -> Result<BuildReport, Error> {
     let (source, options) = (rows(n), options(layout));
     let facts = Facts::of(&source, &options)?;
-    build_in(volume, scratch, &source, &options, facts, progress)
+    let volume: Arc<dyn Volume> = Arc::new(volume.clone());
+    build_in(&volume, scratch, &source, &options, facts, progress)
 }
 
 /// Files of an index in a volume, the manifest included; the volume has no other.

@@ -521,16 +521,15 @@ fn the_base_of_a_chunk_is_what_its_vectors_are_decoded_with() {
             "{line}"
         );
     }
-    let infinite = |part: Part<'_>| match part {
-        // What differs from infinity by a number is none.
-        Part::Chunks(0, file) => {
+    // What differs from infinity by a number is none.
+    let infinite = |part: Part<'_>| {
+        if let Part::Chunks(0, file) = part {
             let base = file.chunks[0].base.as_mut().unwrap();
             let infinity = f32::INFINITY.to_le_bytes();
             for (byte, infinite) in base[..4].iter_mut().zip(infinity) {
                 *byte ^= infinite;
             }
         }
-        _ => {}
     };
     let found = lines(&index(Layout::Decoupled, &infinite));
     assert!(
