@@ -1,6 +1,6 @@
 //! Layouts, compressions, caches and re-ranking, as a user chooses them.
 
-use crate::support::{Place, keys, names};
+use crate::support::{Place, bin, keys, names};
 use serde_json::Value;
 
 const BUILD: [&str; 7] = [
@@ -226,6 +226,43 @@ fn parts_are_there_when_asked_for() {
         .run(&[&SEARCH[..], &words[..], &["--parts"]].concat())
         .done();
     assert!(table.stdout.contains("list decoding"), "{table:?}");
+}
+
+/// Indexes that were written once and lie in the repository: what can no longer be read is noticed here.
+#[test]
+fn frozen_indexes_are_read() {
+    let place = Place::new();
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures");
+    let base = std::fs::read(format!("{fixtures}/photo-sift-20k.base.u8bin")).unwrap();
+    place.write("rows.u8bin", &bin(2_000, 128, &base[8..8 + 2_000 * 128]));
+    let queries = format!("{fixtures}/photo-sift-20k.query.u8bin");
+    let truth = ["truth", "rows.u8bin", &queries, "truth.bin", "-k", "10"];
+    place.run(&truth).done();
+    for (name, version, layout) in [
+        ("index-v1", 1, "coupled"),
+        ("index-v2-packed", 2, "packed"),
+        ("index-v2-decoupled", 2, "decoupled"),
+    ] {
+        let index = format!("{fixtures}/{name}");
+        let report = place.run(&["verify", &index, "--json"]).done().json();
+        assert_eq!(report["nodes"], 2_000, "{name}: {report}");
+        let stats = place.run(&["stats", &index, "--json"]).done().json();
+        assert_eq!(
+            (&stats["format_version"], &stats["layout"]),
+            (&Value::from(version), &Value::from(layout)),
+            "{name}"
+        );
+        for strategy in ["best-first", "pipelined"] {
+            let search = ["search", &index, &queries, "--truth", "truth.bin", "--json"];
+            let options = ["--list", "60", "--strategy", strategy];
+            let ran = place.run(&[&search[..], &options].concat());
+            let found = &ran.done().json_lines()[0];
+            assert!(
+                number(&found["recall"]) > 0.97,
+                "{name}, {strategy}: {found}"
+            );
+        }
+    }
 }
 
 #[test]
