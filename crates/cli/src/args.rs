@@ -512,6 +512,15 @@ mod tests {
     }
 
     #[test]
+    fn entries_of_a_cache() {
+        let of = |text: &str, vectors| text.parse::<CacheEntries>().unwrap().of(vectors);
+        assert_eq!((of("30", 1000), of("30", 20)), (30, 20));
+        assert_eq!((of("1%", 1000), of("0.5 %", 1000)), (10, 5));
+        // A share of a few is at least one of them.
+        assert_eq!((of("1%", 20), of("100%", 7)), (1, 7));
+    }
+
+    #[test]
     fn the_last_of_two_opposites_counts() {
         let nav = |words: &str| {
             let line = format!("stratann search i q {words}");

@@ -46,6 +46,14 @@ def photos(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="session")
+def apart(tmp_path_factory, small):
+    """The folder of an index of `small` with lists and vectors apart. Tests must not change it."""
+    path = tmp_path_factory.mktemp("apart") / "apart.idx"
+    stratann.build(small, path, preset="decouplevs", degree=24, build_list=40)
+    return path
+
+
 @pytest.fixture
 def index(photos):
     return stratann.open(photos)

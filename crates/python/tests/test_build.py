@@ -39,12 +39,42 @@ def test_an_array_and_its_file_give_the_same_index(small, queries, tmp_path):
     assert differ == []
 
 
-@pytest.mark.parametrize("preset", ["stratann", "diskann", "pipeann"])
+@pytest.mark.parametrize("preset", ["stratann", "diskann", "pipeann", "decouplevs"])
 def test_every_preset_finds(preset, small, queries, tmp_path):
     index = stratann.build(small, tmp_path / "a.idx", preset=preset, **QUICK)
     assert index.preset == preset
     found = index.search(queries, 10, list_size=60)
     assert stratann.recall(found, stratann.truth(small, queries, 10)) >= 0.95
+
+
+@pytest.mark.parametrize("compression", ["raw", "paper", "best"])
+@pytest.mark.parametrize("layout", ["packed", "decoupled"])
+def test_every_layout_finds_the_same(layout, compression, small, queries, tmp_path):
+    index = stratann.build(small, tmp_path / "a.idx", layout=layout, compression=compression, **QUICK)
+    assert index.build_report["layout"] == layout
+    stats = index.stats()
+    assert stats["layout"] == layout
+    assert (stats["vector_ratio"] == 1.0) == (compression == "raw")
+    assert index.verify()["problems"] == []
+    found = index.search(queries[:50], 10, list_size=2000, benefit=0.0)
+    exact = stratann.truth(small, queries[:50], 10)
+    numpy.testing.assert_array_equal(found[1], exact[1])
+
+
+def test_the_coupled_layout_compresses_nothing(small, tmp_path):
+    index = stratann.build(small, tmp_path / "a.idx", layout="coupled", **QUICK)
+    assert index.stats()["layout"] == "coupled" and index.stats()["vector_ratio"] == 1.0
+    with pytest.raises(ValueError, match="raw in the coupled layout"):
+        stratann.build(small, tmp_path / "b.idx", layout="coupled", compression="best", **QUICK)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.idx"]
+
+
+@pytest.mark.parametrize(("chunk", "segment"), [("16KiB", "64KiB"), (16 << 10, 64 << 10)])
+def test_chunks_and_segments_cut_the_vectors(chunk, segment, small, tmp_path):
+    index = stratann.build(small, tmp_path / "a.idx", preset="decouplevs", chunk=chunk, segment=segment, **QUICK)
+    # 2,000 vectors of 128 bytes
+    assert len(list(index.path.glob("vectors-*"))) == 4
+    assert index.verify()["problems"] == []
 
 
 @pytest.mark.parametrize("dtype", [numpy.float32, numpy.float16, numpy.uint8, numpy.int8])
@@ -143,6 +173,15 @@ def test_a_zero_vector_under_cosine_is_refused(small, tmp_path):
         ({"metric": "manhattan"}, ValueError),
         ({"preset": "fastest"}, ValueError),
         ({"order": "random"}, ValueError),
+        ({"layout": "flat"}, ValueError),
+        ({"compression": "zip"}, ValueError),
+        ({"chunk": 100}, ValueError),
+        ({"chunk": 0}, ValueError),
+        ({"chunk": "4 apples"}, ValueError),
+        ({"chunk": 1.5}, TypeError),
+        ({"segment": 1 << 20}, ValueError),
+        ({"segment": -1}, ValueError),
+        ({"segment": []}, TypeError),
         ({"degree": 0}, ValueError),
         ({"alpha": 0.5}, ValueError),
         ({"navigation": -1.0}, ValueError),

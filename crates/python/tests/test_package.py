@@ -61,8 +61,9 @@ def test_a_users_program_type_checks(tmp_path):
     program.write_text(
         "import numpy, stratann\n"
         "queries = numpy.zeros((3, 8), numpy.float32)\n"
-        "index: stratann.Index = stratann.build(queries, 'a.idx', memory='1GiB')\n"
-        "ids, distances = index.search(queries, k=2)\n"
+        "index: stratann.Index = stratann.build(queries, 'a.idx', memory='1GiB', layout='packed', chunk=2**20)\n"
+        "index = stratann.open('a.idx', cache_entries='1%')\n"
+        "ids, distances = index.search(queries, k=2, rerank='estimate', rerank_batch=5)\n"
         "i, d, stats = index.search(queries, return_stats=True)\n"
         "share: float = stratann.recall((ids, distances), stratann.truth(queries, queries, 2))\n"
         "print(len(index), index.dim, stats['qps'], ids.dtype)\n"

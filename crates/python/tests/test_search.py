@@ -63,6 +63,70 @@ def test_every_way_of_searching_finds(strategy, navigation, whole_page, index, q
     assert stratann.recall(found, truth) >= 0.95
 
 
+def mean(index, queries, **options):
+    """What a query took on average, and the answers."""
+    ids, distances, stats = index.search(queries, 10, threads=1, return_stats=True, **options)
+    return stats["per_query"], (ids, distances)
+
+
+def test_re_ranking_reads_as_much_as_it_is_told_to(apart, queries):
+    index = stratann.open(apart)
+    options = {"list_size": 100, "strategy": "best-first"}
+    all_of_them, exact = mean(index, queries, benefit=0.0, **options)
+    for less in [
+        {"benefit": 1.0},
+        {"benefit": 1, "rerank_batch": 1},
+        {"rerank": "estimate"},
+        {"rerank": "batches", "rerank_batch": 10, "benefit": 0.01},
+    ]:
+        cost, found = mean(index, queries, **less, **options)
+        assert 10 <= cost["vector_reads"] <= all_of_them["vector_reads"], less
+        assert stratann.recall(found, exact) >= 0.9, less
+    cost, found = mean(index, queries, rerank_batch=2**63, **options)
+    assert cost["vector_reads"] == all_of_them["vector_reads"]
+    numpy.testing.assert_array_equal(found[0], exact[0])
+
+
+@pytest.mark.parametrize(
+    "cache", [{"cache": "8MB"}, {"cache": 8 << 20}, {"cache_entries": 2000}, {"cache_entries": "100%"}]
+)
+def test_a_cache_saves_reads_and_finds_the_same(cache, apart, queries):
+    bare, cached = stratann.open(apart), stratann.open(apart, **cache)
+    without, expected = mean(bare, queries, list_size=60)
+    with_cache, found = mean(cached, queries, list_size=60)
+    assert without["cache_hits"] == 0 and with_cache["cache_hits"] > 0
+    assert with_cache["graph_reads"] < without["graph_reads"]
+    assert stratann.recall(found, expected) >= 0.99
+    # What is cached is expanded without waiting, so a search may take another way; a whole list leaves only one.
+    whole = {"list_size": 2000, "benefit": 0.0}
+    (_, expected), (cost, found) = mean(bare, queries[:50], **whole), mean(cached, queries[:50], **whole)
+    assert cost["cache_hits"] > 1000
+    for ours, theirs in zip(expected, found):
+        numpy.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("argument", "error"),
+    [
+        ({"cache": 0}, ValueError),
+        ({"cache": "3 apples"}, ValueError),
+        ({"cache": 1.5}, TypeError),
+        ({"cache_entries": 0}, ValueError),
+        ({"cache_entries": -1}, ValueError),
+        ({"cache_entries": True}, TypeError),
+        ({"cache_entries": 1.5}, TypeError),
+        ({"cache_entries": "1"}, ValueError),
+        ({"cache_entries": "0%"}, ValueError),
+        ({"cache_entries": "101%"}, ValueError),
+        ({"cache_entries": "nan%"}, ValueError),
+        ({"cache_entries": "1%", "cache": "1MB"}, ValueError),
+    ],
+)
+def test_wrong_caches_are_refused(argument, error, apart):
+    with pytest.raises(error, match=next(iter(argument))):
+        stratann.open(apart, **argument)
+
+
 def test_threads_and_queries_in_flight_do_not_change_answers(index, queries):
     options = {"list_size": 60, "strategy": "best-first"}
     alone = index.search(queries, threads=1, in_flight=1, **options)
@@ -152,7 +216,8 @@ def test_results_own_their_memory(index, queries):
 def test_read_only_queries_are_read(index, queries, fixtures):
     mapped = stratann.read(fixtures / "photo-sift-20k.query.u8bin", mmap=True)
     assert not mapped.flags.writeable
-    numpy.testing.assert_array_equal(index.search(mapped)[0], index.search(queries)[0])
+    mine, theirs = (index.search(rows, strategy="best-first")[0] for rows in (queries, mapped))
+    numpy.testing.assert_array_equal(mine, theirs)
 
 
 def test_stats_of_a_search_count(index, queries):
@@ -204,6 +269,13 @@ def test_wrong_queries_are_refused(change, error, text, index, queries):
         ({"in_flight": 0}, ValueError),
         ({"threads": 0}, ValueError),
         ({"strategy": "guess"}, ValueError),
+        ({"rerank_batch": 0}, ValueError),
+        ({"rerank_batch": -1}, (ValueError, OverflowError)),
+        ({"benefit": 1.5}, ValueError),
+        ({"benefit": -0.1}, ValueError),
+        ({"benefit": float("nan")}, ValueError),
+        ({"benefit": "much"}, TypeError),
+        ({"rerank": "estimates"}, ValueError),
     ],
 )
 def test_wrong_search_arguments_are_refused(argument, error, index, queries):

@@ -1,6 +1,6 @@
 //! Layouts, compressions, caches and re-ranking, as a user chooses them.
 
-use crate::support::{Place, keys, names};
+use crate::support::{Place, bin, keys, names};
 use serde_json::Value;
 
 const BUILD: [&str; 7] = [
@@ -139,34 +139,38 @@ fn chunks_and_segments_cut_the_vectors() {
 }
 
 #[test]
-fn a_cache_saves_reads_and_changes_no_answer() {
+fn a_cache_saves_reads_and_finds_the_same() {
     let place = Place::with_photos();
     for preset in ["diskann", "decouplevs", "stratann"] {
         place.build(&["--preset", preset, "--overwrite"]);
-        let usual = ["--list", "60", "--strategy", "best-first", "--threads", "1"];
-        let search = |words: &[&str]| place.search(&[&usual[..], words].concat());
-        let without = search(&[]);
-        assert_eq!(without["per_query"]["cache_hits"], 0.0, "{preset}");
-        for words in [
+        let search = |words: &[&str]| {
+            let usual = ["--strategy", "best-first", "--threads", "1"];
+            place.search(&[&usual[..], words].concat())
+        };
+        let reads = |found: &Value| number(&found["per_query"]["graph_reads"]);
+        let hits = |found: &Value| number(&found["per_query"]["cache_hits"]);
+        let without = search(&["--list", "60"]);
+        assert_eq!(hits(&without), 0.0, "{preset}");
+        for cache in [
             ["--cache", "8MB"],
             ["--cache-entries", "1000"],
             ["--cache-entries", "100%"],
             ["--cache-entries", "18446744073709551615"],
         ] {
-            let with = search(&words);
-            let what = format!("{preset}, {words:?}: {with}");
-            assert_eq!(with["recall"], without["recall"], "{what}");
-            let hits = number(&with["per_query"]["cache_hits"]);
-            assert!(hits > 0.0, "{what}");
-            let reads = |found: &Value| number(&found["per_query"]["graph_reads"]);
-            assert!(reads(&with) < reads(&without), "{what}");
+            let with = search(&[&cache[..], &["--list", "60"]].concat());
+            let what = format!("{preset}, {cache:?}: {with}");
+            assert!(
+                hits(&with) > 0.0 && reads(&with) < reads(&without),
+                "{what}"
+            );
+            // With a list of the whole collection every record comes from the cache, and must be right.
+            let exact = search(&[&cache[..], &["--list", "1000", "--benefit", "0"]].concat());
+            assert!(hits(&exact) > 100.0, "{what}");
+            assert_eq!(exact["recall"], 1.0, "{what}");
         }
-        let little = search(&["--cache-entries", "0.1%"]);
-        let hits = number(&little["per_query"]["cache_hits"]);
-        assert!(
-            hits < number(&without["per_query"]["hops"]) / 2.0,
-            "{preset}: {little}"
-        );
+        let little = search(&["--cache-entries", "0.1%", "--list", "60"]);
+        let hops = number(&little["per_query"]["hops"]);
+        assert!(hits(&little) < hops / 2.0, "{preset}: {little}");
     }
 }
 
@@ -222,6 +226,43 @@ fn parts_are_there_when_asked_for() {
         .run(&[&SEARCH[..], &words[..], &["--parts"]].concat())
         .done();
     assert!(table.stdout.contains("list decoding"), "{table:?}");
+}
+
+/// Indexes that were written once and lie in the repository: what can no longer be read is noticed here.
+#[test]
+fn frozen_indexes_are_read() {
+    let place = Place::new();
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures");
+    let base = std::fs::read(format!("{fixtures}/photo-sift-20k.base.u8bin")).unwrap();
+    place.write("rows.u8bin", &bin(2_000, 128, &base[8..8 + 2_000 * 128]));
+    let queries = format!("{fixtures}/photo-sift-20k.query.u8bin");
+    let truth = ["truth", "rows.u8bin", &queries, "truth.bin", "-k", "10"];
+    place.run(&truth).done();
+    for (name, version, layout) in [
+        ("index-v1", 1, "coupled"),
+        ("index-v2-packed", 2, "packed"),
+        ("index-v2-decoupled", 2, "decoupled"),
+    ] {
+        let index = format!("{fixtures}/{name}");
+        let report = place.run(&["verify", &index, "--json"]).done().json();
+        assert_eq!(report["nodes"], 2_000, "{name}: {report}");
+        let stats = place.run(&["stats", &index, "--json"]).done().json();
+        assert_eq!(
+            (&stats["format_version"], &stats["layout"]),
+            (&Value::from(version), &Value::from(layout)),
+            "{name}"
+        );
+        for strategy in ["best-first", "pipelined"] {
+            let search = ["search", &index, &queries, "--truth", "truth.bin", "--json"];
+            let options = ["--list", "60", "--strategy", strategy];
+            let ran = place.run(&[&search[..], &options].concat());
+            let found = &ran.done().json_lines()[0];
+            assert!(
+                number(&found["recall"]) > 0.97,
+                "{name}, {strategy}: {found}"
+            );
+        }
+    }
 }
 
 #[test]
