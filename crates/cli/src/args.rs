@@ -325,6 +325,10 @@ pub struct StatsArguments {
     /// The index directory
     pub index: PathBuf,
 
+    /// Explains how this memory budget would be divided
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub memory: Option<u64>,
+
     /// Prints one JSON object
     #[arg(long)]
     pub json: bool,

@@ -153,6 +153,7 @@ impl SlotCache {
     }
 
     /// Entries that it holds when full.
+    #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }

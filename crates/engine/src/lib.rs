@@ -52,7 +52,7 @@ pub use plan::Division;
 pub use preset::{Compression, Layout, Order, Preset, Rerank, Strategy};
 pub use progress::{Progress, Silent};
 pub use search::{Counters, Parts, SearchOptions, SearchResults};
-pub use stats::{Bytes, Codecs, GraphAndVectors, Memory, Stats};
+pub use stats::{Bytes, Codecs, GraphAndVectors, Stats};
 pub use stored::vectors_in;
 pub use stratann_layout::LayoutError;
 pub use stratann_tier::{

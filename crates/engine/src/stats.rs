@@ -5,6 +5,7 @@ use stratann_layout::manifest::COUPLED;
 use stratann_layout::{CoupledShape, FileEntry, FileKind, Manifest};
 
 use crate::index::Index;
+use crate::plan::Division;
 
 /// Facts about an index, with the keys of DESIGN §6 and some more.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -54,8 +55,8 @@ pub struct Stats {
     pub graph_and_vectors: GraphAndVectors,
     /// Vectors that are deleted but still on disk.
     pub deleted: u64,
-    /// Bytes of tables that a search keeps in memory: codes and codebook, and the navigation graph if it is used.
-    pub memory: Memory,
+    /// How memory is divided while searching, under the budget that the index was opened with.
+    pub memory: Division,
     /// The format version of the index.
     pub format_version: u32,
     /// The version of StratANN that wrote it.
@@ -110,22 +111,12 @@ pub struct Bytes {
     pub total: u64,
 }
 
-/// Bytes of tables in memory while searching.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Memory {
-    /// Codes and codebook.
-    pub codes: u64,
-    /// The navigation graph, when a search uses it.
-    pub navigation: u64,
-}
-
 impl Index {
     /// What the index is and what it takes.
     pub fn stats(&self) -> Stats {
         let manifest = self.manifest();
         let (bytes, graph_and_vectors) = (bytes(manifest), graph_and_vectors(manifest));
         let coupled_bytes = bytes.total - graph_and_vectors.bytes + graph_and_vectors.coupled_bytes;
-        let codes = self.codes().len() as u64 + 4 * self.quantizer().centroids().len() as u64;
         Stats {
             preset: manifest.preset.clone(),
             vectors: manifest.vectors,
@@ -152,13 +143,7 @@ impl Index {
             saved: saved(bytes.total, coupled_bytes),
             graph_and_vectors,
             deleted: manifest.deleted,
-            memory: Memory {
-                codes,
-                navigation: manifest
-                    .file(FileKind::Navigation.name())
-                    .filter(|_| self.has_navigation())
-                    .map_or(0, |entry| entry.length),
-            },
+            memory: self.memory().clone(),
             format_version: manifest.format_version,
             created_by: manifest.created_by.clone(),
         }

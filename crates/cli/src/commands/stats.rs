@@ -1,6 +1,6 @@
 //! `stratann stats INDEX`
 
-use stratann::{Codecs, Index, OpenOptions};
+use stratann::{Codecs, Division, Index, OpenOptions};
 
 use crate::args::StatsArguments;
 use crate::failure::Failure;
@@ -10,7 +10,11 @@ use crate::table::{Table, facts};
 
 /// Prints what the index says of itself.
 pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
-    let index = Index::open(&arguments.index, &OpenOptions::default())?;
+    let open = OpenOptions {
+        memory: arguments.memory,
+        ..OpenOptions::default()
+    };
+    let index = Index::open(&arguments.index, &open)?;
     let stats = index.stats();
     let mut output = Output::new();
     if arguments.json {
@@ -97,7 +101,42 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
         ]);
     }
     output.text(table.render())?;
+    if arguments.memory.is_some() {
+        output.line("")?;
+        output.text(division(&stats.memory).render())?;
+        if let Some([graph, vectors]) = stats.memory.predicted_reads {
+            output.line(format!(
+                "predicted: {graph:.1} reads of lists and {vectors:.1} of vectors a query, for queries like the rows"
+            ))?;
+        }
+    }
     output.finish()
+}
+
+/// What a memory budget goes into.
+fn division(division: &Division) -> Table {
+    let mut table = Table::new(&["<in memory", "bytes", "size"]);
+    let share = |what: &str, share: f64| format!("{what}, {:.0} %", 100.0 * share);
+    for (part, bytes) in [
+        ("program and threads".to_owned(), division.program),
+        ("queries in flight".to_owned(), division.queries),
+        ("codes".to_owned(), division.codes),
+        ("tables".to_owned(), division.tables),
+        ("cache".to_owned(), division.cache),
+        ("navigation graph".to_owned(), division.navigation),
+        (
+            share("pages of lists", division.graph_share),
+            division.graph_pages,
+        ),
+        (
+            share("pages of vectors", division.vector_share),
+            division.vector_pages,
+        ),
+        ("unused".to_owned(), division.unused),
+    ] {
+        table.row(vec![part, size::count(bytes), size::format(bytes)]);
+    }
+    table
 }
 
 /// The codecs in a line.

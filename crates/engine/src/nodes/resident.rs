@@ -96,17 +96,4 @@ impl Resident {
         let at = place as usize * self.page_bytes;
         self.bytes.as_ref()?.get(at..at + self.page_bytes)
     }
-
-    /// Pages in memory.
-    pub(crate) fn pages(&self) -> u64 {
-        self.bytes
-            .as_ref()
-            .map_or(0, |bytes| (bytes.len() / self.page_bytes) as u64)
-    }
-
-    /// Bytes of memory that it takes.
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        let bytes = self.bytes.as_ref().map_or(0, |bytes| bytes.len());
-        (bytes + 4 * self.places.len()) as u64
-    }
 }
