@@ -1,11 +1,15 @@
 //! What may be typed. Names that users of DiskANN and other engines know are accepted as aliases.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use stratann::Preset;
 
+use crate::names::{
+    CompressionName, IoName, LayoutName, MetricName, OrderName, RerankName, StrategyName,
+};
 use crate::size;
 
 /// Vector search for collections that do not fit in RAM.
@@ -68,7 +72,7 @@ pub struct BuildArguments {
     /// The index: a directory that this creates
     pub index: PathBuf,
 
-    /// Order and search defaults (see `stratann presets`)
+    /// Order, layout and search defaults (see `stratann presets`)
     #[arg(short, long, value_parser = preset_by_name(), default_value = Preset::default().name)]
     pub preset: Preset,
 
@@ -94,9 +98,31 @@ pub struct BuildArguments {
     #[arg(long, value_name = "B", value_parser = at_least_one, visible_aliases = ["pq-bytes", "num-pq-chunks"])]
     pub code_bytes: Option<usize>,
 
-    /// How nodes are laid out on storage [default: the preset's]
+    /// In which order nodes lie on storage [default: the preset's]
     #[arg(long, value_enum)]
     pub order: Option<OrderName>,
+
+    /// How lists and vectors become bytes [default: the preset's; stratann's is by the size of a vector]
+    #[arg(long, value_enum)]
+    pub layout: Option<LayoutName>,
+
+    /// How they are compressed, without loss [default: the preset's, and raw if coupled]
+    #[arg(long, value_enum)]
+    pub compression: Option<CompressionName>,
+
+    /// Uncompressed bytes of a chunk of vectors: C of the decoupled layout
+    #[arg(long, value_name = "BYTES", value_parser = size::parse, default_value = "4MiB",
+          visible_alias = "chunk-size")]
+    pub chunk: u64,
+
+    /// Chooses the chunk for what it takes in memory, as a share of the uncompressed vectors, for example 0.001
+    #[arg(long, value_name = "BETA", conflicts_with = "chunk")]
+    pub chunk_overhead: Option<f64>,
+
+    /// Uncompressed bytes of a segment of vectors, which is compressed as one
+    #[arg(long, value_name = "BYTES", value_parser = size::parse, default_value = "512MiB",
+          visible_alias = "segment-size")]
+    pub segment: u64,
 
     /// Share of the vectors sampled into the navigation graph, from which `search --nav` starts; 0 for none
     #[arg(
@@ -193,9 +219,29 @@ pub struct SearchArguments {
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one)]
     pub in_flight: usize,
 
+    /// Candidates that are ranked at once, where vectors are apart from lists: B [default: the preset's]
+    #[arg(long, value_name = "B", value_parser = at_least_one)]
+    pub rerank_batch: Option<usize>,
+
+    /// Re-ranking ends when a smaller share of a batch than this became answers; 0 ranks all [default: the preset's]
+    #[arg(long, value_name = "F", value_parser = share)]
+    pub benefit: Option<f64>,
+
+    /// What ends re-ranking [default: the preset's]
+    #[arg(long, value_enum)]
+    pub rerank: Option<RerankName>,
+
     /// Cap on the memory of the search
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
+
+    /// Cache of hot lists, and of the vectors beside them, in bytes [default: none]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub cache: Option<u64>,
+
+    /// The same in entries, or in percent of the vectors, for example 1%
+    #[arg(long, value_name = "N", conflicts_with = "cache")]
+    pub cache_entries: Option<CacheEntries>,
 
     /// How pages are read: io_uring, or pread on a pool of threads where io_uring is refused
     #[arg(long, value_enum, default_value = "auto")]
@@ -208,6 +254,10 @@ pub struct SearchArguments {
     /// Replaces the file of --out
     #[arg(long, requires = "out")]
     pub overwrite: bool,
+
+    /// Measures where a query's time goes, which costs some
+    #[arg(long)]
+    pub parts: bool,
 
     /// Prints one JSON object for each list size
     #[arg(long)]
@@ -354,6 +404,61 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err(format!(
+            "'{text}' is not a share: give a number from 0 to 1, for example 0.01"
+        )),
+    }
+}
+
+/// How many entries a cache has.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum CacheEntries {
+    /// So many.
+    Count(usize),
+    /// So many for each vector of the index.
+    Share(f64),
+}
+
+impl CacheEntries {
+    /// The entries for an index of so many vectors. More than one a vector would never be used.
+    pub fn of(self, vectors: usize) -> usize {
+        match self {
+            Self::Count(entries) => entries.min(vectors),
+            Self::Share(share) => ((share * vectors as f64).round() as usize).clamp(1, vectors),
+        }
+    }
+}
+
+impl FromStr for CacheEntries {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |what: &str| {
+            Err(format!(
+                "'{text}' {what}: write a number of entries, 1 or more, or percent of the vectors, for example 1%; \
+                 leave the option out for no cache"
+            ))
+        };
+        match text.trim().strip_suffix('%').map(str::trim) {
+            Some(percent) => match percent.parse::<f64>() {
+                Ok(percent) if percent > 0.0 && percent <= 100.0 => {
+                    Ok(Self::Share(percent / 100.0))
+                }
+                Ok(_) => wrong("is not above 0% and up to 100%"),
+                Err(_) => wrong("is not a percentage"),
+            },
+            None => match text.trim().parse::<usize>() {
+                Ok(0) => wrong("is no cache"),
+                Ok(entries) => Ok(Self::Count(entries)),
+                Err(_) => wrong("is not a number of entries"),
+            },
+        }
+    }
+}
+
 /// Presets by name, from the engine's own list, so that a new one is known here at once.
 fn preset_by_name() -> impl TypedValueParser<Value = Preset> {
     let names = Preset::ALL.map(|preset| PossibleValue::new(preset.name).help(preset.about));
@@ -363,88 +468,6 @@ fn preset_by_name() -> impl TypedValueParser<Value = Preset> {
 /// The threads to use: as asked, else one for each core that this process may run on.
 pub fn threads_or_cores(threads: Option<usize>) -> usize {
     threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
-}
-
-/// Metrics by name, so that a slip of the pen gets the closest match.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum MetricName {
-    /// Squared Euclidean distance
-    #[value(aliases = ["l2sq", "euclidean", "squared_l2", "squared-l2"])]
-    L2,
-    /// Inner product, negated so that smaller is nearer
-    #[value(aliases = ["mips", "dot", "inner_product", "inner-product"])]
-    Ip,
-    /// 1 - cosine of the angle
-    #[value(aliases = ["cos"])]
-    Cosine,
-}
-
-impl From<MetricName> for stratann::Metric {
-    fn from(name: MetricName) -> Self {
-        match name {
-            MetricName::L2 => Self::L2,
-            MetricName::Ip => Self::InnerProduct,
-            MetricName::Cosine => Self::Cosine,
-        }
-    }
-}
-
-/// Orders of nodes on storage by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OrderName {
-    /// As in the input
-    Input,
-    /// Near vectors near each other
-    Locality,
-}
-
-impl From<OrderName> for stratann::Order {
-    fn from(name: OrderName) -> Self {
-        match name {
-            OrderName::Input => Self::Input,
-            OrderName::Locality => Self::Locality,
-        }
-    }
-}
-
-/// Search strategies by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum StrategyName {
-    /// Waits for the whole beam (DiskANN)
-    BestFirst,
-    /// Reacts to each read; the beam widens as the search converges (PipeANN)
-    Pipelined,
-}
-
-impl From<StrategyName> for stratann::Strategy {
-    fn from(name: StrategyName) -> Self {
-        match name {
-            StrategyName::BestFirst => Self::BestFirst,
-            StrategyName::Pipelined => Self::Pipelined,
-        }
-    }
-}
-
-/// Ways to read by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum IoName {
-    /// io_uring if the kernel allows it, else pread
-    Auto,
-    /// io_uring or nothing
-    #[value(alias = "io_uring")]
-    Uring,
-    /// pread on a pool of threads
-    Pread,
-}
-
-impl From<IoName> for stratann::IoMode {
-    fn from(name: IoName) -> Self {
-        match name {
-            IoName::Auto => Self::Auto,
-            IoName::Uring => Self::Uring,
-            IoName::Pread => Self::Pread,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The `stratann` command: what a user types, and nothing of the engine.
 //!
 //! ```text
-//! args.rs      what may be typed, and what the words mean to the engine
+//! args.rs      what may be typed;   names.rs  values that have names, and what they mean to the engine
 //! commands/    one file a command: read arguments, call the engine, print
 //! bench/       `stratann bench`: jobs as data, runs in child processes, tables and plots
 //! progress.rs  bars on a terminal, log lines elsewhere, Ctrl-C
@@ -17,6 +17,7 @@ mod args;
 mod bench;
 mod commands;
 mod failure;
+mod names;
 mod output;
 mod progress;
 mod size;

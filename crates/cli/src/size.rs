@@ -47,8 +47,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     };
     if bytes == 0 {
         return Err(
-            "0 bytes of memory is too little for anything; leave the option out for no limit"
-                .into(),
+            "0 bytes is too little for anything; leave the option out for its default".into(),
         );
     }
     Ok(bytes)

@@ -225,10 +225,13 @@ impl Index {
             .map_or(0, |n| n.nodes as usize)
     }
 
-    /// Puts another place under the node pages, for tests of strategies.
+    /// Puts other places under the files of pages, by their names in the volume; for tests of strategies.
     #[cfg(test)]
-    pub(crate) fn replace_graph_tier(&mut self, tier: Arc<dyn stratann_tier::Tier>) {
-        self.graph.tier = tier;
+    pub(crate) fn replace_tiers(&mut self, tier: &dyn Fn(&str) -> Arc<dyn stratann_tier::Tier>) {
+        self.graph.tier = tier(&self.graph.name);
+        for segment in self.graph.segments.iter_mut().flat_map(|s| s.iter_mut()) {
+            segment.tier = tier(&segment.name);
+        }
     }
 
     pub(crate) fn manifest(&self) -> &Manifest {

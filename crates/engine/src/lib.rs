@@ -43,7 +43,7 @@ mod stored;
 mod verify;
 mod visited;
 
-pub use build::{BuildOptions, BuildReport, build};
+pub use build::{BuildOptions, BuildReport, build, chunk_bytes_for_overhead};
 pub use data::{DataError, GroundTruth, Matrix, MatrixRef, VectorFile, VectorSource, brute_force};
 pub use error::Error;
 pub use graph::GraphError;
@@ -53,6 +53,7 @@ pub use preset::{Compression, Layout, Order, Preset, Rerank, Strategy};
 pub use progress::{Progress, Silent};
 pub use search::{Counters, Parts, SearchOptions, SearchResults};
 pub use stats::{Bytes, Codecs, GraphAndVectors, Memory, Stats};
+pub use stored::vectors_in;
 pub use stratann_layout::LayoutError;
 pub use stratann_tier::{
     Backend, IoMode, TierError, peak_rss_bytes, process_cpu_time, reset_peak_rss,

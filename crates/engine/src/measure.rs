@@ -18,7 +18,7 @@ use crate::data::{MatrixRef, VectorSource};
 use crate::index::Index;
 use crate::nodes::segments::Place;
 use crate::progress::Silent;
-use crate::{Error, SearchOptions};
+use crate::{Error, SearchOptions, Strategy};
 
 /// A collection of fewer rows is not measured: it is small enough to keep in memory.
 pub(crate) const LEAST_ROWS: usize = 1_000;
@@ -27,6 +27,8 @@ const ROWS_A_QUERY: usize = 250;
 const MOST_QUERIES: usize = 20_000;
 /// The list size of the sample's queries.
 const LIST: usize = 40;
+/// Their beam width.
+const BEAM: usize = 4;
 /// Shares of the pages at which hits are recorded.
 const SHARES: [f64; 9] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0];
 
@@ -93,6 +95,9 @@ pub(crate) fn measure(
             k: 10.min(index.len()),
             list: LIST,
             navigation,
+            // The same numbers whatever the order of completions, so that a build can be repeated to the byte.
+            strategy: Some(Strategy::BestFirst),
+            beam: Some(BEAM),
             threads,
             in_flight: 8,
             ..SearchOptions::default()

@@ -56,6 +56,16 @@ pub(crate) fn manifest(volume: &dyn Volume) -> Result<Manifest, Error> {
     Ok(manifest)
 }
 
+/// How many vectors the index in a directory holds, from its manifest alone: what a cache's size as a share of them
+/// needs to know before the index is opened.
+///
+/// # Errors
+/// No index there, or a manifest that is damaged or of a later format.
+pub fn vectors_in(path: impl AsRef<Path>) -> Result<usize, Error> {
+    let manifest = manifest(&existing(path.as_ref())?)?;
+    Ok(manifest.vectors as usize)
+}
+
 /// How the nodes of an index became bytes.
 pub(crate) fn layout(volume: &dyn Volume, manifest: &Manifest) -> Result<Layout, Error> {
     manifest.layout.parse().map_err(|_| {

@@ -195,6 +195,32 @@ mod tests {
     }
 
     #[test]
+    fn every_bit_flip_of_a_page_of_several_blocks_is_found() {
+        let mut page = [filled(), filled(), filled()].concat();
+        seal_page(&mut page, 7);
+        check_page(&page, 7, "f").unwrap();
+        check(&page[..BLOCK], 7, "f").unwrap();
+        for bit in 0..page.len() * 8 {
+            page[bit / 8] ^= 1 << (bit % 8);
+            let error = check_page(&page, 7, "f").unwrap_err();
+            // The error names the block; the checksums of the others stand in the first.
+            let block = 7 + (bit / 8 / BLOCK) as u64;
+            assert_eq!(error.offset(), Some(block * BLOCK as u64), "bit {bit}");
+            page[bit / 8] ^= 1 << (bit % 8);
+        }
+        check_page(&page, 8, "f").unwrap_err();
+        // Blocks of the same bytes are not each other.
+        let (second, third) = (page[4..8].to_vec(), page[8..12].to_vec());
+        assert_ne!(second, third);
+
+        let mut one = filled();
+        seal_page(&mut one, 3);
+        check(&one, 3, "f").unwrap();
+        check_page(&one, 3, "f").unwrap();
+        check_page(&one, u64::MAX, "f").unwrap_err();
+    }
+
+    #[test]
     fn wrong_size_is_refused() {
         let error = check(&[0; 100], 2, "f").unwrap_err();
         assert_eq!(

@@ -243,20 +243,231 @@ impl DirectoryFile {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn sample() -> DirectoryFile {
+        DirectoryFile {
+            list_model: vec![1, 2, 3],
+            segment_vectors: 4,
+            vector_models: vec![vec![9], vec![], vec![8, 7]],
+            counts: vec![5, 1, 4],
+        }
+    }
+
+    fn decode(payload: &[u8]) -> Result<DirectoryFile, LayoutError> {
+        DirectoryFile::decode(payload, 10, 3, "directory")
+    }
+
+    /// Every answer of a directory, against the counts themselves.
+    fn assert_right(directory: &PageDirectory, first: u32, counts: &[u16]) {
+        let nodes: u64 = counts.iter().map(|&count| u64::from(count)).sum();
+        assert_eq!(directory.nodes(), nodes);
+        assert_eq!(directory.pages(), counts.len() as u64);
+        assert_eq!(directory.first(), first);
+        let mut node = first;
+        for (page, &count) in (0..).zip(counts) {
+            assert_eq!(directory.first_of(page), Some(node));
+            for _ in 0..count {
+                assert_eq!(directory.page_of(node), page, "node {node}");
+                node = node.saturating_add(1);
+            }
+        }
+        assert_eq!(directory.first_of(counts.len() as u64), None);
+        assert_eq!(directory.first_of(u64::MAX), None);
+        // Nodes that are not in the file.
+        let last = (counts.len() as u64).saturating_sub(1);
+        assert_eq!(directory.page_of(node.max(1)), last);
+        assert_eq!(directory.page_of(u32::MAX), last);
+        assert_eq!(directory.page_of(0), 0);
+        assert_eq!(directory.page_of(first.saturating_sub(1)), 0);
+    }
 
     #[test]
     fn every_node_is_found() {
-        let counts: Vec<u16> = (0..700u32)
+        let varied: Vec<u16> = (0..700u32)
             .map(|page| 1 + (page * page % 90) as u16)
             .collect();
-        let directory = PageDirectory::from_counts(1000, counts.iter().copied());
-        let mut node = 1000;
-        for (page, &count) in (0..).zip(&counts) {
-            assert_eq!(directory.first_of(page), Some(node));
-            for _ in 0..count {
-                assert_eq!(directory.page_of(node), page);
-                node += 1;
+        for counts in [
+            &[] as &[u16],
+            &[1],
+            &[1, 1],
+            &[u16::MAX, 1, u16::MAX],
+            // Around the ends of words and of ranks.
+            &[64, 64, 1],
+            &[63, 1, 64],
+            &[512, 512],
+            &[511, 1, 511, 2],
+            &[513, 511],
+            &[1; 512],
+            &[1; 1025],
+            &varied,
+        ] {
+            for first in [0, 1, 63, 1_000_000] {
+                let directory = PageDirectory::from_counts(first, counts.iter().copied());
+                assert_right(&directory, first, counts);
+            }
+        }
+        // The last node of all.
+        let directory = PageDirectory::from_counts(u32::MAX - 9, [5, 5]);
+        assert_right(&directory, u32::MAX - 9, &[5, 5]);
+    }
+
+    #[test]
+    fn it_takes_little_memory() {
+        let directory = PageDirectory::from_counts(0, std::iter::repeat_n(24, 100_000));
+        let bytes = directory.memory_bytes() as f64 / directory.nodes() as f64;
+        assert!((0.13..0.134).contains(&bytes), "{bytes}");
+    }
+
+    #[test]
+    #[should_panic(expected = "page 2 of a directory holds no record")]
+    fn a_page_without_records_is_a_mistake() {
+        PageDirectory::from_counts(0, [1, 1, 0]);
+    }
+
+    #[test]
+    fn round_trips() {
+        let file = sample();
+        assert_eq!(decode(&file.encode()).unwrap(), file);
+        assert_right(&file.pages(7), 7, &[5, 1, 4]);
+        let plain = DirectoryFile {
+            counts: vec![7, 3],
+            ..DirectoryFile::default()
+        };
+        let back = DirectoryFile::decode(&plain.encode(), 10, 2, "d").unwrap();
+        assert_eq!(back, plain);
+        let none = DirectoryFile::default();
+        let back = DirectoryFile::decode(&none.encode(), 0, 0, "d").unwrap();
+        assert_eq!(back, none);
+    }
+
+    #[test]
+    fn bytes_stand_where_the_table_says() {
+        let bytes = sample().encode();
+        assert_eq!(bytes[..8], [3, 0, 0, 0, 3, 0, 0, 0]);
+        assert_eq!(bytes[8..16], [4, 0, 0, 0, 3, 0, 0, 0]);
+        assert_eq!(bytes[16..28], [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
+        assert_eq!(bytes[28..34], [1, 2, 3, 9, 8, 7]);
+        assert_eq!(bytes[34..], [5, 0, 1, 0, 4, 0]);
+    }
+
+    #[test]
+    fn every_contradiction_is_refused() {
+        for (change, text) in [
+            (
+                (|file| file.counts[1] = 2) as fn(&mut DirectoryFile),
+                "directory: records on all pages at offset 4134 is 11, expected 10",
+            ),
+            (
+                |file| file.counts = vec![6, 0, 4],
+                "records on a page at offset 4136 is 0, expected 1 or more",
+            ),
+            (
+                |file| file.counts.push(1),
+                "number of pages at offset 4100 is 4, expected 3",
+            ),
+            (|file| file.counts.truncate(2), "number of pages"),
+            (
+                |file| drop(file.vector_models.pop()),
+                "number of models of the vectors at offset 4112 is 2, expected 3 for 10 nodes, 4 each",
+            ),
+            (
+                |file| file.vector_models.clear(),
+                "number of models of the vectors",
+            ),
+            (
+                |file| file.segment_vectors = 0,
+                "is 3, expected 0 for 10 nodes",
+            ),
+            (|file| file.segment_vectors = 10, "is 3, expected 1"),
+        ] {
+            let mut file = sample();
+            change(&mut file);
+            let found = decode(&file.encode()).unwrap_err().to_string();
+            assert!(found.contains(text), "{found}\n{text}");
+        }
+        let bytes = sample().encode();
+        for length in 0..bytes.len() {
+            decode(&bytes[..length]).unwrap_err();
+        }
+        let text = decode(&[&bytes[..], &[0]].concat())
+            .unwrap_err()
+            .to_string();
+        assert!(text.contains("payload length"), "{text}");
+        // Lengths of which nothing is there: refused before anything is allocated for them.
+        for at in [4, 16, 20, 24] {
+            let mut bytes = bytes.clone();
+            bytes[at..at + 4].fill(255);
+            let text = decode(&bytes).unwrap_err().to_string();
+            assert!(text.contains("cut off after"), "{text}");
+        }
+        for (nodes, pages) in [(9, 3), (11, 3), (10, 2), (10, 4), (0, 0)] {
+            DirectoryFile::decode(&bytes, nodes, pages, "d").unwrap_err();
+        }
+        DirectoryFile::decode(&bytes, u64::MAX, u64::MAX, "d").unwrap_err();
+    }
+
+    #[test]
+    fn errors_name_the_place_in_the_file() {
+        // The first block of the payload ends within the model.
+        let file = DirectoryFile {
+            list_model: vec![0; 5000],
+            segment_vectors: 0,
+            vector_models: Vec::new(),
+            counts: vec![1, 0],
+        };
+        let error = DirectoryFile::decode(&file.encode(), 1, 2, "d").unwrap_err();
+        let stream = crate::stream::encode(crate::FileKind::Directory, &file.encode(), &[]);
+        let at = error.offset().unwrap() as usize;
+        assert_eq!(stream[at - 2..at + 2], [1, 0, 0, 0]);
+        assert_eq!(at, 2 * 4096 + 4 + 5018 - 4092);
+    }
+
+    proptest! {
+        #[test]
+        fn any_counts_are_found(
+            first in 0u32..1 << 31,
+            counts in prop::collection::vec(prop_oneof![1u16..4, 1u16..100, 1u16..2000], 0..300),
+        ) {
+            let directory = PageDirectory::from_counts(first, counts.iter().copied());
+            assert_right(&directory, first, &counts);
+        }
+
+        #[test]
+        fn any_file_round_trips(
+            list_model in prop::collection::vec(any::<u8>(), 0..50),
+            vector_models in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 0..10),
+            counts in prop::collection::vec(1u16.., 1..50),
+        ) {
+            let nodes: u64 = counts.iter().map(|&count| u64::from(count)).sum();
+            let segment_vectors = match vector_models.len() as u64 {
+                0 => 0,
+                models => nodes.div_ceil(models) as u32,
+            };
+            // So many segments may be one too many for nodes that are few.
+            prop_assume!(segment_vectors == 0 || nodes.div_ceil(u64::from(segment_vectors)) == vector_models.len() as u64);
+            let file = DirectoryFile { list_model, segment_vectors, vector_models, counts };
+            let pages = file.counts.len() as u64;
+            prop_assert_eq!(DirectoryFile::decode(&file.encode(), nodes, pages, "d").unwrap(), file);
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..100),
+            (nodes, pages) in any::<(u64, u64)>(),
+            node: u32,
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        ) {
+            let _ = DirectoryFile::decode(&bytes, nodes, pages, "d");
+            let mut close = sample().encode();
+            for (at, byte) in damage {
+                let at = at.index(close.len());
+                close[at] = byte;
+            }
+            if let Ok(file) = decode(&close) {
+                prop_assert!(file.pages(3).page_of(node) < 3);
             }
         }
     }

@@ -189,7 +189,7 @@ pub(crate) fn check_zero(bytes: &[u8], offset: u64, file: &str) -> Result<(), La
         None => Ok(()),
         Some(at) => Err(LayoutError::Reserved {
             file: file.to_owned(),
-            offset: offset + at as u64,
+            offset: offset.saturating_add(at as u64),
             found: bytes[at],
         }),
     }

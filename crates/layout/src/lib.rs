@@ -8,9 +8,9 @@
 //! index directory
 //! ├── MANIFEST         text: names the files of the current checkpoint            (manifest)
 //! │
-//! │   the nodes, in one of three layouts
-//! ├── graph            coupled: [header block][page][page].. vector + list       (coupled)
-//! ├── packed           packed: the same, each encoded to as few bytes as it needs (slotted)
+//! │   the nodes, in one of three layouts: [header block][page][page]..
+//! ├── graph            coupled: vector and list side by side, as they are         (coupled)
+//! ├── packed           packed: the same, encoded                                  (slotted)
 //! ├── adjacency        decoupled: the encoded lists                               (slotted)
 //! ├── vectors-0 ..     decoupled: the encoded vectors, a file for each segment    (slotted)
 //! │

@@ -7,6 +7,9 @@ use std::str::FromStr;
 use pyo3::exceptions::{PyFileNotFoundError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyString};
+use stratann::{CacheSize, Index, Rerank};
+
+use crate::errors::to_python;
 
 /// A value with a fixed set of names; the type's own error says which ones there are.
 pub fn named<T: FromStr>(value: &str, argument: &str) -> PyResult<T>
@@ -18,21 +21,25 @@ where
         .map_err(|error| PyValueError::new_err(format!("{argument}={value:?}: {error}")))
 }
 
-/// Bytes: an integer, or a text such as "64MiB" or "2.5GB". `None` stays `None`: no cap.
-pub fn memory(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<u64>> {
+/// Bytes: an integer, or a text such as "64MiB" or "2.5GB". `None` stays `None`, which means `nothing`.
+pub fn size(
+    value: Option<&Bound<'_, PyAny>>,
+    argument: &str,
+    nothing: &str,
+) -> PyResult<Option<u64>> {
     let Some(value) = value else { return Ok(None) };
     if value.is_instance_of::<PyInt>() && !value.is_instance_of::<PyBool>() {
         return match value.extract::<u64>() {
             Ok(bytes) if bytes > 0 => Ok(Some(bytes)),
             _ => Err(PyValueError::new_err(format!(
-                "memory={}: it must be a positive number of bytes, or None for no cap",
+                "{argument}={}: it must be a positive number of bytes, or None for {nothing}",
                 value.repr()?
             ))),
         };
     }
     let Ok(text) = value.cast::<PyString>() else {
         return Err(PyTypeError::new_err(format!(
-            "memory={}: pass a number of bytes, a text such as \"64MiB\", or None for no cap",
+            "{argument}={}: pass a number of bytes, a text such as \"64MiB\", or None for {nothing}",
             value.repr()?
         )));
     };
@@ -40,7 +47,7 @@ pub fn memory(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<u64>> {
     match bytes(&text) {
         Some(bytes) => Ok(Some(bytes)),
         None => Err(PyValueError::new_err(format!(
-            "memory={text:?}: write it as \"64MiB\", \"2.5GB\" or a number of bytes (units: B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)"
+            "{argument}={text:?}: write it as \"64MiB\", \"2.5GB\" or a number of bytes (units: B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)"
         ))),
     }
 }
@@ -67,6 +74,97 @@ fn bytes(text: &str) -> Option<u64> {
     let number: f64 = number.parse().ok()?;
     let bytes = number * scale as f64;
     (bytes >= 1.0 && bytes < u64::MAX as f64).then_some(bytes as u64)
+}
+
+/// The cap on memory; `None` is none.
+pub fn memory(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<u64>> {
+    size(value, "memory", "no cap")
+}
+
+/// A cache of so many bytes, or of so many entries, or of as many as a share of the vectors of the index at `index`.
+pub fn cache(
+    index: &Path,
+    bytes: Option<&Bound<'_, PyAny>>,
+    entries: Option<&Bound<'_, PyAny>>,
+) -> PyResult<CacheSize> {
+    let Some(entries) = entries else {
+        let bytes = size(bytes, "cache", "no cache")?;
+        return Ok(bytes.map_or(CacheSize::None, CacheSize::Bytes));
+    };
+    if bytes.is_some() {
+        return Err(PyValueError::new_err(
+            "cache and cache_entries say the same thing: pass one of them",
+        ));
+    }
+    let wrong = || -> PyResult<PyErr> {
+        Ok(PyValueError::new_err(format!(
+            "cache_entries={}: it must be a positive number, a text such as \"1%\" (of the vectors, up to 100%), or \
+             None for no cache",
+            entries.repr()?
+        )))
+    };
+    // More than one entry a vector would never be used.
+    let vectors = || stratann::vectors_in(index).map_err(to_python);
+    if entries.is_instance_of::<PyInt>() && !entries.is_instance_of::<PyBool>() {
+        return match entries.extract::<usize>() {
+            Ok(count) if count > 0 => Ok(CacheSize::Entries(count.min(vectors()?))),
+            _ => Err(wrong()?),
+        };
+    }
+    let Ok(text) = entries.cast::<PyString>() else {
+        return Err(PyTypeError::new_err(format!(
+            "cache_entries={}: pass a number, a text such as \"1%\", or None for no cache",
+            entries.repr()?
+        )));
+    };
+    let text = text.to_string();
+    let percent = text.trim().strip_suffix('%').map(str::trim_end);
+    match percent.and_then(|percent| percent.parse::<f64>().ok()) {
+        Some(percent) if percent > 0.0 && percent <= 100.0 => {
+            let vectors = vectors()?;
+            let entries = (percent / 100.0 * vectors as f64).round() as usize;
+            Ok(CacheSize::Entries(entries.clamp(1, vectors)))
+        }
+        _ => Err(wrong()?),
+    }
+}
+
+/// The re-ranking of a search: what is passed, and the rest from the index's preset.
+pub fn rerank(
+    batch: Option<usize>,
+    benefit: Option<f64>,
+    mode: Option<&str>,
+    index: &Index,
+) -> PyResult<Rerank> {
+    let preset = index.preset().rerank;
+    if batch == Some(0) {
+        return Err(PyValueError::new_err(
+            "rerank_batch=0: it must be at least 1, or None for the preset's",
+        ));
+    }
+    if let Some(benefit) = benefit
+        && !(0.0..=1.0).contains(&benefit)
+    {
+        return Err(PyValueError::new_err(format!(
+            "benefit={benefit}: it must be a share from 0 to 1, or None for the preset's"
+        )));
+    }
+    let estimate = match mode {
+        None => preset.estimate,
+        Some("batches") => false,
+        Some("estimate") => true,
+        Some(mode) => {
+            return Err(PyValueError::new_err(format!(
+                "rerank={mode:?}: expected one of: batches, estimate"
+            )));
+        }
+    };
+    Ok(Rerank {
+        // A batch of all there is cannot be exceeded.
+        batch: batch.unwrap_or(preset.batch).min(index.len()),
+        benefit: benefit.unwrap_or(preset.benefit),
+        estimate,
+    })
 }
 
 /// A number of threads; `None` is one for each core.

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use stratann::{BuildOptions, OpenOptions, VectorFile, VectorSource};
 
 use crate::arguments::{
-    existing, memory as bytes, named, path as as_path, threads as thread_count,
+    existing, memory as bytes, named, path as as_path, size, threads as thread_count,
 };
 use crate::arrays::{self, Rows};
 use crate::errors::to_python;
@@ -58,13 +58,23 @@ impl<'py> Vectors<'py> {
 /// metric : str
 ///     "l2" (squared Euclidean distance), "ip" (minus the inner product) or "cosine" (1 - cos). Smaller is nearer.
 /// preset : str
-///     "stratann", or a published system's choices: "diskann", "pipeann".
+///     "stratann", or a published system's choices: "diskann", "pipeann", "decouplevs".
 /// degree, build_list, alpha
 ///     R, L and alpha of the Vamana graph.
 /// code_bytes : int, optional
 ///     Bytes of a vector's compressed code, which search keeps in RAM; None lets the engine choose.
 /// order : str, optional
 ///     "locality" or "input": in which order nodes lie on disk; None takes the preset's.
+/// layout : str, optional
+///     "coupled" (vector and list side by side, as they are), "packed" (side by side, compressed) or "decoupled"
+///     (lists and vectors apart, compressed); None takes the preset's, which may go by the size of a vector.
+/// compression : str, optional
+///     "raw", "paper" (DecoupleVS) or "best", always without loss; None takes the preset's. "coupled" knows only
+///     "raw".
+/// chunk : int or str, optional
+///     Uncompressed size of a chunk of vectors in the decoupled layout: bytes, or "1MiB"; None is 4 MiB.
+/// segment : int or str, optional
+///     Uncompressed size of a segment of vectors, which is compressed as one; None is 512 MiB.
 /// navigation : float
 ///     Share of the vectors sampled into the navigation graph, 0 for none.
 /// memory : int or str, optional
@@ -85,7 +95,7 @@ impl<'py> Vectors<'py> {
 ///     Open, with `build_report`. Ctrl-C stops the build and leaves nothing behind.
 #[pyfunction]
 #[pyo3(signature = (base, path, *, metric="l2", preset="stratann", degree=64, build_list=100, alpha=1.2,
-    code_bytes=None, order=None, navigation=0.01, memory=None, threads=None, seed=42, overwrite=false,
+    code_bytes=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01, memory=None, threads=None, seed=42, overwrite=false,
     ids=None, progress=None))]
 #[expect(
     clippy::too_many_arguments,
@@ -102,6 +112,10 @@ pub fn build<'py>(
     alpha: f32,
     code_bytes: Option<usize>,
     order: Option<&str>,
+    layout: Option<&str>,
+    compression: Option<&str>,
+    chunk: Option<&Bound<'py, PyAny>>,
+    segment: Option<&Bound<'py, PyAny>>,
     navigation: f64,
     memory: Option<&Bound<'py, PyAny>>,
     threads: Option<usize>,
@@ -114,6 +128,7 @@ pub fn build<'py>(
     let ids = ids
         .map(|ids| arrays::ids(ids, vectors.rows()))
         .transpose()?;
+    let defaults = BuildOptions::default();
     let options = BuildOptions {
         preset: named(preset, "preset")?,
         metric: named(metric, "metric")?,
@@ -122,13 +137,18 @@ pub fn build<'py>(
         alpha,
         code_bytes,
         order: order.map(|order| named(order, "order")).transpose()?,
+        layout: layout.map(|layout| named(layout, "layout")).transpose()?,
+        compression: compression
+            .map(|compression| named(compression, "compression"))
+            .transpose()?,
+        chunk_bytes: size(chunk, "chunk", "4 MiB")?.unwrap_or(defaults.chunk_bytes),
+        segment_bytes: size(segment, "segment", "512 MiB")?.unwrap_or(defaults.segment_bytes),
         navigation,
         memory: bytes(memory)?,
         threads: thread_count(threads)?,
         seed,
         ids,
         overwrite,
-        ..BuildOptions::default()
     };
     let listener = Listener::new(progress)?;
     let report = vectors.with(|source| {

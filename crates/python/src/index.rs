@@ -8,7 +8,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use stratann::{Counters, OpenOptions, SearchOptions, SearchResults};
 
-use crate::arguments::{existing, memory as bytes, named, shown, threads as thread_count};
+use crate::arguments::{
+    cache as cache_size, existing, memory as bytes, named, rerank as reranking, shown,
+    threads as thread_count,
+};
 use crate::arrays::{Rows, dtype_name, shape_text, table};
 use crate::errors::to_python;
 use crate::process::Opened;
@@ -68,6 +71,15 @@ impl Index {
     ///     Whether to start from the navigation graph; None takes the preset's choice.
     /// whole_page : bool, optional
     ///     Whether to use all nodes of a page that was read; None takes the preset's choice.
+    /// rerank_batch : int, optional
+    ///     B, how many candidates are ranked by exact distance at once, where vectors are apart from lists; None takes
+    ///     the preset's.
+    /// benefit : float, optional
+    ///     Re-ranking ends when a smaller share of a batch than this became answers, 0 for never; None takes the
+    ///     preset's.
+    /// rerank : str, optional
+    ///     What ends re-ranking: "batches" (the benefit), or "estimate" (after the first k + B, only those are ranked
+    ///     that may be nearer by the error of the codes); None takes the preset's.
     /// threads : int, optional
     ///     None is one for each core, at most one for each query.
     /// in_flight : int, optional
@@ -85,7 +97,8 @@ impl Index {
     ///     Only with `return_stats`: the keys of `stratann search --json`, of which `per_query` holds means, and
     ///     `queries`, `seconds`, `cpu_seconds` and `latencies_us`, one for each query.
     #[pyo3(signature = (queries, k=10, *, list_size=None, beam=None, strategy=None, navigation=None,
-        whole_page=None, threads=None, in_flight=None, return_stats=false))]
+        whole_page=None, rerank_batch=None, benefit=None, rerank=None, threads=None, in_flight=None,
+        return_stats=false))]
     #[expect(
         clippy::too_many_arguments,
         reason = "keyword arguments of the Python method"
@@ -100,6 +113,9 @@ impl Index {
         strategy: Option<&str>,
         navigation: Option<bool>,
         whole_page: Option<bool>,
+        rerank_batch: Option<usize>,
+        benefit: Option<f64>,
+        rerank: Option<&str>,
         threads: Option<usize>,
         in_flight: Option<usize>,
         return_stats: bool,
@@ -114,8 +130,10 @@ impl Index {
             strategy: strategy.map(|name| named(name, "strategy")).transpose()?,
             navigation,
             whole_page,
+            rerank: Some(reranking(rerank_batch, benefit, rerank, &self.inner)?),
             threads: thread_count(threads)?,
             in_flight: in_flight.unwrap_or(defaults.in_flight),
+            ..defaults
         };
         let index = self.inner.at_home()?;
         let results = if rows.rows() == 0 {
@@ -251,17 +269,26 @@ impl Index {
 ///     A cap on what the index keeps in RAM: bytes, or "64MiB".
 /// io : str
 ///     How the SSD is read: "auto", "uring" or "pread".
+/// cache : int or str, optional
+///     A cache of what searches read last, adjacency lists and the vectors beside them: bytes, or "16MiB". It is part
+///     of `memory`. None is no cache.
+/// cache_entries : int or str, optional
+///     The same as a number of nodes, or in percent of the vectors: "1%".
 #[pyfunction]
-#[pyo3(signature = (path, *, memory=None, io="auto"))]
+#[pyo3(signature = (path, *, memory=None, io="auto", cache=None, cache_entries=None))]
 pub fn open(
     py: Python<'_>,
     path: PathBuf,
     memory: Option<&Bound<'_, PyAny>>,
     io: &str,
+    cache: Option<&Bound<'_, PyAny>>,
+    cache_entries: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Index> {
+    let path = existing(path, "index")?;
     let options = OpenOptions {
         memory: bytes(memory)?,
         io: named(io, "io")?,
+        cache: cache_size(&path, cache, cache_entries)?,
         ..OpenOptions::default()
     };
     Index::new(py, path, options, None)
@@ -294,6 +321,7 @@ fn nothing(k: usize) -> SearchResults {
         cpu_seconds: 0.0,
         latencies_us: Vec::new(),
         counters: Counters::default(),
+        parts: None,
     }
 }
 

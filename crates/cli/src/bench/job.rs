@@ -31,11 +31,14 @@
 //!
 //! A job is checked as a whole before anything runs, so that a typing error does not cost an hour.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-use stratann::{Metric, Order, Preset, Strategy};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize};
+use stratann::{Compression, Layout, Metric, Order, Preset, Strategy};
 
+use crate::args::CacheEntries;
 use crate::failure::Failure;
 use crate::size;
 
@@ -100,6 +103,10 @@ pub struct Build {
     pub code_bytes: Option<usize>,
     /// `input` or `locality`.
     pub order: Option<String>,
+    /// `coupled`, `packed` or `decoupled`.
+    pub layout: Option<String>,
+    /// `raw`, `paper` or `best`.
+    pub compression: Option<String>,
     /// Share of the vectors in the navigation graph.
     pub navigation: Option<f64>,
     /// Cap on memory, as `2GiB`.
@@ -111,7 +118,7 @@ pub struct Build {
 }
 
 /// Search options; what is absent is the preset's or the engine's default.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Search {
     /// Neighbours.
@@ -132,8 +139,42 @@ pub struct Search {
     pub in_flight: Option<usize>,
     /// Cap on memory, as `64MB`.
     pub memory: Option<String>,
+    /// Cache of hot lists, as `16MB`.
+    pub cache: Option<String>,
+    /// The same in entries, or as `1%` of the vectors.
+    pub cache_entries: Option<Entries>,
+    /// Measure where a query's time goes, which costs some.
+    pub parts: Option<bool>,
     /// `auto`, `uring` or `pread`.
     pub io: Option<String>,
+}
+
+/// Entries of a cache: a number in the job, or a text with a percentage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Entries(pub String);
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NumberOrText;
+
+        impl Visitor<'_> for NumberOrText {
+            type Value = Entries;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of entries, or a text such as \"1%\"")
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Entries, E> {
+                Ok(Entries(number.to_string()))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Entries, E> {
+                Ok(Entries(text.to_owned()))
+            }
+        }
+
+        deserializer.deserialize_any(NumberOrText)
+    }
 }
 
 /// One line of the plot.
@@ -187,7 +228,7 @@ pub struct PlannedRun {
     pub preset: Preset,
     /// Measured twice.
     pub noise: bool,
-    /// Build options; `order` is always there.
+    /// Build options; `order` and `compression` are always there, and `layout` unless it is by the size of a vector.
     pub build: Build,
     /// Search options; `k`, `lists` and `threads` are always there.
     pub search: Search,
@@ -294,6 +335,7 @@ fn planned(job: &Job, run: &Run) -> Result<PlannedRun, String> {
         None => preset.order,
     };
     build.order = Some(order.to_string());
+    choose_layout(&mut build, &preset)?;
     if let Some(strategy) = &search.strategy {
         strategy
             .parse::<Strategy>()
@@ -303,8 +345,22 @@ fn planned(job: &Job, run: &Run) -> Result<PlannedRun, String> {
         io.parse::<stratann::IoMode>()
             .map_err(|error| error.to_string())?;
     }
-    for memory in [&build.memory, &search.memory].into_iter().flatten() {
-        size::parse(memory).map_err(|message| format!("memory: {message}"))?;
+    for (name, bytes) in [
+        ("memory", &build.memory),
+        ("memory", &search.memory),
+        ("cache", &search.cache),
+    ] {
+        if let Some(bytes) = bytes {
+            size::parse(bytes).map_err(|message| format!("{name}: {message}"))?;
+        }
+    }
+    if let Some(Entries(entries)) = &search.cache_entries {
+        entries
+            .parse::<CacheEntries>()
+            .map_err(|message| format!("cache_entries: {message}"))?;
+        if search.cache.is_some() {
+            return Err("cache and cache_entries say the same thing: give one of them".into());
+        }
     }
     let k = *search.k.get_or_insert(10);
     let lists = search.lists.get_or_insert_with(|| vec![20, 40, 60, 100]);
@@ -324,6 +380,36 @@ fn planned(job: &Job, run: &Run) -> Result<PlannedRun, String> {
     })
 }
 
+/// Puts the preset's layout and compression where the job has none, as the build would.
+fn choose_layout(build: &mut Build, preset: &Preset) -> Result<(), String> {
+    let layout = match &build.layout {
+        Some(layout) => Some(
+            layout
+                .parse::<Layout>()
+                .map_err(|error| error.to_string())?,
+        ),
+        None => preset.layout,
+    };
+    let coupled = layout == Some(Layout::Coupled);
+    let compression = match &build.compression {
+        Some(compression) => compression
+            .parse::<Compression>()
+            .map_err(|error| error.to_string())?,
+        // What a preset compresses with is for the layouts that can.
+        None if coupled => Compression::Raw,
+        None => preset.compression,
+    };
+    if coupled && compression != Compression::Raw {
+        return Err(format!(
+            "compression = \"{compression}\": the coupled layout knows only \"raw\"; take layout = \"packed\" or \
+             \"decoupled\""
+        ));
+    }
+    build.layout = layout.map(|layout| layout.to_string());
+    build.compression = Some(compression.to_string());
+    Ok(())
+}
+
 impl Build {
     /// Takes what is absent here from `other`.
     fn inherit(&mut self, other: &Build) {
@@ -333,6 +419,8 @@ impl Build {
             alpha,
             code_bytes,
             order,
+            layout,
+            compression,
             navigation,
             memory,
             threads,
@@ -343,6 +431,8 @@ impl Build {
         self.alpha = self.alpha.or(alpha);
         self.code_bytes = self.code_bytes.or(code_bytes);
         self.order = self.order.take().or(order);
+        self.layout = self.layout.take().or(layout);
+        self.compression = self.compression.take().or(compression);
         self.navigation = self.navigation.or(navigation);
         self.memory = self.memory.take().or(memory);
         self.threads = self.threads.or(threads);
@@ -363,6 +453,9 @@ impl Search {
             threads,
             in_flight,
             memory,
+            cache,
+            cache_entries,
+            parts,
             io,
         } = other.clone();
         self.k = self.k.or(k);
@@ -374,6 +467,12 @@ impl Search {
         self.threads = self.threads.or(threads);
         self.in_flight = self.in_flight.or(in_flight);
         self.memory = self.memory.take().or(memory);
+        // One of the two is enough: a run that has its own does not take the job's other one.
+        if self.cache.is_none() && self.cache_entries.is_none() {
+            self.cache = cache;
+            self.cache_entries = cache_entries;
+        }
+        self.parts = self.parts.or(parts);
         self.io = self.io.take().or(io);
     }
 }
@@ -395,13 +494,19 @@ mod tests {
         [search]
         lists = [10, 20]
         threads = 2
+        cache_entries = "1%"
         [[run]]
         name = "a"
         preset = "diskann"
         [[run]]
         name = "b"
         build = { degree = 16, order = "input" }
-        search = { lists = [40], nav = false }
+        search = { lists = [40], nav = false, cache = "2MB" }
+        [[run]]
+        name = "c"
+        preset = "decouplevs"
+        build = { compression = "best" }
+        search = { parts = true, cache_entries = 30 }
     "#;
 
     fn planned_from(text: &str) -> Result<Plan, String> {
@@ -417,7 +522,7 @@ mod tests {
     fn runs_inherit_from_the_job() {
         let plan = planned_from(JOB).unwrap();
         assert_eq!(plan.repeat, 3);
-        let [a, b] = &plan.runs[..] else { panic!() };
+        let [a, b, c] = &plan.runs[..] else { panic!() };
         assert_eq!(
             (a.preset.name, a.build.degree, a.build.order.as_deref()),
             ("diskann", Some(32), Some("input"))
@@ -429,6 +534,30 @@ mod tests {
             (Some(2), Some(false), Some(10))
         );
         assert_eq!(b.preset, Preset::default());
+        let cache = |run: &PlannedRun| {
+            let entries = run.search.cache_entries.clone().map(|entries| entries.0);
+            (run.search.cache.clone(), entries)
+        };
+        assert_eq!(cache(a), (None, Some("1%".into())));
+        assert_eq!(cache(b), (Some("2MB".into()), None));
+        assert_eq!(cache(c), (None, Some("30".into())));
+        assert_eq!((a.search.parts, c.search.parts), (None, Some(true)));
+    }
+
+    #[test]
+    fn indexes_are_told_apart_by_what_the_preset_chooses() {
+        let plan = planned_from(JOB).unwrap();
+        let chosen = |run: usize| {
+            let build = &plan.runs[run].build;
+            (build.layout.as_deref(), build.compression.as_deref())
+        };
+        assert_eq!(chosen(0), (Some("coupled"), Some("raw")));
+        assert_eq!(chosen(1), (None, Some("best")));
+        assert_eq!(chosen(2), (Some("decoupled"), Some("best")));
+        // stratann's compression is not for the coupled layout.
+        let coupled = JOB.replacen("degree = 16", "layout = \"coupled\"", 1);
+        let build = &planned_from(&coupled).unwrap().runs[1].build;
+        assert_eq!(build.compression.as_deref(), Some("raw"));
     }
 
     #[test]
@@ -442,6 +571,22 @@ mod tests {
             ("name = \"b\"", "name = \"a\"", "own name"),
             ("lists = [40]", "lists = [4]", "smaller than k"),
             ("order = \"input\"", "order = \"inptu\"", "inptu"),
+            ("order = \"input\"", "layout = \"pakced\"", "pakced"),
+            ("order = \"input\"", "compression = \"zip\"", "zip"),
+            (
+                "order = \"input\"",
+                "layout = \"coupled\", compression = \"best\"",
+                "only \"raw\"",
+            ),
+            ("cache = \"2MB\"", "cache = \"2XB\"", "cache: 'XB'"),
+            (
+                "cache = \"2MB\"",
+                "cache = \"2MB\", cache_entries = 3",
+                "one of them",
+            ),
+            ("cache_entries = 30", "cache_entries = 0", "1 or more"),
+            ("cache_entries = 30", "cache_entries = \"101%\"", "100%"),
+            ("cache_entries = 30", "cache_entries = true", "such as"),
             ("lists = [40]", "memory = \"64XB\"", "XB"),
             ("lists = [40]", "strategy = \"worst-first\"", "worst-first"),
             ("lists = [40]", "io = \"tape\"", "tape"),
@@ -456,5 +601,30 @@ mod tests {
             let error = planned_from(&JOB.replacen(from, to, 1)).unwrap_err();
             assert!(error.contains(expected), "{to}: {error}");
         }
+    }
+
+    #[test]
+    fn jobs_of_this_repository_are_whole() {
+        let bench = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench"));
+        let mut jobs = 0;
+        for entry in std::fs::read_dir(bench).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "toml") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let job: Job =
+                toml::from_str(&text).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+            // The data may not be here, so that it only seems to be.
+            let data = tempfile::tempdir().unwrap();
+            for file in [&job.data.base, &job.data.queries, &job.data.truth] {
+                std::fs::write(data.path().join(file), b"x").unwrap();
+            }
+            let name = job.name.clone();
+            assert_eq!(path.file_stem().unwrap().to_str(), Some(name.as_str()));
+            plan(job, bench, Some(data.path())).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+            jobs += 1;
+        }
+        assert!(jobs >= 8, "{jobs}");
     }
 }

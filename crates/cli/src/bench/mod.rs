@@ -3,13 +3,18 @@
 //! ```text
 //! job.rs      JOB.toml: data, builds and searches, and what a mistake in it is called
 //! run.rs      builds what is missing, searches in turns (A B A B), medians
-//! report.rs   the result as JSON and as tables; results of other programs
-//! plot.rs     recall against reads and against queries a second, as SVG
+//! report.rs   the result as JSON; results of other programs
+//! space.rs    what the indexes take;   budget.rs  what memory buys
+//! tables.rs   the result for a terminal
+//! plot.rs     reads and queries a second, across recall or across memory, as SVG
 //! machine.rs  what it ran on
 //! ```
 
+pub mod budget;
 pub mod job;
 pub mod machine;
 pub mod plot;
 pub mod report;
 pub mod run;
+pub mod space;
+pub mod tables;

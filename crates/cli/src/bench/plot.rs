@@ -1,10 +1,10 @@
-//! A plot of two panels as SVG: recall against reads a query, and recall against queries a second.
+//! A plot of two panels as SVG: reads a query, and queries a second, across recall or across memory budgets.
 //!
 //! Written by hand: a plot of lines is a page of code, and it needs no fonts and no drawing library.
 
 use std::fmt::Write;
 
-use crate::bench::report::Line;
+use crate::bench::report::{Common, Line};
 
 /// Colours that people with any colour vision tell apart (Okabe and Ito), on white.
 const COLOURS: [&str; 8] = [
@@ -16,6 +16,41 @@ const TOP: f64 = 72.0;
 const LEFTS: [f64; 2] = [80.0, 632.0];
 const LEGEND_TOP: f64 = TOP + PANEL.1 + 64.0;
 const LEGEND_ROW: f64 = 22.0;
+
+/// What lies across, in both panels.
+pub struct Across {
+    name: String,
+    value: fn(&Common) -> f64,
+    axis: fn(&[f64]) -> Axis,
+    /// A point in words.
+    point: fn(&Common) -> String,
+}
+
+impl Across {
+    /// Recall: a run is a line through its list sizes.
+    pub fn recall(k: usize) -> Across {
+        Across {
+            name: format!("recall@{k}"),
+            value: |point| point.recall,
+            axis: |values| Axis::of_recall(values.iter().copied()),
+            point: |point| format!("L {}: recall {:.4}", point.list, point.recall),
+        }
+    }
+
+    /// Memory: a line goes through runs that differ in their budgets.
+    pub fn memory() -> Across {
+        Across {
+            name: "memory budget in MB".into(),
+            value: megabytes,
+            axis: |values| Axis::of(values.iter().copied()),
+            point: |point| format!("{} MB: recall {}", label(megabytes(point)), point.recall),
+        }
+    }
+}
+
+fn megabytes(point: &Common) -> f64 {
+    point.memory.unwrap_or(0) as f64 / 1e6
+}
 
 /// One panel's scale.
 struct Axis {
@@ -131,7 +166,7 @@ fn escape(text: &str) -> String {
 }
 
 /// The whole picture.
-pub fn svg(title: &str, subtitle: &str, k: usize, lines: &[Line]) -> String {
+pub fn svg(title: &str, subtitle: &str, across: &Across, lines: &[Line]) -> String {
     let rows = lines.len().div_ceil(2);
     let height = LEGEND_TOP + rows as f64 * LEGEND_ROW + 12.0;
     let mut out = String::new();
@@ -148,11 +183,10 @@ pub fn svg(title: &str, subtitle: &str, k: usize, lines: &[Line]) -> String {
         LEFTS[0],
         escape(subtitle)
     );
-    let recall_name = format!("recall@{k}");
     panel(
         &mut out,
         LEFTS[0],
-        &recall_name,
+        across,
         "reads a query (less is better)",
         lines,
         |p| p.reads,
@@ -160,7 +194,7 @@ pub fn svg(title: &str, subtitle: &str, k: usize, lines: &[Line]) -> String {
     panel(
         &mut out,
         LEFTS[1],
-        &recall_name,
+        across,
         "queries a second (more is better)",
         lines,
         |p| Some(p.qps),
@@ -235,16 +269,16 @@ fn marker(out: &mut String, i: usize, x: f64, y: f64, tooltip: &str) {
 fn panel(
     out: &mut String,
     left: f64,
-    x_name: &str,
+    across: &Across,
     y_name: &str,
     lines: &[Line],
-    value: fn(&crate::bench::report::Common) -> Option<f64>,
+    value: fn(&Common) -> Option<f64>,
 ) {
     let points = || lines.iter().flat_map(|line| &line.points);
-    let horizontal = Axis::of_recall(points().map(|p| p.recall));
+    let horizontal = (across.axis)(&points().map(across.value).collect::<Vec<_>>());
     let values: Vec<f64> = points().filter_map(value).collect();
     let vertical = Axis::of(values.iter().copied());
-    let x = |recall: f64| left + horizontal.place(recall) * PANEL.0;
+    let x = |value: f64| left + horizontal.place(value) * PANEL.0;
     let y = |value: f64| TOP + (1.0 - vertical.place(value)) * PANEL.1;
     for tick in horizontal.ticks() {
         let at = x(tick);
@@ -269,22 +303,24 @@ fn panel(
             label(tick)
         );
     }
-    let scale = if vertical.logarithmic {
-        ", logarithmic"
-    } else {
-        ""
+    let scale = |axis: &Axis| match axis.logarithmic {
+        true => ", logarithmic",
+        false => "",
     };
+    let y_scale = scale(&vertical);
     let middle = TOP + PANEL.1 / 2.0;
     let _ = writeln!(
         out,
         "<rect x=\"{left}\" y=\"{TOP}\" width=\"{}\" height=\"{}\" fill=\"none\" stroke=\"#999\"/>\n\
-         <text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-weight=\"600\">{x_name}</text>\n\
+         <text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-weight=\"600\">{}{}</text>\n\
          <text x=\"{}\" y=\"{middle}\" text-anchor=\"middle\" font-weight=\"600\" \
-         transform=\"rotate(-90 {} {middle})\">{y_name}{scale}</text>",
+         transform=\"rotate(-90 {} {middle})\">{y_name}{y_scale}</text>",
         PANEL.0,
         PANEL.1,
         left + PANEL.0 / 2.0,
         TOP + PANEL.1 + 40.0,
+        across.name,
+        scale(&horizontal),
         left - 66.0,
         left - 66.0,
     );
@@ -296,7 +332,7 @@ fn panel(
             .collect();
         let path: Vec<String> = shown
             .iter()
-            .map(|(p, v)| format!("{:.1},{:.1}", x(p.recall), y(*v)))
+            .map(|(p, v)| format!("{:.1},{:.1}", x((across.value)(p)), y(*v)))
             .collect();
         if path.len() > 1 {
             let _ = writeln!(
@@ -308,13 +344,12 @@ fn panel(
         }
         for (point, value) in shown {
             let tooltip = format!(
-                "{}, L {}: recall {:.4}, {y_name} {}",
+                "{}, {}, {y_name} {}",
                 line.name,
-                point.list,
-                point.recall,
+                (across.point)(point),
                 label((value * 10.0).round() / 10.0)
             );
-            marker(out, i, x(point.recall), y(value), &tooltip);
+            marker(out, i, x((across.value)(point)), y(value), &tooltip);
         }
     }
 }
@@ -322,7 +357,6 @@ fn panel(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::report::Common;
 
     fn line(name: &str, points: &[(f64, Option<f64>, f64)]) -> Line {
         Line {
@@ -378,11 +412,27 @@ mod tests {
     }
 
     #[test]
+    fn across_memory() {
+        let mut budgets = line(
+            "stratann",
+            &[(0.97, Some(20.0), 900.0), (0.97, Some(10.0), 2000.0)],
+        );
+        budgets.points[0].memory = Some(48_000_000);
+        budgets.points[1].memory = Some(256_000_000);
+        let picture = svg("memory", "machine", &Across::memory(), &[budgets]);
+        assert!(picture.contains("memory budget in MB") && picture.contains(">100</text>"));
+        assert!(
+            picture.contains("stratann, 48 MB: recall 0.97"),
+            "{picture}"
+        );
+    }
+
+    #[test]
     fn well_formed_whatever_the_names() {
         let picture = svg(
             "a <b> & \"c\"",
             "machine",
-            10,
+            &Across::recall(10),
             &[
                 line(
                     "x < y",

@@ -1,16 +1,16 @@
-//! The result of a job: as JSON, as tables, and merged with the results of other programs.
+//! The result of a job, as JSON, and merged with the results of other programs.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::bench::budget::Budget;
 use crate::bench::job::{Build, Data, Search};
 use crate::bench::machine::Machine;
-use crate::commands::search::{Latency, PerQuery};
+use crate::bench::space::Space;
+use crate::commands::search::{Latency, PartsUs, PerQuery};
 use crate::failure::Failure;
-use crate::size;
-use crate::table::Table;
 
 /// All that a job found out.
 #[derive(Debug, Serialize)]
@@ -31,6 +31,12 @@ pub struct Report {
     pub repeat: usize,
     /// Our runs.
     pub runs: Vec<RunResult>,
+    /// Names of runs whose memory budget was refused.
+    pub refused: Vec<String>,
+    /// What their indexes take on storage, if these differ.
+    pub space: Vec<Space>,
+    /// Runs under several memory budgets, at the same recall.
+    pub budgets: Vec<Budget>,
     /// Differences between runs that are the same.
     pub noise: Vec<Noise>,
     /// Other programs.
@@ -98,6 +104,29 @@ pub struct Point {
     pub threads: usize,
     /// Most memory of any repeat.
     pub peak_rss_bytes: u64,
+    /// Where a query's time went, if the run measures it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parts: Option<PartsUs>,
+}
+
+impl RunResult {
+    /// It in the form that all programs have in common.
+    pub fn line(&self) -> Line {
+        let points = self.points.iter().map(|p| Common {
+            list: p.list,
+            recall: p.recall,
+            qps: p.qps,
+            reads: Some(p.reads),
+            mean_us: Some(p.latency_us.mean),
+            p99_us: Some(p.latency_us.p99),
+            memory: Some(p.peak_rss_bytes),
+        });
+        Line {
+            name: self.name.clone(),
+            other: false,
+            points: points.collect(),
+        }
+    }
 }
 
 /// What two equal runs, measured in turns, differ by.
@@ -252,23 +281,7 @@ pub struct Line {
 
 /// All runs, ours and others', in one form.
 pub fn lines(runs: &[RunResult], others: &[Other]) -> Vec<Line> {
-    let ours = runs.iter().map(|run| Line {
-        name: run.name.clone(),
-        other: false,
-        points: run
-            .points
-            .iter()
-            .map(|p| Common {
-                list: p.list,
-                recall: p.recall,
-                qps: p.qps,
-                reads: Some(p.reads),
-                mean_us: Some(p.latency_us.mean),
-                p99_us: Some(p.latency_us.p99),
-                memory: Some(p.peak_rss_bytes),
-            })
-            .collect(),
-    });
+    let ours = runs.iter().map(RunResult::line);
     let others = others.iter().map(|other| Line {
         name: other.name.clone(),
         other: true,
@@ -306,9 +319,9 @@ pub fn compare(lines: &[Line], targets: &[f64]) -> Vec<Comparison> {
     all
 }
 
-/// Between the two measured points around the recall, linearly. Below the smallest list nothing is invented:
+/// A line at a recall, if it reaches it: between the two measured points around the recall, linearly. Below the smallest list nothing is invented:
 /// that list stands for itself.
-fn at(line: &Line, target: f64) -> Option<Comparison> {
+pub fn at(line: &Line, target: f64) -> Option<Comparison> {
     let mut points: Vec<&Common> = line.points.iter().collect();
     points.sort_by(|a, b| a.recall.total_cmp(&b.recall));
     let above = points.iter().position(|p| p.recall >= target)?;
@@ -338,161 +351,6 @@ fn at(line: &Line, target: f64) -> Option<Comparison> {
         both(low.mean_us, high.mean_us),
         format!("between L {} and {}", low.list, high.list),
     ))
-}
-
-/// The report as tables for a terminal.
-pub fn render(report: &Report) -> String {
-    let mut out = format!("{}\n{}\n\n", report.title, machine_line(&report.machine));
-    out += &indexes(&report.runs);
-    let all = lines(&report.runs, &report.others);
-    let k = report
-        .runs
-        .first()
-        .and_then(|run| run.points.first())
-        .map_or(10, |p| p.k);
-    let recall = format!("recall@{k}");
-    let mut table = Table::new(&[
-        "<run",
-        "list",
-        &recall,
-        "reads",
-        "queries/s",
-        "spread",
-        "mean ms",
-        "p99 ms",
-        "CPU us",
-        "memory",
-    ]);
-    let dash = || "-".to_string();
-    let ms = |us: Option<f64>| us.map_or_else(dash, |us| format!("{:.2}", us / 1e3));
-    for line in &all {
-        let run = report
-            .runs
-            .iter()
-            .find(|run| !line.other && run.name == line.name);
-        for (i, point) in line.points.iter().enumerate() {
-            let own = run.map(|run| &run.points[i]);
-            table.row(vec![
-                if i == 0 {
-                    line.name.clone()
-                } else {
-                    String::new()
-                },
-                point.list.to_string(),
-                format!("{:.4}", point.recall),
-                point.reads.map_or_else(dash, |reads| format!("{reads:.1}")),
-                format!("{:.0}", point.qps),
-                own.map_or_else(dash, |p| {
-                    format!("{:.1} %", (p.qps_max - p.qps_min) / p.qps.max(1e-9) * 100.0)
-                }),
-                ms(point.mean_us),
-                ms(point.p99_us),
-                own.map_or_else(dash, |p| format!("{:.0}", p.cpu_us)),
-                point.memory.map_or_else(dash, size::format),
-            ]);
-        }
-    }
-    out += &table.render();
-    if !report.comparisons.is_empty() {
-        out.push('\n');
-        let mut table = Table::new(&[
-            &recall,
-            "<run",
-            "reads",
-            "queries/s",
-            "against the first",
-            "mean ms",
-            "<from",
-        ]);
-        for c in &report.comparisons {
-            table.row(vec![
-                c.recall.to_string(),
-                c.run.clone(),
-                c.reads.map_or_else(dash, |reads| format!("{reads:.1}")),
-                format!("{:.0}", c.qps),
-                format!("{:.2} x", c.against_first),
-                ms(c.mean_us),
-                c.from.clone(),
-            ]);
-        }
-        out += &table.render();
-    }
-    for noise in &report.noise {
-        out += &format!(
-            "\nnoise of \"{}\" against itself: queries/s {:.1} %, latency {:.1} %, reads {:.1} %, recall {:.4}",
-            noise.run,
-            noise.qps * 100.0,
-            noise.latency * 100.0,
-            noise.reads * 100.0,
-            noise.recall
-        );
-    }
-    out += &format!(
-        "\n{} the median of {} repeats, which took turns; spread = fastest - slowest of them; CPU of a query, kernel included\n",
-        if report.others.is_empty() {
-            "each figure is"
-        } else {
-            "our figures are"
-        },
-        report.repeat
-    );
-    out
-}
-
-/// The machine in a line.
-pub fn machine_line(machine: &Machine) -> String {
-    format!(
-        "{} ({}), {} cores, {} RAM, Linux {}",
-        machine.cpu,
-        machine.architecture,
-        machine.cores,
-        machine.memory_bytes.map_or("unknown".into(), size::format),
-        machine.kernel
-    )
-}
-
-/// One line for each index that was built or reused.
-fn indexes(runs: &[RunResult]) -> String {
-    let mut table = Table::new(&[
-        "<index",
-        "<order",
-        "build",
-        "CPU",
-        "peak memory",
-        "on storage",
-        "bits an edge",
-        "<",
-    ]);
-    let mut seen: Vec<&str> = Vec::new();
-    for run in runs {
-        if seen.contains(&run.index.key.as_str()) {
-            continue;
-        }
-        seen.push(&run.index.key);
-        let report = &run.index.report;
-        let seconds = |name: &str| report[name].as_f64().map_or("-".into(), size::seconds);
-        table.row(vec![
-            run.index.key.clone(),
-            run.build.order.clone().unwrap_or_default(),
-            seconds("seconds"),
-            seconds("cpu_seconds"),
-            report["peak_rss_bytes"]
-                .as_u64()
-                .map_or("-".into(), size::format),
-            run.index.stats["bytes"]["total"]
-                .as_u64()
-                .map_or("-".into(), size::format),
-            run.index.stats["bits_per_edge"]
-                .as_f64()
-                .map_or("-".into(), |bits| format!("{bits:.1}")),
-            if run.index.reused {
-                "built earlier".into()
-            } else {
-                String::new()
-            },
-        ]);
-    }
-    table.render() + "\n"
 }
 
 #[cfg(test)]

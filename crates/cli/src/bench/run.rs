@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::bench::job::{Build, Plan, PlannedRun};
 use crate::bench::report::{IndexFacts, Noise, Point, RunResult};
-use crate::commands::search::{Detailed, Latency, PerQuery};
+use crate::commands::search::{Detailed, Latency, PartsUs, PerQuery};
 use crate::failure::Failure;
 use crate::progress;
 
@@ -43,8 +43,19 @@ struct Series {
     turns: Vec<Vec<Detailed>>,
 }
 
+/// What came of a job.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The runs that were measured.
+    pub runs: Vec<RunResult>,
+    /// Differences between runs that are the same.
+    pub noise: Vec<Noise>,
+    /// Names of the runs whose memory budget was refused, which is a result, too.
+    pub refused: Vec<String>,
+}
+
 /// Builds what is missing, then measures.
-pub fn run(plan: &Plan, setting: &Setting) -> Result<(Vec<RunResult>, Vec<Noise>), Failure> {
+pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
     progress::catch_interrupts();
     std::fs::create_dir_all(&setting.cache)
         .map_err(|error| Failure::file("create", &setting.cache, &error))?;
@@ -53,6 +64,7 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<(Vec<RunResult>, Vec<Noise>
         indexes.push(index(plan, run, setting, &indexes)?);
     }
     let mut series: Vec<Series> = Vec::new();
+    let mut refused: Vec<String> = Vec::new();
     for (run, planned) in plan.runs.iter().enumerate() {
         let times = if planned.noise { 2 } else { 1 };
         series.extend((0..times).map(|_| Series {
@@ -63,13 +75,28 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<(Vec<RunResult>, Vec<Noise>
     for turn in 1..=plan.repeat {
         for one in &mut series {
             let planned = &plan.runs[one.run];
+            if refused.contains(&planned.name) {
+                continue;
+            }
             say(
                 setting,
                 &format!("turn {turn} of {}: {}", plan.repeat, planned.name),
             );
-            one.turns
-                .push(search(plan, planned, &indexes[one.run].0, setting)?);
+            match search(plan, planned, &indexes[one.run].0, setting) {
+                Ok(points) => one.turns.push(points),
+                // The others need not suffer for a budget that is too small.
+                Err(Failure::Wrong(_)) if turn == 1 && planned.search.memory.is_some() => {
+                    refused.push(planned.name.clone());
+                }
+                Err(failure) => return Err(failure),
+            }
         }
+    }
+    series.retain(|one| !refused.contains(&plan.runs[one.run].name));
+    if series.is_empty() {
+        return Err(Failure::Wrong(
+            "no run was measured, as each memory budget was refused, see above".into(),
+        ));
     }
     let mut results: Vec<RunResult> = Vec::new();
     let mut noise = Vec::new();
@@ -93,7 +120,11 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<(Vec<RunResult>, Vec<Noise>
             }),
         }
     }
-    Ok((results, noise))
+    Ok(Outcome {
+        runs: results,
+        noise,
+        refused,
+    })
 }
 
 fn say(setting: &Setting, line: &str) {
@@ -172,8 +203,8 @@ fn remembered(note: &Path) -> Option<Remembered> {
     serde_json::from_slice(&std::fs::read(note).ok()?).ok()
 }
 
-/// All that an index depends on. Not the preset: of its choices only the order reaches the index, and that is
-/// among the build options here.
+/// All that an index depends on. Not the preset: of its choices only order, layout and compression reach the index,
+/// and these are among the build options here.
 fn made_from(plan: &Plan, build: &Build) -> Result<String, Failure> {
     let read = |error| Failure::file("read", &plan.base, &error);
     let base = plan.base.canonicalize().map_err(read)?;
@@ -214,6 +245,8 @@ fn build_words(build: &Build) -> Vec<String> {
     option(&mut words, "--alpha", build.alpha);
     option(&mut words, "--code-bytes", build.code_bytes);
     option(&mut words, "--order", build.order.as_ref());
+    option(&mut words, "--layout", build.layout.as_ref());
+    option(&mut words, "--compression", build.compression.as_ref());
     option(&mut words, "--navigation", build.navigation);
     option(&mut words, "--memory", build.memory.as_ref());
     option(&mut words, "--threads", build.threads);
@@ -238,7 +271,11 @@ fn search_words(run: &PlannedRun) -> Vec<String> {
     option(&mut words, "--threads", search.threads);
     option(&mut words, "--in-flight", search.in_flight);
     option(&mut words, "--memory", search.memory.as_ref());
+    option(&mut words, "--cache", search.cache.as_ref());
+    let entries = search.cache_entries.as_ref().map(|entries| &entries.0);
+    option(&mut words, "--cache-entries", entries);
     option(&mut words, "--io", search.io.as_ref());
+    words.extend((search.parts == Some(true)).then(|| "--parts".to_string()));
     let mut choice = |value: Option<bool>, yes: &str, no: &str| {
         words.extend(value.map(|value| if value { yes } else { no }.to_string()));
     };
@@ -354,6 +391,18 @@ fn medians(turns: &[Vec<Detailed>]) -> Vec<Point> {
                     .map(|d| d.measured.peak_rss_bytes)
                     .max()
                     .unwrap_or(0),
+                parts: first.measured.parts.map(|_| {
+                    let part = |of: fn(&PartsUs) -> f64| {
+                        middle(&|d| d.measured.parts.as_ref().map_or(0.0, of))
+                    };
+                    PartsUs {
+                        reads: part(|p| p.reads),
+                        codes: part(|p| p.codes),
+                        list_decoding: part(|p| p.list_decoding),
+                        vector_decoding: part(|p| p.vector_decoding),
+                        exact: part(|p| p.exact),
+                    }
+                }),
             }
         })
         .collect()
@@ -389,6 +438,8 @@ mod tests {
 
     #[test]
     fn options_become_words_that_the_command_line_knows() {
+        use crate::args::CacheEntries;
+        use crate::names::{CompressionName, LayoutName};
         use clap::Parser;
         let run = PlannedRun {
             name: "all".into(),
@@ -400,6 +451,8 @@ mod tests {
                 alpha: Some(1.1),
                 code_bytes: Some(16),
                 order: Some("locality".into()),
+                layout: Some("decoupled".into()),
+                compression: Some("paper".into()),
                 navigation: Some(0.0),
                 memory: Some("1GiB".into()),
                 threads: Some(1),
@@ -415,6 +468,9 @@ mod tests {
                 threads: Some(2),
                 in_flight: Some(4),
                 memory: Some("64MB".into()),
+                cache: None,
+                cache_entries: Some(crate::bench::job::Entries("1%".into())),
+                parts: Some(true),
                 io: Some("pread".into()),
             },
         };
@@ -433,6 +489,10 @@ mod tests {
             (build.degree, build.seed, build.memory),
             (32, 7, Some(1 << 30))
         );
+        assert_eq!(
+            (build.layout, build.compression),
+            (Some(LayoutName::Decoupled), Some(CompressionName::Paper))
+        );
         let crate::args::Command::Search(search) =
             with(&["stratann", "search", "i", "q"], search_words(&run))
         else {
@@ -446,6 +506,7 @@ mod tests {
             (search.navigation(), search.whole_page()),
             (Some(true), Some(false))
         );
-        assert!(search.measure && search.json);
+        assert!(search.measure && search.json && search.parts);
+        assert_eq!(search.cache_entries, Some(CacheEntries::Share(0.01)));
     }
 }

@@ -6,13 +6,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::args::BenchArguments;
 use crate::bench::job::{self, Data};
 use crate::bench::machine::Machine;
-use crate::bench::plot;
+use crate::bench::plot::{self, Across};
 use crate::bench::report::{self, Report};
-use crate::bench::run::{self, Setting};
+use crate::bench::run::{self, Outcome, Setting};
+use crate::bench::{budget, space, tables};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Runs the job, writes NAME.json and NAME.svg, prints the tables.
+/// Runs the job, writes NAME.json and NAME.svg (and NAME-memory.svg if it compares budgets), prints the tables.
 pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
     let data_root = std::env::var_os("STRATANN_DATA").map(PathBuf::from);
     let mut plan = job::read(&arguments.job, data_root.as_deref())?;
@@ -54,7 +55,11 @@ pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
         rebuild: arguments.rebuild,
         quiet,
     };
-    let (runs, noise) = run::run(&plan, &setting)?;
+    let Outcome {
+        runs,
+        noise,
+        refused,
+    } = run::run(&plan, &setting)?;
     let lines = report::lines(&runs, &others);
     let report = Report {
         job: plan.name.clone(),
@@ -71,7 +76,10 @@ pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
         },
         repeat: plan.repeat,
         comparisons: report::compare(&lines, &plan.targets),
+        space: space::space(&runs),
+        budgets: budget::budgets(&runs, &plan.targets),
         runs,
+        refused,
         noise,
         others,
     };
@@ -83,24 +91,27 @@ pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
     let json = arguments.out.join(format!("{}.json", plan.name));
     let svg = arguments.out.join(format!("{}.svg", plan.name));
     replace(&json, &serde_json::to_vec_pretty(&report)?)?;
-    let picture = plot::svg(
-        &report.title,
-        &report::machine_line(&report.machine),
-        k,
-        &lines,
-    );
-    replace(&svg, picture.as_bytes())?;
+    let machine = tables::machine_line(&report.machine);
+    let across = Across::recall(k);
+    replace(
+        &svg,
+        plot::svg(&report.title, &machine, &across, &lines).as_bytes(),
+    )?;
+    let mut plots = svg.display().to_string();
+    if !report.budgets.is_empty() {
+        let path = arguments.out.join(format!("{}-memory.svg", plan.name));
+        let lines = budget::lines(&report.budgets);
+        let picture = plot::svg(&report.title, &machine, &Across::memory(), &lines);
+        replace(&path, picture.as_bytes())?;
+        plots = format!("{plots} and {}", path.display());
+    }
 
     let mut output = Output::new();
     if arguments.json {
         output.json_document(&report)?;
     } else {
-        output.text(report::render(&report))?;
-        output.line(format!(
-            "results: {}, plot: {}",
-            json.display(),
-            svg.display()
-        ))?;
+        output.text(tables::render(&report))?;
+        output.line(format!("results: {}, plot: {plots}", json.display()))?;
     }
     output.finish()
 }

@@ -20,13 +20,21 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         alpha: arguments.alpha,
         code_bytes: arguments.code_bytes,
         order: arguments.order.map(Into::into),
+        layout: arguments.layout.map(Into::into),
+        compression: arguments.compression.map(Into::into),
+        chunk_bytes: match arguments.chunk_overhead {
+            Some(overhead) => {
+                stratann::chunk_bytes_for_overhead(overhead, source.row_bytes() as u64)?
+            }
+            None => arguments.chunk,
+        },
+        segment_bytes: arguments.segment,
         navigation: arguments.navigation,
         memory: arguments.memory,
         threads: threads_or_cores(arguments.threads),
         seed: arguments.seed,
         ids: None,
         overwrite: arguments.overwrite,
-        ..BuildOptions::default()
     };
     let progress = Shown::new(quiet);
     let report = stratann::build(&source, &arguments.index, &options, &progress)?;
@@ -61,6 +69,14 @@ fn print(
         ("index", arguments.index.display().to_string()),
         ("preset", arguments.preset.to_string()),
         ("vectors", vectors),
+        ("layout", report.layout.to_string()),
+        (
+            "compression",
+            format!(
+                "lists: {}; vectors: {}",
+                report.list_codec, report.vector_codec
+            ),
+        ),
         ("mean degree", format!("{:.1}", report.degree_mean)),
         ("on storage", size::format(report.bytes)),
         ("time", size::seconds(report.seconds)),

@@ -1,6 +1,6 @@
 //! `stratann presets`
 
-use stratann::Preset;
+use stratann::{Layout, Preset, Rerank};
 
 use crate::args::PresetsArguments;
 use crate::failure::Failure;
@@ -19,10 +19,13 @@ pub fn run(arguments: &PresetsArguments) -> Result<(), Failure> {
     let mut table = Table::new(&[
         "<preset",
         "<order",
+        "<layout",
+        "<compression",
         "<strategy",
         "beam",
         "<navigation",
         "<whole page",
+        "<re-ranking",
         "<about",
     ]);
     let yes_no = |value: bool| if value { "yes" } else { "no" }.to_string();
@@ -30,13 +33,32 @@ pub fn run(arguments: &PresetsArguments) -> Result<(), Failure> {
         table.row(vec![
             preset.name.to_string(),
             preset.order.to_string(),
+            preset
+                .layout
+                .map_or("by size".into(), |layout| layout.to_string()),
+            preset.compression.to_string(),
             preset.strategy.to_string(),
             preset.beam.to_string(),
             yes_no(preset.navigation),
             yes_no(preset.whole_page),
+            reranking(&preset),
             preset.about.to_string(),
         ]);
     }
     output.text(table.render())?;
     output.finish()
+}
+
+/// Where lists and vectors stand side by side, a vector is ranked when its list is read.
+fn reranking(preset: &Preset) -> String {
+    let Rerank {
+        batch,
+        benefit,
+        estimate,
+    } = preset.rerank;
+    match (preset.layout, estimate) {
+        (Some(Layout::Coupled | Layout::Packed), _) => "on the path".into(),
+        (_, true) => format!("batch of {batch}, then by estimate"),
+        (_, false) => format!("batches of {batch}, benefit {benefit}"),
+    }
 }

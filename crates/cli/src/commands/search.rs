@@ -4,12 +4,14 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use stratann::{
-    GroundTruth, Index, Matrix, OpenOptions, Preset, SearchOptions, SearchResults, VectorFile,
-    VectorSource,
+    CacheSize, GroundTruth, Index, Matrix, OpenOptions, Parts, Preset, Rerank, SearchOptions,
+    SearchResults, VectorFile, VectorSource,
 };
 
 use crate::args::{SearchArguments, threads_or_cores};
+use crate::bench::machine::Machine;
 use crate::failure::Failure;
+use crate::names::RerankName;
 use crate::output::Output;
 use crate::size;
 use crate::table::Table;
@@ -33,6 +35,63 @@ pub struct Measured {
     pub threads: usize,
     /// Most memory that this process ever held.
     pub peak_rss_bytes: u64,
+    /// Where a query's time went; only there when it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parts: Option<PartsUs>,
+}
+
+/// Where a query's time went: means in microseconds. The rest of the latency is the candidate list, expansion and
+/// everything else.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PartsUs {
+    /// Waiting for reads.
+    pub reads: f64,
+    /// Tables of code distances, and scoring by code.
+    pub codes: f64,
+    /// Decoding adjacency lists.
+    pub list_decoding: f64,
+    /// Decoding vectors.
+    pub vector_decoding: f64,
+    /// Exact distances.
+    pub exact: f64,
+}
+
+impl PartsUs {
+    fn of(parts: &Parts, queries: usize) -> PartsUs {
+        let mean = |seconds: f64| seconds * 1e6 / queries.max(1) as f64;
+        PartsUs {
+            reads: mean(parts.reads),
+            codes: mean(parts.codes),
+            list_decoding: mean(parts.list_decoding),
+            vector_decoding: mean(parts.vector_decoding),
+            exact: mean(parts.exact),
+        }
+    }
+
+    /// Columns of a table: the parts, and what is left of the mean latency.
+    pub const COLUMNS: [&str; 6] = [
+        "reads",
+        "codes",
+        "list decoding",
+        "vector decoding",
+        "exact",
+        "rest",
+    ];
+
+    /// The cells of these columns.
+    pub fn cells(&self, mean_us: f64) -> [String; 6] {
+        let parts = [
+            self.reads,
+            self.codes,
+            self.list_decoding,
+            self.vector_decoding,
+            self.exact,
+        ];
+        // Clocks are read one after the other: what is left of little may come out below nothing.
+        let rest = (mean_us - parts.iter().sum::<f64>()).max(0.0);
+        let [reads, codes, lists, vectors, exact] = parts;
+        [reads, codes, lists, vectors, exact, rest].map(|us| format!("{us:.1}"))
+    }
 }
 
 /// Latency of a query in microseconds.
@@ -143,6 +202,7 @@ impl Searcher {
         let open = OpenOptions {
             memory: arguments.memory,
             io: arguments.io.into(),
+            cache: cache(arguments)?,
             ..OpenOptions::default()
         };
         let index = Index::open(&arguments.index, &open)?;
@@ -182,6 +242,8 @@ impl Searcher {
                 .navigation()
                 .or(preset.map(|p| p.navigation && index.navigation_nodes() > 0)),
             whole_page: arguments.whole_page().or(preset.map(|p| p.whole_page)),
+            rerank: Some(rerank(arguments, preset.unwrap_or(index.preset()), &index)),
+            parts: arguments.parts,
             threads: threads_or_cores(arguments.threads),
             in_flight: arguments.in_flight,
             ..SearchOptions::default()
@@ -224,6 +286,7 @@ impl Searcher {
             },
             threads: options.threads,
             peak_rss_bytes: stratann::peak_rss_bytes(),
+            parts: results.parts.map(|parts| PartsUs::of(&parts, queries)),
         };
         let detailed = Detailed {
             measured,
@@ -272,6 +335,43 @@ impl Searcher {
 }
 
 const LARGEST_LIST: usize = 8192;
+
+/// The cache that was asked for.
+fn cache(arguments: &SearchArguments) -> Result<CacheSize, Failure> {
+    if let Some(bytes) = arguments.cache {
+        // The engine asks the operating system for all of it at once.
+        return match Machine::look().memory_bytes {
+            Some(memory) if bytes > memory => Err(Failure::Wrong(format!(
+                "--cache {bytes} is more than the {memory} bytes of RAM that this machine has: give less"
+            ))),
+            _ => Ok(CacheSize::Bytes(bytes)),
+        };
+    }
+    match arguments.cache_entries {
+        Some(entries) => {
+            let vectors = stratann::vectors_in(&arguments.index)?;
+            Ok(CacheSize::Entries(entries.of(vectors)))
+        }
+        None => Ok(CacheSize::None),
+    }
+}
+
+/// The preset's re-ranking, with what was typed in its place.
+fn rerank(arguments: &SearchArguments, preset: Preset, index: &Index) -> Rerank {
+    let Rerank {
+        batch,
+        benefit,
+        estimate,
+    } = preset.rerank;
+    Rerank {
+        // A batch of all there is cannot be exceeded.
+        batch: arguments.rerank_batch.unwrap_or(batch).min(index.len()),
+        benefit: arguments.benefit.unwrap_or(benefit),
+        estimate: arguments
+            .rerank
+            .map_or(estimate, |name| name == RerankName::Estimate),
+    }
+}
 
 /// Whether the ground truth belongs to these queries.
 fn fits(
@@ -336,6 +436,8 @@ struct Printer {
     json: bool,
     measure: bool,
     table: Table,
+    /// Where the time went, if that was asked for.
+    parts: Option<Table>,
     /// What is the same for all rows.
     last: Option<Detailed>,
     in_flight: usize,
@@ -363,6 +465,9 @@ impl Printer {
                 "cache hits",
                 "distances",
             ]),
+            parts: arguments
+                .parts
+                .then(|| Table::new(&[&["list"], &PartsUs::COLUMNS[..], &["mean"]].concat())),
             last: None,
             in_flight: searcher.options.in_flight,
         }
@@ -396,6 +501,13 @@ impl Printer {
             format!("{:.1}", per.cache_hits),
             format!("{:.0}", per.distance_computations),
         ]);
+        if let (Some(table), Some(parts)) = (&mut self.parts, &measured.parts) {
+            let mean = measured.latency_us.mean;
+            let mut cells = vec![measured.list.to_string()];
+            cells.extend(parts.cells(mean));
+            cells.push(format!("{mean:.1}"));
+            table.row(cells);
+        }
         self.last = Some(detailed);
         Ok(())
     }
@@ -404,6 +516,12 @@ impl Printer {
         if let Some(last) = &self.last {
             self.output.text(self.table.render())?;
             self.output.line("")?;
+            if let Some(parts) = &self.parts {
+                self.output
+                    .line("where a query's time goes, in microseconds:")?;
+                self.output.text(parts.render())?;
+                self.output.line("")?;
+            }
             self.output.line(format!(
                 "{} queries, {} {}, {} in flight on each, {}; peak memory {}",
                 size::count(last.queries as u64),

@@ -148,3 +148,102 @@ fn mistakes_cost_no_time() {
     assert_eq!(ran.status, Some(1), "{ran:?}");
     assert!(ran.stderr.contains("truth.bin"), "{ran:?}");
 }
+
+const COMPARING: &str = r#"
+name = "comparing"
+repeat = 1
+targets = [0.9]
+[data]
+base = "photos.u8bin"
+queries = "asked.u8bin"
+truth = "truth.bin"
+metric = "l2"
+[build]
+degree = 24
+build_list = 40
+[search]
+lists = [10, 60]
+[[run]]
+name = "diskann, 48MB"
+preset = "diskann"
+search = { memory = "48MB" }
+[[run]]
+name = "diskann, 64MiB"
+preset = "diskann"
+search = { memory = "64MiB" }
+[[run]]
+name = "diskann, 1MB"
+preset = "diskann"
+search = { memory = "1MB" }
+[[run]]
+name = "decouplevs"
+preset = "decouplevs"
+search = { cache_entries = "1%", parts = true }
+[[run]]
+name = "packed"
+preset = "stratann"
+build = { layout = "packed", compression = "paper" }
+search = { cache = "1MB" }
+"#;
+
+#[test]
+fn space_parts_and_budgets() {
+    let place = Place::with_photos();
+    place.write("job.toml", COMPARING.as_bytes());
+    let ran = place.run(&["bench", "job.toml", "--out", "o"]);
+    assert_eq!(ran.status, Some(0), "{ran:?}");
+    for word in [
+        "space of the index of",
+        "decoupled",
+        "vector ratio",
+        "time of a query of",
+        "list decoding",
+        "48.0 MB",
+        "67.1 MB",
+        "comparing-memory.svg",
+    ] {
+        assert!(
+            ran.stdout.contains(word),
+            "'{word}' is not in: {}",
+            ran.stdout
+        );
+    }
+    // A budget that is too small is said to be, and stops nothing else.
+    assert!(ran.stdout.contains("refused: \"diskann, 1MB\""), "{ran:?}");
+    assert!(ran.stderr.contains("1000000 bytes is too small"), "{ran:?}");
+    let result: Value =
+        serde_json::from_slice(&std::fs::read(place.path("o/comparing.json")).unwrap()).unwrap();
+    assert_eq!(result["refused"], Value::from(vec!["diskann, 1MB"]));
+    let space = result["space"].as_array().unwrap();
+    let layouts: Vec<_> = space.iter().map(|index| &index["layout"]).collect();
+    assert_eq!(layouts, ["coupled", "decoupled", "packed"]);
+    assert_eq!(space[0]["runs"].as_array().unwrap().len(), 2);
+    assert!(
+        space[1]["saved"].as_f64() > space[0]["saved"].as_f64(),
+        "{space:?}"
+    );
+    let runs = result["runs"].as_array().unwrap();
+    assert!(
+        runs[2]["points"][0]["parts"]["list_decoding"]
+            .as_f64()
+            .unwrap()
+            > 0.0
+    );
+    assert_eq!(runs[0]["points"][0].get("parts"), None);
+    let [budget] = &result["budgets"].as_array().unwrap()[..] else {
+        panic!("{result}")
+    };
+    assert_eq!(budget["name"], "diskann");
+    let budgets: Vec<_> = budget["points"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| &p["budget"])
+        .collect();
+    assert_eq!(budgets, [48_000_000, 64 << 20]);
+    let picture = std::fs::read_to_string(place.path("o/comparing-memory.svg")).unwrap();
+    assert!(picture.contains("memory budget in MB") && picture.contains("polyline"));
+
+    let alone = ["bench", "job.toml", "--out", "o", "--only", "1MB"];
+    place.run(&alone).refused(2, &["too small"]);
+}

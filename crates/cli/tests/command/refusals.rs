@@ -124,6 +124,39 @@ fn build_options() {
         2,
         &["1000", "memory"],
     );
+    for (words, expected) in [
+        (&["--layout", "coupeld"][..], &["coupeld", "coupled"][..]),
+        (&["--compression", "zip"], &["zip", "paper"]),
+        (
+            &["--layout", "coupled", "--compression", "best"],
+            &["compression", "best", "raw", "packed"],
+        ),
+        (
+            &["--preset", "diskann", "--compression", "paper"],
+            &["compression", "paper", "raw"],
+        ),
+        (&["--chunk", "100"], &["chunk", "100", "4096"]),
+        (&["--chunk", "0"], &["--chunk", "default"]),
+        (&["--chunk", "2 parsecs"], &["--chunk", "parsecs", "2GiB"]),
+        (&["--segment", "1MiB"], &["segment", "1048576", "4194304"]),
+        (&["--segment", "x"], &["--segment", "'x'"]),
+        (
+            &["--chunk-overhead", "0.0005"],
+            &["chunk overhead", "0.0005", "1/1024"],
+        ),
+        (
+            &["--chunk-overhead", "2"],
+            &["chunk overhead", "2", "up to 1"],
+        ),
+        (&["--chunk-overhead", "NaN"], &["chunk overhead", "NaN"]),
+        (&["--chunk-overhead", "little"], &["little"]),
+        (
+            &["--chunk-overhead", "0.01", "--chunk", "1MiB"],
+            &["--chunk-overhead", "--chunk"],
+        ),
+    ] {
+        build_refused(&place, &[&["base.u8bin", "i"], words].concat(), 2, expected);
+    }
     build_refused(&place, &["base.u8bin"], 2, &["INDEX"]);
     build_refused(
         &place,
@@ -178,6 +211,30 @@ fn search_options() {
     search(&["--io", "tape"]).refused(2, &["tape", "pread"]);
     search(&["--beam", "0"]).refused(2, &["at least 1"]);
     search(&["--memory", "1kB"]).refused(2, &["memory", "1000"]);
+    search(&["--cache", "0"]).refused(2, &["--cache", "default"]);
+    search(&["--cache", "2 parsecs"]).refused(2, &["--cache", "parsecs"]);
+    search(&["--cache", "900TiB"]).refused(2, &["--cache", "RAM"]);
+    for (entries, expected) in [
+        ("0", "'0'"),
+        ("some", "'some'"),
+        ("0%", "above 0%"),
+        ("101%", "up to 100%"),
+        ("x%", "'x%'"),
+        ("NaN%", "above 0%"),
+        ("1.5", "'1.5'"),
+        ("-1", "-1"),
+    ] {
+        let words = format!("--cache-entries={entries}");
+        search(&[&words]).refused(2, &["--cache-entries", expected, "1%"]);
+    }
+    search(&["--cache", "1MB", "--cache-entries", "3"]).refused(2, &["--cache", "--cache-entries"]);
+    search(&["--rerank-batch", "0"]).refused(2, &["--rerank-batch", "at least 1"]);
+    search(&["--rerank-batch", "few"]).refused(2, &["--rerank-batch", "few"]);
+    for benefit in ["1.5", "-0.1", "NaN", "much"] {
+        let words = format!("--benefit={benefit}");
+        search(&[&words]).refused(2, &["--benefit", benefit, "0 to 1"]);
+    }
+    search(&["--rerank", "estimates"]).refused(2, &["estimates", "estimate", "batches"]);
     search(&["--truth", "missing.bin"]).refused(1, &["missing.bin"]);
     search(&["--out", "o.bin", "--list", "20,30"]).refused(2, &["--out", "2"]);
     assert!(!place.path("o.bin").exists());

@@ -81,6 +81,31 @@ impl Place {
         place
     }
 
+    /// With real descriptors, which compress: `photos.u8bin` (1,000 of 128 elements), `asked.u8bin` (50) and the exact
+    /// answers to these, `truth.bin`.
+    pub fn with_photos() -> Place {
+        let place = Place::new();
+        for (fixture, name, rows) in [
+            ("photo-sift-20k.base.u8bin", "photos.u8bin", 1_000),
+            ("photo-sift-20k.query.u8bin", "asked.u8bin", 50),
+        ] {
+            let path =
+                Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(fixture);
+            let bytes = std::fs::read(path).unwrap();
+            place.write(name, &bin(rows, 128, &bytes[8..8 + rows * 128]));
+        }
+        let truth = [
+            "truth",
+            "photos.u8bin",
+            "asked.u8bin",
+            "truth.bin",
+            "-k",
+            "10",
+        ];
+        place.run(&truth).done();
+        place
+    }
+
     /// With an index of it as well, `index`.
     pub fn with_index() -> Place {
         let place = Place::new();

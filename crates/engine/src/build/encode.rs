@@ -8,6 +8,9 @@ use super::coding::SegmentCode;
 use super::sweep::Nodes;
 use crate::Error;
 
+/// Nodes that are worth a thread of their own, at least.
+const LEAST_SHARE: usize = 64;
+
 /// Encodes batch after batch, and counts the bytes.
 pub(super) struct Encoder {
     lists: ListModel,
@@ -51,7 +54,7 @@ impl Encoder {
     /// is for.
     pub(super) fn encode(&mut self, nodes: &Nodes<'_>, vectors: &SegmentCode) -> Result<(), Error> {
         let lists = &self.lists;
-        let share = nodes.len().div_ceil(self.shares.len());
+        let share = nodes.len().div_ceil(self.shares.len()).max(LEAST_SHARE);
         let ranges = (0..self.shares.len())
             .map(|i| (i * share).min(nodes.len())..((i + 1) * share).min(nodes.len()));
         std::thread::scope(|scope| {
@@ -59,6 +62,7 @@ impl Encoder {
             let own = work.next();
             let others: Vec<_> = work
                 .map(|(share, range)| {
+                    // A small batch leaves some without work, but not with the codes of the last one.
                     share.clear();
                     (!range.is_empty())
                         .then(|| scope.spawn(move || share.encode(nodes, range, lists, vectors)))

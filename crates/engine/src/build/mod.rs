@@ -4,18 +4,21 @@
 //!   facts.rs ─> graph::construct ─> train codebook ─> sweep.rs ─────────> navigation ─> MANIFEST
 //!   format.rs   order, lists                          one, in node order                commit
 //!
-//!   sweep.rs    batches of nodes in order; writes their PQ codes
-//!     ├─ coupled.rs                   graph-…
-//!     ├─ packed.rs ───┬─ coding.rs    packed-…  directory-…                            what the codecs learn
-//!     └─ decoupled.rs ┤               adjacency-…  directory-…  vectors-…  chunks-…
-//!                     ├─ encode.rs    lists and vectors to codes, on all threads
-//!                     └─ slotted.rs   codes to pages
+//!   sweep.rs ──> batches of nodes ──┬── coupled.rs     graph-…
+//!     │                             ├── packed.rs      packed-…     directory-…
+//!     └──> PQ codes: codes-…        └── decoupled.rs   adjacency-…  directory-…  vectors-…-0000  chunks-…-0000  ..
+//!
+//!   coding.rs    what codecs learn of the lists and vectors that are to come
+//!   encode.rs    lists and vectors to codes, on all threads
+//!   slotted.rs   codes to pages
+//!   files.rs     bytes to files
 //! ```
 //!
 //! The manifest is written last and replaced atomically, so a build that is interrupted, fails or crashes leaves no
 //! index that opens, and a build over an existing index leaves that one intact until the new one is whole. What an
 //! unfinished build wrote is removed when it ends, or by the next build in the same directory after a crash.
 
+mod chunks;
 mod coding;
 mod coupled;
 mod decoupled;
@@ -30,6 +33,7 @@ mod sweep;
 mod tests;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -43,11 +47,15 @@ use stratann_vector::{Metric, ProductQuantizer, Training, normalize, to_f32};
 use crate::data::{MatrixRef, VectorSource};
 use crate::durable::Checkpoint;
 use crate::graph::{self, Constructed, Parameters};
+use crate::index::{Index, OpenOptions};
+use crate::measure;
 use crate::progress::{Progress, Stage};
 use crate::{Compression, Error, Layout, Order, Preset};
 use facts::Facts;
 use files::write_stream;
 use sweep::{Sweep, Written};
+
+pub use chunks::chunk_bytes_for_overhead;
 
 /// Degree bound of the navigation graph, and the list size it is built with.
 const NAVIGATION_DEGREE: usize = 32;
@@ -136,6 +144,12 @@ pub struct BuildReport {
     pub parts: usize,
     /// Bytes of the index on disk.
     pub bytes: u64,
+    /// How lists and vectors became bytes.
+    pub layout: Layout,
+    /// What lists are coded with.
+    pub list_codec: String,
+    /// What vectors are coded with.
+    pub vector_codec: String,
 }
 
 /// Builds an index of `source` in the directory `path`.
@@ -159,7 +173,7 @@ pub fn build(
         });
     }
     let created = !path.exists();
-    let volume = Directory::create(path)?;
+    let volume: Arc<dyn Volume> = Arc::new(Directory::create(path)?);
     let lock = volume.lock()?;
     let built = ScratchFolder::new(path)
         .and_then(|scratch| build_in(&volume, &scratch.0, source, options, facts, progress));
@@ -200,15 +214,16 @@ impl Drop for ScratchFolder {
 
 /// Builds in a volume that the caller has locked. Scratch files, which need not survive a crash, go to `scratch`.
 fn build_in(
-    volume: &dyn Volume,
+    volume: &Arc<dyn Volume>,
     scratch: &Path,
     source: &dyn VectorSource,
     options: &BuildOptions,
     facts: Facts,
     progress: &dyn Progress,
 ) -> Result<BuildReport, Error> {
-    let checkpoint = Checkpoint::begin(volume, options.overwrite)?;
+    let checkpoint = Checkpoint::begin(&**volume, options.overwrite)?;
     let mut build = Build {
+        volume,
         source,
         options,
         facts,
@@ -221,6 +236,7 @@ fn build_in(
 }
 
 struct Build<'a> {
+    volume: &'a Arc<dyn Volume>,
     source: &'a dyn VectorSource,
     options: &'a BuildOptions,
     facts: Facts,
@@ -245,8 +261,9 @@ impl Build<'_> {
             None,
             &centroid_bytes(&quantizer),
         )?);
+        let queries = self.sample_queries(&graph)?;
         let (options, rows) = (self.options, self.source.rows());
-        let manifest = Manifest {
+        let mut manifest = Manifest {
             format_version: FORMAT_VERSION,
             reader_features: READER_FEATURES,
             writer_features: WRITER_FEATURES,
@@ -278,6 +295,10 @@ impl Build<'_> {
             measured: None,
             files: written.files,
         };
+        let parts = graph.stats.parts;
+        // What it holds makes room for the codes.
+        drop(graph);
+        self.stage("measuring", |build| build.measure(&mut manifest, &queries))?;
         self.stage("commit", |build| build.checkpoint.commit(&manifest))?;
         Ok(BuildReport {
             vectors: rows,
@@ -285,8 +306,11 @@ impl Build<'_> {
             cpu_seconds: process_cpu_time().saturating_sub(cpu).as_secs_f64(),
             peak_rss_bytes: peak_rss_bytes(),
             degree_mean: manifest.degree_mean,
-            parts: graph.stats.parts,
+            parts,
             bytes: manifest.files.iter().map(|entry| entry.length).sum(),
+            layout: self.facts.layout,
+            list_codec: manifest.list_codec,
+            vector_codec: manifest.vector_codec,
             stages: std::mem::take(&mut self.stages),
         })
     }
@@ -443,6 +467,52 @@ impl Build<'_> {
             nodes: sampled as u64,
             degree: NAVIGATION_DEGREE as u32,
         }))
+    }
+}
+
+/// Memory that measuring takes beside the codes.
+const MEASURING: u64 = 24 << 20;
+
+impl Build<'_> {
+    /// The rows that the planner's figures are measured with; none if the collection is small.
+    fn sample_queries(&self, graph: &Constructed) -> Result<Vec<u8>, Error> {
+        let rows = graph.rows.source(self.source);
+        if rows.rows() < measure::LEAST_ROWS {
+            return Ok(Vec::new());
+        }
+        let sample = self.sample(measure::sample_size(rows.rows()));
+        // Both halves must be from all over: neighbours in node order may be near each other.
+        let (first, second) = (sample.iter().step_by(2), sample.iter().skip(1).step_by(2));
+        let nodes: Vec<u32> = first.chain(second).copied().collect();
+        let mut queries = vec![0; nodes.len() * rows.row_bytes()];
+        rows.gather(&nodes, &mut queries)?;
+        Ok(queries)
+    }
+
+    /// Measures what memory would buy, for the planner. Left out where the memory cap has no room for the codes.
+    fn measure(&self, manifest: &mut Manifest, queries: &[u8]) -> Result<(), Error> {
+        let codes = manifest.vectors * u64::from(manifest.code_bytes);
+        let needs = codes + MEASURING;
+        if queries.is_empty() || self.options.memory.is_some_and(|cap| cap < needs) {
+            return Ok(());
+        }
+        let _stage = Stage::begin(self.progress, "measuring", 1);
+        let path = Path::new(&self.volume.name()).to_owned();
+        let index = Index::assemble(
+            self.volume.clone(),
+            &path,
+            manifest.clone(),
+            &OpenOptions::default(),
+        )?;
+        let (measured, heat) = measure::measure(&index, queries, self.options.threads)?;
+        manifest.measured = Some(measured);
+        manifest.files.push(write_stream(
+            &self.checkpoint,
+            FileKind::Heat,
+            None,
+            &heat.encode(),
+        )?);
+        Ok(())
     }
 }
 

@@ -437,7 +437,7 @@ impl Batch<'_> {
                 }
             };
             let outcome = match walked {
-                Ok(()) => traversal.finish().await,
+                Ok(()) => traversal.finish(plan.k, &reader).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = outcome {

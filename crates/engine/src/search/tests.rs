@@ -8,43 +8,71 @@ use stratann_vector::Metric;
 
 use super::*;
 use crate::data::{GroundTruth, VectorFile, brute_force};
-use crate::{BuildOptions, Matrix, OpenOptions, Order, Preset, Silent, build};
+use crate::{
+    BuildOptions, CacheSize, Compression, Layout, Matrix, OpenOptions, Order, Preset, Silent, build,
+};
 
 fn fixture(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name)
 }
 
 struct Small {
-    _folder: tempfile::TempDir,
-    path: PathBuf,
+    folder: tempfile::TempDir,
     queries: Matrix,
     truth: GroundTruth,
 }
 
-/// An index of 3,000 real descriptors with everything that a strategy may use.
+/// A way to store an index.
+type Stored = (Layout, Compression, Order);
+
+const COUPLED: Stored = (Layout::Coupled, Compression::Raw, Order::Locality);
+const BEST: Stored = (Layout::Decoupled, Compression::Best, Order::Locality);
+const STORED: [Stored; 6] = [
+    COUPLED,
+    (Layout::Coupled, Compression::Raw, Order::Input),
+    (Layout::Packed, Compression::Best, Order::Input),
+    (Layout::Decoupled, Compression::Raw, Order::Locality),
+    (Layout::Decoupled, Compression::Paper, Order::Locality),
+    BEST,
+];
+
+/// 3,000 real descriptors in the same graph, stored in every way, with everything that a strategy may use.
 fn small() -> &'static Small {
     static SMALL: OnceLock<Small> = OnceLock::new();
     SMALL.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("index");
         let base = head(&fixture("photo-sift-20k.base.u8bin"), 3_000);
         let queries = head(&fixture("photo-sift-20k.query.u8bin"), 100);
-        let options = BuildOptions {
-            degree: 32,
-            build_list: 50,
-            order: Some(Order::Locality),
-            threads: 1,
-            ..BuildOptions::default()
-        };
-        build(&base, &path, &options, &Silent).unwrap();
+        for (layout, compression, order) in STORED {
+            let options = BuildOptions {
+                degree: 32,
+                build_list: 50,
+                order: Some(order),
+                layout: Some(layout),
+                compression: Some(compression),
+                // Chunks and segments in the plural.
+                chunk_bytes: 64 << 10,
+                segment_bytes: 192 << 10,
+                threads: 1,
+                ..BuildOptions::default()
+            };
+            let path = folder
+                .path()
+                .join(format!("{layout}-{compression}-{order}"));
+            build(&base, &path, &options, &Silent).unwrap();
+        }
         let truth = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
         Small {
-            path,
             queries,
             truth,
-            _folder: folder,
+            folder,
         }
     })
+}
+
+fn path((layout, compression, order): Stored) -> PathBuf {
+    let folder = small().folder.path();
+    folder.join(format!("{layout}-{compression}-{order}"))
 }
 
 fn head(path: &std::path::Path, rows: usize) -> Matrix {
@@ -54,16 +82,28 @@ fn head(path: &std::path::Path, rows: usize) -> Matrix {
     Matrix::new(bytes, rows, file.dim(), file.element()).unwrap()
 }
 
-/// The index with its pages in memory, read through `faults`.
+/// The index, coupled, with its pages in memory, read through `faults`.
 fn under(faults: Faults) -> Index {
-    let mut index = Index::open(&small().path, &OpenOptions::default()).unwrap();
-    let name = index.manifest().file("graph").unwrap().name.clone();
-    let volume = stratann_tier::Directory::open(&small().path).unwrap();
-    let bytes = volume.read(&name).unwrap();
-    index.replace_graph_tier(Arc::new(Faulty::new(
-        Arc::new(DramTier::new(bytes)),
-        faults,
-    )));
+    stored_under(COUPLED, faults)
+}
+
+fn stored_under(stored: Stored, faults: Faults) -> Index {
+    sparing("nothing", stored, faults)
+}
+
+/// The same, but files whose names begin with `spared` have no faults.
+fn sparing(spared: &str, stored: Stored, faults: Faults) -> Index {
+    let mut index = Index::open(path(stored), &OpenOptions::default()).unwrap();
+    let volume = stratann_tier::Directory::open(path(stored)).unwrap();
+    index.replace_tiers(&|name| {
+        let bytes = volume.read(name).unwrap();
+        let faults = if name.starts_with(spared) {
+            Faults::none()
+        } else {
+            faults.clone()
+        };
+        Arc::new(Faulty::new(Arc::new(DramTier::new(bytes)), faults))
+    });
     index
 }
 
@@ -74,6 +114,7 @@ fn options(preset: Preset) -> SearchOptions {
         strategy: Some(preset.strategy),
         navigation: Some(preset.navigation),
         whole_page: Some(preset.whole_page),
+        rerank: Some(preset.rerank),
         ..SearchOptions::default()
     }
 }
@@ -87,23 +128,131 @@ fn recall(results: &SearchResults) -> f64 {
 
 #[test]
 fn best_first_answers_the_same_under_any_completion_order() {
-    for whole_page in [false, true] {
+    for (stored, whole_page) in STORED.into_iter().flat_map(|s| [(s, false), (s, true)]) {
         let options = SearchOptions {
             whole_page: Some(whole_page),
             ..options(Preset::DISKANN)
         };
         let queries = &small().queries;
-        let calm = under(Faults::none()).search(queries, &options).unwrap();
-        assert!(recall(&calm) > 0.95, "recall {}", recall(&calm));
+        let calm = stored_under(stored, Faults::none())
+            .search(queries, &options)
+            .unwrap();
+        assert!(recall(&calm) > 0.95, "{stored:?}: recall {}", recall(&calm));
         for seed in 0..5 {
-            let mixed = under(Faults::none().random_order(seed))
+            let mixed = stored_under(stored, Faults::none().random_order(seed))
                 .search(queries, &options)
                 .unwrap();
-            assert_eq!(mixed.ids, calm.ids, "seed {seed}");
-            assert_eq!(mixed.distances, calm.distances, "seed {seed}");
-            assert_eq!(mixed.counters, calm.counters, "seed {seed}");
+            assert_eq!(mixed.ids, calm.ids, "{stored:?}, seed {seed}");
+            assert_eq!(mixed.distances, calm.distances, "{stored:?}, seed {seed}");
+            assert_eq!(mixed.counters, calm.counters, "{stored:?}, seed {seed}");
         }
     }
+}
+
+#[test]
+fn compression_changes_no_bit_of_an_answer() {
+    // Records that share a page differ between layouts, so pages must not be shared between candidates.
+    for preset in [Preset::DISKANN, Preset::DECOUPLEVS] {
+        let options = SearchOptions {
+            strategy: Some(Strategy::BestFirst),
+            ..options(preset)
+        };
+        let answers = |stored| {
+            let found = Index::open(path(stored), &OpenOptions::default())
+                .unwrap()
+                .search(&small().queries, &options)
+                .unwrap();
+            (found.ids, found.distances)
+        };
+        let like = |layout, order| {
+            let like = STORED.into_iter().filter(move |s| s.2 == order);
+            like.filter(move |s| layout == Layout::Packed || s.0 == layout)
+        };
+        for (layout, order) in [
+            // Coupled and packed, in one order.
+            (Layout::Packed, Order::Input),
+            (Layout::Decoupled, Order::Locality),
+        ] {
+            let mut stored = like(layout, order);
+            let raw = answers(stored.next().unwrap());
+            for stored in stored {
+                assert!(answers(stored) == raw, "{preset}, {stored:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn re_ranking_ends_early_only_if_it_may() {
+    let index = stored_under(BEST, Faults::none());
+    let with = |rerank| SearchOptions {
+        rerank: Some(rerank),
+        list: 60,
+        ..options(Preset::DECOUPLEVS)
+    };
+    let search = |rerank| index.search(&small().queries, &with(rerank)).unwrap();
+    let all = search(Rerank {
+        benefit: 0.0,
+        ..Rerank::PAPER
+    });
+    let paper = search(Rerank::PAPER);
+    let estimated = search(Rerank {
+        batch: 5,
+        estimate: true,
+        ..Rerank::PAPER
+    });
+    for early in [&paper, &estimated] {
+        assert!(early.counters.vector_reads < all.counters.vector_reads);
+        assert!(recall(early) > recall(&all) - 0.01);
+    }
+}
+
+#[test]
+fn the_cache_and_pages_in_memory_save_reads_and_no_recall() {
+    for stored in STORED {
+        for preset in [Preset::DISKANN, Preset::STRATANN] {
+            let search = |open: OpenOptions| {
+                let index = Index::open(path(stored), &open).unwrap();
+                let run = || index.search(&small().queries, &options(preset)).unwrap();
+                run();
+                run()
+            };
+            let plain = search(OpenOptions::default());
+            let cached = search(OpenOptions {
+                cache: CacheSize::Entries(300),
+                ..OpenOptions::default()
+            });
+            let resident = search(OpenOptions {
+                memory: Some(64 << 20),
+                ..OpenOptions::default()
+            });
+            let reads = |r: &SearchResults| r.counters.graph_reads + r.counters.vector_reads;
+            assert!(reads(&cached) < reads(&plain), "{stored:?}, {preset}");
+            assert!(cached.counters.cache_hits > 0, "{stored:?}, {preset}");
+            assert_eq!(reads(&resident), 0, "{stored:?}, {preset}");
+            for saved in [&cached, &resident] {
+                let (saved, plain) = (recall(saved), recall(&plain));
+                assert!(
+                    saved > plain - 0.01,
+                    "{stored:?}, {preset}: {saved}, {plain}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn parts_are_measured_only_if_asked_for() {
+    let index = stored_under(BEST, Faults::none());
+    let queries = &small().queries;
+    let asked = SearchOptions {
+        parts: true,
+        ..options(Preset::STRATANN)
+    };
+    let parts = index.search(queries, &asked).unwrap().parts.unwrap();
+    assert!(parts.codes > 0.0 && parts.list_decoding > 0.0 && parts.vector_decoding > 0.0);
+    let silent = index.search(queries, &options(Preset::STRATANN)).unwrap();
+    assert_eq!(silent.parts, None);
 }
 
 #[test]
@@ -148,7 +297,13 @@ fn queries_in_flight_and_threads_do_not_change_best_first() {
 #[test]
 fn a_failed_or_damaged_read_is_an_error_that_names_the_place() {
     let queries = &small().queries;
-    for preset in Preset::ALL {
+    let stored = STORED.map(|stored| ("vectors", stored));
+    let cases = stored.into_iter().chain([("adjacency", BEST)]);
+    for (preset, (spared, stored)) in Preset::ALL
+        .into_iter()
+        .flat_map(|preset| cases.clone().map(move |case| (preset, case)))
+    {
+        let under = |faults| sparing(spared, stored, faults);
         let index = under(Faults::none().at_read(40, Fault::Error(5)));
         let error = index
             .search(queries, &options(preset))

@@ -12,10 +12,11 @@
 //! ```
 //!
 //! **Whole-page search** (`whole_page`): a page that was read is held until the query ends; all its nodes enter the
-//! candidate list by code, those that may be answers are ranked by exact distance, and a candidate on a held page is
-//! expanded without a read. With ids in locality order one read then serves several hops (DESIGN §2.1).
+//! candidate list by code, and a candidate on a held page is expanded without a read. With ids in locality order one read
+//! then serves several hops (DESIGN §2.1). Exact distances can wait until the traversal is done: then the best by code of
+//! all nodes on held pages are ranked first, and say which others may still be answers, so that few vectors are decoded.
 //!
-//! Where vectors are apart from lists, nothing is ranked on the path: that is [`Reranker`]'s.
+//! Where vectors are apart from lists, nothing is ranked on the path either: that is [`Reranker`]'s.
 
 use stratann_vector::DistanceTable;
 
@@ -39,6 +40,9 @@ pub(crate) enum Place {
     /// Its page was submitted.
     Submitted,
 }
+
+/// Nodes beyond k that are ranked before the code's error is trusted to tell which others are worth it.
+const HEAD: usize = 6;
 
 /// What a traversal works with, the same for every query of a task.
 #[derive(Clone, Copy)]
@@ -65,6 +69,8 @@ pub(crate) struct Traversal<'a, N> {
     visited: Visited,
     /// Pages of this query that stay readable (whole-page search).
     held: Vec<Page<'a>>,
+    /// Nodes on held pages that are to be ranked when the traversal is done: key, and place in `held`.
+    unranked: Vec<(u64, u32)>,
     /// Candidates whose page is being read.
     awaited: Vec<(u64, u64)>,
     /// Arrivals that are to be expanded now; scratch, as is what follows.
@@ -93,6 +99,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             reranker,
             visited: Visited::default(),
             held: Vec::new(),
+            unranked: Vec::new(),
             awaited: Vec::new(),
             due: Vec::new(),
             list: Vec::new(),
@@ -111,6 +118,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
         self.visited.clear(list);
         self.held.clear();
+        self.unranked.clear();
         self.awaited.clear();
         self.fresh.clear();
         self.fresh.extend_from_slice(seeds);
@@ -130,8 +138,13 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Ends a query whose traversal is done: re-ranks, where vectors are apart.
-    pub(crate) async fn finish(&mut self) -> Result<(), Error> {
+    /// Ends a query whose traversal is done: ranks what has not been ranked on the path.
+    pub(crate) async fn finish(
+        &mut self,
+        k: usize,
+        reader: &NodeReader<'a, N>,
+    ) -> Result<(), Error> {
+        self.rank_held(k, reader)?;
         if let Some(reranker) = &mut self.reranker {
             let Self {
                 frontier,
@@ -145,6 +158,31 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
+    /// Ranks the nodes on held pages: the best by code, then those that may still be answers.
+    fn rank_held(&mut self, k: usize, reader: &NodeReader<'a, N>) -> Result<(), Error> {
+        let mut unranked = std::mem::take(&mut self.unranked);
+        let held = std::mem::take(&mut self.held);
+        let head = k + HEAD;
+        if head < unranked.len() {
+            unranked.select_nth_unstable(head);
+        }
+        let mut outcome = Ok(());
+        for (i, &(key, place)) in unranked.iter().enumerate() {
+            if i < head || distance_of(key) <= self.ranking.bound() {
+                let ranked = reader
+                    .view(&held[place as usize])
+                    .and_then(|view| view.record(slot_of(view, key)))
+                    .and_then(|record| self.rank(key, &record));
+                if ranked.is_err() {
+                    outcome = ranked;
+                    break;
+                }
+            }
+        }
+        (self.unranked, self.held) = (unranked, held);
+        outcome
+    }
+
     /// Brings a candidate's node here: expands it if its bytes are in memory, else sees to it that its page is read.
     pub(crate) fn fetch(
         &mut self,
@@ -154,9 +192,11 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         let node = node_of(key);
         let number = self.setting.pages.page_of(node);
         if let Some(at) = self.held.iter().position(|held| held.number() == number) {
-            let held = self.held.swap_remove(at);
-            let outcome = reader.view(&held).and_then(|view| self.expand(view, key));
-            self.held.push(held);
+            let held = std::mem::take(&mut self.held);
+            let outcome = reader
+                .view(&held[at])
+                .and_then(|view| self.expand(view, key));
+            self.held = held;
             return outcome.map(|()| Place::Expanded);
         }
         if let Some(page) = reader.resident(number) {
@@ -321,7 +361,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// Uses a page for all its nodes: those that were not seen before into the candidate list, and those that may be
-    /// answers into these.
+    /// answers onto the list of what is to be ranked. The page will be the next that is held.
     fn share(&mut self, view: N::View<'_>) -> Result<(), Error> {
         let (first, count) = (view.first(), view.len());
         if u64::from(first) + count as u64 > self.setting.graph.nodes {
@@ -330,14 +370,15 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.fresh.clear();
         self.fresh.extend(first..first + count as u32);
         self.score();
+        let bound = self.ranking.bound();
         for slot in 0..count {
             let node = self.fresh[slot];
             let key = key(self.scores[slot], node);
             if self.visited.insert(node) {
                 self.frontier.insert(key);
             }
-            if N::VECTORS && self.scores[slot] <= self.ranking.bound() {
-                self.rank(key, &view.record(slot)?)?;
+            if N::VECTORS && self.scores[slot] <= bound {
+                self.unranked.push((key, self.held.len() as u32));
             }
         }
         Ok(())

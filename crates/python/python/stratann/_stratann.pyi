@@ -12,6 +12,7 @@ _Vectors = NDArray[Union[numpy.float32, numpy.float16, numpy.uint8, numpy.int8]]
 _Ids = NDArray[numpy.uint64]
 _Distances = NDArray[numpy.float32]
 _Metric = str
+_Size = Union[int, str, None]
 _Progress = Union[bool, Callable[[str, int, int], object], None]
 
 __all__ = ["Index", "StratannError", "__version__", "build", "open", "recall", "truth", "verify"]
@@ -46,6 +47,9 @@ class Index:
         strategy: Optional[str] = None,
         navigation: Optional[bool] = None,
         whole_page: Optional[bool] = None,
+        rerank_batch: Optional[int] = None,
+        benefit: Optional[float] = None,
+        rerank: Optional[str] = None,
         threads: Optional[int] = None,
         in_flight: Optional[int] = None,
         return_stats: Literal[False] = False,
@@ -61,6 +65,9 @@ class Index:
         strategy: Optional[str] = None,
         navigation: Optional[bool] = None,
         whole_page: Optional[bool] = None,
+        rerank_batch: Optional[int] = None,
+        benefit: Optional[float] = None,
+        rerank: Optional[str] = None,
         threads: Optional[int] = None,
         in_flight: Optional[int] = None,
         return_stats: Literal[True],
@@ -79,15 +86,26 @@ def build(
     alpha: float = 1.2,
     code_bytes: Optional[int] = None,
     order: Optional[str] = None,
+    layout: Optional[str] = None,
+    compression: Optional[str] = None,
+    chunk: _Size = None,
+    segment: _Size = None,
     navigation: float = 0.01,
-    memory: Union[int, str, None] = None,
+    memory: _Size = None,
     threads: Optional[int] = None,
     seed: int = 42,
     overwrite: bool = False,
     ids: Optional[NDArray[Any]] = None,
     progress: _Progress = None,
 ) -> Index: ...
-def open(path: _Path, *, memory: Union[int, str, None] = None, io: str = "auto") -> Index: ...
+def open(
+    path: _Path,
+    *,
+    memory: _Size = None,
+    io: str = "auto",
+    cache: _Size = None,
+    cache_entries: Union[int, str, None] = None,
+) -> Index: ...
 def verify(path: _Path, *, progress: _Progress = None) -> Dict[str, Any]: ...
 def truth(
     base: Union[_Path, _Vectors],

@@ -59,12 +59,14 @@ fn with_build<T>(
     work: impl FnOnce(&mut Build<'_>) -> T,
 ) -> T {
     let folder = tempfile::tempdir().unwrap();
+    let volume: Arc<dyn Volume> = Arc::new(volume.clone());
     work(&mut Build {
+        volume: &volume,
         source,
         options,
         facts: Facts::of(source, options).unwrap(),
         progress: &Silent,
-        checkpoint: Checkpoint::begin(volume, true).unwrap(),
+        checkpoint: Checkpoint::begin(&*volume, true).unwrap(),
         scratch: folder.path(),
         stages: Vec::new(),
     })

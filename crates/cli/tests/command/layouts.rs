@@ -1,0 +1,247 @@
+//! Layouts, compressions, caches and re-ranking, as a user chooses them.
+
+use crate::support::{Place, keys, names};
+use serde_json::Value;
+
+const BUILD: [&str; 7] = [
+    "build",
+    "photos.u8bin",
+    "index",
+    "--degree",
+    "24",
+    "--build-list",
+    "40",
+];
+const SEARCH: [&str; 5] = ["search", "index", "asked.u8bin", "--truth", "truth.bin"];
+
+impl Place {
+    fn build(&self, words: &[&str]) -> String {
+        let ran = self.run(&[&BUILD[..], words].concat()).done();
+        ran.stdout
+    }
+
+    /// The one object of a search.
+    #[track_caller]
+    fn search(&self, words: &[&str]) -> Value {
+        let mut lines = self
+            .run(&[&SEARCH[..], &["--json"], words].concat())
+            .done()
+            .json_lines();
+        assert_eq!(lines.len(), 1);
+        lines.remove(0)
+    }
+}
+
+fn number(value: &Value) -> f64 {
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn every_layout_and_compression() {
+    let place = Place::with_photos();
+    let mut totals = Vec::new();
+    for (layout, compression) in [
+        ("coupled", "raw"),
+        ("packed", "raw"),
+        ("packed", "paper"),
+        ("packed", "best"),
+        ("decoupled", "raw"),
+        ("decoupled", "paper"),
+        ("decoupled", "best"),
+    ] {
+        let what = format!("{layout}, {compression}");
+        let words = [
+            "--layout",
+            layout,
+            "--compression",
+            compression,
+            "--overwrite",
+        ];
+        let said = place.build(&words);
+        assert!(said.contains(layout), "{what}: {said}");
+        place.run(&["verify", "index"]).done();
+
+        let stats = place.run(&["stats", "index", "--json"]).done().json();
+        assert_eq!(stats["layout"], layout);
+        let ratio = number(&stats["vector_ratio"]);
+        match compression {
+            "raw" => assert_eq!(ratio, 1.0, "{what}"),
+            _ => assert!(ratio > 1.05, "{what}: {ratio}"),
+        }
+        totals.push(number(&stats["bytes"]["total"]));
+        let human = place.run(&["stats", "index"]).done().stdout;
+        assert!(human.contains(layout), "{what}: {human}");
+
+        // A list as long as the collection, and no batch too many: the exact answers.
+        let exact = place.search(&["--list", "1000", "--benefit", "0"]);
+        assert_eq!(exact["recall"], 1.0, "{what}");
+        let usual = place.search(&["--list", "60"]);
+        assert!(number(&usual["recall"]) > 0.97, "{what}: {usual}");
+        let (graph, vectors) = (
+            number(&usual["per_query"]["graph_reads"]),
+            number(&usual["per_query"]["vector_reads"]),
+        );
+        assert!(graph > 1.0, "{what}: {usual}");
+        assert_eq!(vectors > 0.0, layout == "decoupled", "{what}: {usual}");
+    }
+    let [coupled, _, _, packed, _, _, decoupled] = totals[..] else {
+        panic!("{totals:?}")
+    };
+    assert!(packed < coupled && decoupled < coupled, "{totals:?}");
+}
+
+#[test]
+fn the_preset_chooses_unless_the_user_does() {
+    let place = Place::with_photos();
+    let layout = |words: &[&str]| {
+        place.build(&[words, &["--overwrite"]].concat());
+        let stats = place.run(&["stats", "index", "--json"]).done().json();
+        stats["layout"].as_str().unwrap().to_string()
+    };
+    assert_eq!(layout(&["--preset", "diskann"]), "coupled");
+    assert_eq!(layout(&["--preset", "decouplevs"]), "decoupled");
+    assert_eq!(layout(&["--preset", "stratann"]), "packed");
+    assert_eq!(
+        layout(&["--preset", "stratann", "--layout", "coupled"]),
+        "coupled"
+    );
+    assert_eq!(
+        layout(&["--preset", "diskann", "--layout", "packed"]),
+        "packed"
+    );
+}
+
+#[test]
+fn chunks_and_segments_cut_the_vectors() {
+    let place = Place::with_photos();
+    let segments = |words: &[&str]| {
+        let decoupled = ["--preset", "decouplevs", "--overwrite"];
+        place.build(&[&decoupled[..], words].concat());
+        place.run(&["verify", "index"]).done();
+        let files = names(&place.path("index"));
+        files
+            .iter()
+            .filter(|file| file.starts_with("vectors-"))
+            .count()
+    };
+    assert_eq!(segments(&[]), 1);
+    // 1,000 vectors of 128 bytes: 512 a segment.
+    assert_eq!(segments(&["--chunk", "16KiB", "--segment", "64KiB"]), 2);
+    // A chunk of 140 / (0.01 - 1/1024) bytes: 15,514.
+    assert_eq!(
+        segments(&["--chunk-overhead", "0.01", "--segment", "16kB"]),
+        9
+    );
+    let found = place.search(&["--list", "60"]);
+    assert!(number(&found["recall"]) > 0.97, "{found}");
+}
+
+#[test]
+fn a_cache_saves_reads_and_changes_no_answer() {
+    let place = Place::with_photos();
+    for preset in ["diskann", "decouplevs", "stratann"] {
+        place.build(&["--preset", preset, "--overwrite"]);
+        let usual = ["--list", "60", "--strategy", "best-first", "--threads", "1"];
+        let search = |words: &[&str]| place.search(&[&usual[..], words].concat());
+        let without = search(&[]);
+        assert_eq!(without["per_query"]["cache_hits"], 0.0, "{preset}");
+        for words in [
+            ["--cache", "8MB"],
+            ["--cache-entries", "1000"],
+            ["--cache-entries", "100%"],
+            ["--cache-entries", "18446744073709551615"],
+        ] {
+            let with = search(&words);
+            let what = format!("{preset}, {words:?}: {with}");
+            assert_eq!(with["recall"], without["recall"], "{what}");
+            let hits = number(&with["per_query"]["cache_hits"]);
+            assert!(hits > 0.0, "{what}");
+            let reads = |found: &Value| number(&found["per_query"]["graph_reads"]);
+            assert!(reads(&with) < reads(&without), "{what}");
+        }
+        let little = search(&["--cache-entries", "0.1%"]);
+        let hits = number(&little["per_query"]["cache_hits"]);
+        assert!(
+            hits < number(&without["per_query"]["hops"]) / 2.0,
+            "{preset}: {little}"
+        );
+    }
+}
+
+#[test]
+fn re_ranking_reads_as_much_as_it_is_told_to() {
+    let place = Place::with_photos();
+    place.build(&["--preset", "decouplevs"]);
+    let reads = |words: &[&str]| {
+        let found = place.search(&[&["--list", "100", "--threads", "1"][..], words].concat());
+        assert!(number(&found["recall"]) > 0.9, "{words:?}: {found}");
+        number(&found["per_query"]["vector_reads"])
+    };
+    let all = reads(&["--benefit", "0"]);
+    let none_pays = reads(&["--benefit", "1", "--rerank-batch", "10"]);
+    assert!(none_pays < all, "{none_pays} of {all}");
+    assert!(reads(&["--rerank", "estimate"]) <= all);
+    assert!(reads(&["--rerank-batch", "1"]) <= all);
+    // What is larger than the list is the whole list.
+    assert_eq!(reads(&["--rerank-batch", "18446744073709551615"]), all);
+    // A preset that is named brings its own; what is typed comes first.
+    let typed = reads(&["--preset", "decouplevs", "--benefit", "0"]);
+    assert_eq!(typed, all);
+}
+
+#[test]
+fn parts_are_there_when_asked_for() {
+    let place = Place::with_photos();
+    place.build(&["--preset", "decouplevs"]);
+    let words = ["--list", "60", "--threads", "1"];
+    assert!(!keys(&place.search(&words)).contains(&"parts"));
+    let found = place.search(&[&words[..], &["--parts"]].concat());
+    let parts = &found["parts"];
+    assert_eq!(
+        keys(parts),
+        [
+            "codes",
+            "exact",
+            "list_decoding",
+            "reads",
+            "vector_decoding"
+        ]
+    );
+    let sum: f64 = keys(parts).iter().map(|key| number(&parts[*key])).sum();
+    assert!(
+        keys(parts).iter().all(|key| number(&parts[*key]) > 0.0),
+        "{found}"
+    );
+    assert!(
+        sum <= number(&found["latency_us"]["mean"]) * 1.01,
+        "{found}"
+    );
+    let table = place
+        .run(&[&SEARCH[..], &words[..], &["--parts"]].concat())
+        .done();
+    assert!(table.stdout.contains("list decoding"), "{table:?}");
+}
+
+#[test]
+fn presets_show_their_choices() {
+    let place = Place::new();
+    let said = place.run(&["presets"]).done().stdout;
+    for word in [
+        "layout",
+        "coupled",
+        "decoupled",
+        "by size",
+        "paper",
+        "re-ranking",
+        "on the path",
+    ] {
+        assert!(said.contains(word), "'{word}' is not in: {said}");
+    }
+    for preset in place.run(&["presets", "--json"]).done().json_lines() {
+        for key in ["layout", "compression", "rerank"] {
+            assert!(keys(&preset).contains(&key), "{preset}");
+        }
+    }
+}

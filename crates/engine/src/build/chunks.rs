@@ -1,0 +1,67 @@
+//! The size of a chunk of vectors, for whoever would rather bound what is kept in memory about chunks.
+
+use stratann_layout::{BLOCK, chunks};
+
+use crate::Error;
+
+/// C, the uncompressed bytes of a chunk, for β: what a search keeps in memory about the chunks of the decoupled layout,
+/// as a share of the uncompressed vectors (DecoupleVS §3.3). Of the chunks that stay within `overhead` the smallest; how
+/// well the vectors will compress is not known yet, so they are taken not to.
+///
+/// # Errors
+/// A share that no chunk stays within, as each block of vectors needs four bytes (1/1024), or that is more than 1.
+pub fn chunk_bytes_for_overhead(overhead: f64, vector_bytes: u64) -> Result<u64, Error> {
+    // The paper's alpha: compressed bytes over uncompressed ones.
+    const INCOMPRESSIBLE: f64 = 1.0;
+    let bytes = usize::try_from(vector_bytes)
+        .ok()
+        .and_then(|vector_bytes| chunks::chunk_bytes_for(overhead, INCOMPRESSIBLE, vector_bytes))
+        .filter(|_| overhead <= 1.0);
+    match bytes {
+        // A larger chunk has less overhead, and one below these the build refuses.
+        Some(bytes) => Ok(bytes.max(vector_bytes).max(BLOCK as u64)),
+        None => Err(Error::call(
+            "chunk overhead",
+            overhead,
+            "a share above 1/1024 = 0.0009766 and up to 1 (0.001 is usual)",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_chunk_within_the_overhead() {
+        for (overhead, vector_bytes) in [(0.001, 128), (0.001, 1536), (0.01, 128), (0.00098, 100)] {
+            let bytes = chunk_bytes_for_overhead(overhead, vector_bytes).unwrap();
+            let of = |bytes| chunks::chunk_overhead(bytes, 1.0, vector_bytes as usize);
+            assert!(of(bytes) <= overhead * 1.000_001, "{overhead}: {bytes}");
+            assert!(of(bytes - 1) > overhead * 0.999_999, "{overhead}: {bytes}");
+        }
+        assert_eq!(chunk_bytes_for_overhead(1.0, 128).unwrap(), 4096);
+        assert_eq!(chunk_bytes_for_overhead(1.0, 8000).unwrap(), 8020);
+    }
+
+    #[test]
+    fn what_no_chunk_stays_within_is_refused() {
+        for overhead in [
+            0.0,
+            -1.0,
+            1.0 / 1024.0,
+            1.01,
+            f64::NAN,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+        ] {
+            let error = chunk_bytes_for_overhead(overhead, 128).unwrap_err();
+            assert!(error.is_call_wrong());
+            let text = error.to_string();
+            assert!(
+                text.contains("chunk overhead") && text.contains("1/1024"),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Puts slotted pages together.
+
+use super::{MAX_RECORDS, NO_IDS, SlottedShape};
+use crate::block;
+
+/// Bytes that lengths need which spread over `range`.
+fn length_width(range: usize) -> usize {
+    match range {
+        0 => 0,
+        1..=0xff => 1,
+        0x100..=0xffff => 2,
+        _ => 4,
+    }
+}
+
+/// What decides how many bytes a page needs.
+#[derive(Debug, Clone, Copy)]
+struct Extent {
+    count: usize,
+    /// Bytes of all records.
+    bytes: usize,
+    lists: (usize, usize),
+    vectors: (usize, usize),
+    ids: (u64, u64),
+    /// Each id is its predecessor's plus one.
+    consecutive: bool,
+}
+
+impl Extent {
+    const EMPTY: Extent = Extent {
+        count: 0,
+        bytes: 0,
+        lists: (usize::MAX, 0),
+        vectors: (usize::MAX, 0),
+        ids: (u64::MAX, 0),
+        consecutive: true,
+    };
+
+    fn with(self, id: u64, list: usize, vector: usize) -> Extent {
+        let grown =
+            |(least, most): (usize, usize), length: usize| (least.min(length), most.max(length));
+        let follows = self.ids.1.checked_add(1) == Some(id);
+        Extent {
+            count: self.count + 1,
+            bytes: self.bytes + list + vector,
+            lists: grown(self.lists, list),
+            vectors: grown(self.vectors, vector),
+            ids: (self.ids.0.min(id), self.ids.1.max(id)),
+            consecutive: self.count == 0 || self.consecutive && follows,
+        }
+    }
+
+    /// Bytes of a list's length, of a vector's and of an id, the last if there are ids.
+    fn widths(&self, ids: bool) -> (usize, usize, usize) {
+        let range = self.ids.1 - self.ids.0;
+        let id = if !ids || self.consecutive {
+            0
+        } else {
+            // Equal ids spread over nothing, but no byte would mean that they ascend.
+            (8 - range.leading_zeros() as usize / 8).max(1)
+        };
+        (
+            length_width(self.lists.1 - self.lists.0),
+            length_width(self.vectors.1 - self.vectors.0),
+            id,
+        )
+    }
+
+    fn page_bytes(&self, shape: &SlottedShape) -> usize {
+        let (list, vector, id) = self.widths(shape.has_ids());
+        shape.header_bytes() + self.count * (list + vector + id) + self.bytes
+    }
+}
+
+/// Puts pages together, one after the other, in buffers that are reused.
+#[derive(Debug)]
+pub struct SlottedBuilder {
+    shape: SlottedShape,
+    first: u32,
+    extent: Extent,
+    lists: Vec<usize>,
+    vectors: Vec<usize>,
+    ids: Vec<u64>,
+    records: Vec<u8>,
+    page: Vec<u8>,
+}
+
+impl SlottedBuilder {
+    /// A builder with an empty page, whose first record is node 0.
+    pub fn new(shape: SlottedShape) -> SlottedBuilder {
+        SlottedBuilder {
+            shape,
+            first: 0,
+            extent: Extent::EMPTY,
+            lists: Vec::new(),
+            vectors: Vec::new(),
+            ids: Vec::new(),
+            records: Vec::with_capacity(shape.page_bytes()),
+            page: vec![0; shape.page_bytes()],
+        }
+    }
+
+    /// Empties the page. Its first record will be node `first`.
+    pub fn start(&mut self, first: u32) {
+        self.first = first;
+        self.extent = Extent::EMPTY;
+        self.lists.clear();
+        self.vectors.clear();
+        self.ids.clear();
+        self.records.clear();
+    }
+
+    /// Appends a node if it fits: outside id, encoded list, encoded vector. `false`: it does not fit, and
+    /// nothing has changed. An empty page takes any record that is no larger than the shape's largest.
+    ///
+    /// In a file of kind `Adjacency` the id is not kept.
+    ///
+    /// # Panics
+    /// When there is a vector in a file of kind `Adjacency`, or a list in one of kind `Vectors`.
+    pub fn push(&mut self, id: u64, list: &[u8], vector: &[u8]) -> bool {
+        let shape = &self.shape;
+        let kind = shape.kind;
+        assert!(list.is_empty() || shape.has_lists(), "a list in {kind}");
+        assert!(
+            vector.is_empty() || shape.has_vectors(),
+            "a vector in {kind}"
+        );
+        let extent = self.extent.with(id, list.len(), vector.len());
+        if extent.count > MAX_RECORDS || extent.page_bytes(shape) > shape.page_bytes() {
+            return false;
+        }
+        self.extent = extent;
+        self.lists.push(list.len());
+        self.vectors.push(vector.len());
+        self.ids.push(id);
+        self.records.extend_from_slice(list);
+        self.records.extend_from_slice(vector);
+        true
+    }
+
+    /// Records on the page.
+    pub fn len(&self) -> usize {
+        self.extent.count
+    }
+
+    /// Whether there is no record on the page.
+    pub fn is_empty(&self) -> bool {
+        self.extent.count == 0
+    }
+
+    /// Seals the page as number `page` of its file and gives its bytes. [`SlottedBuilder::start`] starts the
+    /// next one.
+    ///
+    /// # Panics
+    /// When the page is empty: no file has such a page.
+    pub fn finish(&mut self, page: u64) -> &[u8] {
+        assert!(!self.is_empty(), "a page holds a record or more");
+        let (shape, extent, out) = (&self.shape, &self.extent, &mut self.page);
+        let (list, vector, id) = extent.widths(shape.has_ids());
+        let ids = if shape.has_ids() { id as u8 } else { NO_IDS };
+        out.clear();
+        out.resize(4 * shape.blocks, 0);
+        out.extend_from_slice(&(extent.count as u16).to_le_bytes());
+        out.extend_from_slice(&[ids, (vector << 4 | list) as u8]);
+        out.extend_from_slice(&self.first.to_le_bytes());
+        out.extend_from_slice(&(extent.lists.0 as u32).to_le_bytes());
+        out.extend_from_slice(&(extent.vectors.0 as u32).to_le_bytes());
+        if shape.has_ids() {
+            out.extend_from_slice(&extent.ids.0.to_le_bytes());
+        }
+        for length in &self.lists {
+            let more = (length - extent.lists.0) as u32;
+            out.extend_from_slice(&more.to_le_bytes()[..list]);
+        }
+        for length in &self.vectors {
+            let more = (length - extent.vectors.0) as u32;
+            out.extend_from_slice(&more.to_le_bytes()[..vector]);
+        }
+        for number in &self.ids {
+            let more = number - extent.ids.0;
+            out.extend_from_slice(&more.to_le_bytes()[..id]);
+        }
+        out.extend_from_slice(&self.records);
+        out.resize(shape.page_bytes(), 0);
+        block::seal_page(out, shape.first_block(page));
+        out
+    }
+}

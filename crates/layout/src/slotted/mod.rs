@@ -1,0 +1,318 @@
+//! Slotted pages: encoded records of different lengths, of which a page holds as many as fit.
+//!
+//! ```text
+//! file = [header block][page 0][page 1]..       page p starts at byte 4096 + p * page_bytes
+//! ```
+//!
+//! The header's fields: element code u32, dimension u32, degree R u32, blocks of a page `k` u32, first node
+//! u32, nodes u64, pages u64.
+//!
+//! A record is a node's encoded list, then its encoded vector; in a file of kind `Adjacency` the vectors are
+//! empty, in one of kind `Vectors` the lists are. What the bytes mean is the codec's business. Records fill
+//! the pages in the order of their nodes, without gaps, so that a page says which node it starts with and no
+//! more. A page is `k` consecutive 4 KiB blocks: as few as the largest record of the file needs.
+//!
+//! ```text
+//! offset    size  what (page)
+//!      0     4*k  checksums of the page's blocks (see `block`)
+//!    4*k       2  count of records c, 1 or more
+//!  4*k+2       1  bytes of an id w: 1 to 8; 0: the ids are the least, the least + 1 and so on;
+//!                 255: the page has no ids (files of kind `Adjacency`, and those only)
+//!  4*k+3       1  bytes of a length: l of a list's in the low four bits, v of a vector's in the high four
+//!                 bits; 1, 2 or 4, or 0 where all are the least
+//!  4*k+4       4  node of the first record u32
+//!  4*k+8       4  least length of a list u32; 0 without lists
+//! 4*k+12       4  least length of a vector u32; 0 without vectors
+//! 4*k+16       8  least id u64; not there where w is 255
+//!      .     c*l  for each record, the length of its list less the least
+//!      .     c*v  for each record, the length of its vector less the least
+//!      .     c*w  for each record, its outside id less the least; not there where w is 255
+//!      .       .  records: bytes of the list, bytes of the vector, one after the other; then zeros
+//! ```
+//!
+//! What is written for each record is thus a byte or two for a length, and as many bytes for an id as the
+//! ids on its page spread over: about five bytes where ids are in no order, two where they ascend. A record
+//! is found with a sum over the lengths before it, which are next to one another.
+
+mod builder;
+mod view;
+
+pub use builder::SlottedBuilder;
+pub use view::{Record, SlottedView};
+
+use crate::block::BLOCK;
+use crate::coupled::{MAX_DEGREE, MAX_DIMENSION};
+use crate::error::LayoutError;
+use crate::header::{FieldsWriter, FileHeader, FileKind};
+use stratann_vector::Element;
+
+/// Format version of [`FileKind::Packed`], [`FileKind::Adjacency`] and [`FileKind::Vectors`]. 1: the first.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// The most 4 KiB blocks of a page. The checksums of all of them have to fit the first one.
+pub const MAX_BLOCKS: usize = 256;
+
+/// The most records of a page.
+pub const MAX_RECORDS: usize = u16::MAX as usize;
+
+/// Bytes between the checksums and the least id.
+const FIXED: usize = 16;
+/// Stands for "no ids" where the bytes of an id stand.
+const NO_IDS: u8 = 255;
+
+/// What decides where pages stand and what is in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlottedShape {
+    kind: FileKind,
+    element: Element,
+    dim: usize,
+    degree: usize,
+    blocks: usize,
+}
+
+/// What the header of a file of slotted pages says beside its shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlottedFacts {
+    /// The node of the file's first record.
+    pub first: u32,
+    /// Records in the file: nodes `first..first + nodes`.
+    pub nodes: u64,
+    /// Pages of the file.
+    pub pages: u64,
+}
+
+impl SlottedShape {
+    /// The shape of a file for vectors of `dim` elements and at most `degree` neighbours a node. Its pages
+    /// have as few blocks as one record of `largest` bytes needs, list and vector taken together.
+    ///
+    /// Refuses a kind that has no slotted pages, a dimension of zero or above [`MAX_DIMENSION`], a degree of
+    /// zero or above [`MAX_DEGREE`], and a record that does not fit [`MAX_BLOCKS`] blocks.
+    pub fn new(
+        kind: FileKind,
+        element: Element,
+        dim: usize,
+        degree: usize,
+        largest: usize,
+    ) -> Result<SlottedShape, LayoutError> {
+        let mut shape = SlottedShape::of_one_block(kind, element, dim, degree)?;
+        while shape.page_bytes() - shape.header_bytes() < largest {
+            if shape.blocks == MAX_BLOCKS {
+                return Err(LayoutError::Shape {
+                    what: "the bytes of the largest record",
+                    found: largest as u64,
+                    expected: "what fits a page of 256 blocks, about a million",
+                });
+            }
+            shape.blocks += 1;
+        }
+        Ok(shape)
+    }
+
+    fn of_one_block(
+        kind: FileKind,
+        element: Element,
+        dim: usize,
+        degree: usize,
+    ) -> Result<SlottedShape, LayoutError> {
+        let refused = |what, found, expected| LayoutError::Shape {
+            what,
+            found,
+            expected,
+        };
+        if !is_slotted(kind) {
+            let expected = "slotted pages in kinds 5, 6 and 7";
+            return Err(refused("the file kind", u64::from(kind.code()), expected));
+        }
+        if dim == 0 || dim > MAX_DIMENSION {
+            return Err(refused("the dimension", dim as u64, "1 to 65536"));
+        }
+        if degree == 0 || degree > MAX_DEGREE {
+            return Err(refused("the degree R", degree as u64, "1 to 4096"));
+        }
+        Ok(SlottedShape {
+            kind,
+            element,
+            dim,
+            degree,
+            blocks: 1,
+        })
+    }
+
+    /// The kind of the file: `Packed`, `Adjacency` or `Vectors`.
+    pub fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    /// The vectors' element type.
+    pub fn element(&self) -> Element {
+        self.element
+    }
+
+    /// Elements of a vector.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// The most neighbours of a node (R).
+    pub fn degree(&self) -> usize {
+        self.degree
+    }
+
+    /// Bytes of a decoded vector.
+    pub fn vector_bytes(&self) -> usize {
+        self.dim * self.element.size()
+    }
+
+    /// 4 KiB blocks of a page.
+    pub fn blocks_per_page(&self) -> usize {
+        self.blocks
+    }
+
+    /// Bytes of a page, a multiple of [`BLOCK`].
+    #[inline]
+    pub fn page_bytes(&self) -> usize {
+        self.blocks * BLOCK
+    }
+
+    /// The offset in the file at which a page starts, in bytes.
+    #[inline]
+    pub fn file_offset(&self, page: u64) -> u64 {
+        page.saturating_mul(self.page_bytes() as u64)
+            .saturating_add(BLOCK as u64)
+    }
+
+    /// The length of a file of `pages` pages, in bytes.
+    pub fn file_length(&self, pages: u64) -> u64 {
+        self.file_offset(pages)
+    }
+
+    /// The header of a file that holds nodes `first..first + nodes` on `pages` pages.
+    pub fn header(&self, first: u32, nodes: u64, pages: u64) -> FileHeader {
+        let fields = FieldsWriter::new()
+            .u32(u32::from(self.element.code()))
+            .u32(self.dim as u32)
+            .u32(self.degree as u32)
+            .u32(self.blocks as u32)
+            .u32(first)
+            .u64(nodes)
+            .u64(pages)
+            .finish();
+        FileHeader::new(self.kind, self.file_length(pages), fields)
+    }
+
+    /// The shape that a header says, and what else it says; refuses a header that contradicts itself.
+    pub fn from_header(
+        header: &FileHeader,
+        file: &str,
+    ) -> Result<(SlottedShape, SlottedFacts), LayoutError> {
+        if !is_slotted(header.kind) {
+            return Err(LayoutError::WrongKind {
+                file: file.to_owned(),
+                offset: 8,
+                found: header.kind.name(),
+                expected: "packed, adjacency or vectors",
+            });
+        }
+        let field = |offset, what, found: String, expected: &str| LayoutError::Field {
+            file: file.to_owned(),
+            offset,
+            what,
+            found,
+            expected: expected.to_owned(),
+        };
+        let mut fields = header.fields(file);
+        let element_at = fields.offset();
+        let code = fields.u32("element code")?;
+        let shape_at = fields.offset();
+        let dim = fields.u32("dimension")?;
+        let degree = fields.u32("degree")?;
+        let blocks_at = fields.offset();
+        let blocks = fields.u32("blocks of a page")?;
+        let first_at = fields.offset();
+        let first = fields.u32("first node")?;
+        let nodes = fields.u64("number of nodes")?;
+        let pages_at = fields.offset();
+        let pages = fields.u64("number of pages")?;
+        fields.end()?;
+
+        let element = u8::try_from(code).ok().and_then(Element::from_code);
+        let element = element.ok_or_else(|| {
+            let expected = "a known element type";
+            field(element_at, "element code", code.to_string(), expected)
+        })?;
+        let shape = SlottedShape::of_one_block(header.kind, element, dim as usize, degree as usize);
+        let mut shape = shape.map_err(|_| {
+            let (found, expected) = (format!("{dim} and {degree}"), "1 to 65536 and 1 to 4096");
+            field(shape_at, "dimension and degree", found, expected)
+        })?;
+        if blocks == 0 || blocks as usize > MAX_BLOCKS {
+            let (what, expected) = ("blocks of a page", "1 to 256");
+            return Err(field(blocks_at, what, blocks.to_string(), expected));
+        }
+        shape.blocks = blocks as usize;
+        if u64::from(first).saturating_add(nodes) > u64::from(u32::MAX) {
+            let (what, found) = (
+                "first node and number of nodes",
+                format!("{first} and {nodes}"),
+            );
+            return Err(field(first_at, what, found, "at most 4294967295 together"));
+        }
+        // Every page holds a record or more, and every record is on a page.
+        if pages > nodes || nodes > pages.saturating_mul(MAX_RECORDS as u64) {
+            let expected = format!("enough for {nodes} nodes, 1 to {MAX_RECORDS} each");
+            return Err(field(
+                pages_at,
+                "number of pages",
+                pages.to_string(),
+                &expected,
+            ));
+        }
+        if header.length != shape.file_length(pages) {
+            return Err(field(
+                32,
+                "file length",
+                header.length.to_string(),
+                &format!("{} for {pages} pages", shape.file_length(pages)),
+            ));
+        }
+        let facts = SlottedFacts {
+            first,
+            nodes,
+            pages,
+        };
+        Ok((shape, facts))
+    }
+
+    fn has_lists(&self) -> bool {
+        self.kind != FileKind::Vectors
+    }
+
+    fn has_vectors(&self) -> bool {
+        self.kind != FileKind::Adjacency
+    }
+
+    fn has_ids(&self) -> bool {
+        self.kind != FileKind::Adjacency
+    }
+
+    /// Bytes of a page in front of its arrays.
+    #[inline]
+    fn header_bytes(&self) -> usize {
+        4 * self.blocks + FIXED + if self.has_ids() { 8 } else { 0 }
+    }
+
+    /// The number in the file of the first block of a page.
+    fn first_block(&self, page: u64) -> u64 {
+        page.saturating_mul(self.blocks as u64).saturating_add(1)
+    }
+}
+
+fn is_slotted(kind: FileKind) -> bool {
+    matches!(
+        kind,
+        FileKind::Packed | FileKind::Adjacency | FileKind::Vectors
+    )
+}
+
+#[cfg(test)]
+mod tests;

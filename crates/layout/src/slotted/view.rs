@@ -1,0 +1,388 @@
+//! Reads slotted pages in place.
+//!
+//! A search opens a page for one record of it. What it calls for that is forced into the caller: a view is
+//! many words, and to return it through memory takes about as long as to find the record.
+
+use super::{FIXED, NO_IDS, SlottedShape};
+use crate::block::{self, u16_at, u32_at, u64_at};
+use crate::error::LayoutError;
+use std::fmt::Display;
+
+/// What the bytes of a length may be.
+const WIDTHS: [usize; 4] = [0, 1, 2, 4];
+const COUNT: &str = "count of records on the page";
+const ID: &str = "outside id";
+
+/// A page, read in place: nothing is copied or allocated.
+#[derive(Debug, Clone, Copy)]
+pub struct SlottedView<'a> {
+    shape: &'a SlottedShape,
+    bytes: &'a [u8],
+    file: &'a str,
+    page: u64,
+    first: u32,
+    count: usize,
+    lists: Lengths<'a>,
+    vectors: Lengths<'a>,
+    id_width: u8,
+    least_id: u64,
+    ids_at: usize,
+    records_at: usize,
+}
+
+/// The lengths of a page's lists or vectors.
+#[derive(Debug, Clone, Copy)]
+struct Lengths<'a> {
+    least: u32,
+    width: usize,
+    more: &'a [u8],
+}
+
+impl Lengths<'_> {
+    /// The length in place `slot`; the caller knows that it is there.
+    #[inline(always)]
+    fn of(&self, slot: usize) -> u64 {
+        let more = match self.width {
+            0 => 0,
+            1 => u32::from(self.more[slot]),
+            2 => u32::from(u16_at(self.more, 2 * slot)),
+            _ => u32_at(self.more, 4 * slot),
+        };
+        u64::from(self.least) + u64::from(more)
+    }
+
+    /// The sum of the lengths before place `slot`; the caller knows that there are so many. It is far below
+    /// 2^64, for there are fewer than 2^16.
+    #[inline(always)]
+    fn before(&self, slot: usize) -> u64 {
+        let more = &self.more[..slot * self.width];
+        let sum = match self.width {
+            0 => 0,
+            1 => sum_of_bytes(more),
+            2 => {
+                let words = more.chunks_exact(2).map(|two| u64::from(u16_at(two, 0)));
+                words.sum()
+            }
+            _ => {
+                let words = more.chunks_exact(4).map(|four| u64::from(u32_at(four, 0)));
+                words.sum()
+            }
+        };
+        slot as u64 * u64::from(self.least) + sum
+    }
+}
+
+/// The sum of some bytes, eight at a time: nearly all pages have a byte for a length, and some tens of them.
+#[inline(always)]
+fn sum_of_bytes(bytes: &[u8]) -> u64 {
+    const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
+    const ONES: u64 = 0x0001_0001_0001_0001;
+    // Four sums of two bytes each; the product's highest 16 bits are the sum of the four.
+    let sum = |eight: u64| ((eight & EVEN) + (eight >> 8 & EVEN)).wrapping_mul(ONES) >> 48;
+    let words = bytes.chunks_exact(8);
+    let rest = words.remainder();
+    let whole: u64 = words.map(|eight| sum(u64_at(eight, 0))).sum();
+    if rest.is_empty() {
+        return whole;
+    }
+    match bytes.len().checked_sub(8) {
+        // The last eight bytes, less those that are in `whole` already: the lower ones.
+        Some(last) => whole + sum(u64_at(bytes, last) >> (8 * (8 - rest.len()))),
+        None => rest.iter().map(|&byte| u64::from(byte)).sum(),
+    }
+}
+
+/// A node's record, read in place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// The encoded list.
+    pub list: &'a [u8],
+    /// From the list's first byte to the end of the page: room for a decoder that reads whole words.
+    pub list_and_rest: &'a [u8],
+    /// The encoded vector.
+    pub vector: &'a [u8],
+}
+
+impl<'a> SlottedView<'a> {
+    /// Opens page `page` of `file`.
+    ///
+    /// Refuses bytes that are not a page long, a page without records, and widths and counts that the
+    /// format does not have or that do not fit the page. With `verify` also checks the checksums of its
+    /// blocks, that all records are inside, and that zeros follow them; without, it looks at the same few
+    /// bytes however many records there are, and damaged bytes are still read without a panic, but give
+    /// errors or wrong values.
+    #[inline(always)]
+    pub fn open(
+        shape: &'a SlottedShape,
+        bytes: &'a [u8],
+        page: u64,
+        verify: bool,
+        file: &'a str,
+    ) -> Result<SlottedView<'a>, LayoutError> {
+        if bytes.len() != shape.page_bytes() {
+            return Err(wrong_size(shape, bytes, page, file));
+        }
+        if verify {
+            check_blocks(shape, bytes, page, file)?;
+        }
+        let header_bytes = shape.header_bytes();
+        let header = &bytes[4 * shape.blocks..header_bytes];
+        let count = usize::from(u16_at(header, 0));
+        let id_width = header[2];
+        let (list, vector) = (usize::from(header[3] & 15), usize::from(header[3] >> 4));
+        let (least_list, least_vector) = (u32_at(header, 8), u32_at(header, 12));
+        let wrong = |at, what, found: &dyn Display, expected: &dyn Display| {
+            Err(wrong(shape, page, file, at, what, found, expected))
+        };
+        if count == 0 {
+            return wrong(0, COUNT, &0, &"1 or more");
+        }
+        if !WIDTHS.contains(&list) || !WIDTHS.contains(&vector) {
+            return wrong(3, "bytes of a length", &header[3], &"two of 0, 1, 2 and 4");
+        }
+        if !shape.has_lists() && (list, least_list) != (0, 0) {
+            let found = format_args!("{least_list} or more");
+            return wrong(8, "length of a list", &found, &"none in a file of vectors");
+        }
+        if !shape.has_vectors() && (vector, least_vector) != (0, 0) {
+            let found = format_args!("{least_vector} or more");
+            return wrong(12, "length of a vector", &found, &"none in a file of lists");
+        }
+        let (id, least_id) = match (shape.has_ids(), id_width) {
+            (true, 0..=8) => (usize::from(id_width), u64_at(header, FIXED)),
+            (false, NO_IDS) => (0, 0),
+            (true, _) => return wrong(2, "bytes of an id", &id_width, &"0 to 8"),
+            (false, _) => return wrong(2, "bytes of an id", &id_width, &NO_IDS),
+        };
+        let vectors_at = header_bytes + count * list;
+        let ids_at = vectors_at + count * vector;
+        let records_at = ids_at + count * id;
+        if records_at > bytes.len() {
+            return wrong(0, COUNT, &count, &"as many as a page has room for");
+        }
+        let view = SlottedView {
+            shape,
+            bytes,
+            file,
+            page,
+            first: u32_at(header, 4),
+            count,
+            lists: Lengths {
+                least: least_list,
+                width: list,
+                more: &bytes[header_bytes..vectors_at],
+            },
+            vectors: Lengths {
+                least: least_vector,
+                width: vector,
+                more: &bytes[vectors_at..ids_at],
+            },
+            id_width,
+            least_id,
+            ids_at,
+            records_at,
+        };
+        if verify {
+            view.check_end()?;
+        }
+        Ok(view)
+    }
+
+    /// Records on the page, 1 or more.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether the page holds no record, which no page that opens does.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The node of the first record. It comes from the file: it may be any `u32`.
+    #[inline]
+    pub fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// The outside id of the record in place `slot`. Refuses a slot that is not there, a page without ids,
+    /// and an id above 2^64 - 1.
+    #[inline(always)]
+    pub fn id(&self, slot: usize) -> Result<u64, LayoutError> {
+        if slot >= self.count {
+            return Err(self.no_slot(slot));
+        }
+        let more = match self.id_width {
+            0 => slot as u64,
+            NO_IDS => return Err(self.wrong(2, ID, &"none", &"a page with ids")),
+            width => {
+                let width = usize::from(width);
+                let at = self.ids_at + slot * width;
+                match self.bytes.get(at..at + 8) {
+                    Some(eight) => u64_at(eight, 0) & u64::MAX >> (64 - 8 * width),
+                    // At the end of the page, where the records are all empty or nearly so.
+                    None => {
+                        let mut eight = [0; 8];
+                        eight[..width].copy_from_slice(&self.bytes[at..at + width]);
+                        u64::from_le_bytes(eight)
+                    }
+                }
+            }
+        };
+        self.least_id.checked_add(more).ok_or_else(|| {
+            let found = format!("{} + {more}", self.least_id);
+            self.wrong(FIXED, ID, &found, &"below 2^64")
+        })
+    }
+
+    /// The record in place `slot`. Refuses a slot that is not there, and lengths that lead out of the page.
+    #[inline(always)]
+    pub fn record(&self, slot: usize) -> Result<Record<'a>, LayoutError> {
+        if slot >= self.count {
+            return Err(self.no_slot(slot));
+        }
+        let start = self.start_of(slot);
+        let middle = start + self.lists.of(slot);
+        self.cut(slot, start, middle, middle + self.vectors.of(slot))
+    }
+
+    /// The page's records in order, in one pass over the lengths.
+    #[inline]
+    pub fn records(&self) -> impl ExactSizeIterator<Item = Result<Record<'a>, LayoutError>> + 'a {
+        let page = *self;
+        let mut next = page.records_at as u64;
+        (0..page.count).map(move |slot| {
+            let start = next;
+            let middle = start + page.lists.of(slot);
+            next = middle + page.vectors.of(slot);
+            page.cut(slot, start, middle, next)
+        })
+    }
+
+    /// Where the record in place `slot` starts, which may be out of the page; for `slot` = count, where the
+    /// last one ends.
+    #[inline(always)]
+    fn start_of(&self, slot: usize) -> u64 {
+        self.records_at as u64 + self.lists.before(slot) + self.vectors.before(slot)
+    }
+
+    /// The record in place `slot`, whose list starts at `start` and whose vector is `middle..end`, ascending.
+    #[inline(always)]
+    fn cut(
+        &self,
+        slot: usize,
+        start: u64,
+        middle: u64,
+        end: u64,
+    ) -> Result<Record<'a>, LayoutError> {
+        if end > self.bytes.len() as u64 {
+            return Err(self.outside(slot, end));
+        }
+        let (start, middle, end) = (start as usize, middle as usize, end as usize);
+        let list_and_rest = &self.bytes[start..];
+        Ok(Record {
+            list: &list_and_rest[..middle - start],
+            list_and_rest,
+            vector: &list_and_rest[middle - start..end - start],
+        })
+    }
+
+    /// Refuses records that are not inside, and anything but zeros behind them.
+    fn check_end(&self) -> Result<(), LayoutError> {
+        let end = self.start_of(self.count);
+        if end > self.bytes.len() as u64 {
+            return Err(self.outside(self.count - 1, end));
+        }
+        crate::error::check_zero(
+            &self.bytes[end as usize..],
+            self.shape.file_offset(self.page).saturating_add(end),
+            self.file,
+        )
+    }
+
+    #[cold]
+    fn no_slot(&self, slot: usize) -> LayoutError {
+        self.wrong(0, COUNT, &self.count, &format_args!("more than {slot}"))
+    }
+
+    #[cold]
+    fn outside(&self, slot: usize, end: u64) -> LayoutError {
+        let found = format!("{end} in place {slot}");
+        let expected = format!("at most {}", self.bytes.len());
+        self.wrong(3, "end of a record", &found, &expected)
+    }
+
+    #[cold]
+    fn wrong(
+        &self,
+        at: usize,
+        what: &'static str,
+        found: &dyn Display,
+        expected: &dyn Display,
+    ) -> LayoutError {
+        wrong(self.shape, self.page, self.file, at, what, found, expected)
+    }
+}
+
+#[inline(never)]
+fn check_blocks(
+    shape: &SlottedShape,
+    bytes: &[u8],
+    page: u64,
+    file: &str,
+) -> Result<(), LayoutError> {
+    block::check_page(bytes, shape.first_block(page), file)
+}
+
+#[cold]
+fn wrong_size(shape: &SlottedShape, bytes: &[u8], page: u64, file: &str) -> LayoutError {
+    LayoutError::Truncated {
+        file: file.to_owned(),
+        offset: shape.file_offset(page),
+        expected: shape.page_bytes() as u64,
+        found: bytes.len() as u64,
+    }
+}
+
+/// The error for a value at `at` behind the checksums of a page.
+#[cold]
+fn wrong(
+    shape: &SlottedShape,
+    page: u64,
+    file: &str,
+    at: usize,
+    what: &'static str,
+    found: &dyn Display,
+    expected: &dyn Display,
+) -> LayoutError {
+    let at = (4 * shape.blocks + at) as u64;
+    LayoutError::Field {
+        file: file.to_owned(),
+        offset: shape.file_offset(page).saturating_add(at),
+        what,
+        found: found.to_string(),
+        expected: expected.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sum_of_bytes;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_largest_bytes_sum_up() {
+        for length in 0..300 {
+            assert_eq!(sum_of_bytes(&vec![255; length]), 255 * length as u64);
+        }
+        assert_eq!(sum_of_bytes(&vec![255; 65_535]), 255 * 65_535);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_sum_up(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let right: u64 = bytes.iter().map(|&byte| u64::from(byte)).sum();
+            prop_assert_eq!(sum_of_bytes(&bytes), right);
+        }
+    }
+}
