@@ -70,11 +70,9 @@ fn small() -> &'static Small {
     })
 }
 
-fn path((layout, compression): Stored) -> PathBuf {
-    small()
-        .folder
-        .path()
-        .join(format!("{layout}-{compression}"))
+fn path((layout, compression, order): Stored) -> PathBuf {
+    let folder = small().folder.path();
+    folder.join(format!("{layout}-{compression}-{order}"))
 }
 
 fn head(path: &std::path::Path, rows: usize) -> Matrix {
