@@ -370,8 +370,9 @@ def test_a_cut_file_is_refused(photos, queries, tmp_path):
         file = copy / name
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
         with pytest.raises((stratann.StratannError, ValueError), match=name):
-            # Opening loads what every search needs; the rest is loaded, or read, by the first search that wants it.
-            stratann.open(copy).search(queries[:1])
+            # Opening loads what every search needs, and under a budget what is read most; the rest is loaded, or read, by
+            # the first search that wants it.
+            stratann.open(copy, memory="64MiB").search(queries[:1])
 
 
 def test_verify_of_a_whole_index_is_clean(photos, index):
