@@ -127,10 +127,12 @@ impl Index {
             CacheSize::None => 0,
             CacheSize::Bytes(bytes) => SlotCache::entries_for(bytes, slot_bytes),
             CacheSize::Entries(entries) => entries,
-        };
+        }
+        // More entries than records would never be used.
+        .min(manifest.vectors as usize);
         let cache = (entries > 0).then(|| SlotCache::new(entries, slot_bytes));
         let (graph_pages, vector_pages) = graph.files();
-        let code_bytes = manifest.vectors * u64::from(manifest.code_bytes);
+        let code_bytes = plan::region(manifest.vectors * u64::from(manifest.code_bytes));
         let navigation = manifest.file(FileKind::Navigation.name());
         let needs = Needs {
             codes: code_bytes + 4 * 256 * u64::from(manifest.dimension),
@@ -304,7 +306,7 @@ impl Index {
         let row_bytes = self.dim() * self.element().size();
         let name = &stored::entry(&*self.volume, &self.manifest, kind, None)?.name;
         let file = stored::name_of(&*self.volume, name);
-        let file = NavigationFile::decode(&payload, self.manifest.vectors, row_bytes, &file)?;
+        let file = NavigationFile::decode(payload, self.manifest.vectors, row_bytes, &file)?;
         Ok(self.navigation.get_or_init(|| Navigation::new(file)))
     }
 

@@ -70,7 +70,7 @@ impl NavigationFile {
     /// # Errors
     /// A length that does not follow from the counts, or a node, offset or link out of range.
     pub fn decode(
-        payload: &[u8],
+        mut payload: Vec<u8>,
         nodes: u64,
         row_bytes: usize,
         file: &str,
@@ -120,12 +120,17 @@ impl NavigationFile {
         let (s, e) = (s as usize, e as usize);
         let at_offsets = FIXED + 4 * s;
         let at_links = at_offsets + 4 * (s + 1);
+        let (nodes_of, offsets) = (words(FIXED, s), words(at_offsets, s + 1));
+        let links = words(at_links, e);
+        // The vectors are most of it: they stay where they are, so that they never exist twice.
+        payload.drain(..at_links + 4 * e);
+        payload.shrink_to_fit();
         let found = Self {
             entry,
-            nodes: words(FIXED, s),
-            offsets: words(at_offsets, s + 1),
-            links: words(at_links, e),
-            vectors: payload[at_links + 4 * e..].to_vec(),
+            nodes: nodes_of,
+            offsets,
+            links,
+            vectors: payload,
         };
         if entry >= sampled {
             return Err(wrong(
@@ -189,7 +194,7 @@ mod tests {
     fn round_trips() {
         let file = sample();
         assert_eq!(
-            NavigationFile::decode(&file.encode(), 21, 2, "navigation").unwrap(),
+            NavigationFile::decode(file.encode(), 21, 2, "navigation").unwrap(),
             file
         );
         assert_eq!(file.links_of(0), [1, 2]);
@@ -199,19 +204,21 @@ mod tests {
     fn refuses_what_does_not_fit() {
         let bytes = sample().encode();
         assert!(
-            NavigationFile::decode(&bytes, 20, 2, "navigation").is_err(),
+            NavigationFile::decode(bytes.clone(), 20, 2, "navigation").is_err(),
             "node 20 of 20"
         );
         assert!(
-            NavigationFile::decode(&bytes, 21, 4, "navigation").is_err(),
+            NavigationFile::decode(bytes.clone(), 21, 4, "navigation").is_err(),
             "other vectors"
         );
-        assert!(NavigationFile::decode(&bytes[..bytes.len() - 1], 21, 2, "navigation").is_err());
+        assert!(
+            NavigationFile::decode(bytes[..bytes.len() - 1].to_vec(), 21, 2, "navigation").is_err()
+        );
         for (at, value) in [(4, 3u8), (28, 9), (32, 200), (48, 7)] {
             let mut bytes = bytes.clone();
             bytes[at] = value;
             assert!(
-                NavigationFile::decode(&bytes, 21, 2, "navigation").is_err(),
+                NavigationFile::decode(bytes.clone(), 21, 2, "navigation").is_err(),
                 "byte {at}"
             );
         }
@@ -220,11 +227,11 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..70, flip: u8) {
-            let _ = NavigationFile::decode(&bytes, 21, 2, "navigation");
+            let _ = NavigationFile::decode(bytes.clone(), 21, 2, "navigation");
             let mut close = sample().encode();
             let at = at % close.len();
             close[at] ^= flip;
-            let _ = NavigationFile::decode(&close, 21, 2, "navigation");
+            let _ = NavigationFile::decode(close.clone(), 21, 2, "navigation");
         }
     }
 }

@@ -205,12 +205,12 @@ impl Searcher {
             cache: cache(arguments)?,
             ..OpenOptions::default()
         };
-        let index = Index::open(&arguments.index, &open)?;
+        // Before the index, so that what reading them takes is free again.
         let queries = Matrix::read(&VectorFile::open(&arguments.queries)?)?;
         let truth = match &arguments.truth {
             None => None,
             Some(path) => {
-                let truth = GroundTruth::read(path)?;
+                let mut truth = GroundTruth::read(path)?;
                 fits(
                     &truth,
                     path,
@@ -218,9 +218,11 @@ impl Searcher {
                     &arguments.queries,
                     arguments.k,
                 )?;
+                truth.truncate(arguments.k);
                 Some(truth)
             }
         };
+        let index = Index::open(&arguments.index, &open)?;
         if let Some(target) = arguments.recall
             && !(target > 0.0 && target <= 1.0)
         {

@@ -115,6 +115,27 @@ impl GroundTruth {
         })
     }
 
+    /// Keeps the nearest `k` of each query only, which is all that recall@k looks at.
+    pub fn truncate(&mut self, k: usize) {
+        if k >= self.k {
+            return;
+        }
+        let rows = self.k;
+        let keep = |at: &mut usize| {
+            *at += 1;
+            (*at - 1) % rows < k
+        };
+        let mut at = 0;
+        self.ids.retain(|_| keep(&mut at));
+        self.ids.shrink_to_fit();
+        if let Some(distances) = &mut self.distances {
+            let mut at = 0;
+            distances.retain(|_| keep(&mut at));
+            distances.shrink_to_fit();
+        }
+        self.k = k;
+    }
+
     /// Writes the file: `.bin` (with the distances, if there are any), `.ibin` or `.ivecs` (without). The
     /// file appears when it is complete.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), DataError> {
@@ -301,6 +322,24 @@ mod tests {
         let path = folder.path().join(name);
         truth.write(&path).unwrap();
         (folder, path)
+    }
+
+    #[test]
+    fn truncated_truth_gives_the_same_recall() {
+        let mut truth = GroundTruth {
+            queries: 2,
+            k: 3,
+            ids: vec![4, 2, 9, 7, 1, 3],
+            distances: Some(vec![0.5, 1.0, 2.0, 0.0, 3.0, 4.0]),
+        };
+        let (ids, distances) = ([4, 9, 1, 3], [0.5, 2.0, 3.0, 4.0]);
+        let before = truth.recall(&ids, &distances, 2).unwrap();
+        truth.truncate(2);
+        assert_eq!((truth.k, &truth.ids[..]), (2, &[4, 2, 7, 1][..]));
+        assert_eq!(truth.distances.as_deref(), Some(&[0.5, 1.0, 0.0, 3.0][..]));
+        assert_eq!(truth.recall(&ids, &distances, 2).unwrap(), before);
+        truth.truncate(5);
+        assert_eq!(truth.k, 2);
     }
 
     #[test]

@@ -33,14 +33,6 @@ pub(crate) struct Source<'a> {
 }
 
 impl Resident {
-    /// Bytes in memory that `count` of a file's `pages` pages take, with the table that finds them.
-    pub(crate) fn cost(count: u64, pages: u64, page_bytes: usize) -> u64 {
-        match count {
-            0 => 0,
-            count => count * page_bytes as u64 + 4 * pages,
-        }
-    }
-
     /// Loads the pages that `wanted` says, asked in their order, each of which `check` must accept.
     pub(crate) fn load(
         source: &Source<'_>,

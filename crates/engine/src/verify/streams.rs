@@ -47,7 +47,7 @@ impl Check<'_> {
             FileKind::Codebook => self.length(kind, bytes_of(4 * 256, manifest.dimension), name)?,
             _ => {
                 let payload = stored::read_stream_whole(volume, manifest, kind, n)?;
-                self.payload(kind, n, &payload, name)?;
+                self.payload(kind, n, payload, name)?;
             }
         }
         self.advance(entry.length)
@@ -67,7 +67,7 @@ impl Check<'_> {
         &mut self,
         kind: FileKind,
         n: Option<u32>,
-        payload: &[u8],
+        payload: Vec<u8>,
         name: &str,
     ) -> Result<(), Error> {
         let manifest = self.manifest;
@@ -76,9 +76,9 @@ impl Check<'_> {
                 let row_bytes = manifest.dimension as usize * manifest.element.size();
                 NavigationFile::decode(payload, manifest.vectors, row_bytes, name)?;
             }
-            FileKind::Directory => self.directory(payload, name)?,
-            FileKind::Chunks => self.chunks(n, payload, name)?,
-            FileKind::Heat => self.heat(payload, name)?,
+            FileKind::Directory => self.directory(&payload, name)?,
+            FileKind::Chunks => self.chunks(n, &payload, name)?,
+            FileKind::Heat => self.heat(&payload, name)?,
             _ => {}
         }
         Ok(())
