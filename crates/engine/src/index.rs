@@ -132,7 +132,7 @@ impl Index {
         .min(manifest.vectors as usize);
         let cache = (entries > 0).then(|| SlotCache::new(entries, slot_bytes));
         let (graph_pages, vector_pages) = graph.files();
-        let code_bytes = plan::region(manifest.vectors * u64::from(manifest.code_bytes));
+        let code_bytes = manifest.vectors * u64::from(manifest.code_bytes);
         let navigation = manifest.file(FileKind::Navigation.name());
         let needs = Needs {
             codes: code_bytes + 4 * 256 * u64::from(manifest.dimension),

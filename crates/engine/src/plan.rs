@@ -16,20 +16,9 @@ use stratann_layout::manifest::{HotShare, Measured};
 
 use crate::Error;
 
-/// Large regions are on huge pages, which are taken whole.
-const HUGE: u64 = 2 << 20;
-
-/// What a region of so many bytes takes.
-pub(crate) fn region(bytes: u64) -> u64 {
-    match bytes {
-        0..HUGE => bytes,
-        bytes => bytes.next_multiple_of(HUGE),
-    }
-}
-
 /// What a process needs besides the index's own tables: the program, two threads' stacks and rings, and the caller's
-/// queries. 10 MB on photo-sift-1m, of which 2 are 5,000 queries and their answers.
-const PROGRAM: u64 = 19 << 19;
+/// queries. 11 MB on photo-sift-1m, of which 2 are 5,000 queries and their answers.
+const PROGRAM: u64 = 11 << 20;
 /// Queries in flight that a budget makes room for, at most and in the share of what it leaves.
 const MOST_QUERIES: u64 = 16;
 const QUERY_SHARE: u64 = 4;
@@ -142,7 +131,11 @@ pub(crate) fn divide(
     left -= queries * query;
 
     let mut slices = Vec::new();
-    if needs.navigation > 0 {
+    // Where all lists are in memory the approach reads nothing, so nothing can be saved there.
+    let lists = cost(needs.graph.pages, needs.graph);
+    let without_approach =
+        needs.vectors.pages > 0 && (lists..lists + needs.navigation).contains(&left);
+    if needs.navigation > 0 && !without_approach {
         let saved = value.navigation();
         slices.push(Slice {
             what: What::Navigation,
@@ -213,7 +206,7 @@ pub(crate) fn divide(
 fn cost(pages: u64, file: PageFile) -> u64 {
     match pages {
         0 => 0,
-        pages => region(pages * file.page_bytes as u64) + region(4 * file.pages),
+        pages => pages * file.page_bytes as u64 + 4 * file.pages,
     }
 }
 
@@ -223,13 +216,7 @@ fn pages_in(bytes: u64, file: PageFile) -> u64 {
     if file.pages == 0 || bytes + 16 >= cost(file.pages, file) {
         return file.pages;
     }
-    let left = bytes.saturating_sub(region(4 * file.pages));
-    let whole = if left < HUGE {
-        left
-    } else {
-        left - left % HUGE
-    };
-    (whole / file.page_bytes as u64).min(file.pages)
+    bytes.saturating_sub(4 * file.pages) / file.page_bytes as u64
 }
 
 #[derive(Clone, Copy, Debug)]

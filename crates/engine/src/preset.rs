@@ -143,7 +143,7 @@ impl Preset {
     /// The default: everything that was measured to help.
     pub const STRATANN: Preset = Preset {
         name: "stratann",
-        about: "locality order, pipelined, whole-page search, navigation graph (the default)",
+        about: "locality order, compressed, pipelined, whole-page search, navigation graph (the default)",
         order: Order::Locality,
         layout: None,
         compression: Compression::Best,
@@ -151,7 +151,11 @@ impl Preset {
         beam: 32,
         navigation: true,
         whole_page: true,
-        rerank: Rerank::PAPER,
+        rerank: Rerank {
+            batch: 5,
+            benefit: 0.01,
+            estimate: true,
+        },
     };
     /// Every preset, baselines first.
     pub const ALL: [Preset; 4] = [

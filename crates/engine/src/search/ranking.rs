@@ -2,17 +2,21 @@
 //!
 //! A code's estimate errs. How far is learned as a query goes: every ranked node gives a pair of estimate and exact
 //! distance, and their difference has a mean and a deviation. A node whose estimate, corrected by the mean, is more
-//! than [`SPREAD`] deviations above the k-th answer is not worth decoding its vector. That needs no constant of the
-//! collection, the metric or the codes.
+//! than some deviations above the k-th answer is not worth its vector. That needs no constant of the collection, the metric
+//! or the codes.
 
 use stratann_vector::Kernel;
 
 use super::parts::{Part, Timer};
 use super::results::Nearest;
 
-/// Deviations of the code's error within which a node may still be an answer. On photo-sift-100k, 3 ranks two of five nodes
-/// of the pages read and loses a ten-thousandth of recall@10; 2 loses a thousandth.
-const SPREAD: f32 = 3.0;
+/// Deviations of the code's error within which a node may still be an answer, if knowing costs a decoded vector. On
+/// photo-sift-100k, 3 ranks two of five nodes of the pages read and loses a ten-thousandth of recall@10; 2 loses a
+/// thousandth.
+pub(crate) const WORTH_DECODING: f32 = 3.0;
+/// The same if knowing costs a read. On package-text with all lists in memory, recall@10 0.971 takes 25 reads with 3,
+/// 22.4 with 2 and 20.9 with 1.75, each at its own list size.
+pub(crate) const WORTH_READING: f32 = 1.75;
 /// Pairs before the error counts as known.
 const LEAST: u32 = 8;
 
@@ -68,14 +72,15 @@ impl<'a> Ranking<'a> {
         self.nearest.offer(id, distance)
     }
 
-    /// The largest estimate by code with which a node may still be an answer.
+    /// The largest estimate by code with which a node may still be an answer, if the code errs by at most `spread`
+    /// deviations.
     #[inline]
-    pub(crate) fn bound(&self) -> f32 {
+    pub(crate) fn bound(&self, spread: f32) -> f32 {
         if self.error.count < LEAST {
             return f32::INFINITY;
         }
         let bound = self.nearest.bound().unwrap_or(self.limit).min(self.limit);
-        bound - self.error.mean + SPREAD * self.error.deviation()
+        bound - self.error.mean + spread * self.error.deviation()
     }
 }
 

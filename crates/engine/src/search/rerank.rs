@@ -26,7 +26,7 @@ use stratann_tier::{Block, Completion, Lane, Request, Thread};
 
 use super::Counters;
 use super::parts::{Part, Timer};
-use super::ranking::Ranking;
+use super::ranking::{Ranking, WORTH_READING};
 use crate::frontier::{Frontier, distance_of, node_of};
 use crate::measure::Heat;
 use crate::nodes::segments::{Place, Segments};
@@ -149,7 +149,7 @@ impl<'a> Reranker<'a> {
             self.due = self.awaited.len();
             self.rank_all(frontier, from..to, f32::INFINITY, ranking)
                 .await?;
-            let bound = ranking.bound();
+            let bound = ranking.bound(WORTH_READING);
             self.ask_all(frontier, to..frontier.len(), bound, counters)?;
             self.due = self.awaited.len();
             return self

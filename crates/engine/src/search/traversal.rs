@@ -22,7 +22,7 @@ use stratann_vector::DistanceTable;
 
 use super::Counters;
 use super::parts::{Part, Timer};
-use super::ranking::Ranking;
+use super::ranking::{Ranking, WORTH_DECODING};
 use super::reader::{NodeReader, Page};
 use super::rerank::Reranker;
 use crate::Error;
@@ -168,7 +168,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
         let mut outcome = Ok(());
         for (i, &(key, place)) in unranked.iter().enumerate() {
-            if i < head || distance_of(key) <= self.ranking.bound() {
+            if i < head || distance_of(key) <= self.ranking.bound(WORTH_DECODING) {
                 let ranked = reader
                     .view(&held[place as usize])
                     .and_then(|view| view.record(slot_of(view, key)))
@@ -202,11 +202,13 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         if let Some(page) = reader.resident(number) {
             self.counters.cache_hits += 1;
             let view = reader.view(&page)?;
-            if self.setting.whole_page {
+            // Lists alone that need no read are not worth sharing: each candidate's is as near as any other's.
+            let shared = self.setting.whole_page && N::VECTORS;
+            if shared {
                 self.share(view)?;
             }
             self.expand(view, key)?;
-            if self.setting.whole_page {
+            if shared {
                 self.held.push(page);
             }
             return Ok(Place::Expanded);
@@ -370,7 +372,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.fresh.clear();
         self.fresh.extend(first..first + count as u32);
         self.score();
-        let bound = self.ranking.bound();
+        let bound = self.ranking.bound(WORTH_DECODING);
         for slot in 0..count {
             let node = self.fresh[slot];
             let key = key(self.scores[slot], node);
