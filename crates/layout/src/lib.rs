@@ -34,11 +34,13 @@ pub mod chunks;
 pub mod coupled;
 pub mod directory;
 pub mod error;
+mod geometry;
 pub mod header;
 pub mod heat;
 pub mod manifest;
 pub mod navigation;
 mod payload;
+mod records;
 pub mod slotted;
 pub mod stream;
 
