@@ -1,9 +1,9 @@
 //! Where pages of records of one length stand in a file, and where the parts of a record do.
 //!
-//! A record begins with outside id, vector and adjacency list, as those of [coupled](crate::coupled) pages do,
-//! and may have bytes behind the list. Where everything is follows from the element type, the dimension, the
-//! degree bound and the bytes behind the list. The byte table stands in that module;
-//! [`records`](crate::records) reads and writes the pages.
+//! [Coupled](crate::coupled) and [inline](crate::inline) pages are laid out alike: a record begins with
+//! outside id, vector and adjacency list, and only what stands behind the list differs. Where everything is
+//! follows from the element type, the dimension, the degree bound and the bytes behind the list. The byte
+//! tables stand in those modules; [`records`](crate::records) reads and writes the pages.
 
 use crate::block::{BLOCK, PAYLOAD};
 use crate::error::LayoutError;

@@ -8,11 +8,12 @@
 //! index directory
 //! ├── MANIFEST         text: names the files of the current checkpoint            (manifest)
 //! │
-//! │   the nodes, in one of three layouts
+//! │   the nodes, in one of four layouts
 //! ├── graph            coupled: [header block][page][page].. vector + list       (coupled)
 //! ├── packed           packed: the same, each encoded to as few bytes as it needs (slotted)
 //! ├── adjacency        decoupled: the encoded lists                               (slotted)
 //! ├── vectors-0 ..     decoupled: the encoded vectors, a file for each segment    (slotted)
+//! ├── inline           inline: as coupled, with the codes of a list's nodes       (inline)
 //! │
 //! │   byte strings: [header block][block][block]..                                (stream)
 //! ├── codes
@@ -37,6 +38,7 @@ pub mod error;
 mod geometry;
 pub mod header;
 pub mod heat;
+pub mod inline;
 pub mod manifest;
 pub mod navigation;
 mod payload;
@@ -51,6 +53,7 @@ pub use directory::{DirectoryFile, PageDirectory};
 pub use error::LayoutError;
 pub use header::{FieldsReader, FieldsWriter, FileHeader, FileKind};
 pub use heat::HeatFile;
+pub use inline::{InlineBuilder, InlineNode, InlineShape, InlineView};
 pub use manifest::{FileEntry, HotShare, Manifest, Measured, NavigationFacts, SegmentFacts};
 pub use navigation::NavigationFile;
 pub use slotted::{Record, SlottedBuilder, SlottedFacts, SlottedShape, SlottedView};

@@ -1,5 +1,5 @@
 //! Reads and writes the pages of a [geometry](crate::geometry): their count of records, and of each record
-//! the id, the vector and the list. What stands behind the list is the caller's to write.
+//! the id, the vector and the list. What stands behind the list is handed over as bytes.
 
 use crate::block::{self, u16_at, u64_at};
 use crate::error::{LayoutError, check_zero};
@@ -96,6 +96,8 @@ pub(crate) struct RecordView<'a> {
     pub(crate) vector: &'a [u8],
     /// The neighbours in use, four bytes each.
     pub(crate) list: &'a [u8],
+    /// All bytes behind the list.
+    pub(crate) behind: &'a [u8],
 }
 
 impl<'a> RecordsView<'a> {
@@ -171,6 +173,7 @@ impl<'a> RecordsView<'a> {
             id: u64_at(record, 0),
             vector: &record[8..8 + geometry.vector_bytes],
             list: &record[list_at..list_at + 4 * degree],
+            behind: &record[geometry.behind_at()..],
         })
     }
 
