@@ -25,9 +25,11 @@
 //! multiple of 4, all records of a page but the first may begin at any byte.
 //!
 //! A node's code is written once for every list that the node is in, so that a record is often several times
-//! as long as a coupled one, and a neighbour more may take a block more.
+//! as long as a coupled one, and a neighbour more may take a block more. How much of its page a shape uses is
+//! what [`fill`] says; [`proposals`] names degrees and codes that use more, or need fewer blocks.
 
-use crate::coupled::{MAX_DIMENSION, Neighbours};
+use crate::block::BLOCK;
+use crate::coupled::{MAX_DEGREE, MAX_DIMENSION, Neighbours};
 use crate::error::LayoutError;
 use crate::geometry::{self, Geometry};
 use crate::header::{FieldsWriter, FileHeader, FileKind};
@@ -52,7 +54,7 @@ impl InlineShape {
     /// The shape for vectors of `dim` elements and at most `degree` neighbours a node, each with a code of
     /// `code_bytes`.
     ///
-    /// Refuses a dimension of zero or above [`MAX_DIMENSION`], a degree of zero or above [`MAX_DEGREE`](crate::coupled::MAX_DEGREE), a
+    /// Refuses a dimension of zero or above [`MAX_DIMENSION`], a degree of zero or above [`MAX_DEGREE`], a
     /// code of no bytes or more than [`MAX_CODE_BYTES`], and a record that does not fit [`MAX_BLOCKS`] blocks.
     pub fn new(
         element: Element,
@@ -124,7 +126,7 @@ impl InlineShape {
         self.geometry.blocks
     }
 
-    /// Bytes of a page, a multiple of [`BLOCK`](crate::BLOCK).
+    /// Bytes of a page, a multiple of [`BLOCK`].
     pub fn page_bytes(&self) -> usize {
         self.geometry.page_bytes()
     }
@@ -337,10 +339,109 @@ pub struct InlineNode<'a> {
     pub codes: &'a [u8],
 }
 
+/// How nodes of one shape fill their pages. One of the numbers is 1, or both are: either nodes share a block,
+/// or one node has its blocks to itself.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fill {
+    /// Nodes of a full page.
+    pub nodes_per_page: usize,
+    /// 4 KiB blocks of a page.
+    pub blocks: usize,
+    /// The share of a full page that is not left over, above 0 and at most 1: records, and what the page needs
+    /// in front of them.
+    pub used: f64,
+}
+
+/// A shape with another degree or other codes than the one that was asked about; see [`proposals`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Proposal {
+    /// The most neighbours of a node (R).
+    pub degree: usize,
+    /// Bytes of a neighbour's code.
+    pub code_bytes: usize,
+    /// Nodes of a full page.
+    pub nodes_per_page: usize,
+    /// 4 KiB blocks of a page.
+    pub blocks: usize,
+    /// The share of a full page that is not left over; see [`Fill::used`].
+    pub used: f64,
+}
+
+/// How nodes of this shape fill their pages.
+///
+/// Takes any numbers: also those of a shape that [`InlineShape::new`] refuses, and codes of no bytes, for
+/// which the answer is that of [`crate::coupled`] pages.
+pub fn fill(element: Element, dim: usize, degree: usize, code_bytes: usize) -> Fill {
+    let codes = degree.saturating_mul(code_bytes);
+    let record_bytes = geometry::record_bytes(element, dim, degree, codes);
+    let (blocks, nodes_per_page) = geometry::fit(record_bytes);
+    // In floating point, for the largest numbers have no product.
+    let records = nodes_per_page as f64 * record_bytes as f64;
+    let header = geometry::header_bytes(blocks) as f64;
+    Fill {
+        nodes_per_page,
+        blocks,
+        used: (header + records) / (blocks as f64 * BLOCK as f64),
+    }
+}
+
+/// Shapes that make more of their pages than this one. AiSAQ recommends (section 3.1) to choose R so that a
+/// node fills `n` blocks or `n` nodes fill one; the bytes of a record and of a page's header are those of this
+/// format. In this order, each only if it is another shape than this one and its degree is not zero:
+///
+/// 1. the largest degree, with codes as long, that needs no more blocks, and puts as many nodes on a page;
+/// 2. the longest codes, with the same degree, of which the same is true, up to `dim` bytes: no
+///    [quantiser](stratann_vector::ProductQuantizer) has longer ones;
+/// 3. the largest degree, with codes as long, that needs a block less, or, where the page is one block, that
+///    puts a node more on it.
+///
+/// [`InlineShape::new`] accepts all of them. There is none for a shape that it refuses.
+pub fn proposals(element: Element, dim: usize, degree: usize, code_bytes: usize) -> Vec<Proposal> {
+    if InlineShape::new(element, dim, degree, code_bytes).is_err() {
+        return Vec::new();
+    }
+    // What a record has for neighbours and codes, where this many records are to fit this many blocks.
+    let fixed = geometry::record_bytes(element, dim, 0, 0);
+    let lists =
+        |blocks: usize, records: usize| (geometry::room(blocks) / records).saturating_sub(fixed);
+    let Fill {
+        nodes_per_page,
+        blocks,
+        ..
+    } = fill(element, dim, degree, code_bytes);
+    let here = lists(blocks, nodes_per_page);
+    let denser = match blocks {
+        1 => lists(1, nodes_per_page + 1),
+        _ => lists(blocks - 1, 1),
+    };
+
+    let neighbour = 4 + code_bytes;
+    // Codes that are longer than a quantiser's already are not proposed to be shorter.
+    let longest = (here / degree - 4).min(dim.max(code_bytes));
+    [
+        ((here / neighbour).min(MAX_DEGREE), code_bytes),
+        (degree, longest),
+        (denser / neighbour, code_bytes),
+    ]
+    .into_iter()
+    .filter(|&(r, c)| r > 0 && (r, c) != (degree, code_bytes))
+    .map(|(degree, code_bytes)| {
+        let fill = fill(element, dim, degree, code_bytes);
+        Proposal {
+            degree,
+            code_bytes,
+            nodes_per_page: fill.nodes_per_page,
+            blocks: fill.blocks,
+            used: fill.used,
+        }
+    })
+    .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::{self, BLOCK};
+    use crate::block;
     use crate::coupled::{CoupledShape, PageBuilder};
     use proptest::prelude::*;
 
@@ -463,6 +564,7 @@ mod tests {
         ] {
             let error = InlineShape::new(Element::F32, dim, degree, code_bytes).unwrap_err();
             assert!(matches!(error, LayoutError::Shape { .. }));
+            assert!(proposals(Element::F32, dim, degree, code_bytes).is_empty());
         }
         let text = |dim, degree, code_bytes| {
             InlineShape::new(Element::F32, dim, degree, code_bytes)
@@ -738,6 +840,93 @@ mod tests {
         InlineBuilder::new(shape).push(7, &[0; 16], &[1; 9], &[0; 18]);
     }
 
+    #[test]
+    fn fill_says_what_is_left_over() {
+        // Two records of 128 + 12 + 52 * 36 bytes behind a header of eight.
+        let found = fill(Element::U8, 128, 52, 32);
+        let used = f64::from(8 + 2 * 2012) / 4096.0;
+        assert_eq!(
+            found,
+            Fill {
+                nodes_per_page: 2,
+                blocks: 1,
+                used
+            }
+        );
+        // To the last byte: of one block, and of two.
+        assert_eq!(fill(Element::U8, 12, 1, 2016).used, 1.0);
+        assert_eq!(fill(Element::U8, 12, 1, 4060).used, 1.0);
+        let found = fill(Element::U8, 12, 1, 8152);
+        assert_eq!((found.blocks, found.used), (2, 1.0));
+        // A byte more takes a block more.
+        let found = fill(Element::U8, 12, 1, 8153);
+        assert_eq!(found.blocks, 3);
+        assert_eq!(found.used, f64::from(16 + 8181) / 12_288.0);
+    }
+
+    #[test]
+    fn fill_takes_any_numbers() {
+        let all = usize::MAX;
+        for dim in [0, 1, 128, 65_537, all] {
+            for degree in [0, 1, 64, 4097, all] {
+                for code_bytes in [0, 1, 32, 65_537, all] {
+                    let fill = fill(Element::F32, dim, degree, code_bytes);
+                    assert!(fill.used > 0.0 && fill.used <= 1.0, "{fill:?}");
+                    assert!(fill.blocks == 1 || fill.nodes_per_page == 1, "{fill:?}");
+                }
+            }
+        }
+    }
+
+    /// Degree, bytes of a code, nodes of a page and blocks of the proposals.
+    fn proposed(
+        element: Element,
+        dim: usize,
+        degree: usize,
+        code_bytes: usize,
+    ) -> Vec<(usize, usize, usize, usize)> {
+        proposals(element, dim, degree, code_bytes)
+            .iter()
+            .map(|p| (p.degree, p.code_bytes, p.nodes_per_page, p.blocks))
+            .collect()
+    }
+
+    #[test]
+    fn proposals_of_known_shapes() {
+        // Vectors and codes of AiSAQ's SIFT1B. One node and 1644 bytes of nothing a block: R may be 109, a
+        // code 57 bytes, or R = 52 puts two nodes into a block.
+        assert_eq!(
+            proposed(Element::U8, 128, 64, 32),
+            [(109, 32, 1, 1), (64, 57, 1, 1), (52, 32, 2, 1)]
+        );
+        // Nothing to gain where no neighbour and no byte for each fits any more.
+        assert_eq!(proposed(Element::U8, 128, 52, 32), [(33, 32, 3, 1)]);
+        // Several blocks: its SIFT1M and its KILT.
+        assert_eq!(
+            proposed(Element::F32, 128, 64, 128),
+            [(89, 128, 1, 3), (58, 128, 1, 2)]
+        );
+        assert_eq!(
+            proposed(Element::F32, 1024, 64, 128),
+            [(92, 128, 1, 4), (64, 187, 1, 4), (61, 128, 1, 3)]
+        );
+        // Codes as long as the vector has dimensions are the longest that there are.
+        assert_eq!(
+            proposed(Element::U8, 96, 16, 95)[1],
+            (16, 96, 2, 1),
+            "there is room for more"
+        );
+        // A vector that is longer than a block has no degree that takes a block less than two.
+        assert_eq!(proposed(Element::F32, 1024, 30, 128), [(30, 131, 1, 2)]);
+        // There is room for 4904 neighbours, which the format has not.
+        assert_eq!(
+            proposed(Element::U8, 12, 4090, 1),
+            [(4096, 1, 1, 6), (4086, 1, 1, 5)]
+        );
+        // And where no byte for each neighbour is left either, nothing is better.
+        assert_eq!(proposed(Element::U8, 4096, 23, 173), []);
+    }
+
     fn any_shape() -> impl Strategy<Value = InlineShape> {
         let code_bytes = prop_oneof![1usize..80, 1usize..700];
         (0usize..4, 1usize..2000, 1usize..300, code_bytes)
@@ -817,6 +1006,54 @@ mod tests {
         fn arbitrary_headers_never_panic(fields in prop::collection::vec(any::<u8>(), 0..40), length: u64) {
             let header = FileHeader::new(FileKind::Inline, length, fields);
             let _ = InlineShape::from_header(&header, "i");
+        }
+
+        #[test]
+        fn fill_is_that_of_the_shape(shape in any_shape()) {
+            let (element, dim, degree) = (shape.element(), shape.dim(), shape.degree());
+            let found = fill(element, dim, degree, shape.code_bytes());
+            prop_assert_eq!(found.nodes_per_page, shape.nodes_per_page());
+            prop_assert_eq!(found.blocks, shape.blocks_per_page());
+            let header = shape.geometry.record_at(0);
+            let left_over = shape.page_bytes() - header - shape.nodes_per_page() * shape.record_bytes();
+            let share = left_over as f64 / shape.page_bytes() as f64;
+            prop_assert!((found.used + share - 1.0).abs() < 1e-12);
+
+            let coupled = CoupledShape::new(element, dim, degree).unwrap();
+            let found = fill(element, dim, degree, 0);
+            prop_assert_eq!(found.nodes_per_page, coupled.nodes_per_page());
+            prop_assert_eq!(found.blocks, coupled.blocks_per_page());
+        }
+
+        /// Each number is tried, one after the other.
+        #[test]
+        fn proposals_are_those_of_a_search(shape in any_shape()) {
+            let (element, dim) = (shape.element(), shape.dim());
+            let (degree, code_bytes) = (shape.degree(), shape.code_bytes());
+            let place = |degree, code_bytes| {
+                let shape = InlineShape::new(element, dim, degree, code_bytes).ok()?;
+                Some((shape.blocks_per_page(), shape.nodes_per_page()))
+            };
+            let here = place(degree, code_bytes);
+            let largest = (degree..=MAX_DEGREE).take_while(|&r| place(r, code_bytes) == here).last().unwrap();
+            let longest = (code_bytes..=dim).take_while(|&c| place(degree, c) == here).last().unwrap_or(code_bytes);
+            let denser = (1..degree).rev().find(|&r| place(r, code_bytes) != here);
+            let mut expected = Vec::new();
+            if largest > degree {
+                expected.push((largest, code_bytes));
+            }
+            if longest > code_bytes {
+                expected.push((degree, longest));
+            }
+            expected.extend(denser.map(|r| (r, code_bytes)));
+
+            let found = proposals(element, dim, degree, code_bytes);
+            let pairs: Vec<_> = found.iter().map(|p| (p.degree, p.code_bytes)).collect();
+            prop_assert_eq!(pairs, expected);
+            for p in found {
+                prop_assert_eq!(Some((p.blocks, p.nodes_per_page)), place(p.degree, p.code_bytes));
+                prop_assert_eq!(p.used, fill(element, dim, p.degree, p.code_bytes).used);
+            }
         }
     }
 }
