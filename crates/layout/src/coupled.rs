@@ -30,35 +30,21 @@
 //! Nodes fill the pages in order, so that a node's page and slot are computed and no table is needed. A
 //! block's number is its offset in the file divided by 4096.
 
-use crate::block::{self, BLOCK};
 use crate::error::LayoutError;
+use crate::geometry::{self, Geometry};
 use crate::header::{FieldsWriter, FileHeader, FileKind};
+use crate::records::{RecordsBuilder, RecordsView};
 use stratann_vector::Element;
+
+pub use crate::geometry::{MAX_DEGREE, MAX_DIMENSION};
 
 /// Format version of [`FileKind::Graph`]. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// The largest dimension that the format holds.
-pub const MAX_DIMENSION: usize = 65_536;
-/// The largest degree (neighbours of a node) that the format holds.
-pub const MAX_DEGREE: usize = 4096;
-
-/// Bytes of a record beside its vector and neighbours: id, degree and two zeros.
-const RECORD_FIXED: usize = 12;
-
 /// What decides where everything stands: element type, dimension and degree bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoupledShape {
-    element: Element,
-    dim: usize,
-    degree: usize,
-    /// Bytes of a vector, without padding.
-    vector_bytes: usize,
-    /// Offset in a record of the degree.
-    degree_at: usize,
-    record_bytes: usize,
-    blocks: usize,
-    nodes_per_page: usize,
+    geometry: Geometry,
 }
 
 impl CoupledShape {
@@ -67,133 +53,97 @@ impl CoupledShape {
     /// Refuses a dimension of zero or above [`MAX_DIMENSION`], and a degree of zero or above
     /// [`MAX_DEGREE`].
     pub fn new(element: Element, dim: usize, degree: usize) -> Result<CoupledShape, LayoutError> {
-        if dim == 0 || dim > MAX_DIMENSION {
-            return Err(LayoutError::Shape {
-                what: "the dimension",
-                found: dim as u64,
-                expected: "1 to 65536",
-            });
-        }
-        if degree == 0 || degree > MAX_DEGREE {
-            return Err(LayoutError::Shape {
-                what: "the degree R",
-                found: degree as u64,
-                expected: "1 to 4096",
-            });
-        }
-        let vector_bytes = dim * element.size();
-        let degree_at = 8 + vector_bytes.next_multiple_of(4);
-        let record_bytes = RECORD_FIXED + vector_bytes.next_multiple_of(4) + 4 * degree;
-        let mut blocks = 1;
-        while blocks * BLOCK - (4 * blocks + 4) < record_bytes {
-            blocks += 1;
-        }
-        let nodes_per_page = if blocks == 1 {
-            (BLOCK - header_bytes(1)) / record_bytes
-        } else {
-            1
-        };
         Ok(CoupledShape {
-            element,
-            dim,
-            degree,
-            vector_bytes,
-            degree_at,
-            record_bytes,
-            blocks,
-            nodes_per_page,
+            geometry: Geometry::new(element, dim, degree, 0)?,
         })
     }
 
     /// The vectors' element type.
     pub fn element(&self) -> Element {
-        self.element
+        self.geometry.element
     }
 
     /// Elements of a vector.
     pub fn dim(&self) -> usize {
-        self.dim
+        self.geometry.dim
     }
 
     /// The most neighbours of a node (R).
     pub fn degree(&self) -> usize {
-        self.degree
+        self.geometry.degree
     }
 
     /// Bytes of a vector.
     pub fn vector_bytes(&self) -> usize {
-        self.vector_bytes
+        self.geometry.vector_bytes
     }
 
     /// Bytes of a record.
     pub fn record_bytes(&self) -> usize {
-        self.record_bytes
+        self.geometry.record_bytes
     }
 
     /// Nodes of a full page, 1 or more.
     pub fn nodes_per_page(&self) -> usize {
-        self.nodes_per_page
+        self.geometry.nodes_per_page
     }
 
     /// 4 KiB blocks of a page: 1, or more where a record does not fit a block.
     pub fn blocks_per_page(&self) -> usize {
-        self.blocks
+        self.geometry.blocks
     }
 
-    /// Bytes of a page, a multiple of [`BLOCK`].
+    /// Bytes of a page, a multiple of [`BLOCK`](crate::BLOCK).
     pub fn page_bytes(&self) -> usize {
-        self.blocks * BLOCK
+        self.geometry.page_bytes()
     }
 
     /// The page that holds `node`.
     #[inline]
     pub fn page_of(&self, node: u32) -> u64 {
-        u64::from(node) / self.nodes_per_page as u64
+        self.geometry.page_of(node)
     }
 
     /// The place of `node` on its page.
     #[inline]
     pub fn slot_of(&self, node: u32) -> usize {
-        node as usize % self.nodes_per_page
+        self.geometry.slot_of(node)
     }
 
     /// The first node of a page.
     #[inline]
     pub fn first_node(&self, page: u64) -> u64 {
-        page.saturating_mul(self.nodes_per_page as u64)
+        self.geometry.first_node(page)
     }
 
     /// Pages that `nodes` nodes need.
     pub fn pages(&self, nodes: u64) -> u64 {
-        nodes.div_ceil(self.nodes_per_page as u64)
+        self.geometry.pages(nodes)
     }
 
     /// Nodes that page `page` of a file with `nodes` nodes holds.
     #[inline]
     pub fn nodes_on_page(&self, page: u64, nodes: u64) -> usize {
-        nodes
-            .saturating_sub(self.first_node(page))
-            .min(self.nodes_per_page as u64) as usize
+        self.geometry.nodes_on_page(page, nodes)
     }
 
     /// The offset in the file at which a page starts, in bytes.
     #[inline]
     pub fn file_offset(&self, page: u64) -> u64 {
-        page.saturating_mul(self.page_bytes() as u64)
-            .saturating_add(BLOCK as u64)
+        self.geometry.file_offset(page)
     }
 
     /// The length of a file with `nodes` nodes, in bytes.
     pub fn file_length(&self, nodes: u64) -> u64 {
-        self.file_offset(self.pages(nodes))
+        self.geometry.file_length(nodes)
     }
 
     /// The header of a file with `nodes` nodes.
     pub fn header(&self, nodes: u64) -> FileHeader {
         let fields = FieldsWriter::new()
-            .u32(u32::from(self.element.code()))
-            .u32(self.dim as u32)
-            .u32(self.degree as u32)
+            .u32(u32::from(self.element().code()))
+            .u32(self.dim() as u32)
+            .u32(self.degree() as u32)
             .u64(nodes)
             .finish();
         FileHeader::new(FileKind::Graph, self.file_length(nodes), fields)
@@ -205,20 +155,8 @@ impl CoupledShape {
         file: &str,
     ) -> Result<(CoupledShape, u64), LayoutError> {
         header.expect_kind(FileKind::Graph, file)?;
-        let field = |offset, what, found: String, expected: &str| LayoutError::Field {
-            file: file.to_owned(),
-            offset,
-            what,
-            found,
-            expected: expected.to_owned(),
-        };
         let mut fields = header.fields(file);
-        let at = fields.offset();
-        let code = fields.u32("element code")?;
-        let element = u8::try_from(code)
-            .ok()
-            .and_then(Element::from_code)
-            .ok_or_else(|| field(at, "element code", code.to_string(), "a known element type"))?;
+        let element = geometry::read_element(&mut fields, file)?;
         let at = fields.offset();
         let dim = fields.u32("dimension")?;
         let degree = fields.u32("degree")?;
@@ -226,80 +164,51 @@ impl CoupledShape {
         let nodes = fields.u64("number of nodes")?;
         fields.end()?;
         let shape = CoupledShape::new(element, dim as usize, degree as usize).map_err(|_| {
-            field(
-                at,
-                "dimension and degree",
-                format!("{dim} and {degree}"),
-                "1 to 65536 and 1 to 4096",
-            )
+            LayoutError::Field {
+                file: file.to_owned(),
+                offset: at,
+                what: "dimension and degree",
+                found: format!("{dim} and {degree}"),
+                expected: "1 to 65536 and 1 to 4096".to_owned(),
+            }
         })?;
-        if nodes > u64::from(u32::MAX) {
-            return Err(field(
-                nodes_at,
-                "number of nodes",
-                nodes.to_string(),
-                "at most 4294967295",
-            ));
-        }
-        if header.length != shape.file_length(nodes) {
-            return Err(field(
-                32,
-                "file length",
-                header.length.to_string(),
-                &format!("{} for {nodes} nodes", shape.file_length(nodes)),
-            ));
-        }
+        shape.geometry.check_nodes(nodes, nodes_at, header, file)?;
         Ok((shape, nodes))
     }
-
-    /// The number in the file of the first block of a page.
-    fn first_block(&self, page: u64) -> u64 {
-        page.saturating_mul(self.blocks as u64).saturating_add(1)
-    }
-}
-
-/// Bytes of a page in front of its records.
-const fn header_bytes(blocks: usize) -> usize {
-    4 * blocks + 4
 }
 
 /// Puts pages together, one after the other, in one buffer that is reused.
 #[derive(Debug)]
 pub struct PageBuilder {
-    shape: CoupledShape,
-    page: Vec<u8>,
-    count: usize,
+    records: RecordsBuilder,
 }
 
 impl PageBuilder {
     /// A builder with an empty page.
     pub fn new(shape: CoupledShape) -> PageBuilder {
         PageBuilder {
-            shape,
-            page: vec![0; shape.page_bytes()],
-            count: 0,
+            records: RecordsBuilder::new(shape.geometry),
         }
     }
 
     /// Empties the page.
     pub fn clear(&mut self) {
-        self.page.fill(0);
-        self.count = 0;
+        self.records.clear();
     }
 
     /// Records on the page.
     pub fn len(&self) -> usize {
-        self.count
+        self.records.len()
     }
 
     /// Whether there is no record on the page.
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.len() == 0
     }
 
     /// Whether no further record fits.
     pub fn is_full(&self) -> bool {
-        self.count == self.shape.nodes_per_page
+        self.records.is_full()
     }
 
     /// Appends a node: outside id, vector bytes, neighbours as inside numbers.
@@ -307,49 +216,20 @@ impl PageBuilder {
     /// # Panics
     /// When the page is full, the vector has the wrong length or the neighbours are more than R.
     pub fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32]) {
-        let shape = &self.shape;
-        assert!(self.count < shape.nodes_per_page, "the page is full");
-        assert_eq!(vector.len(), shape.vector_bytes, "bytes of the vector");
-        assert!(
-            neighbours.len() <= shape.degree,
-            "{} neighbours, the format has room for {}",
-            neighbours.len(),
-            shape.degree
-        );
-        let at = header_bytes(shape.blocks) + self.count * shape.record_bytes;
-        let record = &mut self.page[at..at + shape.record_bytes];
-        record[..8].copy_from_slice(&id.to_le_bytes());
-        record[8..8 + vector.len()].copy_from_slice(vector);
-        let degree = neighbours.len() as u16;
-        record[shape.degree_at..shape.degree_at + 2].copy_from_slice(&degree.to_le_bytes());
-        for (slot, neighbour) in record[shape.degree_at + 4..]
-            .chunks_exact_mut(4)
-            .zip(neighbours)
-        {
-            slot.copy_from_slice(&neighbour.to_le_bytes());
-        }
-        self.count += 1;
+        self.records.push(id, vector, neighbours);
     }
 
     /// Seals the page as number `page` of its file and gives its bytes. [`PageBuilder::clear`] starts the
     /// next one.
     pub fn finish(&mut self, page: u64) -> &[u8] {
-        let blocks = self.shape.blocks;
-        let first = self.shape.first_block(page);
-        self.page[4 * blocks..4 * blocks + 2].copy_from_slice(&(self.count as u16).to_le_bytes());
-        block::seal_page(&mut self.page, first);
-        &self.page
+        self.records.finish(page)
     }
 }
 
 /// A page, read in place: nothing is copied or allocated.
 #[derive(Debug, Clone, Copy)]
 pub struct PageView<'a> {
-    shape: &'a CoupledShape,
-    bytes: &'a [u8],
-    page: u64,
-    count: usize,
-    file: &'a str,
+    records: RecordsView<'a>,
 }
 
 impl<'a> PageView<'a> {
@@ -367,130 +247,36 @@ impl<'a> PageView<'a> {
         verify: bool,
         file: &'a str,
     ) -> Result<PageView<'a>, LayoutError> {
-        if bytes.len() != shape.page_bytes() {
-            return Err(LayoutError::Truncated {
-                file: file.to_owned(),
-                offset: shape.file_offset(page),
-                expected: shape.page_bytes() as u64,
-                found: bytes.len() as u64,
-            });
-        }
-        if verify {
-            block::check_page(bytes, shape.first_block(page), file)?;
-        }
-        let at = 4 * shape.blocks;
-        let count = usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
-        let right = match expected {
-            Some(expected) => count == expected,
-            None => count <= shape.nodes_per_page,
-        };
-        if !right || count > shape.nodes_per_page {
-            return Err(wrong_count(shape, page, count, expected, file));
-        }
-        crate::error::check_zero(
-            &bytes[at + 2..at + 4],
-            shape.file_offset(page).saturating_add(at as u64 + 2),
-            file,
-        )?;
-        Ok(PageView {
-            shape,
-            bytes,
-            page,
-            count,
-            file,
-        })
+        let records = RecordsView::open(&shape.geometry, bytes, page, expected, verify, file)?;
+        Ok(PageView { records })
     }
 
     /// Records on the page.
     #[inline]
     pub fn len(&self) -> usize {
-        self.count
+        self.records.len()
     }
 
     /// Whether the page holds no record.
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.len() == 0
     }
 
     /// The record in place `slot`. Refuses a slot that is not there and a degree above R.
     #[inline]
     pub fn node(&self, slot: usize) -> Result<NodeView<'a>, LayoutError> {
-        if slot >= self.count {
-            return Err(self.no_slot(slot));
-        }
-        let shape = self.shape;
-        let at = header_bytes(shape.blocks) + slot * shape.record_bytes;
-        let record = &self.bytes[at..at + shape.record_bytes];
-        let degree_at = shape.degree_at;
-        let degree = usize::from(u16::from_le_bytes([
-            record[degree_at],
-            record[degree_at + 1],
-        ]));
-        if degree > shape.degree {
-            return Err(self.wrong_degree(at + degree_at, degree));
-        }
-        let mut id = [0; 8];
-        id.copy_from_slice(&record[..8]);
+        let record = self.records.record(slot)?;
         Ok(NodeView {
-            id: u64::from_le_bytes(id),
-            vector: &record[8..8 + shape.vector_bytes],
-            neighbours: Neighbours {
-                bytes: &record[degree_at + 4..degree_at + 4 + 4 * degree],
-            },
+            id: record.id,
+            vector: record.vector,
+            neighbours: Neighbours { bytes: record.list },
         })
     }
 
     /// The page's records in order.
     pub fn nodes(&self) -> impl Iterator<Item = Result<NodeView<'a>, LayoutError>> + 'a {
         let page = *self;
-        (0..self.count).map(move |slot| page.node(slot))
-    }
-
-    #[cold]
-    fn no_slot(&self, slot: usize) -> LayoutError {
-        LayoutError::Field {
-            file: self.file.to_owned(),
-            offset: self
-                .shape
-                .file_offset(self.page)
-                .saturating_add(4 * self.shape.blocks as u64),
-            what: "count of records on the page",
-            found: self.count.to_string(),
-            expected: format!("more than {slot}"),
-        }
-    }
-
-    #[cold]
-    fn wrong_degree(&self, at: usize, degree: usize) -> LayoutError {
-        LayoutError::Field {
-            file: self.file.to_owned(),
-            offset: self.shape.file_offset(self.page).saturating_add(at as u64),
-            what: "degree of a node",
-            found: degree.to_string(),
-            expected: format!("at most {}", self.shape.degree),
-        }
-    }
-}
-
-#[cold]
-fn wrong_count(
-    shape: &CoupledShape,
-    page: u64,
-    found: usize,
-    expected: Option<usize>,
-    file: &str,
-) -> LayoutError {
-    LayoutError::Field {
-        file: file.to_owned(),
-        offset: shape
-            .file_offset(page)
-            .saturating_add(4 * shape.blocks as u64),
-        what: "count of records on the page",
-        found: found.to_string(),
-        expected: match expected {
-            Some(expected) => expected.to_string(),
-            None => format!("at most {}", shape.nodes_per_page),
-        },
+        (0..self.len()).map(move |slot| page.node(slot))
     }
 }
 
@@ -508,7 +294,7 @@ pub struct NodeView<'a> {
 /// An adjacency list, read in place. The numbers come from the file: they may be any `u32`.
 #[derive(Debug, Clone, Copy)]
 pub struct Neighbours<'a> {
-    bytes: &'a [u8],
+    pub(crate) bytes: &'a [u8],
 }
 
 impl<'a> Neighbours<'a> {
@@ -549,6 +335,7 @@ impl<'a> Neighbours<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block::{self, BLOCK};
     use proptest::prelude::*;
 
     fn shape(element: Element, dim: usize, degree: usize) -> CoupledShape {
@@ -788,6 +575,36 @@ mod tests {
         assert!(matches!(error, LayoutError::WrongKind { .. }));
     }
 
+    /// The file of an index that was written once and never again: what is written today is the same bytes.
+    #[test]
+    fn the_frozen_index_is_written_to_the_byte() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../fixtures/index-v1/graph-000001"
+        );
+        let bytes = std::fs::read(path).unwrap();
+        let header = FileHeader::decode(&bytes, "graph").unwrap();
+        header.check_length(bytes.len() as u64, "graph").unwrap();
+        let (shape, nodes) = CoupledShape::from_header(&header, "graph").unwrap();
+        assert_eq!(shape.header(nodes).encode(), bytes[..BLOCK]);
+
+        let mut builder = PageBuilder::new(shape);
+        let mut neighbours = Vec::new();
+        for page in 0..shape.pages(nodes) {
+            let at = shape.file_offset(page) as usize;
+            let stored = &bytes[at..at + shape.page_bytes()];
+            let expected = Some(shape.nodes_on_page(page, nodes));
+            let view = PageView::open(&shape, stored, page, expected, true, "graph").unwrap();
+            builder.clear();
+            for node in view.nodes() {
+                let node = node.unwrap();
+                node.neighbours.copy_into(&mut neighbours);
+                builder.push(node.id, node.vector, &neighbours);
+            }
+            assert_eq!(builder.finish(page), stored, "page {page}");
+        }
+    }
+
     #[test]
     fn a_cleared_builder_keeps_nothing() {
         let shape = shape(Element::U8, 16, 8);
@@ -838,12 +655,12 @@ mod tests {
             small_count: bool,
         ) {
             let mut bytes: Vec<u8> = numbers(seed).map(|n| n as u8).take(shape.page_bytes()).collect();
-            let at = 4 * shape.blocks;
+            let at = 4 * shape.blocks_per_page();
             if small_count {
                 bytes[at..at + 4].copy_from_slice(&[(seed % 3) as u8, 0, 0, 0]);
             }
             if sealed {
-                block::seal_page(&mut bytes, shape.first_block(page));
+                block::seal_page(&mut bytes, shape.geometry.first_block(page));
             }
             if let Ok(view) = PageView::open(&shape, &bytes, page, expected, verify, "g") {
                 for node in view.nodes().flatten() {

@@ -63,11 +63,13 @@ pub enum FileKind {
     Directory = 9,
     /// How often the pages were read by a sample of queries, a byte string ([`crate::heat`]).
     Heat = 10,
+    /// Coupled pages with the neighbours' codes beside each list ([`crate::inline`]).
+    Inline = 11,
 }
 
 impl FileKind {
     /// All kinds that this build knows.
-    pub const ALL: [FileKind; 10] = [
+    pub const ALL: [FileKind; 11] = [
         FileKind::Graph,
         FileKind::Codes,
         FileKind::Codebook,
@@ -78,6 +80,7 @@ impl FileKind {
         FileKind::Chunks,
         FileKind::Directory,
         FileKind::Heat,
+        FileKind::Inline,
     ];
 
     /// The number that stands in the file.
@@ -103,6 +106,7 @@ impl FileKind {
             FileKind::Chunks => "chunks",
             FileKind::Directory => "directory",
             FileKind::Heat => "heat",
+            FileKind::Inline => "inline",
         }
     }
 
@@ -119,6 +123,7 @@ impl FileKind {
             FileKind::Chunks => crate::stream::CHUNKS_FORMAT_VERSION,
             FileKind::Directory => crate::stream::DIRECTORY_FORMAT_VERSION,
             FileKind::Heat => crate::stream::HEAT_FORMAT_VERSION,
+            FileKind::Inline => crate::inline::FORMAT_VERSION,
         }
     }
 

@@ -8,11 +8,12 @@
 //! index directory
 //! ├── MANIFEST         text: names the files of the current checkpoint            (manifest)
 //! │
-//! │   the nodes, in one of three layouts: [header block][page][page]..
+//! │   the nodes, in one of four layouts: [header block][page][page]..
 //! ├── graph            coupled: vector and list side by side, as they are         (coupled)
 //! ├── packed           packed: the same, encoded                                  (slotted)
 //! ├── adjacency        decoupled: the encoded lists                               (slotted)
 //! ├── vectors-0 ..     decoupled: the encoded vectors, a file for each segment    (slotted)
+//! ├── inline           inline: as coupled, with the codes of a list's nodes       (inline)
 //! │
 //! │   byte strings: [header block][block][block]..                                (stream)
 //! ├── codes
@@ -34,11 +35,14 @@ pub mod chunks;
 pub mod coupled;
 pub mod directory;
 pub mod error;
+mod geometry;
 pub mod header;
 pub mod heat;
+pub mod inline;
 pub mod manifest;
 pub mod navigation;
 mod payload;
+mod records;
 pub mod slotted;
 pub mod stream;
 
@@ -49,6 +53,7 @@ pub use directory::{DirectoryFile, PageDirectory};
 pub use error::LayoutError;
 pub use header::{FieldsReader, FieldsWriter, FileHeader, FileKind};
 pub use heat::HeatFile;
+pub use inline::{InlineBuilder, InlineNode, InlineShape, InlineView};
 pub use manifest::{FileEntry, HotShare, Manifest, Measured, NavigationFacts, SegmentFacts};
 pub use navigation::NavigationFile;
 pub use slotted::{Record, SlottedBuilder, SlottedFacts, SlottedShape, SlottedView};

@@ -1,0 +1,283 @@
+//! Where pages of records of one length stand in a file, and where the parts of a record do.
+//!
+//! [Coupled](crate::coupled) and [inline](crate::inline) pages are laid out alike: a record begins with
+//! outside id, vector and adjacency list, and only what stands behind the list differs. Where everything is
+//! follows from the element type, the dimension, the degree bound and the bytes behind the list. The byte
+//! tables stand in those modules; [`records`](crate::records) reads and writes the pages.
+
+use crate::block::{BLOCK, PAYLOAD};
+use crate::error::LayoutError;
+use crate::header::{FieldsReader, FileHeader};
+use stratann_vector::Element;
+
+/// The largest dimension that the format holds.
+pub const MAX_DIMENSION: usize = 65_536;
+/// The largest degree (neighbours of a node) that the format holds.
+pub const MAX_DEGREE: usize = 4096;
+
+/// Bytes of a record beside its vector, its neighbours and what stands behind them: id, degree and two zeros.
+const RECORD_FIXED: usize = 12;
+
+/// What decides where everything stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    pub(crate) element: Element,
+    pub(crate) dim: usize,
+    /// The most neighbours of a node (R).
+    pub(crate) degree: usize,
+    /// Bytes of a vector, without padding.
+    pub(crate) vector_bytes: usize,
+    /// Offset in a record of the degree.
+    pub(crate) degree_at: usize,
+    pub(crate) record_bytes: usize,
+    pub(crate) blocks: usize,
+    pub(crate) nodes_per_page: usize,
+}
+
+impl Geometry {
+    /// The geometry of records with `behind` bytes behind their lists.
+    ///
+    /// Refuses a dimension of zero or above [`MAX_DIMENSION`], and a degree of zero or above
+    /// [`MAX_DEGREE`].
+    pub(crate) fn new(
+        element: Element,
+        dim: usize,
+        degree: usize,
+        behind: usize,
+    ) -> Result<Geometry, LayoutError> {
+        if dim == 0 || dim > MAX_DIMENSION {
+            return Err(LayoutError::Shape {
+                what: "the dimension",
+                found: dim as u64,
+                expected: "1 to 65536",
+            });
+        }
+        if degree == 0 || degree > MAX_DEGREE {
+            return Err(LayoutError::Shape {
+                what: "the degree R",
+                found: degree as u64,
+                expected: "1 to 4096",
+            });
+        }
+        let vector_bytes = dim * element.size();
+        let record_bytes = record_bytes(element, dim, degree, behind);
+        let (blocks, nodes_per_page) = fit(record_bytes);
+        Ok(Geometry {
+            element,
+            dim,
+            degree,
+            vector_bytes,
+            degree_at: 8 + vector_bytes.next_multiple_of(4),
+            record_bytes,
+            blocks,
+            nodes_per_page,
+        })
+    }
+
+    /// Offset in a record of its neighbours.
+    #[inline]
+    pub(crate) fn list_at(&self) -> usize {
+        self.degree_at + 4
+    }
+
+    /// Offset in a record of what stands behind its list.
+    #[inline]
+    pub(crate) fn behind_at(&self) -> usize {
+        self.list_at() + 4 * self.degree
+    }
+
+    /// Offset in a page of the record in place `slot`.
+    #[inline]
+    pub(crate) fn record_at(&self, slot: usize) -> usize {
+        header_bytes(self.blocks) + slot * self.record_bytes
+    }
+
+    /// Bytes of a page, a multiple of [`BLOCK`].
+    #[inline]
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.blocks * BLOCK
+    }
+
+    /// The page that holds `node`.
+    #[inline]
+    pub(crate) fn page_of(&self, node: u32) -> u64 {
+        u64::from(node) / self.nodes_per_page as u64
+    }
+
+    /// The place of `node` on its page.
+    #[inline]
+    pub(crate) fn slot_of(&self, node: u32) -> usize {
+        node as usize % self.nodes_per_page
+    }
+
+    /// The first node of a page.
+    #[inline]
+    pub(crate) fn first_node(&self, page: u64) -> u64 {
+        page.saturating_mul(self.nodes_per_page as u64)
+    }
+
+    /// Pages that `nodes` nodes need.
+    pub(crate) fn pages(&self, nodes: u64) -> u64 {
+        nodes.div_ceil(self.nodes_per_page as u64)
+    }
+
+    /// Nodes that page `page` of a file with `nodes` nodes holds.
+    #[inline]
+    pub(crate) fn nodes_on_page(&self, page: u64, nodes: u64) -> usize {
+        nodes
+            .saturating_sub(self.first_node(page))
+            .min(self.nodes_per_page as u64) as usize
+    }
+
+    /// The offset in the file at which a page starts, in bytes.
+    #[inline]
+    pub(crate) fn file_offset(&self, page: u64) -> u64 {
+        page.saturating_mul(self.page_bytes() as u64)
+            .saturating_add(BLOCK as u64)
+    }
+
+    /// The length of a file with `nodes` nodes, in bytes.
+    pub(crate) fn file_length(&self, nodes: u64) -> u64 {
+        self.file_offset(self.pages(nodes))
+    }
+
+    /// The number in the file of the first block of a page.
+    pub(crate) fn first_block(&self, page: u64) -> u64 {
+        page.saturating_mul(self.blocks as u64).saturating_add(1)
+    }
+
+    /// Refuses a header whose number of nodes, which stands at `nodes_at` of the file, is above what inside
+    /// numbers reach, or is not that of a file of its length.
+    pub(crate) fn check_nodes(
+        &self,
+        nodes: u64,
+        nodes_at: u64,
+        header: &FileHeader,
+        file: &str,
+    ) -> Result<(), LayoutError> {
+        if nodes > u64::from(u32::MAX) {
+            return Err(LayoutError::Field {
+                file: file.to_owned(),
+                offset: nodes_at,
+                what: "number of nodes",
+                found: nodes.to_string(),
+                expected: "at most 4294967295".to_owned(),
+            });
+        }
+        let length = self.file_length(nodes);
+        if header.length != length {
+            return Err(LayoutError::Field {
+                file: file.to_owned(),
+                offset: 32,
+                what: "file length",
+                found: header.length.to_string(),
+                expected: format!("{length} for {nodes} nodes"),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a record with `behind` bytes behind its list. Takes any numbers, and stops at the largest.
+pub(crate) fn record_bytes(element: Element, dim: usize, degree: usize, behind: usize) -> usize {
+    dim.saturating_mul(element.size())
+        .checked_next_multiple_of(4)
+        .unwrap_or(usize::MAX)
+        .saturating_add(degree.saturating_mul(4))
+        .saturating_add(behind)
+        .saturating_add(RECORD_FIXED)
+}
+
+/// Blocks of a page of records of `record_bytes`, and how many records it holds: as many as fit a block, or
+/// one on as few blocks as it needs.
+pub(crate) fn fit(record_bytes: usize) -> (usize, usize) {
+    // Each block brings what it has beside a checksum; the count of records takes four bytes more.
+    let blocks = record_bytes.saturating_add(4).div_ceil(PAYLOAD);
+    match blocks {
+        1 => (1, room(1) / record_bytes),
+        _ => (blocks, 1),
+    }
+}
+
+/// Bytes of a page in front of its records.
+pub(crate) const fn header_bytes(blocks: usize) -> usize {
+    4 * blocks + 4
+}
+
+/// Bytes of a page for its records.
+pub(crate) const fn room(blocks: usize) -> usize {
+    blocks * BLOCK - header_bytes(blocks)
+}
+
+/// Takes the element type from a header's fields; refuses a code that this build does not know.
+pub(crate) fn read_element(
+    fields: &mut FieldsReader<'_>,
+    file: &str,
+) -> Result<Element, LayoutError> {
+    let offset = fields.offset();
+    let code = fields.u32("element code")?;
+    u8::try_from(code)
+        .ok()
+        .and_then(Element::from_code)
+        .ok_or_else(|| LayoutError::Field {
+            file: file.to_owned(),
+            offset,
+            what: "element code",
+            found: code.to_string(),
+            expected: "a known element type".to_owned(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::header::FileKind;
+
+    #[test]
+    fn a_page_has_the_fewest_blocks_and_the_most_records() {
+        for record in 1..40_000 {
+            let (blocks, records) = fit(record);
+            assert!(records * record <= room(blocks), "{record}");
+            if blocks == 1 {
+                assert!((records + 1) * record > room(1), "{record}");
+            } else {
+                assert_eq!(records, 1, "{record}");
+                assert!(record > room(blocks - 1), "{record}");
+            }
+        }
+        assert_eq!(fit(usize::MAX).1, 1);
+    }
+
+    #[test]
+    fn inside_numbers_reach_every_node() {
+        let geometry = Geometry::new(Element::U8, 128, 64, 0).unwrap();
+        let check = |nodes| {
+            let header = FileHeader::new(FileKind::Graph, geometry.file_length(nodes), vec![]);
+            geometry.check_nodes(nodes, 60, &header, "g")
+        };
+        check(0).unwrap();
+        check(u64::from(u32::MAX)).unwrap();
+        for nodes in [1 << 32, u64::MAX] {
+            let text = check(nodes).unwrap_err().to_string();
+            let expected =
+                format!("g: number of nodes at offset 60 is {nodes}, expected at most 4294967295");
+            assert!(text.starts_with(&expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn any_numbers_have_a_record() {
+        let all = usize::MAX;
+        for (dim, degree, behind) in [
+            (all, 0, 0),
+            (all / 4, 0, 0),
+            (0, all, 0),
+            (0, 0, all),
+            (all, all, all),
+        ] {
+            let bytes = record_bytes(Element::F32, dim, degree, behind);
+            assert!(bytes > all - 16, "{dim} {degree} {behind}");
+        }
+        assert_eq!(record_bytes(Element::U8, 5, 3, 7), 12 + 8 + 12 + 7);
+    }
+}

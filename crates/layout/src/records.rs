@@ -1,0 +1,231 @@
+//! Reads and writes the pages of a [geometry](crate::geometry): their count of records, and of each record
+//! the id, the vector and the list. What stands behind the list is handed over as bytes.
+
+use crate::block::{self, u16_at, u64_at};
+use crate::error::{LayoutError, check_zero};
+use crate::geometry::Geometry;
+
+/// Puts pages together, one after the other, in one buffer that is reused.
+#[derive(Debug)]
+pub(crate) struct RecordsBuilder {
+    geometry: Geometry,
+    page: Vec<u8>,
+    count: usize,
+}
+
+impl RecordsBuilder {
+    /// A builder with an empty page.
+    pub(crate) fn new(geometry: Geometry) -> RecordsBuilder {
+        RecordsBuilder {
+            geometry,
+            page: vec![0; geometry.page_bytes()],
+            count: 0,
+        }
+    }
+
+    /// Empties the page.
+    pub(crate) fn clear(&mut self) {
+        self.page.fill(0);
+        self.count = 0;
+    }
+
+    /// Records on the page.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether no further record fits.
+    pub(crate) fn is_full(&self) -> bool {
+        self.count == self.geometry.nodes_per_page
+    }
+
+    /// Appends a record and gives its bytes behind the list, which are zero.
+    ///
+    /// # Panics
+    /// When the page is full, the vector has the wrong length or the neighbours are more than R.
+    pub(crate) fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32]) -> &mut [u8] {
+        let geometry = &self.geometry;
+        assert!(self.count < geometry.nodes_per_page, "the page is full");
+        assert_eq!(vector.len(), geometry.vector_bytes, "bytes of the vector");
+        assert!(
+            neighbours.len() <= geometry.degree,
+            "{} neighbours, the format has room for {}",
+            neighbours.len(),
+            geometry.degree
+        );
+        let at = geometry.record_at(self.count);
+        let record = &mut self.page[at..at + geometry.record_bytes];
+        record[..8].copy_from_slice(&id.to_le_bytes());
+        record[8..8 + vector.len()].copy_from_slice(vector);
+        let degree = neighbours.len() as u16;
+        record[geometry.degree_at..geometry.degree_at + 2].copy_from_slice(&degree.to_le_bytes());
+        let (head, behind) = record.split_at_mut(geometry.behind_at());
+        for (slot, neighbour) in head[geometry.list_at()..]
+            .chunks_exact_mut(4)
+            .zip(neighbours)
+        {
+            slot.copy_from_slice(&neighbour.to_le_bytes());
+        }
+        self.count += 1;
+        behind
+    }
+
+    /// Seals the page as number `page` of its file and gives its bytes.
+    pub(crate) fn finish(&mut self, page: u64) -> &[u8] {
+        let at = 4 * self.geometry.blocks;
+        self.page[at..at + 2].copy_from_slice(&(self.count as u16).to_le_bytes());
+        block::seal_page(&mut self.page, self.geometry.first_block(page));
+        &self.page
+    }
+}
+
+/// A page, read in place: nothing is copied or allocated.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RecordsView<'a> {
+    geometry: &'a Geometry,
+    bytes: &'a [u8],
+    page: u64,
+    count: usize,
+    file: &'a str,
+}
+
+/// A record, read in place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RecordView<'a> {
+    pub(crate) id: u64,
+    pub(crate) vector: &'a [u8],
+    /// The neighbours in use, four bytes each.
+    pub(crate) list: &'a [u8],
+    /// All bytes behind the list.
+    pub(crate) behind: &'a [u8],
+}
+
+impl<'a> RecordsView<'a> {
+    /// Opens page `page` of `file`.
+    ///
+    /// Refuses bytes that are not a page long, and a count of records that cannot be or is not `expected`.
+    /// With `verify` the checksums of its blocks are checked too; without, damaged bytes are still read
+    /// without a panic, but give wrong values.
+    #[inline]
+    pub(crate) fn open(
+        geometry: &'a Geometry,
+        bytes: &'a [u8],
+        page: u64,
+        expected: Option<usize>,
+        verify: bool,
+        file: &'a str,
+    ) -> Result<RecordsView<'a>, LayoutError> {
+        if bytes.len() != geometry.page_bytes() {
+            return Err(LayoutError::Truncated {
+                file: file.to_owned(),
+                offset: geometry.file_offset(page),
+                expected: geometry.page_bytes() as u64,
+                found: bytes.len() as u64,
+            });
+        }
+        if verify {
+            block::check_page(bytes, geometry.first_block(page), file)?;
+        }
+        let at = 4 * geometry.blocks;
+        let count = usize::from(u16_at(bytes, at));
+        let right = match expected {
+            Some(expected) => count == expected,
+            None => true,
+        };
+        if !right || count > geometry.nodes_per_page {
+            return Err(wrong_count(geometry, page, count, expected, file));
+        }
+        check_zero(
+            &bytes[at + 2..at + 4],
+            geometry.file_offset(page).saturating_add(at as u64 + 2),
+            file,
+        )?;
+        Ok(RecordsView {
+            geometry,
+            bytes,
+            page,
+            count,
+            file,
+        })
+    }
+
+    /// Records on the page.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// The record in place `slot`. Refuses a slot that is not there and a degree above R.
+    #[inline]
+    pub(crate) fn record(&self, slot: usize) -> Result<RecordView<'a>, LayoutError> {
+        if slot >= self.count {
+            return Err(self.no_slot(slot));
+        }
+        let geometry = self.geometry;
+        let at = geometry.record_at(slot);
+        let record = &self.bytes[at..at + geometry.record_bytes];
+        let degree = usize::from(u16_at(record, geometry.degree_at));
+        if degree > geometry.degree {
+            return Err(self.wrong_degree(at + geometry.degree_at, degree));
+        }
+        let list_at = geometry.list_at();
+        Ok(RecordView {
+            id: u64_at(record, 0),
+            vector: &record[8..8 + geometry.vector_bytes],
+            list: &record[list_at..list_at + 4 * degree],
+            behind: &record[geometry.behind_at()..],
+        })
+    }
+
+    #[cold]
+    fn no_slot(&self, slot: usize) -> LayoutError {
+        LayoutError::Field {
+            file: self.file.to_owned(),
+            offset: count_offset(self.geometry, self.page),
+            what: "count of records on the page",
+            found: self.count.to_string(),
+            expected: format!("more than {slot}"),
+        }
+    }
+
+    #[cold]
+    fn wrong_degree(&self, at: usize, degree: usize) -> LayoutError {
+        LayoutError::Field {
+            file: self.file.to_owned(),
+            offset: self
+                .geometry
+                .file_offset(self.page)
+                .saturating_add(at as u64),
+            what: "degree of a node",
+            found: degree.to_string(),
+            expected: format!("at most {}", self.geometry.degree),
+        }
+    }
+}
+
+/// Where in the file a page's count of records stands.
+fn count_offset(geometry: &Geometry, page: u64) -> u64 {
+    geometry
+        .file_offset(page)
+        .saturating_add(4 * geometry.blocks as u64)
+}
+
+#[cold]
+fn wrong_count(
+    geometry: &Geometry,
+    page: u64,
+    found: usize,
+    expected: Option<usize>,
+    file: &str,
+) -> LayoutError {
+    LayoutError::Field {
+        file: file.to_owned(),
+        offset: count_offset(geometry, page),
+        what: "count of records on the page",
+        found: found.to_string(),
+        expected: match expected {
+            Some(expected) => expected.to_string(),
+            None => format!("at most {}", geometry.nodes_per_page),
+        },
+    }
+}
