@@ -141,7 +141,9 @@ fn index(
     earlier: &[(PathBuf, IndexFacts)],
 ) -> Result<(PathBuf, IndexFacts), Failure> {
     let made_from = made_from(plan, &run.build)?;
-    let key = format!("{}-{:016x}", plan.name, fnv(made_from.as_bytes()));
+    // Named after the vectors, so that jobs share what they have in common.
+    let vectors = plan.base.file_stem().unwrap_or_default().to_string_lossy();
+    let key = format!("{vectors}-{:016x}", fnv(made_from.as_bytes()));
     if let Some(known) = earlier.iter().find(|(_, facts)| facts.key == key) {
         return Ok(known.clone());
     }

@@ -21,6 +21,7 @@ pub(crate) mod packed;
 pub(crate) mod resident;
 pub(crate) mod segments;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use stratann_codec::{CodecError, ListModel};
@@ -219,11 +220,14 @@ impl Graph {
 
 /// Says of one page after the other whether it is of the hottest `share`.
 fn hottest(heat: Option<&[u16]>, pages: u64, share: f64) -> impl FnMut(u64) -> bool {
-    let flat = vec![0; if heat.is_none() { pages as usize } else { 0 }];
-    let heat = heat.unwrap_or(&flat);
-    let mut hottest = Hottest::new(heat, share);
-    let mut reads = heat.to_vec().into_iter();
-    move |_| reads.next().is_some_and(|reads| hottest.takes(reads))
+    let heat = heat.map_or_else(|| Cow::Owned(vec![0; pages as usize]), Cow::Borrowed);
+    let mut hottest = Hottest::new(&heat, share);
+    let mut next = 0;
+    move |_| {
+        next += 1;
+        heat.get(next - 1)
+            .is_some_and(|&reads| hottest.takes(reads))
+    }
 }
 
 /// Names the file and the node of bytes that do not decode.

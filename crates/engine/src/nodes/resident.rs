@@ -20,6 +20,9 @@ pub(crate) struct Resident {
     page_bytes: usize,
 }
 
+/// Accepts a page, by its number and bytes, or says what is wrong with it.
+pub(crate) type Check<'a> = dyn Fn(u64, &[u8]) -> Result<(), Error> + 'a;
+
 /// A file of pages to load from.
 pub(crate) struct Source<'a> {
     pub(crate) volume: &'a dyn Volume,
@@ -37,7 +40,7 @@ impl Resident {
     pub(crate) fn load(
         source: &Source<'_>,
         wanted: &mut dyn FnMut(u64) -> bool,
-        check: &dyn Fn(u64, &[u8]) -> Result<(), Error>,
+        check: &Check<'_>,
     ) -> Result<Self, Error> {
         let (pages, page_bytes) = (source.pages as usize, source.page_bytes);
         let mut places = vec![AWAY; pages];
