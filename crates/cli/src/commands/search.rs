@@ -239,10 +239,10 @@ impl Searcher {
                 .strategy
                 .map(Into::into)
                 .or(preset.map(|p| p.strategy)),
-            // A preset that would navigate does without on an index that has no navigation graph.
+            // A preset that would navigate does without where there is no navigation graph, or no memory for it.
             navigation: arguments
                 .navigation()
-                .or(preset.map(|p| p.navigation && index.navigation_nodes() > 0)),
+                .or(preset.map(|p| p.navigation && index.has_navigation())),
             whole_page: arguments.whole_page().or(preset.map(|p| p.whole_page)),
             rerank: Some(rerank(arguments, preset.unwrap_or(index.preset()), &index)),
             parts: arguments.parts,
