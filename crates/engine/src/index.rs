@@ -36,6 +36,9 @@ pub struct OpenOptions {
     pub verify_pages: bool,
     /// The cache of hot records (DecoupleVS §3.4); part of the budget, if there is one.
     pub cache: CacheSize,
+    /// Whether searches will start from the navigation graph, so that a memory budget has room for it; `None` is the
+    /// preset's choice. Without a budget it is there whenever a search asks for it.
+    pub navigation: Option<bool>,
 }
 
 /// How large the cache of hot records is. It keeps what searches read last: lists as they are stored, beside their
@@ -58,6 +61,7 @@ impl Default for OpenOptions {
             io: IoMode::Auto,
             verify_pages: true,
             cache: CacheSize::None,
+            navigation: None,
         }
     }
 }
@@ -133,7 +137,10 @@ impl Index {
         let cache = (entries > 0).then(|| SlotCache::new(entries, slot_bytes));
         let (graph_pages, vector_pages) = graph.files();
         let code_bytes = manifest.vectors * u64::from(manifest.code_bytes);
-        let navigation = manifest.file(FileKind::Navigation.name());
+        let navigates = options.memory.is_none() || options.navigation.unwrap_or(preset.navigation);
+        let navigation = manifest
+            .file(FileKind::Navigation.name())
+            .filter(|_| navigates);
         let needs = Needs {
             codes: code_bytes + 4 * 256 * u64::from(manifest.dimension),
             tables: graph.metadata_bytes() as u64,
@@ -298,7 +305,7 @@ impl Index {
             return Err(Error::call(
                 "navigation",
                 "on",
-                "off: the memory budget has no room for the navigation graph",
+                "off: the memory budget has no room for the navigation graph, or was divided without it (`navigation` when the index is opened)",
             ));
         }
         let kind = FileKind::Navigation;

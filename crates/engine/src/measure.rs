@@ -1,9 +1,10 @@
 //! What memory would buy on this collection: measured when it is built, on a sample of its own rows as queries.
 //!
 //! ```text
-//!   sample, first half   from the medoid                            -> reads without the navigation graph
-//!           first half   from the navigation graph, if there is one -> reads; how often each page was wanted (heat)
-//!           second half  the same                                   -> what the hottest pages would have served
+//!   sample, first half   from the medoid            -> reads without the navigation graph
+//!           first half   from the navigation graph  -> reads with it
+//!           first half   as the preset says         -> how often each page was wanted (heat)
+//!           second half  as the preset says         -> what the hottest pages of the first half would have served
 //! ```
 //!
 //! The planner ([`crate::plan`]) divides a budget by these numbers, and what it puts into memory is the hottest pages.
@@ -108,11 +109,10 @@ pub(crate) fn measure(
         Ok::<_, Error>((mean(counters.graph_reads), mean(counters.vector_reads)))
     };
     let heat = [Heat::new(index), Heat::new(index)];
-    // Where there is a navigation graph, whatever the preset: a search may ask for it.
-    let navigation = Some(index.has_navigation());
     let (reads_medoid, _) = run(first, Some(false), None)?;
-    let (reads_navigation, vector_reads) = run(first, navigation, Some(&heat[0]))?;
-    run(second, navigation, Some(&heat[1]))?;
+    let (reads_navigation, vector_reads) = run(first, Some(index.has_navigation()), None)?;
+    run(first, None, Some(&heat[0]))?;
+    run(second, None, Some(&heat[1]))?;
     let measured = Measured {
         queries: (sample.len() / row_bytes) as u32,
         list: LIST as u32,

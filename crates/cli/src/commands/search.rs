@@ -203,6 +203,9 @@ impl Searcher {
             memory: arguments.memory,
             io: arguments.io.into(),
             cache: cache(arguments)?,
+            navigation: arguments
+                .navigation()
+                .or(arguments.preset.map(|preset| preset.navigation)),
             ..OpenOptions::default()
         };
         // Before the index, so that what reading them takes is free again.
