@@ -49,7 +49,7 @@ impl Heat {
         let mut pages = 0;
         for segment in graph.segments.iter().flat_map(|segments| segments.iter()) {
             starts.push(pages);
-            pages += segment.directory.pages() as usize;
+            pages += segment.pages.directory.pages() as usize;
         }
         let zeros = |count| (0..count).map(|_| AtomicU32::new(0)).collect();
         Self {

@@ -274,8 +274,11 @@ impl Index {
 ///     of `memory`. None is no cache.
 /// cache_entries : int or str, optional
 ///     The same as a number of nodes, or in percent of the vectors: "1%".
+/// navigation : bool, optional
+///     Whether searches will start from the navigation graph, so that `memory` has room for it. None is the preset's
+///     choice. Without `memory` it is there whenever a search asks for it.
 #[pyfunction]
-#[pyo3(signature = (path, *, memory=None, io="auto", cache=None, cache_entries=None))]
+#[pyo3(signature = (path, *, memory=None, io="auto", cache=None, cache_entries=None, navigation=None))]
 pub fn open(
     py: Python<'_>,
     path: PathBuf,
@@ -283,12 +286,14 @@ pub fn open(
     io: &str,
     cache: Option<&Bound<'_, PyAny>>,
     cache_entries: Option<&Bound<'_, PyAny>>,
+    navigation: Option<bool>,
 ) -> PyResult<Index> {
     let path = existing(path, "index")?;
     let options = OpenOptions {
         memory: bytes(memory)?,
         io: named(io, "io")?,
         cache: cache_size(&path, cache, cache_entries)?,
+        navigation,
         ..OpenOptions::default()
     };
     Index::new(py, path, options, None)

@@ -332,6 +332,14 @@ def test_a_user_who_may_only_read_gets_the_same_answers(photos, index, queries, 
         numpy.testing.assert_array_equal(ours, theirs)
 
 
+def test_a_budget_is_divided_with_or_without_the_navigation_graph(photos, queries):
+    without = stratann.open(photos, memory="64MiB", navigation=False)
+    with pytest.raises(ValueError, match="budget"):
+        without.search(queries[:1], navigation=True)
+    within = stratann.open(photos, memory="64MiB", navigation=True)
+    assert within.search(queries[:1], navigation=True)[0].shape == (1, 10)
+
+
 def test_open_under_a_budget(photos, queries, truth):
     index = stratann.open(photos, memory="64MiB")
     assert stratann.recall(index.search(queries), truth) >= 0.95

@@ -2,24 +2,15 @@
 //! auxiliary index organization").
 
 use stratann_codec::{ListModel, elias_fano};
-use stratann_layout::{PageDirectory, SlottedShape, SlottedView};
 
-use super::{NodePages, Record, Slotted, decode_list};
+use super::slotted::{Slotted, SlottedPages};
+use super::{NodePages, Record};
 use crate::Error;
 
 /// The pages of lists of a decoupled index.
 pub(crate) struct ListPages {
-    pub(crate) shape: SlottedShape,
-    pub(crate) directory: PageDirectory,
+    pub(crate) pages: SlottedPages,
     pub(crate) lists: ListModel,
-    pub(crate) file: String,
-}
-
-impl ListPages {
-    /// Bytes of what is kept in memory beside pages.
-    pub(crate) fn metadata_bytes(&self) -> usize {
-        self.directory.memory_bytes()
-    }
 }
 
 impl NodePages for ListPages {
@@ -28,30 +19,27 @@ impl NodePages for ListPages {
 
     #[inline]
     fn page_of(&self, node: u32) -> u64 {
-        self.directory.page_of(node)
+        self.pages.page_of(node)
     }
 
     #[inline]
     fn place(&self, page: u64) -> (u64, usize) {
-        (self.shape.file_offset(page), self.shape.page_bytes())
+        self.pages.place(page)
     }
 
     #[inline]
     fn view<'p>(&'p self, bytes: &'p [u8], page: u64, check: bool) -> Result<Slotted<'p>, Error> {
-        Ok(Slotted {
-            view: SlottedView::open(&self.shape, bytes, page, check, &self.file)?,
-            ids: false,
-        })
+        self.pages.view(bytes, page, check, false)
     }
 
     fn cached_bytes(&self) -> usize {
-        let list = elias_fano::slot_bytes(self.shape.degree(), self.lists.nodes());
+        let list = elias_fano::slot_bytes(self.pages.shape.degree(), self.lists.nodes());
         Record::cached_bytes(list, 0)
     }
 
     #[inline]
     fn list(&self, node: u32, record: &Record<'_>, out: &mut Vec<u32>) -> Result<(), Error> {
-        decode_list(&self.lists, &self.file, node, record, out)
+        self.pages.list(&self.lists, node, record, out)
     }
 
     #[inline]

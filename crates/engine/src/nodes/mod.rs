@@ -10,6 +10,7 @@
 //!
 //! - [`coupled`], [`packed`], [`lists`]: a layout of the graph each, behind [`NodePages`]
 //! - [`segments`]: the vectors of the decoupled layout
+//! - [`slotted`]: what all files of slotted pages have in common
 //! - [`resident`]: pages that the memory budget holds
 //!
 //! A search is compiled once for each layout, so nothing is dispatched per hop.
@@ -20,12 +21,13 @@ mod open;
 pub(crate) mod packed;
 pub(crate) mod resident;
 pub(crate) mod segments;
+pub(crate) mod slotted;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use stratann_codec::{CodecError, ListModel};
-use stratann_layout::{BLOCK, HeatFile, SlottedView};
+use stratann_codec::CodecError;
+use stratann_layout::{BLOCK, HeatFile};
 use stratann_tier::{Tier, Volume};
 
 pub(crate) use self::open::open;
@@ -125,8 +127,14 @@ impl Pages {
     pub(crate) fn file(&self, nodes: u64) -> PageFile {
         let (pages, page_bytes) = match self {
             Pages::Coupled(pages) => (pages.shape.pages(nodes), pages.shape.page_bytes()),
-            Pages::Packed(pages) => (pages.directory.pages(), pages.shape.page_bytes()),
-            Pages::Lists(pages) => (pages.directory.pages(), pages.shape.page_bytes()),
+            Pages::Packed(pages) => (
+                pages.pages.directory.pages(),
+                pages.pages.shape.page_bytes(),
+            ),
+            Pages::Lists(pages) => (
+                pages.pages.directory.pages(),
+                pages.pages.shape.page_bytes(),
+            ),
         };
         PageFile { pages, page_bytes }
     }
@@ -155,8 +163,8 @@ impl Graph {
     pub(crate) fn metadata_bytes(&self) -> usize {
         let directory = match &self.pages {
             Pages::Coupled(_) => 0,
-            Pages::Packed(pages) => pages.metadata_bytes(),
-            Pages::Lists(pages) => pages.metadata_bytes(),
+            Pages::Packed(pages) => pages.pages.directory.memory_bytes(),
+            Pages::Lists(pages) => pages.pages.directory.memory_bytes(),
         };
         directory + self.segments.as_ref().map_or(0, Segments::metadata_bytes)
     }
@@ -165,8 +173,8 @@ impl Graph {
     pub(crate) fn files(&self) -> (PageFile, PageFile) {
         let mut vectors = PageFile::default();
         for segment in self.segments.iter().flat_map(Segments::iter) {
-            vectors.pages += segment.directory.pages();
-            vectors.page_bytes = vectors.page_bytes.max(segment.shape.page_bytes());
+            vectors.pages += segment.pages.directory.pages();
+            vectors.page_bytes = vectors.page_bytes.max(segment.pages.shape.page_bytes());
         }
         (self.pages.file(self.nodes), vectors)
     }
@@ -204,8 +212,8 @@ impl Graph {
                 let source = Source {
                     volume,
                     name: &segment.name,
-                    pages: segment.directory.pages(),
-                    page_bytes: segment.shape.page_bytes(),
+                    pages: segment.pages.directory.pages(),
+                    page_bytes: segment.pages.shape.page_bytes(),
                     start: BLOCK as u64,
                 };
                 let resident = Resident::load(&source, &mut wanted, &|page, bytes| {
@@ -236,51 +244,6 @@ pub(crate) fn undecodable(file: &str, node: u32, error: &CodecError) -> Error {
     Error::Damaged {
         file: file.to_owned(),
         what: format!("node {node}: {error}"),
-    }
-}
-
-/// Decodes a compressed list.
-#[inline]
-fn decode_list(
-    model: &ListModel,
-    file: &str,
-    node: u32,
-    record: &Record<'_>,
-    out: &mut Vec<u32>,
-) -> Result<(), Error> {
-    match model.decode(node, record.list_and_rest, out) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(undecodable(file, node, &error)),
-    }
-}
-
-/// A slotted page of any kind. Outside ids are only where vectors are.
-#[derive(Clone, Copy)]
-pub(crate) struct Slotted<'p> {
-    view: SlottedView<'p>,
-    ids: bool,
-}
-
-impl<'p> PageView<'p> for Slotted<'p> {
-    #[inline]
-    fn first(self) -> u32 {
-        self.view.first()
-    }
-
-    #[inline]
-    fn len(self) -> usize {
-        self.view.len()
-    }
-
-    #[inline]
-    fn record(self, slot: usize) -> Result<Record<'p>, Error> {
-        let record = self.view.record(slot)?;
-        Ok(Record {
-            id: if self.ids { self.view.id(slot)? } else { 0 },
-            list: record.list,
-            list_and_rest: record.list_and_rest,
-            vector: record.vector,
-        })
     }
 }
 

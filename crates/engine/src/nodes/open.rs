@@ -9,6 +9,7 @@ use super::lists::ListPages;
 use super::packed::PackedPages;
 use super::resident::Resident;
 use super::segments::{Segment, Segments};
+use super::slotted::SlottedPages;
 use super::{Graph, Pages};
 use crate::{Error, Layout, stored};
 
@@ -72,12 +73,14 @@ fn packed(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
         tier: volume.open_tier(&entry.name)?,
         nodes: manifest.vectors,
         pages: Pages::Packed(PackedPages {
-            shape,
-            directory: directory.pages(0),
+            pages: SlottedPages {
+                shape,
+                directory: directory.pages(0),
+                file: file.clone(),
+            },
             lists,
             vectors,
             segment_vectors: directory.segment_vectors,
-            file: file.clone(),
         }),
         file,
         resident: Resident::default(),
@@ -110,10 +113,12 @@ fn decoupled(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
         tier,
         nodes: manifest.vectors,
         pages: Pages::Lists(ListPages {
-            shape,
-            directory: directory.pages(0),
+            pages: SlottedPages {
+                shape,
+                directory: directory.pages(0),
+                file: file.clone(),
+            },
             lists,
-            file: file.clone(),
         }),
         file,
         resident: Resident::default(),
@@ -127,13 +132,15 @@ fn segment(volume: &dyn Volume, manifest: &Manifest, n: u32) -> Result<Segment, 
     let file = stored::file_of(volume, manifest, FileKind::Chunks, Some(n))?;
     Ok(Segment {
         tier: volume.open_tier(&entry.name)?,
-        shape,
-        directory: chunks.pages(facts.first),
+        pages: SlottedPages {
+            shape,
+            directory: chunks.pages(facts.first),
+            file: stored::name_of(volume, &entry.name),
+        },
         model: model(&file, SegmentModel::from_bytes(&chunks.model))?,
         chunk_vectors: chunks.chunk_vectors,
         first: facts.first,
         name: entry.name.clone(),
-        file: stored::name_of(volume, &entry.name),
         resident: Resident::default(),
         bases: chunks.chunks.into_iter().map(|chunk| chunk.base).collect(),
     })

@@ -6,18 +6,17 @@
 use std::sync::Arc;
 
 use stratann_codec::SegmentModel;
-use stratann_layout::{PageDirectory, SlottedShape, SlottedView};
 use stratann_tier::Tier;
 
 use super::resident::Resident;
-use super::{PageView, Record, Slotted, undecodable};
+use super::slotted::{Slotted, SlottedPages};
+use super::{PageView, Record, undecodable};
 use crate::Error;
 
 /// One segment.
 pub(crate) struct Segment {
     pub(crate) tier: Arc<dyn Tier>,
-    pub(crate) shape: SlottedShape,
-    pub(crate) directory: PageDirectory,
+    pub(crate) pages: SlottedPages,
     pub(crate) model: SegmentModel,
     /// Vectors of a chunk.
     pub(crate) chunk_vectors: u32,
@@ -27,8 +26,6 @@ pub(crate) struct Segment {
     pub(crate) first: u32,
     /// The file's name in the volume.
     pub(crate) name: String,
-    /// The file as errors name it.
-    pub(crate) file: String,
     /// Pages that are in memory.
     pub(crate) resident: Resident,
 }
@@ -59,7 +56,7 @@ impl Segments {
         let segment = ((node / self.capacity) as usize).min(self.segments.len() - 1);
         Place {
             segment,
-            page: self.segments[segment].directory.page_of(node),
+            page: self.segments[segment].pages.page_of(node),
         }
     }
 
@@ -91,12 +88,6 @@ impl Segments {
 }
 
 impl Segment {
-    /// Where a page stands in the file: offset and length in bytes.
-    #[inline]
-    pub(crate) fn place(&self, page: u64) -> (u64, usize) {
-        (self.shape.file_offset(page), self.shape.page_bytes())
-    }
-
     /// Reads a page in place.
     #[inline]
     pub(crate) fn view<'p>(
@@ -105,10 +96,7 @@ impl Segment {
         page: u64,
         check: bool,
     ) -> Result<Slotted<'p>, Error> {
-        Ok(Slotted {
-            view: SlottedView::open(&self.shape, bytes, page, check, &self.file)?,
-            ids: true,
-        })
+        self.pages.view(bytes, page, check, true)
     }
 
     /// Decodes the vector of `node`, which stands on this page, into `out`. Returns its outside id.
@@ -125,12 +113,12 @@ impl Segment {
         let base = self.bases.get(chunk).and_then(Option::as_deref);
         match self.model.decode(record.vector, base, out) {
             Ok(()) => Ok(record.id),
-            Err(error) => Err(undecodable(&self.file, node, &error)),
+            Err(error) => Err(undecodable(&self.pages.file, node, &error)),
         }
     }
 
     fn metadata_bytes(&self) -> usize {
         let bases: usize = self.bases.iter().flatten().map(Vec::len).sum();
-        self.directory.memory_bytes() + bases
+        self.pages.directory.memory_bytes() + bases
     }
 }

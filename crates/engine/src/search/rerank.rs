@@ -206,7 +206,7 @@ impl<'a> Reranker<'a> {
             Some(lane) => lane,
             none => none.insert(segment.tier.lane(self.thread)?),
         };
-        let (offset, len) = segment.place(place.page);
+        let (offset, len) = segment.pages.place(place.page);
         lane.submit(Request {
             tag: place.page,
             offset,

@@ -242,6 +242,36 @@ fn the_cache_and_pages_in_memory_save_reads_and_no_recall() {
 }
 
 #[test]
+fn a_budget_has_room_for_the_navigation_graph_only_if_searches_use_it() {
+    let open = |memory, navigation| {
+        let options = OpenOptions {
+            memory,
+            navigation,
+            ..OpenOptions::default()
+        };
+        Index::open(path(COUPLED), &options).unwrap()
+    };
+    let navigate = SearchOptions {
+        navigation: Some(true),
+        ..options(Preset::DISKANN)
+    };
+    // The preset of the index navigates.
+    assert!(open(Some(64 << 20), None).has_navigation());
+    let without = open(Some(64 << 20), Some(false));
+    assert_eq!(without.memory().navigation, 0);
+    let error = without.search(&small().queries, &navigate).unwrap_err();
+    assert!(
+        error.is_call_wrong() && error.to_string().contains("budget"),
+        "{error}"
+    );
+    assert!(
+        open(None, Some(false))
+            .search(&small().queries, &navigate)
+            .is_ok()
+    );
+}
+
+#[test]
 fn parts_are_measured_only_if_asked_for() {
     let index = stored_under(BEST, Faults::none());
     let queries = &small().queries;

@@ -105,6 +105,7 @@ def open(
     io: str = "auto",
     cache: _Size = None,
     cache_entries: Union[int, str, None] = None,
+    navigation: Optional[bool] = None,
 ) -> Index: ...
 def verify(path: _Path, *, progress: _Progress = None) -> Dict[str, Any]: ...
 def truth(

@@ -1,0 +1,87 @@
+//! Slotted pages: what packed pages, pages of lists and segments have in common. A node's page is found in a directory.
+
+use stratann_codec::ListModel;
+use stratann_layout::{PageDirectory, SlottedShape, SlottedView};
+
+use super::{PageView, Record, undecodable};
+use crate::Error;
+
+/// A file of slotted pages.
+pub(crate) struct SlottedPages {
+    pub(crate) shape: SlottedShape,
+    pub(crate) directory: PageDirectory,
+    /// The file as errors name it.
+    pub(crate) file: String,
+}
+
+impl SlottedPages {
+    /// The page that holds `node`.
+    #[inline]
+    pub(crate) fn page_of(&self, node: u32) -> u64 {
+        self.directory.page_of(node)
+    }
+
+    /// Where a page stands in the file: offset and length in bytes.
+    #[inline]
+    pub(crate) fn place(&self, page: u64) -> (u64, usize) {
+        (self.shape.file_offset(page), self.shape.page_bytes())
+    }
+
+    /// Reads a page in place; `check` verifies its checksums. `ids` says whether it has outside ids.
+    #[inline]
+    pub(crate) fn view<'p>(
+        &'p self,
+        bytes: &'p [u8],
+        page: u64,
+        check: bool,
+        ids: bool,
+    ) -> Result<Slotted<'p>, Error> {
+        let view = SlottedView::open(&self.shape, bytes, page, check, &self.file)?;
+        Ok(Slotted { view, ids })
+    }
+
+    /// Decodes a list.
+    #[inline]
+    pub(crate) fn list(
+        &self,
+        model: &ListModel,
+        node: u32,
+        record: &Record<'_>,
+        out: &mut Vec<u32>,
+    ) -> Result<(), Error> {
+        match model.decode(node, record.list_and_rest, out) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(undecodable(&self.file, node, &error)),
+        }
+    }
+}
+
+/// A slotted page of any kind. Outside ids are only where vectors are.
+#[derive(Clone, Copy)]
+pub(crate) struct Slotted<'p> {
+    view: SlottedView<'p>,
+    ids: bool,
+}
+
+impl<'p> PageView<'p> for Slotted<'p> {
+    #[inline]
+    fn first(self) -> u32 {
+        self.view.first()
+    }
+
+    #[inline]
+    fn len(self) -> usize {
+        self.view.len()
+    }
+
+    #[inline]
+    fn record(self, slot: usize) -> Result<Record<'p>, Error> {
+        let record = self.view.record(slot)?;
+        Ok(Record {
+            id: if self.ids { self.view.id(slot)? } else { 0 },
+            list: record.list,
+            list_and_rest: record.list_and_rest,
+            vector: record.vector,
+        })
+    }
+}

@@ -1,0 +1,491 @@
+use super::*;
+use proptest::prelude::*;
+
+fn sample() -> Manifest {
+    Manifest {
+        format_version: FORMAT_VERSION,
+        reader_features: 0,
+        writer_features: 0,
+        created_by: "0.1.0".into(),
+        checkpoint: 1,
+        preset: "diskann".into(),
+        element: Element::U8,
+        metric: Metric::InnerProduct,
+        dimension: 128,
+        vectors: 100_000,
+        degree: 64,
+        build_list: 100,
+        alpha: 1.2,
+        code_bytes: 32,
+        order: "input".into(),
+        entry: 4711,
+        degree_mean: 61.237_891_234_567_89,
+        degree_max: 64,
+        edges: 6_123_789,
+        deleted: 0,
+        seed: u64::MAX,
+        navigation: Some(NavigationFacts {
+            nodes: 1000,
+            degree: 24,
+        }),
+        layout: DECOUPLED.into(),
+        list_bytes: 8_123_456,
+        vector_bytes: 8_654_321,
+        list_codec: "gaps".into(),
+        vector_codec: "columns".into(),
+        segments: vec![
+            SegmentFacts {
+                first: 0,
+                vectors: 65_536,
+                codec: "columns".into(),
+            },
+            SegmentFacts {
+                first: 65_536,
+                vectors: 34_464,
+                codec: "raw".into(),
+            },
+        ],
+        measured: Some(Measured {
+            queries: 100,
+            list: 80,
+            reads_medoid: 81.25,
+            reads_navigation: 60.1,
+            vector_reads: 12.7,
+            hot_graph: vec![HotShare {
+                share: 0.01,
+                hits: 0.123_456_789,
+            }],
+            hot_vectors: vec![],
+        }),
+        files: vec![
+            FileEntry {
+                role: "graph".into(),
+                name: "graph.1".into(),
+                length: 40_964_096,
+                header_crc32c: 0xdead_beef,
+            },
+            FileEntry {
+                role: "codes".into(),
+                name: "codes.1".into(),
+                length: 4_104_192,
+                header_crc32c: 17,
+            },
+        ],
+    }
+}
+
+/// What version 1 can say of it.
+fn sample_of_1() -> Manifest {
+    Manifest {
+        format_version: 1,
+        layout: COUPLED.into(),
+        list_bytes: 0,
+        vector_bytes: 0,
+        list_codec: String::new(),
+        vector_codec: String::new(),
+        segments: Vec::new(),
+        measured: None,
+        ..sample()
+    }
+}
+
+/// Frames a body that a test has made up.
+fn framed(body: &str) -> Vec<u8> {
+    framed_as(FORMAT_VERSION, body)
+}
+
+fn framed_as(version: u32, body: &str) -> Vec<u8> {
+    let mut text = first_line(version, body.as_bytes()).into_bytes();
+    text.extend_from_slice(body.as_bytes());
+    text
+}
+
+fn body(manifest: &Manifest) -> serde_json::Value {
+    serde_json::to_value(manifest).unwrap()
+}
+
+fn decode_value(value: &serde_json::Value) -> Result<Manifest, LayoutError> {
+    Manifest::decode(&framed(&value.to_string()), "MANIFEST")
+}
+
+#[test]
+fn round_trip_and_text() {
+    let manifest = sample();
+    let text = manifest.encode();
+    assert_eq!(Manifest::decode(&text, "MANIFEST").unwrap(), manifest);
+    let text = String::from_utf8(text).unwrap();
+    let (first, body) = text.split_once('\n').unwrap();
+    assert_eq!(
+        first,
+        format!(
+            "STRATANN MANIFEST 2 {:08x} {}",
+            crc32c::crc32c(body.as_bytes()),
+            body.len()
+        )
+    );
+    assert!(body.starts_with("{\n  \"format_version\": 2,"), "{body}");
+    assert!(body.contains("\"element\": \"u8\""), "{body}");
+    assert!(body.contains("\"metric\": \"ip\""), "{body}");
+    assert_eq!(manifest.file("codes").unwrap().name, "codes.1");
+    assert_eq!(manifest.file("navigation"), None);
+}
+
+#[test]
+fn every_bit_flip_is_found() {
+    let mut text = sample().encode();
+    for bit in 0..text.len() * 8 {
+        text[bit / 8] ^= 1 << (bit % 8);
+        assert!(Manifest::decode(&text, "MANIFEST").is_err(), "bit {bit}");
+        text[bit / 8] ^= 1 << (bit % 8);
+    }
+}
+
+#[test]
+fn every_truncation_is_found() {
+    let text = sample().encode();
+    for length in 0..text.len() {
+        Manifest::decode(&text[..length], "MANIFEST").unwrap_err();
+    }
+    let mut longer = text;
+    longer.push(b'\n');
+    let error = Manifest::decode(&longer, "MANIFEST").unwrap_err();
+    assert!(matches!(error, LayoutError::Length { .. }), "{error}");
+}
+
+#[test]
+fn the_first_line_has_one_spelling() {
+    let body = "{}";
+    let sum = crc32c::crc32c(body.as_bytes());
+    for line in [
+        format!("STRATANN MANIFEST 02 {sum:08x} 2\n"),
+        format!("STRATANN MANIFEST 2 {sum:08X} 2\n"),
+        format!("STRATANN MANIFEST 2 {sum:08x} +2\n"),
+        format!("STRATANN MANIFEST 2 {sum:08x} 2 \n"),
+        format!("STRATANN MANIFEST 2 {sum:08x} 2\r\n"),
+        format!("STRATANN MANIFEST 2  {sum:08x} 2\n"),
+        "STRATANN MANIFEST 2\n".to_owned(),
+        "STRATANN MANIFEST \n".to_owned(),
+    ] {
+        let error = Manifest::decode(format!("{line}{body}").as_bytes(), "MANIFEST").unwrap_err();
+        assert!(
+            matches!(error, LayoutError::Field { offset: 18, .. }),
+            "{line:?}: {error}"
+        );
+    }
+}
+
+#[test]
+fn newer_version_is_refused() {
+    let mut manifest = sample();
+    manifest.format_version = 3;
+    let text = Manifest::decode(&manifest.encode(), "a.idx/MANIFEST")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.starts_with("a.idx/MANIFEST: unknown format version 3 at offset 18 (2 is the newest"),
+        "{text}"
+    );
+    let mut value = body(&sample());
+    value["format_version"] = 0.into();
+    decode_value(&value).unwrap_err();
+}
+
+#[test]
+fn unknown_features_are_refused() {
+    let mut manifest = sample();
+    manifest.reader_features = 1 << 40 | 1 << 7;
+    let text = Manifest::decode(&manifest.encode(), "MANIFEST")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains("MANIFEST: unknown reader feature bit 7 at offset"),
+        "{text}"
+    );
+    manifest.reader_features = 0;
+    manifest.writer_features = 2;
+    let back = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
+    let text = back.check_writable("MANIFEST").unwrap_err().to_string();
+    assert!(text.contains("writer feature bit 1"), "{text}");
+}
+
+#[test]
+fn unknown_keys_need_a_feature_bit() {
+    for path in [
+        "",
+        "/navigation",
+        "/files/1",
+        "/segments/1",
+        "/measured",
+        "/measured/hot_graph/0",
+    ] {
+        let mut value = body(&sample());
+        value.pointer_mut(path).unwrap()["colour"] = "blue".into();
+        let text = decode_value(&value).unwrap_err().to_string();
+        assert!(
+            text.contains("is \"colour\", expected a key of this version"),
+            "{text}"
+        );
+        value["writer_features"] = 1.into();
+        decode_value(&value).unwrap();
+    }
+    let mut value = body(&sample());
+    value.as_object_mut().unwrap().remove("entry");
+    let text = decode_value(&value).unwrap_err().to_string();
+    assert!(text.contains("missing field `entry`"), "{text}");
+}
+
+#[test]
+fn names_stay_in_the_directory() {
+    for name in [
+        "",
+        ".",
+        "..",
+        "/etc/passwd",
+        "../x",
+        "a/b",
+        "a\\b",
+        "MANIFEST",
+        "a\0",
+        "codes.1",
+    ] {
+        let mut manifest = sample();
+        manifest.files[0].name = name.into();
+        let text = Manifest::decode(&manifest.encode(), "MANIFEST")
+            .unwrap_err()
+            .to_string();
+        assert!(text.contains("name of a file"), "{name:?}: {text}");
+    }
+    let mut manifest = sample();
+    manifest.files[0].role = "codes".into();
+    Manifest::decode(&manifest.encode(), "MANIFEST").unwrap_err();
+}
+
+#[test]
+fn values_of_wrong_types_are_refused_with_their_place() {
+    let text = String::from_utf8(sample().encode()).unwrap();
+    let (_, json) = text.split_once('\n').unwrap();
+    let bad = framed(&json.replace("\"u8\"", "\"u9\""));
+    let error = Manifest::decode(&bad, "MANIFEST").unwrap_err();
+    let at = error.offset().unwrap() as usize;
+    let near = String::from_utf8_lossy(&bad[at - 20..at]);
+    assert!(near.contains("u9"), "{near:?}");
+    assert!(error.to_string().contains("u9"), "{error}");
+    Manifest::decode(&framed("[]"), "MANIFEST").unwrap_err();
+    Manifest::decode(&framed(""), "MANIFEST").unwrap_err();
+    Manifest::decode(&framed("\u{fffd}"), "MANIFEST").unwrap_err();
+}
+
+#[test]
+fn version_1_is_read_as_coupled() {
+    let manifest = sample_of_1();
+    let text = manifest.encode();
+    assert!(text.starts_with(b"STRATANN MANIFEST 1 "));
+    assert_eq!(Manifest::decode(&text, "MANIFEST").unwrap(), manifest);
+    // A key of version 2 is none of version 1.
+    for key in KEYS_OF_2 {
+        let mut value = manifest.value().unwrap();
+        assert_eq!(value.get(key), None, "{key}");
+        value[key] = body(&manifest)[key].take();
+        let error = Manifest::decode(&framed_as(1, &value.to_string()), "MANIFEST").unwrap_err();
+        let text = error.to_string();
+        let expected = format!("is \"{key}\", expected a key of this version");
+        assert!(text.contains(&expected), "{text}");
+    }
+}
+
+#[test]
+fn the_frozen_manifest_of_version_1_is_read() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../fixtures/index-v1/MANIFEST"
+    );
+    let manifest = Manifest::decode(&std::fs::read(path).unwrap(), "MANIFEST").unwrap();
+    assert_eq!(manifest.format_version, 1);
+    assert_eq!(manifest.layout, COUPLED);
+    assert_eq!((manifest.list_bytes, manifest.vector_bytes), (0, 0));
+    assert_eq!((&*manifest.list_codec, &*manifest.vector_codec), ("", ""));
+    assert!(manifest.segments.is_empty() && manifest.measured.is_none());
+    let again = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
+    assert_eq!(again, manifest);
+}
+
+#[test]
+fn version_2_needs_its_keys() {
+    for key in KEYS_OF_2 {
+        let mut value = body(&sample());
+        value.as_object_mut().unwrap().remove(key);
+        let text = decode_value(&value).unwrap_err().to_string();
+        assert!(text.contains(&format!("is \"{key}\", missing")), "{text}");
+    }
+}
+
+#[test]
+fn layouts_and_segments_that_contradict_each_other_are_refused() {
+    for (change, text) in [
+        (
+            (|m| m.layout = "scattered".into()) as fn(&mut Manifest),
+            "layout at offset",
+        ),
+        (
+            |m| m.layout = PACKED.into(),
+            "is 100000, expected 0 in the packed layout",
+        ),
+        (
+            |m| m.layout = COUPLED.into(),
+            "is 100000, expected 0 in the coupled layout",
+        ),
+        (
+            |m| m.segments.clear(),
+            "is 0, expected 100000 in the decoupled layout",
+        ),
+        (|m| drop(m.segments.pop()), "is 65536, expected 100000"),
+        (|m| m.vectors += 1, "is 100000, expected 100001"),
+        (
+            |m| m.segments[1].first += 1,
+            "segment at offset 34 is 1: 34464 from 65537 on, expected 1 vector or more from 65536 on",
+        ),
+        (|m| m.segments[0].first = 1, "is 0: 65536 from 1 on"),
+        (|m| m.segments[0].vectors = 0, "is 0: 0 from 0 on"),
+        (|m| m.segments.swap(0, 1), "is 0: 34464 from 65536 on"),
+    ] {
+        let mut manifest = sample();
+        change(&mut manifest);
+        let error = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap_err();
+        let found = error.to_string();
+        assert!(found.contains(text), "{found}\n{text}");
+    }
+    for layout in [COUPLED, PACKED] {
+        let mut manifest = sample();
+        manifest.layout = layout.into();
+        manifest.segments.clear();
+        let back = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
+        assert_eq!(back, manifest);
+    }
+}
+
+#[test]
+fn a_role_says_kind_and_segment() {
+    let entry = |role: &str| FileEntry {
+        role: role.into(),
+        ..sample().files[0].clone()
+    };
+    for kind in FileKind::ALL {
+        assert_eq!(entry(kind.name()).kind(), Some((kind, None)));
+        let in_segments = matches!(kind, FileKind::Vectors | FileKind::Chunks);
+        for segment in [0, 3, u32::MAX] {
+            let role = FileEntry::role_of(kind, Some(segment));
+            let right = in_segments.then_some((kind, Some(segment)));
+            assert_eq!(entry(&role).kind(), right, "{role}");
+        }
+    }
+    for role in [
+        "",
+        "-",
+        "-3",
+        "colours",
+        "vectors-",
+        "vectors-03",
+        "vectors-+3",
+        "vectors--3",
+        "vectors-3-4",
+        "vectors-4294967296",
+        "Vectors-3",
+        "vectors-3 ",
+        "vectors 3",
+    ] {
+        assert_eq!(entry(role).kind(), None, "{role:?}");
+    }
+
+    let mut manifest = sample();
+    for (at, role) in ["vectors-0", "chunks-1", "vectors-1"].iter().enumerate() {
+        let mut entry = entry(role);
+        entry.name = format!("{role}-{at}");
+        manifest.files.push(entry);
+    }
+    let manifest = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
+    let role = |kind, segment| Some(manifest.segment_file(kind, segment)?.role.as_str());
+    assert_eq!(role(FileKind::Vectors, 1), Some("vectors-1"));
+    assert_eq!(role(FileKind::Chunks, 1), Some("chunks-1"));
+    assert_eq!(role(FileKind::Chunks, 0), None);
+    assert_eq!(role(FileKind::Graph, 0), None);
+}
+
+proptest! {
+    #[test]
+    fn any_manifest_round_trips(
+        (element, metric) in (0usize..4, 0usize..3),
+        (dimension, degree, build_list, code_bytes, entry, degree_max) in any::<(u32, u32, u32, u32, u32, u32)>(),
+        (checkpoint, vectors, edges, deleted, seed) in any::<(u64, u64, u64, u64, u64)>(),
+        alpha in 1.0f32..100.0,
+        degree_mean in 0.0f64..1e6,
+        preset in ".*",
+        navigation in prop::option::of(any::<(u64, u32)>()),
+        (list_bytes, vector_bytes) in any::<(u64, u64)>(),
+        codecs in any::<(String, String)>(),
+        segments in prop::collection::vec(any::<u16>(), 0..5),
+        measured in prop::option::of((any::<(u32, u32)>(), prop::collection::vec(0.0f64..1.0, 0..6))),
+        packed: bool,
+        files in prop::collection::btree_map("[a-z]{1,8}\\.[0-9]{1,5}", any::<(u64, u32)>(), 0..5),
+    ) {
+        let mut first = 0;
+        let segments: Vec<_> = segments.into_iter().map(|vectors| {
+            let vectors = u32::from(vectors) + 1;
+            first += vectors;
+            SegmentFacts { first: first - vectors, vectors, codec: format!("{vectors}") }
+        }).collect();
+        let layout = match (segments.is_empty(), packed) {
+            (false, _) => DECOUPLED,
+            (true, true) => PACKED,
+            (true, false) => COUPLED,
+        };
+        let vectors = if segments.is_empty() { vectors } else { u64::from(first) };
+        let measured = measured.map(|((queries, list), numbers)| Measured {
+            queries, list,
+            reads_medoid: numbers.iter().sum::<f64>() * 1e3,
+            reads_navigation: numbers.len() as f64,
+            vector_reads: 1.0 / (1.0 + numbers.len() as f64),
+            hot_graph: numbers.iter().map(|&share| HotShare { share, hits: 1.0 - share }).collect(),
+            hot_vectors: numbers.iter().map(|&hits| HotShare { share: hits / 3.0, hits }).collect(),
+        });
+        let manifest = Manifest {
+            layout: layout.into(),
+            list_codec: codecs.0, vector_codec: codecs.1,
+            list_bytes, vector_bytes, segments, measured,
+            element: Element::ALL[element],
+            metric: Metric::ALL[metric],
+            dimension, degree, build_list, code_bytes, entry, degree_max,
+            checkpoint, vectors, edges, deleted, seed,
+            alpha, degree_mean, preset,
+            navigation: navigation.map(|(nodes, degree)| NavigationFacts { nodes, degree }),
+            files: files.into_iter().map(|(name, (length, header_crc32c))| FileEntry {
+                role: format!("role of {name}"), name, length, header_crc32c,
+            }).collect(),
+            ..sample()
+        };
+        prop_assert_eq!(Manifest::decode(&manifest.encode(), "m").unwrap(), manifest);
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..300), form in 0..3) {
+        if form == 1 {
+            bytes.splice(..0, *b"STRATANN MANIFEST 2 ");
+        }
+        if form == 2 {
+            let line = first_line(FORMAT_VERSION, &bytes);
+            bytes.splice(..0, line.into_bytes());
+        }
+        let _ = Manifest::decode(&bytes, "m");
+    }
+
+    #[test]
+    fn damaged_json_never_panics(at: prop::sample::Index, byte: u8) {
+        let text = sample().encode();
+        let start = text.iter().position(|&b| b == b'\n').unwrap() + 1;
+        let mut json = text[start..].to_vec();
+        let at = at.index(json.len());
+        json[at] = byte;
+        let mut damaged = first_line(FORMAT_VERSION, &json).into_bytes();
+        damaged.extend_from_slice(&json);
+        let _ = Manifest::decode(&damaged, "m");
+    }
+}
