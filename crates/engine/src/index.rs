@@ -8,18 +8,24 @@
 //!   INDEX/codebook-…    PQ centroids     ┐
 //!   INDEX/codes-…       PQ codes         ├ in memory while open
 //!   INDEX/navigation-…  a sample's graph ┘ (loaded when the first search wants it)
+//!
+//!   INDEX/inline-…      in place of graph-…: pages of nodes with the codes of their neighbours
+//!   INDEX/entries-…     in place of codes-…: entry points and their codes
 //! ```
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use stratann_layout::{FileKind, Manifest, NavigationFile};
+use stratann_layout::manifest::INLINE;
+use stratann_layout::{EntryPoints, FileKind, Manifest, NavigationFile};
 use stratann_tier::{Backend, Crew, HugeBytes, IoMode, Volume};
-use stratann_vector::{Element, Metric, ProductQuantizer};
+use stratann_vector::{Element, Metric};
 
 use crate::cache::SlotCache;
+use crate::codebook::Codebook;
 use crate::navigation::Navigation;
 use crate::nodes::Graph;
 use crate::plan::{Division, Needs};
@@ -75,11 +81,40 @@ pub struct Index {
     options: OpenOptions,
     graph: Graph,
     cache: Option<SlotCache>,
-    quantizer: ProductQuantizer,
+    codebook: Codebook,
+    /// Every node's code; where these are in the pages, those of the entry points.
     codes: HugeBytes,
+    entries: Vec<u32>,
     division: Division,
     navigation: OnceLock<Navigation>,
+    shared: Arc<Shared>,
+}
+
+/// What indexes of one process can have in common.
+#[derive(Default)]
+pub(crate) struct Shared {
+    /// The searching threads, each with its ring and its buffers.
     crew: Mutex<Option<Arc<Crew>>>,
+    /// Codebooks by content hash.
+    codebooks: Mutex<HashMap<String, Codebook>>,
+}
+
+impl Shared {
+    /// The codebook of an index: one that is in memory if it has the same content.
+    fn codebook(&self, volume: &dyn Volume, manifest: &Manifest) -> Result<Codebook, Error> {
+        let mut codebooks = self.codebooks.lock();
+        if let Some(known) = codebooks.get(&manifest.codebook) {
+            let shape = (manifest.dimension as usize, manifest.code_bytes as usize);
+            if (known.dim(), known.code_bytes()) == shape {
+                return Ok(known.clone());
+            }
+        }
+        let codebook = Codebook::of_index(volume, manifest)?;
+        if !manifest.codebook.is_empty() {
+            codebooks.insert(manifest.codebook.clone(), codebook.clone());
+        }
+        Ok(codebook)
+    }
 }
 
 impl fmt::Debug for Index {
@@ -114,7 +149,7 @@ impl Index {
         options: &OpenOptions,
     ) -> Result<Self, Error> {
         let manifest = stored::manifest(&*volume)?;
-        Self::assemble(volume, path, manifest, options)
+        Self::assemble(volume, path, manifest, options, Arc::default())
     }
 
     /// Opens the files that a manifest names, which need not be committed yet.
@@ -123,6 +158,7 @@ impl Index {
         path: &Path,
         manifest: Manifest,
         options: &OpenOptions,
+        shared: Arc<Shared>,
     ) -> Result<Self, Error> {
         let preset: Preset = manifest.preset.parse()?;
         let mut graph = nodes::open(&*volume, &manifest)?;
@@ -136,13 +172,13 @@ impl Index {
         .min(manifest.vectors as usize);
         let cache = (entries > 0).then(|| SlotCache::new(entries, slot_bytes));
         let (graph_pages, vector_pages) = graph.files();
-        let code_bytes = manifest.vectors * u64::from(manifest.code_bytes);
+        let code_bytes = code_bytes(&*volume, &manifest)?;
         let navigates = options.memory.is_none() || options.navigation.unwrap_or(preset.navigation);
         let navigation = manifest
             .file(FileKind::Navigation.name())
             .filter(|_| navigates);
         let needs = Needs {
-            codes: code_bytes + 4 * 256 * u64::from(manifest.dimension),
+            codes: code_bytes + Codebook::memory_bytes(manifest.dimension as usize),
             tables: graph.metadata_bytes() as u64,
             cache: cache.as_ref().map_or(0, SlotCache::memory_bytes),
             navigation: navigation.map_or(0, |entry| entry.length),
@@ -154,20 +190,8 @@ impl Index {
             let heat = stored::heat(&*volume, &manifest)?;
             graph.load(&*volume, &division, heat.as_ref())?;
         }
-        let mut codebook = vec![0; 4 * 256 * manifest.dimension as usize];
-        stored::read_stream(&*volume, &manifest, FileKind::Codebook, &mut codebook)?;
-        let centroids = codebook
-            .chunks_exact(4)
-            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-            .collect();
-        let quantizer = ProductQuantizer::from_parts(
-            manifest.dimension as usize,
-            manifest.code_bytes as usize,
-            centroids,
-        )?;
-        let mut codes =
-            HugeBytes::zeroed(manifest.vectors as usize * manifest.code_bytes as usize)?;
-        stored::read_stream(&*volume, &manifest, FileKind::Codes, &mut codes)?;
+        let codebook = shared.codebook(&*volume, &manifest)?;
+        let (entries, codes) = load_codes(&*volume, &manifest)?;
         Ok(Self {
             path: path.to_owned(),
             volume,
@@ -175,11 +199,12 @@ impl Index {
             options: *options,
             graph,
             cache,
-            quantizer,
+            codebook,
             codes,
+            entries,
             division,
             navigation: OnceLock::new(),
-            crew: Mutex::new(None),
+            shared,
             manifest,
         })
     }
@@ -280,13 +305,14 @@ impl Index {
         &self.codes
     }
 
-    pub(crate) fn quantizer(&self) -> &ProductQuantizer {
-        &self.quantizer
+    /// What its codes mean.
+    pub fn codebook(&self) -> &Codebook {
+        &self.codebook
     }
 
-    /// The node where a search starts without a navigation graph.
-    pub(crate) fn entry(&self) -> u32 {
-        self.manifest.entry
+    /// The nodes where a search may start without a navigation graph.
+    pub(crate) fn entries(&self) -> &[u32] {
+        &self.entries
     }
 
     /// The navigation graph, loaded on first use.
@@ -319,7 +345,7 @@ impl Index {
 
     /// At least `threads` searching threads. They are kept from batch to batch, each with its ring and buffers.
     pub(crate) fn crew(&self, threads: usize) -> Result<Arc<Crew>, Error> {
-        let mut crew = self.crew.lock();
+        let mut crew = self.shared.crew.lock();
         match &*crew {
             Some(crew) if crew.threads() >= threads => Ok(crew.clone()),
             _ => {
@@ -329,4 +355,27 @@ impl Index {
             }
         }
     }
+}
+
+/// Bytes of the codes that stay in memory, and of what says whose they are.
+fn code_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u64, Error> {
+    if manifest.layout == INLINE {
+        return Ok(stored::entry(volume, manifest, FileKind::Entries, None)?.length);
+    }
+    Ok(manifest.vectors.saturating_mul(u64::from(manifest.code_bytes)))
+}
+
+/// The codes that stay in memory, and the nodes that a search may start from.
+fn load_codes(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+) -> Result<(Vec<u32>, HugeBytes), Error> {
+    if manifest.layout != INLINE {
+        let mut codes =
+            HugeBytes::zeroed(manifest.vectors as usize * manifest.code_bytes as usize)?;
+        stored::read_stream(volume, manifest, FileKind::Codes, &mut codes)?;
+        return Ok((vec![manifest.entry], codes));
+    }
+    let EntryPoints { nodes, codes } = stored::entry_points(volume, manifest)?;
+    Ok((nodes, HugeBytes::copy_of(&codes)?))
 }

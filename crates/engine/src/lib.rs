@@ -25,6 +25,7 @@
 
 mod build;
 mod cache;
+mod codebook;
 pub mod data;
 mod durable;
 mod error;
@@ -44,6 +45,7 @@ mod verify;
 mod visited;
 
 pub use build::{BuildOptions, BuildReport, build, chunk_bytes_for_overhead};
+pub use codebook::{Codebook, TrainOptions};
 pub use data::{DataError, GroundTruth, Matrix, MatrixRef, VectorFile, VectorSource, brute_force};
 pub use error::Error;
 pub use graph::GraphError;

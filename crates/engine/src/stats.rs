@@ -1,7 +1,7 @@
 //! What an index is and what it takes: the answer of `stratann stats`.
 
 use serde::Serialize;
-use stratann_layout::manifest::COUPLED;
+use stratann_layout::manifest::{COUPLED, INLINE};
 use stratann_layout::{CoupledShape, FileEntry, FileKind, Manifest};
 
 use crate::index::Index;
@@ -32,7 +32,7 @@ pub struct Stats {
     pub alpha: f32,
     /// How node ids were assigned.
     pub order: String,
-    /// How a node's list and vector stand on disk: `coupled`, `packed` or `decoupled`.
+    /// How a node's list and vector stand on disk: `coupled`, `packed`, `decoupled` or `inline`.
     pub layout: String,
     /// How they are compressed.
     pub compression: Codecs,
@@ -87,10 +87,11 @@ pub struct GraphAndVectors {
 
 /// Bytes on disk by component.
 ///
-/// | component | coupled | packed | decoupled |
+/// | component | coupled, inline | packed | decoupled |
 /// |---|---|---|---|
 /// | graph | a degree and R slots a node | encoded lists | encoded lists |
 /// | vectors | vectors | encoded vectors | encoded vectors, and the files of chunks |
+/// | codes | inline: R a node | one a node | one a node |
 /// | ids | 8 a vector | in other | in other |
 ///
 /// What ids take on pages of records of different lengths depends on the ids of each page, and is written down nowhere.
@@ -116,7 +117,12 @@ impl Index {
     pub fn stats(&self) -> Stats {
         let manifest = self.manifest();
         let (bytes, graph_and_vectors) = (bytes(manifest), graph_and_vectors(manifest));
-        let coupled_bytes = bytes.total - graph_and_vectors.bytes + graph_and_vectors.coupled_bytes;
+        let mut coupled_bytes =
+            bytes.total - graph_and_vectors.bytes + graph_and_vectors.coupled_bytes;
+        if manifest.layout == INLINE {
+            // There, each code stands once, in a file of its own.
+            coupled_bytes += manifest.vectors * u64::from(manifest.code_bytes);
+        }
         Stats {
             preset: manifest.preset.clone(),
             vectors: manifest.vectors,
@@ -154,9 +160,10 @@ impl Index {
 fn bytes(manifest: &Manifest) -> Bytes {
     let graph = list_bytes(manifest) + bytes_of(manifest, &[FileKind::Navigation]);
     let vectors = vector_bytes(manifest) + bytes_of(manifest, &[FileKind::Chunks]);
-    let codes = bytes_of(manifest, &[FileKind::Codes, FileKind::Codebook]);
+    let kinds = [FileKind::Codes, FileKind::Codebook, FileKind::Entries];
+    let codes = bytes_of(manifest, &kinds) + inline_code_bytes(manifest);
     let ids = match manifest.layout.as_str() {
-        COUPLED => 8 * manifest.vectors,
+        COUPLED | INLINE => 8 * manifest.vectors,
         _ => 0,
     };
     let total = bytes_of(manifest, &FileKind::ALL);
@@ -176,6 +183,7 @@ fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
         manifest,
         &[
             FileKind::Graph,
+            FileKind::Inline,
             FileKind::Packed,
             FileKind::Adjacency,
             FileKind::Vectors,
@@ -191,6 +199,14 @@ fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
         bytes,
         coupled_bytes,
         saved: saved(bytes, coupled_bytes),
+    }
+}
+
+/// What codes take in the nodes: c bytes for each of R neighbours.
+fn inline_code_bytes(manifest: &Manifest) -> u64 {
+    match manifest.layout.as_str() {
+        INLINE => manifest.vectors * u64::from(manifest.degree) * u64::from(manifest.code_bytes),
+        _ => 0,
     }
 }
 

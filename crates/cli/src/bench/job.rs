@@ -103,7 +103,7 @@ pub struct Build {
     pub code_bytes: Option<usize>,
     /// `input` or `locality`.
     pub order: Option<String>,
-    /// `coupled`, `packed` or `decoupled`.
+    /// `coupled`, `packed`, `decoupled` or `inline`.
     pub layout: Option<String>,
     /// `raw`, `paper` or `best`.
     pub compression: Option<String>,
@@ -390,19 +390,19 @@ fn choose_layout(build: &mut Build, preset: &Preset) -> Result<(), String> {
         ),
         None => preset.layout,
     };
-    let coupled = layout == Some(Layout::Coupled);
+    let as_they_are = matches!(layout, Some(Layout::Coupled | Layout::Inline));
     let compression = match &build.compression {
         Some(compression) => compression
             .parse::<Compression>()
             .map_err(|error| error.to_string())?,
         // What a preset compresses with is for the layouts that can.
-        None if coupled => Compression::Raw,
+        None if as_they_are => Compression::Raw,
         None => preset.compression,
     };
-    if coupled && compression != Compression::Raw {
+    if as_they_are && compression != Compression::Raw {
         return Err(format!(
-            "compression = \"{compression}\": the coupled layout knows only \"raw\"; take layout = \"packed\" or \
-             \"decoupled\""
+            "compression = \"{compression}\": the coupled and inline layouts know only \"raw\"; take layout = \"packed\" \
+             or \"decoupled\""
         ));
     }
     build.layout = layout.map(|layout| layout.to_string());

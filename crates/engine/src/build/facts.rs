@@ -2,11 +2,9 @@
 
 use super::BuildOptions;
 use super::format::{Choice, Format};
+use crate::codebook::{TRAINING_ROWS, check_code_bytes, usual_code_bytes};
 use crate::data::VectorSource;
 use crate::{Error, Layout, Order};
-
-/// Rows that the codebook is trained on, at most.
-const TRAINING_ROWS: usize = 100_000;
 
 /// What follows from source and options before any work.
 pub(super) struct Facts {
@@ -72,14 +70,7 @@ impl Facts {
                 "a share of the nodes, 0 to 1 (0.01 is usual)",
             ));
         }
-        let code_bytes = options.code_bytes.unwrap_or(dim.div_ceil(4));
-        if code_bytes == 0 || code_bytes > dim {
-            return Err(Error::call(
-                "code bytes",
-                code_bytes,
-                format!("1 to {dim}, the dimensions"),
-            ));
-        }
+        let code_bytes = code_bytes(dim, options)?;
         if let Some(ids) = &options.ids {
             check_ids(ids, rows)?;
         }
@@ -87,7 +78,7 @@ impl Facts {
             format,
             layout,
             nodes_per_page,
-        } = Choice::of(source, options)?;
+        } = Choice::of(source, options, code_bytes)?;
         Ok(Self {
             format,
             layout,
@@ -101,6 +92,26 @@ impl Facts {
                 nodes => nodes,
             },
         })
+    }
+}
+
+/// Bytes of a code: those of the codebook if one is given, which must be for such vectors.
+fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
+    let Some(codebook) = &options.codebook else {
+        let bytes = options.code_bytes.unwrap_or_else(|| usual_code_bytes(dim));
+        check_code_bytes(bytes, dim)?;
+        return Ok(bytes);
+    };
+    if codebook.dim() != dim {
+        let found = format!("for vectors of {} dimensions", codebook.dim());
+        return Err(Error::call("the codebook", found, format!("one for {dim}, like the rows")));
+    }
+    match options.code_bytes {
+        Some(asked) if asked != codebook.code_bytes() => {
+            let expected = format!("{}, those of the codebook, or not given", codebook.code_bytes());
+            Err(Error::call("code bytes", asked, expected))
+        }
+        _ => Ok(codebook.code_bytes()),
     }
 }
 

@@ -1,15 +1,18 @@
 //! How nodes become bytes: which layout, how compressed, and what follows from that before any work.
 
-use stratann_layout::{BLOCK, CoupledShape};
+use stratann_layout::{BLOCK, CoupledShape, InlineShape};
 use stratann_vector::Element;
 
 use super::coding::Coding;
 use super::coupled;
 use super::decoupled::{self, DecoupledFormat};
+use super::inline;
 use super::packed::{self, PackedFormat};
 use super::sweep::{Sweep, Written};
 use super::{Build, BuildOptions};
+use crate::codebook::Codebook;
 use crate::data::VectorSource;
+use crate::graph::Constructed;
 use crate::{Compression, Error, Layout};
 
 /// Where a page is expected to hold as many nodes as this, they are packed; where fewer, decoupled. A page of lists
@@ -21,6 +24,8 @@ const NODES_WORTH_PACKING: f64 = 6.0;
 pub(super) enum Format {
     /// Fixed records, nothing compressed.
     Coupled(CoupledShape),
+    /// Fixed records, nothing compressed, with the PQ codes of the neighbours.
+    Inline(InlineShape),
     /// Codes of list and vector side by side.
     Packed(PackedFormat),
     /// Codes of lists apart from those of vectors.
@@ -40,7 +45,11 @@ pub(super) struct Choice {
 impl Choice {
     /// What the options say, and where they do not, the preset, and where it leaves the layout open, the size of the
     /// vectors.
-    pub(super) fn of(source: &dyn VectorSource, options: &BuildOptions) -> Result<Self, Error> {
+    pub(super) fn of(
+        source: &dyn VectorSource,
+        options: &BuildOptions,
+        code_bytes: usize,
+    ) -> Result<Self, Error> {
         let (element, dim, degree) = (source.element(), source.dim(), options.degree);
         check_sizes(options, source.row_bytes() as u64)?;
         let compression = options.compression.unwrap_or(options.preset.compression);
@@ -52,18 +61,16 @@ impl Choice {
         let coding = || Coding::new(source, degree, compression);
         let (format, nodes_per_page) = match layout {
             Layout::Coupled => {
-                // A preset's compression is for the layouts that have one; whoever asks for one means it.
-                if let Some(asked @ (Compression::Paper | Compression::Best)) = options.compression
-                {
-                    return Err(Error::call(
-                        "compression",
-                        asked,
-                        "raw in the coupled layout (or take the layout packed or decoupled)",
-                    ));
-                }
+                check_uncompressed(options, layout)?;
                 let shape = CoupledShape::new(element, dim, degree)?;
                 let nodes = shape.nodes_per_page();
                 (Format::Coupled(shape), nodes)
+            }
+            Layout::Inline => {
+                check_uncompressed(options, layout)?;
+                let shape = InlineShape::new(element, dim, degree, code_bytes)?;
+                let nodes = shape.nodes_per_page();
+                (Format::Inline(shape), nodes)
             }
             Layout::Packed => {
                 let format = PackedFormat::new(source, degree, coding()?, options.segment_bytes)?;
@@ -87,13 +94,41 @@ impl Choice {
 }
 
 impl Format {
-    /// Writes all nodes.
-    pub(super) fn write(&self, build: &Build<'_>, sweep: &mut Sweep<'_>) -> Result<Written, Error> {
+    /// Writes all nodes and their codes.
+    pub(super) fn write(
+        &self,
+        build: &Build<'_>,
+        graph: &mut Constructed,
+        codebook: &Codebook,
+    ) -> Result<Written, Error> {
+        let beside = |write: &dyn Fn(&mut Sweep<'_>) -> Result<Written, Error>,
+                      graph: &mut Constructed| {
+            let mut sweep = Sweep::new(build, graph, Some(codebook))?;
+            let mut written = write(&mut sweep)?;
+            written.files.extend(sweep.finish()?);
+            Ok(written)
+        };
         match self {
-            Self::Coupled(shape) => coupled::write(build, shape, sweep),
-            Self::Packed(format) => packed::write(build, format, sweep),
-            Self::Decoupled(format) => decoupled::write(build, format, sweep),
+            Self::Coupled(shape) => beside(&|sweep| coupled::write(build, shape, sweep), graph),
+            Self::Packed(format) => beside(&|sweep| packed::write(build, format, sweep), graph),
+            Self::Decoupled(format) => {
+                beside(&|sweep| decoupled::write(build, format, sweep), graph)
+            }
+            Self::Inline(shape) => inline::write(build, shape, graph, codebook),
         }
+    }
+}
+
+/// Refuses compression in a layout that has none. A preset's is for the layouts that have one; whoever asks for one means
+/// it.
+fn check_uncompressed(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
+    match options.compression {
+        Some(asked @ (Compression::Paper | Compression::Best)) => {
+            let expected =
+                format!("raw in the {layout} layout (or take the layout packed or decoupled)");
+            Err(Error::call("compression", asked, expected))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -6,8 +6,10 @@
 //!
 //!   sweep.rs ──> batches of nodes ──┬── coupled.rs     graph-…
 //!     │                             ├── packed.rs      packed-…     directory-…
-//!     └──> PQ codes: codes-…        └── decoupled.rs   adjacency-…  directory-…  vectors-…-0000  chunks-…-0000  ..
+//!     │                             ├── decoupled.rs   adjacency-…  directory-…  vectors-…-0000  chunks-…-0000  ..
+//!     └──> PQ codes: codes-…        └── inline.rs      inline-…     entries-…    no codes-…
 //!
+//!   codes.rs     rows to PQ codes
 //!   coding.rs    what codecs learn of the lists and vectors that are to come
 //!   encode.rs    lists and vectors to codes, on all threads
 //!   slotted.rs   codes to pages
@@ -19,6 +21,7 @@
 //! unfinished build wrote is removed when it ends, or by the next build in the same directory after a crash.
 
 mod chunks;
+mod codes;
 mod coding;
 mod coupled;
 mod decoupled;
@@ -26,6 +29,7 @@ mod encode;
 mod facts;
 mod files;
 mod format;
+mod inline;
 mod packed;
 mod slotted;
 mod sweep;
@@ -42,8 +46,9 @@ use stratann_layout::manifest::{
 };
 use stratann_layout::{FileKind, Manifest, NavigationFacts, NavigationFile};
 use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time};
-use stratann_vector::{Metric, ProductQuantizer, Training, normalize, to_f32};
+use stratann_vector::{Metric, Training, to_f32};
 
+use crate::codebook::{self, Codebook};
 use crate::data::{MatrixRef, VectorSource};
 use crate::durable::Checkpoint;
 use crate::graph::{self, Constructed, Parameters};
@@ -52,8 +57,8 @@ use crate::measure;
 use crate::progress::{Progress, Stage};
 use crate::{Compression, Error, Layout, Order, Preset};
 use facts::Facts;
-use files::write_stream;
-use sweep::{Sweep, Written};
+use files::{write_stream, write_stream_with};
+use sweep::Written;
 
 pub use chunks::chunk_bytes_for_overhead;
 
@@ -75,8 +80,10 @@ pub struct BuildOptions {
     /// How much nearer a detour must be for an edge to be dropped, as a factor on squared distances (DiskANN's
     /// convention); at least 1, and larger keeps more long edges.
     pub alpha: f32,
-    /// Bytes of a vector's PQ code; `None` is a quarter of the dimensions.
+    /// Bytes of a vector's PQ code; `None` is the codebook's, or a quarter of the dimensions.
     pub code_bytes: Option<usize>,
+    /// The codebook to use, so that it is shared with other indexes; `None` trains one on the rows.
+    pub codebook: Option<Codebook>,
     /// How node ids are assigned; `None` is the preset's choice.
     pub order: Option<Order>,
     /// How lists and vectors become bytes; `None` is the preset's choice.
@@ -110,6 +117,7 @@ impl Default for BuildOptions {
             build_list: 100,
             alpha: 1.2,
             code_bytes: None,
+            codebook: None,
             order: None,
             layout: None,
             compression: None,
@@ -250,17 +258,17 @@ impl Build<'_> {
     fn run(&mut self) -> Result<BuildReport, Error> {
         let (start, cpu) = (Instant::now(), process_cpu_time());
         let mut graph = self.construct()?;
-        let quantizer = self.stage("codebook", |build| build.train(&graph))?;
-        let mut written = self.stage("pages", |build| build.write_nodes(&mut graph, &quantizer))?;
+        let codebook = self.stage("codebook", |build| build.codebook(&graph))?;
+        let mut written = self.stage("pages", |build| {
+            build.facts.format.write(build, &mut graph, &codebook)
+        })?;
         let navigation = self.stage("navigation", |build| {
             build.write_navigation(&graph, &mut written)
         })?;
-        written.files.push(write_stream(
-            &self.checkpoint,
-            FileKind::Codebook,
-            None,
-            &centroid_bytes(&quantizer),
-        )?);
+        let (fields, centroids) = codebook.file();
+        let kind = FileKind::Codebook;
+        let file = write_stream_with(&self.checkpoint, kind, None, &fields, &centroids)?;
+        written.files.push(file);
         let queries = self.sample_queries(&graph)?;
         let (options, rows) = (self.options, self.source.rows());
         let mut manifest = Manifest {
@@ -293,6 +301,7 @@ impl Build<'_> {
             vector_codec: written.vector_codec,
             segments: written.segments,
             measured: None,
+            codebook: codebook.hash().to_owned(),
             files: written.files,
         };
         let parts = graph.stats.parts;
@@ -380,8 +389,11 @@ impl Build<'_> {
         (0..count).map(|i| (i * rows / count) as u32).collect()
     }
 
-    /// Trains the codebook on an even sample of the nodes.
-    fn train(&self, graph: &Constructed) -> Result<ProductQuantizer, Error> {
+    /// The codebook that was given, or one that is trained on an even sample of the nodes.
+    fn codebook(&self, graph: &Constructed) -> Result<Codebook, Error> {
+        if let Some(codebook) = &self.options.codebook {
+            return Ok(codebook.clone());
+        }
         let (rows, dim) = (graph.rows.source(self.source), self.source.dim());
         let nodes = self.sample(self.source.rows().min(self.facts.training_rows));
         let mut bytes = vec![0; nodes.len() * rows.row_bytes()];
@@ -389,35 +401,24 @@ impl Build<'_> {
         let mut floats = vec![0.0; nodes.len() * dim];
         to_f32(rows.element(), &bytes, &mut floats);
         drop(bytes);
-        if self.options.metric == Metric::Cosine {
-            floats.chunks_exact_mut(dim).for_each(|row| {
-                normalize(row);
-            });
-        }
         let _stage = Stage::begin(self.progress, "training codes", 1);
-        let training = Training {
-            iterations: 12,
-            seed: self.options.seed,
-            threads: self.options.threads,
-        };
-        Ok(ProductQuantizer::train(
-            &floats,
-            dim,
-            self.facts.code_bytes,
-            &training,
-        )?)
+        let (metric, training) = (self.options.metric, self.training());
+        Codebook::of_sample(floats, dim, self.facts.code_bytes, metric, &training)
     }
 
-    /// Writes lists and vectors in the layout that was chosen, and the codes.
-    fn write_nodes(
-        &self,
-        graph: &mut Constructed,
-        quantizer: &ProductQuantizer,
-    ) -> Result<Written, Error> {
-        let mut sweep = Sweep::new(self, graph, quantizer)?;
-        let mut written = self.facts.format.write(self, &mut sweep)?;
-        written.files.push(sweep.finish()?);
-        Ok(written)
+    /// How codebooks are trained.
+    fn training(&self) -> Training {
+        codebook::training(self.options.threads, self.options.seed)
+    }
+
+    /// The nodes that a search of the inline layout may start from: the medoid, and as much of an even sample as the
+    /// preset's number of entry points has room for.
+    fn entry_points(&self, medoid: u32) -> Vec<u32> {
+        let others = self.options.preset.entry_points.saturating_sub(1);
+        let mut entries = vec![medoid];
+        let sample = self.sample(others.min(self.source.rows()));
+        entries.extend(sample.into_iter().filter(|&node| node != medoid));
+        entries
     }
 
     /// Builds and writes the graph over a sample.
@@ -492,6 +493,10 @@ impl Build<'_> {
     /// Measures what memory would buy, for the planner. Left out where the memory cap has no room for the codes.
     fn measure(&self, manifest: &mut Manifest, queries: &[u8]) -> Result<(), Error> {
         let codes = manifest.vectors * u64::from(manifest.code_bytes);
+        let codes = match self.facts.layout {
+            Layout::Inline => 0,
+            _ => codes,
+        };
         let needs = codes + MEASURING;
         if queries.is_empty() || self.options.memory.is_some_and(|cap| cap < needs) {
             return Ok(());
@@ -503,6 +508,7 @@ impl Build<'_> {
             &path,
             manifest.clone(),
             &OpenOptions::default(),
+            Arc::default(),
         )?;
         let (measured, heat) = measure::measure(&index, queries, self.options.threads)?;
         manifest.measured = Some(measured);
@@ -514,13 +520,4 @@ impl Build<'_> {
         )?);
         Ok(())
     }
-}
-
-/// Centroids as they stand in the codebook file.
-fn centroid_bytes(quantizer: &ProductQuantizer) -> Vec<u8> {
-    quantizer
-        .centroids()
-        .iter()
-        .flat_map(|value| value.to_le_bytes())
-        .collect()
 }

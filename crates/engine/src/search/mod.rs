@@ -347,6 +347,7 @@ impl Batch<'_> {
     async fn task(&self, thread: &Thread) -> Result<(), Error> {
         match &self.index.graph().pages {
             Pages::Coupled(pages) => self.task_on(pages, thread).await,
+            Pages::Inline(pages) => self.task_on(pages, thread).await,
             Pages::Packed(pages) => self.task_on(pages, thread).await,
             Pages::Lists(pages) => self.task_on(pages, thread).await,
         }
@@ -376,6 +377,7 @@ impl Batch<'_> {
             graph,
             pages,
             codes: index.codes(),
+            entries: index.entries(),
             cache: index.cache(),
             whole_page: plan.whole_page,
             timer: &timer,
@@ -413,6 +415,7 @@ impl Batch<'_> {
             }
             timer.time(Part::Codes, || {
                 index
+                    .codebook()
                     .quantizer()
                     .table(index.metric(), &floats, &mut traversal.table);
             });
@@ -424,9 +427,9 @@ impl Batch<'_> {
                     navigation.nearest(&kernel, query, &mut scratch)
                 });
                 traversal.counters.distance_computations += seeds.distance_computations;
-                traversal.begin(plan.k, plan.list, seeds.nodes, seeds.distances);
+                traversal.begin_at(plan.k, plan.list, seeds.nodes, seeds.distances);
             } else {
-                traversal.begin(plan.k, plan.list, &[index.entry()], &[]);
+                traversal.begin(plan.k, plan.list);
             }
             let walked = match plan.strategy {
                 Strategy::BestFirst => {
