@@ -80,10 +80,10 @@ pub struct BuildArguments {
     #[arg(short, long, value_enum, default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
     pub metric: MetricName,
 
-    /// Largest number of neighbours a node keeps: R
-    #[arg(short = 'R', long, default_value_t = 64, value_name = "R", value_parser = at_least_one,
+    /// Largest number of neighbours a node keeps: R [default: 64, or with --search-memory what fills the blocks]
+    #[arg(short = 'R', long, value_name = "R", value_parser = at_least_one,
           visible_aliases = ["max-degree", "graph-degree"])]
-    pub degree: usize,
+    pub degree: Option<usize>,
 
     /// Candidates kept while a node's neighbours are sought: L of the build
     #[arg(short = 'L', long, default_value_t = 100, value_name = "L", value_parser = at_least_one,
@@ -136,6 +136,10 @@ pub struct BuildArguments {
     /// Cap on the memory of the build
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
+
+    /// What searches will have: where it cannot hold all codes, stratann puts them into the nodes on storage
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub search_memory: Option<u64>,
 
     /// Threads [default: cores]
     #[arg(short = 'T', long, value_name = "N", value_parser = at_least_one, visible_alias = "num-threads")]
@@ -497,7 +501,7 @@ mod tests {
         };
         assert_eq!(
             (build.degree, build.build_list, build.threads),
-            (32, 50, Some(3))
+            (Some(32), 50, Some(3))
         );
         assert_eq!(build.metric, MetricName::L2);
         assert_eq!(build.navigation, 0.02);

@@ -37,7 +37,10 @@ pub struct Codebook {
 impl fmt::Debug for Codebook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (dim, bytes, hash) = (self.dim(), self.code_bytes(), &self.hash);
-        write!(f, "Codebook({dim} dimensions, codes of {bytes} bytes, {hash})")
+        write!(
+            f,
+            "Codebook({dim} dimensions, codes of {bytes} bytes, {hash})"
+        )
     }
 }
 
@@ -155,10 +158,16 @@ impl Codebook {
     /// A directory that does not exist or cannot be written to, a full disk.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let name = path
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
         let Some(name) = name else {
             let found = path.display();
-            return Err(Error::call("the codebook's file", found, "the name of a file"));
+            return Err(Error::call(
+                "the codebook's file",
+                found,
+                "the name of a file",
+            ));
         };
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,

@@ -178,7 +178,8 @@ impl Index {
             .file(FileKind::Navigation.name())
             .filter(|_| navigates);
         let needs = Needs {
-            codes: code_bytes + Codebook::memory_bytes(manifest.dimension as usize),
+            codes: code_bytes,
+            codebook: Codebook::memory_bytes(manifest.dimension as usize),
             tables: graph.metadata_bytes() as u64,
             cache: cache.as_ref().map_or(0, SlotCache::memory_bytes),
             navigation: navigation.map_or(0, |entry| entry.length),
@@ -362,14 +363,13 @@ fn code_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u64, Error> {
     if manifest.layout == INLINE {
         return Ok(stored::entry(volume, manifest, FileKind::Entries, None)?.length);
     }
-    Ok(manifest.vectors.saturating_mul(u64::from(manifest.code_bytes)))
+    Ok(manifest
+        .vectors
+        .saturating_mul(u64::from(manifest.code_bytes)))
 }
 
 /// The codes that stay in memory, and the nodes that a search may start from.
-fn load_codes(
-    volume: &dyn Volume,
-    manifest: &Manifest,
-) -> Result<(Vec<u32>, HugeBytes), Error> {
+fn load_codes(volume: &dyn Volume, manifest: &Manifest) -> Result<(Vec<u32>, HugeBytes), Error> {
     if manifest.layout != INLINE {
         let mut codes =
             HugeBytes::zeroed(manifest.vectors as usize * manifest.code_bytes as usize)?;

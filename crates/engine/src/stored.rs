@@ -7,8 +7,8 @@ use stratann_layout::header::stored_checksum;
 use stratann_layout::heat::HeatFile;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{
-    BLOCK, CoupledShape, DirectoryFile, EntryPoints, FileEntry, FileHeader, FileKind, InlineShape, LayoutError,
-    Manifest, SlottedFacts, SlottedShape, StreamReader,
+    BLOCK, CoupledShape, DirectoryFile, EntryPoints, FileEntry, FileHeader, FileKind, InlineShape,
+    LayoutError, Manifest, SlottedFacts, SlottedShape, StreamReader,
 };
 use stratann_tier::{Directory, Volume};
 
@@ -256,14 +256,16 @@ pub(crate) fn list_pages(layout: Layout) -> FileKind {
 }
 
 /// The entry points of an inline index.
-pub(crate) fn entry_points(
-    volume: &dyn Volume,
-    manifest: &Manifest,
-) -> Result<EntryPoints, Error> {
+pub(crate) fn entry_points(volume: &dyn Volume, manifest: &Manifest) -> Result<EntryPoints, Error> {
     let payload = read_stream_whole(volume, manifest, FileKind::Entries, None)?;
     let file = file_of(volume, manifest, FileKind::Entries, None)?;
     let code_bytes = manifest.code_bytes as usize;
-    Ok(EntryPoints::decode(&payload, manifest.vectors, code_bytes, &file)?)
+    Ok(EntryPoints::decode(
+        &payload,
+        manifest.vectors,
+        code_bytes,
+        &file,
+    )?)
 }
 
 /// Reads a byte string of the index into `out`, which is as long as its payload must be.

@@ -24,7 +24,7 @@ fn head(name: &str, rows: usize) -> Matrix {
 fn quick(preset: Preset) -> BuildOptions {
     BuildOptions {
         preset,
-        degree: 32,
+        degree: Some(32),
         build_list: 50,
         threads: 1,
         ..BuildOptions::default()

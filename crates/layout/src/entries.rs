@@ -100,10 +100,19 @@ mod tests {
             (refusal(&payload, 2, 2), "1 to 2, the nodes"),
             (refusal(&payload, 100, 3), "bytes of a code"),
             (refusal(&payload[..17], 100, 2), "cut off"),
-            (refusal(&[&payload[..], &[0]].concat(), 100, 2), "payload length"),
-            (refusal(&EntryPoints::default().encode(), 100, 0), "number of entry points"),
+            (
+                refusal(&[&payload[..], &[0]].concat(), 100, 2),
+                "payload length",
+            ),
+            (
+                refusal(&EntryPoints::default().encode(), 100, 0),
+                "number of entry points",
+            ),
         ] {
-            assert!(text.contains(expected) && text.contains("entries"), "{text}");
+            assert!(
+                text.contains(expected) && text.contains("entries"),
+                "{text}"
+            );
         }
     }
 

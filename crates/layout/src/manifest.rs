@@ -323,10 +323,17 @@ impl Manifest {
     fn check_layout(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if !LAYOUTS.contains(&self.layout.as_str()) {
             let (found, expected) = (format!("{:?}", self.layout), LAYOUTS.join(", "));
-            return Err(field(file, at, "layout", found, format!("one of: {expected}")));
+            return Err(field(
+                file,
+                at,
+                "layout",
+                found,
+                format!("one of: {expected}"),
+            ));
         }
         let hash = &self.codebook;
-        let is_hash = hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        let is_hash =
+            hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
         if !hash.is_empty() && !is_hash {
             let expected = "64 hexadecimal digits";
             return Err(field(file, at, "codebook", format!("{hash:?}"), expected));

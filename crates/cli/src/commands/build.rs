@@ -2,6 +2,7 @@
 
 use stratann::{BuildOptions, BuildReport, VectorFile, VectorSource};
 
+use super::stats::fill_lines;
 use crate::args::{BuildArguments, threads_or_cores};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -13,6 +14,7 @@ use crate::table::{Table, facts};
 pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
     let source = VectorFile::open(&arguments.base)?;
     let options = BuildOptions {
+        codebook: None,
         preset: arguments.preset,
         metric: arguments.metric.into(),
         degree: arguments.degree,
@@ -31,6 +33,7 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         segment_bytes: arguments.segment,
         navigation: arguments.navigation,
         memory: arguments.memory,
+        search_memory: arguments.search_memory,
         threads: threads_or_cores(arguments.threads),
         seed: arguments.seed,
         ids: None,
@@ -83,5 +86,8 @@ fn print(
         ("CPU time", size::seconds(report.cpu_seconds)),
         ("peak memory", size::format(report.peak_rss_bytes)),
     ]))?;
+    for line in report.fill.iter().flat_map(fill_lines) {
+        output.line(line)?;
+    }
     Ok(())
 }

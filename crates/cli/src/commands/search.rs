@@ -186,7 +186,8 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
             for list in lists {
                 let (measured, results) = searcher.measure(*list)?;
                 printer.add(measured)?;
-                last = Some(results);
+                // Thousands of answers take memory that the next list size needs.
+                last = arguments.out.is_some().then_some(results);
             }
             last
         }
@@ -213,7 +214,7 @@ impl Searcher {
         let truth = match &arguments.truth {
             None => None,
             Some(path) => {
-                let mut truth = GroundTruth::read(path)?;
+                let truth = GroundTruth::read_nearest(path, arguments.k)?;
                 fits(
                     &truth,
                     path,
@@ -221,7 +222,6 @@ impl Searcher {
                     &arguments.queries,
                     arguments.k,
                 )?;
-                truth.truncate(arguments.k);
                 Some(truth)
             }
         };

@@ -1,6 +1,6 @@
 //! `stratann stats INDEX`
 
-use stratann::{Codecs, Division, Index, OpenOptions};
+use stratann::{BlockFill, Codecs, Division, Index, OpenOptions};
 
 use crate::args::StatsArguments;
 use crate::failure::Failure;
@@ -75,13 +75,17 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
         (
             "in memory",
             format!(
-                "{} of codes while searching",
-                size::format(stats.memory.codes)
+                "{} of codes and {} of codebook while searching",
+                size::format(stats.memory.codes),
+                size::format(stats.memory.codebook)
             ),
         ),
         ("written by", format!("StratANN {}", stats.created_by)),
         ("format version", stats.format_version.to_string()),
     ]))?;
+    for line in stats.fill.iter().flat_map(fill_lines) {
+        output.line(line)?;
+    }
     output.line("")?;
     let bytes = &stats.bytes;
     let mut table = Table::new(&["<part", "bytes", "size", "a vector"]);
@@ -113,6 +117,20 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
     output.finish()
 }
 
+/// How nodes with the codes of their neighbours fill their blocks, and what would fill them better.
+pub fn fill_lines(fill: &BlockFill) -> Vec<String> {
+    let mut lines = vec![format!("blocks            {}", fill.fill)];
+    lines.extend(fill.proposals.iter().map(|p| {
+        let change = if p.code_bytes == fill.fill.code_bytes {
+            format!("--degree {}", p.degree)
+        } else {
+            format!("--code-bytes {}", p.code_bytes)
+        };
+        format!("                  with {change}: {p}")
+    }));
+    lines
+}
+
 /// What a memory budget goes into.
 fn division(division: &Division) -> Table {
     let mut table = Table::new(&["<in memory", "bytes", "size"]);
@@ -121,6 +139,7 @@ fn division(division: &Division) -> Table {
         ("program and threads".to_owned(), division.program),
         ("queries in flight".to_owned(), division.queries),
         ("codes".to_owned(), division.codes),
+        ("codebook".to_owned(), division.codebook),
         ("tables".to_owned(), division.tables),
         ("cache".to_owned(), division.cache),
         ("navigation graph".to_owned(), division.navigation),

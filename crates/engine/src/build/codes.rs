@@ -119,7 +119,10 @@ impl NodeCodes {
             let name = path.display().to_string();
             let mut options = File::options();
             let file = options.create_new(true).read(true).write(true).open(&path);
-            Store::Scratch(file.map_err(|source| failed("create", &name, 0, 0, source))?, name)
+            Store::Scratch(
+                file.map_err(|source| failed("create", &name, 0, 0, source))?,
+                name,
+            )
         } else {
             Store::Memory(Vec::with_capacity(total as usize))
         };

@@ -12,13 +12,17 @@ use super::sweep::{Sweep, Written};
 use super::{Build, BuildOptions};
 use crate::codebook::Codebook;
 use crate::data::VectorSource;
+use crate::fill;
 use crate::graph::Constructed;
-use crate::{Compression, Error, Layout};
+use crate::{Compression, Error, Layout, plan};
 
 /// Where a page is expected to hold as many nodes as this, they are packed; where fewer, decoupled. A page of lists
 /// alone holds some fifty: with a few nodes on each, a traversal that brings their vectors along reads many times as
 /// much as it needs.
 const NODES_WORTH_PACKING: f64 = 6.0;
+
+/// R, if nobody says.
+const USUAL_DEGREE: usize = 64;
 
 /// A layout, with all that decides where things stand.
 pub(super) enum Format {
@@ -38,6 +42,8 @@ pub(super) struct Choice {
     pub(super) format: Format,
     /// The layout's name in the manifest.
     pub(super) layout: Layout,
+    /// R, the most neighbours of a node.
+    pub(super) degree: usize,
     /// Nodes that a page is expected to hold, 1 or more: locality order cuts between so many.
     pub(super) nodes_per_page: usize,
 }
@@ -50,14 +56,21 @@ impl Choice {
         options: &BuildOptions,
         code_bytes: usize,
     ) -> Result<Self, Error> {
-        let (element, dim, degree) = (source.element(), source.dim(), options.degree);
+        let (element, dim) = (source.element(), source.dim());
         check_sizes(options, source.row_bytes() as u64)?;
         let compression = options.compression.unwrap_or(options.preset.compression);
+        let asked = options.layout.or(options.preset.layout);
+        let codes_fit = codes_fit(source, options, code_bytes);
+        let degree = options.degree.unwrap_or(match asked {
+            None if !codes_fit => fill::usual_degree(element, dim, code_bytes),
+            _ => USUAL_DEGREE,
+        });
         let expected = Expected::of(element, dim, degree);
-        let layout = options
-            .layout
-            .or(options.preset.layout)
-            .unwrap_or_else(|| expected.layout());
+        let layout = asked.unwrap_or_else(|| match codes_fit {
+            true => expected.layout(),
+            false => Layout::Inline,
+        });
+        check_search_memory(source, options, code_bytes, layout)?;
         let coding = || Coding::new(source, degree, compression);
         let (format, nodes_per_page) = match layout {
             Layout::Coupled => {
@@ -88,6 +101,7 @@ impl Choice {
         Ok(Self {
             format,
             layout,
+            degree,
             nodes_per_page,
         })
     }
@@ -116,6 +130,38 @@ impl Format {
             }
             Self::Inline(shape) => inline::write(build, shape, graph, codebook),
         }
+    }
+}
+
+/// Whether searches will have the memory for all codes.
+fn codes_fit(source: &dyn VectorSource, options: &BuildOptions, code_bytes: usize) -> bool {
+    let codes = source.rows() as u64 * code_bytes as u64;
+    let least = plan::least(source.dim(), codes);
+    options.search_memory.is_none_or(|budget| budget >= least)
+}
+
+/// Refuses a layout that searches will not have the memory for.
+fn check_search_memory(
+    source: &dyn VectorSource,
+    options: &BuildOptions,
+    code_bytes: usize,
+    layout: Layout,
+) -> Result<(), Error> {
+    let (codes, what) = match layout {
+        Layout::Inline => (options.preset.entry_points, "the codebook"),
+        _ => (
+            source.rows(),
+            "the codes of all vectors (the layout inline keeps them on storage)",
+        ),
+    };
+    let needs = plan::least(source.dim(), codes as u64 * code_bytes as u64);
+    match options.search_memory {
+        Some(budget) if budget < needs => Err(Error::Memory {
+            budget,
+            needs,
+            part: format!("a search to hold the program and {what}"),
+        }),
+        _ => Ok(()),
     }
 }
 

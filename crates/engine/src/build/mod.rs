@@ -51,6 +51,7 @@ use stratann_vector::{Metric, Training, to_f32};
 use crate::codebook::{self, Codebook};
 use crate::data::{MatrixRef, VectorSource};
 use crate::durable::Checkpoint;
+use crate::fill::BlockFill;
 use crate::graph::{self, Constructed, Parameters};
 use crate::index::{Index, OpenOptions};
 use crate::measure;
@@ -73,8 +74,9 @@ pub struct BuildOptions {
     pub preset: Preset,
     /// What "near" means.
     pub metric: Metric,
-    /// R, the most neighbours of a node.
-    pub degree: usize,
+    /// R, the most neighbours of a node; `None` is 64, or where `search_memory` puts the codes into the nodes, as many as
+    /// fill their blocks.
+    pub degree: Option<usize>,
     /// L, the candidate list of the build: larger is slower and better.
     pub build_list: usize,
     /// How much nearer a detour must be for an edge to be dropped, as a factor on squared distances (DiskANN's
@@ -98,6 +100,9 @@ pub struct BuildOptions {
     pub navigation: f64,
     /// The most memory that the build may use, in bytes; `None` is as much as it wants.
     pub memory: Option<u64>,
+    /// The memory that searches will have. Where it cannot hold all codes, a preset that leaves the layout open puts them
+    /// into the nodes (DESIGN §2.7); another one is refused. `None` is enough for the codes.
+    pub search_memory: Option<u64>,
     /// OS threads. One thread and a seed give the same index each time.
     pub threads: usize,
     /// Seed of every random choice.
@@ -113,7 +118,7 @@ impl Default for BuildOptions {
         Self {
             preset: Preset::default(),
             metric: Metric::L2,
-            degree: 64,
+            degree: None,
             build_list: 100,
             alpha: 1.2,
             code_bytes: None,
@@ -125,6 +130,7 @@ impl Default for BuildOptions {
             segment_bytes: 512 << 20,
             navigation: 0.01,
             memory: None,
+            search_memory: None,
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
             seed: 42,
             ids: None,
@@ -158,6 +164,8 @@ pub struct BuildReport {
     pub list_codec: String,
     /// What vectors are coded with.
     pub vector_codec: String,
+    /// How nodes fill their blocks, in the inline layout.
+    pub fill: Option<BlockFill>,
 }
 
 /// Builds an index of `source` in the directory `path`.
@@ -282,7 +290,7 @@ impl Build<'_> {
             metric: options.metric,
             dimension: self.source.dim() as u32,
             vectors: rows as u64,
-            degree: options.degree as u32,
+            degree: self.facts.degree as u32,
             build_list: options.build_list as u32,
             alpha: options.alpha,
             code_bytes: self.facts.code_bytes as u32,
@@ -320,6 +328,10 @@ impl Build<'_> {
             layout: self.facts.layout,
             list_codec: manifest.list_codec,
             vector_codec: manifest.vector_codec,
+            fill: (self.facts.layout == Layout::Inline).then(|| {
+                let (source, bytes) = (self.source, self.facts.code_bytes);
+                BlockFill::of(source.element(), source.dim(), self.facts.degree, bytes)
+            }),
             stages: std::mem::take(&mut self.stages),
         })
     }
@@ -353,7 +365,7 @@ impl Build<'_> {
                 page: self.facts.nodes_per_page,
             },
         };
-        let parameters = self.parameters(options.degree, options.build_list);
+        let parameters = self.parameters(self.facts.degree, options.build_list);
         let task = graph::Task {
             metric: options.metric,
             order,

@@ -130,7 +130,7 @@ impl<'a> Sweep<'a> {
     ) -> Result<Self, Error> {
         let rows = graph.rows.source(build.source);
         // A vector, its code for the disk, its floats; a list and its code.
-        let node = 2 * rows.row_bytes() + 4 * rows.dim() + 8 * build.options.degree;
+        let node = 2 * rows.row_bytes() + 4 * rows.dim() + 8 * build.facts.degree;
         Ok(Self {
             build,
             rows,

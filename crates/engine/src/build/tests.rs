@@ -29,7 +29,7 @@ fn rows(n: usize) -> Matrix {
 
 fn options(layout: Layout) -> BuildOptions {
     BuildOptions {
-        degree: 8,
+        degree: Some(8),
         build_list: 16,
         navigation: 0.1,
         threads: 1,

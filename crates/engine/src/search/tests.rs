@@ -45,7 +45,7 @@ fn small() -> &'static Small {
         let queries = head(&fixture("photo-sift-20k.query.u8bin"), 100);
         for (layout, compression, order) in STORED {
             let options = BuildOptions {
-                degree: 32,
+                degree: Some(32),
                 build_list: 50,
                 order: Some(order),
                 layout: Some(layout),

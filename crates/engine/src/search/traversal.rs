@@ -127,7 +127,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.score(codes);
         let found = entries.iter().zip(&self.scores);
         self.due.clear();
-        self.due.extend(found.map(|(&node, &score)| key(score, node)));
+        self.due
+            .extend(found.map(|(&node, &score)| key(score, node)));
         if self.due.len() > SEEDS {
             self.due.select_nth_unstable(SEEDS);
             self.due.truncate(SEEDS);
@@ -378,9 +379,17 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         if u64::from(largest) >= self.setting.graph.nodes {
             return Err(self.bad_link(node, largest));
         }
-        self.score(if N::CODES { record.codes } else { self.setting.codes });
+        self.score(if N::CODES {
+            record.codes
+        } else {
+            self.setting.codes
+        });
         for (&fresh, &score) in self.fresh.iter().zip(&self.scores) {
-            let neighbour = if N::CODES { self.list[fresh as usize] } else { fresh };
+            let neighbour = if N::CODES {
+                self.list[fresh as usize]
+            } else {
+                fresh
+            };
             self.frontier.insert(frontier::key(score, neighbour));
         }
         if let Some(reranker) = &mut self.reranker {

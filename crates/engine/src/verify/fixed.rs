@@ -27,13 +27,18 @@ impl Check<'_> {
             let expected = Some(shape.nodes_on_page(page, nodes));
             let first = shape.first_node(page);
             match PageView::open(&shape, bytes, page, expected, true, name) {
-                Ok(view) => check.records(first, offset, name, view.nodes().map(|node| {
-                    node.map(|node| Found {
-                        id: node.id,
-                        neighbours: node.neighbours,
-                        vector: node.vector,
-                    })
-                })),
+                Ok(view) => check.records(
+                    first,
+                    offset,
+                    name,
+                    view.nodes().map(|node| {
+                        node.map(|node| Found {
+                            id: node.id,
+                            neighbours: node.neighbours,
+                            vector: node.vector,
+                        })
+                    }),
+                ),
                 Err(error) => check.report.refused(name, &error.into()),
             }
         })
@@ -53,13 +58,18 @@ impl Check<'_> {
             let expected = Some(shape.nodes_on_page(page, nodes));
             let first = shape.first_node(page);
             match InlineView::open(&shape, bytes, page, expected, true, name) {
-                Ok(view) => check.records(first, offset, name, view.nodes().map(|node| {
-                    node.map(|node| Found {
-                        id: node.id,
-                        neighbours: node.neighbours,
-                        vector: node.vector,
-                    })
-                })),
+                Ok(view) => check.records(
+                    first,
+                    offset,
+                    name,
+                    view.nodes().map(|node| {
+                        node.map(|node| Found {
+                            id: node.id,
+                            neighbours: node.neighbours,
+                            vector: node.vector,
+                        })
+                    }),
+                ),
                 Err(error) => check.report.refused(name, &error.into()),
             }
         })

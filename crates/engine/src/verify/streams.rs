@@ -2,8 +2,8 @@
 
 use stratann_codec::{ListModel, SegmentModel};
 use stratann_layout::{
-    BLOCK, ChunksFile, CoupledShape, DirectoryFile, FileEntry, EntryPoints, FileKind, HeatFile, InlineShape,
-    Manifest, NavigationFile, header,
+    BLOCK, ChunksFile, CoupledShape, DirectoryFile, EntryPoints, FileEntry, FileKind, HeatFile,
+    InlineShape, Manifest, NavigationFile, header,
 };
 
 use super::Check;

@@ -25,7 +25,7 @@ const FORMATS: [(Layout, Compression); 7] = [
 
 fn options(layout: Layout, compression: Compression) -> BuildOptions {
     BuildOptions {
-        degree: 24,
+        degree: Some(24),
         build_list: 30,
         layout: Some(layout),
         compression: Some(compression),
