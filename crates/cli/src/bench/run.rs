@@ -251,6 +251,8 @@ fn build_words(build: &Build) -> Vec<String> {
     option(&mut words, "--compression", build.compression.as_ref());
     option(&mut words, "--navigation", build.navigation);
     option(&mut words, "--memory", build.memory.as_ref());
+    let search_memory = build.search_memory.as_ref();
+    option(&mut words, "--search-memory", search_memory);
     option(&mut words, "--threads", build.threads);
     option(&mut words, "--seed", build.seed);
     words
