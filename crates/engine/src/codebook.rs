@@ -122,10 +122,10 @@ impl Codebook {
             });
         }
         let quantizer = ProductQuantizer::train(&floats, dim, code_bytes, training)?;
-        let hash = blake3::hash(&centroid_bytes(&quantizer)).to_hex();
+        let hash = hash_of(&centroid_bytes(&quantizer));
         Ok(Self {
             quantizer: Arc::new(quantizer),
-            hash: hash.to_string(),
+            hash,
         })
     }
 
@@ -144,12 +144,12 @@ impl Codebook {
             &file,
         )?;
         reader.header().check_length(bytes.len() as u64, &file)?;
-        let (dim, code_bytes) = shape_of(&reader)?;
+        let (dim, code_bytes) = shape_of(&reader, &file)?;
         let mut payload = vec![0; reader.payload_length() as usize];
         reader.push_into(&bytes[BLOCK..], &mut payload)?;
         reader.finish()?;
-        let hash = blake3::hash(&payload).to_hex().to_string();
-        Self::assemble(&payload, dim, code_bytes, hash)
+        Self::assemble(&payload, dim, code_bytes, hash_of(&payload))
+            .map_err(|error| damaged(&file, error.to_string()))
     }
 
     /// Writes the codebook to a file, which is there whole or not at all.
@@ -158,16 +158,9 @@ impl Codebook {
     /// A directory that does not exist or cannot be written to, a full disk.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
-        let name = path
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned());
-        let Some(name) = name else {
-            let found = path.display();
-            return Err(Error::call(
-                "the codebook's file",
-                found,
-                "the name of a file",
-            ));
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            let (found, expected) = (path.display(), "the name of a file, in UTF-8");
+            return Err(Error::call("the codebook's file", found, expected));
         };
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -180,7 +173,7 @@ impl Codebook {
         let bytes = stream::encode(FileKind::Codebook, &payload, &fields);
         let written = file.write_at(0, &bytes).and_then(|()| file.sync());
         drop(file);
-        let done = written.and_then(|()| volume.rename(&unfinished, &name));
+        let done = written.and_then(|()| volume.rename(&unfinished, name));
         if let Err(error) = done.and_then(|()| volume.sync()) {
             let _ = volume.remove(&unfinished);
             return Err(error.into());
@@ -193,8 +186,12 @@ impl Codebook {
         let dim = manifest.dimension as usize;
         let mut payload = vec![0; 4 * CENTROIDS * dim];
         stored::read_stream(volume, manifest, FileKind::Codebook, &mut payload)?;
-        let (bytes, hash) = (manifest.code_bytes as usize, manifest.codebook.clone());
-        Self::assemble(&payload, dim, bytes, hash)
+        // The manifest of a format version below 3 does not say it.
+        let hash = match manifest.codebook.as_str() {
+            "" => hash_of(&payload),
+            hash => hash.to_owned(),
+        };
+        Self::assemble(&payload, dim, manifest.code_bytes as usize, hash)
     }
 
     fn assemble(
@@ -233,8 +230,7 @@ impl Codebook {
         self.quantizer.code_bytes()
     }
 
-    /// The hash of its content: BLAKE3 of the centroids, 64 hexadecimal digits. Empty for that of an index of a format
-    /// version below 3.
+    /// The hash of its content: BLAKE3 of the centroids, 64 hexadecimal digits.
     pub fn hash(&self) -> &str {
         &self.hash
     }
@@ -268,18 +264,31 @@ pub(crate) fn check_code_bytes(code_bytes: usize, dim: usize) -> Result<(), Erro
 }
 
 /// Dimensions and code bytes that the header of a codebook's file says.
-fn shape_of(reader: &StreamReader) -> Result<(usize, usize), Error> {
+fn shape_of(reader: &StreamReader, file: &str) -> Result<(usize, usize), Error> {
     let mut fields = reader.fields();
     let dim = fields.u32("dimension")? as usize;
     let code_bytes = fields.u32("bytes of a code")? as usize;
     fields.end()?;
     let length = reader.payload_length();
     if length != (4 * CENTROIDS as u64).saturating_mul(dim as u64) {
-        let what = format!("{length} bytes of centroids for {dim} dimensions");
-        return Err(Error::call("the codebook", what, "1,024 bytes a dimension"));
+        let what = format!("{length} bytes of centroids for {dim} dimensions, of 1,024 bytes each");
+        return Err(damaged(file, what));
     }
-    check_code_bytes(code_bytes, dim)?;
+    check_code_bytes(code_bytes, dim).map_err(|error| damaged(file, error.to_string()))?;
     Ok((dim, code_bytes))
+}
+
+/// A codebook's file contradicts itself.
+fn damaged(file: &str, what: String) -> Error {
+    Error::Damaged {
+        file: file.to_owned(),
+        what,
+    }
+}
+
+/// The hash of centroids as they stand in the file.
+fn hash_of(centroids: &[u8]) -> String {
+    blake3::hash(centroids).to_hex().to_string()
 }
 
 /// Centroids as they stand in the file.
@@ -287,3 +296,6 @@ fn centroid_bytes(quantizer: &ProductQuantizer) -> Vec<u8> {
     let floats = quantizer.centroids().iter();
     floats.flat_map(|value| value.to_le_bytes()).collect()
 }
+
+#[cfg(test)]
+mod tests;

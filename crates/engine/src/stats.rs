@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use stratann_layout::manifest::{COUPLED, INLINE};
-use stratann_layout::{CoupledShape, FileEntry, FileKind, Manifest};
+use stratann_layout::{CoupledShape, FileEntry, FileKind, Manifest, stream};
 
 use crate::fill::BlockFill;
 use crate::index::Index;
@@ -125,8 +125,10 @@ impl Index {
         let mut coupled_bytes =
             bytes.total - graph_and_vectors.bytes + graph_and_vectors.coupled_bytes;
         if manifest.layout == INLINE {
-            // There, each code stands once, in a file of its own.
-            coupled_bytes += manifest.vectors * u64::from(manifest.code_bytes);
+            // There, each code stands once, in a file of its own, which has those of the entry points as well.
+            let codes = manifest.vectors * u64::from(manifest.code_bytes);
+            coupled_bytes += stream::file_length(codes);
+            coupled_bytes -= bytes_of(manifest, &[FileKind::Entries]);
         }
         Stats {
             preset: manifest.preset.clone(),

@@ -273,13 +273,16 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(Place::Submitted)
     }
 
-    /// Puts arrivals into the order in which they were asked for.
+    /// Puts arrivals into the order in which they were asked for. A page that was asked for twice stands in both places,
+    /// so that the order is that of the candidates, whichever of them share pages.
     pub(crate) fn sort_by_request(&self, pages: &mut [Page<'_>]) {
-        pages.sort_by_key(|page| {
-            self.awaited
-                .iter()
-                .position(|&(awaited, _)| awaited == page.number())
-        });
+        let mut rest = pages;
+        for &(awaited, _) in &self.awaited {
+            if let Some(at) = rest.iter().position(|page| page.number() == awaited) {
+                rest.swap(0, at);
+                rest = &mut rest[1..];
+            }
+        }
     }
 
     /// Takes a page that came in and expands the candidates that waited for it. Returns how many of them were
