@@ -103,7 +103,7 @@ mod tests {
         for (element, dim, code_bytes, degree, fill) in [
             (Element::U8, 128, 32, 24, "4 nodes a block, 98 % used"),
             (Element::F32, 384, 96, 25, "a node a block, 99 % used"),
-            (Element::F32, 1024, 128, 28, "2 blocks a node, 96 % used"),
+            (Element::F32, 1024, 128, 30, "2 blocks a node, 99 % used"),
         ] {
             let found = usual_degree(element, dim, code_bytes);
             let text = BlockFill::of(element, dim, found, code_bytes)

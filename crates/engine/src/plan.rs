@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn the_navigation_graph_comes_first_and_is_never_cut() {
         let least = divide(Some(0), &needs(), None).unwrap_err().to_string();
-        let tight = divide(Some(46_000_000), &needs(), Some(&measured())).unwrap();
+        let tight = divide(Some(43_500_000), &needs(), Some(&measured())).unwrap();
         assert!(least.contains("bytes are needed"), "{least}");
         assert_eq!(tight.navigation, 0);
         let more = divide(Some(50_000_000), &needs(), Some(&measured())).unwrap();
