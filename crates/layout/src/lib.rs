@@ -57,7 +57,9 @@ pub use error::LayoutError;
 pub use header::{FieldsReader, FieldsWriter, FileHeader, FileKind};
 pub use heat::HeatFile;
 pub use inline::{InlineBuilder, InlineNode, InlineShape, InlineView};
-pub use manifest::{FileEntry, HotShare, Manifest, Measured, NavigationFacts, SegmentFacts};
+pub use manifest::{
+    BuildFacts, FileEntry, HotShare, Manifest, Measured, NavigationFacts, SegmentFacts,
+};
 pub use navigation::NavigationFile;
 pub use slotted::{Record, SlottedBuilder, SlottedFacts, SlottedShape, SlottedView};
 pub use stream::{StreamReader, StreamWriter};

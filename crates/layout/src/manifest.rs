@@ -8,7 +8,7 @@
 //! It is text because it is what a human looks at first. The first line has exactly one spelling, and the
 //! checksum covers every byte of the body, so that any damage is found.
 //!
-//! Version 2 has keys that version 1 has not, from `layout` to `measured`; version 3 has `codebook`. An index of
+//! Version 2 has keys that version 1 has not, from `layout` to `measured`; version 3 those from `codebook` to `build`. An index of
 //! version 1 is read as one of the coupled layout, which was the only one.
 
 use crate::block::crc32c;
@@ -40,7 +40,7 @@ pub const WRITER_FEATURES: u64 = 0;
 const FIRST_WORDS: &str = "STRATANN MANIFEST ";
 
 /// The keys that the first version has not, and the version that brought each.
-const LATER_KEYS: [(&str, u32); 8] = [
+const LATER_KEYS: [(&str, u32); 11] = [
     ("layout", 2),
     ("list_bytes", 2),
     ("vector_bytes", 2),
@@ -49,6 +49,9 @@ const LATER_KEYS: [(&str, u32); 8] = [
     ("segments", 2),
     ("measured", 2),
     ("codebook", 3),
+    ("next_id", 3),
+    ("log_from", 3),
+    ("build", 3),
 ];
 
 /// What an index consists of, and the facts about it that a reader needs before it opens the other files.
@@ -127,12 +130,35 @@ pub struct Manifest {
     /// empty in an index of a version that had none.
     #[serde(default)]
     pub codebook: String,
+    /// 1 more than the largest outside id there has ever been; 0 in an index of a version that did not say. Where it is
+    /// the number of vectors, the ids are 0 to that, each once.
+    #[serde(default)]
+    pub next_id: u64,
+    /// The first log whose records are not in the files of this checkpoint; 0 if nothing was ever logged.
+    #[serde(default)]
+    pub log_from: u64,
+    /// Choices of the build that are nowhere else, so that the index can be rebuilt as it is.
+    #[serde(default)]
+    pub build: BuildFacts,
     /// The files of the checkpoint.
     pub files: Vec<FileEntry>,
 }
 
 fn coupled() -> String {
     COUPLED.to_owned()
+}
+
+/// Choices of the build that cannot be seen from what it wrote.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct BuildFacts {
+    /// How lists and vectors were asked to be compressed; empty if nobody said.
+    pub compression: String,
+    /// Uncompressed bytes of a chunk of vectors.
+    pub chunk_bytes: u64,
+    /// Uncompressed bytes of a segment of vectors.
+    pub segment_bytes: u64,
+    /// The share of the nodes in the navigation graph.
+    pub navigation: f64,
 }
 
 /// Facts about a segment of the vectors.

@@ -44,7 +44,7 @@ use serde::Serialize;
 use stratann_layout::manifest::{
     FILE_NAME as MANIFEST, FORMAT_VERSION, READER_FEATURES, WRITER_FEATURES,
 };
-use stratann_layout::{FileKind, Manifest, NavigationFacts, NavigationFile};
+use stratann_layout::{BuildFacts, FileKind, Manifest, NavigationFacts, NavigationFile};
 use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time};
 use stratann_vector::{Metric, Training, to_f32};
 
@@ -310,6 +310,19 @@ impl Build<'_> {
             segments: written.segments,
             measured: None,
             codebook: codebook.hash().to_owned(),
+            next_id: match &options.ids {
+                Some(ids) => ids.iter().max().map_or(0, |id| id.saturating_add(1)),
+                None => rows as u64,
+            },
+            log_from: 0,
+            build: BuildFacts {
+                compression: options
+                    .compression
+                    .map_or_else(String::new, |c| c.to_string()),
+                chunk_bytes: options.chunk_bytes,
+                segment_bytes: options.segment_bytes,
+                navigation: options.navigation,
+            },
             files: written.files,
         };
         let parts = graph.stats.parts;

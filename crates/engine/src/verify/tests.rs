@@ -9,9 +9,9 @@ use stratann_layout::block::seal;
 use stratann_layout::header::{FieldsWriter, stored_checksum};
 use stratann_layout::manifest::{FORMAT_VERSION, SegmentFacts};
 use stratann_layout::{
-    Chunk, ChunksFile, CoupledShape, DirectoryFile, EntryPoints, HeatFile, InlineBuilder,
-    InlineShape, NavigationFacts, NavigationFile, PageBuilder, SlottedBuilder, SlottedShape,
-    stream,
+    BuildFacts, Chunk, ChunksFile, CoupledShape, DirectoryFile, EntryPoints, HeatFile,
+    InlineBuilder, InlineShape, NavigationFacts, NavigationFile, PageBuilder, SlottedBuilder,
+    SlottedShape, stream,
 };
 use stratann_tier::SimVolume;
 use stratann_vector::{Element, Metric};
@@ -282,6 +282,9 @@ fn index(layout: Layout, change: Change<'_>) -> SimVolume {
         segments,
         measured: None,
         codebook: blake3::hash(&centroids).to_string(),
+        next_id: 0,
+        log_from: 0,
+        build: BuildFacts::default(),
         files: writer.entries,
     };
     change(Part::Manifest(&mut manifest));

@@ -58,6 +58,14 @@ fn sample() -> Manifest {
             hot_vectors: vec![],
         }),
         codebook: "0123456789abcdef".repeat(4),
+        next_id: 100_000,
+        log_from: 3,
+        build: BuildFacts {
+            compression: "best".into(),
+            chunk_bytes: 4 << 20,
+            segment_bytes: 512 << 20,
+            navigation: 0.01,
+        },
         files: vec![
             FileEntry {
                 role: "graph".into(),
@@ -87,6 +95,9 @@ fn sample_of_1() -> Manifest {
         segments: Vec::new(),
         measured: None,
         codebook: String::new(),
+        next_id: 0,
+        log_from: 0,
+        build: BuildFacts::default(),
         ..sample()
     }
 }
