@@ -306,6 +306,11 @@ impl Catalog {
         closed.is_some()
     }
 
+    /// Whether the index of this name is open, as it was on disk when it was asked for. Does not count as a use.
+    pub fn is_open(&self, name: &str) -> bool {
+        self.ledger.lock().is_open(name)
+    }
+
     /// How many indexes are open, those included that are closed and that callers still hold.
     pub fn open_count(&self) -> usize {
         self.ledger.lock().open_count()

@@ -127,6 +127,11 @@ impl Ledger {
         }
     }
 
+    /// Whether an index will be found, if it is still the one on disk.
+    pub(super) fn is_open(&self, name: &str) -> bool {
+        self.open.contains_key(name)
+    }
+
     /// Whether a thread is opening this index.
     pub(super) fn is_opening(&self, name: &str) -> bool {
         self.opening.contains_key(name)
