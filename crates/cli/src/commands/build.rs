@@ -1,6 +1,6 @@
 //! `stratann build BASE INDEX`
 
-use stratann::{BuildOptions, BuildReport, VectorFile, VectorSource};
+use stratann::{BuildOptions, BuildReport, Codebook, VectorFile, VectorSource};
 
 use crate::args::{BuildArguments, threads_or_cores};
 use crate::failure::Failure;
@@ -12,6 +12,11 @@ use crate::table::{Table, facts};
 /// Builds, then says what was built and what it cost.
 pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
     let source = VectorFile::open(&arguments.base)?;
+    let codebook = arguments
+        .codebook
+        .as_ref()
+        .map(Codebook::read)
+        .transpose()?;
     let options = BuildOptions {
         preset: arguments.preset,
         metric: arguments.metric.into(),
@@ -19,6 +24,7 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         build_list: arguments.build_list,
         alpha: arguments.alpha,
         code_bytes: arguments.code_bytes,
+        codebook,
         order: arguments.order.map(Into::into),
         layout: arguments.layout.map(Into::into),
         compression: arguments.compression.map(Into::into),
@@ -33,7 +39,7 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         memory: arguments.memory,
         threads: threads_or_cores(arguments.threads),
         seed: arguments.seed,
-        ids: None,
+        ids: ids(arguments.first_id, source.rows())?,
         overwrite: arguments.overwrite,
     };
     let progress = Shown::new(quiet);
@@ -45,6 +51,20 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         print(&mut output, arguments, &source, &report)?;
     }
     output.finish()
+}
+
+/// Ids that count on from the first one; row numbers need not be listed.
+fn ids(first: u64, rows: usize) -> Result<Option<Vec<u64>>, Failure> {
+    if first == 0 {
+        return Ok(None);
+    }
+    match first.checked_add(rows as u64) {
+        Some(end) => Ok(Some((first..end).collect())),
+        None => Err(Failure::Wrong(format!(
+            "--first-id {first} leaves no ids for {rows} rows: give at most {}",
+            u64::MAX - rows as u64
+        ))),
+    }
 }
 
 fn print(
