@@ -44,7 +44,7 @@ use serde::Serialize;
 use stratann_layout::manifest::{
     FILE_NAME as MANIFEST, FORMAT_VERSION, READER_FEATURES, WRITER_FEATURES,
 };
-use stratann_layout::{BuildFacts, FileKind, Manifest, NavigationFacts, NavigationFile};
+use stratann_layout::{BuildFacts, FileKind, LogFrom, Manifest, NavigationFacts, NavigationFile};
 use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time};
 use stratann_vector::{Metric, Training, to_f32};
 
@@ -314,7 +314,7 @@ impl Build<'_> {
                 Some(ids) => ids.iter().max().map_or(0, |id| id.saturating_add(1)),
                 None => rows as u64,
             },
-            log_from: 0,
+            log_from: LogFrom::default(),
             build: BuildFacts {
                 compression: options
                     .compression

@@ -10,8 +10,8 @@ use stratann_layout::header::{FieldsWriter, stored_checksum};
 use stratann_layout::manifest::{FORMAT_VERSION, SegmentFacts};
 use stratann_layout::{
     BuildFacts, Chunk, ChunksFile, CoupledShape, DirectoryFile, EntryPoints, HeatFile,
-    InlineBuilder, InlineShape, NavigationFacts, NavigationFile, PageBuilder, SlottedBuilder,
-    SlottedShape, stream,
+    InlineBuilder, InlineShape, LogFrom, NavigationFacts, NavigationFile, PageBuilder,
+    SlottedBuilder, SlottedShape, stream,
 };
 use stratann_tier::SimVolume;
 use stratann_vector::{Element, Metric};
@@ -283,7 +283,7 @@ fn index(layout: Layout, change: Change<'_>) -> SimVolume {
         measured: None,
         codebook: blake3::hash(&centroids).to_string(),
         next_id: 0,
-        log_from: 0,
+        log_from: LogFrom::default(),
         build: BuildFacts::default(),
         files: writer.entries,
     };
