@@ -38,6 +38,8 @@ pub struct Stats {
     pub compression: Codecs,
     /// Bytes of a vector's code.
     pub code_bytes: u32,
+    /// The content hash of the codebook; empty in an index of a format version below 3.
+    pub codebook: String,
     /// Nodes in the navigation graph; 0 if there is none.
     pub navigation_nodes: u64,
     /// Bytes on disk by component.
@@ -141,6 +143,7 @@ impl Index {
                 vector_codec: manifest.vector_codec.clone(),
             },
             code_bytes: manifest.code_bytes,
+            codebook: manifest.codebook.clone(),
             navigation_nodes: manifest.navigation.as_ref().map_or(0, |n| n.nodes),
             bits_per_edge: 8.0 * list_bytes(manifest) as f64 / manifest.edges.max(1) as f64,
             vector_ratio: raw_bytes(manifest) as f64 / vector_bytes(manifest).max(1) as f64,

@@ -1,12 +1,16 @@
-//! `stratann.build`, and where its vectors come from.
+//! `stratann.build` and `stratann.train`, and where their vectors come from.
 
 use std::path::PathBuf;
 
+use pyo3::exceptions::PyFileExistsError;
 use pyo3::prelude::*;
-use stratann::{BuildOptions, OpenOptions, VectorFile, VectorSource};
+use pyo3::types::PyDict;
+use stratann::{
+    BuildOptions, Codebook, Error, OpenOptions, TrainOptions, VectorFile, VectorSource,
+};
 
 use crate::arguments::{
-    existing, memory as bytes, named, path as as_path, size, threads as thread_count,
+    existing, memory as bytes, named, path as as_path, shown, size, threads as thread_count,
 };
 use crate::arrays::{self, Rows};
 use crate::errors::to_python;
@@ -58,11 +62,14 @@ impl<'py> Vectors<'py> {
 /// metric : str
 ///     "l2" (squared Euclidean distance), "ip" (minus the inner product) or "cosine" (1 - cos). Smaller is nearer.
 /// preset : str
-///     "stratann", or a published system's choices: "diskann", "pipeann", "decouplevs".
+///     "stratann", or a published system's choices: "diskann", "pipeann", "aisaq", "decouplevs".
 /// degree, build_list, alpha
 ///     R, L and alpha of the Vamana graph.
 /// code_bytes : int, optional
 ///     Bytes of a vector's compressed code, which search keeps in RAM; None lets the engine choose.
+/// codebook : str or os.PathLike, optional
+///     The file that `stratann.train` wrote, instead of a codebook of the index's own. Indexes in a `Catalog` that
+///     have the same share it in RAM.
 /// order : str, optional
 ///     "locality" or "input": in which order nodes lie on disk; None takes the preset's.
 /// layout : str, optional
@@ -95,8 +102,8 @@ impl<'py> Vectors<'py> {
 ///     Open, with `build_report`. Ctrl-C stops the build and leaves nothing behind.
 #[pyfunction]
 #[pyo3(signature = (base, path, *, metric="l2", preset="stratann", degree=64, build_list=100, alpha=1.2,
-    code_bytes=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01, memory=None, threads=None, seed=42, overwrite=false,
-    ids=None, progress=None))]
+    code_bytes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01,
+    memory=None, threads=None, seed=42, overwrite=false, ids=None, progress=None))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of the Python function"
@@ -111,6 +118,7 @@ pub fn build<'py>(
     build_list: usize,
     alpha: f32,
     code_bytes: Option<usize>,
+    codebook: Option<PathBuf>,
     order: Option<&str>,
     layout: Option<&str>,
     compression: Option<&str>,
@@ -128,6 +136,9 @@ pub fn build<'py>(
     let ids = ids
         .map(|ids| arrays::ids(ids, vectors.rows()))
         .transpose()?;
+    let codebook = codebook
+        .map(|path| Codebook::read(existing(path, "codebook")?).map_err(to_python))
+        .transpose()?;
     let defaults = BuildOptions::default();
     let options = BuildOptions {
         preset: named(preset, "preset")?,
@@ -136,6 +147,7 @@ pub fn build<'py>(
         build_list,
         alpha,
         code_bytes,
+        codebook,
         order: order.map(|order| named(order, "order")).transpose()?,
         layout: layout.map(|layout| named(layout, "layout")).transpose()?,
         compression: compression
@@ -158,4 +170,75 @@ pub fn build<'py>(
     })?;
     let report = to_dict(py, &report)?.unbind();
     Index::new(py, path, OpenOptions::default(), Some(report))
+}
+
+/// Trains a codebook for indexes that are to share one, and writes it to the file `path`.
+///
+/// Parameters
+/// ----------
+/// base : str, os.PathLike or numpy.ndarray
+///     As that of `build`; an even sample of up to 100,000 vectors is used.
+/// path : str or os.PathLike
+///     The file to write, for `build(..., codebook=path)`.
+/// code_bytes : int, optional
+///     Bytes of a vector's compressed code; None is a quarter of the dimensions.
+/// metric : str
+///     That of the indexes: under "cosine", vectors are normalised.
+/// threads : int, optional
+///     None is one for each core. The codebook does not depend on them.
+/// overwrite : bool
+///     Whether a file that is there may be replaced.
+/// progress : bool or callable, optional
+///     As that of `build`.
+///
+/// Returns
+/// -------
+/// dict
+///     "hash" (of the content, by which indexes that share a codebook know it), "dimension" and "code_bytes".
+#[pyfunction]
+#[pyo3(signature = (base, path, *, code_bytes=None, metric="l2", threads=None, seed=42, overwrite=false, progress=None))]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "keyword arguments of the Python function"
+)]
+pub fn train<'py>(
+    py: Python<'py>,
+    base: &Bound<'py, PyAny>,
+    path: PathBuf,
+    code_bytes: Option<usize>,
+    metric: &str,
+    threads: Option<usize>,
+    seed: u64,
+    overwrite: bool,
+    progress: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let vectors = Vectors::new(base, "base")?;
+    if !overwrite && path.symlink_metadata().is_ok() {
+        return Err(PyFileExistsError::new_err(format!(
+            "{}: it exists: choose another name, or pass overwrite=True",
+            shown(&path)
+        )));
+    }
+    let options = TrainOptions {
+        metric: named(metric, "metric")?,
+        code_bytes,
+        threads: thread_count(threads)?,
+        seed,
+    };
+    let listener = Listener::new(progress)?;
+    let codebook = vectors.with(|source| {
+        run(py, &listener, |progress| {
+            let codebook = Codebook::train(source, &options, progress)?;
+            if progress.interrupted() {
+                return Err(Error::Interrupted);
+            }
+            codebook.write(&path)?;
+            Ok(codebook)
+        })
+    })?;
+    let facts = PyDict::new(py);
+    facts.set_item("hash", codebook.hash())?;
+    facts.set_item("dimension", codebook.dim())?;
+    facts.set_item("code_bytes", codebook.code_bytes())?;
+    Ok(facts)
 }
