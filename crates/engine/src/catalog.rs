@@ -450,8 +450,9 @@ impl Catalog {
         let mut codebook = None;
         if !terms.codebook.is_empty() {
             // It is accounted for once, not with each index.
-            bytes -= terms.codebook_bytes.min(bytes);
             codebook = Some((terms.codebook.as_str(), terms.codebook_bytes));
+        } else {
+            bytes += terms.codebook_bytes;
         }
         let closed = self.ledger.lock().admit(name, bytes, codebook)?;
         drop(closed);
