@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
-use stratann_layout::manifest::FILE_NAME as MANIFEST;
+use stratann_layout::manifest::{COUPLED, FILE_NAME as MANIFEST, INLINE};
 use stratann_layout::{BLOCK, Manifest};
 use stratann_tier::{Backend, TierError};
 
@@ -51,6 +51,10 @@ pub const MOST_OPEN: usize = 512;
 /// What an open index takes beside its codes and tables: its manifest, the paths of its files, the kernel's minimum of
 /// memory for a region of codes. `examples/catalog.rs` measures it.
 const INDEX_BYTES: u64 = 16 << 10;
+
+/// What decoding compressed lists and vectors takes beside the tables that a plan knows of: up to 50 kB in indexes of
+/// photo-sift, and once more for each segment of vectors that are apart.
+const MODEL_BYTES: u64 = 64 << 10;
 
 /// How often an index is opened that is replaced while that goes on.
 const ATTEMPTS: usize = 3;
@@ -443,7 +447,7 @@ impl Catalog {
         division.budget = self.options.memory;
         division.program = self.program;
         division.queries = self.queries;
-        let mut bytes = INDEX_BYTES + needs.codes + needs.tables + needs.cache;
+        let mut bytes = INDEX_BYTES + terms.models + needs.codes + needs.tables + needs.cache;
         if terms.navigates {
             bytes += navigation;
         }
@@ -483,6 +487,7 @@ enum Begin<'a> {
 struct Terms {
     codebook: String,
     codebook_bytes: u64,
+    models: u64,
     navigates: bool,
 }
 
@@ -491,6 +496,10 @@ impl Terms {
         Self {
             codebook: manifest.codebook.clone(),
             codebook_bytes: Codebook::memory_bytes(manifest.dimension as usize),
+            models: match manifest.layout.as_str() {
+                COUPLED | INLINE => 0,
+                _ => (1 + manifest.segments.len() as u64) * MODEL_BYTES,
+            },
             navigates: options.open.navigation.unwrap_or(preset.navigation),
         }
     }
