@@ -54,6 +54,8 @@ pub enum LayoutName {
     Packed,
     /// Compressed lists in pages of their own, compressed vectors in segments (DecoupleVS)
     Decoupled,
+    /// As coupled, with the neighbours' codes in the node, so that none stay in memory (AiSAQ)
+    Inline,
 }
 
 impl From<LayoutName> for stratann::Layout {
@@ -62,6 +64,7 @@ impl From<LayoutName> for stratann::Layout {
             LayoutName::Coupled => Self::Coupled,
             LayoutName::Packed => Self::Packed,
             LayoutName::Decoupled => Self::Decoupled,
+            LayoutName::Inline => Self::Inline,
         }
     }
 }

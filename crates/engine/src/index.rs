@@ -8,18 +8,24 @@
 //!   INDEX/codebook-…    PQ centroids     ┐
 //!   INDEX/codes-…       PQ codes         ├ in memory while open
 //!   INDEX/navigation-…  a sample's graph ┘ (loaded when the first search wants it)
+//!
+//!   INDEX/inline-…      in place of graph-…: pages of nodes with the codes of their neighbours
+//!   INDEX/entries-…     in place of codes-…: entry points and their codes
 //! ```
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use stratann_layout::{FileKind, Manifest, NavigationFile};
+use stratann_layout::manifest::INLINE;
+use stratann_layout::{EntryPoints, FileKind, Manifest, NavigationFile};
 use stratann_tier::{Backend, Crew, HugeBytes, IoMode, Volume};
-use stratann_vector::{Element, Metric, ProductQuantizer};
+use stratann_vector::{Element, Metric};
 
 use crate::cache::SlotCache;
+use crate::codebook::Codebook;
 use crate::navigation::Navigation;
 use crate::nodes::Graph;
 use crate::plan::{Division, Needs};
@@ -75,11 +81,62 @@ pub struct Index {
     options: OpenOptions,
     graph: Graph,
     cache: Option<SlotCache>,
-    quantizer: ProductQuantizer,
+    codebook: Codebook,
+    /// Every node's code; where these are in the pages, those of the entry points.
     codes: HugeBytes,
+    entries: Vec<u32>,
     division: Division,
     navigation: OnceLock<Navigation>,
+    shared: Arc<Shared>,
+}
+
+/// What indexes of one process can have in common.
+#[derive(Default)]
+pub(crate) struct Shared {
+    /// The searching threads, each with its ring and its buffers.
     crew: Mutex<Option<Arc<Crew>>>,
+    /// Codebooks by content hash.
+    codebooks: Mutex<HashMap<String, Codebook>>,
+}
+
+impl Shared {
+    /// The codebook of an index: one that is in memory if it has the same content. The file is read without the lock, so
+    /// that an index with a codebook that is there need not wait.
+    fn codebook(&self, volume: &dyn Volume, manifest: &Manifest) -> Result<Codebook, Error> {
+        let shape = (manifest.dimension as usize, manifest.code_bytes as usize);
+        let fits = |known: &&Codebook| (known.dim(), known.code_bytes()) == shape;
+        if let Some(known) = self.codebooks.lock().get(&manifest.codebook).filter(fits) {
+            return Ok(known.clone());
+        }
+        let codebook = Codebook::of_index(volume, manifest)?;
+        if manifest.codebook.is_empty() {
+            return Ok(codebook);
+        }
+        let mut codebooks = self.codebooks.lock();
+        let known = codebooks
+            .entry(manifest.codebook.clone())
+            .or_insert_with(|| codebook.clone());
+        // Another thread may have read the same meanwhile: then one of the two is enough.
+        Ok(Some(&*known).filter(fits).cloned().unwrap_or(codebook))
+    }
+
+    /// Lets go of a codebook; indexes that have it keep it.
+    pub(crate) fn forget_codebook(&self, hash: &str) {
+        self.codebooks.lock().remove(hash);
+    }
+
+    /// At least `threads` searching threads. They are kept from batch to batch, each with its ring and buffers.
+    pub(crate) fn crew(&self, threads: usize, io: IoMode) -> Result<Arc<Crew>, Error> {
+        let mut crew = self.crew.lock();
+        match &*crew {
+            Some(crew) if crew.threads() >= threads => Ok(crew.clone()),
+            _ => {
+                let started = Arc::new(Crew::new(threads, io)?);
+                *crew = Some(started.clone());
+                Ok(started)
+            }
+        }
+    }
 }
 
 impl fmt::Debug for Index {
@@ -114,7 +171,7 @@ impl Index {
         options: &OpenOptions,
     ) -> Result<Self, Error> {
         let manifest = stored::manifest(&*volume)?;
-        Self::assemble(volume, path, manifest, options)
+        Self::assemble(volume, path, manifest, options, Arc::default())
     }
 
     /// Opens the files that a manifest names, which need not be committed yet.
@@ -123,6 +180,22 @@ impl Index {
         path: &Path,
         manifest: Manifest,
         options: &OpenOptions,
+        shared: Arc<Shared>,
+    ) -> Result<Self, Error> {
+        let measured = manifest.measured.clone();
+        let divide = |needs: &Needs| plan::divide(options.memory, needs, measured.as_ref());
+        Self::assemble_within(volume, path, manifest, options, shared, divide)
+    }
+
+    /// As [`assemble`](Index::assemble), where `divide` says what may be in memory, from what could be. It is asked when
+    /// the tables are read, and before the codes are.
+    pub(crate) fn assemble_within(
+        volume: Arc<dyn Volume>,
+        path: &Path,
+        manifest: Manifest,
+        options: &OpenOptions,
+        shared: Arc<Shared>,
+        divide: impl FnOnce(&Needs) -> Result<Division, Error>,
     ) -> Result<Self, Error> {
         let preset: Preset = manifest.preset.parse()?;
         let mut graph = nodes::open(&*volume, &manifest)?;
@@ -136,38 +209,27 @@ impl Index {
         .min(manifest.vectors as usize);
         let cache = (entries > 0).then(|| SlotCache::new(entries, slot_bytes));
         let (graph_pages, vector_pages) = graph.files();
-        let code_bytes = manifest.vectors * u64::from(manifest.code_bytes);
+        let code_bytes = code_bytes(&*volume, &manifest)?;
         let navigates = options.memory.is_none() || options.navigation.unwrap_or(preset.navigation);
         let navigation = manifest
             .file(FileKind::Navigation.name())
             .filter(|_| navigates);
         let needs = Needs {
-            codes: code_bytes + 4 * 256 * u64::from(manifest.dimension),
+            codes: code_bytes,
+            codebook: Codebook::memory_bytes(manifest.dimension as usize),
             tables: graph.metadata_bytes() as u64,
             cache: cache.as_ref().map_or(0, SlotCache::memory_bytes),
             navigation: navigation.map_or(0, |entry| entry.length),
             graph: graph_pages,
             vectors: vector_pages,
         };
-        let division = plan::divide(options.memory, &needs, manifest.measured.as_ref())?;
+        let division = divide(&needs)?;
         if division.graph_pages + division.vector_pages > 0 {
             let heat = stored::heat(&*volume, &manifest)?;
             graph.load(&*volume, &division, heat.as_ref())?;
         }
-        let mut codebook = vec![0; 4 * 256 * manifest.dimension as usize];
-        stored::read_stream(&*volume, &manifest, FileKind::Codebook, &mut codebook)?;
-        let centroids = codebook
-            .chunks_exact(4)
-            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-            .collect();
-        let quantizer = ProductQuantizer::from_parts(
-            manifest.dimension as usize,
-            manifest.code_bytes as usize,
-            centroids,
-        )?;
-        let mut codes =
-            HugeBytes::zeroed(manifest.vectors as usize * manifest.code_bytes as usize)?;
-        stored::read_stream(&*volume, &manifest, FileKind::Codes, &mut codes)?;
+        let codebook = shared.codebook(&*volume, &manifest)?;
+        let (entries, codes) = load_codes(&*volume, &manifest)?;
         Ok(Self {
             path: path.to_owned(),
             volume,
@@ -175,11 +237,12 @@ impl Index {
             options: *options,
             graph,
             cache,
-            quantizer,
+            codebook,
             codes,
+            entries,
             division,
             navigation: OnceLock::new(),
-            crew: Mutex::new(None),
+            shared,
             manifest,
         })
     }
@@ -280,13 +343,14 @@ impl Index {
         &self.codes
     }
 
-    pub(crate) fn quantizer(&self) -> &ProductQuantizer {
-        &self.quantizer
+    /// What its codes mean.
+    pub fn codebook(&self) -> &Codebook {
+        &self.codebook
     }
 
-    /// The node where a search starts without a navigation graph.
-    pub(crate) fn entry(&self) -> u32 {
-        self.manifest.entry
+    /// The nodes where a search may start without a navigation graph.
+    pub(crate) fn entries(&self) -> &[u32] {
+        &self.entries
     }
 
     /// The navigation graph, loaded on first use.
@@ -317,16 +381,30 @@ impl Index {
         Ok(self.navigation.get_or_init(|| Navigation::new(file)))
     }
 
-    /// At least `threads` searching threads. They are kept from batch to batch, each with its ring and buffers.
+    /// At least `threads` searching threads.
     pub(crate) fn crew(&self, threads: usize) -> Result<Arc<Crew>, Error> {
-        let mut crew = self.crew.lock();
-        match &*crew {
-            Some(crew) if crew.threads() >= threads => Ok(crew.clone()),
-            _ => {
-                let started = Arc::new(Crew::new(threads, self.options.io)?);
-                *crew = Some(started.clone());
-                Ok(started)
-            }
-        }
+        self.shared.crew(threads, self.options.io)
     }
+}
+
+/// Bytes of the codes that stay in memory, and of what says whose they are.
+pub(crate) fn code_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u64, Error> {
+    if manifest.layout == INLINE {
+        return Ok(stored::entry(volume, manifest, FileKind::Entries, None)?.length);
+    }
+    Ok(manifest
+        .vectors
+        .saturating_mul(u64::from(manifest.code_bytes)))
+}
+
+/// The codes that stay in memory, and the nodes that a search may start from.
+fn load_codes(volume: &dyn Volume, manifest: &Manifest) -> Result<(Vec<u32>, HugeBytes), Error> {
+    if manifest.layout != INLINE {
+        let mut codes =
+            HugeBytes::zeroed(manifest.vectors as usize * manifest.code_bytes as usize)?;
+        stored::read_stream(volume, manifest, FileKind::Codes, &mut codes)?;
+        return Ok((vec![manifest.entry], codes));
+    }
+    let EntryPoints { nodes, codes } = stored::entry_points(volume, manifest)?;
+    Ok((nodes, HugeBytes::copy_of(&codes)?))
 }

@@ -25,9 +25,12 @@
 
 mod build;
 mod cache;
+mod catalog;
+mod codebook;
 pub mod data;
 mod durable;
 mod error;
+mod fill;
 mod frontier;
 mod graph;
 mod index;
@@ -44,8 +47,11 @@ mod verify;
 mod visited;
 
 pub use build::{BuildOptions, BuildReport, build, chunk_bytes_for_overhead};
+pub use catalog::{Catalog, CatalogOptions, IndexFacts, MOST_OPEN};
+pub use codebook::{Codebook, TrainOptions};
 pub use data::{DataError, GroundTruth, Matrix, MatrixRef, VectorFile, VectorSource, brute_force};
 pub use error::Error;
+pub use fill::{BlockFill, Fill};
 pub use graph::GraphError;
 pub use index::{CacheSize, Index, OpenOptions};
 pub use plan::Division;

@@ -12,13 +12,15 @@
 //! queries ([`crate::measure`]). A budget below what must be is refused with the number that would do, never exceeded.
 
 use serde::Serialize;
+use stratann_layout::BLOCK;
 use stratann_layout::manifest::{HotShare, Measured};
 
 use crate::Error;
+use crate::codebook::Codebook;
 
-/// What a process needs besides the index's own tables: the program, two threads' stacks and rings, and the caller's
-/// queries. 11 MB on photo-sift-1m, of which 2 are 5,000 queries and their answers.
-const PROGRAM: u64 = 11 << 20;
+/// What a process needs besides the index's own tables: the program and its libraries (6 MB, of files that the system
+/// shares between processes), two threads' stacks and rings, and some thousands of queries and their answers.
+pub(crate) const PROGRAM: u64 = 8 << 20;
 /// Queries in flight that a budget makes room for, at most and in the share of what it leaves.
 const MOST_QUERIES: u64 = 16;
 const QUERY_SHARE: u64 = 4;
@@ -35,8 +37,10 @@ pub(crate) struct PageFile {
 /// What an index could put into memory, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Needs {
-    /// Codes and codebook.
+    /// Codes: of all nodes, or where these hold those of their neighbours, of the entry points.
     pub(crate) codes: u64,
+    /// The codebook.
+    pub(crate) codebook: u64,
     /// Directories, chunk metadata, models.
     pub(crate) tables: u64,
     /// The cache of hot records that the caller asked for.
@@ -52,14 +56,16 @@ pub(crate) struct Needs {
 /// How memory is divided, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Division {
-    /// What was given; `None` is no limit, and then only what every search needs is kept.
+    /// What was given; `None` is no limit, and then only what every search needs is kept, and one query is in flight.
     pub budget: Option<u64>,
     /// The program and its threads.
     pub program: u64,
     /// State and pages of the queries in flight.
     pub queries: u64,
-    /// Codes and codebook.
+    /// Codes: of all nodes, or where these hold those of their neighbours, of the entry points.
     pub codes: u64,
+    /// What codes mean: the codebook.
+    pub codebook: u64,
     /// Directories, chunk metadata, models: where things are and how they decode.
     pub tables: u64,
     /// The cache of hot records.
@@ -95,6 +101,11 @@ fn query_bytes(list: usize, page_bytes: usize) -> u64 {
     (crate::visited::Visited::bytes(list) + (list / 2 + 24) * page_bytes) as u64
 }
 
+/// The least memory for searches of vectors of `dim` dimensions with so many bytes of codes in memory, tables left out.
+pub(crate) fn least(dim: usize, codes: u64) -> u64 {
+    PROGRAM + query_bytes(USUAL_LIST, BLOCK) + Codebook::memory_bytes(dim) + codes
+}
+
 /// Divides a budget in bytes; `None` is no limit.
 pub(crate) fn divide(
     budget: Option<u64>,
@@ -105,24 +116,33 @@ pub(crate) fn divide(
         budget,
         program: PROGRAM,
         codes: needs.codes,
+        codebook: needs.codebook,
         tables: needs.tables,
         cache: needs.cache,
         ..Division::default()
     };
     let value = Value::of(measured);
+    let page = needs.graph.page_bytes.max(needs.vectors.page_bytes);
+    let query = query_bytes(USUAL_LIST, page);
     let Some(budget) = budget else {
+        division.queries = query;
         division.navigation = needs.navigation;
         division.predicted_reads = measured.map(|_| value.predict(&division));
         return Ok(division);
     };
-    let page = needs.graph.page_bytes.max(needs.vectors.page_bytes);
-    let query = query_bytes(USUAL_LIST, page);
-    let must = PROGRAM + query + needs.codes + needs.tables + needs.cache;
+    let must = PROGRAM + query + needs.codes + needs.codebook + needs.tables + needs.cache;
     if budget < must {
+        let (codes, remedy) = match needs.codes > needs.codebook {
+            true => (
+                "the codes of all vectors",
+                " (an index of the preset aisaq keeps its codes on storage, as does one of stratann that is built with `--search-memory`)",
+            ),
+            false => ("the codebook", ""),
+        };
         return Err(Error::Memory {
             budget,
             needs: must,
-            part: "the program, the codes of all vectors and the tables".into(),
+            part: format!("the program, {codes} and the tables{remedy}"),
         });
     }
     let mut left = budget - must;
@@ -322,6 +342,7 @@ mod tests {
     fn needs() -> Needs {
         Needs {
             codes: 32_000_000,
+            codebook: 200_000,
             tables: 200_000,
             cache: 0,
             navigation: 3_000_000,
@@ -355,6 +376,7 @@ mod tests {
             let sum = d.program
                 + d.queries
                 + d.codes
+                + d.codebook
                 + d.tables
                 + d.cache
                 + d.navigation
@@ -372,7 +394,7 @@ mod tests {
     #[test]
     fn the_navigation_graph_comes_first_and_is_never_cut() {
         let least = divide(Some(0), &needs(), None).unwrap_err().to_string();
-        let tight = divide(Some(46_000_000), &needs(), Some(&measured())).unwrap();
+        let tight = divide(Some(43_500_000), &needs(), Some(&measured())).unwrap();
         assert!(least.contains("bytes are needed"), "{least}");
         assert_eq!(tight.navigation, 0);
         let more = divide(Some(50_000_000), &needs(), Some(&measured())).unwrap();

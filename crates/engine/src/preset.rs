@@ -41,13 +41,15 @@ pub enum Layout {
     Packed,
     /// The lists in pages of their own, the vectors in segments of their own: DecoupleVS §3.3.
     Decoupled,
+    /// As coupled, and beside each list the codes of its nodes, of which none stay in memory: AiSAQ §3.1.
+    Inline,
 }
 
-/// How lists and vectors are compressed, always without loss. The coupled layout knows only [`Raw`](Compression::Raw).
+/// How lists and vectors are compressed, always without loss. The coupled and inline layouts know only [`Raw`](Compression::Raw).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Compression {
-    /// Vectors as they are. Lists, too, in the coupled layout; elsewhere they are Elias–Fano codes.
+    /// Vectors as they are. Lists, too, in the coupled and inline layouts; elsewhere they are Elias–Fano codes.
     Raw,
     /// DecoupleVS §3.2: Elias–Fano; XOR with the chunk's base vector where that helps, one Huffman table a segment.
     Paper,
@@ -94,6 +96,8 @@ pub struct Preset {
     pub beam: usize,
     /// Whether a search starts from the navigation graph, when the index has one, or from the medoid.
     pub navigation: bool,
+    /// Entry points whose codes stay in memory where all others are in the nodes (n_ep, AiSAQ §3.1).
+    pub entry_points: usize,
     /// Whether a page that was read serves every candidate in it.
     pub whole_page: bool,
     /// When re-ranking ends, where vectors are apart from lists.
@@ -111,6 +115,7 @@ impl Preset {
         strategy: Strategy::BestFirst,
         beam: 4,
         navigation: false,
+        entry_points: 1,
         whole_page: false,
         rerank: Rerank::PAPER,
     };
@@ -124,6 +129,21 @@ impl Preset {
         strategy: Strategy::Pipelined,
         beam: 32,
         navigation: false,
+        entry_points: 1,
+        whole_page: false,
+        rerank: Rerank::PAPER,
+    };
+    /// AiSAQ: DiskANN's graph and search, with the codes in the nodes (its §3.1); w = 4 as in its §4.1.
+    pub const AISAQ: Preset = Preset {
+        name: "aisaq",
+        about: "AiSAQ: as diskann, with the neighbours' codes in the node: about 10 MB of memory at any size",
+        order: Order::Input,
+        layout: Some(Layout::Inline),
+        compression: Compression::Raw,
+        strategy: Strategy::BestFirst,
+        beam: 4,
+        navigation: false,
+        entry_points: 1,
         whole_page: false,
         rerank: Rerank::PAPER,
     };
@@ -137,6 +157,7 @@ impl Preset {
         strategy: Strategy::Pipelined,
         beam: 4,
         navigation: false,
+        entry_points: 1,
         whole_page: false,
         rerank: Rerank::PAPER,
     };
@@ -150,6 +171,7 @@ impl Preset {
         strategy: Strategy::Pipelined,
         beam: 32,
         navigation: true,
+        entry_points: 1024,
         whole_page: true,
         rerank: Rerank {
             batch: 5,
@@ -158,9 +180,10 @@ impl Preset {
         },
     };
     /// Every preset, baselines first.
-    pub const ALL: [Preset; 4] = [
+    pub const ALL: [Preset; 5] = [
         Self::DISKANN,
         Self::PIPEANN,
+        Self::AISAQ,
         Self::DECOUPLEVS,
         Self::STRATANN,
     ];
@@ -230,7 +253,8 @@ named!(
     "layout",
     Coupled = "coupled",
     Packed = "packed",
-    Decoupled = "decoupled"
+    Decoupled = "decoupled",
+    Inline = "inline"
 );
 named!(
     Compression,

@@ -1,9 +1,10 @@
 //! What an index is and what it takes: the answer of `stratann stats`.
 
 use serde::Serialize;
-use stratann_layout::manifest::COUPLED;
-use stratann_layout::{CoupledShape, FileEntry, FileKind, Manifest};
+use stratann_layout::manifest::{COUPLED, INLINE};
+use stratann_layout::{CoupledShape, FileEntry, FileKind, Manifest, stream};
 
+use crate::fill::BlockFill;
 use crate::index::Index;
 use crate::plan::Division;
 
@@ -32,12 +33,16 @@ pub struct Stats {
     pub alpha: f32,
     /// How node ids were assigned.
     pub order: String,
-    /// How a node's list and vector stand on disk: `coupled`, `packed` or `decoupled`.
+    /// How a node's list and vector stand on disk: `coupled`, `packed`, `decoupled` or `inline`.
     pub layout: String,
     /// How they are compressed.
     pub compression: Codecs,
     /// Bytes of a vector's code.
     pub code_bytes: u32,
+    /// The content hash of the codebook; empty in an index of a format version below 3.
+    pub codebook: String,
+    /// How nodes fill their blocks, in the inline layout.
+    pub fill: Option<BlockFill>,
     /// Nodes in the navigation graph; 0 if there is none.
     pub navigation_nodes: u64,
     /// Bytes on disk by component.
@@ -87,10 +92,11 @@ pub struct GraphAndVectors {
 
 /// Bytes on disk by component.
 ///
-/// | component | coupled | packed | decoupled |
+/// | component | coupled, inline | packed | decoupled |
 /// |---|---|---|---|
 /// | graph | a degree and R slots a node | encoded lists | encoded lists |
 /// | vectors | vectors | encoded vectors | encoded vectors, and the files of chunks |
+/// | codes | inline: R a node | one a node | one a node |
 /// | ids | 8 a vector | in other | in other |
 ///
 /// What ids take on pages of records of different lengths depends on the ids of each page, and is written down nowhere.
@@ -116,7 +122,14 @@ impl Index {
     pub fn stats(&self) -> Stats {
         let manifest = self.manifest();
         let (bytes, graph_and_vectors) = (bytes(manifest), graph_and_vectors(manifest));
-        let coupled_bytes = bytes.total - graph_and_vectors.bytes + graph_and_vectors.coupled_bytes;
+        let mut coupled_bytes =
+            bytes.total - graph_and_vectors.bytes + graph_and_vectors.coupled_bytes;
+        if manifest.layout == INLINE {
+            // There, each code stands once, in a file of its own, which has those of the entry points as well.
+            let codes = manifest.vectors * u64::from(manifest.code_bytes);
+            coupled_bytes += stream::file_length(codes);
+            coupled_bytes -= bytes_of(manifest, &[FileKind::Entries]);
+        }
         Stats {
             preset: manifest.preset.clone(),
             vectors: manifest.vectors,
@@ -135,6 +148,11 @@ impl Index {
                 vector_codec: manifest.vector_codec.clone(),
             },
             code_bytes: manifest.code_bytes,
+            codebook: manifest.codebook.clone(),
+            fill: (manifest.layout == INLINE).then(|| {
+                let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
+                BlockFill::of(manifest.element, dim, degree, manifest.code_bytes as usize)
+            }),
             navigation_nodes: manifest.navigation.as_ref().map_or(0, |n| n.nodes),
             bits_per_edge: 8.0 * list_bytes(manifest) as f64 / manifest.edges.max(1) as f64,
             vector_ratio: raw_bytes(manifest) as f64 / vector_bytes(manifest).max(1) as f64,
@@ -154,9 +172,10 @@ impl Index {
 fn bytes(manifest: &Manifest) -> Bytes {
     let graph = list_bytes(manifest) + bytes_of(manifest, &[FileKind::Navigation]);
     let vectors = vector_bytes(manifest) + bytes_of(manifest, &[FileKind::Chunks]);
-    let codes = bytes_of(manifest, &[FileKind::Codes, FileKind::Codebook]);
+    let kinds = [FileKind::Codes, FileKind::Codebook, FileKind::Entries];
+    let codes = bytes_of(manifest, &kinds) + inline_code_bytes(manifest);
     let ids = match manifest.layout.as_str() {
-        COUPLED => 8 * manifest.vectors,
+        COUPLED | INLINE => 8 * manifest.vectors,
         _ => 0,
     };
     let total = bytes_of(manifest, &FileKind::ALL);
@@ -176,6 +195,7 @@ fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
         manifest,
         &[
             FileKind::Graph,
+            FileKind::Inline,
             FileKind::Packed,
             FileKind::Adjacency,
             FileKind::Vectors,
@@ -191,6 +211,14 @@ fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
         bytes,
         coupled_bytes,
         saved: saved(bytes, coupled_bytes),
+    }
+}
+
+/// What codes take in the nodes: c bytes for each of R neighbours.
+fn inline_code_bytes(manifest: &Manifest) -> u64 {
+    match manifest.layout.as_str() {
+        INLINE => manifest.vectors * u64::from(manifest.degree) * u64::from(manifest.code_bytes),
+        _ => 0,
     }
 }
 

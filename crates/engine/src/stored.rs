@@ -7,8 +7,8 @@ use stratann_layout::header::stored_checksum;
 use stratann_layout::heat::HeatFile;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{
-    BLOCK, CoupledShape, DirectoryFile, FileEntry, FileHeader, FileKind, LayoutError, Manifest,
-    SlottedFacts, SlottedShape, StreamReader,
+    BLOCK, CoupledShape, DirectoryFile, EntryPoints, FileEntry, FileHeader, FileKind, InlineShape,
+    LayoutError, Manifest, SlottedFacts, SlottedShape, StreamReader,
 };
 use stratann_tier::{Directory, Volume};
 
@@ -128,20 +128,37 @@ fn page_header(
     Ok(header)
 }
 
-/// Refuses a file of coupled pages whose header is damaged, of another index, or of another shape than the manifest
-/// says.
-pub(crate) fn check_shape(
+/// The shape of the file of coupled pages. Refuses one whose header is damaged, of another index, or of another shape
+/// than the manifest says.
+pub(crate) fn coupled<'m>(
     volume: &dyn Volume,
-    entry: &FileEntry,
-    shape: &CoupledShape,
-    nodes: u64,
-) -> Result<(), Error> {
+    manifest: &'m Manifest,
+) -> Result<(CoupledShape, &'m FileEntry), Error> {
+    let entry = entry(volume, manifest, FileKind::Graph, None)?;
     let header = page_header(volume, entry, FileKind::Graph)?;
+    let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
+    let shape = CoupledShape::new(manifest.element, dim, degree)?;
     let claims = CoupledShape::from_header(&header, &name_of(volume, &entry.name))?;
-    if claims != (*shape, nodes) {
+    if claims != (shape, manifest.vectors) {
         return Err(of_another_index(volume, entry));
     }
-    Ok(())
+    Ok((shape, entry))
+}
+
+/// The shape of the file of inline pages; refuses what [`coupled`] does.
+pub(crate) fn inline<'m>(
+    volume: &dyn Volume,
+    manifest: &'m Manifest,
+) -> Result<(InlineShape, &'m FileEntry), Error> {
+    let entry = entry(volume, manifest, FileKind::Inline, None)?;
+    let header = page_header(volume, entry, FileKind::Inline)?;
+    let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
+    let shape = InlineShape::new(manifest.element, dim, degree, manifest.code_bytes as usize)?;
+    let claims = InlineShape::from_header(&header, &name_of(volume, &entry.name))?;
+    if claims != (shape, manifest.vectors) {
+        return Err(of_another_index(volume, entry));
+    }
+    Ok((shape, entry))
 }
 
 /// The shape of a file of slotted pages and the nodes that it holds, `n` as for [`entry`]. Refuses one whose header is
@@ -208,12 +225,8 @@ pub(crate) fn heat(volume: &dyn Volume, manifest: &Manifest) -> Result<Option<He
         return Ok(None);
     }
     let graph_pages = match layout(volume, manifest)? {
-        Layout::Coupled => {
-            let entry = entry(volume, manifest, FileKind::Graph, None)?;
-            let header = page_header(volume, entry, FileKind::Graph)?;
-            let (shape, nodes) = CoupledShape::from_header(&header, &name_of(volume, &entry.name))?;
-            shape.pages(nodes)
-        }
+        Layout::Coupled => coupled(volume, manifest)?.0.pages(manifest.vectors),
+        Layout::Inline => inline(volume, manifest)?.0.pages(manifest.vectors),
         layout => slotted(volume, manifest, list_pages(layout), None)?.1.pages,
     };
     let mut vector_pages = 0;
@@ -236,9 +249,23 @@ pub(crate) fn heat(volume: &dyn Volume, manifest: &Manifest) -> Result<Option<He
 pub(crate) fn list_pages(layout: Layout) -> FileKind {
     match layout {
         Layout::Coupled => FileKind::Graph,
+        Layout::Inline => FileKind::Inline,
         Layout::Packed => FileKind::Packed,
         Layout::Decoupled => FileKind::Adjacency,
     }
+}
+
+/// The entry points of an inline index.
+pub(crate) fn entry_points(volume: &dyn Volume, manifest: &Manifest) -> Result<EntryPoints, Error> {
+    let payload = read_stream_whole(volume, manifest, FileKind::Entries, None)?;
+    let file = file_of(volume, manifest, FileKind::Entries, None)?;
+    let code_bytes = manifest.code_bytes as usize;
+    Ok(EntryPoints::decode(
+        &payload,
+        manifest.vectors,
+        code_bytes,
+        &file,
+    )?)
 }
 
 /// Reads a byte string of the index into `out`, which is as long as its payload must be.

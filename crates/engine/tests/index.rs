@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use stratann::{
-    BuildOptions, Compression, Element, Error, GroundTruth, Index, Layout, Matrix, Metric,
-    OpenOptions, Order, Preset, SearchOptions, SearchResults, Silent, Strategy, VectorFile,
-    VectorSource, brute_force, build, verify,
+    BuildOptions, CacheSize, Codebook, Compression, Counters, Element, Error, GroundTruth, Index,
+    Layout, Matrix, Metric, OpenOptions, Order, Preset, SearchOptions, SearchResults, Silent,
+    Strategy, VectorFile, VectorSource, brute_force, build, verify,
 };
 
 fn fixture(name: &str) -> PathBuf {
@@ -24,7 +24,7 @@ fn head(name: &str, rows: usize) -> Matrix {
 fn quick(preset: Preset) -> BuildOptions {
     BuildOptions {
         preset,
-        degree: 32,
+        degree: Some(32),
         build_list: 50,
         threads: 1,
         ..BuildOptions::default()
@@ -89,6 +89,264 @@ fn embeddings_under_cosine_and_inner_product() {
         for row in found.distances.chunks_exact(10) {
             assert!(row.is_sorted(), "{metric}: answers are not in order");
         }
+    }
+}
+
+/// Builds an index of each of `presets`, of which all else is the same.
+fn built_alike(
+    folder: &Path,
+    base: &Matrix,
+    presets: [Preset; 2],
+    options: &BuildOptions,
+) -> [PathBuf; 2] {
+    presets.map(|preset| {
+        let path = folder.join(format!("{}-{}", preset.name, options.metric));
+        let options = BuildOptions {
+            preset,
+            threads: 1,
+            ..options.clone()
+        };
+        build(base, &path, &options, &Silent).unwrap();
+        path
+    })
+}
+
+fn open(path: &Path) -> Index {
+    Index::open(path, &OpenOptions::default()).unwrap()
+}
+
+#[test]
+fn aisaq_answers_as_diskann_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let photos = (
+        head("photo-sift-20k.base.u8bin", 2_000),
+        head("photo-sift-20k.query.u8bin", 100),
+        BuildOptions {
+            degree: Some(24),
+            build_list: 40,
+            code_bytes: Some(8),
+            ..BuildOptions::default()
+        },
+        // Nine records of 428 bytes share a page, and fifteen in the other index: a beam asks for some pages twice.
+        4096,
+    );
+    let texts = (
+        head("package-text-2k.base.fbin", 400),
+        head("package-text-2k.query.fbin", 30),
+        BuildOptions {
+            degree: Some(24),
+            build_list: 40,
+            code_bytes: Some(96),
+            metric: Metric::Cosine,
+            ..BuildOptions::default()
+        },
+        // A record takes 3,948 bytes: a page is one. With 64 neighbours it takes 7,948, which are two blocks.
+        4096,
+    );
+    let long = (
+        texts.0.clone(),
+        texts.1.clone(),
+        BuildOptions {
+            degree: Some(64),
+            metric: Metric::InnerProduct,
+            ..texts.2.clone()
+        },
+        2 * 4096,
+    );
+    for (base, queries, options, page_bytes) in [photos, texts, long] {
+        let presets = [Preset::DISKANN, Preset::AISAQ];
+        let [diskann, aisaq] = built_alike(folder.path(), &base, presets, &options).map(|path| {
+            assert!(verify(&path, &Silent).unwrap().clean());
+            open(&path)
+        });
+        assert_eq!(aisaq.stats().layout, "inline");
+        assert_eq!(aisaq.codebook().hash(), diskann.codebook().hash());
+        for (list, beam) in [10, 20, 60]
+            .into_iter()
+            .flat_map(|list| [1, 2, 4, 16].map(|beam| (list, beam)))
+        {
+            let name = format!("{}, list {list}, beam {beam}", options.metric);
+            let options = SearchOptions {
+                list,
+                beam: Some(beam),
+                ..SearchOptions::default()
+            };
+            let [expected, found] =
+                [&diskann, &aisaq].map(|index| index.search(&queries, &options).unwrap());
+            assert_eq!(found.ids, expected.ids, "{name}");
+            assert_eq!(found.distances, expected.distances, "{name}");
+            let (found, expected) = (found.counters, expected.counters);
+            // A candidate that leaves the list while its page is read is not expanded.
+            assert!(found.hops > 0 && found.graph_reads >= found.hops, "{name}");
+            assert_eq!(found.bytes_read, found.graph_reads * page_bytes, "{name}");
+            // And as many distances, but from pages of another length.
+            let bytes_read = found.bytes_read;
+            assert_eq!(
+                found,
+                Counters {
+                    bytes_read,
+                    ..expected
+                },
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_slot_cache_changes_no_answer_of_aisaq() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = head("photo-sift-20k.base.u8bin", 2_000);
+    let queries = head("photo-sift-20k.query.u8bin", 100);
+    let presets = [Preset::DISKANN, Preset::AISAQ];
+    let paths = built_alike(folder.path(), &base, presets, &quick(Preset::AISAQ));
+    for (list, beam) in [(20, 1), (40, 1), (20, 4), (40, 4)] {
+        let options = SearchOptions {
+            list,
+            beam: Some(beam),
+            ..SearchOptions::default()
+        };
+        let plain = open(&paths[1]).search(&queries, &options).unwrap();
+        for entries in [100, 2_000] {
+            let name = format!("list {list}, beam {beam}, {entries} entries");
+            let cached = OpenOptions {
+                cache: CacheSize::Entries(entries),
+                ..OpenOptions::default()
+            };
+            // The second time, the cache has what the first one left.
+            let [diskann, aisaq] = [&paths[0], &paths[1]].map(|path| {
+                let index = Index::open(path, &cached).unwrap();
+                [(), ()].map(|()| index.search(&queries, &options).unwrap())
+            });
+            for (found, expected) in aisaq.iter().zip(&diskann) {
+                assert!(found.ids == expected.ids, "{name}");
+                assert!(found.distances == expected.distances, "{name}");
+                let (bytes_read, hits) = (found.counters.bytes_read, found.counters.cache_hits);
+                assert!(hits > 0, "{name}");
+                // What is in the cache does not depend on how long it is.
+                let expected = Counters {
+                    bytes_read,
+                    ..expected.counters
+                };
+                assert_eq!(found.counters, expected, "{name}");
+                // A candidate that is in the cache leaves its place in a wider beam to another one, which without a
+                // cache is read later or not at all.
+                if beam == 1 {
+                    assert!(found.ids == plain.ids, "{name}");
+                    assert!(found.distances == plain.distances, "{name}");
+                    assert_eq!(found.counters.hops, plain.counters.hops, "{name}");
+                    let reads = plain.counters.graph_reads;
+                    assert_eq!(found.counters.graph_reads + hits, reads, "{name}");
+                }
+            }
+            // All nodes have room, but those of a set that is full.
+            let (warm, cold) = (aisaq[1].counters.graph_reads, plain.counters.graph_reads);
+            assert!(
+                entries < 2_000 || warm < cold / 5,
+                "{name}: {warm} of {cold}"
+            );
+        }
+    }
+}
+
+#[test]
+fn aisaq_searches_in_every_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = head("photo-sift-20k.base.u8bin", 3_000);
+    let queries = head("photo-sift-20k.query.u8bin", 100);
+    let truth = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
+    let recall = |found: &SearchResults| truth.recall(&found.ids, &found.distances, 10).unwrap();
+    let presets = [Preset::DISKANN, Preset::AISAQ];
+    let options = BuildOptions {
+        navigation: 0.05,
+        ..quick(Preset::AISAQ)
+    };
+    let [diskann, aisaq] =
+        built_alike(folder.path(), &base, presets, &options).map(|path| open(&path));
+    for list in [15, 30, 60] {
+        let search = |index: &Index, strategy, navigation| {
+            let options = SearchOptions {
+                list,
+                strategy: Some(strategy),
+                navigation: Some(navigation),
+                ..SearchOptions::default()
+            };
+            let found = index.search(&queries, &options).unwrap();
+            (recall(&found), found.counters)
+        };
+        let (plain, from_medoid) = search(&aisaq, Strategy::BestFirst, false);
+        assert!(plain > 0.9, "list {list}: {plain}");
+        let (pipelined, _) = search(&aisaq, Strategy::Pipelined, false);
+        assert!(
+            pipelined > plain - 0.01,
+            "list {list}: {pipelined}, {plain}"
+        );
+        for strategy in [Strategy::BestFirst, Strategy::Pipelined] {
+            // It starts with the same seeds, whose exact distances stand in for what their codes would say.
+            let (navigated, reads) = search(&aisaq, strategy, true);
+            let (coupled, coupled_reads) = search(&diskann, strategy, true);
+            let name = format!("list {list}, {strategy}: {navigated}, {coupled}, {plain}");
+            assert!(
+                navigated > plain - 0.01 && navigated > coupled - 0.01,
+                "{name}"
+            );
+            assert!(
+                reads.graph_reads < from_medoid.graph_reads,
+                "{name}: {reads:?}"
+            );
+            let ratio = reads.graph_reads as f64 / coupled_reads.graph_reads as f64;
+            assert!((0.9..1.1).contains(&ratio), "{name}: {ratio}");
+        }
+    }
+}
+
+#[test]
+fn whole_pages_of_an_inline_index_find_no_less() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = head("photo-sift-20k.base.u8bin", 3_000);
+    let queries = head("photo-sift-20k.query.u8bin", 200);
+    let truth = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
+    let path = folder.path().join("index");
+    let options = BuildOptions {
+        degree: Some(8),
+        code_bytes: Some(8),
+        order: Some(Order::Locality),
+        ..quick(Preset::AISAQ)
+    };
+    build(&base, &path, &options, &Silent).unwrap();
+    // 236 bytes a record: 17 share a page.
+    let pages = 3_000u64.div_ceil(17);
+    let file = path.join("inline-000001");
+    assert_eq!(fs::metadata(file).unwrap().len(), 4096 * (1 + pages));
+    let index = open(&path);
+    for (list, strategy) in [10, 20, 60]
+        .into_iter()
+        .flat_map(|list| [Strategy::BestFirst, Strategy::Pipelined].map(|s| (list, s)))
+    {
+        let [alone, shared] = [false, true].map(|whole_page| {
+            let options = SearchOptions {
+                list,
+                strategy: Some(strategy),
+                whole_page: Some(whole_page),
+                ..SearchOptions::default()
+            };
+            let found = index.search(&queries, &options).unwrap();
+            // No vector is an answer twice.
+            for ids in found.ids.chunks_exact(10) {
+                let mut different = ids.to_vec();
+                different.sort_unstable();
+                different.dedup();
+                assert_eq!(different.len(), 10, "list {list}, {strategy}: {ids:?}");
+            }
+            let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
+            (recall, found.counters)
+        });
+        let name = format!("list {list}, {strategy}: {alone:?}, {shared:?}");
+        assert!(shared.0 >= alone.0, "{name}");
+        // The nodes that come along are candidates: without that, seven reads of ten would be left.
+        assert!(2 * shared.1.graph_reads < alone.1.graph_reads, "{name}");
+        // No page is read twice.
+        assert!(shared.1.graph_reads <= 200 * pages, "{name}");
     }
 }
 
@@ -369,8 +627,9 @@ fn what_is_no_index_is_refused_with_the_reason() {
 }
 
 /// Every layout, and for each that has some its codecs.
-const FORMATS: [(Layout, Compression); 7] = [
+const FORMATS: [(Layout, Compression); 8] = [
     (Layout::Coupled, Compression::Raw),
+    (Layout::Inline, Compression::Raw),
     (Layout::Packed, Compression::Raw),
     (Layout::Packed, Compression::Paper),
     (Layout::Packed, Compression::Best),
@@ -411,8 +670,9 @@ fn verify_finds_any_flipped_bit_of_any_file() {
         Some(_) => 1000,
     };
     // What is not compressed at all decodes to something whatever the bytes are: the checksums find it as elsewhere.
-    let compressed =
-        |&(layout, compression): &_| layout == Layout::Coupled || compression != Compression::Raw;
+    let compressed = |&(layout, compression): &_| {
+        matches!(layout, Layout::Coupled | Layout::Inline) || compression != Compression::Raw
+    };
     for (layout, compression) in FORMATS.into_iter().filter(compressed) {
         let path = folder.path().join(format!("{layout}-{compression}"));
         build(&base, &path, &format(layout, compression), &Silent).unwrap();
@@ -506,9 +766,8 @@ fn verify_finds_files_that_were_mixed_up() {
             let strange = fs::read(other.join(name(file))).unwrap_or_default();
             fs::write(file, &strange).unwrap();
             let found = verify(&path, &Silent).unwrap();
-            // Nothing tells centroids from others; and chunks of vectors that are stored as they are may well be equal.
-            let fits = name(file).starts_with("codebook") || strange == whole;
-            assert_eq!(found.clean(), fits, "{file:?}: {found:#?}");
+            // Chunks of vectors that are stored as they are may well be equal.
+            assert_eq!(found.clean(), strange == whole, "{file:?}: {found:#?}");
             fs::write(file, whole).unwrap();
         }
         assert!(verify(&path, &Silent).unwrap().clean());
@@ -552,9 +811,15 @@ fn stats_say_what_a_layout_takes_and_saves() {
             (bytes.total, length(&[""]) - manifest),
             "{name}"
         );
-        assert_eq!(bytes.codes, length(&["codes", "codebook"]), "{name}");
+        let in_nodes = match layout {
+            Layout::Inline => 600 * 32 * 32,
+            _ => 0,
+        };
+        let beside = length(&["codes", "codebook", "entries"]);
+        assert_eq!(bytes.codes, beside + in_nodes, "{name}");
         let kinds = [
             "graph",
+            "inline",
             "packed",
             "adjacency",
             "vectors",
@@ -584,17 +849,18 @@ fn stats_say_what_a_layout_takes_and_saves() {
         let ratio = 600.0 * 128.0 / vectors as f64;
         assert!((stats.vector_ratio - ratio).abs() < 1e-9, "{name}");
         match layout {
-            Layout::Coupled => {
-                assert_eq!(
-                    (stats.saved, nodes.saved, bytes.ids),
-                    (0.0, 0.0, 4800),
-                    "{name}"
-                );
+            Layout::Coupled | Layout::Inline => {
+                assert_eq!(bytes.ids, 4800, "{name}");
                 assert_eq!(
                     stats.bits_per_edge,
                     8.0 * 600.0 * 4.0 * 33.0 / links,
                     "{name}"
                 );
+                // Each code stands once for every list that its node may be in.
+                match layout {
+                    Layout::Coupled => assert_eq!((stats.saved, nodes.saved), (0.0, 0.0)),
+                    _ => assert!(stats.saved < 0.0 && nodes.saved < stats.saved, "{name}"),
+                }
             }
             _ => {
                 assert!(stats.bits_per_edge < 12.0 && bytes.ids == 0, "{name}");
@@ -624,6 +890,61 @@ fn a_written_truth_is_read_back() {
     );
 }
 
+/// The exact answers to some queries in the rows that the frozen indexes are built of.
+fn frozen_truth() -> (Matrix, GroundTruth) {
+    let base = head("photo-sift-20k.base.u8bin", 2_000);
+    let queries = head("photo-sift-20k.query.u8bin", 100);
+    let truth = brute_force(&base, &queries, 10, Metric::L2, 1, &Silent).unwrap();
+    (queries, truth)
+}
+
+#[test]
+fn an_inline_index_of_format_3_opens_and_answers() {
+    let path = fixture("index-v3-inline");
+    let report = verify(&path, &Silent).unwrap();
+    assert!(report.clean(), "{report:#?}");
+    assert_eq!(
+        (report.nodes, report.edges, report.pages),
+        (2_000, 32_000, 250)
+    );
+    let index = open(&path);
+    let stats = index.stats();
+    assert_eq!(
+        (
+            stats.layout.as_str(),
+            stats.format_version,
+            stats.code_bytes
+        ),
+        ("inline", 3, 16)
+    );
+    assert_eq!((stats.preset.as_str(), stats.bytes.ids), ("aisaq", 16_000));
+    let codebook = Codebook::read(path.join("codebook-000001")).unwrap();
+    assert_eq!(codebook.hash(), index.codebook().hash());
+    let hash = "778e95b64173907023c6920d2e8429b71277e186b4f5375876e9d875f91b2357";
+    assert_eq!(codebook.hash(), hash);
+    let (queries, truth) = frozen_truth();
+    for ((strategy, navigation), whole_page) in [
+        (Strategy::BestFirst, false),
+        (Strategy::BestFirst, true),
+        (Strategy::Pipelined, false),
+        (Strategy::Pipelined, true),
+    ]
+    .into_iter()
+    .flat_map(|choice| [false, true].map(|whole_page| (choice, whole_page)))
+    {
+        let options = SearchOptions {
+            list: 60,
+            strategy: Some(strategy),
+            navigation: Some(navigation),
+            whole_page: Some(whole_page),
+            ..SearchOptions::default()
+        };
+        let found = index.search(&queries, &options).unwrap();
+        let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
+        assert!(recall > 0.97, "{options:?}: recall {recall}");
+    }
+}
+
 #[test]
 fn an_index_of_format_1_opens_and_answers() {
     // Written once, by the first version; `fixtures/README.md` says how. A reader must go on reading it.
@@ -644,9 +965,7 @@ fn an_index_of_format_1_opens_and_answers() {
     assert!((stats.bits_per_edge - bits).abs() < 1e-9, "{stats:#?}");
     assert_eq!((stats.coupled_bytes, stats.saved), (stats.bytes.total, 0.0));
     assert_eq!(stats.bytes.ids, 8 * 2_000);
-    let base = head("photo-sift-20k.base.u8bin", 2_000);
-    let queries = head("photo-sift-20k.query.u8bin", 100);
-    let truth = brute_force(&base, &queries, 10, Metric::L2, 1, &Silent).unwrap();
+    let (queries, truth) = frozen_truth();
     for strategy in [Strategy::BestFirst, Strategy::Pipelined] {
         let options = SearchOptions {
             list: 60,

@@ -65,11 +65,13 @@ pub enum FileKind {
     Heat = 10,
     /// Coupled pages with the neighbours' codes beside each list ([`crate::inline`]).
     Inline = 11,
+    /// The entry points of an inline index and their codes, a byte string ([`crate::entries`]).
+    Entries = 12,
 }
 
 impl FileKind {
     /// All kinds that this build knows.
-    pub const ALL: [FileKind; 11] = [
+    pub const ALL: [FileKind; 12] = [
         FileKind::Graph,
         FileKind::Codes,
         FileKind::Codebook,
@@ -81,6 +83,7 @@ impl FileKind {
         FileKind::Directory,
         FileKind::Heat,
         FileKind::Inline,
+        FileKind::Entries,
     ];
 
     /// The number that stands in the file.
@@ -107,6 +110,7 @@ impl FileKind {
             FileKind::Directory => "directory",
             FileKind::Heat => "heat",
             FileKind::Inline => "inline",
+            FileKind::Entries => "entries",
         }
     }
 
@@ -124,6 +128,7 @@ impl FileKind {
             FileKind::Directory => crate::stream::DIRECTORY_FORMAT_VERSION,
             FileKind::Heat => crate::stream::HEAT_FORMAT_VERSION,
             FileKind::Inline => crate::inline::FORMAT_VERSION,
+            FileKind::Entries => crate::stream::ENTRIES_FORMAT_VERSION,
         }
     }
 

@@ -16,7 +16,8 @@
 //! ├── inline           inline: as coupled, with the codes of a list's nodes       (inline)
 //! │
 //! │   byte strings: [header block][block][block]..                                (stream)
-//! ├── codes
+//! ├── codes            of all nodes; where these are in the nodes:
+//! ├── entries          those of the entry points                                  (entries)
 //! ├── codebook
 //! ├── navigation       a graph over a sample of the nodes                         (navigation)
 //! ├── directory        which page of packed or adjacency holds which node         (directory)
@@ -34,6 +35,7 @@ pub mod block;
 pub mod chunks;
 pub mod coupled;
 pub mod directory;
+pub mod entries;
 pub mod error;
 mod geometry;
 pub mod header;
@@ -50,11 +52,14 @@ pub use block::{BLOCK, PAYLOAD};
 pub use chunks::{Chunk, ChunksFile};
 pub use coupled::{CoupledShape, Neighbours, NodeView, PageBuilder, PageView};
 pub use directory::{DirectoryFile, PageDirectory};
+pub use entries::EntryPoints;
 pub use error::LayoutError;
 pub use header::{FieldsReader, FieldsWriter, FileHeader, FileKind};
 pub use heat::HeatFile;
 pub use inline::{InlineBuilder, InlineNode, InlineShape, InlineView};
-pub use manifest::{FileEntry, HotShare, Manifest, Measured, NavigationFacts, SegmentFacts};
+pub use manifest::{
+    BuildFacts, FileEntry, HotShare, LogFrom, Manifest, Measured, NavigationFacts, SegmentFacts,
+};
 pub use navigation::NavigationFile;
 pub use slotted::{Record, SlottedBuilder, SlottedFacts, SlottedShape, SlottedView};
 pub use stream::{StreamReader, StreamWriter};

@@ -8,8 +8,8 @@
 //! It is text because it is what a human looks at first. The first line has exactly one spelling, and the
 //! checksum covers every byte of the body, so that any damage is found.
 //!
-//! Version 2 has keys that version 1 has not, from `layout` to `measured`. An index of version 1 is read as
-//! one of the coupled layout, which was the only one.
+//! Version 2 has keys that version 1 has not, from `layout` to `measured`; version 3 those from `codebook` to `build`. An index of
+//! version 1 is read as one of the coupled layout, which was the only one.
 
 use crate::block::crc32c;
 use crate::error::LayoutError;
@@ -20,14 +20,18 @@ use stratann_vector::{Element, Metric};
 /// The manifest's name in the index directory.
 pub const FILE_NAME: &str = "MANIFEST";
 /// The manifest's format version, which is also what users see as the format version of an index. 1: the
-/// first. 2: layouts other than the coupled one.
-pub const FORMAT_VERSION: u32 = 2;
+/// first. 2: layouts other than the coupled one. 3: the inline layout, and codebooks that are named by their content.
+pub const FORMAT_VERSION: u32 = 3;
 /// The layout in which a node's vector and list stand side by side as they are ([`crate::coupled`]).
 pub const COUPLED: &str = "coupled";
 /// The layout in which they stand side by side, encoded ([`crate::slotted`]).
 pub const PACKED: &str = "packed";
 /// The layout in which they stand in files of their own, encoded ([`crate::slotted`]).
 pub const DECOUPLED: &str = "decoupled";
+/// The layout in which they stand side by side with the codes of the neighbours ([`crate::inline`]).
+pub const INLINE: &str = "inline";
+/// All of them.
+const LAYOUTS: [&str; 4] = [COUPLED, PACKED, DECOUPLED, INLINE];
 /// Reader feature bits that this build understands.
 pub const READER_FEATURES: u64 = 0;
 /// Writer feature bits that this build understands.
@@ -35,15 +39,19 @@ pub const WRITER_FEATURES: u64 = 0;
 
 const FIRST_WORDS: &str = "STRATANN MANIFEST ";
 
-/// The keys that version 1 has not.
-const KEYS_OF_2: [&str; 7] = [
-    "layout",
-    "list_bytes",
-    "vector_bytes",
-    "list_codec",
-    "vector_codec",
-    "segments",
-    "measured",
+/// The keys that the first version has not, and the version that brought each.
+const LATER_KEYS: [(&str, u32); 11] = [
+    ("layout", 2),
+    ("list_bytes", 2),
+    ("vector_bytes", 2),
+    ("list_codec", 2),
+    ("vector_codec", 2),
+    ("segments", 2),
+    ("measured", 2),
+    ("codebook", 3),
+    ("next_id", 3),
+    ("log_from", 3),
+    ("build", 3),
 ];
 
 /// What an index consists of, and the facts about it that a reader needs before it opens the other files.
@@ -96,7 +104,8 @@ pub struct Manifest {
     pub seed: u64,
     /// The navigation graph, if there is one.
     pub navigation: Option<NavigationFacts>,
-    /// How vectors and lists stand on disk: [`COUPLED`], [`PACKED`] or [`DECOUPLED`].
+    /// How vectors and lists stand on disk: [`COUPLED`], [`PACKED`], [`DECOUPLED`] or
+    /// [`INLINE`].
     #[serde(default = "coupled")]
     pub layout: String,
     /// Encoded bytes of all lists; 0 where they are not encoded.
@@ -117,12 +126,58 @@ pub struct Manifest {
     /// What a sample of queries read when the index was built, if that was measured.
     #[serde(default)]
     pub measured: Option<Measured>,
+    /// The content hash of the codebook (BLAKE3, 64 hexadecimal digits), by which indexes that share one know it;
+    /// empty in an index of a version that had none.
+    #[serde(default)]
+    pub codebook: String,
+    /// 1 more than the largest outside id there has ever been; 0 in an index of a version that did not say. Where it is
+    /// the number of vectors, the ids are 0 to that, each once.
+    #[serde(default)]
+    pub next_id: u64,
+    /// Where the log goes on whose records are not in the files of this checkpoint.
+    #[serde(default)]
+    pub log_from: LogFrom,
+    /// Choices of the build that are nowhere else, so that the index can be rebuilt as it is.
+    #[serde(default)]
+    pub build: BuildFacts,
     /// The files of the checkpoint.
     pub files: Vec<FileEntry>,
 }
 
 fn coupled() -> String {
     COUPLED.to_owned()
+}
+
+/// A place between two records of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogFrom {
+    /// The number of the file that the next record is in.
+    pub number: u64,
+    /// That record's sequence number.
+    pub sequence: u64,
+}
+
+impl Default for LogFrom {
+    /// Before the first record of all.
+    fn default() -> LogFrom {
+        LogFrom {
+            number: 1,
+            sequence: 1,
+        }
+    }
+}
+
+/// Choices of the build that cannot be seen from what it wrote.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct BuildFacts {
+    /// How lists and vectors were asked to be compressed; empty if nobody said.
+    pub compression: String,
+    /// Uncompressed bytes of a chunk of vectors.
+    pub chunk_bytes: u64,
+    /// Uncompressed bytes of a segment of vectors.
+    pub segment_bytes: u64,
+    /// The share of the nodes in the navigation graph.
+    pub navigation: f64,
 }
 
 /// Facts about a segment of the vectors.
@@ -213,14 +268,14 @@ impl FileEntry {
 }
 
 impl Manifest {
-    /// The text of the manifest. What version 1 has no key for is left out of a manifest of version 1.
+    /// The text of the manifest. What a version has no key for is left out of a manifest of that version.
     pub fn encode(&self) -> Vec<u8> {
         // Serialising to memory fails only for maps with keys that are not strings; there are none here.
         let mut body = match self.format_version {
-            1 => self
+            FORMAT_VERSION => serde_json::to_vec_pretty(self),
+            _ => self
                 .value()
                 .and_then(|value| serde_json::to_vec_pretty(&value)),
-            _ => serde_json::to_vec_pretty(self),
         }
         .unwrap_or_default();
         body.push(b'\n');
@@ -256,19 +311,11 @@ impl Manifest {
 
         let manifest: Manifest = serde_json::from_slice(body).map_err(json)?;
         let found: serde_json::Value = serde_json::from_slice(body).map_err(json)?;
-        if version >= 2 {
-            // Their defaults are for version 1 alone.
-            for key in KEYS_OF_2 {
-                if found.get(key).is_none() {
-                    let expected = "a key of this version";
-                    return Err(field(
-                        file,
-                        at,
-                        "key",
-                        format!("{key:?}, missing"),
-                        expected,
-                    ));
-                }
+        // Their defaults are for earlier versions alone.
+        for (key, since) in LATER_KEYS {
+            if version >= since && found.get(key).is_none() {
+                let (found, expected) = (format!("{key:?}, missing"), "a key of this version");
+                return Err(field(file, at, "key", found, expected));
             }
         }
         if manifest.writer_features & !WRITER_FEATURES == 0 {
@@ -291,8 +338,12 @@ impl Manifest {
     /// The body, with the keys of its version.
     fn value(&self) -> serde_json::Result<serde_json::Value> {
         let mut value = serde_json::to_value(self)?;
-        if let (1, Some(keys)) = (self.format_version, value.as_object_mut()) {
-            keys.retain(|key, _| !KEYS_OF_2.contains(&key.as_str()));
+        if let Some(keys) = value.as_object_mut() {
+            for (key, since) in LATER_KEYS {
+                if self.format_version < since {
+                    keys.remove(key);
+                }
+            }
         }
         Ok(value)
     }
@@ -312,12 +363,25 @@ impl Manifest {
         check_features(self.writer_features, WRITER_FEATURES, "writer", 0, file)
     }
 
-    /// A layout is one of three; the segments of the decoupled one hold each vector once, and the others have
+    /// A layout is one of four; the segments of the decoupled one hold each vector once, and the others have
     /// none.
     fn check_layout(&self, at: u64, file: &str) -> Result<(), LayoutError> {
-        if ![COUPLED, PACKED, DECOUPLED].contains(&self.layout.as_str()) {
-            let (found, expected) = (format!("{:?}", self.layout), "coupled, packed or decoupled");
-            return Err(field(file, at, "layout", found, expected));
+        if !LAYOUTS.contains(&self.layout.as_str()) {
+            let (found, expected) = (format!("{:?}", self.layout), LAYOUTS.join(", "));
+            return Err(field(
+                file,
+                at,
+                "layout",
+                found,
+                format!("one of: {expected}"),
+            ));
+        }
+        let hash = &self.codebook;
+        let is_hash =
+            hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        if !hash.is_empty() && !is_hash {
+            let expected = "64 hexadecimal digits";
+            return Err(field(file, at, "codebook", format!("{hash:?}"), expected));
         }
         let mut next = 0u64;
         for (number, segment) in self.segments.iter().enumerate() {

@@ -16,8 +16,9 @@ use crate::header::{FieldsWriter, FileHeader, FileKind};
 
 /// Format version of [`FileKind::Codes`]. 1: fields of the engine, then `nodes * code_bytes` bytes.
 pub const CODES_FORMAT_VERSION: u32 = 1;
-/// Format version of [`FileKind::Codebook`]. 1: the centroids as f32, chunk after chunk.
-pub const CODEBOOK_FORMAT_VERSION: u32 = 1;
+/// Format version of [`FileKind::Codebook`]. 1: the centroids as f32, chunk after chunk. 2: fields dimension u32 and
+/// bytes of a code u32, so that a codebook says by itself what it is for.
+pub const CODEBOOK_FORMAT_VERSION: u32 = 2;
 /// Format version of [`FileKind::Navigation`]. 1: the first.
 pub const NAVIGATION_FORMAT_VERSION: u32 = 1;
 /// Format version of [`FileKind::Chunks`]. 1: the first.
@@ -26,6 +27,8 @@ pub const CHUNKS_FORMAT_VERSION: u32 = 1;
 pub const DIRECTORY_FORMAT_VERSION: u32 = 1;
 /// Format version of [`FileKind::Heat`]. 1: the first.
 pub const HEAT_FORMAT_VERSION: u32 = 1;
+/// Format version of [`FileKind::Entries`]. 1: the first.
+pub const ENTRIES_FORMAT_VERSION: u32 = 1;
 
 /// Blocks that the writer collects before it hands them out: one call for 256 KiB, not for 4 KiB.
 const BATCH: usize = 64;

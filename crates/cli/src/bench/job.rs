@@ -103,7 +103,7 @@ pub struct Build {
     pub code_bytes: Option<usize>,
     /// `input` or `locality`.
     pub order: Option<String>,
-    /// `coupled`, `packed` or `decoupled`.
+    /// `coupled`, `packed`, `decoupled` or `inline`.
     pub layout: Option<String>,
     /// `raw`, `paper` or `best`.
     pub compression: Option<String>,
@@ -111,6 +111,8 @@ pub struct Build {
     pub navigation: Option<f64>,
     /// Cap on memory, as `2GiB`.
     pub memory: Option<String>,
+    /// What searches will have, as `10MB`: it may put the codes into the nodes.
+    pub search_memory: Option<String>,
     /// Threads.
     pub threads: Option<usize>,
     /// Seed.
@@ -347,6 +349,7 @@ fn planned(job: &Job, run: &Run) -> Result<PlannedRun, String> {
     }
     for (name, bytes) in [
         ("memory", &build.memory),
+        ("search_memory", &build.search_memory),
         ("memory", &search.memory),
         ("cache", &search.cache),
     ] {
@@ -390,23 +393,27 @@ fn choose_layout(build: &mut Build, preset: &Preset) -> Result<(), String> {
         ),
         None => preset.layout,
     };
-    let coupled = layout == Some(Layout::Coupled);
+    let as_they_are = matches!(layout, Some(Layout::Coupled | Layout::Inline));
     let compression = match &build.compression {
         Some(compression) => compression
             .parse::<Compression>()
             .map_err(|error| error.to_string())?,
         // What a preset compresses with is for the layouts that can.
-        None if coupled => Compression::Raw,
+        None if as_they_are => Compression::Raw,
         None => preset.compression,
     };
-    if coupled && compression != Compression::Raw {
+    if as_they_are && compression != Compression::Raw {
         return Err(format!(
-            "compression = \"{compression}\": the coupled layout knows only \"raw\"; take layout = \"packed\" or \
-             \"decoupled\""
+            "compression = \"{compression}\": the coupled and inline layouts know only \"raw\"; take layout = \"packed\" \
+             or \"decoupled\""
         ));
     }
     build.layout = layout.map(|layout| layout.to_string());
-    build.compression = Some(compression.to_string());
+    // What searches will have may decide for a layout that knows only raw.
+    let open = layout.is_none() && build.search_memory.is_some();
+    if !open {
+        build.compression = Some(compression.to_string());
+    }
     Ok(())
 }
 
@@ -423,6 +430,7 @@ impl Build {
             compression,
             navigation,
             memory,
+            search_memory,
             threads,
             seed,
         } = other.clone();
@@ -435,6 +443,7 @@ impl Build {
         self.compression = self.compression.take().or(compression);
         self.navigation = self.navigation.or(navigation);
         self.memory = self.memory.take().or(memory);
+        self.search_memory = self.search_memory.take().or(search_memory);
         self.threads = self.threads.or(threads);
         self.seed = self.seed.or(seed);
     }

@@ -251,6 +251,8 @@ fn build_words(build: &Build) -> Vec<String> {
     option(&mut words, "--compression", build.compression.as_ref());
     option(&mut words, "--navigation", build.navigation);
     option(&mut words, "--memory", build.memory.as_ref());
+    let search_memory = build.search_memory.as_ref();
+    option(&mut words, "--search-memory", search_memory);
     option(&mut words, "--threads", build.threads);
     option(&mut words, "--seed", build.seed);
     words
@@ -457,6 +459,7 @@ mod tests {
                 compression: Some("paper".into()),
                 navigation: Some(0.0),
                 memory: Some("1GiB".into()),
+                search_memory: Some("64MB".into()),
                 threads: Some(1),
                 seed: Some(7),
             },
@@ -489,7 +492,7 @@ mod tests {
         };
         assert_eq!(
             (build.degree, build.seed, build.memory),
-            (32, 7, Some(1 << 30))
+            (Some(32), 7, Some(1 << 30))
         );
         assert_eq!(
             (build.layout, build.compression),

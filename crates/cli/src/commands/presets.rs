@@ -57,7 +57,7 @@ fn reranking(preset: &Preset) -> String {
         estimate,
     } = preset.rerank;
     match (preset.layout, estimate) {
-        (Some(Layout::Coupled | Layout::Packed), _) => "on the path".into(),
+        (Some(Layout::Coupled | Layout::Packed | Layout::Inline), _) => "on the path".into(),
         (_, true) => format!("batch of {batch}, then by estimate"),
         (_, false) => format!("batches of {batch}, benefit {benefit}"),
     }

@@ -1,12 +1,14 @@
 //! What a build can know, and refuse, before any work.
 
+use stratann_layout::coupled::MAX_DEGREE;
+
 use super::BuildOptions;
 use super::format::{Choice, Format};
+use crate::codebook::{TRAINING_ROWS, check_code_bytes, usual_code_bytes};
 use crate::data::VectorSource;
 use crate::{Error, Layout, Order};
 
-/// Rows that the codebook is trained on, at most.
-const TRAINING_ROWS: usize = 100_000;
+const MORE_THAN_MAX_DEGREE: usize = MAX_DEGREE + 1;
 
 /// What follows from source and options before any work.
 pub(super) struct Facts {
@@ -14,6 +16,8 @@ pub(super) struct Facts {
     pub(super) format: Format,
     /// Its layout.
     pub(super) layout: Layout,
+    /// R, the most neighbours of a node.
+    pub(super) degree: usize,
     /// Nodes that a page is expected to hold.
     pub(super) nodes_per_page: usize,
     /// Bytes of a vector's PQ code.
@@ -40,13 +44,8 @@ impl Facts {
                 format!("fewer than {}", u32::MAX),
             ));
         }
-        if options.degree == 0 || options.degree > stratann_layout::coupled::MAX_DEGREE {
-            let most = stratann_layout::coupled::MAX_DEGREE;
-            return Err(Error::call(
-                "degree",
-                options.degree,
-                format!("1 to {most}"),
-            ));
+        if let Some(degree @ (0 | MORE_THAN_MAX_DEGREE..)) = options.degree {
+            return Err(Error::call("degree", degree, format!("1 to {MAX_DEGREE}")));
         }
         if options.build_list == 0 {
             return Err(Error::call(
@@ -72,25 +71,20 @@ impl Facts {
                 "a share of the nodes, 0 to 1 (0.01 is usual)",
             ));
         }
-        let code_bytes = options.code_bytes.unwrap_or(dim.div_ceil(4));
-        if code_bytes == 0 || code_bytes > dim {
-            return Err(Error::call(
-                "code bytes",
-                code_bytes,
-                format!("1 to {dim}, the dimensions"),
-            ));
-        }
+        let code_bytes = code_bytes(dim, options)?;
         if let Some(ids) = &options.ids {
             check_ids(ids, rows)?;
         }
         let Choice {
             format,
             layout,
+            degree,
             nodes_per_page,
-        } = Choice::of(source, options)?;
+        } = Choice::of(source, options, code_bytes)?;
         Ok(Self {
             format,
             layout,
+            degree,
             nodes_per_page,
             code_bytes,
             order: options.order.unwrap_or(options.preset.order),
@@ -101,6 +95,33 @@ impl Facts {
                 nodes => nodes,
             },
         })
+    }
+}
+
+/// Bytes of a code: those of the codebook if one is given, which must be for such vectors.
+fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
+    let Some(codebook) = &options.codebook else {
+        let bytes = options.code_bytes.unwrap_or_else(|| usual_code_bytes(dim));
+        check_code_bytes(bytes, dim)?;
+        return Ok(bytes);
+    };
+    if codebook.dim() != dim {
+        let found = format!("for vectors of {} dimensions", codebook.dim());
+        return Err(Error::call(
+            "the codebook",
+            found,
+            format!("one for {dim}, like the rows"),
+        ));
+    }
+    match options.code_bytes {
+        Some(asked) if asked != codebook.code_bytes() => {
+            let expected = format!(
+                "{}, those of the codebook, or not given",
+                codebook.code_bytes()
+            );
+            Err(Error::call("code bytes", asked, expected))
+        }
+        _ => Ok(codebook.code_bytes()),
     }
 }
 

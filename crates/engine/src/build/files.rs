@@ -73,8 +73,19 @@ pub(super) fn write_stream(
     n: Option<u32>,
     payload: &[u8],
 ) -> Result<FileEntry, Error> {
+    write_stream_with(checkpoint, kind, n, &[], payload)
+}
+
+/// As [`write_stream`], with fields of the kind in the header.
+pub(super) fn write_stream_with(
+    checkpoint: &Checkpoint<'_>,
+    kind: FileKind,
+    n: Option<u32>,
+    fields: &[u8],
+    payload: &[u8],
+) -> Result<FileEntry, Error> {
     let mut file = Sequential::create(checkpoint, kind, n)?;
-    let mut writer = StreamWriter::new(kind, payload.len() as u64, &[]);
+    let mut writer = StreamWriter::new(kind, payload.len() as u64, fields);
     let mut sink = |blocks: &[u8]| file.write(blocks);
     writer.push(payload, &mut sink)?;
     let header = writer.finish(&mut sink)?;

@@ -1,26 +1,35 @@
 //! How nodes become bytes: which layout, how compressed, and what follows from that before any work.
 
-use stratann_layout::{BLOCK, CoupledShape};
+use stratann_layout::{BLOCK, CoupledShape, InlineShape};
 use stratann_vector::Element;
 
 use super::coding::Coding;
 use super::coupled;
 use super::decoupled::{self, DecoupledFormat};
+use super::inline;
 use super::packed::{self, PackedFormat};
 use super::sweep::{Sweep, Written};
 use super::{Build, BuildOptions};
+use crate::codebook::Codebook;
 use crate::data::VectorSource;
-use crate::{Compression, Error, Layout};
+use crate::fill;
+use crate::graph::Constructed;
+use crate::{Compression, Error, Layout, plan};
 
 /// Where a page is expected to hold as many nodes as this, they are packed; where fewer, decoupled. A page of lists
 /// alone holds some fifty: with a few nodes on each, a traversal that brings their vectors along reads many times as
 /// much as it needs.
 const NODES_WORTH_PACKING: f64 = 6.0;
 
+/// R, if nobody says.
+const USUAL_DEGREE: usize = 64;
+
 /// A layout, with all that decides where things stand.
 pub(super) enum Format {
     /// Fixed records, nothing compressed.
     Coupled(CoupledShape),
+    /// Fixed records, nothing compressed, with the PQ codes of the neighbours.
+    Inline(InlineShape),
     /// Codes of list and vector side by side.
     Packed(PackedFormat),
     /// Codes of lists apart from those of vectors.
@@ -33,6 +42,8 @@ pub(super) struct Choice {
     pub(super) format: Format,
     /// The layout's name in the manifest.
     pub(super) layout: Layout,
+    /// R, the most neighbours of a node.
+    pub(super) degree: usize,
     /// Nodes that a page is expected to hold, 1 or more: locality order cuts between so many.
     pub(super) nodes_per_page: usize,
 }
@@ -40,30 +51,39 @@ pub(super) struct Choice {
 impl Choice {
     /// What the options say, and where they do not, the preset, and where it leaves the layout open, the size of the
     /// vectors.
-    pub(super) fn of(source: &dyn VectorSource, options: &BuildOptions) -> Result<Self, Error> {
-        let (element, dim, degree) = (source.element(), source.dim(), options.degree);
+    pub(super) fn of(
+        source: &dyn VectorSource,
+        options: &BuildOptions,
+        code_bytes: usize,
+    ) -> Result<Self, Error> {
+        let (element, dim) = (source.element(), source.dim());
         check_sizes(options, source.row_bytes() as u64)?;
         let compression = options.compression.unwrap_or(options.preset.compression);
+        let asked = options.layout.or(options.preset.layout);
+        let codes_fit = codes_fit(source, options, code_bytes);
+        let degree = options.degree.unwrap_or(match asked {
+            None if !codes_fit => fill::usual_degree(element, dim, code_bytes),
+            _ => USUAL_DEGREE,
+        });
         let expected = Expected::of(element, dim, degree);
-        let layout = options
-            .layout
-            .or(options.preset.layout)
-            .unwrap_or_else(|| expected.layout());
+        let layout = asked.unwrap_or_else(|| match codes_fit {
+            true => expected.layout(),
+            false => Layout::Inline,
+        });
+        check_search_memory(source, options, code_bytes, layout)?;
         let coding = || Coding::new(source, degree, compression);
         let (format, nodes_per_page) = match layout {
             Layout::Coupled => {
-                // A preset's compression is for the layouts that have one; whoever asks for one means it.
-                if let Some(asked @ (Compression::Paper | Compression::Best)) = options.compression
-                {
-                    return Err(Error::call(
-                        "compression",
-                        asked,
-                        "raw in the coupled layout (or take the layout packed or decoupled)",
-                    ));
-                }
+                check_uncompressed(options, layout)?;
                 let shape = CoupledShape::new(element, dim, degree)?;
                 let nodes = shape.nodes_per_page();
                 (Format::Coupled(shape), nodes)
+            }
+            Layout::Inline => {
+                check_uncompressed(options, layout)?;
+                let shape = InlineShape::new(element, dim, degree, code_bytes)?;
+                let nodes = shape.nodes_per_page();
+                (Format::Inline(shape), nodes)
             }
             Layout::Packed => {
                 let format = PackedFormat::new(source, degree, coding()?, options.segment_bytes)?;
@@ -81,19 +101,80 @@ impl Choice {
         Ok(Self {
             format,
             layout,
+            degree,
             nodes_per_page,
         })
     }
 }
 
 impl Format {
-    /// Writes all nodes.
-    pub(super) fn write(&self, build: &Build<'_>, sweep: &mut Sweep<'_>) -> Result<Written, Error> {
+    /// Writes all nodes and their codes.
+    pub(super) fn write(
+        &self,
+        build: &Build<'_>,
+        graph: &mut Constructed,
+        codebook: &Codebook,
+    ) -> Result<Written, Error> {
+        let beside = |write: &dyn Fn(&mut Sweep<'_>) -> Result<Written, Error>,
+                      graph: &mut Constructed| {
+            let mut sweep = Sweep::new(build, graph, Some(codebook))?;
+            let mut written = write(&mut sweep)?;
+            written.files.extend(sweep.finish()?);
+            Ok(written)
+        };
         match self {
-            Self::Coupled(shape) => coupled::write(build, shape, sweep),
-            Self::Packed(format) => packed::write(build, format, sweep),
-            Self::Decoupled(format) => decoupled::write(build, format, sweep),
+            Self::Coupled(shape) => beside(&|sweep| coupled::write(build, shape, sweep), graph),
+            Self::Packed(format) => beside(&|sweep| packed::write(build, format, sweep), graph),
+            Self::Decoupled(format) => {
+                beside(&|sweep| decoupled::write(build, format, sweep), graph)
+            }
+            Self::Inline(shape) => inline::write(build, shape, graph, codebook),
         }
+    }
+}
+
+/// Whether searches will have the memory for all codes.
+fn codes_fit(source: &dyn VectorSource, options: &BuildOptions, code_bytes: usize) -> bool {
+    let codes = source.rows() as u64 * code_bytes as u64;
+    let least = plan::least(source.dim(), codes);
+    options.search_memory.is_none_or(|budget| budget >= least)
+}
+
+/// Refuses a layout that searches will not have the memory for.
+fn check_search_memory(
+    source: &dyn VectorSource,
+    options: &BuildOptions,
+    code_bytes: usize,
+    layout: Layout,
+) -> Result<(), Error> {
+    let (codes, what) = match layout {
+        Layout::Inline => (options.preset.entry_points, "the codebook"),
+        _ => (
+            source.rows(),
+            "the codes of all vectors (the layout inline keeps them on storage)",
+        ),
+    };
+    let needs = plan::least(source.dim(), codes as u64 * code_bytes as u64);
+    match options.search_memory {
+        Some(budget) if budget < needs => Err(Error::Memory {
+            budget,
+            needs,
+            part: format!("a search to hold the program and {what}"),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses compression in a layout that has none. A preset's is for the layouts that have one; whoever asks for one means
+/// it.
+fn check_uncompressed(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
+    match options.compression {
+        Some(asked @ (Compression::Paper | Compression::Best)) => {
+            let expected =
+                format!("raw in the {layout} layout (or take the layout packed or decoupled)");
+            Err(Error::call("compression", asked, expected))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -6,8 +6,10 @@
 //!
 //!   sweep.rs ──> batches of nodes ──┬── coupled.rs     graph-…
 //!     │                             ├── packed.rs      packed-…     directory-…
-//!     └──> PQ codes: codes-…        └── decoupled.rs   adjacency-…  directory-…  vectors-…-0000  chunks-…-0000  ..
+//!     │                             ├── decoupled.rs   adjacency-…  directory-…  vectors-…-0000  chunks-…-0000  ..
+//!     └──> PQ codes: codes-…        └── inline.rs      inline-…     entries-…    no codes-…
 //!
+//!   codes.rs     rows to PQ codes
 //!   coding.rs    what codecs learn of the lists and vectors that are to come
 //!   encode.rs    lists and vectors to codes, on all threads
 //!   slotted.rs   codes to pages
@@ -19,6 +21,7 @@
 //! unfinished build wrote is removed when it ends, or by the next build in the same directory after a crash.
 
 mod chunks;
+mod codes;
 mod coding;
 mod coupled;
 mod decoupled;
@@ -26,6 +29,7 @@ mod encode;
 mod facts;
 mod files;
 mod format;
+mod inline;
 mod packed;
 mod slotted;
 mod sweep;
@@ -40,20 +44,22 @@ use serde::Serialize;
 use stratann_layout::manifest::{
     FILE_NAME as MANIFEST, FORMAT_VERSION, READER_FEATURES, WRITER_FEATURES,
 };
-use stratann_layout::{FileKind, Manifest, NavigationFacts, NavigationFile};
+use stratann_layout::{BuildFacts, FileKind, LogFrom, Manifest, NavigationFacts, NavigationFile};
 use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time};
-use stratann_vector::{Metric, ProductQuantizer, Training, normalize, to_f32};
+use stratann_vector::{Metric, Training, to_f32};
 
+use crate::codebook::{self, Codebook};
 use crate::data::{MatrixRef, VectorSource};
 use crate::durable::Checkpoint;
+use crate::fill::BlockFill;
 use crate::graph::{self, Constructed, Parameters};
 use crate::index::{Index, OpenOptions};
 use crate::measure;
 use crate::progress::{Progress, Stage};
 use crate::{Compression, Error, Layout, Order, Preset};
 use facts::Facts;
-use files::write_stream;
-use sweep::{Sweep, Written};
+use files::{write_stream, write_stream_with};
+use sweep::Written;
 
 pub use chunks::chunk_bytes_for_overhead;
 
@@ -68,15 +74,18 @@ pub struct BuildOptions {
     pub preset: Preset,
     /// What "near" means.
     pub metric: Metric,
-    /// R, the most neighbours of a node.
-    pub degree: usize,
+    /// R, the most neighbours of a node; `None` is 64, or where `search_memory` puts the codes into the nodes, as many as
+    /// fill their blocks.
+    pub degree: Option<usize>,
     /// L, the candidate list of the build: larger is slower and better.
     pub build_list: usize,
     /// How much nearer a detour must be for an edge to be dropped, as a factor on squared distances (DiskANN's
     /// convention); at least 1, and larger keeps more long edges.
     pub alpha: f32,
-    /// Bytes of a vector's PQ code; `None` is a quarter of the dimensions.
+    /// Bytes of a vector's PQ code; `None` is the codebook's, or a quarter of the dimensions.
     pub code_bytes: Option<usize>,
+    /// The codebook to use, so that it is shared with other indexes; `None` trains one on the rows.
+    pub codebook: Option<Codebook>,
     /// How node ids are assigned; `None` is the preset's choice.
     pub order: Option<Order>,
     /// How lists and vectors become bytes; `None` is the preset's choice.
@@ -91,6 +100,9 @@ pub struct BuildOptions {
     pub navigation: f64,
     /// The most memory that the build may use, in bytes; `None` is as much as it wants.
     pub memory: Option<u64>,
+    /// The memory that searches will have. Where it cannot hold all codes, a preset that leaves the layout open puts them
+    /// into the nodes (DESIGN §2.7); another one is refused. `None` is enough for the codes.
+    pub search_memory: Option<u64>,
     /// OS threads. One thread and a seed give the same index each time.
     pub threads: usize,
     /// Seed of every random choice.
@@ -106,10 +118,11 @@ impl Default for BuildOptions {
         Self {
             preset: Preset::default(),
             metric: Metric::L2,
-            degree: 64,
+            degree: None,
             build_list: 100,
             alpha: 1.2,
             code_bytes: None,
+            codebook: None,
             order: None,
             layout: None,
             compression: None,
@@ -117,6 +130,7 @@ impl Default for BuildOptions {
             segment_bytes: 512 << 20,
             navigation: 0.01,
             memory: None,
+            search_memory: None,
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
             seed: 42,
             ids: None,
@@ -150,6 +164,8 @@ pub struct BuildReport {
     pub list_codec: String,
     /// What vectors are coded with.
     pub vector_codec: String,
+    /// How nodes fill their blocks, in the inline layout.
+    pub fill: Option<BlockFill>,
 }
 
 /// Builds an index of `source` in the directory `path`.
@@ -250,17 +266,17 @@ impl Build<'_> {
     fn run(&mut self) -> Result<BuildReport, Error> {
         let (start, cpu) = (Instant::now(), process_cpu_time());
         let mut graph = self.construct()?;
-        let quantizer = self.stage("codebook", |build| build.train(&graph))?;
-        let mut written = self.stage("pages", |build| build.write_nodes(&mut graph, &quantizer))?;
+        let codebook = self.stage("codebook", |build| build.codebook(&graph))?;
+        let mut written = self.stage("pages", |build| {
+            build.facts.format.write(build, &mut graph, &codebook)
+        })?;
         let navigation = self.stage("navigation", |build| {
             build.write_navigation(&graph, &mut written)
         })?;
-        written.files.push(write_stream(
-            &self.checkpoint,
-            FileKind::Codebook,
-            None,
-            &centroid_bytes(&quantizer),
-        )?);
+        let (fields, centroids) = codebook.file();
+        let kind = FileKind::Codebook;
+        let file = write_stream_with(&self.checkpoint, kind, None, &fields, &centroids)?;
+        written.files.push(file);
         let queries = self.sample_queries(&graph)?;
         let (options, rows) = (self.options, self.source.rows());
         let mut manifest = Manifest {
@@ -274,7 +290,7 @@ impl Build<'_> {
             metric: options.metric,
             dimension: self.source.dim() as u32,
             vectors: rows as u64,
-            degree: options.degree as u32,
+            degree: self.facts.degree as u32,
             build_list: options.build_list as u32,
             alpha: options.alpha,
             code_bytes: self.facts.code_bytes as u32,
@@ -293,6 +309,20 @@ impl Build<'_> {
             vector_codec: written.vector_codec,
             segments: written.segments,
             measured: None,
+            codebook: codebook.hash().to_owned(),
+            next_id: match &options.ids {
+                Some(ids) => ids.iter().max().map_or(0, |id| id.saturating_add(1)),
+                None => rows as u64,
+            },
+            log_from: LogFrom::default(),
+            build: BuildFacts {
+                compression: options
+                    .compression
+                    .map_or_else(String::new, |c| c.to_string()),
+                chunk_bytes: options.chunk_bytes,
+                segment_bytes: options.segment_bytes,
+                navigation: options.navigation,
+            },
             files: written.files,
         };
         let parts = graph.stats.parts;
@@ -311,6 +341,10 @@ impl Build<'_> {
             layout: self.facts.layout,
             list_codec: manifest.list_codec,
             vector_codec: manifest.vector_codec,
+            fill: (self.facts.layout == Layout::Inline).then(|| {
+                let (source, bytes) = (self.source, self.facts.code_bytes);
+                BlockFill::of(source.element(), source.dim(), self.facts.degree, bytes)
+            }),
             stages: std::mem::take(&mut self.stages),
         })
     }
@@ -344,7 +378,7 @@ impl Build<'_> {
                 page: self.facts.nodes_per_page,
             },
         };
-        let parameters = self.parameters(options.degree, options.build_list);
+        let parameters = self.parameters(self.facts.degree, options.build_list);
         let task = graph::Task {
             metric: options.metric,
             order,
@@ -380,8 +414,11 @@ impl Build<'_> {
         (0..count).map(|i| (i * rows / count) as u32).collect()
     }
 
-    /// Trains the codebook on an even sample of the nodes.
-    fn train(&self, graph: &Constructed) -> Result<ProductQuantizer, Error> {
+    /// The codebook that was given, or one that is trained on an even sample of the nodes.
+    fn codebook(&self, graph: &Constructed) -> Result<Codebook, Error> {
+        if let Some(codebook) = &self.options.codebook {
+            return Ok(codebook.clone());
+        }
         let (rows, dim) = (graph.rows.source(self.source), self.source.dim());
         let nodes = self.sample(self.source.rows().min(self.facts.training_rows));
         let mut bytes = vec![0; nodes.len() * rows.row_bytes()];
@@ -389,35 +426,24 @@ impl Build<'_> {
         let mut floats = vec![0.0; nodes.len() * dim];
         to_f32(rows.element(), &bytes, &mut floats);
         drop(bytes);
-        if self.options.metric == Metric::Cosine {
-            floats.chunks_exact_mut(dim).for_each(|row| {
-                normalize(row);
-            });
-        }
         let _stage = Stage::begin(self.progress, "training codes", 1);
-        let training = Training {
-            iterations: 12,
-            seed: self.options.seed,
-            threads: self.options.threads,
-        };
-        Ok(ProductQuantizer::train(
-            &floats,
-            dim,
-            self.facts.code_bytes,
-            &training,
-        )?)
+        let (metric, training) = (self.options.metric, self.training());
+        Codebook::of_sample(floats, dim, self.facts.code_bytes, metric, &training)
     }
 
-    /// Writes lists and vectors in the layout that was chosen, and the codes.
-    fn write_nodes(
-        &self,
-        graph: &mut Constructed,
-        quantizer: &ProductQuantizer,
-    ) -> Result<Written, Error> {
-        let mut sweep = Sweep::new(self, graph, quantizer)?;
-        let mut written = self.facts.format.write(self, &mut sweep)?;
-        written.files.push(sweep.finish()?);
-        Ok(written)
+    /// How codebooks are trained.
+    fn training(&self) -> Training {
+        codebook::training(self.options.threads, self.options.seed)
+    }
+
+    /// The nodes that a search of the inline layout may start from: the medoid, and as much of an even sample as the
+    /// preset's number of entry points has room for.
+    fn entry_points(&self, medoid: u32) -> Vec<u32> {
+        let others = self.options.preset.entry_points.saturating_sub(1);
+        let mut entries = vec![medoid];
+        let sample = self.sample(others.min(self.source.rows()));
+        entries.extend(sample.into_iter().filter(|&node| node != medoid));
+        entries
     }
 
     /// Builds and writes the graph over a sample.
@@ -492,6 +518,10 @@ impl Build<'_> {
     /// Measures what memory would buy, for the planner. Left out where the memory cap has no room for the codes.
     fn measure(&self, manifest: &mut Manifest, queries: &[u8]) -> Result<(), Error> {
         let codes = manifest.vectors * u64::from(manifest.code_bytes);
+        let codes = match self.facts.layout {
+            Layout::Inline => 0,
+            _ => codes,
+        };
         let needs = codes + MEASURING;
         if queries.is_empty() || self.options.memory.is_some_and(|cap| cap < needs) {
             return Ok(());
@@ -503,6 +533,7 @@ impl Build<'_> {
             &path,
             manifest.clone(),
             &OpenOptions::default(),
+            Arc::default(),
         )?;
         let (measured, heat) = measure::measure(&index, queries, self.options.threads)?;
         manifest.measured = Some(measured);
@@ -514,13 +545,4 @@ impl Build<'_> {
         )?);
         Ok(())
     }
-}
-
-/// Centroids as they stand in the codebook file.
-fn centroid_bytes(quantizer: &ProductQuantizer) -> Vec<u8> {
-    quantizer
-        .centroids()
-        .iter()
-        .flat_map(|value| value.to_le_bytes())
-        .collect()
 }

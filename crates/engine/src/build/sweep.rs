@@ -1,19 +1,19 @@
 //! The sweep that reads the collection in node order. A layout takes the lists and vectors of one batch of nodes after
-//! the other from it; their PQ codes are written on the way.
+//! the other from it; their PQ codes are written on the way, unless they were made before.
 //!
 //! ```text
-//!   rows  ──┬──> batch ──> coupled | packed | decoupled ──> graph-… | packed-… | adjacency-… vectors-…
-//!   lists ──┘      └─────> PQ codes ──────────────────────> codes-…
+//!   rows  ──┬──> batch ──> coupled | packed | decoupled | inline ──> graph-… | packed-… | adjacency-… vectors-… | inline-…
+//!   lists ──┘      └─────> PQ codes, but for inline ───────────────> codes-…
 //! ```
 
 use std::ops::Range;
 
-use stratann_layout::{FileEntry, FileKind, SegmentFacts, StreamWriter};
-use stratann_vector::{Metric, ProductQuantizer, normalize, to_f32};
+use stratann_layout::{FileEntry, SegmentFacts};
 
 use super::Build;
-use super::files::Sequential;
+use super::codes::CodesFile;
 use crate::Error;
+use crate::codebook::Codebook;
 use crate::data::VectorSource;
 use crate::graph::{Constructed, GraphError, Lists};
 use crate::progress::Stage;
@@ -109,7 +109,8 @@ pub(super) struct Sweep<'a> {
     rows: &'a dyn VectorSource,
     order: &'a [u32],
     lists: &'a mut Lists,
-    codes: CodesFile<'a>,
+    /// Where codes are written on the way.
+    codes: Option<CodesFile<'a>>,
     /// The node that comes next.
     next: usize,
     /// Nodes of a batch at most.
@@ -121,21 +122,23 @@ pub(super) struct Sweep<'a> {
 }
 
 impl<'a> Sweep<'a> {
-    /// Begins at node 0, and begins the file of codes.
+    /// Begins at node 0, and begins the file of codes if there is to be one.
     pub(super) fn new(
         build: &'a Build<'a>,
         graph: &'a mut Constructed,
-        quantizer: &'a ProductQuantizer,
+        codebook: Option<&'a Codebook>,
     ) -> Result<Self, Error> {
         let rows = graph.rows.source(build.source);
         // A vector, its code for the disk, its floats; a list and its code.
-        let node = 2 * rows.row_bytes() + 4 * rows.dim() + 8 * build.options.degree;
+        let node = 2 * rows.row_bytes() + 4 * rows.dim() + 8 * build.facts.degree;
         Ok(Self {
             build,
             rows,
             order: &graph.order,
             lists: &mut graph.lists,
-            codes: CodesFile::create(build, quantizer)?,
+            codes: codebook
+                .map(|codebook| CodesFile::create(build, codebook))
+                .transpose()?,
             next: 0,
             most: (BATCH_BYTES / node).clamp(LEAST_NODES, MOST_NODES),
             vectors: Vec::new(),
@@ -175,7 +178,9 @@ impl<'a> Sweep<'a> {
         let vector_bytes = self.rows.row_bytes();
         self.vectors.resize(nodes.len() * vector_bytes, 0);
         self.rows.read(first, &mut self.vectors)?;
-        self.codes.push(&self.vectors)?;
+        if let Some(codes) = &mut self.codes {
+            codes.push(&self.vectors)?;
+        }
         self.batch.read(self.lists, nodes.clone())?;
         self.ids.clear();
         for &row in &self.order[nodes.clone()] {
@@ -194,59 +199,8 @@ impl<'a> Sweep<'a> {
         }))
     }
 
-    /// Completes the file of codes, when all nodes were taken.
-    pub(super) fn finish(self) -> Result<FileEntry, Error> {
-        self.codes.finish()
-    }
-}
-
-/// The file of PQ codes being written.
-struct CodesFile<'a> {
-    build: &'a Build<'a>,
-    quantizer: &'a ProductQuantizer,
-    file: Sequential,
-    writer: StreamWriter,
-    floats: Vec<f32>,
-    codes: Vec<u8>,
-}
-
-impl<'a> CodesFile<'a> {
-    fn create(build: &'a Build<'a>, quantizer: &'a ProductQuantizer) -> Result<Self, Error> {
-        let bytes = build.source.rows() as u64 * quantizer.code_bytes() as u64;
-        Ok(Self {
-            build,
-            quantizer,
-            file: Sequential::create(&build.checkpoint, FileKind::Codes, None)?,
-            writer: StreamWriter::new(FileKind::Codes, bytes, &[]),
-            floats: Vec::new(),
-            codes: Vec::new(),
-        })
-    }
-
-    fn push(&mut self, vectors: &[u8]) -> Result<(), Error> {
-        let (element, dim) = (self.build.source.element(), self.quantizer.dim());
-        let count = vectors.len() / (dim * element.size());
-        self.floats.resize(count * dim, 0.0);
-        to_f32(element, vectors, &mut self.floats);
-        if self.build.options.metric == Metric::Cosine {
-            self.floats.chunks_exact_mut(dim).for_each(|row| {
-                normalize(row);
-            });
-        }
-        self.codes.resize(count * self.quantizer.code_bytes(), 0);
-        self.quantizer
-            .encode(&self.floats, &mut self.codes, self.build.options.threads);
-        let file = &mut self.file;
-        self.writer
-            .push(&self.codes, &mut |blocks: &[u8]| file.write(blocks))?;
-        Ok(())
-    }
-
-    fn finish(self) -> Result<FileEntry, Error> {
-        let mut file = self.file;
-        let header = self
-            .writer
-            .finish(&mut |blocks: &[u8]| file.write(blocks))?;
-        Ok(file.finish(&header)?)
+    /// Completes the file of codes, if there is one, when all nodes were taken.
+    pub(super) fn finish(self) -> Result<Option<FileEntry>, Error> {
+        self.codes.map(CodesFile::finish).transpose()
     }
 }

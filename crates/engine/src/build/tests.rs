@@ -17,7 +17,12 @@ use crate::progress::Silent;
 use crate::verify::verify_in;
 use crate::{OpenOptions, SearchOptions, stored};
 
-const LAYOUTS: [Layout; 3] = [Layout::Coupled, Layout::Packed, Layout::Decoupled];
+const LAYOUTS: [Layout; 4] = [
+    Layout::Coupled,
+    Layout::Packed,
+    Layout::Decoupled,
+    Layout::Inline,
+];
 /// The layout that is the most files.
 const MOST_FILES: Layout = Layout::Decoupled;
 
@@ -29,7 +34,7 @@ fn rows(n: usize) -> Matrix {
 
 fn options(layout: Layout) -> BuildOptions {
     BuildOptions {
-        degree: 8,
+        degree: Some(8),
         build_list: 16,
         navigation: 0.1,
         threads: 1,
@@ -136,9 +141,9 @@ fn crash_everywhere(layout: Layout) {
             if seed == 0 {
                 build(&image, 170).unwrap();
                 assert_eq!(vectors_in(&image), Some(170));
-                // MANIFEST, codes, codebook, navigation; and for two segments, vectors and chunks each.
+                // MANIFEST, codebook, navigation; codes or entry points; and for two segments, vectors and chunks each.
                 let files = match layout {
-                    Layout::Coupled => 4 + 1,
+                    Layout::Coupled | Layout::Inline => 4 + 1,
                     Layout::Packed => 4 + 2,
                     Layout::Decoupled => 4 + 2 + 4,
                 };
@@ -174,17 +179,29 @@ fn a_crash_in_the_first_build_leaves_nothing_that_opens_half() {
 #[test]
 fn a_full_disk_is_an_error_and_the_old_index_stays() {
     let folder = tempfile::tempdir().unwrap();
-    let before = SimVolume::new();
-    build_rows(&before, 150, MOST_FILES, folder.path(), &Silent).unwrap();
-    for at in 0..14 {
-        let volume = before.fork();
-        volume.fail_after(at, Failure::NoSpace);
-        let error = build_rows(&volume, 220, MOST_FILES, folder.path(), &Silent).unwrap_err();
-        assert!(error.to_string().contains("space"), "{error}");
-        volume.heal();
-        assert_eq!(vectors_in(&volume), Some(150));
-        build_rows(&volume, 220, MOST_FILES, folder.path(), &Silent).unwrap();
-        assert_eq!(vectors_in(&volume), Some(220));
+    for layout in LAYOUTS {
+        let build = |volume: &SimVolume, n| build_rows(volume, n, layout, folder.path(), &Silent);
+        let before = SimVolume::new();
+        build(&before, 150).unwrap();
+        let files = files_in(&before);
+        let mut refused = 0;
+        for at in 0.. {
+            let volume = before.fork();
+            volume.fail_after(at, Failure::NoSpace);
+            let error = match build(&volume, 220) {
+                // What is left to do needs no space.
+                Ok(_) => break,
+                Err(error) => error,
+            };
+            refused += 1;
+            assert!(error.to_string().contains("space"), "{layout}: {error}");
+            volume.heal();
+            assert_eq!(vectors_in(&volume), Some(150), "{layout}");
+            build(&volume, 220).unwrap();
+            assert_eq!(vectors_in(&volume), Some(220), "{layout}");
+        }
+        // Each file is created and written.
+        assert!(refused >= 2 * files, "{layout}: {refused} of {files} files");
     }
 }
 
@@ -203,26 +220,34 @@ impl Progress for Impatient {
 
 #[test]
 fn an_interruption_at_any_point_leaves_only_the_old_index() {
+    // The one that encodes all nodes before it writes the first, and the one that writes the most.
+    for layout in [Layout::Inline, MOST_FILES] {
+        interrupt_everywhere(layout);
+    }
+}
+
+fn interrupt_everywhere(layout: Layout) {
     let folder = tempfile::tempdir().unwrap();
+    let build = |volume: &SimVolume, n, progress: &dyn Progress| {
+        build_rows(volume, n, layout, folder.path(), progress)
+    };
     let before = SimVolume::new();
-    build_rows(&before, 150, MOST_FILES, folder.path(), &Silent).unwrap();
+    build(&before, 150, &Silent).unwrap();
     let files = before.list().unwrap();
     let mut interrupted = 0;
     for patience in 1.. {
         let volume = before.fork();
-        match build_rows(
-            &volume,
-            220,
-            MOST_FILES,
-            folder.path(),
-            &Impatient(AtomicU64::new(patience)),
-        ) {
+        match build(&volume, 220, &Impatient(AtomicU64::new(patience))) {
             Ok(_) => break,
             Err(Error::Interrupted) => interrupted += 1,
-            Err(error) => panic!("{error}"),
+            Err(error) => panic!("{layout}: {error}"),
         }
         if vectors_in(&volume) != Some(220) {
-            assert_eq!(volume.list().unwrap(), files, "after {patience} questions");
+            assert_eq!(
+                volume.list().unwrap(),
+                files,
+                "{layout}, after {patience} questions"
+            );
         }
         assert_eq!(
             std::fs::read_dir(folder.path()).unwrap().count(),
@@ -230,7 +255,7 @@ fn an_interruption_at_any_point_leaves_only_the_old_index() {
             "scratch files"
         );
     }
-    assert!(interrupted > 3, "{interrupted}");
+    assert!(interrupted > 3, "{layout}: {interrupted}");
 }
 
 #[test]

@@ -15,6 +15,8 @@ use super::{bin, vecs};
 use std::fs::File;
 use std::path::Path;
 
+/// Bytes of the file read at a time.
+const PIECE: usize = 64 << 10;
 const EXTENSIONS: &str = ".bin .ibin .ivecs";
 
 /// How much larger than the k-th true distance a distance may be, relative to it, and still be the same: the
@@ -66,6 +68,12 @@ impl GroundTruth {
 
     /// Reads a `.bin`, `.ibin` or `.ivecs` file.
     pub fn read(path: impl AsRef<Path>) -> Result<GroundTruth, DataError> {
+        Self::read_nearest(path, usize::MAX)
+    }
+
+    /// As [`read`](GroundTruth::read), but keeps the nearest `most` of each query only, which is all that recall@most
+    /// looks at: no more than these are ever in memory.
+    pub fn read_nearest(path: impl AsRef<Path>, most: usize) -> Result<GroundTruth, DataError> {
         let path = path.as_ref();
         let name = path.display().to_string();
         let extension = extension(path);
@@ -74,7 +82,7 @@ impl GroundTruth {
         }
         let (file, length) = open(path, &name)?;
         if extension == "ivecs" {
-            return read_ivecs(&file, length, &name);
+            return read_ivecs(&file, length, most, &name);
         }
         let (queries, k) = bin::read_header(&file, length, &name)?;
         let entries = u128::from(queries) * u128::from(k);
@@ -99,41 +107,33 @@ impl GroundTruth {
                 format!("its header says {queries} queries of {k} {what}{without}")
             },
         )?;
-        // The length is right, so this is no more than the file has.
-        let mut words = vec![0; (length - bin::HEADER) as usize];
-        read_at(&file, bin::HEADER, &mut words, &name)?;
-        let (ids, distances) = words.split_at(4 * entries as usize);
-        let ids: Vec<u32> = words_of(ids).collect();
-        if extension == "ibin" {
-            check_signs(&ids, |at| bin::HEADER + 4 * at as u64, &name)?;
-        }
-        Ok(GroundTruth {
-            queries: queries as usize,
-            k: k as usize,
-            ids,
-            distances: with_distances.then(|| words_of(distances).map(f32::from_bits).collect()),
-        })
-    }
-
-    /// Keeps the nearest `k` of each query only, which is all that recall@k looks at.
-    pub fn truncate(&mut self, k: usize) {
-        if k >= self.k {
-            return;
-        }
-        let rows = self.k;
-        let keep = |at: &mut usize| {
-            *at += 1;
-            (*at - 1) % rows < k
+        // The length is right, so what is read is no more than the file has.
+        let (queries, row) = (queries as usize, k as usize);
+        let k = row.min(most);
+        let words = |offset: u64| {
+            let mut kept = Vec::with_capacity(queries * k);
+            let step = (PIECE / (4 * row.max(1))).max(1);
+            let mut piece = vec![0; 4 * row * step.min(queries)];
+            for first in (0..queries).step_by(step) {
+                let piece = &mut piece[..4 * row * step.min(queries - first)];
+                read_at(&file, offset + 4 * (first * row) as u64, piece, &name)?;
+                let rows = piece.chunks_exact(4 * row.max(1));
+                kept.extend(rows.flat_map(|row| words_of(&row[..4 * k])));
+            }
+            Ok(kept)
         };
-        let mut at = 0;
-        self.ids.retain(|_| keep(&mut at));
-        self.ids.shrink_to_fit();
-        if let Some(distances) = &mut self.distances {
-            let mut at = 0;
-            distances.retain(|_| keep(&mut at));
-            distances.shrink_to_fit();
+        let ids: Vec<u32> = words(bin::HEADER)?;
+        if extension == "ibin" {
+            let offset = |at: usize| bin::HEADER + 4 * (at / k * row + at % k) as u64;
+            check_signs(&ids, offset, &name)?;
         }
-        self.k = k;
+        let distances = with_distances.then(|| words(ids_only as u64)).transpose()?;
+        Ok(GroundTruth {
+            queries,
+            k,
+            ids,
+            distances: distances.map(|words| words.into_iter().map(f32::from_bits).collect()),
+        })
     }
 
     /// Writes the file: `.bin` (with the distances, if there are any), `.ibin` or `.ivecs` (without). The
@@ -268,13 +268,24 @@ impl GroundTruth {
     }
 }
 
-fn read_ivecs(file: &File, length: u64, name: &str) -> Result<GroundTruth, DataError> {
-    let (queries, k) = vecs::read_counts(file, length, 4, name)?;
-    let k = k as usize;
-    let mut words = vec![0; queries * k * 4];
-    vecs::read_prefixed(file, k, 4 * k, 0, &mut words, name)?;
-    let ids: Vec<u32> = words_of(&words).collect();
-    check_signs(&ids, |at| 4 * (at + at / k + 1) as u64, name)?;
+fn read_ivecs(file: &File, length: u64, most: usize, name: &str) -> Result<GroundTruth, DataError> {
+    let (queries, row) = vecs::read_counts(file, length, 4, name)?;
+    let row = row as usize;
+    let k = row.min(most);
+    let mut ids = Vec::with_capacity(queries * k);
+    let step = (PIECE / (4 * row.max(1))).max(1);
+    let mut piece = vec![0; 4 * row * step.min(queries)];
+    for first in (0..queries).step_by(step) {
+        let piece = &mut piece[..4 * row * step.min(queries - first)];
+        vecs::read_prefixed(file, row, 4 * row, first, piece, name)?;
+        let rows = piece.chunks_exact(4 * row.max(1));
+        ids.extend(rows.flat_map(|row| words_of(&row[..4 * k])));
+    }
+    check_signs(
+        &ids,
+        |at| 4 * (at / k * (row + 1) + at % k + 1) as u64,
+        name,
+    )?;
     Ok(GroundTruth {
         queries,
         k,
@@ -325,21 +336,23 @@ mod tests {
     }
 
     #[test]
-    fn truncated_truth_gives_the_same_recall() {
-        let mut truth = GroundTruth {
-            queries: 2,
-            k: 3,
-            ids: vec![4, 2, 9, 7, 1, 3],
-            distances: Some(vec![0.5, 1.0, 2.0, 0.0, 3.0, 4.0]),
-        };
-        let (ids, distances) = ([4, 9, 1, 3], [0.5, 2.0, 3.0, 4.0]);
-        let before = truth.recall(&ids, &distances, 2).unwrap();
-        truth.truncate(2);
-        assert_eq!((truth.k, &truth.ids[..]), (2, &[4, 2, 7, 1][..]));
-        assert_eq!(truth.distances.as_deref(), Some(&[0.5, 1.0, 0.0, 3.0][..]));
-        assert_eq!(truth.recall(&ids, &distances, 2).unwrap(), before);
-        truth.truncate(5);
-        assert_eq!(truth.k, 2);
+    fn the_nearest_alone_give_the_same_recall() {
+        let truth = sample();
+        let (ids, distances) = ([5, 9, 1, 3], [0.0, 2.0, 10.0, 30.0]);
+        for name in ["t.bin", "t.ibin", "t.ivecs"] {
+            let (_folder, path) = written(&truth, name);
+            let all = GroundTruth::read(&path).unwrap();
+            let two = GroundTruth::read_nearest(&path, 2).unwrap();
+            assert_eq!((two.k, &two.ids[..]), (2, &[5, 6, 1, 2][..]), "{name}");
+            if name == "t.bin" {
+                assert_eq!(two.distances.as_deref(), Some(&[0.0, 1.0, 10.0, 20.0][..]));
+            }
+            assert_eq!(
+                two.recall(&ids, &distances, 2).unwrap(),
+                all.recall(&ids, &distances, 2).unwrap()
+            );
+            assert_eq!(GroundTruth::read_nearest(&path, 5).unwrap(), all);
+        }
     }
 
     #[test]

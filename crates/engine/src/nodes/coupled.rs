@@ -38,6 +38,7 @@ impl<'p> PageView<'p> for CoupledView<'p> {
             id: node.id,
             list,
             list_and_rest: list,
+            codes: &[],
             vector: node.vector,
         })
     }
@@ -45,6 +46,7 @@ impl<'p> PageView<'p> for CoupledView<'p> {
 
 impl NodePages for CoupledPages {
     const VECTORS: bool = true;
+    const CODES: bool = false;
     type View<'p> = CoupledView<'p>;
 
     #[inline]
@@ -71,14 +73,12 @@ impl NodePages for CoupledPages {
     }
 
     fn cached_bytes(&self) -> usize {
-        Record::cached_bytes(4 * self.shape.degree(), self.shape.vector_bytes())
+        Record::cached_bytes(4 * self.shape.degree(), 0, self.shape.vector_bytes())
     }
 
     #[inline]
     fn list(&self, _: u32, record: &Record<'_>, out: &mut Vec<u32>) -> Result<(), Error> {
-        out.clear();
-        let words = record.list.chunks_exact(4);
-        out.extend(words.map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
+        words(record.list, out);
         Ok(())
     }
 
@@ -91,4 +91,12 @@ impl NodePages for CoupledPages {
     ) -> Result<&'s [u8], Error> {
         Ok(record.vector)
     }
+}
+
+/// Reads a list of which each neighbour is a word.
+#[inline]
+pub(super) fn words(list: &[u8], out: &mut Vec<u32>) {
+    out.clear();
+    let words = list.chunks_exact(4);
+    out.extend(words.map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
 }

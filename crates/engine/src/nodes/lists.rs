@@ -15,6 +15,7 @@ pub(crate) struct ListPages {
 
 impl NodePages for ListPages {
     const VECTORS: bool = false;
+    const CODES: bool = false;
     type View<'p> = Slotted<'p>;
 
     #[inline]
@@ -34,7 +35,7 @@ impl NodePages for ListPages {
 
     fn cached_bytes(&self) -> usize {
         let list = elias_fano::slot_bytes(self.pages.shape.degree(), self.lists.nodes());
-        Record::cached_bytes(list, 0)
+        Record::cached_bytes(list, 0, 0)
     }
 
     #[inline]

@@ -3,12 +3,13 @@
 //! ```text
 //!              page_of(node)          view(bytes of the page)          list, vector: decoded
 //!   coupled    computed               records of one size              as they are
+//!   inline     computed               records of one size              as they are, and the neighbours' codes
 //!   packed     directory              slotted: list, vector, id        compressed, both
 //!   lists      directory              slotted: list                    compressed; the vectors are in segments
 //!   segments   chunk metadata         slotted: vector, id              compressed
 //! ```
 //!
-//! - [`coupled`], [`packed`], [`lists`]: a layout of the graph each, behind [`NodePages`]
+//! - [`coupled`], [`inline`], [`packed`], [`lists`]: a layout of the graph each, behind [`NodePages`]
 //! - [`segments`]: the vectors of the decoupled layout
 //! - [`slotted`]: what all files of slotted pages have in common
 //! - [`resident`]: pages that the memory budget holds
@@ -16,6 +17,7 @@
 //! A search is compiled once for each layout, so nothing is dispatched per hop.
 
 pub(crate) mod coupled;
+pub(crate) mod inline;
 pub(crate) mod lists;
 mod open;
 pub(crate) mod packed;
@@ -33,6 +35,7 @@ use stratann_tier::{Tier, Volume};
 pub(crate) use self::open::open;
 
 use self::coupled::CoupledPages;
+use self::inline::InlinePages;
 use self::lists::ListPages;
 use self::packed::PackedPages;
 use self::resident::{Resident, Source};
@@ -50,6 +53,8 @@ pub(crate) struct Record<'a> {
     pub(crate) list: &'a [u8],
     /// `list` and what follows it in memory: room for a decoder that reads ahead.
     pub(crate) list_and_rest: &'a [u8],
+    /// The neighbours' codes in the order of the list; empty where these are in memory.
+    pub(crate) codes: &'a [u8],
     /// Bytes of the vector; empty where the layout keeps it elsewhere.
     pub(crate) vector: &'a [u8],
 }
@@ -68,6 +73,8 @@ pub(crate) trait PageView<'p>: Copy {
 pub(crate) trait NodePages: Send + Sync {
     /// Whether a node's vector stands beside its list: then it is ranked when its page is there.
     const VECTORS: bool;
+    /// Whether the neighbours' codes stand beside the list: then none but those of the entry points are in memory.
+    const CODES: bool;
 
     /// A page of it.
     type View<'p>: PageView<'p>
@@ -118,6 +125,7 @@ pub(crate) struct Graph {
 /// The pages of a graph, by layout.
 pub(crate) enum Pages {
     Coupled(CoupledPages),
+    Inline(InlinePages),
     Packed(PackedPages),
     Lists(ListPages),
 }
@@ -127,6 +135,7 @@ impl Pages {
     pub(crate) fn file(&self, nodes: u64) -> PageFile {
         let (pages, page_bytes) = match self {
             Pages::Coupled(pages) => (pages.shape.pages(nodes), pages.shape.page_bytes()),
+            Pages::Inline(pages) => (pages.shape.pages(nodes), pages.shape.page_bytes()),
             Pages::Packed(pages) => (
                 pages.pages.directory.pages(),
                 pages.pages.shape.page_bytes(),
@@ -143,6 +152,7 @@ impl Pages {
     pub(crate) fn check(&self, page: u64, bytes: &[u8]) -> Result<(), Error> {
         match self {
             Pages::Coupled(pages) => pages.view(bytes, page, true).map(|_| ()),
+            Pages::Inline(pages) => pages.view(bytes, page, true).map(|_| ()),
             Pages::Packed(pages) => pages.view(bytes, page, true).map(|_| ()),
             Pages::Lists(pages) => pages.view(bytes, page, true).map(|_| ()),
         }
@@ -152,6 +162,7 @@ impl Pages {
     pub(crate) fn cached_bytes(&self) -> usize {
         match self {
             Pages::Coupled(pages) => pages.cached_bytes(),
+            Pages::Inline(pages) => pages.cached_bytes(),
             Pages::Packed(pages) => pages.cached_bytes(),
             Pages::Lists(pages) => pages.cached_bytes(),
         }
@@ -162,7 +173,7 @@ impl Graph {
     /// Bytes of the tables that say where things are: directories, chunk metadata, models.
     pub(crate) fn metadata_bytes(&self) -> usize {
         let directory = match &self.pages {
-            Pages::Coupled(_) => 0,
+            Pages::Coupled(_) | Pages::Inline(_) => 0,
             Pages::Packed(pages) => pages.pages.directory.memory_bytes(),
             Pages::Lists(pages) => pages.pages.directory.memory_bytes(),
         };
@@ -247,18 +258,19 @@ pub(crate) fn undecodable(file: &str, node: u32, error: &CodecError) -> Error {
     }
 }
 
-/// What a cached record with a vector begins with: its id and the length of its list.
-const CACHED_HEADER: usize = 12;
+/// What a cached record with a vector begins with: its id, and the lengths of its list and codes.
+const CACHED_HEADER: usize = 16;
 /// Zeros behind a record out of a cache, for decoders that read ahead.
 const SLACK: usize = 8;
 
 impl<'a> Record<'a> {
-    /// Bytes that [`cached`](Record::cached) makes of a record whose list and vector take at most so many. Where a record
-    /// is a list alone (`vector` is 0) that is the list's: the entries of DecoupleVS §3.4 are of the Elias–Fano bound.
-    pub(crate) fn cached_bytes(list: usize, vector: usize) -> usize {
+    /// Bytes that [`cached`](Record::cached) makes of a record whose list, codes and vector take at most so many. Where a
+    /// record is a list alone (`vector` is 0) that is the list's: the entries of DecoupleVS §3.4 are of the Elias–Fano
+    /// bound.
+    pub(crate) fn cached_bytes(list: usize, codes: usize, vector: usize) -> usize {
         match vector {
             0 => list,
-            vector => CACHED_HEADER + list + vector,
+            vector => CACHED_HEADER + list + codes + vector,
         }
     }
 
@@ -268,8 +280,10 @@ impl<'a> Record<'a> {
         if !self.vector.is_empty() {
             out.extend_from_slice(&self.id.to_le_bytes());
             out.extend_from_slice(&(self.list.len() as u32).to_le_bytes());
+            out.extend_from_slice(&(self.codes.len() as u32).to_le_bytes());
         }
         out.extend_from_slice(self.list);
+        out.extend_from_slice(self.codes);
         out.extend_from_slice(self.vector);
     }
 
@@ -284,17 +298,23 @@ impl<'a> Record<'a> {
                 id: 0,
                 list: &bytes[..end],
                 list_and_rest: bytes,
+                codes: &[],
                 vector: &[],
             });
         }
         let id = bytes.get(..8)?.try_into().ok()?;
-        let list = bytes.get(8..CACHED_HEADER)?.try_into().ok()?;
-        let list_end = CACHED_HEADER.checked_add(u32::from_le_bytes(list) as usize)?;
+        let length = |at: usize| {
+            let length = bytes.get(at..at + 4)?.try_into().ok()?;
+            Some(u32::from_le_bytes(length) as usize)
+        };
+        let list_end = CACHED_HEADER.checked_add(length(8)?)?;
+        let codes_end = list_end.checked_add(length(12)?)?;
         Some(Record {
             id: u64::from_le_bytes(id),
             list: bytes.get(CACHED_HEADER..list_end)?,
             list_and_rest: &bytes[CACHED_HEADER..],
-            vector: bytes.get(list_end..end)?,
+            codes: bytes.get(list_end..codes_end)?,
+            vector: bytes.get(codes_end..end)?,
         })
     }
 }

@@ -1,10 +1,11 @@
 //! Opening the files of an index's graph and vectors, whatever their layout.
 
 use stratann_codec::{CodecError, ListModel, SegmentModel};
-use stratann_layout::{CoupledShape, FileKind, Manifest};
+use stratann_layout::{FileKind, Manifest};
 use stratann_tier::Volume;
 
 use super::coupled::CoupledPages;
+use super::inline::InlinePages;
 use super::lists::ListPages;
 use super::packed::PackedPages;
 use super::resident::Resident;
@@ -20,24 +21,38 @@ use crate::{Error, Layout, stored};
 pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
     match stored::layout(volume, manifest)? {
         Layout::Coupled => coupled(volume, manifest),
+        Layout::Inline => inline(volume, manifest),
         Layout::Packed => packed(volume, manifest),
         Layout::Decoupled => decoupled(volume, manifest),
     }
 }
 
 fn coupled(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
-    let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
-    let shape = CoupledShape::new(manifest.element, dim, degree)?;
-    let entry = stored::entry(volume, manifest, FileKind::Graph, None)?;
-    let tier = volume.open_tier(&entry.name)?;
-    stored::check_length(volume, entry, tier.len())?;
-    stored::check_shape(volume, entry, &shape, manifest.vectors)?;
+    let (shape, entry) = stored::coupled(volume, manifest)?;
     let file = stored::name_of(volume, &entry.name);
     Ok(Graph {
         name: entry.name.clone(),
-        tier,
+        tier: volume.open_tier(&entry.name)?,
         nodes: manifest.vectors,
         pages: Pages::Coupled(CoupledPages {
+            shape,
+            nodes: manifest.vectors,
+            file: file.clone(),
+        }),
+        file,
+        resident: Resident::default(),
+        segments: None,
+    })
+}
+
+fn inline(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
+    let (shape, entry) = stored::inline(volume, manifest)?;
+    let file = stored::name_of(volume, &entry.name);
+    Ok(Graph {
+        name: entry.name.clone(),
+        tier: volume.open_tier(&entry.name)?,
+        nodes: manifest.vectors,
+        pages: Pages::Inline(InlinePages {
             shape,
             nodes: manifest.vectors,
             file: file.clone(),

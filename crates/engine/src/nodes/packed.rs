@@ -17,6 +17,7 @@ pub(crate) struct PackedPages {
 
 impl NodePages for PackedPages {
     const VECTORS: bool = true;
+    const CODES: bool = false;
     type View<'p> = Slotted<'p>;
 
     #[inline]
@@ -36,7 +37,7 @@ impl NodePages for PackedPages {
 
     fn cached_bytes(&self) -> usize {
         let list = elias_fano::slot_bytes(self.pages.shape.degree(), self.lists.nodes());
-        Record::cached_bytes(list, self.pages.shape.vector_bytes() + 1)
+        Record::cached_bytes(list, 0, self.pages.shape.vector_bytes() + 1)
     }
 
     #[inline]

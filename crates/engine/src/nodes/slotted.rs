@@ -81,6 +81,7 @@ impl<'p> PageView<'p> for Slotted<'p> {
             id: if self.ids { self.view.id(slot)? } else { 0 },
             list: record.list,
             list_and_rest: record.list_and_rest,
+            codes: &[],
             vector: record.vector,
         })
     }

@@ -154,13 +154,6 @@ struct Plan {
     parts: bool,
 }
 
-/// One query's outcome.
-struct Answer {
-    query: usize,
-    latency: Duration,
-    found: Vec<results::Neighbour>,
-}
-
 /// What the tasks of a batch share.
 struct Batch<'a> {
     index: &'a Index,
@@ -172,13 +165,25 @@ struct Batch<'a> {
     done: Mutex<Done>,
 }
 
-#[derive(Default)]
+/// What is known when some of its queries are answered.
 struct Done {
-    answers: Vec<Answer>,
-    counters: Counters,
+    results: SearchResults,
     parts: Parts,
     cpu: Duration,
     error: Option<Error>,
+}
+
+impl Done {
+    /// Takes a query's answers.
+    fn answer(&mut self, query: usize, latency: Duration, found: &[results::Neighbour]) {
+        let results = &mut self.results;
+        let at = query * results.k;
+        for (i, neighbour) in found.iter().enumerate() {
+            results.ids[at + i] = neighbour.id;
+            results.distances[at + i] = neighbour.distance;
+        }
+        results.latencies_us[query] = latency.as_secs_f32() * 1e6;
+    }
 }
 
 impl Index {
@@ -226,7 +231,22 @@ impl Index {
             progress,
             heat,
             next: AtomicUsize::new(0),
-            done: Mutex::new(Done::default()),
+            // Answers go straight to where they stay: thousands of queries would take as much again in between.
+            done: Mutex::new(Done {
+                results: SearchResults {
+                    k: plan.k,
+                    ids: vec![u64::MAX; rows * plan.k],
+                    distances: vec![f32::INFINITY; rows * plan.k],
+                    seconds: 0.0,
+                    cpu_seconds: 0.0,
+                    latencies_us: vec![0.0; rows],
+                    counters: Counters::default(),
+                    parts: None,
+                },
+                parts: Parts::default(),
+                cpu: Duration::ZERO,
+                error: None,
+            }),
         };
         // The memory budget has room for so many.
         let most = self.queries_in_flight(plan.list);
@@ -242,25 +262,12 @@ impl Index {
         if let Some(error) = done.error {
             return Err(error);
         }
-        let mut results = SearchResults {
-            k: plan.k,
-            ids: vec![u64::MAX; rows * plan.k],
-            distances: vec![f32::INFINITY; rows * plan.k],
+        Ok(SearchResults {
             seconds,
             cpu_seconds: done.cpu.as_secs_f64(),
-            latencies_us: vec![0.0; rows],
-            counters: done.counters,
             parts: plan.parts.then_some(done.parts),
-        };
-        for answer in done.answers {
-            let at = answer.query * plan.k;
-            for (i, neighbour) in answer.found.iter().enumerate() {
-                results.ids[at + i] = neighbour.id;
-                results.distances[at + i] = neighbour.distance;
-            }
-            results.latencies_us[answer.query] = answer.latency.as_secs_f32() * 1e6;
-        }
-        Ok(results)
+            ..done.results
+        })
     }
 
     fn plan_search(
@@ -347,6 +354,7 @@ impl Batch<'_> {
     async fn task(&self, thread: &Thread) -> Result<(), Error> {
         match &self.index.graph().pages {
             Pages::Coupled(pages) => self.task_on(pages, thread).await,
+            Pages::Inline(pages) => self.task_on(pages, thread).await,
             Pages::Packed(pages) => self.task_on(pages, thread).await,
             Pages::Lists(pages) => self.task_on(pages, thread).await,
         }
@@ -376,6 +384,7 @@ impl Batch<'_> {
             graph,
             pages,
             codes: index.codes(),
+            entries: index.entries(),
             cache: index.cache(),
             whole_page: plan.whole_page,
             timer: &timer,
@@ -393,7 +402,6 @@ impl Batch<'_> {
         });
         let ranking = Ranking::new(kernel, &timer, row_bytes);
         let mut traversal = Traversal::new(setting, ranking, reranker);
-        let mut answers = Vec::new();
         let mut counters = Counters::default();
         let mut scratch = NavigationScratch::default();
         let mut floats = vec![0.0; index.dim()];
@@ -413,6 +421,7 @@ impl Batch<'_> {
             }
             timer.time(Part::Codes, || {
                 index
+                    .codebook()
                     .quantizer()
                     .table(index.metric(), &floats, &mut traversal.table);
             });
@@ -424,9 +433,9 @@ impl Batch<'_> {
                     navigation.nearest(&kernel, query, &mut scratch)
                 });
                 traversal.counters.distance_computations += seeds.distance_computations;
-                traversal.begin(plan.k, plan.list, seeds.nodes, seeds.distances);
+                traversal.begin_at(plan.k, plan.list, seeds.nodes, seeds.distances);
             } else {
-                traversal.begin(plan.k, plan.list, &[index.entry()], &[]);
+                traversal.begin(plan.k, plan.list);
             }
             let walked = match plan.strategy {
                 Strategy::BestFirst => {
@@ -450,15 +459,12 @@ impl Batch<'_> {
                 return Err(Error::Interrupted);
             }
             counters += traversal.counters;
-            answers.push(Answer {
-                query,
-                latency: start.elapsed(),
-                found: traversal.ranking.nearest.found().to_vec(),
-            });
+            let latency = start.elapsed();
+            let found = traversal.ranking.nearest.found();
+            self.done.lock().answer(query, latency, found);
         }
         let mut done = self.done.lock();
-        done.answers.append(&mut answers);
-        done.counters += counters;
+        done.results.counters += counters;
         done.parts += timer.parts();
         Ok(())
     }

@@ -72,6 +72,18 @@ impl<'a> Ranking<'a> {
         self.nearest.offer(id, distance)
     }
 
+    /// Ranks a node of which no code said anything. Returns its distance.
+    #[inline]
+    pub(crate) fn rank_exactly(&mut self, id: u64, vector: &[u8]) -> f32 {
+        let Self { kernel, query, .. } = self;
+        let distance = self
+            .timer
+            .time(Part::Exact, || kernel.distance(query, vector));
+        self.computations += 1;
+        self.nearest.offer(id, distance);
+        distance
+    }
+
     /// The largest estimate by code with which a node may still be an answer, if the code errs by at most `spread`
     /// deviations.
     #[inline]

@@ -27,9 +27,12 @@ type Stored = (Layout, Compression, Order);
 
 const COUPLED: Stored = (Layout::Coupled, Compression::Raw, Order::Locality);
 const BEST: Stored = (Layout::Decoupled, Compression::Best, Order::Locality);
-const STORED: [Stored; 6] = [
+const INLINE: Stored = (Layout::Inline, Compression::Raw, Order::Locality);
+const STORED: [Stored; 8] = [
     COUPLED,
     (Layout::Coupled, Compression::Raw, Order::Input),
+    INLINE,
+    (Layout::Inline, Compression::Raw, Order::Input),
     (Layout::Packed, Compression::Best, Order::Input),
     (Layout::Decoupled, Compression::Raw, Order::Locality),
     (Layout::Decoupled, Compression::Paper, Order::Locality),
@@ -44,8 +47,14 @@ fn small() -> &'static Small {
         let base = head(&fixture("photo-sift-20k.base.u8bin"), 3_000);
         let queries = head(&fixture("photo-sift-20k.query.u8bin"), 100);
         for (layout, compression, order) in STORED {
+            let mut preset = Preset::STRATANN;
+            if order == Order::Input {
+                // As DiskANN and AiSAQ: from the medoid alone.
+                preset.entry_points = 1;
+            }
             let options = BuildOptions {
-                degree: 32,
+                preset,
+                degree: Some(32),
                 build_list: 50,
                 order: Some(order),
                 layout: Some(layout),
@@ -107,6 +116,20 @@ fn hitting(hit: fn(&str) -> bool, stored: Stored, faults: Faults) -> Index {
     index
 }
 
+/// Orders of completion: the last first, a mixture, and random ones.
+fn orders() -> Vec<(String, Faults)> {
+    let scripts: [&[usize]; 2] = [&[usize::MAX], &[3, 0, 7, 1]];
+    let scripted = scripts.map(|script| {
+        let faults = Faults::none().scripted_order(script);
+        (format!("script {script:?}"), faults)
+    });
+    let random = (0..5).map(|seed| {
+        let faults = Faults::none().random_order(seed);
+        (format!("seed {seed}"), faults)
+    });
+    scripted.into_iter().chain(random).collect()
+}
+
 fn options(preset: Preset) -> SearchOptions {
     SearchOptions {
         list: 30,
@@ -138,13 +161,13 @@ fn best_first_answers_the_same_under_any_completion_order() {
             .search(queries, &options)
             .unwrap();
         assert!(recall(&calm) > 0.95, "{stored:?}: recall {}", recall(&calm));
-        for seed in 0..5 {
-            let mixed = stored_under(stored, Faults::none().random_order(seed))
+        for (order, faults) in orders() {
+            let mixed = stored_under(stored, faults)
                 .search(queries, &options)
                 .unwrap();
-            assert_eq!(mixed.ids, calm.ids, "{stored:?}, seed {seed}");
-            assert_eq!(mixed.distances, calm.distances, "{stored:?}, seed {seed}");
-            assert_eq!(mixed.counters, calm.counters, "{stored:?}, seed {seed}");
+            assert_eq!(mixed.ids, calm.ids, "{stored:?}, {order}");
+            assert_eq!(mixed.distances, calm.distances, "{stored:?}, {order}");
+            assert_eq!(mixed.counters, calm.counters, "{stored:?}, {order}");
         }
     }
 }
@@ -152,9 +175,15 @@ fn best_first_answers_the_same_under_any_completion_order() {
 #[test]
 fn compression_changes_no_bit_of_an_answer() {
     // Records that share a page differ between layouts, so pages must not be shared between candidates.
-    for preset in [Preset::DISKANN, Preset::DECOUPLEVS] {
+    // Nor is it to matter whether two candidates of a beam share one.
+    let presets = [Preset::DISKANN, Preset::DECOUPLEVS];
+    for (preset, beam) in presets
+        .into_iter()
+        .flat_map(|preset| [4, 16].map(|beam| (preset, beam)))
+    {
         let options = SearchOptions {
             strategy: Some(Strategy::BestFirst),
+            beam: Some(beam),
             ..options(preset)
         };
         let answers = |stored| {
@@ -169,14 +198,14 @@ fn compression_changes_no_bit_of_an_answer() {
             like.filter(move |s| layout == Layout::Packed || s.0 == layout)
         };
         for (layout, order) in [
-            // Coupled and packed, in one order.
+            // Coupled, inline and packed, in one order.
             (Layout::Packed, Order::Input),
             (Layout::Decoupled, Order::Locality),
         ] {
             let mut stored = like(layout, order);
             let raw = answers(stored.next().unwrap());
             for stored in stored {
-                assert!(answers(stored) == raw, "{preset}, {stored:?}");
+                assert!(answers(stored) == raw, "{preset}, beam {beam}, {stored:?}");
             }
         }
     }
@@ -287,23 +316,27 @@ fn parts_are_measured_only_if_asked_for() {
 
 #[test]
 fn pipelined_keeps_its_recall_under_any_completion_order() {
-    for preset in [Preset::PIPEANN, Preset::STRATANN] {
+    let presets = [Preset::PIPEANN, Preset::STRATANN];
+    for (stored, preset) in [COUPLED, INLINE]
+        .into_iter()
+        .flat_map(|stored| presets.map(|preset| (stored, preset)))
+    {
         let queries = &small().queries;
         let calm = recall(
-            &under(Faults::none())
+            &stored_under(stored, Faults::none())
                 .search(queries, &options(preset))
                 .unwrap(),
         );
-        assert!(calm > 0.95, "recall {calm}");
-        for seed in 0..5 {
+        assert!(calm > 0.95, "{stored:?}, {preset}: recall {calm}");
+        for (order, faults) in orders() {
             let mixed = recall(
-                &under(Faults::none().random_order(seed))
+                &stored_under(stored, faults)
                     .search(queries, &options(preset))
                     .unwrap(),
             );
             assert!(
                 mixed > calm - 0.01,
-                "{preset}, seed {seed}: {mixed} after {calm}"
+                "{stored:?}, {preset}, {order}: {mixed} after {calm}"
             );
         }
     }
@@ -312,16 +345,18 @@ fn pipelined_keeps_its_recall_under_any_completion_order() {
 #[test]
 fn queries_in_flight_and_threads_do_not_change_best_first() {
     let queries = &small().queries;
-    let index = under(Faults::none());
-    let one = index.search(queries, &options(Preset::DISKANN)).unwrap();
-    let many = SearchOptions {
-        threads: 2,
-        in_flight: 8,
-        ..options(Preset::DISKANN)
-    };
-    let many = index.search(queries, &many).unwrap();
-    assert_eq!(one.ids, many.ids);
-    assert_eq!(one.counters, many.counters);
+    for stored in [COUPLED, INLINE] {
+        let index = stored_under(stored, Faults::none());
+        let one = index.search(queries, &options(Preset::DISKANN)).unwrap();
+        let many = SearchOptions {
+            threads: 2,
+            in_flight: 8,
+            ..options(Preset::DISKANN)
+        };
+        let many = index.search(queries, &many).unwrap();
+        assert_eq!(one.ids, many.ids, "{stored:?}");
+        assert_eq!(one.counters, many.counters, "{stored:?}");
+    }
 }
 
 #[test]

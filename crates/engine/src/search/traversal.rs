@@ -27,7 +27,7 @@ use super::reader::{NodeReader, Page};
 use super::rerank::Reranker;
 use crate::Error;
 use crate::cache::SlotCache;
-use crate::frontier::{Frontier, distance_of, key, node_of};
+use crate::frontier::{self, Frontier, distance_of, key, node_of};
 use crate::nodes::{Graph, NodePages, PageView, Record};
 use crate::visited::Visited;
 
@@ -44,13 +44,18 @@ pub(crate) enum Place {
 /// Nodes beyond k that are ranked before the code's error is trusted to tell which others are worth it.
 const HEAD: usize = 6;
 
+/// Entry points that a query starts from, where there are many.
+const SEEDS: usize = 8;
+
 /// What a traversal works with, the same for every query of a task.
 #[derive(Clone, Copy)]
 pub(crate) struct Setting<'a, N> {
     pub(crate) graph: &'a Graph,
     pub(crate) pages: &'a N,
-    /// Every node's code, in memory.
+    /// The codes in memory: every node's, or where these are in the pages, those of the entry points.
     pub(crate) codes: &'a [u8],
+    /// The nodes that a search may start from without a navigation graph.
+    pub(crate) entries: &'a [u32],
     /// Hot records, if the index was opened with a cache for them.
     pub(crate) cache: Option<&'a SlotCache>,
     pub(crate) whole_page: bool,
@@ -73,11 +78,12 @@ pub(crate) struct Traversal<'a, N> {
     unranked: Vec<(u64, u32)>,
     /// Candidates whose page is being read.
     awaited: Vec<(u64, u64)>,
-    /// Arrivals that are to be expanded now; scratch, as is what follows.
+    /// Candidates to be expanded now, or to start from; scratch, as is what follows.
     due: Vec<u64>,
     list: Vec<u32>,
     vector: Vec<u8>,
     cached: Vec<u8>,
+    /// Nodes to score, or where codes stand beside the list, their places in it.
     fresh: Vec<u32>,
     scores: Vec<f32>,
 }
@@ -109,9 +115,56 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Starts a query from `seeds`, which are all different; the query and its `table` have been set. `distances` are the
-    /// exact ones of the seeds, if they are known.
-    pub(crate) fn begin(&mut self, k: usize, list: usize, seeds: &[u32], distances: &[f32]) {
+    /// Starts a query from the entry points that are nearest by code; the query and its `table` have been set.
+    pub(crate) fn begin(&mut self, k: usize, list: usize) {
+        self.clear(k, list);
+        let Setting { codes, entries, .. } = self.setting;
+        if N::CODES {
+            self.fresh.extend(0..entries.len() as u32);
+        } else {
+            self.fresh.extend_from_slice(entries);
+        }
+        self.score(codes);
+        let found = entries.iter().zip(&self.scores);
+        self.due.clear();
+        self.due
+            .extend(found.map(|(&node, &score)| key(score, node)));
+        if self.due.len() > SEEDS {
+            self.due.select_nth_unstable(SEEDS);
+            self.due.truncate(SEEDS);
+        }
+        for &seed in &self.due {
+            self.visited.insert(node_of(seed));
+            self.frontier.insert(seed);
+        }
+        self.ranking.begin(k, &[], &[]);
+    }
+
+    /// Starts a query from `seeds`, which are all different, and whose exact distances are known; the query and its
+    /// `table` have been set.
+    pub(crate) fn begin_at(&mut self, k: usize, list: usize, seeds: &[u32], distances: &[f32]) {
+        self.clear(k, list);
+        for &seed in seeds {
+            self.visited.insert(seed);
+        }
+        if N::CODES {
+            // Their codes are not at hand, and what they estimate is known.
+            self.scores.clear();
+            self.scores.extend_from_slice(distances);
+        } else {
+            self.fresh.extend_from_slice(seeds);
+            self.score(self.setting.codes);
+        }
+        for (&node, &score) in seeds.iter().zip(&self.scores) {
+            self.frontier.insert(key(score, node));
+        }
+        let estimates = &self.scores[..seeds.len()];
+        // Where distances stand in for estimates, they say nothing of the code's error.
+        let known = if N::CODES { &[] } else { estimates };
+        self.ranking.begin(k, known, distances);
+    }
+
+    fn clear(&mut self, k: usize, list: usize) {
         self.frontier.clear(list);
         if let Some(reranker) = &mut self.reranker {
             reranker.begin(k);
@@ -121,13 +174,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.unranked.clear();
         self.awaited.clear();
         self.fresh.clear();
-        self.fresh.extend_from_slice(seeds);
-        for &seed in seeds {
-            self.visited.insert(seed);
-        }
-        self.score_fresh();
-        let estimates = &self.scores[..seeds.len()];
-        self.ranking.begin(k, estimates, distances);
     }
 
     /// Lets the reads that a strategy leaves unused prefetch vectors, where those are apart.
@@ -227,13 +273,16 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(Place::Submitted)
     }
 
-    /// Puts arrivals into the order in which they were asked for.
+    /// Puts arrivals into the order in which they were asked for. A page that was asked for twice stands in both places,
+    /// so that the order is that of the candidates, whichever of them share pages.
     pub(crate) fn sort_by_request(&self, pages: &mut [Page<'_>]) {
-        pages.sort_by_key(|page| {
-            self.awaited
-                .iter()
-                .position(|&(awaited, _)| awaited == page.number())
-        });
+        let mut rest = pages;
+        for &(awaited, _) in &self.awaited {
+            if let Some(at) = rest.iter().position(|page| page.number() == awaited) {
+                rest.swap(0, at);
+                rest = &mut rest[1..];
+            }
+        }
     }
 
     /// Takes a page that came in and expands the candidates that waited for it. Returns how many of them were
@@ -324,16 +373,28 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         // Without a branch on whether a neighbour is new, which no processor can guess.
         self.fresh.resize(self.list.len(), 0);
         let (mut new, mut largest) = (0, 0);
-        for &neighbour in &self.list {
+        for (place, &neighbour) in self.list.iter().enumerate() {
             largest = largest.max(neighbour);
-            self.fresh[new] = neighbour;
+            self.fresh[new] = if N::CODES { place as u32 } else { neighbour };
             new += usize::from(self.visited.insert(neighbour));
         }
         self.fresh.truncate(new);
         if u64::from(largest) >= self.setting.graph.nodes {
             return Err(self.bad_link(node, largest));
         }
-        self.score_fresh();
+        self.score(if N::CODES {
+            record.codes
+        } else {
+            self.setting.codes
+        });
+        for (&fresh, &score) in self.fresh.iter().zip(&self.scores) {
+            let neighbour = if N::CODES {
+                self.list[fresh as usize]
+            } else {
+                fresh
+            };
+            self.frontier.insert(frontier::key(score, neighbour));
+        }
         if let Some(reranker) = &mut self.reranker {
             reranker.expanded(self.frontier.take_touched());
         }
@@ -369,9 +430,12 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         if u64::from(first) + count as u64 > self.setting.graph.nodes {
             return Err(self.bad_page(first, count));
         }
+        if N::CODES {
+            return self.share_exactly(view);
+        }
         self.fresh.clear();
         self.fresh.extend(first..first + count as u32);
-        self.score();
+        self.score(self.setting.codes);
         let bound = self.ranking.bound(WORTH_DECODING);
         for slot in 0..count {
             let node = self.fresh[slot];
@@ -381,6 +445,22 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             }
             if N::VECTORS && self.scores[slot] <= bound {
                 self.unranked.push((key, self.held.len() as u32));
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`share`](Traversal::share) where the codes of the page's nodes are elsewhere: in other nodes' records. Their
+    /// exact distances take the place of estimates.
+    fn share_exactly(&mut self, view: N::View<'_>) -> Result<(), Error> {
+        let Setting { pages, timer, .. } = self.setting;
+        for slot in 0..view.len() {
+            let (node, record) = (view.first() + slot as u32, view.record(slot)?);
+            let scratch = &mut self.vector;
+            let vector = timer.time(Part::Vectors, || pages.vector(node, &record, scratch))?;
+            let distance = self.ranking.rank_exactly(record.id, vector);
+            if self.visited.insert(node) {
+                self.frontier.insert(key(distance, node));
             }
         }
         Ok(())
@@ -397,21 +477,14 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// Scores the nodes in `fresh`, and keeps those that the candidate list has room for.
-    fn score_fresh(&mut self) {
-        self.score();
-        for (&node, &score) in self.fresh.iter().zip(&self.scores) {
-            self.frontier.insert(key(score, node));
-        }
-    }
-
-    /// Estimates the distances of the nodes in `fresh`.
-    fn score(&mut self) {
+    /// Estimates distances by the codes in the places that `fresh` names.
+    #[inline]
+    fn score(&mut self, codes: &[u8]) {
         if self.scores.len() < self.fresh.len() {
             self.scores.resize(self.fresh.len(), 0.0);
         }
         let scores = &mut self.scores[..self.fresh.len()];
-        let Setting { codes, timer, .. } = self.setting;
+        let timer = self.setting.timer;
         timer.time(Part::Codes, || self.table.score(codes, &self.fresh, scores));
         self.counters.distance_computations += self.fresh.len() as u64;
     }

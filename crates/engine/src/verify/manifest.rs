@@ -28,22 +28,32 @@ impl Check<'_> {
         let segments = self.manifest.segments.len();
         match kind {
             FileKind::Vectors | FileKind::Chunks => n.is_some_and(|n| (n as usize) < segments),
-            FileKind::Graph | FileKind::Packed | FileKind::Adjacency => {
+            FileKind::Graph | FileKind::Packed | FileKind::Adjacency | FileKind::Inline => {
                 kind == stored::list_pages(self.layout)
             }
-            FileKind::Directory => self.layout != Layout::Coupled,
+            FileKind::Directory => self.has_directory(),
+            FileKind::Codes => self.layout != Layout::Inline,
+            FileKind::Entries => self.layout == Layout::Inline,
             _ => true,
         }
+    }
+
+    /// Whether a node's page is looked up, not computed.
+    fn has_directory(&self) -> bool {
+        matches!(self.layout, Layout::Packed | Layout::Decoupled)
     }
 
     /// The files that the layout needs are named, and the segments are such that a node's segment is a division.
     pub(super) fn claims(&mut self) {
         let mut needed = vec![
             (stored::list_pages(self.layout), None),
-            (FileKind::Codes, None),
             (FileKind::Codebook, None),
+            match self.layout {
+                Layout::Inline => (FileKind::Entries, None),
+                _ => (FileKind::Codes, None),
+            },
         ];
-        if self.layout != Layout::Coupled {
+        if self.has_directory() {
             needed.push((FileKind::Directory, None));
         }
         if self.manifest.navigation.is_some() {
@@ -113,9 +123,8 @@ impl Check<'_> {
     /// Outside ids that only a look at all of them finds.
     pub(super) fn repeated_ids(&mut self) {
         let (kind, n) = match self.layout {
-            Layout::Coupled => (FileKind::Graph, None),
-            Layout::Packed => (FileKind::Packed, None),
             Layout::Decoupled => (FileKind::Vectors, Some(0)),
+            layout => (stored::list_pages(layout), None),
         };
         // They may be in different segments, of which nobody remembers which.
         let file = match self.manifest.segments.len() {

@@ -3,7 +3,7 @@
 //! ```text
 //!   manifest.rs   what the MANIFEST claims: files that the layout needs, segments, sums
 //!   pages.rs      files of pages, piece by piece; what is checked of any node
-//!     ├─ coupled.rs   records of one size
+//!     ├─ fixed.rs     records of one size: coupled, and with the neighbours' codes
 //!     └─ slotted.rs   encoded records: packed, lists alone, vectors alone
 //!   streams.rs    byte strings, and what the tables among them say
 //!   ids.rs        outside ids that stand twice
@@ -18,7 +18,7 @@
 //! It keeps a megabyte of pages and the tables of one file in memory, and the ids: two bits a vector where they are row
 //! numbers.
 
-mod coupled;
+mod fixed;
 mod ids;
 mod manifest;
 mod pages;
@@ -199,6 +199,7 @@ impl Check<'_> {
         stored::check_length(self.volume, entry, self.volume.len(&entry.name)?)?;
         match kind {
             FileKind::Graph => self.coupled(entry, name),
+            FileKind::Inline => self.inline(entry, name),
             FileKind::Packed | FileKind::Adjacency | FileKind::Vectors => {
                 self.slotted(kind, n, name)
             }

@@ -2,8 +2,8 @@
 
 use stratann_codec::{ListModel, SegmentModel};
 use stratann_layout::{
-    BLOCK, ChunksFile, CoupledShape, DirectoryFile, FileEntry, FileKind, HeatFile, Manifest,
-    NavigationFile, header,
+    BLOCK, ChunksFile, CoupledShape, DirectoryFile, EntryPoints, FileEntry, FileKind, HeatFile,
+    InlineShape, Manifest, NavigationFile, header,
 };
 
 use super::Check;
@@ -44,13 +44,34 @@ impl Check<'_> {
             FileKind::Codes => {
                 self.length(kind, bytes_of(manifest.vectors, manifest.code_bytes), name)?
             }
-            FileKind::Codebook => self.length(kind, bytes_of(4 * 256, manifest.dimension), name)?,
+            FileKind::Codebook => {
+                self.length(kind, bytes_of(4 * 256, manifest.dimension), name)?;
+                self.codebook(name)?;
+            }
             _ => {
                 let payload = stored::read_stream_whole(volume, manifest, kind, n)?;
                 self.payload(kind, n, payload, name)?;
             }
         }
         self.advance(entry.length)
+    }
+
+    /// The codebook is the one that the MANIFEST names by its content: codes mean nothing under another.
+    fn codebook(&mut self, name: &str) -> Result<(), Error> {
+        let (volume, manifest) = (self.volume, self.manifest);
+        if manifest.codebook.is_empty() {
+            return Ok(());
+        }
+        let payload = stored::read_stream_whole(volume, manifest, FileKind::Codebook, None)?;
+        let found = blake3::hash(&payload).to_hex();
+        if found.as_str() != manifest.codebook {
+            let what = format!(
+                "its content hash is {found}; the MANIFEST says {}: the codebook of other codes",
+                manifest.codebook
+            );
+            self.report.problem(name, None, what);
+        }
+        Ok(())
     }
 
     /// Checks a byte string of which only its length says anything. It is not kept in memory.
@@ -75,6 +96,15 @@ impl Check<'_> {
             FileKind::Navigation => {
                 let row_bytes = manifest.dimension as usize * manifest.element.size();
                 NavigationFile::decode(payload, manifest.vectors, row_bytes, name)?;
+            }
+            FileKind::Entries => {
+                let code_bytes = manifest.code_bytes as usize;
+                let found = EntryPoints::decode(&payload, manifest.vectors, code_bytes, name)?;
+                if found.nodes[0] != manifest.entry {
+                    let (first, entry) = (found.nodes[0], manifest.entry);
+                    let what = format!("its first node is {first}; the MANIFEST says {entry}");
+                    self.report.problem(name, None, what);
+                }
             }
             FileKind::Directory => self.directory(&payload, name)?,
             FileKind::Chunks => self.chunks(n, &payload, name)?,
@@ -142,9 +172,14 @@ impl Check<'_> {
     /// Pages of a file, if its header can be read.
     fn pages_of(&self, kind: FileKind, n: Option<u32>) -> Option<u64> {
         let manifest = self.manifest;
+        let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
         if kind == FileKind::Graph {
-            let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
             let shape = CoupledShape::new(manifest.element, dim, degree).ok()?;
+            return Some(shape.pages(manifest.vectors));
+        }
+        if kind == FileKind::Inline {
+            let bytes = manifest.code_bytes as usize;
+            let shape = InlineShape::new(manifest.element, dim, degree, bytes).ok()?;
             return Some(shape.pages(manifest.vectors));
         }
         let (_, facts, _) = stored::slotted(self.volume, manifest, kind, n).ok()?;

@@ -6,11 +6,12 @@ use stratann_codec::{
     Element as CodecElement, ListTrainer, SegmentModel, Shape, VectorCodec, xor_delta,
 };
 use stratann_layout::block::seal;
-use stratann_layout::header::stored_checksum;
+use stratann_layout::header::{FieldsWriter, stored_checksum};
 use stratann_layout::manifest::{FORMAT_VERSION, SegmentFacts};
 use stratann_layout::{
-    Chunk, ChunksFile, CoupledShape, DirectoryFile, HeatFile, NavigationFacts, NavigationFile,
-    PageBuilder, SlottedBuilder, SlottedShape, stream,
+    BuildFacts, Chunk, ChunksFile, CoupledShape, DirectoryFile, EntryPoints, HeatFile,
+    InlineBuilder, InlineShape, LogFrom, NavigationFacts, NavigationFile, PageBuilder,
+    SlottedBuilder, SlottedShape, stream,
 };
 use stratann_tier::SimVolume;
 use stratann_vector::{Element, Metric};
@@ -21,12 +22,21 @@ use crate::progress::Silent;
 const NODES: u32 = 60;
 const DIM: usize = 5;
 const DEGREE: usize = 8;
+/// Bytes of a code.
+const CODE: usize = 2;
 /// Vectors of a segment, and of a chunk.
 const SEGMENT: u32 = 24;
 const CHUNK: u32 = 8;
 /// Nodes of a slotted page at most.
 const PAGE: usize = 7;
-const LAYOUTS: [Layout; 3] = [Layout::Coupled, Layout::Packed, Layout::Decoupled];
+const LAYOUTS: [Layout; 4] = [
+    Layout::Coupled,
+    Layout::Packed,
+    Layout::Decoupled,
+    Layout::Inline,
+];
+/// Nodes of an inline page.
+const INLINE_PAGE: usize = 51;
 
 /// A node before it is on a page.
 #[derive(Clone)]
@@ -47,6 +57,7 @@ enum Part<'a> {
     Directory(&'a mut DirectoryFile),
     Chunks(u32, &'a mut ChunksFile),
     Heat(&'a mut HeatFile),
+    Entries(&'a mut EntryPoints),
     Manifest(&'a mut Manifest),
 }
 
@@ -95,6 +106,12 @@ impl Writer {
 
     fn stream(&mut self, kind: FileKind, n: Option<u32>, payload: &[u8]) {
         self.file(kind, n, &stream::encode(kind, payload, &[]));
+    }
+
+    fn codebook(&mut self, centroids: &[u8]) {
+        let fields = FieldsWriter::new().u32(DIM as u32).u32(CODE as u32);
+        let bytes = stream::encode(FileKind::Codebook, centroids, &fields.finish());
+        self.file(FileKind::Codebook, None, &bytes);
     }
 
     /// Writes records as slotted pages, of which one begins where `begins` says. Gives the count of each.
@@ -153,6 +170,9 @@ fn index(layout: Layout, change: Change<'_>) -> SimVolume {
     let mut heat = HeatFile::default();
     if layout == Layout::Coupled {
         heat.graph = coupled(&mut writer, &nodes);
+    } else if layout == Layout::Inline {
+        heat.graph = inline(&mut writer, &nodes);
+        (list_bytes, vector_bytes) = FIXED_BYTES;
     } else {
         let lists = list_codes(&nodes);
         let (models, vectors) = vector_codes(&nodes, layout);
@@ -208,8 +228,18 @@ fn index(layout: Layout, change: Change<'_>) -> SimVolume {
     }
     change(Part::Heat(&mut heat));
     writer.stream(FileKind::Heat, None, &heat.encode());
-    writer.stream(FileKind::Codes, None, &[3; 2 * NODES as usize]);
-    writer.stream(FileKind::Codebook, None, &[0; 4 * 256 * DIM]);
+    if layout == Layout::Inline {
+        let mut entries = EntryPoints {
+            nodes: vec![0, 20, 40],
+            codes: vec![3; 3 * CODE],
+        };
+        change(Part::Entries(&mut entries));
+        writer.stream(FileKind::Entries, None, &entries.encode());
+    } else {
+        writer.stream(FileKind::Codes, None, &[3; CODE * NODES as usize]);
+    }
+    let centroids = [0; 4 * 256 * DIM];
+    writer.codebook(&centroids);
     let navigation = NavigationFile {
         entry: 0,
         nodes: vec![3, 30],
@@ -232,7 +262,7 @@ fn index(layout: Layout, change: Change<'_>) -> SimVolume {
         degree: DEGREE as u32,
         build_list: 10,
         alpha: 1.2,
-        code_bytes: 2,
+        code_bytes: CODE as u32,
         order: "input".into(),
         entry: 0,
         degree_mean: edges as f64 / f64::from(NODES),
@@ -251,6 +281,10 @@ fn index(layout: Layout, change: Change<'_>) -> SimVolume {
         vector_codec: String::new(),
         segments,
         measured: None,
+        codebook: blake3::hash(&centroids).to_string(),
+        next_id: 0,
+        log_from: LogFrom::default(),
+        build: BuildFacts::default(),
         files: writer.entries,
     };
     change(Part::Manifest(&mut manifest));
@@ -273,6 +307,33 @@ fn coupled(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
         counts.push(nodes.len() as u16);
     }
     writer.file(FileKind::Graph, None, &file);
+    counts
+}
+
+/// What lists and vectors take in records of one size: a word for the degree and one for each link there is room for;
+/// the elements.
+const FIXED_BYTES: (u64, u64) = (
+    NODES as u64 * 4 * (1 + DEGREE as u64),
+    NODES as u64 * 4 * DIM as u64,
+);
+
+/// Writes inline pages. Gives the count of each.
+fn inline(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
+    let shape = InlineShape::new(Element::F32, DIM, DEGREE, CODE).unwrap();
+    assert_eq!(shape.nodes_per_page(), INLINE_PAGE);
+    let mut file = shape.header(u64::from(NODES)).encode().to_vec();
+    let mut builder = InlineBuilder::new(shape);
+    let mut counts = Vec::new();
+    for nodes in nodes.chunks(INLINE_PAGE) {
+        builder.clear();
+        for node in nodes {
+            let codes = vec![3; CODE * node.links.len()];
+            builder.push(node.id, &node.vector, &node.links, &codes);
+        }
+        file.extend_from_slice(builder.finish(counts.len() as u64));
+        counts.push(nodes.len() as u16);
+    }
+    writer.file(FileKind::Inline, None, &file);
     counts
 }
 
@@ -405,6 +466,7 @@ fn a_whole_index_is_clean_and_counted() {
         assert_eq!((found.nodes, found.edges), (60, edges as u64), "{layout}");
         let (files, pages) = match layout {
             Layout::Coupled => (6, 1),
+            Layout::Inline => (6, 2),
             Layout::Packed => (7, 9),
             // 9 of lists; 2 for each of 3 chunks of 2 segments, 2 for a chunk and 1 for what is left.
             Layout::Decoupled => (13, 9 + 6 + 6 + 3),
@@ -457,7 +519,8 @@ fn what_is_wrong_with_a_node_is_named() {
             found[0].ends_with(&text) && found[0].contains(index),
             "{found:?}"
         );
-        if layout == Layout::Coupled {
+        // What is not encoded decodes, and has no room for more links.
+        if matches!(layout, Layout::Coupled | Layout::Inline) {
             continue;
         }
         let change = of(|node| node.links = (1..10).collect());
@@ -725,11 +788,13 @@ fn the_manifest_claims_what_is_there() {
             |m| m.vector_bytes += 1,
             &["/MANIFEST: it says that all vectors take"],
         );
-        says(
-            layout,
-            |m| m.code_bytes += 1,
-            &["/codes: it holds 120 bytes; ", "180"],
-        );
+        if layout != Layout::Inline {
+            says(
+                layout,
+                |m| m.code_bytes += 1,
+                &["/codes: it holds 120 bytes; ", "180"],
+            );
+        }
         says(
             layout,
             |m| m.files.retain(|entry| entry.role != "navigation"),
@@ -764,7 +829,7 @@ fn the_manifest_claims_what_is_there() {
         );
     }
     // Where nothing is encoded, a manifest may be silent; elsewhere it may not.
-    let bytes = |m: &mut Manifest| (m.list_bytes, m.vector_bytes) = (60 * 4 * 9, 60 * 20);
+    let bytes = |m: &mut Manifest| (m.list_bytes, m.vector_bytes) = FIXED_BYTES;
     let stated = |part: Part<'_>| {
         if let Part::Manifest(manifest) = part {
             bytes(manifest);
@@ -780,6 +845,16 @@ fn the_manifest_claims_what_is_there() {
         Layout::Decoupled,
         |m| m.vector_bytes = 0,
         &["all vectors take 0 bytes"],
+    );
+    says(
+        Layout::Inline,
+        |m| m.list_bytes = 0,
+        &["all lists take 0 bytes; they take 2160"],
+    );
+    says(
+        Layout::Inline,
+        |m| m.vector_bytes = 0,
+        &["all vectors take 0 bytes; they take 1200"],
     );
     // A search finds a segment by division.
     for (vectors, text) in [
@@ -808,6 +883,168 @@ fn layout_word(layout: Layout) -> &'static str {
         Layout::Coupled => "coupled",
         Layout::Packed => "packed",
         Layout::Decoupled => "decoupled",
+        Layout::Inline => "inline",
+    }
+}
+
+/// A change of the manifest.
+fn in_manifest(change: impl Fn(&mut Manifest)) -> impl Fn(Part<'_>) {
+    move |part| {
+        if let Part::Manifest(manifest) = part {
+            change(manifest);
+        }
+    }
+}
+
+#[test]
+fn every_file_that_the_layout_needs_is_named() {
+    for layout in LAYOUTS {
+        let codes = match layout {
+            Layout::Inline => "entries",
+            _ => "codes",
+        };
+        for role in [list_file(layout), codes, "codebook"] {
+            let forget = in_manifest(|m| m.files.retain(|entry| entry.role != role));
+            let found = lines(&index(layout, &forget));
+            let text = format!("/MANIFEST: it names no {role} file");
+            assert!(found[0].contains(&text), "{layout}, {role}: {found:#?}");
+            // Without the pages of lists, the tables that are for them may say so as well.
+            let others = found.len() - 1;
+            assert!(
+                role == list_file(layout) || others == 0,
+                "{layout}, {role}: {found:#?}"
+            );
+        }
+        // A file that is named but not there.
+        let volume = index(layout, &nothing);
+        volume.remove(codes).unwrap();
+        let found = lines(&volume);
+        assert_eq!(found.len(), 1, "{layout}: {found:#?}");
+        assert!(
+            found[0].contains(&format!("/{codes}")),
+            "{layout}: {found:#?}"
+        );
+    }
+}
+
+/// Adds a whole file to an index.
+fn with_file(volume: &SimVolume, kind: FileKind, payload: &[u8]) {
+    let mut manifest = stored::manifest(volume).unwrap();
+    let mut writer = Writer {
+        volume: volume.clone(),
+        entries: std::mem::take(&mut manifest.files),
+    };
+    writer.stream(kind, None, payload);
+    manifest.files = writer.entries;
+    write(volume, MANIFEST, &manifest.encode());
+}
+
+#[test]
+fn codes_stand_in_one_place() {
+    let codes = [3; CODE * NODES as usize];
+    let entries = EntryPoints {
+        nodes: vec![0],
+        codes: vec![3; CODE],
+    };
+    for layout in LAYOUTS {
+        let (kind, payload) = match layout {
+            Layout::Inline => (FileKind::Codes, codes.to_vec()),
+            _ => (FileKind::Entries, entries.encode()),
+        };
+        let volume = index(layout, &nothing);
+        with_file(&volume, kind, &payload);
+        let found = lines(&volume);
+        assert_eq!(found.len(), 1, "{layout}: {found:#?}");
+        let text = format!(
+            "/{kind}: the MANIFEST gives it the role \"{kind}\", which the {layout} layout of this index has not"
+        );
+        assert!(found[0].contains(&text), "{layout}: {found:#?}");
+        // Only where it does not belong.
+        let (at_home, payload) = match layout {
+            Layout::Inline => (Layout::Coupled, codes.to_vec()),
+            _ => (Layout::Inline, entries.encode()),
+        };
+        let forget = in_manifest(|m| m.files.retain(|entry| entry.role != kind.name()));
+        let volume = index(at_home, &forget);
+        with_file(&volume, kind, &payload);
+        assert_eq!(lines(&volume), Vec::<String>::new(), "{at_home}");
+    }
+}
+
+#[test]
+fn codes_are_of_the_length_that_the_manifest_says() {
+    // That of the codes decides where everything stands.
+    let longer = in_manifest(|m| m.code_bytes += 1);
+    let found = lines(&index(Layout::Inline, &longer));
+    assert_eq!(found.len(), 2, "{found:#?}");
+    for (file, text) in [
+        ("/inline: ", "a file of another index"),
+        ("/entries, ", "bytes of a code"),
+    ] {
+        let names = |line: &&String| line.contains(file) && line.contains(text);
+        assert_eq!(found.iter().filter(names).count(), 1, "{file}: {found:#?}");
+    }
+}
+
+#[test]
+fn entry_points_are_nodes_of_which_the_first_is_the_manifest_s() {
+    let of = |change: fn(&mut EntryPoints)| {
+        move |part: Part<'_>| {
+            if let Part::Entries(entries) = part {
+                change(entries);
+            }
+        }
+    };
+    let layout = Layout::Inline;
+    let swap = of(|entries| entries.nodes.swap(0, 1));
+    let words = ["/entries: its first node is 20; the MANIFEST says 0"];
+    says(layout, &swap, "entries", &words);
+    let other = in_manifest(|m| m.entry = 7);
+    let words = ["/entries: its first node is 0; the MANIFEST says 7"];
+    says(layout, &other, "entries", &words);
+    let beyond = of(|entries| entries.nodes[2] = NODES);
+    let words = ["entry point", "60", "below 60"];
+    says(layout, &beyond, "entries", &words);
+    let none = of(|entries| *entries = EntryPoints::default());
+    says(layout, &none, "entries", &["number of entry points"]);
+    let short = of(|entries| entries.codes.truncate(2 * CODE));
+    says(layout, &short, "entries", &["bytes of a code"]);
+}
+
+#[test]
+fn the_codebook_is_the_one_whose_hash_the_manifest_names() {
+    for layout in LAYOUTS {
+        let volume = index(layout, &nothing);
+        let whole = volume.read("codebook").unwrap();
+        let hash = stored::manifest(&volume).unwrap().codebook;
+        // The first centroid and the last, under right checksums.
+        for at in [
+            BLOCK + 4,
+            whole.len() - BLOCK + 4 + (4 * 256 * DIM - 1) % (BLOCK - 4),
+        ] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1;
+            let number = at / BLOCK;
+            seal(
+                &mut bytes[number * BLOCK..(number + 1) * BLOCK],
+                number as u64,
+            );
+            write(&volume, "codebook", &bytes);
+            let found = lines(&volume);
+            assert_eq!(found.len(), 1, "{layout}, {at}: {found:#?}");
+            for word in ["/codebook: its content hash is", &hash, "other codes"] {
+                assert!(found[0].contains(word), "{layout}, {at}: {found:#?}");
+            }
+        }
+        let other = in_manifest(|m| m.codebook = "0".repeat(64));
+        says(layout, &other, "codebook", &["its content hash is", &hash]);
+        let longer = [0; 4 * 256 * DIM + 4];
+        let forget = in_manifest(|m| m.files.retain(|entry| entry.role != "codebook"));
+        let volume = index(layout, &forget);
+        with_file(&volume, FileKind::Codebook, &longer);
+        let found = lines(&volume);
+        let text = "/codebook: it holds 5124 bytes; the MANIFEST's counts need 5120";
+        assert!(found[0].contains(text), "{layout}: {found:#?}");
     }
 }
 
@@ -838,6 +1075,52 @@ fn a_damaged_page_does_not_hide_the_others() {
             assert_eq!(report(&volume).pages, whole.pages - 3);
         }
     }
+}
+
+#[test]
+fn damage_on_an_inline_page_is_named_and_does_not_hide_the_other() {
+    let volume = index(Layout::Inline, &nothing);
+    let whole = volume.read("inline").unwrap();
+    let nodes = report(&volume).nodes;
+    let damaged = |change: &dyn Fn(&mut [u8]), page: usize, sealed: bool| {
+        let mut bytes = whole.clone();
+        let block = &mut bytes[4096 * (page + 1)..4096 * (page + 2)];
+        change(block);
+        if sealed {
+            seal(block, page as u64 + 1);
+        }
+        write(&volume, "inline", &bytes);
+        let found = report(&volume);
+        (lines(&volume), found.pages, found.nodes)
+    };
+    for (page, others) in [(0, nodes - INLINE_PAGE as u64), (1, INLINE_PAGE as u64)] {
+        let (found, pages, nodes) = damaged(&|page| page[500] ^= 4, page, false);
+        assert_eq!((found.len(), pages, nodes), (1, 1, others), "{found:#?}");
+        let offset = format!("/inline, {}: ", 4096 * (page + 1));
+        assert!(
+            found[0].contains(&offset) && found[0].contains("checksum"),
+            "{found:#?}"
+        );
+        let (found, pages, nodes) = damaged(&|page| page[4] -= 1, page, true);
+        assert_eq!((found.len(), pages, nodes), (1, 1, others), "{found:#?}");
+        assert!(found[0].contains("count of records"), "{found:#?}");
+    }
+    // The degree of node 1: a record is the id, the vector, the degree, links and codes, behind checksum and count.
+    let record = 8 + 4 * DIM + 4 + 4 * DEGREE + CODE * DEGREE;
+    let degree = 8 + record + 8 + 4 * DIM;
+    let (found, pages, nodes) = damaged(&|page| page[degree] = DEGREE as u8 + 1, 0, true);
+    assert_eq!((found.len(), pages, nodes), (1, 2, 59), "{found:#?}");
+    let offset = format!("/inline, {}: ", 4096 + degree);
+    assert!(
+        found[0].contains(&offset) && found[0].contains("degree of a node"),
+        "{found:#?}"
+    );
+    let (found, ..) = damaged(&|page| page[degree + 4] = NODES as u8, 0, true);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(
+        found[0].contains("node 1 links to 60 of 60 nodes"),
+        "{found:#?}"
+    );
 }
 
 /// Where a table is damaged, that is one problem, and the pages that it is for are still looked at.

@@ -57,6 +57,18 @@ fn sample() -> Manifest {
             }],
             hot_vectors: vec![],
         }),
+        codebook: "0123456789abcdef".repeat(4),
+        next_id: 100_000,
+        log_from: LogFrom {
+            number: 3,
+            sequence: 4711,
+        },
+        build: BuildFacts {
+            compression: "best".into(),
+            chunk_bytes: 4 << 20,
+            segment_bytes: 512 << 20,
+            navigation: 0.01,
+        },
         files: vec![
             FileEntry {
                 role: "graph".into(),
@@ -85,6 +97,10 @@ fn sample_of_1() -> Manifest {
         vector_codec: String::new(),
         segments: Vec::new(),
         measured: None,
+        codebook: String::new(),
+        next_id: 0,
+        log_from: LogFrom::default(),
+        build: BuildFacts::default(),
         ..sample()
     }
 }
@@ -118,12 +134,12 @@ fn round_trip_and_text() {
     assert_eq!(
         first,
         format!(
-            "STRATANN MANIFEST 2 {:08x} {}",
+            "STRATANN MANIFEST 3 {:08x} {}",
             crc32c::crc32c(body.as_bytes()),
             body.len()
         )
     );
-    assert!(body.starts_with("{\n  \"format_version\": 2,"), "{body}");
+    assert!(body.starts_with("{\n  \"format_version\": 3,"), "{body}");
     assert!(body.contains("\"element\": \"u8\""), "{body}");
     assert!(body.contains("\"metric\": \"ip\""), "{body}");
     assert_eq!(manifest.file("codes").unwrap().name, "codes.1");
@@ -177,12 +193,12 @@ fn the_first_line_has_one_spelling() {
 #[test]
 fn newer_version_is_refused() {
     let mut manifest = sample();
-    manifest.format_version = 3;
+    manifest.format_version = 4;
     let text = Manifest::decode(&manifest.encode(), "a.idx/MANIFEST")
         .unwrap_err()
         .to_string();
     assert!(
-        text.starts_with("a.idx/MANIFEST: unknown format version 3 at offset 18 (2 is the newest"),
+        text.starts_with("a.idx/MANIFEST: unknown format version 4 at offset 18 (3 is the newest"),
         "{text}"
     );
     let mut value = body(&sample());
@@ -281,8 +297,8 @@ fn version_1_is_read_as_coupled() {
     let text = manifest.encode();
     assert!(text.starts_with(b"STRATANN MANIFEST 1 "));
     assert_eq!(Manifest::decode(&text, "MANIFEST").unwrap(), manifest);
-    // A key of version 2 is none of version 1.
-    for key in KEYS_OF_2 {
+    // A key of a later version is none of this one.
+    for (key, _) in LATER_KEYS {
         let mut value = manifest.value().unwrap();
         assert_eq!(value.get(key), None, "{key}");
         value[key] = body(&manifest)[key].take();
@@ -310,8 +326,26 @@ fn the_frozen_manifest_of_version_1_is_read() {
 }
 
 #[test]
-fn version_2_needs_its_keys() {
-    for key in KEYS_OF_2 {
+fn the_frozen_manifest_of_version_3_is_written_to_the_byte() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../fixtures/index-v3-inline/MANIFEST"
+    );
+    let text = std::fs::read(path).unwrap();
+    let manifest = Manifest::decode(&text, "MANIFEST").unwrap();
+    assert_eq!((manifest.format_version, &*manifest.layout), (3, INLINE));
+    assert_eq!(manifest.codebook.len(), 64);
+    let roles: Vec<_> = manifest.files.iter().map(|file| &*file.role).collect();
+    assert_eq!(
+        roles,
+        ["inline", "entries", "navigation", "codebook", "heat"]
+    );
+    assert_eq!(manifest.encode(), text);
+}
+
+#[test]
+fn each_version_needs_its_keys() {
+    for (key, _) in LATER_KEYS {
         let mut value = body(&sample());
         value.as_object_mut().unwrap().remove(key);
         let text = decode_value(&value).unwrap_err().to_string();
@@ -337,6 +371,10 @@ fn layouts_and_segments_that_contradict_each_other_are_refused() {
         (
             |m| m.segments.clear(),
             "is 0, expected 100000 in the decoupled layout",
+        ),
+        (
+            |m| m.codebook = "xyz".into(),
+            "codebook at offset 34 is \"xyz\", expected 64 hexadecimal digits",
         ),
         (|m| drop(m.segments.pop()), "is 65536, expected 100000"),
         (|m| m.vectors += 1, "is 100000, expected 100001"),

@@ -1,11 +1,14 @@
-//! Reads an index back with the layout and codec crates alone, node by node.
+//! Reads an index back with the layout and codec crates alone, node by node, and encodes its vectors once more.
 
 use stratann_codec::{ListModel, SegmentModel};
 use stratann_layout::{
-    BLOCK, CoupledShape, FileKind, Manifest, PageDirectory, PageView, SlottedShape, SlottedView,
+    BLOCK, CoupledShape, FileKind, InlineShape, InlineView, Manifest, PageDirectory, PageView,
+    SlottedShape, SlottedView,
 };
 use stratann_tier::Volume;
+use stratann_vector::{Metric, normalize, to_f32};
 
+use crate::codebook::Codebook;
 use crate::{Layout, stored};
 
 /// All nodes of an index, in their order.
@@ -22,20 +25,44 @@ pub(super) fn decode(volume: &dyn Volume) -> Decoded {
     let mut nodes = Decoded::default();
     match stored::layout(volume, &manifest).unwrap() {
         Layout::Coupled => coupled(volume, &manifest, &mut nodes),
+        Layout::Inline => inline(volume, &manifest, &mut nodes),
         Layout::Packed => packed(volume, &manifest, &mut nodes),
         Layout::Decoupled => decoupled(volume, &manifest, &mut nodes),
     }
     assert_eq!(nodes.ids.len() as u64, manifest.vectors);
     assert_eq!(nodes.vectors.len() as u64, manifest.vectors);
     assert_eq!(nodes.lists.len() as u64, manifest.vectors);
+    if manifest.layout != "inline" {
+        let expected = codes_of(volume, &manifest, &nodes.vectors);
+        let found = stored::read_stream_whole(volume, &manifest, FileKind::Codes, None).unwrap();
+        assert!(found == expected.concat(), "codes");
+    }
     nodes
 }
 
+/// The code of each vector under the codebook of the index.
+fn codes_of(volume: &dyn Volume, manifest: &Manifest, vectors: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let codebook = Codebook::of_index(volume, manifest).unwrap();
+    let encode = |vector: &Vec<u8>| {
+        let mut floats = vec![0.0; manifest.dimension as usize];
+        to_f32(manifest.element, vector, &mut floats);
+        if manifest.metric == Metric::Cosine {
+            normalize(&mut floats);
+        }
+        let mut code = vec![0; manifest.code_bytes as usize];
+        codebook.quantizer().encode(&floats, &mut code, 1);
+        code
+    };
+    vectors.iter().map(encode).collect()
+}
+
 fn coupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
-    let entry = stored::entry(volume, manifest, FileKind::Graph, None).unwrap();
+    let (shape, entry) = stored::coupled(volume, manifest).unwrap();
     let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
-    let shape = CoupledShape::new(manifest.element, dim, degree).unwrap();
-    stored::check_shape(volume, entry, &shape, manifest.vectors).unwrap();
+    assert_eq!(
+        shape,
+        CoupledShape::new(manifest.element, dim, degree).unwrap()
+    );
     let bytes = volume.read(&entry.name).unwrap();
     for (page, bytes) in (0..).zip(bytes[BLOCK..].chunks(shape.page_bytes())) {
         let expected = shape.nodes_on_page(page, manifest.vectors);
@@ -47,6 +74,52 @@ fn coupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
             nodes.lists.push(node.neighbours.iter().collect());
         }
     }
+}
+
+/// Every node has the codes of its neighbours, in the order of its list; and the entry points have their own.
+fn inline(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
+    let (shape, entry) = stored::inline(volume, manifest).unwrap();
+    let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
+    let code_bytes = manifest.code_bytes as usize;
+    assert_eq!(
+        shape,
+        InlineShape::new(manifest.element, dim, degree, code_bytes).unwrap()
+    );
+    let bytes = volume.read(&entry.name).unwrap();
+    let mut beside = Vec::new();
+    for (page, bytes) in (0..).zip(bytes[BLOCK..].chunks(shape.page_bytes())) {
+        let expected = shape.nodes_on_page(page, manifest.vectors);
+        let view = InlineView::open(&shape, bytes, page, Some(expected), true, "inline").unwrap();
+        for node in view.nodes() {
+            let node = node.unwrap();
+            nodes.ids.push(node.id);
+            nodes.vectors.push(node.vector.to_vec());
+            nodes.lists.push(node.neighbours.iter().collect());
+            beside.push(node.codes.to_vec());
+        }
+    }
+    let codes = codes_of(volume, manifest, &nodes.vectors);
+    let of = |list: &[u32]| -> Vec<u8> {
+        let codes = list.iter().map(|&node| &codes[node as usize][..]);
+        codes.collect::<Vec<_>>().concat()
+    };
+    for (node, (list, beside)) in nodes.lists.iter().zip(&beside).enumerate() {
+        assert!(
+            *beside == of(list),
+            "codes of the neighbours of node {node}"
+        );
+    }
+    let entries = stored::entry_points(volume, manifest).unwrap();
+    assert_eq!(entries.nodes[0], manifest.entry);
+    assert!(
+        entries.codes == of(&entries.nodes),
+        "codes of the entry points"
+    );
+    let mut different = entries.nodes.clone();
+    different.sort_unstable();
+    different.dedup();
+    assert_eq!(different.len(), entries.nodes.len(), "{:?}", entries.nodes);
+    assert!(manifest.file("codes").is_none());
 }
 
 fn packed(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {

@@ -7,14 +7,16 @@ use stratann_tier::{SimVolume, Volume};
 use stratann_vector::Element;
 
 use super::decode::{Decoded, decode};
+use crate::TrainOptions;
 use crate::build::*;
 use crate::data::{Matrix, VectorFile};
 use crate::progress::Silent;
 use crate::stored;
 
 /// All ways to write a collection.
-const FORMATS: [(Layout, Compression); 7] = [
+const FORMATS: [(Layout, Compression); 8] = [
     (Layout::Coupled, Compression::Raw),
+    (Layout::Inline, Compression::Raw),
     (Layout::Packed, Compression::Raw),
     (Layout::Packed, Compression::Paper),
     (Layout::Packed, Compression::Best),
@@ -25,7 +27,7 @@ const FORMATS: [(Layout, Compression); 7] = [
 
 fn options(layout: Layout, compression: Compression) -> BuildOptions {
     BuildOptions {
-        degree: 24,
+        degree: Some(24),
         build_list: 30,
         layout: Some(layout),
         compression: Some(compression),
@@ -35,9 +37,12 @@ fn options(layout: Layout, compression: Compression) -> BuildOptions {
     }
 }
 
+fn fixtures() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))
+}
+
 fn fixture(name: &str, rows: usize) -> Matrix {
-    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"));
-    let file = VectorFile::open(folder.join(name)).unwrap();
+    let file = VectorFile::open(fixtures().join(name)).unwrap();
     let mut bytes = vec![0; rows * file.row_bytes()];
     file.read(0, &mut bytes).unwrap();
     Matrix::new(bytes, rows, file.dim(), file.element()).unwrap()
@@ -123,7 +128,7 @@ fn check_against(
             "{name}: vector of node {node}"
         );
         let mut list = expected.lists[node].clone();
-        if options.layout != Some(Layout::Coupled) {
+        if !matches!(options.layout, Some(Layout::Coupled | Layout::Inline)) {
             list.sort_unstable();
         }
         assert_eq!(found.lists[node], list, "{name}: list of node {node}");
@@ -161,7 +166,7 @@ fn descriptors_come_back_from_every_layout() {
             Compression::Best => assert!(bytes < raw * 8 / 10, "{name}"),
         }
         match (layout, compression) {
-            (Layout::Coupled, _) => assert!(edge >= 32.0, "{name}"),
+            (Layout::Coupled | Layout::Inline, _) => assert!(edge >= 32.0, "{name}"),
             // Elias–Fano: 2 + log2(3000 / 24) = 9 bits at the most.
             (_, Compression::Raw | Compression::Paper) => {
                 assert_eq!(manifest.list_codec, "elias-fano", "{name}");
@@ -198,6 +203,19 @@ fn embeddings_come_back_from_every_layout() {
         if compression == Compression::Best {
             assert_eq!(manifest.vector_codec, "float-split");
         }
+    }
+}
+
+#[test]
+fn codes_are_of_directions_under_cosine() {
+    // Unlike the embeddings, these are not of unit length: they are stored as they are, and coded as their directions.
+    let source = floats(300, 12);
+    for (layout, compression) in FORMATS {
+        let options = BuildOptions {
+            metric: Metric::Cosine,
+            ..options(layout, compression)
+        };
+        check(&source, &options);
     }
 }
 
@@ -314,28 +332,200 @@ fn one_thread_and_a_seed_give_the_same_bytes() {
     }
 }
 
+/// Writes the nodes of a graph, and reads all files back. They are removed with the build, which is not committed.
+fn written_files(
+    volume: &SimVolume,
+    build: &Build<'_>,
+    graph: &mut Constructed,
+    codebook: &Codebook,
+) -> Vec<Vec<u8>> {
+    let written = build.facts.format.write(build, graph, codebook).unwrap();
+    let read = |file: FileEntry| volume.read(&file.name).unwrap();
+    written.files.into_iter().map(read).collect()
+}
+
 #[test]
 fn threads_do_not_change_what_is_written_of_a_graph() {
     let source = fixture("photo-sift-20k.base.u8bin", 700);
     for (layout, compression) in FORMATS {
         let (volume, one) = (SimVolume::new(), options(layout, compression));
         let mut graph = with_build(&volume, &source, &one, |build| build.construct()).unwrap();
-        let quantizer = with_build(&volume, &source, &one, |build| build.train(&graph)).unwrap();
+        let codebook = with_build(&volume, &source, &one, |build| build.codebook(&graph)).unwrap();
         let volumes = [1, 3, 1000].map(|threads| {
             let options = BuildOptions {
                 threads,
                 ..one.clone()
             };
             with_build(&volume, &source, &options, |build| {
-                let written = build.write_nodes(&mut graph, &quantizer).unwrap();
-                // They are removed with the build, which is not committed.
-                let read = |file: FileEntry| volume.read(&file.name).unwrap();
-                written.files.into_iter().map(read).collect::<Vec<_>>()
+                written_files(&volume, build, &mut graph, &codebook)
             })
         });
         assert!(volumes[0] == volumes[1], "{layout} {compression}");
         assert!(volumes[0] == volumes[2], "{layout} {compression}");
     }
+}
+
+#[test]
+fn codes_that_do_not_fit_the_memory_cap_change_nothing_that_is_written() {
+    let source = fixture("photo-sift-20k.base.u8bin", 3_000);
+    // A part of a batch that is encoded, and more than one; nodes in another order than the rows.
+    let free = BuildOptions {
+        order: Some(Order::Locality),
+        ..options(Layout::Inline, Compression::Raw)
+    };
+    let volume = SimVolume::new();
+    let mut graph = with_build(&volume, &source, &free, |build| build.construct()).unwrap();
+    let codebook = with_build(&volume, &source, &free, |build| build.codebook(&graph)).unwrap();
+    let mut written = |memory| {
+        let options = BuildOptions {
+            memory,
+            ..free.clone()
+        };
+        with_build(&volume, &source, &options, |build| {
+            let files = written_files(&volume, build, &mut graph, &codebook);
+            let scratch = std::fs::read_dir(build.scratch).unwrap();
+            let scratch = scratch.map(|file| file.unwrap().metadata().unwrap().len());
+            (files, scratch.collect::<Vec<_>>())
+        })
+    };
+    let (files, scratch) = written(None);
+    assert_eq!((files.len(), scratch), (2, vec![]));
+    // They may take a quarter of the cap.
+    let codes = 3_000 * codebook.code_bytes() as u64;
+    for (memory, expected) in [
+        (4 * codes, vec![]),
+        (4 * codes - 1, vec![codes]),
+        (1, vec![codes]),
+    ] {
+        let (found, scratch) = written(Some(memory));
+        assert_eq!(scratch, expected, "{memory} bytes");
+        assert!(found == files, "{memory} bytes");
+    }
+}
+
+/// The hash of the centroids in an index, and the name that its manifest has for them.
+fn hashes(volume: &SimVolume) -> (String, String) {
+    let manifest = stored::manifest(volume).unwrap();
+    let kind = FileKind::Codebook;
+    let centroids = stored::read_stream_whole(volume, &manifest, kind, None).unwrap();
+    let hash = blake3::hash(&centroids).to_hex().to_string();
+    (hash, manifest.codebook)
+}
+
+#[test]
+fn a_codebook_that_is_given_is_used() {
+    let source = fixture("photo-sift-20k.base.u8bin", 500);
+    let sample = fixture("photo-sift-20k.query.u8bin", 400);
+    let train = |code_bytes| {
+        let options = TrainOptions {
+            code_bytes: Some(code_bytes),
+            ..TrainOptions::default()
+        };
+        Codebook::train(&sample, &options, &Silent).unwrap()
+    };
+    let given = train(16);
+    for (layout, compression) in FORMATS {
+        let own = options(layout, compression);
+        let volume = build_of(&source, &own);
+        let (content, name) = hashes(&volume);
+        assert_eq!(content, name, "{layout} {compression}");
+        assert_ne!(name, given.hash(), "{layout} {compression}");
+        // A quarter of the dimensions, unless the codebook says something else.
+        assert_eq!(stored::manifest(&volume).unwrap().code_bytes, 32);
+        for code_bytes in [None, Some(16)] {
+            let options = BuildOptions {
+                codebook: Some(given.clone()),
+                code_bytes,
+                ..own.clone()
+            };
+            let volume = build_of(&source, &options);
+            let (content, name) = hashes(&volume);
+            assert_eq!(content, name, "{layout} {compression}");
+            assert_eq!(name, given.hash(), "{layout} {compression}");
+            // Whose codes are those of this codebook, which `decode` reads from the index.
+            let manifest = check(&source, &options);
+            assert_eq!(manifest.code_bytes, 16, "{layout} {compression}");
+        }
+    }
+}
+
+#[test]
+fn a_codebook_for_other_vectors_or_codes_is_refused() {
+    let source = fixture("photo-sift-20k.base.u8bin", 50);
+    let train = |source: &Matrix| {
+        let options = TrainOptions {
+            code_bytes: Some(16),
+            ..TrainOptions::default()
+        };
+        Codebook::train(source, &options, &Silent).unwrap()
+    };
+    let refused = |codebook, code_bytes| {
+        let options = BuildOptions {
+            codebook: Some(codebook),
+            code_bytes,
+            ..options(Layout::Inline, Compression::Raw)
+        };
+        let error = match Facts::of(&source, &options) {
+            Ok(_) => panic!("{options:?} was accepted"),
+            Err(error) => error,
+        };
+        assert!(error.is_call_wrong(), "{error}");
+        error.to_string()
+    };
+    let error = refused(train(&floats(40, 96)), None);
+    assert!(
+        error.contains("codebook") && error.contains("96") && error.contains("128"),
+        "{error}"
+    );
+    for code_bytes in [15, 32] {
+        let error = refused(train(&source), Some(code_bytes));
+        let words = ["code bytes", &code_bytes.to_string(), "16"];
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+}
+
+/// The index of the fixtures was written once: what codes and rows mean in it has to stay.
+#[test]
+fn the_frozen_inline_index_holds_its_rows_and_codes() {
+    let rows = fixture("photo-sift-20k.base.u8bin", 2_000);
+    let found = decode(&stored::existing(&fixtures().join("index-v3-inline")).unwrap());
+    assert!(found.ids.iter().copied().eq(0..2_000));
+    let mut row = vec![0; rows.row_bytes()];
+    for (number, vector) in found.vectors.iter().enumerate() {
+        rows.read(number, &mut row).unwrap();
+        assert_eq!(*vector, row, "row {number}");
+    }
+    assert!(found.lists.iter().all(|list| list.len() == 16));
+}
+
+#[test]
+fn entry_points_are_as_many_as_the_preset_says() {
+    let source = fixture("photo-sift-20k.base.u8bin", 1_500);
+    let entries = |preset: Preset, rows: usize| {
+        let source = fixture("photo-sift-20k.base.u8bin", rows);
+        let options = BuildOptions {
+            preset,
+            ..options(Layout::Inline, Compression::Raw)
+        };
+        check(&source, &options);
+        let volume = build_of(&source, &options);
+        let manifest = stored::manifest(&volume).unwrap();
+        stored::entry_points(&volume, &manifest).unwrap().nodes
+    };
+    assert_eq!(entries(Preset::AISAQ, source.rows()).len(), 1);
+    let many = entries(Preset::STRATANN, source.rows());
+    // The medoid is one of the even sample, or it is not.
+    assert!((1_023..=1_024).contains(&many.len()), "{}", many.len());
+    // From all over the collection.
+    let first_half = many.iter().filter(|&&node| node < 750).count();
+    assert!((500..=524).contains(&first_half), "{first_half}");
+    // No more than there are.
+    assert_eq!(entries(Preset::STRATANN, 17).len(), 17);
+    let three = Preset {
+        entry_points: 3,
+        ..Preset::AISAQ
+    };
+    assert!((2..=3).contains(&entries(three, 500).len()));
 }
 
 #[test]
@@ -351,17 +541,26 @@ fn a_preset_leaves_open_what_the_vectors_decide() {
         ..BuildOptions::default()
     };
     assert_eq!(layout(&small, &decouplevs), Layout::Decoupled);
-    // The preset's compression does not stand in the way of another layout.
-    let coupled = BuildOptions {
-        layout: Some(Layout::Coupled),
+    let aisaq = BuildOptions {
+        preset: Preset::AISAQ,
         ..BuildOptions::default()
     };
-    assert_eq!(layout(&small, &coupled), Layout::Coupled);
-    let manifest = stored::manifest(&build_of(&small, &coupled)).unwrap();
-    assert_eq!(
-        (manifest.layout.as_str(), manifest.vector_codec.as_str()),
-        ("coupled", "raw")
-    );
+    assert_eq!(layout(&small, &aisaq), Layout::Inline);
+    assert_eq!(layout(&large, &aisaq), Layout::Inline);
+    // The preset's compression does not stand in the way of another layout.
+    for (asked, name) in [(Layout::Coupled, "coupled"), (Layout::Inline, "inline")] {
+        let options = BuildOptions {
+            layout: Some(asked),
+            ..BuildOptions::default()
+        };
+        assert_eq!(layout(&small, &options), asked);
+        let manifest = stored::manifest(&build_of(&small, &options)).unwrap();
+        let codecs = [&manifest.list_codec, &manifest.vector_codec];
+        assert_eq!(
+            (manifest.layout.as_str(), codecs.map(String::as_str)),
+            (name, ["raw", "raw"])
+        );
+    }
 }
 
 #[test]
@@ -375,8 +574,11 @@ fn sizes_and_choices_that_cannot_be_are_refused() {
         }
     };
     let paper = || options(Layout::Decoupled, Compression::Paper);
-    let error = refused(options(Layout::Coupled, Compression::Paper));
-    assert!(error.contains("paper") && error.contains("raw"), "{error}");
+    for layout in [Layout::Coupled, Layout::Inline] {
+        let error = refused(options(layout, Compression::Paper));
+        let words = ["paper", "raw", &layout.to_string()];
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
     let error = refused(BuildOptions {
         chunk_bytes: 7_999,
         ..paper()

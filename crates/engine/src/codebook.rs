@@ -1,0 +1,313 @@
+//! Codebooks: what the codes of an index mean, and how indexes share one.
+//!
+//! ```text
+//!   INDEX/codebook-…   every index has its own copy, so that it can be moved, copied and deleted alone
+//!   MANIFEST           names the codebook by its content: BLAKE3 of the centroids as they stand in the file
+//!   memory             indexes whose codebooks have the same hash share one (AiSAQ §4.4), see [`Shared`](crate::index::Shared)
+//! ```
+//!
+//! A codebook that several collections of one vector space are to share is trained once, from a sample of any of them
+//! ([`Codebook::train`]), and given to each build ([`BuildOptions::codebook`](crate::BuildOptions::codebook)).
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use stratann_layout::header::FieldsWriter;
+use stratann_layout::{BLOCK, FileKind, Manifest, StreamReader, stream};
+use stratann_tier::{Directory, TierError, Volume};
+use stratann_vector::{CENTROIDS, Metric, ProductQuantizer, Training, normalize, to_f32};
+
+use crate::data::{VectorSource, check_rows};
+use crate::progress::{Progress, Stage};
+use crate::{Error, stored};
+
+/// Rows that a codebook is trained on, at most.
+pub(crate) const TRAINING_ROWS: usize = 100_000;
+/// Lloyd's iterations.
+const ITERATIONS: usize = 12;
+
+/// What the bytes of codes mean: 256 centroids for each byte of a code.
+#[derive(Clone)]
+pub struct Codebook {
+    quantizer: Arc<ProductQuantizer>,
+    hash: String,
+}
+
+impl fmt::Debug for Codebook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (dim, bytes, hash) = (self.dim(), self.code_bytes(), &self.hash);
+        write!(
+            f,
+            "Codebook({dim} dimensions, codes of {bytes} bytes, {hash})"
+        )
+    }
+}
+
+/// How to train a codebook.
+#[derive(Clone, Debug)]
+pub struct TrainOptions {
+    /// What "near" means: under cosine, rows are normalised.
+    pub metric: Metric,
+    /// Bytes of a vector's code; `None` is a quarter of the dimensions.
+    pub code_bytes: Option<usize>,
+    /// OS threads. The result does not depend on them.
+    pub threads: usize,
+    /// Seed of every random choice.
+    pub seed: u64,
+}
+
+impl Default for TrainOptions {
+    fn default() -> Self {
+        Self {
+            metric: Metric::L2,
+            code_bytes: None,
+            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            seed: 42,
+        }
+    }
+}
+
+/// Bytes of a code, if nobody says: a quarter of the dimensions.
+pub(crate) fn usual_code_bytes(dim: usize) -> usize {
+    dim.div_ceil(4)
+}
+
+impl Codebook {
+    /// Trains a codebook on an even sample of up to 100,000 rows.
+    ///
+    /// # Errors
+    /// No rows; code bytes that are not 1 to the dimensions; rows of the sample with NaN or infinity, or zero rows under
+    /// cosine; a file that cannot be read; an interruption through `progress`.
+    pub fn train(
+        source: &dyn VectorSource,
+        options: &TrainOptions,
+        progress: &dyn Progress,
+    ) -> Result<Self, Error> {
+        let (rows, dim) = (source.rows(), source.dim());
+        if rows == 0 {
+            return Err(Error::call(source.name(), "empty", "at least one vector"));
+        }
+        let code_bytes = options.code_bytes.unwrap_or_else(|| usual_code_bytes(dim));
+        check_code_bytes(code_bytes, dim)?;
+        let count = rows.min(TRAINING_ROWS);
+        let mut sample = vec![0; count * source.row_bytes()];
+        for (i, out) in sample.chunks_exact_mut(source.row_bytes()).enumerate() {
+            if progress.interrupted() {
+                return Err(Error::Interrupted);
+            }
+            let row = i * rows / count;
+            source.read(row, out)?;
+            check_rows(source, options.metric, row, out)?;
+        }
+        let mut floats = vec![0.0; count * dim];
+        to_f32(source.element(), &sample, &mut floats);
+        drop(sample);
+        let _stage = Stage::begin(progress, "training codes", 1);
+        let training = training(options.threads, options.seed);
+        Self::of_sample(floats, dim, code_bytes, options.metric, &training)
+    }
+
+    /// Trains a codebook on rows of floats.
+    pub(crate) fn of_sample(
+        mut floats: Vec<f32>,
+        dim: usize,
+        code_bytes: usize,
+        metric: Metric,
+        training: &Training,
+    ) -> Result<Self, Error> {
+        if metric == Metric::Cosine {
+            floats.chunks_exact_mut(dim).for_each(|row| {
+                normalize(row);
+            });
+        }
+        let quantizer = ProductQuantizer::train(&floats, dim, code_bytes, training)?;
+        let hash = hash_of(&centroid_bytes(&quantizer));
+        Ok(Self {
+            quantizer: Arc::new(quantizer),
+            hash,
+        })
+    }
+
+    /// Reads a codebook from a file that [`write`](Codebook::write) wrote, or from that of an index.
+    ///
+    /// # Errors
+    /// A file that is missing, damaged, of a later format, or none of a codebook.
+    pub fn read(path: impl AsRef<Path>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        let file = path.display().to_string();
+        let read = |source| TierError::io("read", file.clone(), 0, 0, source);
+        let bytes = std::fs::read(path).map_err(read)?;
+        let mut reader = StreamReader::open(
+            FileKind::Codebook,
+            bytes.get(..BLOCK).unwrap_or(&bytes),
+            &file,
+        )?;
+        reader.header().check_length(bytes.len() as u64, &file)?;
+        let (dim, code_bytes) = shape_of(&reader, &file)?;
+        let mut payload = vec![0; reader.payload_length() as usize];
+        reader.push_into(&bytes[BLOCK..], &mut payload)?;
+        reader.finish()?;
+        Self::assemble(&payload, dim, code_bytes, hash_of(&payload))
+            .map_err(|error| damaged(&file, error.to_string()))
+    }
+
+    /// Writes the codebook to a file, which is there whole or not at all.
+    ///
+    /// # Errors
+    /// A directory that does not exist or cannot be written to, a full disk.
+    pub fn write(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+        let path = path.as_ref();
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            let (found, expected) = (path.display(), "the name of a file, in UTF-8");
+            return Err(Error::call("the codebook's file", found, expected));
+        };
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let volume = Directory::open(folder)?;
+        let unfinished = format!("{name}.new");
+        let mut file = volume.create(&unfinished)?;
+        let (fields, payload) = self.file();
+        let bytes = stream::encode(FileKind::Codebook, &payload, &fields);
+        let written = file.write_at(0, &bytes).and_then(|()| file.sync());
+        drop(file);
+        let done = written.and_then(|()| volume.rename(&unfinished, name));
+        if let Err(error) = done.and_then(|()| volume.sync()) {
+            let _ = volume.remove(&unfinished);
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    /// The codebook of an index.
+    pub(crate) fn of_index(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
+        let dim = manifest.dimension as usize;
+        let mut payload = vec![0; 4 * CENTROIDS * dim];
+        stored::read_stream(volume, manifest, FileKind::Codebook, &mut payload)?;
+        // The manifest of a format version below 3 does not say it.
+        let hash = match manifest.codebook.as_str() {
+            "" => hash_of(&payload),
+            hash => hash.to_owned(),
+        };
+        Self::assemble(&payload, dim, manifest.code_bytes as usize, hash)
+    }
+
+    fn assemble(
+        payload: &[u8],
+        dim: usize,
+        code_bytes: usize,
+        hash: String,
+    ) -> Result<Self, Error> {
+        let floats = payload.chunks_exact(4);
+        let centroids = floats
+            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+            .collect();
+        let quantizer = ProductQuantizer::from_parts(dim, code_bytes, centroids)?;
+        Ok(Self {
+            quantizer: Arc::new(quantizer),
+            hash,
+        })
+    }
+
+    /// What its file says in the header, and what is in it.
+    pub(crate) fn file(&self) -> (Vec<u8>, Vec<u8>) {
+        let fields = FieldsWriter::new()
+            .u32(self.dim() as u32)
+            .u32(self.code_bytes() as u32)
+            .finish();
+        (fields, centroid_bytes(&self.quantizer))
+    }
+
+    /// Dimensions of the vectors that it is for.
+    pub fn dim(&self) -> usize {
+        self.quantizer.dim()
+    }
+
+    /// Bytes of a code.
+    pub fn code_bytes(&self) -> usize {
+        self.quantizer.code_bytes()
+    }
+
+    /// The hash of its content: BLAKE3 of the centroids, 64 hexadecimal digits.
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    /// Whether its content is that of its hash. One that was read from an index has the hash that the MANIFEST names.
+    pub(crate) fn is_what_it_says(&self) -> bool {
+        let found = blake3::hash(&centroid_bytes(&self.quantizer)).to_hex();
+        found.as_str() == self.hash
+    }
+
+    /// Whether both are one in memory, as those of indexes of a [`Catalog`](crate::Catalog) are if they have the same
+    /// content.
+    pub fn shares_memory_with(&self, other: &Codebook) -> bool {
+        Arc::ptr_eq(&self.quantizer, &other.quantizer)
+    }
+
+    pub(crate) fn quantizer(&self) -> &ProductQuantizer {
+        &self.quantizer
+    }
+
+    /// Bytes that it takes in memory: the centroids in two arrangements.
+    pub(crate) fn memory_bytes(dim: usize) -> u64 {
+        (2 * 4 * CENTROIDS * dim) as u64
+    }
+}
+
+/// How codebooks are trained.
+pub(crate) fn training(threads: usize, seed: u64) -> Training {
+    Training {
+        iterations: ITERATIONS,
+        seed,
+        threads,
+    }
+}
+
+/// Refuses codes of no bytes, or of more than dimensions.
+pub(crate) fn check_code_bytes(code_bytes: usize, dim: usize) -> Result<(), Error> {
+    if code_bytes == 0 || code_bytes > dim {
+        let expected = format!("1 to {dim}, the dimensions");
+        return Err(Error::call("code bytes", code_bytes, expected));
+    }
+    Ok(())
+}
+
+/// Dimensions and code bytes that the header of a codebook's file says.
+fn shape_of(reader: &StreamReader, file: &str) -> Result<(usize, usize), Error> {
+    let mut fields = reader.fields();
+    let dim = fields.u32("dimension")? as usize;
+    let code_bytes = fields.u32("bytes of a code")? as usize;
+    fields.end()?;
+    let length = reader.payload_length();
+    if length != (4 * CENTROIDS as u64).saturating_mul(dim as u64) {
+        let what = format!("{length} bytes of centroids for {dim} dimensions, of 1,024 bytes each");
+        return Err(damaged(file, what));
+    }
+    check_code_bytes(code_bytes, dim).map_err(|error| damaged(file, error.to_string()))?;
+    Ok((dim, code_bytes))
+}
+
+/// A codebook's file contradicts itself.
+fn damaged(file: &str, what: String) -> Error {
+    Error::Damaged {
+        file: file.to_owned(),
+        what,
+    }
+}
+
+/// The hash of centroids as they stand in the file.
+fn hash_of(centroids: &[u8]) -> String {
+    blake3::hash(centroids).to_hex().to_string()
+}
+
+/// Centroids as they stand in the file.
+fn centroid_bytes(quantizer: &ProductQuantizer) -> Vec<u8> {
+    let floats = quantizer.centroids().iter();
+    floats.flat_map(|value| value.to_le_bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! Inline pages: as coupled ones, and beside each list stand the codes of its nodes (AiSAQ §3.1).
+
+use stratann_layout::{InlineShape, InlineView as LayoutView};
+
+use super::coupled::words;
+use super::{NodePages, PageView, Record};
+use crate::Error;
+
+/// The pages of an inline index.
+pub(crate) struct InlinePages {
+    pub(crate) shape: InlineShape,
+    pub(crate) nodes: u64,
+    pub(crate) file: String,
+}
+
+/// One of them.
+#[derive(Clone, Copy)]
+pub(crate) struct InlineView<'p> {
+    view: LayoutView<'p>,
+    first: u32,
+}
+
+impl<'p> PageView<'p> for InlineView<'p> {
+    #[inline]
+    fn first(self) -> u32 {
+        self.first
+    }
+
+    #[inline]
+    fn len(self) -> usize {
+        self.view.len()
+    }
+
+    #[inline]
+    fn record(self, slot: usize) -> Result<Record<'p>, Error> {
+        let node = self.view.node(slot)?;
+        let list = node.neighbours.bytes();
+        Ok(Record {
+            id: node.id,
+            list,
+            list_and_rest: list,
+            codes: node.codes,
+            vector: node.vector,
+        })
+    }
+}
+
+impl NodePages for InlinePages {
+    const VECTORS: bool = true;
+    const CODES: bool = true;
+    type View<'p> = InlineView<'p>;
+
+    #[inline]
+    fn page_of(&self, node: u32) -> u64 {
+        self.shape.page_of(node)
+    }
+
+    #[inline]
+    fn place(&self, page: u64) -> (u64, usize) {
+        (self.shape.file_offset(page), self.shape.page_bytes())
+    }
+
+    #[inline]
+    fn view<'p>(
+        &'p self,
+        bytes: &'p [u8],
+        page: u64,
+        check: bool,
+    ) -> Result<InlineView<'p>, Error> {
+        let count = self.shape.nodes_on_page(page, self.nodes);
+        let view = LayoutView::open(&self.shape, bytes, page, Some(count), check, &self.file)?;
+        let first = self.shape.first_node(page) as u32;
+        Ok(InlineView { view, first })
+    }
+
+    fn cached_bytes(&self) -> usize {
+        let shape = &self.shape;
+        let codes = shape.code_bytes() * shape.degree();
+        Record::cached_bytes(4 * shape.degree(), codes, shape.vector_bytes())
+    }
+
+    #[inline]
+    fn list(&self, _: u32, record: &Record<'_>, out: &mut Vec<u32>) -> Result<(), Error> {
+        words(record.list, out);
+        Ok(())
+    }
+
+    #[inline]
+    fn vector<'s>(
+        &'s self,
+        _: u32,
+        record: &Record<'s>,
+        _: &'s mut [u8],
+    ) -> Result<&'s [u8], Error> {
+        Ok(record.vector)
+    }
+}
