@@ -269,6 +269,10 @@ impl Index {
         }
     }
 
+    pub(crate) fn volume(&self) -> &Arc<dyn Volume> {
+        &self.volume
+    }
+
     pub(crate) fn manifest(&self) -> &Manifest {
         &self.manifest
     }

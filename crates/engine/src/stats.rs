@@ -60,6 +60,8 @@ pub struct Stats {
     pub graph_and_vectors: GraphAndVectors,
     /// Vectors that are deleted but still on disk.
     pub deleted: u64,
+    /// Vectors that are in the log and not in the checkpoint.
+    pub logged: u64,
     /// How memory is divided while searching, under the budget that the index was opened with.
     pub memory: Division,
     /// The format version of the index.

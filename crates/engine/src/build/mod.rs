@@ -191,8 +191,10 @@ pub fn build(
     let created = !path.exists();
     let volume: Arc<dyn Volume> = Arc::new(Directory::create(path)?);
     let lock = volume.lock()?;
-    let built = ScratchFolder::new(path)
-        .and_then(|scratch| build_in(&volume, &scratch.0, source, options, facts, progress));
+    let built = ScratchFolder::beside(path).and_then(|scratch| {
+        let carried = Carried::default();
+        build_in(&volume, scratch.path(), source, options, facts, carried, progress)
+    });
     if built.is_err() && !volume.exists(MANIFEST) {
         let _ = volume.remove(LOCK_FILE);
     }
@@ -206,15 +208,21 @@ pub fn build(
 
 /// Where a build under a memory cap spools what does not fit. Removed when dropped; a folder that a crash left is
 /// removed by the next build.
-struct ScratchFolder(PathBuf);
+pub(crate) struct ScratchFolder(PathBuf);
 
 impl ScratchFolder {
-    fn new(index: &Path) -> Result<Self, Error> {
+    /// Creates the folder in the directory of an index.
+    pub(crate) fn beside(index: &Path) -> Result<Self, Error> {
         let folder = Self(index.join("build-scratch"));
         folder.remove();
         let failed = |source| TierError::io("create", folder.0.display().to_string(), 0, 0, source);
         std::fs::create_dir(&folder.0).map_err(failed)?;
         Ok(folder)
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
     }
 
     fn remove(&self) {
@@ -235,6 +243,7 @@ fn build_in(
     source: &dyn VectorSource,
     options: &BuildOptions,
     facts: Facts,
+    carried: Carried,
     progress: &dyn Progress,
 ) -> Result<BuildReport, Error> {
     let checkpoint = Checkpoint::begin(&**volume, options.overwrite)?;
@@ -246,9 +255,32 @@ fn build_in(
         progress,
         checkpoint,
         scratch,
+        carried,
         stages: Vec::new(),
     };
     build.run()
+}
+
+/// What an index keeps when it is rebuilt from its own rows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Carried {
+    /// The first log whose records are not among the rows.
+    pub(crate) log_from: u64,
+    /// 1 more than the largest id that it ever had.
+    pub(crate) next_id: u64,
+}
+
+/// Builds the next checkpoint of an index whose lock the caller holds; scratch files go to `scratch`.
+pub(crate) fn rebuild(
+    volume: &Arc<dyn Volume>,
+    scratch: &Path,
+    source: &dyn VectorSource,
+    options: &BuildOptions,
+    carried: Carried,
+    progress: &dyn Progress,
+) -> Result<BuildReport, Error> {
+    let facts = Facts::of(source, options)?;
+    build_in(volume, scratch, source, options, facts, carried, progress)
 }
 
 struct Build<'a> {
@@ -259,6 +291,7 @@ struct Build<'a> {
     progress: &'a dyn Progress,
     checkpoint: Checkpoint<'a>,
     scratch: &'a Path,
+    carried: Carried,
     stages: Vec<(String, f64)>,
 }
 
@@ -310,11 +343,11 @@ impl Build<'_> {
             segments: written.segments,
             measured: None,
             codebook: codebook.hash().to_owned(),
-            next_id: match &options.ids {
+            next_id: self.carried.next_id.max(match &options.ids {
                 Some(ids) => ids.iter().max().map_or(0, |id| id.saturating_add(1)),
                 None => rows as u64,
-            },
-            log_from: 0,
+            }),
+            log_from: self.carried.log_from,
             build: BuildFacts {
                 compression: options
                     .compression

@@ -1,0 +1,73 @@
+//! What the logs say on top of a checkpoint: replayed when an index is opened.
+
+use std::sync::Arc;
+
+use stratann_tier::Volume;
+
+use super::fresh::FreshGraph;
+use super::ids::StoredIds;
+use super::overlay::{Overlay, Tombstones};
+use crate::Error;
+use crate::durable::{Log, LogRecord, LogShape};
+use crate::index::Index;
+
+/// What a replay came to.
+pub(crate) struct Replayed {
+    pub(crate) overlay: Overlay,
+    /// 1 more than the largest id that was logged; 0 if none was.
+    pub(crate) next_id: u64,
+    /// Number and first sequence of the log that is to be started.
+    pub(crate) next_number: u64,
+    pub(crate) next_sequence: u64,
+}
+
+/// What the records of an index's logs look like.
+pub(crate) fn shape(index: &Index) -> LogShape {
+    LogShape {
+        element: index.element(),
+        dim: index.dim(),
+    }
+}
+
+/// An empty graph for an index's new vectors.
+pub(crate) fn fresh(index: &Index) -> FreshGraph {
+    FreshGraph::new(index.metric(), index.element(), index.dim())
+}
+
+/// Replays the logs of an index. Where `ids` are not known, every id that is replaced or deleted is taken for one on storage:
+/// a tombstone too many hides nothing.
+pub(crate) fn replay(
+    volume: &dyn Volume,
+    index: &Index,
+    ids: Option<&StoredIds>,
+) -> Result<Replayed, Error> {
+    let (fresh, deleted) = (fresh(index), Tombstones::default());
+    let mut next_id = 0;
+    let mut remove = |id: u64| {
+        if !fresh.delete(id) && ids.map_or(Ok(true), |ids| ids.contains(id))? {
+            deleted.insert(id);
+        }
+        Ok::<_, Error>(())
+    };
+    let from = index.manifest().log_from;
+    let replayed = Log::replay(volume, shape(index), from, &mut |record| {
+        match record {
+            LogRecord::Insert { id, vector } => {
+                remove(id)?;
+                fresh.insert(id, vector);
+                next_id = next_id.max(id.saturating_add(1));
+            }
+            LogRecord::Delete { id } => remove(id)?,
+        }
+        Ok(())
+    })?;
+    Ok(Replayed {
+        overlay: Overlay {
+            fresh: vec![Arc::new(fresh)],
+            deleted: Arc::new(deleted),
+        },
+        next_id,
+        next_number: replayed.next_number,
+        next_sequence: replayed.next_sequence,
+    })
+}
