@@ -1,6 +1,6 @@
 //! What may be typed. Names that users of DiskANN and other engines know are accepted as aliases.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -37,11 +37,13 @@ pub struct Arguments {
 pub enum Command {
     /// Builds an index directory from a file of vectors
     Build(BuildArguments),
-    /// Searches an index, and measures: recall, speed, latency, reads
+    /// Trains a codebook, for indexes that are to share one
+    Train(TrainArguments),
+    /// Searches indexes, and measures: recall, speed, latency, reads
     Search(SearchArguments),
     /// Computes the exact nearest neighbours by brute force
     Truth(TruthArguments),
-    /// Says what an index is and how large its parts are
+    /// Says what an index is and how large its parts are, or lists the indexes in a directory
     Stats(StatsArguments),
     /// Reads every byte of an index and reports what is damaged
     Verify(VerifyArguments),
@@ -97,6 +99,14 @@ pub struct BuildArguments {
     /// Bytes of the compressed code of a vector [default: a quarter of the dimension]
     #[arg(long, value_name = "B", value_parser = at_least_one, visible_aliases = ["pq-bytes", "num-pq-chunks"])]
     pub code_bytes: Option<usize>,
+
+    /// The codebook that `stratann train` wrote, instead of one of its own: indexes with the same share it in memory
+    #[arg(long, value_name = "FILE")]
+    pub codebook: Option<PathBuf>,
+
+    /// Id of the first row; the others count on. Indexes that are searched together should have no id in common
+    #[arg(long, default_value_t = 0, value_name = "ID")]
+    pub first_id: u64,
 
     /// In which order nodes lie on storage [default: the preset's]
     #[arg(long, value_enum)]
@@ -158,15 +168,51 @@ pub struct BuildArguments {
     pub json: bool,
 }
 
+/// `stratann train`
+#[derive(Debug, Args)]
+#[command(after_help = FILES)]
+pub struct TrainArguments {
+    /// The file of vectors to train on: an even sample of up to 100,000 of them
+    pub base: PathBuf,
+
+    /// The file to write, which `stratann build --codebook` reads
+    pub codebook: PathBuf,
+
+    /// Bytes of the compressed code of a vector [default: a quarter of the dimension]
+    #[arg(long, value_name = "B", value_parser = at_least_one, visible_aliases = ["pq-bytes", "num-pq-chunks"])]
+    pub code_bytes: Option<usize>,
+
+    /// What near means
+    #[arg(short, long, value_enum, default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
+    pub metric: MetricName,
+
+    /// Threads, on which the result does not depend [default: cores]
+    #[arg(short = 'T', long, value_name = "N", value_parser = at_least_one, visible_alias = "num-threads")]
+    pub threads: Option<usize>,
+
+    /// Seed of every random choice
+    #[arg(long, default_value_t = 42, value_name = "N")]
+    pub seed: u64,
+
+    /// Replaces a file that is there already
+    #[arg(long)]
+    pub overwrite: bool,
+
+    /// Prints what was trained as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `stratann search`
 #[derive(Debug, Args)]
 #[command(after_help = files_and_sizes())]
+#[command(override_usage = "stratann search [OPTIONS] <INDEX>... <QUERIES>")]
 pub struct SearchArguments {
-    /// The index directory
-    pub index: PathBuf,
-
-    /// The file of query vectors
-    pub queries: PathBuf,
+    /// The index directory, then the file of query vectors. Several indexes of one space, or directories that hold some, are
+    /// searched as one
+    // One list, since two cannot be told apart when options stand between their words.
+    #[arg(required = true, value_name = "INDEX.. QUERIES")]
+    pub files: Vec<PathBuf>,
 
     /// Neighbours wanted for each query
     #[arg(short = 'k', long = "k", default_value_t = 10, value_name = "K", value_parser = at_least_one,
@@ -235,11 +281,11 @@ pub struct SearchArguments {
     #[arg(long, value_enum)]
     pub rerank: Option<RerankName>,
 
-    /// Cap on the memory of the search
+    /// Cap on the memory of the search, of all indexes together
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
-    /// Cache of hot lists, and of the vectors beside them, in bytes [default: none]
+    /// Cache of hot lists, and of the vectors beside them, in bytes, one for each index [default: none]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub cache: Option<u64>,
 
@@ -273,6 +319,16 @@ pub struct SearchArguments {
 }
 
 impl SearchArguments {
+    /// The index directories, or those that hold some.
+    pub fn indexes(&self) -> &[PathBuf] {
+        self.files.split_last().map_or(&[], |(_, indexes)| indexes)
+    }
+
+    /// The file of query vectors.
+    pub fn queries(&self) -> &Path {
+        self.files.last().map_or(Path::new(""), PathBuf::as_path)
+    }
+
     /// `Some` if one of `--nav` and `--no-nav` was given.
     pub fn navigation(&self) -> Option<bool> {
         choice(self.nav, self.no_nav)
@@ -326,14 +382,14 @@ pub struct TruthArguments {
 /// `stratann stats`
 #[derive(Debug, Args)]
 pub struct StatsArguments {
-    /// The index directory
+    /// The index directory, or one that holds indexes, which are listed
     pub index: PathBuf,
 
     /// Explains how this memory budget would be divided
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
-    /// Prints one JSON object
+    /// Prints one JSON object, or one a line for each index
     #[arg(long)]
     pub json: bool,
 }
@@ -514,9 +570,34 @@ mod tests {
             panic!("not a search")
         };
         assert_eq!((search.k, search.beam), (5, Some(8)));
+        assert_eq!(search.indexes(), [PathBuf::from("b")]);
+        assert_eq!(search.queries(), Path::new("q.u8bin"));
         assert_eq!(search.list, [20, 40]);
         assert_eq!(search.navigation(), Some(false));
         assert_eq!(search.whole_page(), None);
+    }
+
+    #[test]
+    fn the_last_file_of_a_search_is_the_queries() {
+        for (line, indexes) in [
+            ("stratann search a q.u8bin", &["a"][..]),
+            ("stratann search a --list 20,40 q.u8bin", &["a"]),
+            ("stratann search --nav a b c q.u8bin -k 3", &["a", "b", "c"]),
+            (
+                "stratann search a b --list 20,40 c q.u8bin",
+                &["a", "b", "c"],
+            ),
+        ] {
+            let Command::Search(search) = Arguments::try_parse_from(line.split_whitespace())
+                .unwrap()
+                .command
+            else {
+                panic!("not a search")
+            };
+            let expected: Vec<PathBuf> = indexes.iter().map(PathBuf::from).collect();
+            assert_eq!(search.indexes(), expected, "{line}");
+            assert_eq!(search.queries(), Path::new("q.u8bin"), "{line}");
+        }
     }
 
     #[test]

@@ -36,6 +36,7 @@ fn main() -> ExitCode {
     let quiet = arguments.quiet;
     let outcome = match arguments.command {
         Command::Build(arguments) => commands::build::run(&arguments, quiet),
+        Command::Train(arguments) => commands::train::run(&arguments, quiet),
         Command::Search(arguments) => commands::search::run(&arguments),
         Command::Truth(arguments) => commands::truth::run(&arguments, quiet),
         Command::Stats(arguments) => commands::stats::run(&arguments),

@@ -235,6 +235,18 @@ impl Codebook {
         &self.hash
     }
 
+    /// Whether its content is that of its hash. One that was read from an index has the hash that the MANIFEST names.
+    pub(crate) fn is_what_it_says(&self) -> bool {
+        let found = blake3::hash(&centroid_bytes(&self.quantizer)).to_hex();
+        found.as_str() == self.hash
+    }
+
+    /// Whether both are one in memory, as those of indexes of a [`Catalog`](crate::Catalog) are if they have the same
+    /// content.
+    pub fn shares_memory_with(&self, other: &Codebook) -> bool {
+        Arc::ptr_eq(&self.quantizer, &other.quantizer)
+    }
+
     pub(crate) fn quantizer(&self) -> &ProductQuantizer {
         &self.quantizer
     }

@@ -32,6 +32,16 @@ pub enum Error {
         /// Why, and the remedy.
         reason: String,
     },
+    /// A catalog has no index of this name.
+    #[error("{}: no index {name:?}: {remedy}", catalog.display())]
+    NoSuchIndex {
+        /// The catalog's directory.
+        catalog: PathBuf,
+        /// The name that was asked for.
+        name: String,
+        /// Which names there are.
+        remedy: String,
+    },
     /// A build would replace what is there.
     #[error("{}: {reason}", path.display())]
     Exists {
@@ -121,7 +131,10 @@ impl Error {
     /// Whether the call itself was wrong (a bad argument), rather than the work having failed.
     pub fn is_call_wrong(&self) -> bool {
         match self {
-            Self::Call { .. } | Self::Memory { .. } | Self::Exists { .. } => true,
+            Self::Call { .. }
+            | Self::Memory { .. }
+            | Self::Exists { .. }
+            | Self::NoSuchIndex { .. } => true,
             Self::Data(error) => error.is_call_wrong(),
             _ => false,
         }

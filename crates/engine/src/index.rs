@@ -100,20 +100,42 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The codebook of an index: one that is in memory if it has the same content.
+    /// The codebook of an index: one that is in memory if it has the same content. The file is read without the lock, so
+    /// that an index with a codebook that is there need not wait.
     fn codebook(&self, volume: &dyn Volume, manifest: &Manifest) -> Result<Codebook, Error> {
-        let mut codebooks = self.codebooks.lock();
-        if let Some(known) = codebooks.get(&manifest.codebook) {
-            let shape = (manifest.dimension as usize, manifest.code_bytes as usize);
-            if (known.dim(), known.code_bytes()) == shape {
-                return Ok(known.clone());
-            }
+        let shape = (manifest.dimension as usize, manifest.code_bytes as usize);
+        let fits = |known: &&Codebook| (known.dim(), known.code_bytes()) == shape;
+        if let Some(known) = self.codebooks.lock().get(&manifest.codebook).filter(fits) {
+            return Ok(known.clone());
         }
         let codebook = Codebook::of_index(volume, manifest)?;
-        if !manifest.codebook.is_empty() {
-            codebooks.insert(manifest.codebook.clone(), codebook.clone());
+        if manifest.codebook.is_empty() {
+            return Ok(codebook);
         }
-        Ok(codebook)
+        let mut codebooks = self.codebooks.lock();
+        let known = codebooks
+            .entry(manifest.codebook.clone())
+            .or_insert_with(|| codebook.clone());
+        // Another thread may have read the same meanwhile: then one of the two is enough.
+        Ok(Some(&*known).filter(fits).cloned().unwrap_or(codebook))
+    }
+
+    /// Lets go of a codebook; indexes that have it keep it.
+    pub(crate) fn forget_codebook(&self, hash: &str) {
+        self.codebooks.lock().remove(hash);
+    }
+
+    /// At least `threads` searching threads. They are kept from batch to batch, each with its ring and buffers.
+    pub(crate) fn crew(&self, threads: usize, io: IoMode) -> Result<Arc<Crew>, Error> {
+        let mut crew = self.crew.lock();
+        match &*crew {
+            Some(crew) if crew.threads() >= threads => Ok(crew.clone()),
+            _ => {
+                let started = Arc::new(Crew::new(threads, io)?);
+                *crew = Some(started.clone());
+                Ok(started)
+            }
+        }
     }
 }
 
@@ -160,6 +182,21 @@ impl Index {
         options: &OpenOptions,
         shared: Arc<Shared>,
     ) -> Result<Self, Error> {
+        let measured = manifest.measured.clone();
+        let divide = |needs: &Needs| plan::divide(options.memory, needs, measured.as_ref());
+        Self::assemble_within(volume, path, manifest, options, shared, divide)
+    }
+
+    /// As [`assemble`](Index::assemble), where `divide` says what may be in memory, from what could be. It is asked when
+    /// the tables are read, and before the codes are.
+    pub(crate) fn assemble_within(
+        volume: Arc<dyn Volume>,
+        path: &Path,
+        manifest: Manifest,
+        options: &OpenOptions,
+        shared: Arc<Shared>,
+        divide: impl FnOnce(&Needs) -> Result<Division, Error>,
+    ) -> Result<Self, Error> {
         let preset: Preset = manifest.preset.parse()?;
         let mut graph = nodes::open(&*volume, &manifest)?;
         let slot_bytes = graph.pages.cached_bytes();
@@ -186,7 +223,7 @@ impl Index {
             graph: graph_pages,
             vectors: vector_pages,
         };
-        let division = plan::divide(options.memory, &needs, manifest.measured.as_ref())?;
+        let division = divide(&needs)?;
         if division.graph_pages + division.vector_pages > 0 {
             let heat = stored::heat(&*volume, &manifest)?;
             graph.load(&*volume, &division, heat.as_ref())?;
@@ -348,17 +385,9 @@ impl Index {
         Ok(self.navigation.get_or_init(|| Navigation::new(file)))
     }
 
-    /// At least `threads` searching threads. They are kept from batch to batch, each with its ring and buffers.
+    /// At least `threads` searching threads.
     pub(crate) fn crew(&self, threads: usize) -> Result<Arc<Crew>, Error> {
-        let mut crew = self.shared.crew.lock();
-        match &*crew {
-            Some(crew) if crew.threads() >= threads => Ok(crew.clone()),
-            _ => {
-                let started = Arc::new(Crew::new(threads, self.options.io)?);
-                *crew = Some(started.clone());
-                Ok(started)
-            }
-        }
+        self.shared.crew(threads, self.options.io)
     }
 }
 

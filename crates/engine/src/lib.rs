@@ -25,6 +25,7 @@
 
 mod build;
 mod cache;
+mod catalog;
 mod codebook;
 pub mod data;
 mod durable;
@@ -47,6 +48,7 @@ mod verify;
 mod visited;
 
 pub use build::{BuildOptions, BuildReport, build, chunk_bytes_for_overhead};
+pub use catalog::{Catalog, CatalogOptions, IndexFacts, MOST_OPEN};
 pub use codebook::{Codebook, TrainOptions};
 pub use data::{DataError, GroundTruth, Matrix, MatrixRef, VectorFile, VectorSource, brute_force};
 pub use error::Error;

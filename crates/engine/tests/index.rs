@@ -343,7 +343,8 @@ fn whole_pages_of_an_inline_index_find_no_less() {
         });
         let name = format!("list {list}, {strategy}: {alone:?}, {shared:?}");
         assert!(shared.0 >= alone.0, "{name}");
-        assert!(shared.1.graph_reads < alone.1.graph_reads, "{name}");
+        // The nodes that come along are candidates: without that, seven reads of ten would be left.
+        assert!(2 * shared.1.graph_reads < alone.1.graph_reads, "{name}");
         // No page is read twice.
         assert!(shared.1.graph_reads <= 200 * pages, "{name}");
     }

@@ -459,6 +459,7 @@ mod tests {
                 compression: Some("paper".into()),
                 navigation: Some(0.0),
                 memory: Some("1GiB".into()),
+                search_memory: Some("64MB".into()),
                 threads: Some(1),
                 seed: Some(7),
             },
@@ -491,7 +492,7 @@ mod tests {
         };
         assert_eq!(
             (build.degree, build.seed, build.memory),
-            (32, 7, Some(1 << 30))
+            (Some(32), 7, Some(1 << 30))
         );
         assert_eq!(
             (build.layout, build.compression),

@@ -1,6 +1,6 @@
 //! `stratann build BASE INDEX`
 
-use stratann::{BuildOptions, BuildReport, VectorFile, VectorSource};
+use stratann::{BuildOptions, BuildReport, Codebook, VectorFile, VectorSource};
 
 use super::stats::fill_lines;
 use crate::args::{BuildArguments, threads_or_cores};
@@ -13,14 +13,19 @@ use crate::table::{Table, facts};
 /// Builds, then says what was built and what it cost.
 pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
     let source = VectorFile::open(&arguments.base)?;
+    let codebook = arguments
+        .codebook
+        .as_ref()
+        .map(Codebook::read)
+        .transpose()?;
     let options = BuildOptions {
-        codebook: None,
         preset: arguments.preset,
         metric: arguments.metric.into(),
         degree: arguments.degree,
         build_list: arguments.build_list,
         alpha: arguments.alpha,
         code_bytes: arguments.code_bytes,
+        codebook,
         order: arguments.order.map(Into::into),
         layout: arguments.layout.map(Into::into),
         compression: arguments.compression.map(Into::into),
@@ -36,7 +41,7 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         search_memory: arguments.search_memory,
         threads: threads_or_cores(arguments.threads),
         seed: arguments.seed,
-        ids: None,
+        ids: ids(arguments.first_id, source.rows())?,
         overwrite: arguments.overwrite,
     };
     let progress = Shown::new(quiet);
@@ -48,6 +53,20 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         print(&mut output, arguments, &source, &report)?;
     }
     output.finish()
+}
+
+/// Ids that count on from the first one; row numbers need not be listed.
+fn ids(first: u64, rows: usize) -> Result<Option<Vec<u64>>, Failure> {
+    if first == 0 {
+        return Ok(None);
+    }
+    match first.checked_add(rows as u64) {
+        Some(end) => Ok(Some((first..end).collect())),
+        None => Err(Failure::Wrong(format!(
+            "--first-id {first} leaves no ids for {rows} rows: give at most {}",
+            u64::MAX - rows as u64
+        ))),
+    }
 }
 
 fn print(

@@ -1,4 +1,4 @@
-//! One file a command: read the arguments, call the engine, print.
+//! One file a command: read the arguments, call the engine, print. [`target`] is what a search is of.
 
 pub mod bench;
 pub mod build;
@@ -6,5 +6,7 @@ pub mod completions;
 pub mod presets;
 pub mod search;
 pub mod stats;
+pub mod target;
+pub mod train;
 pub mod truth;
 pub mod verify;

@@ -1,17 +1,15 @@
-//! `stratann search INDEX QUERIES`
+//! `stratann search INDEX.. QUERIES`
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use stratann::{
-    CacheSize, GroundTruth, Index, Matrix, OpenOptions, Parts, Preset, Rerank, SearchOptions,
-    SearchResults, VectorFile, VectorSource,
+    GroundTruth, Matrix, Parts, Preset, SearchOptions, SearchResults, VectorFile, VectorSource,
 };
 
+use super::target::Target;
 use crate::args::{SearchArguments, threads_or_cores};
-use crate::bench::machine::Machine;
 use crate::failure::Failure;
-use crate::names::RerankName;
 use crate::output::Output;
 use crate::size;
 use crate::table::Table;
@@ -142,7 +140,7 @@ pub struct Detailed {
 
 /// A search that is ready to run at any list size.
 struct Searcher {
-    index: Index,
+    target: Target,
     queries: Matrix,
     truth: Option<GroundTruth>,
     options: SearchOptions,
@@ -150,6 +148,12 @@ struct Searcher {
 
 /// Searches at each list size, or finds the list size for a recall.
 pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
+    if arguments.indexes().is_empty() {
+        return Err(Failure::Wrong(format!(
+            "<QUERIES> is missing: after the index {} give the file of query vectors",
+            arguments.queries().display()
+        )));
+    }
     if arguments.out.is_some() && arguments.list.len() > 1 {
         return Err(Failure::Wrong(format!(
             "--out takes the answers of one list size, but --list names {}: give one",
@@ -200,17 +204,9 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
 
 impl Searcher {
     fn open(arguments: &SearchArguments) -> Result<Searcher, Failure> {
-        let open = OpenOptions {
-            memory: arguments.memory,
-            io: arguments.io.into(),
-            cache: cache(arguments)?,
-            navigation: arguments
-                .navigation()
-                .or(arguments.preset.map(|preset| preset.navigation)),
-            ..OpenOptions::default()
-        };
+        let paths = Target::paths(arguments);
         // Before the index, so that what reading them takes is free again.
-        let queries = Matrix::read(&VectorFile::open(&arguments.queries)?)?;
+        let queries = Matrix::read(&VectorFile::open(arguments.queries())?)?;
         let truth = match &arguments.truth {
             None => None,
             Some(path) => {
@@ -219,13 +215,13 @@ impl Searcher {
                     &truth,
                     path,
                     queries.rows(),
-                    &arguments.queries,
+                    arguments.queries(),
                     arguments.k,
                 )?;
                 Some(truth)
             }
         };
-        let index = Index::open(&arguments.index, &open)?;
+        let target = Target::open(paths, arguments)?;
         if let Some(target) = arguments.recall
             && !(target > 0.0 && target <= 1.0)
         {
@@ -245,16 +241,16 @@ impl Searcher {
             // A preset that would navigate does without where there is no navigation graph, or no memory for it.
             navigation: arguments
                 .navigation()
-                .or(preset.map(|p| p.navigation && index.has_navigation())),
+                .or(preset.map(|p| p.navigation && target.has_navigation())),
             whole_page: arguments.whole_page().or(preset.map(|p| p.whole_page)),
-            rerank: Some(rerank(arguments, preset.unwrap_or(index.preset()), &index)),
+            rerank: target.rerank(arguments),
             parts: arguments.parts,
             threads: threads_or_cores(arguments.threads),
             in_flight: arguments.in_flight,
             ..SearchOptions::default()
         };
         Ok(Searcher {
-            index,
+            target,
             queries,
             truth,
             options,
@@ -266,7 +262,7 @@ impl Searcher {
             list,
             ..self.options
         };
-        let results = self.index.search(&self.queries, &options)?;
+        let results = self.target.search(&self.queries, &options)?;
         let recall = self
             .truth
             .as_ref()
@@ -298,7 +294,7 @@ impl Searcher {
             queries,
             seconds: results.seconds,
             cpu_seconds: results.cpu_seconds,
-            backend: self.index.backend()?.to_string(),
+            backend: self.target.backend()?.to_string(),
         };
         Ok((detailed, results))
     }
@@ -306,7 +302,7 @@ impl Searcher {
     /// The smallest list size whose recall reaches `target`: doubles until one does, then bisects. Recall
     /// grows with the list size but for noise, which the bisection is content to ignore.
     fn reach(&self, target: f64) -> Result<(Detailed, SearchResults), Failure> {
-        let largest = self.index.len();
+        let largest = self.target.vectors();
         let recall = |detailed: &Detailed| detailed.measured.recall.unwrap_or(0.0);
         let mut below = self.options.k - 1;
         let mut list = self.options.k;
@@ -340,43 +336,6 @@ impl Searcher {
 }
 
 const LARGEST_LIST: usize = 8192;
-
-/// The cache that was asked for.
-fn cache(arguments: &SearchArguments) -> Result<CacheSize, Failure> {
-    if let Some(bytes) = arguments.cache {
-        // The engine asks the operating system for all of it at once.
-        return match Machine::look().memory_bytes {
-            Some(memory) if bytes > memory => Err(Failure::Wrong(format!(
-                "--cache {bytes} is more than the {memory} bytes of RAM that this machine has: give less"
-            ))),
-            _ => Ok(CacheSize::Bytes(bytes)),
-        };
-    }
-    match arguments.cache_entries {
-        Some(entries) => {
-            let vectors = stratann::vectors_in(&arguments.index)?;
-            Ok(CacheSize::Entries(entries.of(vectors)))
-        }
-        None => Ok(CacheSize::None),
-    }
-}
-
-/// The preset's re-ranking, with what was typed in its place.
-fn rerank(arguments: &SearchArguments, preset: Preset, index: &Index) -> Rerank {
-    let Rerank {
-        batch,
-        benefit,
-        estimate,
-    } = preset.rerank;
-    Rerank {
-        // A batch of all there is cannot be exceeded.
-        batch: arguments.rerank_batch.unwrap_or(batch).min(index.len()),
-        benefit: arguments.benefit.unwrap_or(benefit),
-        estimate: arguments
-            .rerank
-            .map_or(estimate, |name| name == RerankName::Estimate),
-    }
-}
 
 /// Whether the ground truth belongs to these queries.
 fn fits(
@@ -446,6 +405,7 @@ struct Printer {
     /// What is the same for all rows.
     last: Option<Detailed>,
     in_flight: usize,
+    indexes: usize,
 }
 
 impl Printer {
@@ -475,6 +435,7 @@ impl Printer {
                 .then(|| Table::new(&[&["list"], &PartsUs::COLUMNS[..], &["mean"]].concat())),
             last: None,
             in_flight: searcher.options.in_flight,
+            indexes: searcher.target.indexes(),
         }
     }
 
@@ -527,8 +488,12 @@ impl Printer {
                 self.output.text(parts.render())?;
                 self.output.line("")?;
             }
+            let indexes = match self.indexes {
+                1 => String::new(),
+                indexes => format!(" in {} indexes", size::count(indexes as u64)),
+            };
             self.output.line(format!(
-                "{} queries, {} {}, {} in flight on each, {}; peak memory {}",
+                "{} queries{indexes}, {} {}, {} in flight on each, {}; peak memory {}",
                 size::count(last.queries as u64),
                 last.measured.threads,
                 if last.measured.threads == 1 {

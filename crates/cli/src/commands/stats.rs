@@ -1,7 +1,10 @@
-//! `stratann stats INDEX`
+//! `stratann stats INDEX`, or of a directory of indexes.
 
-use stratann::{BlockFill, Codecs, Division, Index, OpenOptions};
+use std::collections::HashSet;
 
+use stratann::{BlockFill, Catalog, Codecs, Division, Index, OpenOptions};
+
+use super::target::indexes_in;
 use crate::args::StatsArguments;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -10,6 +13,9 @@ use crate::table::{Table, facts};
 
 /// Prints what the index says of itself.
 pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
+    if let Some((catalog, names)) = indexes_in(&arguments.index) {
+        return list(&catalog, &names, arguments);
+    }
     let open = OpenOptions {
         memory: arguments.memory,
         ..OpenOptions::default()
@@ -129,6 +135,82 @@ pub fn fill_lines(fill: &BlockFill) -> Vec<String> {
         format!("                  with {change}: {p}")
     }));
     lines
+}
+
+/// Digits of a codebook's hash that tell it from others at a glance.
+const SHORT: usize = 12;
+
+/// Lists the indexes of a directory. One that cannot be read is named at the end, and the others are listed.
+fn list(catalog: &Catalog, names: &[String], arguments: &StatsArguments) -> Result<(), Failure> {
+    if let Some(memory) = arguments.memory {
+        let one = arguments.index.join(&names[0]);
+        return Err(Failure::Wrong(format!(
+            "--memory {memory} is divided for one index, and {} is a directory of {}: name one of them, for example {}",
+            arguments.index.display(),
+            names.len(),
+            one.display()
+        )));
+    }
+    let mut output = Output::new();
+    let mut table = Table::new(&[
+        "<name",
+        "vectors",
+        "dimension",
+        "<element",
+        "<metric",
+        "<preset",
+        "bytes",
+        "<codebook",
+    ]);
+    let (mut codebooks, mut wrong) = (HashSet::new(), Vec::new());
+    let (mut vectors, mut bytes) = (0, 0);
+    for name in names {
+        let facts = match catalog.facts(name) {
+            Ok(facts) => facts,
+            Err(error) => {
+                wrong.push(error.to_string());
+                continue;
+            }
+        };
+        if arguments.json {
+            output.json_line(&facts)?;
+            continue;
+        }
+        vectors += facts.vectors;
+        bytes += facts.bytes;
+        table.row(vec![
+            facts.name,
+            size::count(facts.vectors),
+            facts.dimension.to_string(),
+            facts.element,
+            facts.metric,
+            facts.preset,
+            size::count(facts.bytes),
+            facts.codebook.chars().take(SHORT).collect(),
+        ]);
+        codebooks.insert(facts.codebook);
+    }
+    if !arguments.json {
+        output.text(table.render())?;
+        output.line("")?;
+        output.line(format!(
+            "{} indexes, {} vectors, {}, {} different codebooks",
+            size::count((names.len() - wrong.len()) as u64),
+            size::count(vectors),
+            size::format(bytes),
+            size::count(codebooks.len() as u64)
+        ))?;
+    }
+    output.finish()?;
+    match &wrong[..] {
+        [] => Ok(()),
+        [first, ..] => Err(Failure::Failed(format!(
+            "{} of {} indexes in {} cannot be read, the first: {first}",
+            wrong.len(),
+            names.len(),
+            arguments.index.display()
+        ))),
+    }
 }
 
 /// What a memory budget goes into.

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod catalog;
 mod layouts;
 mod refusals;
 mod support;

@@ -308,6 +308,7 @@ fn ground_truth_that_does_not_fit() {
 #[test]
 fn what_is_no_index() {
     let place = Place::with_index();
+    fs::create_dir(place.path("empty")).unwrap();
     for command in [&["stats"][..], &["verify"], &["search"]] {
         let on = |index: &str| {
             let queries: &[&str] = if command == ["search"] {
@@ -319,8 +320,10 @@ fn what_is_no_index() {
         };
         on("missing").refused(1, &["missing"]);
         on("base.u8bin").refused(1, &["base.u8bin"]);
-        on(".").refused(1, &["not an index"]);
+        on("empty").refused(1, &["not an index"]);
     }
+    // The others take it for a directory of indexes, which it is.
+    place.run(&["verify", "."]).refused(1, &["not an index"]);
 }
 
 /// Each file of the index in turn gets a wrong magic, a wrong end, or a wrong bit somewhere.

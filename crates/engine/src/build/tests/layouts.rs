@@ -204,6 +204,19 @@ fn embeddings_come_back_from_every_layout() {
 }
 
 #[test]
+fn codes_are_of_directions_under_cosine() {
+    // Unlike the embeddings, these are not of unit length: they are stored as they are, and coded as their directions.
+    let source = floats(300, 12);
+    for (layout, compression) in FORMATS {
+        let options = BuildOptions {
+            metric: Metric::Cosine,
+            ..options(layout, compression)
+        };
+        check(&source, &options);
+    }
+}
+
+#[test]
 fn outside_ids_may_be_any() {
     let source = fixture("photo-sift-20k.base.u8bin", 500);
     let ids = (0..500)

@@ -1,0 +1,283 @@
+//! Several indexes: a codebook that they share, searching them as one, and listing a directory of them.
+
+use std::fs;
+
+use crate::support::{DIM, Place, QUERIES, ROWS, bin, f32s, keys, u8s};
+use serde_json::Value;
+
+/// `shelf/low` and `shelf/high`, each of half of the rows of `base.u8bin`, with one codebook, `code`; ids are row numbers.
+fn halves() -> Place {
+    let place = Place::new();
+    place
+        .run(&["train", "base.u8bin", "code", "--code-bytes", "8"])
+        .done();
+    let rows = &u8s(ROWS, DIM, 1)[8..];
+    let (low, high) = rows.split_at(rows.len() / 2);
+    place.write("low.u8bin", &bin(ROWS / 2, DIM, low));
+    place.write("high.u8bin", &bin(ROWS / 2, DIM, high));
+    fs::create_dir(place.path("shelf")).unwrap();
+    for (half, preset, first) in [("low", "aisaq", "0"), ("high", "diskann", "300")] {
+        let (base, index) = (format!("{half}.u8bin"), format!("shelf/{half}"));
+        let build = [
+            "build",
+            &base,
+            &index,
+            "--preset",
+            preset,
+            "--codebook",
+            "code",
+            "--first-id",
+            first,
+            "--degree",
+            "16",
+            "--build-list",
+            "32",
+        ];
+        place.run(&build).done();
+    }
+    place
+}
+
+fn with_truth(place: &Place) {
+    let truth = ["truth", "base.u8bin", "queries.u8bin", "truth.bin"];
+    place.run(&[&truth[..], &["-k", "10"]].concat()).done();
+}
+
+#[test]
+fn a_codebook_is_trained_and_does_not_depend_on_threads() {
+    let place = Place::new();
+    let train = |name: &str, words: &[&str]| {
+        let call = ["train", "base.u8bin", name, "--code-bytes", "8", "--json"];
+        place.run(&[&call[..], words].concat())
+    };
+    let one = train("one", &["--threads", "1"]).done();
+    assert!(one.stderr.contains("training codes: done"), "{one:?}");
+    let one = one.json();
+    assert_eq!(
+        keys(&one),
+        [
+            "bytes",
+            "code_bytes",
+            "codebook",
+            "dimension",
+            "hash",
+            "seconds"
+        ]
+    );
+    assert_eq!(
+        (&one["dimension"], &one["code_bytes"]),
+        (&DIM.into(), &8.into())
+    );
+    assert_eq!(one["bytes"], fs::metadata(place.path("one")).unwrap().len());
+    let two = train("two", &["--threads", "2"]).done().json();
+    assert_eq!(two["hash"], one["hash"]);
+    assert_eq!(
+        fs::read(place.path("one")).unwrap(),
+        fs::read(place.path("two")).unwrap()
+    );
+    let other = train("other", &["--seed", "7", "--metric", "cosine"]).done();
+    assert_ne!(other.json()["hash"], one["hash"]);
+    train("one", &["--seed", "7"]).refused(2, &["one", "exists", "--overwrite"]);
+    let again = train("one", &["--seed", "7", "--overwrite"]).done().json();
+    assert_ne!(again["hash"], one["hash"]);
+    let human = place.run(&["train", "base.u8bin", "human"]).done();
+    // A quarter of 16 dimensions.
+    assert!(human.stdout.contains("4 bytes a vector"), "{human:?}");
+
+    train("no/such", &[]).refused(1, &["no"]);
+    train("x", &["--code-bytes", "17"]).refused(2, &["--code-bytes"]);
+    let train = |words: &[&str]| place.run(&[&["train"][..], words].concat());
+    train(&["base.u8bin", "x", "--code-bytes", "17"]).refused(2, &["17", "16"]);
+    train(&["missing.u8bin", "x"]).refused(1, &["missing.u8bin"]);
+    train(&["base.u8bin"]).refused(2, &["CODEBOOK"]);
+    assert!(
+        !place
+            .names()
+            .iter()
+            .any(|name| name == "x" || name.ends_with(".new"))
+    );
+}
+
+#[test]
+fn a_codebook_that_does_not_fit_is_refused() {
+    let place = Place::new();
+    place
+        .run(&["train", "base.u8bin", "code", "--code-bytes", "8"])
+        .done();
+    let build = |base: &str, words: &[&str]| {
+        place.run(&[&["build", base, "i", "--degree", "8"][..], words].concat())
+    };
+    build("base.u8bin", &["--codebook", "code", "--code-bytes", "4"])
+        .refused(2, &["code bytes", "4", "8", "codebook"]);
+    place.write("wide.u8bin", &u8s(ROWS, 2 * DIM, 1));
+    build("wide.u8bin", &["--codebook", "code"]).refused(2, &["codebook", "16", "32"]);
+    build("base.u8bin", &["--codebook", "missing"]).refused(1, &["missing"]);
+    build("base.u8bin", &["--codebook", "base.u8bin"]).refused(1, &["base.u8bin"]);
+    let whole = fs::read(place.path("code")).unwrap();
+    place.write("short", &whole[..whole.len() - 1]);
+    build("base.u8bin", &["--codebook", "short"]).refused(1, &["short"]);
+    let mut damaged = whole;
+    damaged[5_000] ^= 1;
+    place.write("damaged", &damaged);
+    build("base.u8bin", &["--codebook", "damaged"]).refused(1, &["damaged"]);
+    build("base.u8bin", &["--first-id", "18446744073709551600"])
+        .refused(2, &["--first-id", "18446744073709551600", "600 rows"]);
+    assert!(!place.path("i").exists());
+    // The same number of bytes is no contradiction, and the codebook of an index is a codebook.
+    build("base.u8bin", &["--codebook", "code", "--code-bytes", "8"]).done();
+    let call = [
+        "build",
+        "base.u8bin",
+        "j",
+        "--codebook",
+        "i/codebook-000001",
+    ];
+    place.run(&call).done();
+    place.run(&["verify", "j"]).done();
+}
+
+#[test]
+fn several_indexes_are_searched_as_one() {
+    let place = halves();
+    with_truth(&place);
+    let search = |what: &[&str], words: &[&str]| {
+        let call = [
+            &["search"][..],
+            what,
+            &["queries.u8bin", "--truth", "truth.bin"],
+        ];
+        place.run(&[&call.concat()[..], words].concat())
+    };
+    let both = &["shelf/low", "shelf/high"][..];
+    // A list as long as each finds everything.
+    let all = ["--list", "300", "--json"];
+    let lines = search(both, &all).done().json_lines();
+    assert_eq!(lines[0]["recall"], 1.0);
+    assert_eq!(
+        keys(&lines[0]),
+        [
+            "k",
+            "latency_us",
+            "list",
+            "peak_rss_bytes",
+            "per_query",
+            "qps",
+            "recall",
+            "threads"
+        ]
+    );
+    let one = search(&["shelf/low"], &all).done().json_lines();
+    assert!(one[0]["recall"].as_f64().unwrap() < 0.9, "half of the rows");
+    let hops = |line: &Value| line["per_query"]["hops"].as_f64().unwrap();
+    assert!(hops(&lines[0]) > hops(&one[0]));
+    // Answers of the union, whatever the order, from a directory, and within a budget.
+    let truth = fs::read(place.path("truth.bin")).unwrap();
+    for (what, words) in [
+        (both, &[][..]),
+        (&["shelf/high", "shelf/low", "shelf/high"], &[]),
+        (&["shelf"], &["--memory", "32MB"]),
+        (
+            &["shelf", "shelf/low"],
+            &["--threads", "2", "--preset", "pipeann"],
+        ),
+        (
+            &["shelf"],
+            &["--rerank-batch", "7", "--cache-entries", "50"],
+        ),
+    ] {
+        let out = ["--list", "300", "--out", "found.bin", "--overwrite"];
+        let ran = search(what, &[&out[..], words].concat()).done();
+        assert!(ran.stdout.contains("20 queries in 2 indexes"), "{ran:?}");
+        assert_eq!(
+            fs::read(place.path("found.bin")).unwrap(),
+            truth,
+            "{what:?}"
+        );
+    }
+    let reached = search(both, &["--recall", "0.9", "--json"])
+        .done()
+        .json_lines();
+    assert!(reached[0]["recall"].as_f64().unwrap() >= 0.9);
+    assert_eq!(
+        search(both, &["--json", "--list", "20,40"])
+            .json_lines()
+            .len(),
+        2
+    );
+    // A directory with one index is that index.
+    fs::create_dir(place.path("box")).unwrap();
+    fs::rename(place.path("shelf/low"), place.path("box/low")).unwrap();
+    let ran = search(&["box"], &[]).done();
+    assert!(ran.stdout.contains("20 queries, "), "{ran:?}");
+}
+
+#[test]
+fn what_cannot_be_searched_as_one_is_refused() {
+    let place = halves();
+    let search = |what: &[&str], words: &[&str]| {
+        place.run(&[&["search"][..], what, &["queries.u8bin"], words].concat())
+    };
+    place.write("floats.fbin", &f32s(ROWS, DIM, 1, None));
+    let build = ["build", "floats.fbin", "floats", "--degree", "8"];
+    place.run(&build).done();
+    search(&["shelf/low", "floats"], &[]).refused(2, &["shelf/low", "floats", "f32", "u8"]);
+    search(&["shelf", "missing"], &[]).refused(1, &["missing"]);
+    search(&["shelf", "base.u8bin"], &[]).refused(1, &["base.u8bin"]);
+    search(&["shelf"], &["-k", "601", "--list", "700"]).refused(2, &["601", "600"]);
+    search(&["shelf"], &["--memory", "1MB"]).refused(2, &["memory", "1000000"]);
+    search(&["shelf"], &["--cache-entries", "1%"]).refused(2, &["--cache-entries", "2"]);
+    search(&["shelf"], &["--nav"]).refused(2, &["navigation", "shelf/high"]);
+    let alone = place.run(&["search", "queries.u8bin"]);
+    alone.refused(2, &["QUERIES"]);
+    assert_eq!(QUERIES, 20);
+}
+
+#[test]
+fn stats_of_a_directory_list_its_indexes() {
+    let place = halves();
+    let shown = place.run(&["stats", "shelf"]).done().stdout;
+    for word in [
+        "low",
+        "high",
+        "aisaq",
+        "diskann",
+        "u8",
+        "2 indexes, 600 vectors",
+    ] {
+        assert!(shown.contains(word), "{word}: {shown}");
+    }
+    assert!(shown.contains(", 1 different codebooks"), "{shown}");
+    let lines = place.run(&["stats", "shelf", "--json"]).done().json_lines();
+    assert_eq!(lines.len(), 2);
+    assert_eq!(
+        (&lines[0]["name"], &lines[1]["name"]),
+        (&"high".into(), &"low".into())
+    );
+    for line in &lines {
+        for key in [
+            "vectors",
+            "dimension",
+            "preset",
+            "bytes",
+            "codebook",
+            "format_version",
+        ] {
+            assert!(keys(line).contains(&key), "{key}");
+        }
+        assert_eq!(line["vectors"], ROWS / 2);
+        assert_eq!(line["codebook"], lines[0]["codebook"]);
+        let hash = line["codebook"].as_str().unwrap();
+        assert!(hash.len() == 64 && shown.contains(&hash[..12]), "{hash}");
+        // What `stats` says of each.
+        let index = format!("shelf/{}", line["name"].as_str().unwrap());
+        let stats = place.run(&["stats", &index, "--json"]).done().json();
+        assert_eq!(stats["bytes"]["total"], line["bytes"]);
+    }
+    place
+        .run(&["stats", "shelf", "--memory", "64MB"])
+        .refused(2, &["--memory", "shelf/high"]);
+    fs::write(place.path("shelf/high/MANIFEST"), "nonsense").unwrap();
+    let damaged = place.run(&["stats", "shelf"]);
+    assert!(damaged.stdout.contains("low"), "the others are listed");
+    damaged.refused(1, &["1 of 2", "high/MANIFEST"]);
+}

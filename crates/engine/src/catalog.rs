@@ -1,0 +1,497 @@
+//! A catalog: many indexes in one process, within one memory budget.
+//!
+//! ```text
+//!   CATALOG/photos/MANIFEST …      each subdirectory with a MANIFEST is an index, and its name is the index's
+//!   CATALOG/texts/MANIFEST …
+//!
+//!   index("photos") ── stat MANIFEST ── open and unchanged ──────────────────────> Arc<Index>
+//!                                    └─ else: read the tables, make room, read the codes ──^
+//!
+//!   memory    the program and the queries in flight     once
+//!             codebooks                                 once for each content (AiSAQ §4.4)
+//!             codes, tables, cache, navigation graph    of each open index, and of those that callers still hold
+//! ```
+//!
+//! - [`ledger`]: what is in memory, and what has to go for what is to come
+//! - [`names`]: the names of a directory's indexes, and which of them somebody may have meant
+//! - [`federated`]: one search over several indexes
+//!
+//! Opening an `aisaq` index reads a fixed amount, whatever its size: some kilobytes if its codebook is in memory. So indexes
+//! are opened when they are asked for, and the least recently used ones are closed again. `benches/open.rs` says how long it
+//! takes, `examples/catalog.rs` what thousands of indexes take.
+
+mod federated;
+mod ledger;
+mod names;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+use serde::Serialize;
+use stratann_layout::manifest::FILE_NAME as MANIFEST;
+use stratann_layout::{BLOCK, Manifest};
+use stratann_tier::{Backend, TierError};
+
+use self::federated::Space;
+use self::ledger::Ledger;
+use self::names::Place;
+use crate::codebook::Codebook;
+use crate::index::Shared;
+use crate::plan::{self, Division, Needs, PageFile};
+use crate::{Error, Index, OpenOptions, Preset, stored};
+
+/// Most indexes that a catalog has open. Each has one file open, or one for each segment of vectors where these are
+/// apart from lists, and a process may usually have 1,024: this leaves it the other half.
+pub const MOST_OPEN: usize = 512;
+
+/// What an open index takes beside its codes and tables: its manifest, the paths of its files, the kernel's minimum of
+/// memory for a region of codes. `examples/catalog.rs` measures it.
+const INDEX_BYTES: u64 = 16 << 10;
+
+/// How often an index is opened that is replaced while that goes on.
+const ATTEMPTS: usize = 3;
+
+/// How to open a catalog.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CatalogOptions {
+    /// The most memory to spend on all indexes together, the program and the queries in flight included, in bytes;
+    /// `None` is as much as they want.
+    pub memory: Option<u64>,
+    /// How each index is opened. Its `memory` must be `None`: the budget is the catalog's. A `cache` is one for each open
+    /// index.
+    pub open: OpenOptions,
+}
+
+/// Many indexes that share searching threads, codebooks and one memory budget. Shared by any number of threads.
+///
+/// An index is opened when it is first asked for and stays open until its memory is needed for another one: the least
+/// recently used goes first. One that a caller still holds ([`index`](Catalog::index) gives an [`Arc`]) cannot go: it is
+/// accounted for until it is dropped, so hold it no longer than needed. Of the memory that a budget leaves, none goes
+/// into hot pages, as in an index that is opened alone.
+///
+/// Batches of queries take turns: all indexes are searched by the same threads.
+pub struct Catalog {
+    place: Place,
+    options: CatalogOptions,
+    /// The program's share of the budget, and that of the queries in flight.
+    program: u64,
+    queries: u64,
+    shared: Arc<Shared>,
+    ledger: Mutex<Ledger>,
+    /// An index is open, or could not be opened.
+    settled: Condvar,
+    /// What is known of indexes from their manifests, open or not.
+    spaces: Mutex<HashMap<String, (Stamp, Space)>>,
+}
+
+/// What an index in a catalog is, from its manifest alone.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct IndexFacts {
+    /// Its name in the catalog.
+    pub name: String,
+    /// Vectors in it.
+    pub vectors: u64,
+    /// Their dimension.
+    pub dimension: u32,
+    /// Their element type.
+    pub element: String,
+    /// The metric.
+    pub metric: String,
+    /// The preset it was built with.
+    pub preset: String,
+    /// How its nodes stand on disk.
+    pub layout: String,
+    /// Bytes of a vector's code.
+    pub code_bytes: u32,
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// The content hash of its codebook, which it shares with the indexes that have the same; empty in an index of a
+    /// format version below 3.
+    pub codebook: String,
+    /// Nodes in the navigation graph; 0 if there is none.
+    pub navigation_nodes: u64,
+    /// The format version of the index.
+    pub format_version: u32,
+}
+
+/// What tells a manifest from the one that was there before. A replacement is another file with the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    length: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    /// That of the index in a directory; `None` if there is none.
+    fn of(index: &Path) -> Result<Option<Self>, Error> {
+        let path = index.join(MANIFEST);
+        match std::fs::metadata(&path) {
+            Ok(facts) if facts.is_file() => Ok(Some(Self {
+                device: facts.dev(),
+                inode: facts.ino(),
+                length: facts.len(),
+                modified: (facts.mtime(), facts.mtime_nsec()),
+                changed: (facts.ctime(), facts.ctime_nsec()),
+            })),
+            Ok(_) => Ok(None),
+            Err(error) if names::is_absent(&error) => Ok(None),
+            Err(error) => {
+                let path = path.display().to_string();
+                Err(TierError::io("open", path, 0, 0, error).into())
+            }
+        }
+    }
+}
+
+/// The right to open an index, which one thread has at a time. Gives back what it was granted unless it is used.
+struct Opening<'a> {
+    catalog: &'a Catalog,
+    name: &'a str,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.catalog.ledger.lock().abandon(self.name);
+        self.catalog.settled.notify_all();
+    }
+}
+
+impl fmt::Debug for Catalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Catalog({}: {} open, {} bytes)",
+            self.place,
+            self.open_count(),
+            self.memory_bytes()
+        )
+    }
+}
+
+impl Catalog {
+    /// Opens a directory whose subdirectories are indexes. None of them is opened yet; indexes that are built there later
+    /// belong to it as well.
+    ///
+    /// # Errors
+    /// No such directory, one that is an index itself, a memory budget below what the program and its queries need.
+    pub fn open(directory: impl AsRef<Path>, options: &CatalogOptions) -> Result<Self, Error> {
+        Self::at(Place::directory(directory.as_ref())?, options)
+    }
+
+    /// A catalog of indexes anywhere, each named by its path as it is given here.
+    ///
+    /// # Errors
+    /// No paths, or a memory budget below what the program and its queries need. Whether there are indexes is seen when
+    /// they are asked for.
+    pub fn of_paths(
+        paths: impl IntoIterator<Item = impl Into<PathBuf>>,
+        options: &CatalogOptions,
+    ) -> Result<Self, Error> {
+        Self::at(
+            Place::paths(paths.into_iter().map(Into::into).collect())?,
+            options,
+        )
+    }
+
+    fn at(place: Place, options: &CatalogOptions) -> Result<Self, Error> {
+        if let Some(memory) = options.open.memory {
+            return Err(Error::call(
+                "memory of each index",
+                memory,
+                "none: the catalog's own `memory` is the budget of all of them",
+            ));
+        }
+        // What a page takes that is read is seen with the index; a search of larger ones keeps fewer queries in flight.
+        let page = PageFile {
+            pages: 0,
+            page_bytes: BLOCK,
+        };
+        let needs = Needs {
+            graph: page,
+            ..Needs::default()
+        };
+        let division = plan::divide(options.memory, &needs, None).map_err(|error| match error {
+            Error::Memory { budget, needs, .. } => Error::Memory {
+                budget,
+                needs,
+                part: "the program and one query in flight, and more for each index".into(),
+            },
+            error => error,
+        })?;
+        let shared = Arc::<Shared>::default();
+        let fixed = division.program + division.queries;
+        Ok(Self {
+            place,
+            options: *options,
+            program: division.program,
+            queries: division.queries,
+            ledger: Mutex::new(Ledger::new(options.memory, fixed, shared.clone())),
+            shared,
+            settled: Condvar::new(),
+            spaces: Mutex::default(),
+        })
+    }
+
+    /// The names of the indexes that are there now, sorted: those of the subdirectories with a MANIFEST. What is without
+    /// one, a build that goes on for example, is not an index (yet).
+    ///
+    /// # Errors
+    /// A directory that is gone or may not be read.
+    pub fn names(&self) -> Result<Vec<String>, Error> {
+        self.place.names()
+    }
+
+    /// How many indexes are there now.
+    ///
+    /// # Errors
+    /// As [`names`](Catalog::names).
+    pub fn len(&self) -> Result<usize, Error> {
+        Ok(self.names()?.len())
+    }
+
+    /// Whether no index is there now.
+    ///
+    /// # Errors
+    /// As [`names`](Catalog::names).
+    pub fn is_empty(&self) -> Result<bool, Error> {
+        Ok(self.names()?.is_empty())
+    }
+
+    /// Whether there is an index of this name.
+    pub fn contains(&self, name: &str) -> bool {
+        self.place
+            .path(name)
+            .is_ok_and(|path| matches!(Stamp::of(&path), Ok(Some(_))))
+    }
+
+    /// The index of this name: the open one, or it is opened, for which others may be closed. One that was replaced on
+    /// disk is opened anew; callers that hold the old one go on with that.
+    ///
+    /// One system call if the index is open. Otherwise its files are read without a lock: searches, and the opening of
+    /// other indexes, go on meanwhile.
+    ///
+    /// # Errors
+    /// No index of this name, with the names that are like it ([`Error::NoSuchIndex`]); one that could never fit the
+    /// memory budget, or does not while callers hold others ([`Error::Memory`]); files that do not open.
+    pub fn index(&self, name: &str) -> Result<Arc<Index>, Error> {
+        let path = self.place.path(name)?;
+        let mut attempt = 0;
+        loop {
+            let stamp = self.stamp(name, &path)?;
+            let opening = match self.begin(name, stamp) {
+                Begin::Open(index) => return Ok(index),
+                Begin::Look => continue,
+                Begin::Mine(opening) => opening,
+            };
+            attempt += 1;
+            match self.assemble(name, &path) {
+                Ok(index) => return Ok(self.settle(opening, index, stamp)),
+                // A build that replaces the index takes away files between the manifest and their opening.
+                Err(_) if attempt < ATTEMPTS && Stamp::of(&path)? != Some(stamp) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Closes an index. What it takes is free when no caller holds it any more. Says whether it was open.
+    pub fn close(&self, name: &str) -> bool {
+        let closed = self.ledger.lock().retire(name);
+        closed.is_some()
+    }
+
+    /// Whether the index of this name is open, as it was on disk when it was asked for. Does not count as a use.
+    pub fn is_open(&self, name: &str) -> bool {
+        self.ledger.lock().is_open(name)
+    }
+
+    /// How many indexes are open, those included that are closed and that callers still hold.
+    pub fn open_count(&self) -> usize {
+        self.ledger.lock().open_count()
+    }
+
+    /// Bytes that are accounted for now: the program and the queries in flight, codebooks, and what open indexes may come
+    /// to take. Never more than the budget.
+    pub fn memory_bytes(&self) -> u64 {
+        self.ledger.lock().bytes()
+    }
+
+    /// The memory budget.
+    pub fn memory(&self) -> Option<u64> {
+        self.options.memory
+    }
+
+    /// How many codebooks are in memory: one for each content that open indexes have, and those used last.
+    pub fn codebook_count(&self) -> usize {
+        self.ledger.lock().codebook_count()
+    }
+
+    /// How pages are read: the backend of the searching threads, which are started if there are none yet.
+    ///
+    /// # Errors
+    /// No thread could be started.
+    pub fn backend(&self) -> Result<Backend, Error> {
+        let crew = self.shared.crew(1, self.options.open.io)?;
+        Ok(crew.backend().clone())
+    }
+
+    /// What an index is, from its manifest: cheap, and the index need not fit the memory budget.
+    ///
+    /// # Errors
+    /// No index of this name, a manifest that is damaged or of a later format.
+    pub fn facts(&self, name: &str) -> Result<IndexFacts, Error> {
+        let path = self.place.path(name)?;
+        self.stamp(name, &path)?;
+        let manifest = stored::manifest(&stored::existing(&path)?)?;
+        Ok(IndexFacts {
+            name: name.to_owned(),
+            vectors: manifest.vectors,
+            dimension: manifest.dimension,
+            element: manifest.element.to_string(),
+            metric: manifest.metric.to_string(),
+            bytes: manifest.files.iter().map(|entry| entry.length).sum(),
+            navigation_nodes: manifest.navigation.map_or(0, |graph| graph.nodes),
+            preset: manifest.preset,
+            layout: manifest.layout,
+            code_bytes: manifest.code_bytes,
+            codebook: manifest.codebook,
+            format_version: manifest.format_version,
+        })
+    }
+
+    /// What the manifest of an index is known by now; forgets an index that is gone.
+    fn stamp(&self, name: &str, path: &Path) -> Result<Stamp, Error> {
+        if let Some(stamp) = Stamp::of(path)? {
+            return Ok(stamp);
+        }
+        self.close(name);
+        self.spaces.lock().remove(name);
+        Err(self.place.absent(name, path))
+    }
+
+    /// The index if it is open and still the one on disk; else the right to open it, once no other thread has that.
+    fn begin<'a>(&'a self, name: &'a str, stamp: Stamp) -> Begin<'a> {
+        let mut ledger = self.ledger.lock();
+        if ledger.is_opening(name) {
+            self.settled.wait(&mut ledger);
+            // What that thread has opened may be newer than the stamp.
+            return Begin::Look;
+        }
+        if let Some(index) = ledger.find(name, stamp) {
+            return Begin::Open(index);
+        }
+        let replaced = ledger.retire(name);
+        ledger.begin(name);
+        drop(ledger);
+        // Closing its files need not happen under the lock.
+        drop(replaced);
+        Begin::Mine(Opening {
+            catalog: self,
+            name,
+        })
+    }
+
+    /// Opens an index for which there is the right to.
+    fn assemble(&self, name: &str, path: &Path) -> Result<Index, Error> {
+        let volume = Arc::new(stored::existing(path)?);
+        let manifest = stored::manifest(&*volume)?;
+        let preset: Preset = manifest.preset.parse()?;
+        let terms = Terms::of(&manifest, preset, &self.options);
+        let admit = |needs: &Needs| self.admit(name, &terms, needs);
+        let index = Index::assemble_within(
+            volume,
+            path,
+            manifest,
+            &self.options.open,
+            self.shared.clone(),
+            admit,
+        )?;
+        // Other indexes take it for theirs, by its name alone.
+        let hash = &terms.codebook;
+        if !hash.is_empty() && !self.ledger.lock().is_checked(hash) {
+            if !index.codebook().is_what_it_says() {
+                return Err(Error::Damaged {
+                    file: path.join(MANIFEST).display().to_string(),
+                    what: format!("its codebook is not the one that it names, {hash}"),
+                });
+            }
+            self.ledger.lock().set_checked(hash);
+        }
+        Ok(index)
+    }
+
+    /// Makes room for an index, and says what it may have in memory.
+    fn admit(&self, name: &str, terms: &Terms, needs: &Needs) -> Result<Division, Error> {
+        let navigation = match (terms.navigates, self.options.memory) {
+            (false, Some(_)) => 0,
+            _ => needs.navigation,
+        };
+        let mut division = plan::divide(
+            None,
+            &Needs {
+                navigation,
+                ..*needs
+            },
+            None,
+        )?;
+        division.budget = self.options.memory;
+        division.program = self.program;
+        division.queries = self.queries;
+        let mut bytes = INDEX_BYTES + needs.codes + needs.tables + needs.cache;
+        if terms.navigates {
+            bytes += navigation;
+        }
+        let mut codebook = None;
+        if !terms.codebook.is_empty() {
+            // It is accounted for once, not with each index.
+            bytes -= terms.codebook_bytes.min(bytes);
+            codebook = Some((terms.codebook.as_str(), terms.codebook_bytes));
+        }
+        let closed = self.ledger.lock().admit(name, bytes, codebook)?;
+        drop(closed);
+        Ok(division)
+    }
+
+    /// Puts an index that was opened among the open ones.
+    fn settle(&self, opening: Opening<'_>, index: Index, stamp: Stamp) -> Arc<Index> {
+        let index = Arc::new(index);
+        self.spaces
+            .lock()
+            .insert(opening.name.to_owned(), (stamp, Space::of(&index)));
+        self.ledger.lock().settle(opening.name, &index, stamp);
+        index
+    }
+}
+
+/// What [`Catalog::begin`] found.
+enum Begin<'a> {
+    /// The index is open.
+    Open(Arc<Index>),
+    /// Another thread has just opened it, or failed to: look again.
+    Look,
+    /// It is to be opened here.
+    Mine(Opening<'a>),
+}
+
+/// What of a manifest decides how much memory an index is given.
+struct Terms {
+    codebook: String,
+    codebook_bytes: u64,
+    navigates: bool,
+}
+
+impl Terms {
+    fn of(manifest: &Manifest, preset: Preset, options: &CatalogOptions) -> Self {
+        Self {
+            codebook: manifest.codebook.clone(),
+            codebook_bytes: Codebook::memory_bytes(manifest.dimension as usize),
+            navigates: options.open.navigation.unwrap_or(preset.navigation),
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! One search over several indexes of a catalog: each gives its nearest, of which the nearest are the answers.
+
+use std::cmp::Ordering;
+use std::collections::HashSet;
+use std::time::Instant;
+
+use stratann_vector::{Element, Metric};
+
+use super::Catalog;
+use crate::data::VectorSource;
+use crate::progress::{Progress, Silent};
+use crate::search::Counters;
+use crate::{Error, Index, Parts, SearchOptions, SearchResults, stored};
+
+/// What vectors an index has, and how many.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Space {
+    element: Element,
+    dim: usize,
+    metric: Metric,
+    vectors: usize,
+}
+
+impl Space {
+    pub(super) fn of(index: &Index) -> Self {
+        Self {
+            element: index.element(),
+            dim: index.dim(),
+            metric: index.metric(),
+            vectors: index.len(),
+        }
+    }
+
+    /// What two indexes must share so that their distances can be compared.
+    fn is_of(&self, other: &Self) -> bool {
+        (self.element, self.dim, self.metric) == (other.element, other.dim, other.metric)
+    }
+
+    fn describe(&self) -> String {
+        format!("{} {} under {}", self.dim, self.element, self.metric)
+    }
+}
+
+impl Catalog {
+    /// Searches several indexes: a query's answers are the `k` nearest of all. On equal distance the smaller id comes first.
+    ///
+    /// Outside ids should be unique over the indexes ([`BuildOptions::ids`](crate::BuildOptions::ids)), since an answer does
+    /// not say which index it is from; one that two indexes give with the same id and distance is one answer.
+    ///
+    /// Indexes are searched one after the other, each once, and only one has to be in memory at a time. Each returns `k`
+    /// answers, or all that it has, from a candidate list of the size in `options`; what `options` leave open is taken
+    /// from its own preset. The counters and the latency of a query are the sums over the indexes; the seconds are those of
+    /// the whole call, in which indexes are opened.
+    ///
+    /// # Errors
+    /// No names; indexes of different dimensions, element types or metrics, of which two are named, before any search;
+    /// `k` beyond the vectors of all; and what [`index`](Catalog::index) and [`Index::search`] return.
+    pub fn search<N: AsRef<str>>(
+        &self,
+        names: &[N],
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+    ) -> Result<SearchResults, Error> {
+        self.search_observed(names, queries, options, &Silent)
+    }
+
+    /// As [`search`](Catalog::search); `progress` is told of each query that is done in each index and may interrupt.
+    ///
+    /// # Errors
+    /// As those of [`search`](Catalog::search), and [`Error::Interrupted`].
+    pub fn search_observed<N: AsRef<str>>(
+        &self,
+        names: &[N],
+        queries: &dyn VectorSource,
+        options: &SearchOptions,
+        progress: &dyn Progress,
+    ) -> Result<SearchResults, Error> {
+        let mut seen = HashSet::new();
+        let each: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+        let each: Vec<&str> = each.into_iter().filter(|name| seen.insert(*name)).collect();
+        let vectors = self.check(&each)?;
+        let k = options.k;
+        if k > vectors {
+            let expected = format!("at most {vectors}, the vectors in all indexes");
+            return Err(Error::call("k", k, expected));
+        }
+        if options.list < k {
+            let expected = format!("at least k = {k}");
+            return Err(Error::call("list size", options.list, expected));
+        }
+        let (start, rows) = (Instant::now(), queries.rows());
+        let mut all = SearchResults {
+            k,
+            ids: vec![u64::MAX; rows * k],
+            distances: vec![f32::INFINITY; rows * k],
+            seconds: 0.0,
+            cpu_seconds: 0.0,
+            latencies_us: vec![0.0; rows],
+            counters: Counters::default(),
+            parts: options.parts.then(Parts::default),
+        };
+        let mut merged = Vec::with_capacity(k);
+        for name in each {
+            let index = self.index(name)?;
+            let options = SearchOptions {
+                k: k.min(index.len()),
+                ..*options
+            };
+            let found = index
+                .search_observed(queries, &options, progress)
+                .map_err(|error| of_index(error, name))?;
+            drop(index);
+            add(&mut all, &found, &mut merged);
+        }
+        all.seconds = start.elapsed().as_secs_f64();
+        Ok(all)
+    }
+
+    /// The number of vectors in indexes, which must be of one space.
+    fn check(&self, names: &[&str]) -> Result<usize, Error> {
+        let mut vectors = 0_usize;
+        let mut first: Option<(&str, Space)> = None;
+        for &name in names {
+            let space = self.space(name)?;
+            let (other, expected) = *first.get_or_insert((name, space));
+            if !space.is_of(&expected) {
+                return Err(Error::call(
+                    format!("the index {name:?}"),
+                    space.describe(),
+                    format!(
+                        "{} as {other:?} is, to be searched with it",
+                        expected.describe()
+                    ),
+                ));
+            }
+            vectors = vectors.saturating_add(space.vectors);
+        }
+        match first {
+            None => Err(Error::call(
+                "indexes to search",
+                "none",
+                "at least one name",
+            )),
+            Some(_) => Ok(vectors),
+        }
+    }
+
+    /// What an index has, which is remembered until its manifest changes.
+    fn space(&self, name: &str) -> Result<Space, Error> {
+        let path = self.place.path(name)?;
+        let stamp = self.stamp(name, &path)?;
+        if let Some((known, space)) = self.spaces.lock().get(name)
+            && *known == stamp
+        {
+            return Ok(*space);
+        }
+        let manifest = stored::manifest(&stored::existing(&path)?)?;
+        let space = Space {
+            element: manifest.element,
+            dim: manifest.dimension as usize,
+            metric: manifest.metric,
+            vectors: manifest.vectors as usize,
+        };
+        self.spaces.lock().insert(name.to_owned(), (stamp, space));
+        Ok(space)
+    }
+}
+
+/// A wrong argument of a search of several indexes, with the index for which it is wrong.
+fn of_index(error: Error, name: &str) -> Error {
+    match error {
+        Error::Call {
+            what,
+            found,
+            expected,
+        } => Error::Call {
+            what: format!("{what} (index {name:?})"),
+            found,
+            expected,
+        },
+        error => error,
+    }
+}
+
+/// Adds what an index found to what others did.
+fn add(all: &mut SearchResults, found: &SearchResults, merged: &mut Vec<(f32, u64)>) {
+    let k = all.k;
+    let ids = all.ids.chunks_exact_mut(k);
+    let rows = ids.zip(all.distances.chunks_exact_mut(k));
+    let ids = found.ids.chunks_exact(found.k);
+    let new = ids.zip(found.distances.chunks_exact(found.k));
+    for ((ids, distances), new) in rows.zip(new) {
+        merge((distances, ids), (new.1, new.0), merged);
+        for (at, &(distance, id)) in merged.iter().enumerate() {
+            (distances[at], ids[at]) = (distance, id);
+        }
+    }
+    for (sum, latency) in all.latencies_us.iter_mut().zip(&found.latencies_us) {
+        *sum += latency;
+    }
+    all.cpu_seconds += found.cpu_seconds;
+    all.counters += found.counters;
+    if let (Some(all), Some(found)) = (&mut all.parts, found.parts) {
+        *all += found;
+    }
+}
+
+/// The nearest of two lists of distances and ids, both nearest first, as many as the first has.
+fn merge(a: (&[f32], &[u64]), b: (&[f32], &[u64]), out: &mut Vec<(f32, u64)>) {
+    out.clear();
+    let entry = |list: (&[f32], &[u64]), at: usize| Some((*list.0.get(at)?, *list.1.get(at)?));
+    let (mut i, mut j) = (0, 0);
+    while out.len() < a.0.len() {
+        let (x, y) = (entry(a, i), entry(b, j));
+        let order = match (x, y) {
+            (Some(x), Some(y)) => before(x, y),
+            (Some(_), None) => Ordering::Less,
+            (None, _) => Ordering::Greater,
+        };
+        i += usize::from(order.is_le());
+        j += usize::from(order.is_ge());
+        out.extend(if order.is_le() { x } else { y });
+    }
+}
+
+/// Nearest first; on equal distance the smaller id.
+fn before(x: (f32, u64), y: (f32, u64)) -> Ordering {
+    let distance = x.0.partial_cmp(&y.0);
+    distance
+        .unwrap_or_else(|| x.0.total_cmp(&y.0))
+        .then(x.1.cmp(&y.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_of_two_lists() {
+        let none = (f32::INFINITY, u64::MAX);
+        let merged = |a: &[(f32, u64)], b: &[(f32, u64)]| {
+            let split =
+                |list: &[(f32, u64)]| -> (Vec<f32>, Vec<u64>) { list.iter().copied().unzip() };
+            let ((ad, ai), (bd, bi)) = (split(a), split(b));
+            let mut out = Vec::new();
+            merge((&ad, &ai), (&bd, &bi), &mut out);
+            out
+        };
+        let a = [(1.0, 4), (2.0, 9), (3.0, 1)];
+        // Ties by the smaller id; the same answer is one.
+        let b = [(1.0, 3), (2.0, 9), (2.5, 2)];
+        assert_eq!(merged(&a, &b), [(1.0, 3), (1.0, 4), (2.0, 9)]);
+        assert_eq!(merged(&b, &a), [(1.0, 3), (1.0, 4), (2.0, 9)]);
+        // One with fewer answers, and none yet.
+        assert_eq!(
+            merged(&[none, none, none], &[(5.0, 7)]),
+            [(5.0, 7), none, none]
+        );
+        assert_eq!(merged(&a, &[(0.0, 0)]), [(0.0, 0), (1.0, 4), (2.0, 9)]);
+        assert_eq!(merged(&a, &[]), a);
+        // Zero has one value, whatever its sign.
+        assert_eq!(merged(&[(0.0, 8), none], &[(-0.0, 5), none])[0].1, 5);
+    }
+}

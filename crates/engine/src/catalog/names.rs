@@ -1,0 +1,218 @@
+//! Where the indexes of a catalog are, and what they are called.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use stratann_layout::manifest::FILE_NAME as MANIFEST;
+use stratann_tier::TierError;
+
+use crate::{Error, stored};
+
+/// Names that an error lists.
+const LISTED: usize = 8;
+const NO_MANIFEST: &str =
+    "it has no MANIFEST: a build that was interrupted or goes on, or another directory";
+
+/// Where the indexes of a catalog are.
+pub(super) enum Place {
+    /// In the subdirectories of a directory, whose names are theirs.
+    Directory(PathBuf),
+    /// Anywhere; their paths as they were given are their names.
+    Paths(BTreeMap<String, PathBuf>),
+}
+
+/// Whether an operating-system error says that there is nothing of that name.
+pub(super) fn is_absent(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(path) => path.display().fmt(f),
+            Self::Paths(paths) => write!(f, "{} paths", paths.len()),
+        }
+    }
+}
+
+impl Place {
+    /// A directory, which must exist and not be an index.
+    pub(super) fn directory(path: &Path) -> Result<Self, Error> {
+        if !path.is_dir() {
+            let found = if path.exists() { "a file" } else { "not there" };
+            return Err(Error::call(
+                format!("the catalog {}", path.display()),
+                found,
+                "a directory whose subdirectories are indexes",
+            ));
+        }
+        if path.join(MANIFEST).is_file() {
+            return Err(Error::call(
+                format!("the catalog {}", path.display()),
+                "an index",
+                "a directory of indexes: open this one alone, or the directory that it is in",
+            ));
+        }
+        Ok(Self::Directory(path.to_owned()))
+    }
+
+    /// Indexes anywhere.
+    pub(super) fn paths(paths: Vec<PathBuf>) -> Result<Self, Error> {
+        if paths.is_empty() {
+            return Err(Error::call("paths of indexes", "none", "at least one"));
+        }
+        let named = |path: PathBuf| (path.display().to_string(), path);
+        Ok(Self::Paths(paths.into_iter().map(named).collect()))
+    }
+
+    /// The names of the indexes that are there, sorted.
+    pub(super) fn names(&self) -> Result<Vec<String>, Error> {
+        let directory = match self {
+            Self::Directory(path) => path,
+            Self::Paths(paths) => {
+                let there = paths.iter().filter(|(_, path)| is_index(path));
+                return Ok(there.map(|(name, _)| name.clone()).collect());
+            }
+        };
+        let failed = |source| TierError::io("list", directory.display().to_string(), 0, 0, source);
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(directory).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            // Names that are not UTF-8 cannot be asked for.
+            if let Ok(name) = entry.file_name().into_string()
+                && is_index(&entry.path())
+            {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Where the index of this name is, if it is there. A name must not lead out of the catalog.
+    pub(super) fn path(&self, name: &str) -> Result<PathBuf, Error> {
+        match self {
+            Self::Directory(directory) => {
+                let plain = !matches!(name, "" | "." | "..") && !name.contains(['/', '\\', '\0']);
+                if !plain {
+                    let rule = "a name is that of a subdirectory, without any separator";
+                    return Err(self.no_such(name, Some(rule)));
+                }
+                Ok(directory.join(name))
+            }
+            Self::Paths(paths) => {
+                let path = paths.get(name).cloned();
+                path.ok_or_else(|| self.no_such(name, None))
+            }
+        }
+    }
+
+    /// Why there is no index at the path of a name.
+    pub(super) fn absent(&self, name: &str, path: &Path) -> Error {
+        match self {
+            Self::Directory(_) => self.no_such(name, path.is_dir().then_some(NO_MANIFEST)),
+            Self::Paths(_) => match stored::existing(path) {
+                Ok(_) => Error::not_an_index(path, NO_MANIFEST),
+                Err(error) => error,
+            },
+        }
+    }
+
+    /// There is no such index; `why` says what is wrong with the name, if something is.
+    fn no_such(&self, name: &str, why: Option<&str>) -> Error {
+        let there = match (self.names(), self) {
+            (Err(error), _) => error.to_string(),
+            (Ok(names), Self::Directory(path)) if names.is_empty() => format!(
+                "there is no index at all; build one with `stratann build BASE {}`",
+                path.join("NAME").display()
+            ),
+            (Ok(names), _) if names.is_empty() => "there is no index at all".to_owned(),
+            (Ok(names), _) if names.len() <= LISTED => format!("there are {}", names.join(", ")),
+            (Ok(names), _) => {
+                let like = most_like(name, &names);
+                format!(
+                    "the most like it of {} are {}",
+                    names.len(),
+                    like.join(", ")
+                )
+            }
+        };
+        let catalog = match self {
+            Self::Directory(path) => path.clone(),
+            Self::Paths(_) => PathBuf::from(self.to_string()),
+        };
+        Error::NoSuchIndex {
+            catalog,
+            name: name.to_owned(),
+            remedy: match why {
+                Some(why) => format!("{why}; {there}"),
+                None => there,
+            },
+        }
+    }
+}
+
+/// Whether a directory has a MANIFEST. What may not be looked into is none of ours.
+fn is_index(path: &Path) -> bool {
+    path.join(MANIFEST).is_file()
+}
+
+/// The names that somebody who wrote `name` may have meant, the likeliest first.
+fn most_like<'n>(name: &str, names: &'n [String]) -> Vec<&'n str> {
+    let mut by_distance: Vec<(usize, &str)> = names
+        .iter()
+        .map(|other| (edits(name, other), other.as_str()))
+        .collect();
+    by_distance.sort_unstable();
+    by_distance.truncate(LISTED);
+    by_distance.into_iter().map(|(_, name)| name).collect()
+}
+
+/// Insertions, deletions and replacements of letters, of either case, that make `a` of `b`.
+fn edits(a: &str, b: &str) -> usize {
+    let letters = |text: &str| text.to_lowercase().chars().collect::<Vec<_>>();
+    let (a, b) = (letters(a), letters(b));
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        // What `row[j]` was for the letters of `a` before this one.
+        let mut before = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = before + usize::from(x != y);
+            before = row[j + 1];
+            row[j + 1] = replaced.min(before + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edits_are_counted() {
+        for (a, b, count) in [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("abc", "", 3),
+            ("Photos", "photos", 0),
+            ("photo", "photos", 1),
+            ("phtoos", "photos", 2),
+            ("kitten", "sitting", 3),
+        ] {
+            assert_eq!(edits(a, b), count, "{a} {b}");
+            assert_eq!(edits(b, a), count, "{b} {a}");
+        }
+    }
+
+    #[test]
+    fn the_likeliest_names_come_first() {
+        let names: Vec<String> = (0..100).map(|n| format!("photos-{n:03}")).collect();
+        let like = most_like("photo-042", &names);
+        assert_eq!(like.len(), LISTED);
+        assert_eq!(like[0], "photos-042");
+    }
+}

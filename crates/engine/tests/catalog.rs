@@ -1,0 +1,814 @@
+//! A catalog as a user has it: a directory of indexes, one budget, indexes that come and go.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use stratann::{
+    BuildOptions, Catalog, CatalogOptions, Codebook, Error, Index, MOST_OPEN, Matrix, MatrixRef,
+    Metric, OpenOptions, Preset, SearchOptions, Silent, TrainOptions, VectorFile, VectorSource,
+    brute_force, build,
+};
+use stratann_layout::Manifest;
+use tempfile::TempDir;
+
+fn head(name: &str, rows: usize) -> Matrix {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name);
+    let file = VectorFile::open(path).unwrap();
+    let mut bytes = vec![0; rows * file.row_bytes()];
+    file.read(0, &mut bytes).unwrap();
+    Matrix::new(bytes, rows, file.dim(), file.element()).unwrap()
+}
+
+fn base(rows: usize) -> Matrix {
+    head("photo-sift-20k.base.u8bin", rows)
+}
+
+fn queries(rows: usize) -> Matrix {
+    head("photo-sift-20k.query.u8bin", rows)
+}
+
+/// A codebook of 16 bytes; another seed gives another one.
+fn codebook(seed: u64) -> Codebook {
+    let options = TrainOptions {
+        code_bytes: Some(16),
+        threads: 1,
+        seed,
+        ..TrainOptions::default()
+    };
+    Codebook::train(&base(1_000), &options, &Silent).unwrap()
+}
+
+/// Options that build some hundred rows in a moment.
+fn small(preset: Preset, codebook: &Codebook) -> BuildOptions {
+    BuildOptions {
+        preset,
+        degree: Some(16),
+        build_list: 32,
+        codebook: Some(codebook.clone()),
+        threads: 1,
+        overwrite: true,
+        ..BuildOptions::default()
+    }
+}
+
+/// A directory of indexes of the first rows of the fixture.
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn dir(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir().join(name)
+    }
+
+    /// Builds an index of so many rows.
+    fn add(&self, name: &str, rows: usize, codebook: &Codebook) {
+        let options = small(Preset::AISAQ, codebook);
+        build(&base(rows), self.path(name), &options, &Silent).unwrap();
+    }
+
+    /// With `a`, `b` and `c`, of 200, 300 and 400 rows.
+    fn with_three(codebook: &Codebook) -> Self {
+        let place = Self::new();
+        for (name, rows) in [("a", 200), ("b", 300), ("c", 400)] {
+            place.add(name, rows, codebook);
+        }
+        place
+    }
+
+    /// Another name for the files of an index.
+    fn link(&self, from: &str, to: &str) {
+        fs::create_dir(self.path(to)).unwrap();
+        for entry in fs::read_dir(self.path(from)).unwrap() {
+            let entry = entry.unwrap();
+            fs::hard_link(entry.path(), self.path(to).join(entry.file_name())).unwrap();
+        }
+    }
+
+    fn catalog(&self, memory: Option<u64>) -> Catalog {
+        let options = CatalogOptions {
+            memory,
+            ..CatalogOptions::default()
+        };
+        Catalog::open(self.dir(), &options).unwrap()
+    }
+
+    /// A budget of which so much is left for indexes and codebooks, up to about a megabyte.
+    fn budget(&self, room: u64) -> u64 {
+        let options = CatalogOptions {
+            memory: Some(1),
+            ..CatalogOptions::default()
+        };
+        match Catalog::open(self.dir(), &options) {
+            Err(Error::Memory { needs, .. }) => needs + room,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What an index takes: its own bytes and those of its codebook.
+    fn costs(&self, name: &str) -> (u64, u64) {
+        let catalog = self.catalog(None);
+        let nothing = catalog.memory_bytes();
+        let index = catalog.index(name).unwrap();
+        let both = catalog.memory_bytes() - nothing;
+        let codebook = (2 * 4 * 256 * index.dim()) as u64;
+        (both - codebook, codebook)
+    }
+}
+
+/// Rows that an index holds, through the catalog; it is held no longer.
+fn rows(catalog: &Catalog, name: &str) -> usize {
+    catalog.index(name).unwrap().len()
+}
+
+fn is_open(index: &Weak<Index>) -> bool {
+    index.strong_count() > 0
+}
+
+fn weak(catalog: &Catalog, name: &str) -> Weak<Index> {
+    Arc::downgrade(&catalog.index(name).unwrap())
+}
+
+#[test]
+fn names_are_those_of_directories_with_a_manifest() {
+    let place = Place::new();
+    let catalog = place.catalog(None);
+    assert_eq!(catalog.names().unwrap(), Vec::<String>::new());
+    assert!(catalog.is_empty().unwrap());
+    let error = catalog.index("photos").unwrap_err();
+    assert!(error.to_string().contains("no index at all"), "{error}");
+
+    let codebook = codebook(1);
+    place.add("zebra", 100, &codebook);
+    place.add("Ant", 120, &codebook);
+    fs::create_dir(place.path("unfinished")).unwrap();
+    fs::write(place.path("file"), "no index").unwrap();
+    // What is built later belongs to it.
+    assert_eq!(catalog.names().unwrap(), ["Ant", "zebra"]);
+    assert_eq!(catalog.len().unwrap(), 2);
+    assert!(catalog.contains("zebra") && !catalog.contains("unfinished"));
+    assert!(!catalog.contains("zebra/../Ant") && !catalog.contains(""));
+    assert_eq!(catalog.open_count(), 0, "asking for names opens nothing");
+    assert_eq!(rows(&catalog, "Ant"), 120);
+    assert_eq!(catalog.open_count(), 1);
+
+    let facts = catalog.facts("zebra").unwrap();
+    assert_eq!((facts.vectors, facts.dimension), (100, 128));
+    assert_eq!((&*facts.preset, &*facts.layout), ("aisaq", "inline"));
+    assert_eq!(facts.codebook, codebook.hash());
+    assert_eq!(catalog.open_count(), 1, "facts open nothing");
+}
+
+#[test]
+fn a_wrong_name_is_refused_with_those_that_are_like_it() {
+    let codebook = codebook(1);
+    let place = Place::with_three(&codebook);
+    let catalog = place.catalog(None);
+    for name in ["", ".", "..", "../a", "a/", "/etc", "a\\b", "a\0"] {
+        let error = catalog.index(name).unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, Error::NoSuchIndex { .. }), "{error}");
+        assert!(
+            text.contains("separator") && text.contains("a, b, c"),
+            "{text}"
+        );
+        assert!(error.is_call_wrong());
+    }
+    let text = catalog.index("d").unwrap_err().to_string();
+    assert!(
+        text.contains("\"d\"") && text.contains("there are a, b, c"),
+        "{text}"
+    );
+    for n in 0..30 {
+        place.link("a", &format!("photos-{n:02}"));
+    }
+    let text = catalog.index("Photo-17").unwrap_err().to_string();
+    let (_, likely) = text.split_once("the most like it of 33 are ").unwrap();
+    assert!(likely.starts_with("photos-17, "), "{text}");
+    assert_eq!(likely.split(", ").count(), 8, "{text}");
+    fs::create_dir(place.path("unfinished")).unwrap();
+    let text = catalog.index("unfinished").unwrap_err().to_string();
+    assert!(text.contains("no MANIFEST"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_a_catalog_is_refused() {
+    let codebook = codebook(1);
+    let place = Place::with_three(&codebook);
+    let refused = |path: &Path, options: &CatalogOptions, words: &[&str]| {
+        let error = Catalog::open(path, options).unwrap_err();
+        let text = error.to_string();
+        for word in words {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        assert!(error.is_call_wrong(), "{text}");
+    };
+    let plain = CatalogOptions::default();
+    refused(
+        &place.path("a"),
+        &plain,
+        &["an index", "the directory that it is in"],
+    );
+    refused(&place.path("missing"), &plain, &["missing", "not there"]);
+    refused(&place.path("a/MANIFEST"), &plain, &["a file"]);
+    let low = CatalogOptions {
+        memory: Some(1_000_000),
+        ..plain
+    };
+    refused(place.dir(), &low, &["1000000", "the program"]);
+    let twice = CatalogOptions {
+        open: OpenOptions {
+            memory: Some(64_000_000),
+            ..OpenOptions::default()
+        },
+        ..plain
+    };
+    refused(place.dir(), &twice, &["64000000", "the catalog's own"]);
+    assert!(Catalog::of_paths(Vec::<PathBuf>::new(), &plain).is_err());
+}
+
+#[test]
+fn the_least_recently_used_index_goes_first() {
+    let codebook = codebook(1);
+    let place = Place::with_three(&codebook);
+    let (own, shared) = place.costs("c");
+    // All take the same: their codes are in their nodes.
+    assert_eq!(place.costs("a"), (own, shared));
+    let budget = place.budget(shared + 2 * own);
+    let catalog = place.catalog(Some(budget));
+    let (a, b) = (weak(&catalog, "a"), weak(&catalog, "b"));
+    assert!(is_open(&a) && is_open(&b));
+    assert_eq!(catalog.memory_bytes(), budget);
+    // `a` is used again, so `b` goes.
+    weak(&catalog, "a");
+    let c = weak(&catalog, "c");
+    assert!(is_open(&a) && !is_open(&b) && is_open(&c));
+    assert_eq!(catalog.open_count(), 2);
+    let b = weak(&catalog, "b");
+    assert!(!is_open(&a) && is_open(&b) && is_open(&c));
+    assert_eq!(catalog.memory_bytes(), budget);
+    assert!(catalog.close("b") && !catalog.close("b") && !catalog.close("nonsense"));
+    assert!(!is_open(&b));
+    assert_eq!(catalog.memory_bytes(), budget - own);
+    assert!(catalog.close("c"));
+    // The codebook stays, for the next index of its space.
+    assert_eq!(
+        (catalog.codebook_count(), catalog.memory_bytes()),
+        (1, budget - 2 * own)
+    );
+}
+
+#[test]
+fn no_order_of_calls_exceeds_the_budget() {
+    let place = Place::new();
+    let codebooks = [codebook(1), codebook(2), codebook(3)];
+    for (n, (preset, rows)) in [
+        (Preset::AISAQ, 200),
+        (Preset::DISKANN, 3_000),
+        (Preset::STRATANN, 1_000),
+        (Preset::DISKANN, 900),
+        (Preset::AISAQ, 300),
+        (Preset::DECOUPLEVS, 700),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let options = small(preset, &codebooks[n % 3]);
+        build(&base(rows), place.path(&n.to_string()), &options, &Silent).unwrap();
+    }
+    let budget = place.budget(900_000);
+    let catalog = place.catalog(Some(budget));
+    let mut held: Vec<Arc<Index>> = Vec::new();
+    let (mut opened, mut refused, mut state) = (0, 0, 7_u32);
+    for _ in 0..400 {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let (name, action) = ((state >> 16) % 6, (state >> 24) % 8);
+        let name = name.to_string();
+        match action {
+            0 => {
+                catalog.close(&name);
+            }
+            1 | 2 => held.clear(),
+            _ => match catalog.index(&name) {
+                Ok(index) => {
+                    opened += 1;
+                    if action > 5 {
+                        held.push(index);
+                    }
+                }
+                Err(Error::Memory {
+                    budget: given,
+                    needs,
+                    part,
+                }) => {
+                    refused += 1;
+                    assert!(given == budget && needs > budget, "{needs}");
+                    assert!(part.contains("in use") && !held.is_empty(), "{part}");
+                }
+                Err(error) => panic!("{error}"),
+            },
+        }
+        let bytes = catalog.memory_bytes();
+        assert!(bytes <= budget, "{bytes} of {budget}");
+    }
+    assert!(
+        opened > 100 && refused > 0,
+        "{opened} opened, {refused} refused"
+    );
+}
+
+#[test]
+fn an_index_that_can_never_fit_is_refused_with_the_bytes() {
+    let codebook = codebook(1);
+    let place = Place::with_three(&codebook);
+    let (own, shared) = place.costs("a");
+    let (low, enough) = (place.budget(own + shared - 1), place.budget(own + shared));
+    let catalog = place.catalog(Some(low));
+    let before = catalog.memory_bytes();
+    match catalog.index("a") {
+        Err(error @ Error::Memory { budget, needs, .. }) => {
+            assert_eq!((budget, needs), (low, enough));
+            assert!(error.to_string().contains("\"a\" alone"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(
+        (catalog.memory_bytes(), catalog.codebook_count()),
+        (before, 0)
+    );
+    assert_eq!(rows(&place.catalog(Some(enough)), "a"), 200);
+}
+
+#[test]
+fn what_callers_hold_is_not_free() {
+    let codebook = codebook(1);
+    let place = Place::with_three(&codebook);
+    let (own, shared) = place.costs("a");
+    let budget = place.budget(shared + 2 * own);
+    let catalog = place.catalog(Some(budget));
+    let (a, b) = (catalog.index("a").unwrap(), catalog.index("b").unwrap());
+    let error = catalog.index("c").unwrap_err();
+    assert!(error.to_string().contains("2 that are in use"), "{error}");
+    // Closing one that is held frees nothing, and asking for it again opens a second one.
+    assert!(catalog.close("a"));
+    assert_eq!((catalog.memory_bytes(), catalog.open_count()), (budget, 2));
+    assert!(catalog.index("c").is_err() && catalog.index("a").is_err());
+    assert_eq!(a.len(), 200);
+    drop(a);
+    assert_eq!(
+        (catalog.memory_bytes(), catalog.open_count()),
+        (budget - own, 1)
+    );
+    assert_eq!(rows(&catalog, "c"), 400);
+    // Those that are open and held are found as ever.
+    assert!(Arc::ptr_eq(&b, &catalog.index("b").unwrap()));
+}
+
+#[test]
+fn indexes_of_one_space_share_a_codebook_and_a_switch_does_not_read_it_again() {
+    let (x, y) = (codebook(1), codebook(2));
+    let place = Place::new();
+    place.add("a", 200, &x);
+    place.add("b", 300, &x);
+    place.add("other", 250, &y);
+    let catalog = place.catalog(None);
+    let (a, b) = (catalog.index("a").unwrap(), catalog.index("b").unwrap());
+    assert!(a.codebook().shares_memory_with(b.codebook()));
+    assert_eq!(catalog.codebook_count(), 1);
+    let other = catalog.index("other").unwrap();
+    assert!(!other.codebook().shares_memory_with(a.codebook()));
+    assert_eq!(catalog.codebook_count(), 2);
+
+    // Room for one index at a time.
+    let (own, shared) = place.costs("a");
+    let catalog = place.catalog(Some(place.budget(own + shared)));
+    let first = catalog.index("a").unwrap().codebook().clone();
+    for name in ["b", "a", "b"] {
+        let index = catalog.index(name).unwrap();
+        assert!(index.codebook().shares_memory_with(&first), "{name}");
+        assert_eq!((catalog.open_count(), catalog.codebook_count()), (1, 1));
+    }
+    // Another space's takes its place.
+    assert_eq!(rows(&catalog, "other"), 250);
+    assert_eq!(catalog.codebook_count(), 1);
+    assert!(
+        !catalog
+            .index("a")
+            .unwrap()
+            .codebook()
+            .shares_memory_with(&first)
+    );
+
+    // With room for two codebooks, that of the index used last is kept though nothing uses it.
+    let catalog = place.catalog(Some(place.budget(own + 2 * shared)));
+    let first = catalog.index("a").unwrap().codebook().clone();
+    assert_eq!(rows(&catalog, "other"), 250);
+    assert_eq!((catalog.open_count(), catalog.codebook_count()), (1, 2));
+    assert!(
+        catalog
+            .index("b")
+            .unwrap()
+            .codebook()
+            .shares_memory_with(&first)
+    );
+}
+
+#[test]
+fn a_codebook_that_is_not_what_the_manifest_says_is_not_shared() {
+    let (x, y) = (codebook(1), codebook(2));
+    let place = Place::new();
+    place.add("liar", 200, &x);
+    place.add("honest", 200, &y);
+    let path = place.path("liar/MANIFEST");
+    let mut manifest = Manifest::decode(&fs::read(&path).unwrap(), "MANIFEST").unwrap();
+    manifest.codebook = y.hash().to_owned();
+    fs::write(&path, manifest.encode()).unwrap();
+    let catalog = place.catalog(None);
+    let error = catalog.index("liar").unwrap_err();
+    assert!(error.to_string().contains("codebook"), "{error}");
+    assert_eq!((catalog.open_count(), catalog.codebook_count()), (0, 0));
+    let before = catalog.memory_bytes();
+    assert_eq!(catalog.index("honest").unwrap().codebook().hash(), y.hash());
+    catalog.close("honest");
+    assert!(catalog.memory_bytes() > before);
+}
+
+#[test]
+fn an_index_that_was_replaced_or_removed_is_noticed() {
+    let (x, y) = (codebook(1), codebook(2));
+    let place = Place::with_three(&x);
+    let catalog = place.catalog(None);
+    let old = catalog.index("a").unwrap();
+    assert!(Arc::ptr_eq(&old, &catalog.index("a").unwrap()));
+    place.add("a", 350, &y);
+    let new = catalog.index("a").unwrap();
+    assert_eq!((old.len(), new.len()), (200, 350));
+    assert_eq!(new.codebook().hash(), y.hash());
+    assert_eq!(catalog.open_count(), 2, "the old one is held");
+    // Who holds the old one goes on with it.
+    let options = SearchOptions {
+        k: 1,
+        list: 30,
+        ..SearchOptions::default()
+    };
+    let row = base(1);
+    assert_eq!(old.search(&row, &options).unwrap().distances, [0.0]);
+    assert_eq!(new.search(&row, &options).unwrap().distances, [0.0]);
+    drop(old);
+    assert_eq!(catalog.open_count(), 1);
+    // The same rows and options once more: another index all the same.
+    place.add("a", 350, &y);
+    assert!(!Arc::ptr_eq(&new, &catalog.index("a").unwrap()));
+    drop(new);
+
+    fs::remove_dir_all(place.path("a")).unwrap();
+    let error = catalog.index("a").unwrap_err();
+    assert!(matches!(error, Error::NoSuchIndex { .. }), "{error}");
+    assert_eq!(catalog.open_count(), 0);
+    assert!(!catalog.contains("a") && catalog.len().unwrap() == 2);
+    place.add("a", 100, &x);
+    assert_eq!(rows(&catalog, "a"), 100);
+}
+
+#[test]
+fn an_index_that_does_not_open_leaves_the_others_and_takes_nothing() {
+    let codebook = codebook(1);
+    let place = Place::with_three(&codebook);
+    let catalog = place.catalog(None);
+    rows(&catalog, "b");
+    let (count, bytes) = (catalog.open_count(), catalog.memory_bytes());
+    let entries = fs::read_dir(place.path("a")).unwrap();
+    let file = entries
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.to_string_lossy().contains("/entries-"))
+        .unwrap();
+    let mut damaged = fs::read(&file).unwrap();
+    damaged[4096 + 20] ^= 1;
+    fs::write(&file, &damaged).unwrap();
+    let text = catalog.index("a").unwrap_err().to_string();
+    assert!(text.contains("entries-"), "{text}");
+    fs::write(place.path("c/MANIFEST"), "nonsense").unwrap();
+    assert!(catalog.index("c").is_err());
+    assert_eq!(
+        (catalog.open_count(), catalog.memory_bytes()),
+        (count, bytes)
+    );
+    assert_eq!(rows(&catalog, "b"), 300);
+    damaged[4096 + 20] ^= 1;
+    fs::write(&file, &damaged).unwrap();
+    assert_eq!(rows(&catalog, "a"), 200);
+}
+
+#[test]
+fn so_many_and_no_more_are_open() {
+    let codebook = codebook(1);
+    let place = Place::new();
+    place.add("0", 20, &codebook);
+    for n in 1..MOST_OPEN + 3 {
+        place.link("0", &n.to_string());
+    }
+    let catalog = place.catalog(None);
+    let first = weak(&catalog, "0");
+    for n in 1..MOST_OPEN {
+        rows(&catalog, &n.to_string());
+    }
+    assert_eq!(catalog.open_count(), MOST_OPEN);
+    assert!(is_open(&first));
+    let held: Vec<_> = (0..MOST_OPEN + 2)
+        .map(|n| catalog.index(&n.to_string()))
+        .collect();
+    let refused: Vec<&Error> = held.iter().filter_map(|one| one.as_ref().err()).collect();
+    assert_eq!((refused.len(), catalog.open_count()), (2, MOST_OPEN));
+    assert!(
+        refused[0].to_string().contains("drop those"),
+        "{}",
+        refused[0]
+    );
+    drop(held);
+    rows(&catalog, &(MOST_OPEN + 1).to_string());
+    assert_eq!(catalog.open_count(), MOST_OPEN);
+    assert!(!is_open(&first));
+}
+
+#[test]
+fn threads_open_search_and_close_at_once() {
+    let (x, y) = (codebook(1), codebook(2));
+    let place = Place::with_three(&x);
+    place.add("d", 250, &y);
+    place.add("e", 350, &y);
+    let (own, shared) = place.costs("a");
+    // Not all of them have room, but what the threads hold at once has.
+    let budget = place.budget(2 * shared + 4 * own);
+    let catalog = place.catalog(Some(budget));
+    let row = base(1);
+    let options = SearchOptions {
+        k: 1,
+        list: 30,
+        ..SearchOptions::default()
+    };
+    let searched = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..4_usize {
+            let (catalog, row, options, searched) = (&catalog, &row, &options, &searched);
+            scope.spawn(move || {
+                for round in 0..60 {
+                    let name = ["a", "b", "c", "d", "e"][(thread * 2 + round * (thread + 1)) % 5];
+                    match catalog.index(name) {
+                        Ok(index) => {
+                            let found = index.search(row, options).unwrap();
+                            assert_eq!((found.ids[0], found.distances[0]), (0, 0.0), "{name}");
+                            searched.fetch_add(1, Ordering::Relaxed);
+                        }
+                        // Four that are held and one that is being opened.
+                        Err(Error::Memory { .. }) => {}
+                        Err(error) => panic!("{name}: {error}"),
+                    }
+                    assert!(catalog.memory_bytes() <= budget);
+                    if round % 7 == thread {
+                        catalog.close(name);
+                    }
+                }
+            });
+        }
+    });
+    assert!(searched.into_inner() > 200);
+}
+
+#[test]
+fn threads_that_want_one_index_open_it_once() {
+    let codebook = codebook(1);
+    let place = Place::with_three(&codebook);
+    let catalog = place.catalog(None);
+    let opened: Vec<Arc<Index>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| catalog.index("b").unwrap()))
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    assert!(opened.iter().all(|index| Arc::ptr_eq(index, &opened[0])));
+    assert_eq!(catalog.open_count(), 1);
+}
+
+/// Four indexes of 500 rows each, of several presets, whose ids are the rows' numbers.
+fn quarters(place: &Place) -> [&'static str; 4] {
+    let (all, codebook) = (base(2_000), codebook(1));
+    let names = ["north", "east", "south", "west"];
+    let presets = [
+        Preset::AISAQ,
+        Preset::DISKANN,
+        Preset::STRATANN,
+        Preset::AISAQ,
+    ];
+    for (n, (name, preset)) in names.into_iter().zip(presets).enumerate() {
+        let quarter = 500 * all.row_bytes();
+        let rows = &all.bytes()[n * quarter..][..quarter];
+        let rows = MatrixRef::new(rows, 500, all.dim(), all.element()).unwrap();
+        let options = BuildOptions {
+            ids: Some((500 * n as u64..500 * (n as u64 + 1)).collect()),
+            ..small(preset, &codebook)
+        };
+        build(&rows, place.path(name), &options, &Silent).unwrap();
+    }
+    names
+}
+
+#[test]
+fn a_search_of_several_indexes_is_that_of_their_union() {
+    let place = Place::new();
+    let names = quarters(&place);
+    let queries = queries(50);
+    let truth = brute_force(&base(2_000), &queries, 20, Metric::L2, 2, &Silent).unwrap();
+    // A list as long as the index finds everything.
+    let options = SearchOptions {
+        k: 20,
+        list: 500,
+        threads: 2,
+        parts: true,
+        ..SearchOptions::default()
+    };
+    let catalog = place.catalog(None);
+    let found = catalog.search(&names, &queries, &options).unwrap();
+    let ids: Vec<u64> = truth.ids.iter().map(|&id| id.into()).collect();
+    assert_eq!((found.k, &found.ids), (20, &ids));
+    assert_eq!(Some(&found.distances), truth.distances.as_ref());
+
+    // What it cost is the sum of what each cost.
+    let each = names.map(|name| {
+        let index = catalog.index(name).unwrap();
+        index.search(&queries, &options).unwrap()
+    });
+    let sum: u64 = each.iter().map(|one| one.counters.hops).sum();
+    assert_eq!(found.counters.hops, sum);
+    assert!(each.iter().all(|one| one.counters.graph_reads > 0));
+    assert_eq!(found.latencies_us.len(), 50);
+    assert!(found.latencies_us.iter().all(|&us| us > 0.0));
+    let most = each[0].latencies_us.iter().sum::<f32>();
+    assert!(found.latencies_us.iter().sum::<f32>() > most / 2.0);
+    assert!(found.seconds > 0.0 && found.parts.is_some());
+
+    // The order of the names and their repetition change nothing.
+    let again = ["west", "east", "east", "north", "south"];
+    let again = catalog.search(&again, &queries, &options).unwrap();
+    assert_eq!((&again.ids, again.counters.hops), (&found.ids, sum));
+
+    // Room for one at a time is enough.
+    let costs = names.map(|name| place.costs(name).0);
+    let room = place.costs(names[0]).1 + costs.into_iter().max().unwrap();
+    let catalog = place.catalog(Some(place.budget(room)));
+    let tight = catalog.search(&names, &queries, &options).unwrap();
+    assert_eq!(tight.ids, found.ids);
+}
+
+#[test]
+fn an_index_may_have_fewer_vectors_than_answers_are_wanted() {
+    let (codebook, place) = (codebook(1), Place::new());
+    place.add("few", 5, &codebook);
+    let options = BuildOptions {
+        ids: Some((1_000..1_100).collect()),
+        ..small(Preset::AISAQ, &codebook)
+    };
+    build(&base(100), place.path("more"), &options, &Silent).unwrap();
+    let catalog = place.catalog(None);
+    let options = SearchOptions {
+        k: 10,
+        list: 100,
+        ..SearchOptions::default()
+    };
+    let found = catalog
+        .search(&["few", "more"], &base(5), &options)
+        .unwrap();
+    for (row, ids) in found.ids.chunks_exact(10).enumerate() {
+        // Each row is in both, under two ids.
+        assert_eq!(ids[..2], [row as u64, 1_000 + row as u64]);
+        assert!(ids.iter().all(|&id| id != u64::MAX));
+    }
+    let all = SearchOptions {
+        k: 106,
+        list: 200,
+        ..options
+    };
+    let error = catalog
+        .search(&["few", "more"], &base(5), &all)
+        .unwrap_err();
+    assert!(
+        error.is_call_wrong() && error.to_string().contains("at most 105"),
+        "{error}"
+    );
+}
+
+#[test]
+fn indexes_of_two_spaces_are_not_searched_together() {
+    let place = Place::new();
+    place.add("photos", 200, &codebook(1));
+    let texts = head("package-text-2k.base.fbin", 200);
+    let options = BuildOptions {
+        preset: Preset::AISAQ,
+        degree: Some(16),
+        build_list: 32,
+        threads: 1,
+        ..BuildOptions::default()
+    };
+    build(&texts, place.path("texts"), &options, &Silent).unwrap();
+    let cosine = BuildOptions {
+        metric: Metric::Cosine,
+        ..options
+    };
+    build(&texts, place.path("cosine"), &cosine, &Silent).unwrap();
+    let catalog = place.catalog(None);
+    let search = |names: &[&str]| {
+        let queries = head("package-text-2k.query.fbin", 3);
+        catalog.search(names, &queries, &SearchOptions::default())
+    };
+    let text = search(&["texts", "photos"]).unwrap_err().to_string();
+    for word in ["\"texts\"", "\"photos\"", "384 f32", "128 u8"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let text = search(&["texts", "cosine"]).unwrap_err().to_string();
+    assert!(
+        text.contains("under cosine") && text.contains("under l2"),
+        "{text}"
+    );
+    assert_eq!(catalog.open_count(), 0, "refused before anything is opened");
+    assert!(search(&[]).is_err_and(|error| error.is_call_wrong()));
+    let text = search(&["photos"]).unwrap_err().to_string();
+    assert!(
+        text.contains("128") && text.contains("\"photos\""),
+        "{text}"
+    );
+    let text = search(&["texts", "photoes"]).unwrap_err().to_string();
+    assert!(text.contains("photos"), "{text}");
+    assert!(search(&["texts"]).is_ok());
+}
+
+#[test]
+fn indexes_anywhere_are_named_by_their_paths() {
+    let place = Place::with_three(&codebook(1));
+    let paths = [place.path("a"), place.path("c"), place.path("missing")];
+    let names: Vec<String> = paths.iter().map(|p| p.display().to_string()).collect();
+    let catalog = Catalog::of_paths(paths, &CatalogOptions::default()).unwrap();
+    assert_eq!(catalog.names().unwrap(), names[..2]);
+    assert_eq!(rows(&catalog, &names[1]), 400);
+    let error = catalog.index(&names[2]).unwrap_err();
+    assert!(matches!(error, Error::NotAnIndex { .. }), "{error}");
+    assert!(matches!(catalog.index("b"), Err(Error::NoSuchIndex { .. })));
+    let options = SearchOptions {
+        k: 1,
+        list: 30,
+        ..SearchOptions::default()
+    };
+    let found = catalog.search(&names[..2], &base(3), &options).unwrap();
+    assert_eq!(found.ids, [0, 1, 2]);
+}
+
+#[test]
+fn the_navigation_graph_is_part_of_the_budget_where_the_preset_uses_it() {
+    let (place, codebook) = (Place::new(), codebook(1));
+    for preset in [Preset::STRATANN, Preset::DISKANN] {
+        let options = BuildOptions {
+            navigation: 0.2,
+            ..small(preset, &codebook)
+        };
+        build(&base(1_000), place.path(preset.name), &options, &Silent).unwrap();
+    }
+    let catalog = place.catalog(Some(64_000_000));
+    let (with, without) = (
+        catalog.index("stratann").unwrap(),
+        catalog.index("diskann").unwrap(),
+    );
+    assert!(with.has_navigation() && !without.has_navigation());
+    assert!(with.memory().navigation > 25_000);
+    assert_eq!(
+        (without.memory().navigation, with.memory().graph_pages),
+        (0, 0)
+    );
+    assert_eq!(with.memory().budget, Some(64_000_000));
+    let options = SearchOptions {
+        navigation: Some(true),
+        ..SearchOptions::default()
+    };
+    let text = without
+        .search(&queries(2), &options)
+        .unwrap_err()
+        .to_string();
+    assert!(text.contains("memory budget"), "{text}");
+    assert!(with.search(&queries(2), &options).is_ok());
+}
+
+#[test]
+fn a_catalog_and_its_parts_go_to_other_threads() {
+    fn goes<T: Send + Sync>() {}
+    goes::<Catalog>();
+    goes::<Arc<Index>>();
+}
