@@ -58,7 +58,7 @@ pub use header::{FieldsReader, FieldsWriter, FileHeader, FileKind};
 pub use heat::HeatFile;
 pub use inline::{InlineBuilder, InlineNode, InlineShape, InlineView};
 pub use manifest::{
-    BuildFacts, FileEntry, HotShare, Manifest, Measured, NavigationFacts, SegmentFacts,
+    BuildFacts, FileEntry, HotShare, LogFrom, Manifest, Measured, NavigationFacts, SegmentFacts,
 };
 pub use navigation::NavigationFile;
 pub use slotted::{Record, SlottedBuilder, SlottedFacts, SlottedShape, SlottedView};

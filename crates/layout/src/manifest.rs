@@ -134,9 +134,9 @@ pub struct Manifest {
     /// the number of vectors, the ids are 0 to that, each once.
     #[serde(default)]
     pub next_id: u64,
-    /// The first log whose records are not in the files of this checkpoint; 0 if nothing was ever logged.
+    /// Where the log goes on whose records are not in the files of this checkpoint.
     #[serde(default)]
-    pub log_from: u64,
+    pub log_from: LogFrom,
     /// Choices of the build that are nowhere else, so that the index can be rebuilt as it is.
     #[serde(default)]
     pub build: BuildFacts,
@@ -146,6 +146,25 @@ pub struct Manifest {
 
 fn coupled() -> String {
     COUPLED.to_owned()
+}
+
+/// A place between two records of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogFrom {
+    /// The number of the file that the next record is in.
+    pub number: u64,
+    /// That record's sequence number.
+    pub sequence: u64,
+}
+
+impl Default for LogFrom {
+    /// Before the first record of all.
+    fn default() -> LogFrom {
+        LogFrom {
+            number: 1,
+            sequence: 1,
+        }
+    }
 }
 
 /// Choices of the build that cannot be seen from what it wrote.

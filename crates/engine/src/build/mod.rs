@@ -44,7 +44,7 @@ use serde::Serialize;
 use stratann_layout::manifest::{
     FILE_NAME as MANIFEST, FORMAT_VERSION, READER_FEATURES, WRITER_FEATURES,
 };
-use stratann_layout::{BuildFacts, FileKind, Manifest, NavigationFacts, NavigationFile};
+use stratann_layout::{BuildFacts, FileKind, LogFrom, Manifest, NavigationFacts, NavigationFile};
 use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time};
 use stratann_vector::{Metric, Training, to_f32};
 
@@ -264,8 +264,8 @@ fn build_in(
 /// What an index keeps when it is rebuilt from its own rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Carried {
-    /// The first log whose records are not among the rows.
-    pub(crate) log_from: u64,
+    /// Where the log goes on whose records are not among the rows.
+    pub(crate) log_from: LogFrom,
     /// 1 more than the largest id that it ever had.
     pub(crate) next_id: u64,
 }

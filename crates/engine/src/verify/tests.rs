@@ -9,7 +9,7 @@ use stratann_layout::block::seal;
 use stratann_layout::header::{FieldsWriter, stored_checksum};
 use stratann_layout::manifest::{FORMAT_VERSION, SegmentFacts};
 use stratann_layout::{
-    BuildFacts, Chunk, ChunksFile, CoupledShape, DirectoryFile, EntryPoints, HeatFile,
+    BuildFacts, Chunk, ChunksFile, CoupledShape, DirectoryFile, EntryPoints, HeatFile, LogFrom,
     InlineBuilder, InlineShape, NavigationFacts, NavigationFile, PageBuilder, SlottedBuilder,
     SlottedShape, stream,
 };
@@ -283,7 +283,7 @@ fn index(layout: Layout, change: Change<'_>) -> SimVolume {
         measured: None,
         codebook: blake3::hash(&centroids).to_string(),
         next_id: 0,
-        log_from: 0,
+        log_from: LogFrom::default(),
         build: BuildFacts::default(),
         files: writer.entries,
     };

@@ -59,7 +59,10 @@ fn sample() -> Manifest {
         }),
         codebook: "0123456789abcdef".repeat(4),
         next_id: 100_000,
-        log_from: 3,
+        log_from: LogFrom {
+            number: 3,
+            sequence: 4711,
+        },
         build: BuildFacts {
             compression: "best".into(),
             chunk_bytes: 4 << 20,
@@ -96,7 +99,7 @@ fn sample_of_1() -> Manifest {
         measured: None,
         codebook: String::new(),
         next_id: 0,
-        log_from: 0,
+        log_from: LogFrom::default(),
         build: BuildFacts::default(),
         ..sample()
     }
