@@ -192,8 +192,7 @@ pub fn build(
     let volume: Arc<dyn Volume> = Arc::new(Directory::create(path)?);
     let lock = volume.lock()?;
     let built = ScratchFolder::beside(path).and_then(|scratch| {
-        let carried = Carried::default();
-        build_in(&volume, scratch.path(), source, options, facts, carried, progress)
+        build_in(&volume, scratch.path(), source, options, facts, None, progress)
     });
     if built.is_err() && !volume.exists(MANIFEST) {
         let _ = volume.remove(LOCK_FILE);
@@ -243,7 +242,7 @@ fn build_in(
     source: &dyn VectorSource,
     options: &BuildOptions,
     facts: Facts,
-    carried: Carried,
+    carried: Option<Carried>,
     progress: &dyn Progress,
 ) -> Result<BuildReport, Error> {
     let checkpoint = Checkpoint::begin(&**volume, options.overwrite)?;
@@ -253,16 +252,22 @@ fn build_in(
         options,
         facts,
         progress,
+        carried: carried.unwrap_or(Carried {
+            log_from: LogFrom {
+                number: checkpoint.next_log(),
+                ..LogFrom::default()
+            },
+            next_id: 0,
+        }),
         checkpoint,
         scratch,
-        carried,
         stages: Vec::new(),
     };
     build.run()
 }
 
 /// What an index keeps when it is rebuilt from its own rows.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Carried {
     /// Where the log goes on whose records are not among the rows.
     pub(crate) log_from: LogFrom,
@@ -280,7 +285,7 @@ pub(crate) fn rebuild(
     progress: &dyn Progress,
 ) -> Result<BuildReport, Error> {
     let facts = Facts::of(source, options)?;
-    build_in(volume, scratch, source, options, facts, carried, progress)
+    build_in(volume, scratch, source, options, facts, Some(carried), progress)
 }
 
 struct Build<'a> {

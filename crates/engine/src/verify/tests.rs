@@ -9,9 +9,9 @@ use stratann_layout::block::seal;
 use stratann_layout::header::{FieldsWriter, stored_checksum};
 use stratann_layout::manifest::{FORMAT_VERSION, SegmentFacts};
 use stratann_layout::{
-    BuildFacts, Chunk, ChunksFile, CoupledShape, DirectoryFile, EntryPoints, HeatFile, LogFrom,
-    InlineBuilder, InlineShape, NavigationFacts, NavigationFile, PageBuilder, SlottedBuilder,
-    SlottedShape, stream,
+    BuildFacts, Chunk, ChunksFile, CoupledShape, DirectoryFile, EntryPoints, HeatFile,
+    InlineBuilder, InlineShape, LogFrom, NavigationFacts, NavigationFile, PageBuilder,
+    SlottedBuilder, SlottedShape, stream,
 };
 use stratann_tier::SimVolume;
 use stratann_vector::{Element, Metric};
