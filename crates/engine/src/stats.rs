@@ -163,6 +163,7 @@ impl Index {
             saved: saved(bytes.total, coupled_bytes),
             graph_and_vectors,
             deleted: manifest.deleted,
+            logged: 0,
             memory: self.memory().clone(),
             format_version: manifest.format_version,
             created_by: manifest.created_by.clone(),

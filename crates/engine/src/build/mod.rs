@@ -192,7 +192,15 @@ pub fn build(
     let volume: Arc<dyn Volume> = Arc::new(Directory::create(path)?);
     let lock = volume.lock()?;
     let built = ScratchFolder::beside(path).and_then(|scratch| {
-        build_in(&volume, scratch.path(), source, options, facts, None, progress)
+        build_in(
+            &volume,
+            scratch.path(),
+            source,
+            options,
+            facts,
+            None,
+            progress,
+        )
     });
     if built.is_err() && !volume.exists(MANIFEST) {
         let _ = volume.remove(LOCK_FILE);
@@ -285,7 +293,15 @@ pub(crate) fn rebuild(
     progress: &dyn Progress,
 ) -> Result<BuildReport, Error> {
     let facts = Facts::of(source, options)?;
-    build_in(volume, scratch, source, options, facts, Some(carried), progress)
+    build_in(
+        volume,
+        scratch,
+        source,
+        options,
+        facts,
+        Some(carried),
+        progress,
+    )
 }
 
 struct Build<'a> {

@@ -18,6 +18,7 @@ use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileKind, Manifest};
 use stratann_tier::{Volume, VolumeFile};
 
+use super::log::number_of as log_number;
 use crate::{Error, stored};
 
 /// A checkpoint being written. Dropped before it is committed, it removes what was written.
@@ -62,7 +63,11 @@ impl<'a> Checkpoint<'a> {
         let checkpoint = Self {
             volume,
             number: last.unwrap_or(0).saturating_add(1),
-            next_log: log_after(&files),
+            next_log: files
+                .iter()
+                .filter_map(|name| log_number(name))
+                .max()
+                .map_or(1, |number| number.saturating_add(1)),
             undecided: false,
         };
         checkpoint.remove_unnamed();
@@ -227,7 +232,10 @@ mod tests {
             volume.list().unwrap().is_empty(),
             "what a crash left is removed"
         );
-        for kind in FileKind::ALL.into_iter().filter(|&kind| kind != FileKind::Log) {
+        for kind in FileKind::ALL
+            .into_iter()
+            .filter(|&kind| kind != FileKind::Log)
+        {
             for n in [None, Some(0), Some(12_345)] {
                 assert_eq!(number_of(&checkpoint.name(kind, n)), Some(42));
                 checkpoint.create(kind, n).unwrap();

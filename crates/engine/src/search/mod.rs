@@ -465,9 +465,15 @@ impl Batch<'_> {
             }
             for fresh in self.overlay.iter().flat_map(|overlay| &overlay.fresh) {
                 let Ranking { query, nearest, .. } = &mut traversal.ranking;
-                fresh.search(query, plan.k, plan.list, &mut fresh_scratch, |id, distance| {
-                    nearest.offer(id, distance);
-                });
+                fresh.search(
+                    query,
+                    plan.k,
+                    plan.list,
+                    &mut fresh_scratch,
+                    |id, distance| {
+                        nearest.offer(id, distance);
+                    },
+                );
             }
             self.progress.advance(1);
             if self.progress.interrupted() {

@@ -32,14 +32,21 @@ pub(crate) fn each_vector(
     for segment in segments.iter() {
         let pages = segment.pages.directory.pages();
         let bytes = segment.pages.shape.page_bytes();
-        each_page(index, &segment.name, pages, bytes, progress, &mut |page, bytes| {
-            let view = segment.view(bytes, page, true)?;
-            for node in (view.first()..).take(view.len()) {
-                let id = segment.vector(node, &view, &mut vector)?;
-                each(node, id, &vector)?;
-            }
-            Ok(())
-        })?;
+        each_page(
+            index,
+            &segment.name,
+            pages,
+            bytes,
+            progress,
+            &mut |page, bytes| {
+                let view = segment.view(bytes, page, true)?;
+                for node in (view.first()..).take(view.len()) {
+                    let id = segment.vector(node, &view, &mut vector)?;
+                    each(node, id, &vector)?;
+                }
+                Ok(())
+            },
+        )?;
     }
     Ok(())
 }
@@ -55,15 +62,22 @@ fn from_records<N: NodePages>(
     let graph = index.graph();
     let file = graph.pages.file(graph.nodes);
     let (count, bytes) = (file.pages, file.page_bytes);
-    each_page(index, &graph.name, count, bytes, progress, &mut |page, bytes| {
-        let view = pages.view(bytes, page, true)?;
-        for (slot, node) in (0..view.len()).zip(view.first()..) {
-            let record = view.record(slot)?;
-            let id = record.id;
-            each(node, id, pages.vector(node, &record, vector)?)?;
-        }
-        Ok(())
-    })
+    each_page(
+        index,
+        &graph.name,
+        count,
+        bytes,
+        progress,
+        &mut |page, bytes| {
+            let view = pages.view(bytes, page, true)?;
+            for (slot, node) in (0..view.len()).zip(view.first()..) {
+                let record = view.record(slot)?;
+                let id = record.id;
+                each(node, id, pages.vector(node, &record, vector)?)?;
+            }
+            Ok(())
+        },
+    )
 }
 
 /// Reads the pages of a file one after the other.

@@ -44,7 +44,7 @@ impl StoredIds {
         let next = ids.last().map_or(0, |id| id.saturating_add(1));
         let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
         let failed = |source| TierError::io("write", "a temporary file of ids", 0, 0, source);
-        let file = tempfile::tempfile().map_err(failed)?;
+        let file = tempfile::tempfile_in(index.path()).map_err(failed)?;
         file.write_all_at(&bytes, 0).map_err(failed)?;
         Ok(Self::Sorted {
             file: Arc::new(file),

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
+use stratann_layout::LogRecord;
 use stratann_tier::{LockGuard, Volume};
 
 use super::fresh::FreshGraph;
@@ -32,7 +33,7 @@ use super::merge;
 use super::overlay::{Overlay, Tombstones};
 use super::replay::{self, Replayed};
 use crate::data::{VectorSource, check_rows};
-use crate::durable::{Durability, Log, LogRecord};
+use crate::durable::{Durability, Log};
 use crate::index::{Index, OpenOptions};
 use crate::progress::{Progress, Silent, Stage};
 use crate::{Error, SearchOptions, SearchResults, Stats, stored};
@@ -134,7 +135,12 @@ pub struct LiveIndex {
 
 impl std::fmt::Debug for LiveIndex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "LiveIndex({}: {} vectors)", self.path.display(), self.len())
+        write!(
+            f,
+            "LiveIndex({}: {} vectors)",
+            self.path.display(),
+            self.len()
+        )
     }
 }
 
@@ -179,7 +185,10 @@ impl LiveIndex {
         }
         let lock = volume.lock()?;
         let manifest = stored::manifest(&*volume)?;
-        manifest.check_writable(&stored::name_of(&*volume, stratann_layout::manifest::FILE_NAME))?;
+        manifest.check_writable(&stored::name_of(
+            &*volume,
+            stratann_layout::manifest::FILE_NAME,
+        ))?;
         let index = Index::open_in(volume.clone(), path, open)?;
         let ids = StoredIds::of(&index)?;
         let Replayed {
@@ -190,7 +199,7 @@ impl LiveIndex {
         } = replay::replay(&*volume, &index, Some(&ids))?;
         let log = Log::start(
             volume.clone(),
-            replay::shape(&index),
+            replay::shape(&index)?,
             next_number,
             next_sequence,
             options.durability,
@@ -245,7 +254,12 @@ impl LiveIndex {
         let state = self.state();
         Stats {
             deleted: state.overlay.deleted.len() as u64,
-            logged: state.overlay.fresh.iter().map(|fresh| fresh.len() as u64).sum(),
+            logged: state
+                .overlay
+                .fresh
+                .iter()
+                .map(|fresh| fresh.len() as u64)
+                .sum(),
             ..state.index.stats()
         }
     }
@@ -282,7 +296,9 @@ impl LiveIndex {
     ) -> Result<SearchResults, Error> {
         let state = self.state();
         let overlay = Some(&state.overlay);
-        state.index.search_with(queries, options, progress, None, overlay)
+        state
+            .index
+            .search_with(queries, options, progress, None, overlay)
     }
 
     /// Inserts vectors under new ids: those given, or the next ones, which are returned.
@@ -409,7 +425,7 @@ impl LiveIndex {
             &merge::Inputs {
                 removed: &removed,
                 fresh: &state.overlay.fresh[0],
-                log_from,
+                log_from: log_from.into(),
                 next_id: self.next_id.load(Ordering::Relaxed),
                 threads: self.options.threads,
                 memory: self.open.memory,

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use stratann_layout::LogFrom;
 use stratann_tier::{TierError, Volume};
 use stratann_vector::Element;
 
@@ -29,8 +30,8 @@ pub(super) struct Inputs<'a> {
     pub(super) removed: &'a HashSet<u64>,
     /// New vectors.
     pub(super) fresh: &'a FreshGraph,
-    /// The first log that is not merged.
-    pub(super) log_from: u64,
+    /// Where the log goes on that is not merged.
+    pub(super) log_from: LogFrom,
     /// The id that comes next.
     pub(super) next_id: u64,
     pub(super) threads: usize,
@@ -51,7 +52,9 @@ pub(super) fn merge(
     let start = Instant::now();
     let bytes_before = bytes_in(&**volume)?;
     let scratch = build::ScratchFolder::beside(index.path())?;
-    let path = scratch.path().join(format!("rows.{}", extension(index.element())));
+    let path = scratch
+        .path()
+        .join(format!("rows.{}", extension(index.element())));
     let rows = spool(index, inputs, &path, progress)?;
     let manifest = index.manifest();
     let preset: Preset = manifest.preset.parse()?;
@@ -120,7 +123,8 @@ fn spool(
     let mut file = BufWriter::with_capacity(1 << 20, File::create(path).map_err(failed)?);
     // The number of rows is known when they are written.
     let dim = index.dim() as u32;
-    file.write_all(&[[0; 4], dim.to_le_bytes()].concat()).map_err(failed)?;
+    file.write_all(&[[0; 4], dim.to_le_bytes()].concat())
+        .map_err(failed)?;
     let mut ids = Vec::with_capacity(index.len());
     let mut removed = 0;
     let stage = Stage::begin(progress, "reading vectors", index.len() as u64);
@@ -143,9 +147,12 @@ fn spool(
         }
     });
     written.map_err(failed)?;
-    let mut file = file.into_inner().map_err(|error| failed(error.into_error()))?;
+    let mut file = file
+        .into_inner()
+        .map_err(|error| failed(error.into_error()))?;
     std::io::Seek::rewind(&mut file).map_err(failed)?;
-    file.write_all(&(ids.len() as u32).to_le_bytes()).map_err(failed)?;
+    file.write_all(&(ids.len() as u32).to_le_bytes())
+        .map_err(failed)?;
     Ok(Spooled {
         merged: (ids.len() - stored) as u64,
         removed,

@@ -74,7 +74,9 @@ impl Tombstones {
     /// All ids.
     pub(crate) fn ids(&self) -> HashSet<u64> {
         let shards = self.shards.iter();
-        shards.flat_map(|shard| shard.read().iter().copied().collect::<Vec<_>>()).collect()
+        shards
+            .flat_map(|shard| shard.read().iter().copied().collect::<Vec<_>>())
+            .collect()
     }
 
     /// Bytes that the set takes, about.

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use stratann_layout::{LogRecord, LogShape};
 use stratann_tier::Volume;
 
-use super::fresh::FreshGraph;
+use super::fresh::{FreshGraph, FreshParameters};
 use super::ids::StoredIds;
 use super::overlay::{Overlay, Tombstones};
 use crate::Error;
-use crate::durable::{Log, LogRecord, LogShape};
+use crate::durable::{self, LogPosition};
 use crate::index::Index;
 
 /// What a replay came to.
@@ -22,16 +23,14 @@ pub(crate) struct Replayed {
 }
 
 /// What the records of an index's logs look like.
-pub(crate) fn shape(index: &Index) -> LogShape {
-    LogShape {
-        element: index.element(),
-        dim: index.dim(),
-    }
+pub(crate) fn shape(index: &Index) -> Result<LogShape, Error> {
+    Ok(LogShape::new(index.element(), index.dim())?)
 }
 
 /// An empty graph for an index's new vectors.
 pub(crate) fn fresh(index: &Index) -> FreshGraph {
-    FreshGraph::new(index.metric(), index.element(), index.dim())
+    let parameters = FreshParameters::default();
+    FreshGraph::new(index.metric(), index.element(), index.dim(), parameters)
 }
 
 /// Replays the logs of an index. Where `ids` are not known, every id that is replaced or deleted is taken for one on storage:
@@ -49,8 +48,8 @@ pub(crate) fn replay(
         }
         Ok::<_, Error>(())
     };
-    let from = index.manifest().log_from;
-    let replayed = Log::replay(volume, shape(index), from, &mut |record| {
+    let from = LogPosition::from(index.manifest().log_from);
+    let replayed = durable::replay(volume, shape(index)?, from, &mut |_, record| {
         match record {
             LogRecord::Insert { id, vector } => {
                 remove(id)?;
