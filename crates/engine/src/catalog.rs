@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
-use stratann_layout::manifest::FILE_NAME as MANIFEST;
+use stratann_layout::manifest::{COUPLED, FILE_NAME as MANIFEST, INLINE};
 use stratann_layout::{BLOCK, Manifest};
 use stratann_tier::{Backend, TierError};
 
@@ -40,7 +40,7 @@ use self::federated::Space;
 use self::ledger::Ledger;
 use self::names::Place;
 use crate::codebook::Codebook;
-use crate::index::Shared;
+use crate::index::{Shared, code_bytes};
 use crate::plan::{self, Division, Needs, PageFile};
 use crate::{Error, Index, OpenOptions, Preset, stored};
 
@@ -51,6 +51,10 @@ pub const MOST_OPEN: usize = 512;
 /// What an open index takes beside its codes and tables: its manifest, the paths of its files, the kernel's minimum of
 /// memory for a region of codes. `examples/catalog.rs` measures it.
 const INDEX_BYTES: u64 = 16 << 10;
+
+/// What decoding compressed lists and vectors takes beside the tables that a plan knows of: up to 50 kB in indexes of
+/// photo-sift, and once more for each segment of vectors that are apart.
+const MODEL_BYTES: u64 = 64 << 10;
 
 /// How often an index is opened that is replaced while that goes on.
 const ATTEMPTS: usize = 3;
@@ -402,7 +406,8 @@ impl Catalog {
         let volume = Arc::new(stored::existing(path)?);
         let manifest = stored::manifest(&*volume)?;
         let preset: Preset = manifest.preset.parse()?;
-        let terms = Terms::of(&manifest, preset, &self.options);
+        let codes = code_bytes(&*volume, &manifest)?;
+        let terms = Terms::of(&manifest, codes, preset, &self.options);
         let admit = |needs: &Needs| self.admit(name, &terms, needs);
         let index = Index::assemble_within(
             volume,
@@ -443,16 +448,18 @@ impl Catalog {
         division.budget = self.options.memory;
         division.program = self.program;
         division.queries = self.queries;
-        let mut bytes = INDEX_BYTES + needs.codes + needs.tables + needs.cache;
+        let mut bytes = INDEX_BYTES + terms.models + terms.codes + needs.tables + needs.cache;
         if terms.navigates {
             bytes += navigation;
         }
-        let mut codebook = None;
-        if !terms.codebook.is_empty() {
-            // It is accounted for once, not with each index.
-            bytes -= terms.codebook_bytes.min(bytes);
-            codebook = Some((terms.codebook.as_str(), terms.codebook_bytes));
-        }
+        // It is accounted for once, not with each index.
+        let codebook = match terms.codebook.as_str() {
+            "" => {
+                bytes += terms.codebook_bytes;
+                None
+            }
+            hash => Some((hash, terms.codebook_bytes)),
+        };
         let closed = self.ledger.lock().admit(name, bytes, codebook)?;
         drop(closed);
         Ok(division)
@@ -483,14 +490,21 @@ enum Begin<'a> {
 struct Terms {
     codebook: String,
     codebook_bytes: u64,
+    codes: u64,
+    models: u64,
     navigates: bool,
 }
 
 impl Terms {
-    fn of(manifest: &Manifest, preset: Preset, options: &CatalogOptions) -> Self {
+    fn of(manifest: &Manifest, codes: u64, preset: Preset, options: &CatalogOptions) -> Self {
         Self {
             codebook: manifest.codebook.clone(),
             codebook_bytes: Codebook::memory_bytes(manifest.dimension as usize),
+            codes,
+            models: match manifest.layout.as_str() {
+                COUPLED | INLINE => 0,
+                _ => (1 + manifest.segments.len() as u64) * MODEL_BYTES,
+            },
             navigates: options.open.navigation.unwrap_or(preset.navigation),
         }
     }

@@ -392,7 +392,7 @@ impl Index {
 }
 
 /// Bytes of the codes that stay in memory, and of what says whose they are.
-fn code_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u64, Error> {
+pub(crate) fn code_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u64, Error> {
     if manifest.layout == INLINE {
         return Ok(stored::entry(volume, manifest, FileKind::Entries, None)?.length);
     }

@@ -244,6 +244,10 @@ fn the_least_recently_used_index_goes_first() {
     let codebook = codebook(1);
     let place = Place::with_three(&codebook);
     let (own, shared) = place.costs("c");
+    assert!(
+        (8_000..40_000).contains(&own),
+        "{own} bytes beside the codebook"
+    );
     // All take the same: their codes are in their nodes.
     assert_eq!(place.costs("a"), (own, shared));
     let budget = place.budget(shared + 2 * own);

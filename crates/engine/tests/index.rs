@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use stratann::{
-    BuildOptions, CacheSize, Compression, Counters, Element, Error, GroundTruth, Index, Layout,
-    Matrix, Metric, OpenOptions, Order, Preset, SearchOptions, SearchResults, Silent, Strategy,
-    VectorFile, VectorSource, brute_force, build, verify,
+    BuildOptions, CacheSize, Codebook, Compression, Counters, Element, Error, GroundTruth, Index,
+    Layout, Matrix, Metric, OpenOptions, Order, Preset, SearchOptions, SearchResults, Silent,
+    Strategy, VectorFile, VectorSource, brute_force, build, verify,
 };
 
 fn fixture(name: &str) -> PathBuf {
@@ -890,6 +890,61 @@ fn a_written_truth_is_read_back() {
     );
 }
 
+/// The exact answers to some queries in the rows that the frozen indexes are built of.
+fn frozen_truth() -> (Matrix, GroundTruth) {
+    let base = head("photo-sift-20k.base.u8bin", 2_000);
+    let queries = head("photo-sift-20k.query.u8bin", 100);
+    let truth = brute_force(&base, &queries, 10, Metric::L2, 1, &Silent).unwrap();
+    (queries, truth)
+}
+
+#[test]
+fn an_inline_index_of_format_3_opens_and_answers() {
+    let path = fixture("index-v3-inline");
+    let report = verify(&path, &Silent).unwrap();
+    assert!(report.clean(), "{report:#?}");
+    assert_eq!(
+        (report.nodes, report.edges, report.pages),
+        (2_000, 32_000, 250)
+    );
+    let index = open(&path);
+    let stats = index.stats();
+    assert_eq!(
+        (
+            stats.layout.as_str(),
+            stats.format_version,
+            stats.code_bytes
+        ),
+        ("inline", 3, 16)
+    );
+    assert_eq!((stats.preset.as_str(), stats.bytes.ids), ("aisaq", 16_000));
+    let codebook = Codebook::read(path.join("codebook-000001")).unwrap();
+    assert_eq!(codebook.hash(), index.codebook().hash());
+    let hash = "778e95b64173907023c6920d2e8429b71277e186b4f5375876e9d875f91b2357";
+    assert_eq!(codebook.hash(), hash);
+    let (queries, truth) = frozen_truth();
+    for ((strategy, navigation), whole_page) in [
+        (Strategy::BestFirst, false),
+        (Strategy::BestFirst, true),
+        (Strategy::Pipelined, false),
+        (Strategy::Pipelined, true),
+    ]
+    .into_iter()
+    .flat_map(|choice| [false, true].map(|whole_page| (choice, whole_page)))
+    {
+        let options = SearchOptions {
+            list: 60,
+            strategy: Some(strategy),
+            navigation: Some(navigation),
+            whole_page: Some(whole_page),
+            ..SearchOptions::default()
+        };
+        let found = index.search(&queries, &options).unwrap();
+        let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
+        assert!(recall > 0.97, "{options:?}: recall {recall}");
+    }
+}
+
 #[test]
 fn an_index_of_format_1_opens_and_answers() {
     // Written once, by the first version; `fixtures/README.md` says how. A reader must go on reading it.
@@ -910,9 +965,7 @@ fn an_index_of_format_1_opens_and_answers() {
     assert!((stats.bits_per_edge - bits).abs() < 1e-9, "{stats:#?}");
     assert_eq!((stats.coupled_bytes, stats.saved), (stats.bytes.total, 0.0));
     assert_eq!(stats.bytes.ids, 8 * 2_000);
-    let base = head("photo-sift-20k.base.u8bin", 2_000);
-    let queries = head("photo-sift-20k.query.u8bin", 100);
-    let truth = brute_force(&base, &queries, 10, Metric::L2, 1, &Silent).unwrap();
+    let (queries, truth) = frozen_truth();
     for strategy in [Strategy::BestFirst, Strategy::Pipelined] {
         let options = SearchOptions {
             list: 60,

@@ -1,12 +1,16 @@
-//! `stratann.build`, and where its vectors come from.
+//! `stratann.build` and `stratann.train`, and where their vectors come from.
 
 use std::path::PathBuf;
 
+use pyo3::exceptions::PyFileExistsError;
 use pyo3::prelude::*;
-use stratann::{BuildOptions, OpenOptions, VectorFile, VectorSource};
+use pyo3::types::PyDict;
+use stratann::{
+    BuildOptions, Codebook, Error, OpenOptions, TrainOptions, VectorFile, VectorSource,
+};
 
 use crate::arguments::{
-    existing, memory as bytes, named, path as as_path, size, threads as thread_count,
+    existing, memory as bytes, named, path as as_path, shown, size, threads as thread_count,
 };
 use crate::arrays::{self, Rows};
 use crate::errors::to_python;
@@ -58,19 +62,22 @@ impl<'py> Vectors<'py> {
 /// metric : str
 ///     "l2" (squared Euclidean distance), "ip" (minus the inner product) or "cosine" (1 - cos). Smaller is nearer.
 /// preset : str
-///     "stratann", or a published system's choices: "diskann", "pipeann", "decouplevs".
+///     "stratann", or a published system's choices: "diskann", "pipeann", "aisaq", "decouplevs".
 /// degree, build_list, alpha
-///     R, L and alpha of the Vamana graph.
+///     R, L and alpha of the Vamana graph; a degree of None is 64, or with `search_memory` what fills the blocks.
 /// code_bytes : int, optional
 ///     Bytes of a vector's compressed code, which search keeps in RAM; None lets the engine choose.
+/// codebook : str or os.PathLike, optional
+///     The file that `stratann.train` wrote, instead of a codebook of the index's own. Indexes in a `Catalog` that
+///     have the same share it in RAM.
 /// order : str, optional
 ///     "locality" or "input": in which order nodes lie on disk; None takes the preset's.
 /// layout : str, optional
-///     "coupled" (vector and list side by side, as they are), "packed" (side by side, compressed) or "decoupled"
-///     (lists and vectors apart, compressed); None takes the preset's, which may go by the size of a vector.
+///     "coupled" (vector and list side by side, as they are), "packed" (side by side, compressed), "decoupled"
+///     (lists and vectors apart, compressed) or "inline" (as coupled, with the neighbours' codes); None takes the preset's, which may go by the size of a vector.
 /// compression : str, optional
-///     "raw", "paper" (DecoupleVS) or "best", always without loss; None takes the preset's. "coupled" knows only
-///     "raw".
+///     "raw", "paper" (DecoupleVS) or "best", always without loss; None takes the preset's. "coupled" and "inline"
+///     know only "raw".
 /// chunk : int or str, optional
 ///     Uncompressed size of a chunk of vectors in the decoupled layout: bytes, or "1MiB"; None is 4 MiB.
 /// segment : int or str, optional
@@ -79,6 +86,9 @@ impl<'py> Vectors<'py> {
 ///     Share of the vectors sampled into the navigation graph, 0 for none.
 /// memory : int or str, optional
 ///     A cap on the build's memory: bytes, or "2GiB".
+/// search_memory : int or str, optional
+///     What searches will have: bytes, or "10MB". Where it cannot hold all codes, "stratann" puts them into the nodes
+///     on storage.
 /// threads : int, optional
 ///     None is one for each core. With 1 the same seed gives the same index.
 /// overwrite : bool
@@ -94,9 +104,9 @@ impl<'py> Vectors<'py> {
 /// Index
 ///     Open, with `build_report`. Ctrl-C stops the build and leaves nothing behind.
 #[pyfunction]
-#[pyo3(signature = (base, path, *, metric="l2", preset="stratann", degree=64, build_list=100, alpha=1.2,
-    code_bytes=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01, memory=None, threads=None, seed=42, overwrite=false,
-    ids=None, progress=None))]
+#[pyo3(signature = (base, path, *, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2,
+    code_bytes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01,
+    memory=None, search_memory=None, threads=None, seed=42, overwrite=false, ids=None, progress=None))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of the Python function"
@@ -107,10 +117,11 @@ pub fn build<'py>(
     path: PathBuf,
     metric: &str,
     preset: &str,
-    degree: usize,
+    degree: Option<usize>,
     build_list: usize,
     alpha: f32,
     code_bytes: Option<usize>,
+    codebook: Option<PathBuf>,
     order: Option<&str>,
     layout: Option<&str>,
     compression: Option<&str>,
@@ -118,6 +129,7 @@ pub fn build<'py>(
     segment: Option<&Bound<'py, PyAny>>,
     navigation: f64,
     memory: Option<&Bound<'py, PyAny>>,
+    search_memory: Option<&Bound<'py, PyAny>>,
     threads: Option<usize>,
     seed: u64,
     overwrite: bool,
@@ -128,6 +140,9 @@ pub fn build<'py>(
     let ids = ids
         .map(|ids| arrays::ids(ids, vectors.rows()))
         .transpose()?;
+    let codebook = codebook
+        .map(|path| Codebook::read(existing(path, "codebook")?).map_err(to_python))
+        .transpose()?;
     let defaults = BuildOptions::default();
     let options = BuildOptions {
         preset: named(preset, "preset")?,
@@ -136,6 +151,7 @@ pub fn build<'py>(
         build_list,
         alpha,
         code_bytes,
+        codebook,
         order: order.map(|order| named(order, "order")).transpose()?,
         layout: layout.map(|layout| named(layout, "layout")).transpose()?,
         compression: compression
@@ -145,6 +161,7 @@ pub fn build<'py>(
         segment_bytes: size(segment, "segment", "512 MiB")?.unwrap_or(defaults.segment_bytes),
         navigation,
         memory: bytes(memory)?,
+        search_memory: size(search_memory, "search_memory", "enough for all codes")?,
         threads: thread_count(threads)?,
         seed,
         ids,
@@ -158,4 +175,75 @@ pub fn build<'py>(
     })?;
     let report = to_dict(py, &report)?.unbind();
     Index::new(py, path, OpenOptions::default(), Some(report))
+}
+
+/// Trains a codebook for indexes that are to share one, and writes it to the file `path`.
+///
+/// Parameters
+/// ----------
+/// base : str, os.PathLike or numpy.ndarray
+///     As that of `build`; an even sample of up to 100,000 vectors is used.
+/// path : str or os.PathLike
+///     The file to write, for `build(..., codebook=path)`.
+/// code_bytes : int, optional
+///     Bytes of a vector's compressed code; None is a quarter of the dimensions.
+/// metric : str
+///     That of the indexes: under "cosine", vectors are normalised.
+/// threads : int, optional
+///     None is one for each core. The codebook does not depend on them.
+/// overwrite : bool
+///     Whether a file that is there may be replaced.
+/// progress : bool or callable, optional
+///     As that of `build`.
+///
+/// Returns
+/// -------
+/// dict
+///     "hash" (of the content, by which indexes that share a codebook know it), "dimension" and "code_bytes".
+#[pyfunction]
+#[pyo3(signature = (base, path, *, code_bytes=None, metric="l2", threads=None, seed=42, overwrite=false, progress=None))]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "keyword arguments of the Python function"
+)]
+pub fn train<'py>(
+    py: Python<'py>,
+    base: &Bound<'py, PyAny>,
+    path: PathBuf,
+    code_bytes: Option<usize>,
+    metric: &str,
+    threads: Option<usize>,
+    seed: u64,
+    overwrite: bool,
+    progress: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let vectors = Vectors::new(base, "base")?;
+    if !overwrite && path.symlink_metadata().is_ok() {
+        return Err(PyFileExistsError::new_err(format!(
+            "{}: it exists: choose another name, or pass overwrite=True",
+            shown(&path)
+        )));
+    }
+    let options = TrainOptions {
+        metric: named(metric, "metric")?,
+        code_bytes,
+        threads: thread_count(threads)?,
+        seed,
+    };
+    let listener = Listener::new(progress)?;
+    let codebook = vectors.with(|source| {
+        run(py, &listener, |progress| {
+            let codebook = Codebook::train(source, &options, progress)?;
+            if progress.interrupted() {
+                return Err(Error::Interrupted);
+            }
+            codebook.write(&path)?;
+            Ok(codebook)
+        })
+    })?;
+    let facts = PyDict::new(py);
+    facts.set_item("hash", codebook.hash())?;
+    facts.set_item("dimension", codebook.dim())?;
+    facts.set_item("code_bytes", codebook.code_bytes())?;
+    Ok(facts)
 }

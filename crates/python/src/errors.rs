@@ -3,6 +3,7 @@
 //! | the engine says | Python raises |
 //! |---|---|
 //! | the call was wrong, or a vector holds NaN or infinity | `ValueError` |
+//! | a catalog has no index of that name | `KeyError` |
 //! | a file or folder is missing, exists already, or may not be touched | `FileNotFoundError`, `FileExistsError`, `PermissionError` |
 //! | anything else (damage, a full disk, an index in use) | `StratannError`, a `RuntimeError` |
 //!
@@ -13,7 +14,8 @@ use std::io::ErrorKind;
 
 use pyo3::create_exception;
 use pyo3::exceptions::{
-    PyFileExistsError, PyFileNotFoundError, PyPermissionError, PyRuntimeError, PyValueError,
+    PyFileExistsError, PyFileNotFoundError, PyKeyError, PyPermissionError, PyRuntimeError,
+    PyValueError,
 };
 use pyo3::prelude::*;
 use stratann::{DataError, Error, TierError};
@@ -30,6 +32,7 @@ pub fn to_python(error: impl Into<Error>) -> PyErr {
     let error = error.into();
     let text = error.to_string();
     match (&error, io_kind(&error)) {
+        (Error::NoSuchIndex { .. }, _) => PyKeyError::new_err(text),
         (Error::Exists { .. }, _) | (_, Some(ErrorKind::AlreadyExists)) => {
             PyFileExistsError::new_err(text)
         }

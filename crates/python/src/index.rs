@@ -1,6 +1,7 @@
 //! `stratann.Index`: an index that is open, and its search.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use numpy::PyArray1;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -19,13 +20,13 @@ use crate::progress::{Listener, run};
 
 /// From so many queries on, a search is watched, so that Ctrl-C ends it; fewer are done before anyone could press it, and
 /// would pay for the watching.
-const WATCHED: usize = 1_000;
+pub const WATCHED: usize = 1_000;
 
 /// An index on disk, open for search. Any number of Python threads may search it at once; a forked process opens it
 /// anew.
 #[pyclass(frozen, module = "stratann")]
 pub struct Index {
-    inner: Opened,
+    inner: Opened<stratann::Index>,
     path: PathBuf,
     report: Option<Py<PyAny>>,
 }
@@ -43,10 +44,18 @@ impl Index {
             .detach(|| stratann::Index::open(&path, &options))
             .map_err(to_python)?;
         Ok(Self {
-            inner: Opened::new(inner),
-            path,
             report,
+            ..Self::of(Arc::new(inner), path)
         })
+    }
+
+    /// One that a catalog has opened.
+    pub fn of(index: Arc<stratann::Index>, path: PathBuf) -> Self {
+        Self {
+            inner: Opened::new(index),
+            path,
+            report: None,
+        }
     }
 }
 
@@ -135,7 +144,7 @@ impl Index {
             in_flight: in_flight.unwrap_or(defaults.in_flight),
             ..defaults
         };
-        let index = self.inner.at_home()?;
+        let index = self.inner.at_home(&self.path, "stratann.open")?;
         let results = if rows.rows() == 0 {
             nothing(k)
         } else {
@@ -149,16 +158,7 @@ impl Index {
                 })?
             }
         };
-        let stats = return_stats
-            .then(|| search_stats(py, &results, &options))
-            .transpose()?;
-        let SearchResults { ids, distances, .. } = results;
-        let ids = table(py, ids, k, rows.is_single())?;
-        let distances = table(py, distances, k, rows.is_single())?;
-        match stats {
-            Some(stats) => PyTuple::new(py, [ids, distances, stats.into_any()]),
-            None => PyTuple::new(py, [ids, distances]),
-        }
+        answers(py, results, &options, rows.is_single(), return_stats)
     }
 
     /// Facts about the index: its preset, sizes in bytes, degrees, and what `stratann stats` shows.
@@ -316,8 +316,30 @@ pub fn verify<'py>(
     to_dict(py, &report)
 }
 
+/// Results as Python has them: ids, distances, and what they cost if that is wanted.
+pub fn answers<'py>(
+    py: Python<'py>,
+    results: SearchResults,
+    options: &SearchOptions,
+    single: bool,
+    return_stats: bool,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let stats = return_stats
+        .then(|| search_stats(py, &results, options))
+        .transpose()?;
+    let SearchResults {
+        k, ids, distances, ..
+    } = results;
+    let ids = table(py, ids, k, single)?;
+    let distances = table(py, distances, k, single)?;
+    match stats {
+        Some(stats) => PyTuple::new(py, [ids, distances, stats.into_any()]),
+        None => PyTuple::new(py, [ids, distances]),
+    }
+}
+
 /// The answer to no queries, which the engine need not be asked for.
-fn nothing(k: usize) -> SearchResults {
+pub fn nothing(k: usize) -> SearchResults {
     SearchResults {
         k,
         ids: Vec::new(),

@@ -19,6 +19,7 @@
 mod arguments;
 mod arrays;
 mod build;
+mod catalog;
 mod errors;
 mod index;
 mod process;
@@ -31,7 +32,9 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _stratann {
     #[pymodule_export]
-    use crate::build::build;
+    use crate::build::{build, train};
+    #[pymodule_export]
+    use crate::catalog::Catalog;
     #[pymodule_export]
     use crate::errors::StratannError;
     #[pymodule_export]

@@ -1,64 +1,65 @@
-//! An index and the process that opened it.
+//! An index or a catalog, and the process that opened it.
 //!
-//! An open index has threads, and a forked process (Python's `multiprocessing` on Linux, web servers) inherits the
+//! What is open has threads, and a forked process (Python's `multiprocessing` on Linux, web servers) inherits the
 //! memory but not the threads: a search there would wait for ever for workers that do not exist, and so would dropping
-//! the index. Here the one is refused and the other left undone.
+//! it. Here the one is refused and the other left undone.
 
 use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 
 use crate::errors::StratannError;
 
-/// An index that knows where it was opened.
-pub struct Opened {
-    index: Arc<stratann::Index>,
+/// Something with threads that knows where it was opened.
+pub struct Opened<T> {
+    value: Arc<T>,
     process: u32,
 }
 
-impl Opened {
-    pub fn new(index: stratann::Index) -> Self {
+impl<T> Opened<T> {
+    pub fn new(value: Arc<T>) -> Self {
         Self {
-            index: Arc::new(index),
+            value,
             process: std::process::id(),
         }
     }
 
-    /// Whether the index's threads are here.
+    /// Whether its threads are here.
     fn is_home(&self) -> bool {
         std::process::id() == self.process
     }
 
-    /// The index with its threads, or an error in a forked process.
-    pub fn at_home(&self) -> PyResult<&stratann::Index> {
+    /// It with its threads, or an error in a forked process that names it, by its path, and what to call.
+    pub fn at_home(&self, path: &Path, remedy: &str) -> PyResult<&T> {
         if self.is_home() {
-            return Ok(&self.index);
+            return Ok(&self.value);
         }
         Err(StratannError::new_err(format!(
-            "{}: the index was opened in process {} and this is {}, which was forked from it without its threads: call \
-             stratann.open here",
-            self.index.path().display(),
+            "{}: it was opened in process {} and this is {}, which was forked from it without its threads: call {remedy} \
+             here",
+            path.display(),
             self.process,
             std::process::id(),
         )))
     }
 }
 
-/// What needs no threads: the facts about the index.
-impl Deref for Opened {
-    type Target = stratann::Index;
+/// What needs no threads: the facts about it.
+impl<T> Deref for Opened<T> {
+    type Target = T;
 
-    fn deref(&self) -> &stratann::Index {
-        &self.index
+    fn deref(&self) -> &T {
+        &self.value
     }
 }
 
-impl Drop for Opened {
+impl<T> Drop for Opened<T> {
     fn drop(&mut self) {
         if !self.is_home() {
             // One reference for ever: the memory is the parent's copy, and ends with the process.
-            std::mem::forget(Arc::clone(&self.index));
+            std::mem::forget(Arc::clone(&self.value));
         }
     }
 }

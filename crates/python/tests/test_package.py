@@ -20,9 +20,10 @@ def test_every_public_name_is_there_and_documented():
         assert hasattr(stratann, name)
         if not name.startswith("__"):
             assert getattr(stratann, name).__doc__, name
-    for name in vars(stratann.Index):
-        if not name.startswith("_"):
-            assert getattr(stratann.Index, name).__doc__, name
+    for kind in (stratann.Index, stratann.Catalog):
+        for name in vars(kind):
+            if not name.startswith("_"):
+                assert getattr(kind, name).__doc__, name
 
 
 def test_signatures_are_readable():
@@ -67,6 +68,12 @@ def test_a_users_program_type_checks(tmp_path):
         "i, d, stats = index.search(queries, return_stats=True)\n"
         "share: float = stratann.recall((ids, distances), stratann.truth(queries, queries, 2))\n"
         "print(len(index), index.dim, stats['qps'], ids.dtype)\n"
+        "hash: str = stratann.train(queries, 'code', code_bytes=4)['hash']\n"
+        "catalog = stratann.Catalog('shelf', memory='64MiB')\n"
+        "for name in catalog:\n"
+        "    ids, distances = catalog[name].search(queries)\n"
+        "ids, distances = catalog.search(queries, names=catalog.names())\n"
+        "print(len(catalog), 'a' in catalog, catalog.close('a'), catalog.memory_bytes)\n"
     )
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", str(program)], capture_output=True, text=True, check=False

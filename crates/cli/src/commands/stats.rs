@@ -74,6 +74,7 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
             ),
         ),
         ("code", format!("{} bytes a vector", stats.code_bytes)),
+        ("codebook", codebook(&stats.codebook)),
         (
             "navigation graph",
             format!("{} nodes", size::count(stats.navigation_nodes)),
@@ -140,6 +141,14 @@ pub fn fill_lines(fill: &BlockFill) -> Vec<String> {
 /// Digits of a codebook's hash that tell it from others at a glance.
 const SHORT: usize = 12;
 
+/// The beginning of a codebook's hash, which an index of an old format does not have.
+fn codebook(hash: &str) -> String {
+    match hash {
+        "" => "-".to_owned(),
+        hash => hash.chars().take(SHORT).collect(),
+    }
+}
+
 /// Lists the indexes of a directory. One that cannot be read is named at the end, and the others are listed.
 fn list(catalog: &Catalog, names: &[String], arguments: &StatsArguments) -> Result<(), Failure> {
     if let Some(memory) = arguments.memory {
@@ -186,7 +195,7 @@ fn list(catalog: &Catalog, names: &[String], arguments: &StatsArguments) -> Resu
             facts.metric,
             facts.preset,
             size::count(facts.bytes),
-            facts.codebook.chars().take(SHORT).collect(),
+            codebook(&facts.codebook),
         ]);
         codebooks.insert(facts.codebook);
     }

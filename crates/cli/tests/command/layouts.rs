@@ -242,6 +242,7 @@ fn frozen_indexes_are_read() {
         ("index-v1", 1, "coupled"),
         ("index-v2-packed", 2, "packed"),
         ("index-v2-decoupled", 2, "decoupled"),
+        ("index-v3-inline", 3, "inline"),
     ] {
         let index = format!("{fixtures}/{name}");
         let report = place.run(&["verify", &index, "--json"]).done().json();

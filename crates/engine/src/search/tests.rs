@@ -345,16 +345,18 @@ fn pipelined_keeps_its_recall_under_any_completion_order() {
 #[test]
 fn queries_in_flight_and_threads_do_not_change_best_first() {
     let queries = &small().queries;
-    let index = under(Faults::none());
-    let one = index.search(queries, &options(Preset::DISKANN)).unwrap();
-    let many = SearchOptions {
-        threads: 2,
-        in_flight: 8,
-        ..options(Preset::DISKANN)
-    };
-    let many = index.search(queries, &many).unwrap();
-    assert_eq!(one.ids, many.ids);
-    assert_eq!(one.counters, many.counters);
+    for stored in [COUPLED, INLINE] {
+        let index = stored_under(stored, Faults::none());
+        let one = index.search(queries, &options(Preset::DISKANN)).unwrap();
+        let many = SearchOptions {
+            threads: 2,
+            in_flight: 8,
+            ..options(Preset::DISKANN)
+        };
+        let many = index.search(queries, &many).unwrap();
+        assert_eq!(one.ids, many.ids, "{stored:?}");
+        assert_eq!(one.counters, many.counters, "{stored:?}");
+    }
 }
 
 #[test]

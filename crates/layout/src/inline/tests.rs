@@ -1,6 +1,8 @@
 use super::*;
 use crate::block;
 use crate::coupled::{CoupledShape, PageBuilder};
+use crate::entries::EntryPoints;
+use crate::stream;
 use proptest::prelude::*;
 
 fn shape(element: Element, dim: usize, degree: usize, code_bytes: usize) -> InlineShape {
@@ -366,6 +368,47 @@ fn header_round_trip_and_contradictions() {
     assert!(matches!(error, LayoutError::WrongKind { .. }));
     let error = CoupledShape::from_header(&shape.header(1), "graph").unwrap_err();
     assert!(matches!(error, LayoutError::WrongKind { .. }));
+}
+
+/// The files of an index that was written once and never again: what is written today is the same bytes.
+#[test]
+fn the_frozen_index_is_written_to_the_byte() {
+    let read = |name: &str| {
+        let folder = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../fixtures/index-v3-inline"
+        );
+        std::fs::read(format!("{folder}/{name}")).unwrap()
+    };
+    let bytes = read("inline-000001");
+    let header = FileHeader::decode(&bytes, "inline").unwrap();
+    header.check_length(bytes.len() as u64, "inline").unwrap();
+    let (shape, nodes) = InlineShape::from_header(&header, "inline").unwrap();
+    assert_eq!((shape.nodes_per_page(), nodes), (8, 2_000));
+    assert_eq!(shape.header(nodes).encode(), bytes[..BLOCK]);
+
+    let mut builder = InlineBuilder::new(shape);
+    let mut neighbours = Vec::new();
+    for page in 0..shape.pages(nodes) {
+        let at = shape.file_offset(page) as usize;
+        let stored = &bytes[at..at + shape.page_bytes()];
+        let expected = Some(shape.nodes_on_page(page, nodes));
+        let view = InlineView::open(&shape, stored, page, expected, true, "inline").unwrap();
+        builder.clear();
+        for node in view.nodes() {
+            let node = node.unwrap();
+            node.neighbours.copy_into(&mut neighbours);
+            builder.push(node.id, node.vector, &neighbours, node.codes);
+        }
+        assert_eq!(builder.finish(page), stored, "page {page}");
+    }
+
+    let bytes = read("entries-000001");
+    let (_, payload) = stream::decode(FileKind::Entries, &bytes, "entries").unwrap();
+    let entries = EntryPoints::decode(&payload, nodes, 16, "entries").unwrap();
+    assert_eq!(entries.nodes, [1017]);
+    assert_eq!(entries.encode(), payload);
+    assert_eq!(stream::encode(FileKind::Entries, &payload, &[]), bytes);
 }
 
 #[test]

@@ -326,6 +326,24 @@ fn the_frozen_manifest_of_version_1_is_read() {
 }
 
 #[test]
+fn the_frozen_manifest_of_version_3_is_written_to_the_byte() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../fixtures/index-v3-inline/MANIFEST"
+    );
+    let text = std::fs::read(path).unwrap();
+    let manifest = Manifest::decode(&text, "MANIFEST").unwrap();
+    assert_eq!((manifest.format_version, &*manifest.layout), (3, INLINE));
+    assert_eq!(manifest.codebook.len(), 64);
+    let roles: Vec<_> = manifest.files.iter().map(|file| &*file.role).collect();
+    assert_eq!(
+        roles,
+        ["inline", "entries", "navigation", "codebook", "heat"]
+    );
+    assert_eq!(manifest.encode(), text);
+}
+
+#[test]
 fn each_version_needs_its_keys() {
     for (key, _) in LATER_KEYS {
         let mut value = body(&sample());

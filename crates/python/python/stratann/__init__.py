@@ -6,26 +6,32 @@
     index = stratann.open("photos.idx", memory="64MiB")
     ids, distances = index.search(queries, k=10)
 
+    catalog = stratann.Catalog("shelf", memory="256MiB")  # many indexes, one budget
+    ids, distances = catalog["photos"].search(queries)
+
 Distances: "l2" is the squared Euclidean distance, "ip" minus the inner product, "cosine" 1 - cos; a smaller one is
 nearer. Arrays must be C-contiguous and float32, float16, uint8 or int8; they are read in place.
 
-A wrong call raises TypeError or ValueError, a missing path FileNotFoundError, and what failed though the call was
-right StratannError.
+A wrong call raises TypeError or ValueError, a missing path FileNotFoundError, a name that a catalog does not have
+KeyError, and what failed though the call was right StratannError.
 """
 
 from ._stratann import (
+    Catalog,
     Index,
     StratannError,
     __version__,
     build,
     open,
     recall,
+    train,
     truth,
     verify,
 )
 from .files import read, write
 
 __all__ = [
+    "Catalog",
     "Index",
     "StratannError",
     "__version__",
@@ -33,6 +39,7 @@ __all__ = [
     "open",
     "read",
     "recall",
+    "train",
     "truth",
     "verify",
     "write",

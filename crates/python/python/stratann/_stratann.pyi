@@ -2,7 +2,21 @@
 
 import os
 import pathlib
-from typing import Any, Callable, Dict, Final, Literal, Optional, Tuple, Union, final, overload
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Final,
+    Iterable,
+    Iterator,
+    List,
+    Literal,
+    Optional,
+    Tuple,
+    Union,
+    final,
+    overload,
+)
 
 import numpy
 from numpy.typing import NDArray
@@ -15,7 +29,18 @@ _Metric = str
 _Size = Union[int, str, None]
 _Progress = Union[bool, Callable[[str, int, int], object], None]
 
-__all__ = ["Index", "StratannError", "__version__", "build", "open", "recall", "truth", "verify"]
+__all__ = [
+    "Catalog",
+    "Index",
+    "StratannError",
+    "__version__",
+    "build",
+    "open",
+    "recall",
+    "train",
+    "truth",
+    "verify",
+]
 
 __version__: Final[str]
 
@@ -75,16 +100,75 @@ class Index:
     def stats(self) -> Dict[str, Any]: ...
     def verify(self, *, progress: _Progress = None) -> Dict[str, Any]: ...
 
+@final
+class Catalog:
+    def __new__(
+        cls,
+        path: _Path,
+        *,
+        memory: _Size = None,
+        io: str = "auto",
+        cache: _Size = None,
+        navigation: Optional[bool] = None,
+    ) -> "Catalog": ...
+    @property
+    def memory_bytes(self) -> int: ...
+    @property
+    def memory(self) -> Optional[int]: ...
+    @property
+    def open_count(self) -> int: ...
+    @property
+    def path(self) -> pathlib.Path: ...
+    def names(self) -> List[str]: ...
+    def close(self, name: str) -> bool: ...
+    def __getitem__(self, name: str, /) -> Index: ...
+    def __contains__(self, name: object, /) -> bool: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[str]: ...
+    @overload
+    def search(
+        self,
+        queries: _Vectors,
+        k: int = 10,
+        *,
+        names: Optional[Iterable[str]] = None,
+        list_size: Optional[int] = None,
+        beam: Optional[int] = None,
+        strategy: Optional[str] = None,
+        navigation: Optional[bool] = None,
+        whole_page: Optional[bool] = None,
+        threads: Optional[int] = None,
+        in_flight: Optional[int] = None,
+        return_stats: Literal[False] = False,
+    ) -> Tuple[_Ids, _Distances]: ...
+    @overload
+    def search(
+        self,
+        queries: _Vectors,
+        k: int = 10,
+        *,
+        names: Optional[Iterable[str]] = None,
+        list_size: Optional[int] = None,
+        beam: Optional[int] = None,
+        strategy: Optional[str] = None,
+        navigation: Optional[bool] = None,
+        whole_page: Optional[bool] = None,
+        threads: Optional[int] = None,
+        in_flight: Optional[int] = None,
+        return_stats: Literal[True],
+    ) -> Tuple[_Ids, _Distances, Dict[str, Any]]: ...
+
 def build(
     base: Union[_Path, _Vectors],
     path: _Path,
     *,
     metric: _Metric = "l2",
     preset: str = "stratann",
-    degree: int = 64,
+    degree: Optional[int] = None,
     build_list: int = 100,
     alpha: float = 1.2,
     code_bytes: Optional[int] = None,
+    codebook: Optional[_Path] = None,
     order: Optional[str] = None,
     layout: Optional[str] = None,
     compression: Optional[str] = None,
@@ -92,12 +176,24 @@ def build(
     segment: _Size = None,
     navigation: float = 0.01,
     memory: _Size = None,
+    search_memory: _Size = None,
     threads: Optional[int] = None,
     seed: int = 42,
     overwrite: bool = False,
     ids: Optional[NDArray[Any]] = None,
     progress: _Progress = None,
 ) -> Index: ...
+def train(
+    base: Union[_Path, _Vectors],
+    path: _Path,
+    *,
+    code_bytes: Optional[int] = None,
+    metric: _Metric = "l2",
+    threads: Optional[int] = None,
+    seed: int = 42,
+    overwrite: bool = False,
+    progress: _Progress = None,
+) -> Dict[str, Any]: ...
 def open(
     path: _Path,
     *,

@@ -37,9 +37,12 @@ fn options(layout: Layout, compression: Compression) -> BuildOptions {
     }
 }
 
+fn fixtures() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"))
+}
+
 fn fixture(name: &str, rows: usize) -> Matrix {
-    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures"));
-    let file = VectorFile::open(folder.join(name)).unwrap();
+    let file = VectorFile::open(fixtures().join(name)).unwrap();
     let mut bytes = vec![0; rows * file.row_bytes()];
     file.read(0, &mut bytes).unwrap();
     Matrix::new(bytes, rows, file.dim(), file.element()).unwrap()
@@ -479,6 +482,20 @@ fn a_codebook_for_other_vectors_or_codes_is_refused() {
         let words = ["code bytes", &code_bytes.to_string(), "16"];
         assert!(words.iter().all(|word| error.contains(word)), "{error}");
     }
+}
+
+/// The index of the fixtures was written once: what codes and rows mean in it has to stay.
+#[test]
+fn the_frozen_inline_index_holds_its_rows_and_codes() {
+    let rows = fixture("photo-sift-20k.base.u8bin", 2_000);
+    let found = decode(&stored::existing(&fixtures().join("index-v3-inline")).unwrap());
+    assert!(found.ids.iter().copied().eq(0..2_000));
+    let mut row = vec![0; rows.row_bytes()];
+    for (number, vector) in found.vectors.iter().enumerate() {
+        rows.read(number, &mut row).unwrap();
+        assert_eq!(*vector, row, "row {number}");
+    }
+    assert!(found.lists.iter().all(|list| list.len() == 16));
 }
 
 #[test]

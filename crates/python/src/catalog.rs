@@ -1,0 +1,226 @@
+//! `stratann.Catalog`: many indexes within one memory budget, as a mapping from names to indexes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyIterator, PyList, PyString, PyTuple};
+use stratann::{CacheSize, CatalogOptions, OpenOptions, SearchOptions};
+
+use crate::arguments::{existing, memory as bytes, named, shown, size, threads as thread_count};
+use crate::arrays::Rows;
+use crate::errors::to_python;
+use crate::index::{Index, WATCHED, answers, nothing};
+use crate::process::Opened;
+use crate::progress::{Listener, run};
+
+/// A folder of indexes that share one memory budget, their threads, and the codebooks that they have in common.
+///
+///     catalog = stratann.Catalog("shelf", memory="256MiB")
+///     ids, distances = catalog["photos"].search(queries)
+///
+/// Each folder in it that is an index is one of the catalog, by its name; those that are built later as well. An index
+/// is opened when it is asked for, and the least recently used ones are closed when their memory is needed. An `Index` that
+/// Python holds is not closed: keep none that is not being used.
+///
+/// Parameters
+/// ----------
+/// path : str or os.PathLike
+///     The folder.
+/// memory : int or str, optional
+///     A cap on what all indexes together keep in RAM, the program included: bytes, or "256MiB".
+/// io : str
+///     How the SSD is read: "auto", "uring" or "pread".
+/// cache : int or str, optional
+///     A cache of what searches read last, one for each open index: bytes, or "1MiB". Part of `memory`.
+/// navigation : bool, optional
+///     Whether searches will start from navigation graphs, so that `memory` has room for them; None is the choice of each
+///     index's preset.
+#[pyclass(frozen, mapping, module = "stratann")]
+pub struct Catalog {
+    inner: Opened<stratann::Catalog>,
+    path: PathBuf,
+}
+
+#[pymethods]
+impl Catalog {
+    #[new]
+    #[pyo3(signature = (path, *, memory=None, io="auto", cache=None, navigation=None))]
+    fn new(
+        path: PathBuf,
+        memory: Option<&Bound<'_, PyAny>>,
+        io: &str,
+        cache: Option<&Bound<'_, PyAny>>,
+        navigation: Option<bool>,
+    ) -> PyResult<Self> {
+        let path = existing(path, "catalog")?;
+        let cache = size(cache, "cache", "no cache")?;
+        let options = CatalogOptions {
+            memory: bytes(memory)?,
+            open: OpenOptions {
+                io: named(io, "io")?,
+                cache: cache.map_or(CacheSize::None, CacheSize::Bytes),
+                navigation,
+                ..OpenOptions::default()
+            },
+        };
+        let inner = stratann::Catalog::open(&path, &options).map_err(to_python)?;
+        Ok(Self {
+            inner: Opened::new(Arc::new(inner)),
+            path,
+        })
+    }
+
+    /// The names of the indexes that are there now, sorted.
+    fn names(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        py.detach(|| self.inner.names()).map_err(to_python)
+    }
+
+    /// Closes an index, and says whether it was open. What it takes is free when Python holds it no more.
+    fn close(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
+        let catalog = self.at_home()?;
+        Ok(py.detach(|| catalog.close(name)))
+    }
+
+    /// Finds the `k` nearest vectors of each query in several indexes, which are searched as one.
+    ///
+    /// Parameters
+    /// ----------
+    /// queries : numpy.ndarray
+    ///     (nq, d), or (d,) for one query; C-contiguous and of the indexes' dtype.
+    /// k : int
+    ///     How many vectors are wanted.
+    /// names : iterable of str, optional
+    ///     The indexes; None is all. They must agree in dimension, dtype and metric, and have no ids in common.
+    /// list_size, beam, strategy, navigation, whole_page, threads, in_flight, return_stats
+    ///     As those of `Index.search`, in each index. The stats are sums over the indexes.
+    ///
+    /// Returns
+    /// -------
+    /// ids, distances, stats
+    ///     As those of `Index.search`; of equal distances the smaller id comes first.
+    #[pyo3(signature = (queries, k=10, *, names=None, list_size=None, beam=None, strategy=None, navigation=None,
+        whole_page=None, threads=None, in_flight=None, return_stats=false))]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "keyword arguments of the Python method"
+    )]
+    fn search<'py>(
+        &self,
+        py: Python<'py>,
+        queries: &Bound<'py, PyAny>,
+        k: usize,
+        names: Option<&Bound<'py, PyAny>>,
+        list_size: Option<usize>,
+        beam: Option<usize>,
+        strategy: Option<&str>,
+        navigation: Option<bool>,
+        whole_page: Option<bool>,
+        threads: Option<usize>,
+        in_flight: Option<usize>,
+        return_stats: bool,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let rows = Rows::matrix_or_row(queries, "queries")?;
+        let names = match names {
+            None => self.names(py)?,
+            Some(names) => chosen(names)?,
+        };
+        let defaults = SearchOptions::default();
+        let options = SearchOptions {
+            k,
+            list: list_size.unwrap_or(defaults.list.max(k)),
+            beam,
+            strategy: strategy.map(|name| named(name, "strategy")).transpose()?,
+            navigation,
+            whole_page,
+            threads: thread_count(threads)?,
+            in_flight: in_flight.unwrap_or(defaults.in_flight),
+            ..defaults
+        };
+        let catalog = self.at_home()?;
+        let results = if rows.rows() == 0 {
+            nothing(k)
+        } else {
+            let source = rows.source()?;
+            if rows.rows() * names.len() < WATCHED {
+                py.detach(|| catalog.search(&names, &source, &options))
+                    .map_err(to_python)?
+            } else {
+                run(py, &Listener::new(None)?, |progress| {
+                    catalog.search_observed(&names, &source, &options, progress)
+                })?
+            }
+        };
+        answers(py, results, &options, rows.is_single(), return_stats)
+    }
+
+    /// Bytes that are accounted for now: the program, codebooks, and what open indexes may come to take.
+    #[getter]
+    fn memory_bytes(&self) -> u64 {
+        self.inner.memory_bytes()
+    }
+
+    /// The cap on memory in bytes, or None.
+    #[getter]
+    fn memory(&self) -> Option<u64> {
+        self.inner.memory()
+    }
+
+    /// How many indexes are open, those included that are closed and that Python still holds.
+    #[getter]
+    fn open_count(&self) -> usize {
+        self.inner.open_count()
+    }
+
+    /// The folder of the catalog.
+    #[getter]
+    fn path<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        py.import("pathlib")?
+            .getattr("Path")?
+            .call1((self.path.as_os_str(),))
+    }
+
+    fn __getitem__(&self, py: Python<'_>, name: &str) -> PyResult<Index> {
+        let catalog = self.at_home()?;
+        let index = py.detach(|| catalog.index(name)).map_err(to_python)?;
+        let path = index.path().to_owned();
+        Ok(Index::of(index, path))
+    }
+
+    fn __contains__(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> bool {
+        let name: PyResult<String> = name.extract();
+        py.detach(|| name.is_ok_and(|name| self.inner.contains(&name)))
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        py.detach(|| self.inner.len()).map_err(to_python)
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        PyList::new(py, self.names(py)?)?.try_iter()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let path = PyString::new(py, &shown(&self.path)).repr()?;
+        let memory = self.memory().map_or("None".into(), |m| m.to_string());
+        Ok(format!(
+            "stratann.Catalog({path}, {} indexes, {} open, memory={memory})",
+            self.__len__(py)?,
+            self.open_count(),
+        ))
+    }
+}
+
+impl Catalog {
+    fn at_home(&self) -> PyResult<&stratann::Catalog> {
+        self.inner.at_home(&self.path, "stratann.Catalog")
+    }
+}
+
+/// The names that a search is of. A text is not taken for its letters.
+fn chosen(names: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    if let Ok(name) = names.cast::<PyString>() {
+        return Ok(vec![name.to_string()]);
+    }
+    names.try_iter()?.map(|name| name?.extract()).collect()
+}

@@ -1,0 +1,215 @@
+"""Many indexes: a codebook that they share, a folder of them as a mapping, and searching several as one."""
+
+import gc
+import os
+import shutil
+import signal
+
+import numpy
+import pytest
+
+import stratann
+
+NAMES = ["autumn", "spring", "summer"]
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory, small):
+    """A folder of three indexes with one codebook: the rows of `small` in turn, by their row numbers."""
+    folder = tmp_path_factory.mktemp("shelf")
+    code = folder / "code"
+    stratann.train(small, code, code_bytes=16)
+    for n, name in enumerate(NAMES):
+        rows = numpy.arange(n, len(small), 3)
+        stratann.build(
+            numpy.ascontiguousarray(small[rows]),
+            folder / name,
+            preset="aisaq",
+            degree=24,
+            build_list=40,
+            codebook=code,
+            ids=rows,
+        )
+    return folder
+
+
+@pytest.fixture
+def catalog(shelf):
+    return stratann.Catalog(shelf)
+
+
+@pytest.fixture
+def own(shelf, tmp_path):
+    """A copy of the shelf, to change."""
+    shutil.copytree(shelf, tmp_path / "own")
+    return tmp_path / "own"
+
+
+def test_a_catalog_is_a_mapping_from_names_to_indexes(catalog, shelf, queries):
+    assert catalog.names() == list(catalog) == NAMES
+    assert len(catalog) == 3 and "spring" in catalog
+    assert "winter" not in catalog and 3 not in catalog and "../shelf/spring" not in catalog
+    assert catalog.open_count == 0
+    index = catalog["spring"]
+    assert isinstance(index, stratann.Index) and len(index) == 667
+    assert index.path == shelf / "spring" and index.build_report is None
+    assert catalog.open_count == 1
+    alone = stratann.open(shelf / "spring")
+    for ours, theirs in zip(index.search(queries), alone.search(queries)):
+        numpy.testing.assert_array_equal(ours, theirs)
+    assert index.verify()["problems"] == []
+    assert catalog.path == shelf and catalog.memory is None
+    text = repr(catalog)
+    assert "shelf" in text and "3 indexes, 1 open" in text and "memory=None" in text
+
+
+def test_a_name_that_is_not_there_is_a_key_error(catalog):
+    for name in ["winter", "", "..", "a/b"]:
+        with pytest.raises(KeyError, match="autumn, spring, summer"):
+            catalog[name]
+    with pytest.raises(KeyError, match="winter"):
+        catalog.search(numpy.zeros((1, 128), numpy.uint8), names=["spring", "winter"])
+    with pytest.raises(TypeError):
+        catalog[3]
+
+
+def test_several_indexes_are_searched_as_one(catalog, small, queries):
+    exact = stratann.truth(small, queries, 10)
+    # A list as long as an index finds everything.
+    found = catalog.search(queries, 10, list_size=700)
+    numpy.testing.assert_array_equal(found[0], exact[0])
+    numpy.testing.assert_array_equal(found[1], exact[1])
+    some = catalog.search(queries, 10, names=("spring", "summer"), list_size=700)
+    assert (some[0] % 3 != 0).all()
+    one, alone = (
+        search(queries, 10, list_size=50, threads=1)
+        for search in (lambda *a, **o: catalog.search(*a, names="spring", **o), catalog["spring"].search)
+    )
+    numpy.testing.assert_array_equal(one[0], alone[0])
+    ids, distances = catalog.search(queries[0], 3)
+    assert ids.shape == distances.shape == (3,)
+    assert catalog.search(queries[:0], 3)[0].shape == (0, 3)
+    _, _, stats = catalog.search(queries, 10, list_size=40, return_stats=True)
+    assert stats["queries"] == 500 and stats["per_query"]["graph_reads"] > 0
+
+
+def test_a_budget_is_kept_and_indexes_are_closed(shelf):
+    # Room for the program and some indexes of a fixed size.
+    with pytest.raises(ValueError, match="memory budget"):
+        stratann.Catalog(shelf, memory=1_000_000)
+    catalog = stratann.Catalog(shelf, memory="32MiB")
+    assert catalog.memory == 32 << 20 and "memory=33554432" in repr(catalog)
+    before = catalog.memory_bytes
+    index = catalog["spring"]
+    one = catalog.memory_bytes
+    assert before < one <= catalog.memory
+    catalog["summer"], catalog["autumn"]
+    three = catalog.memory_bytes
+    # The codebook is there once.
+    assert three - one < one - before
+    assert catalog.close("spring") and not catalog.close("spring") and not catalog.close("winter")
+    assert catalog.open_count == 3, "Python still holds it"
+    assert len(index) == 667 and index.search(numpy.zeros(128, numpy.uint8), 1)[0].shape == (1,)
+    del index
+    gc.collect()
+    assert catalog.open_count == 2 and catalog.memory_bytes < three
+
+
+def test_indexes_that_come_change_and_go_are_noticed(own, small):
+    catalog = stratann.Catalog(own)
+    old = catalog["spring"]
+    stratann.build(small[:300], own / "spring", preset="aisaq", degree=16, overwrite=True)
+    stratann.build(small[:200], own / "winter", preset="aisaq", degree=16)
+    assert (len(old), len(catalog["spring"]), len(catalog["winter"])) == (667, 300, 200)
+    assert catalog.names() == sorted([*NAMES, "winter"])
+    shutil.rmtree(own / "spring")
+    assert "spring" not in catalog
+    with pytest.raises(KeyError, match="spring"):
+        catalog["spring"]
+
+
+def test_indexes_that_do_not_fit_together(own):
+    floats = numpy.random.default_rng(1).random((200, 16), numpy.float32)
+    stratann.build(floats, own / "floats", preset="aisaq", degree=16)
+    catalog = stratann.Catalog(own)
+    with pytest.raises(ValueError, match="floats.*16 f32"):
+        catalog.search(numpy.zeros((1, 128), numpy.uint8))
+    assert catalog.search(floats[:2], 1, names=["floats"])[0].tolist() == [[0], [1]]
+
+
+def test_what_is_no_catalog(shelf, tmp_path):
+    with pytest.raises(FileNotFoundError, match="missing"):
+        stratann.Catalog(tmp_path / "missing")
+    with pytest.raises(ValueError, match="an index"):
+        stratann.Catalog(shelf / "spring")
+    with pytest.raises(ValueError, match="memory"):
+        stratann.Catalog(shelf, memory="3 apples")
+    empty = stratann.Catalog(tmp_path)
+    assert len(empty) == 0 and list(empty) == []
+    with pytest.raises(KeyError, match="stratann build"):
+        empty["a"]
+    with pytest.raises(ValueError, match="at least one name"):
+        empty.search(numpy.zeros((1, 128), numpy.uint8))
+
+
+def test_a_forked_process_is_told_to_open_the_catalog_itself(catalog, shelf, queries):
+    expected = catalog.search(queries, list_size=50)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = b"nothing"
+        try:
+            signal.alarm(30)
+            try:
+                catalog["spring"]
+            except stratann.StratannError as error:
+                said = str(error).encode()
+            assert catalog.names() == NAMES
+            del catalog
+            found = stratann.Catalog(shelf).search(queries, list_size=50)
+            assert (found[0] == expected[0]).all()
+            os.write(writer, said)
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        assert b"stratann.Catalog" in pipe.read()
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_trained_codebook_is_that_of_the_index(tmp_path, small):
+    code = tmp_path / "code"
+    seen = []
+    facts = stratann.train(small, code, code_bytes=16, progress=lambda *news: seen.append(news))
+    assert (facts["dimension"], facts["code_bytes"], len(facts["hash"])) == (128, 16, 64)
+    assert ("training codes", 1, 1) in seen
+    index = stratann.build(small, tmp_path / "i", degree=16, codebook=code)
+    stats = index.stats()
+    assert (stats["codebook"], stats["code_bytes"]) == (facts["hash"], 16)
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        stratann.train(small, code)
+    # Neither threads nor where the vectors come from change it; a seed does.
+    again = stratann.train(small, str(code), code_bytes=16, threads=1, overwrite=True)
+    assert again == facts
+    assert stratann.train(small, tmp_path / "b", code_bytes=16, seed=7)["hash"] != facts["hash"]
+    assert stratann.train(small, tmp_path / "c")["code_bytes"] == 32
+
+
+def test_a_codebook_that_does_not_fit(tmp_path, small):
+    code = tmp_path / "code"
+    stratann.train(small, code, code_bytes=16)
+    build = {"path": tmp_path / "i", "degree": 16}
+    with pytest.raises(ValueError, match="codebook"):
+        stratann.build(small, codebook=code, code_bytes=8, **build)
+    with pytest.raises(ValueError, match="for 64"):
+        stratann.build(numpy.ascontiguousarray(small[:, :64]), codebook=code, **build)
+    with pytest.raises(FileNotFoundError, match="missing"):
+        stratann.build(small, codebook=tmp_path / "missing", **build)
+    (tmp_path / "broken").write_bytes(code.read_bytes()[:-1])
+    with pytest.raises(stratann.StratannError, match="broken"):
+        stratann.build(small, codebook=tmp_path / "broken", **build)
+    with pytest.raises(ValueError, match="code bytes"):
+        stratann.train(small, tmp_path / "x", code_bytes=129)
+    with pytest.raises(ValueError, match="metric"):
+        stratann.train(small, tmp_path / "x", metric="l3")
+    assert not (tmp_path / "i").exists() and not (tmp_path / "x").exists()
