@@ -56,11 +56,11 @@ pub enum Durability {
 }
 
 /// A place between two records of the logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogPosition {
-    /// The log that has the record behind it, or will.
+    /// The log that has the record behind it, or will; 0 stands for the first, which is log 1.
     pub(crate) number: u64,
-    /// That record's sequence number.
+    /// That record's sequence number; 0 stands for that of the log's first record.
     pub(crate) sequence: u64,
 }
 
@@ -656,7 +656,9 @@ pub(crate) struct Torn {
 /// Hands over the records behind `from`, in order and with their sequence numbers; reads at most 1 MiB at once.
 ///
 /// They need not have been durable, nor acknowledged, when a crash came: whatever is whole and without gap counts.
-/// Without any log from `from.number` on there are no records.
+/// Without any log from `from.number` on there are no records. Where a log was rotated because a sync had failed, it
+/// begins with records from before the position that [`Log::rotate`] returned, so that who keeps the number only gets
+/// some records of which the checkpoint knows already.
 ///
 /// # Errors
 /// Damage: a log that is missing between others, a header that is not right, a log that ends before the next one goes
@@ -667,13 +669,14 @@ pub(crate) fn replay(
     from: LogPosition,
     apply: &mut dyn FnMut(u64, LogRecord<'_>) -> Result<(), Error>,
 ) -> Result<Replayed, Error> {
+    let first_number = from.number.max(1);
     let mut numbers = numbers_in(volume)?;
-    numbers.retain(|&number| number >= from.number);
+    numbers.retain(|&number| number >= first_number);
     // The torn creations have no header.
     let mut logs = Vec::with_capacity(numbers.len());
     let mut torn = None;
     for (at, &number) in numbers.iter().enumerate() {
-        let expected = from.number.saturating_add(at as u64);
+        let expected = first_number.saturating_add(at as u64);
         if number != expected {
             return Err(Error::Damaged {
                 file: name_of(volume, &log_name(expected)),
@@ -700,7 +703,7 @@ pub(crate) fn replay(
     let mut replayed = Replayed {
         next_number: numbers
             .last()
-            .map_or(from.number, |last| last.saturating_add(1)),
+            .map_or(first_number, |last| last.saturating_add(1)),
         next_sequence: from.sequence,
         records: 0,
         torn,
@@ -709,7 +712,7 @@ pub(crate) fn replay(
     for (at, log) in logs.iter().enumerate() {
         let first = log.header.first_sequence;
         let right = match expected {
-            None => first <= from.sequence,
+            None => first <= from.sequence || from.sequence == 0,
             Some(expected) => first == expected,
         };
         if !right {

@@ -380,7 +380,7 @@ fn after_a_failed_sync_the_file_takes_nothing_until_it_is_rotated() {
         // The write succeeds, the sync does not.
         let outcome = append(&log, 1);
         assert_eq!(outcome.is_ok(), durability == Durability::OnFlush);
-        assert_eq!(log.flush().is_ok(), false);
+        log.flush().unwrap_err();
         volume.heal();
         for _ in 0..2 {
             let operations = volume.operations();
@@ -397,7 +397,7 @@ fn after_a_failed_sync_the_file_takes_nothing_until_it_is_rotated() {
             vec![0, 1]
         };
         // A rotation that fails changes nothing.
-        for at in 0..6 {
+        for at in 0..=6 {
             volume.fail_after(at, Failure::Io);
             if log.rotate().is_err() {
                 volume.heal();
@@ -807,7 +807,7 @@ fn damage_is_told_from_a_torn_end() {
     // At the end of the last.
     for (cut, flip, whole, offset) in [
         (None, Some(4100), 10, 4096),
-        (Some(5000), None, 11, 4096 + 632),
+        (Some(5000), None, 12, 4096 + 632 + 32),
         (Some(9000), None, 15, 4096 + 4 * 632 + 32),
         (Some(100), None, 10, 0),
         (Some(0), None, 10, 0),
@@ -855,6 +855,29 @@ fn a_replay_begins_anywhere_and_stops_when_told_to() {
     .unwrap()
     .1;
     assert_eq!((nothing.next_number, nothing.next_sequence), (9, 70));
+    // Who knows only the number gets all records from that log on.
+    let (mut sequences, number) = (Vec::new(), 2);
+    let from = LogPosition {
+        number,
+        sequence: 0,
+    };
+    let replayed = replay(&volume, shape(), from, &mut |sequence, _| {
+        sequences.push(sequence);
+        Ok(())
+    });
+    assert_eq!(sequences, Vec::from_iter(5..15));
+    assert_eq!(replayed.unwrap().next_sequence, 15);
+    let (ids, replayed) = found(
+        &volume,
+        LogPosition {
+            number: 0,
+            sequence: 0,
+        },
+    )
+    .unwrap();
+    assert_eq!((ids.len(), replayed.next_number), (15, 4));
+    let empty = found(&SimVolume::new(), LogPosition::default()).unwrap().1;
+    assert_eq!((empty.next_number, empty.next_sequence), (1, 0));
     let mut calls = 0;
     let stopped = replay(&volume, shape(), ORIGIN, &mut |_, _| {
         calls += 1;
