@@ -42,6 +42,7 @@ mod progress;
 mod search;
 mod stats;
 mod stored;
+mod update;
 mod verify;
 mod visited;
 
