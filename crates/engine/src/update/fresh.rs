@@ -46,6 +46,10 @@ const SCAN: usize = 256;
 /// Slots of a list, as a multiple of R: more of them mean fewer prunes but longer lists (as in `graph/vamana.rs`).
 const SLACK: f64 = 1.3;
 
+/// A list is filled up to R divided by this with neighbours that are not diverse. On disk a node's slots are read anyway, and
+/// full lists save reads; in memory each neighbour costs a distance.
+const FILL: usize = 2;
+
 /// A candidate list is lengthened for the deleted that stand in it, up to so many times.
 const LONGEST: usize = 4;
 
@@ -313,6 +317,9 @@ impl Space<'_> {
     }
 }
 
+/// Where a walk starts: the first vector of all, and under the inner product the longest one.
+type Entries = [Option<u32>; 2];
+
 /// What a search reuses from query to query.
 #[derive(Debug, Default)]
 pub(crate) struct FreshScratch {
@@ -327,27 +334,34 @@ pub(crate) struct FreshScratch {
 }
 
 impl FreshScratch {
-    /// Walks the graph from `entry`, nearest candidate first, until the `list` nearest that were met are all expanded:
+    /// Walks the graph from its entries, nearest candidate first, until the `list` nearest that were met are all expanded:
     /// they are left in `frontier`, and all that were ever expanded in `expanded`.
     fn walk(
         &mut self,
         view: &mut View<'_>,
-        entry: u32,
+        entries: Entries,
         list: usize,
         distance: impl Fn(&Point) -> f32,
     ) {
         self.frontier.clear(list);
         self.visited.clear(list);
         self.expanded.clear();
-        view.cover(entry);
-        self.visited.insert(entry);
-        self.frontier
-            .insert(key(distance(view.point(entry)), entry));
+        for entry in entries.into_iter().flatten() {
+            view.cover(entry);
+            self.visited.insert(entry);
+            self.frontier
+                .insert(key(distance(view.point(entry)), entry));
+        }
         while let Some(next) = self.frontier.take_unread() {
             self.expanded.push(next);
             view.neighbours(node_of(next), &mut self.slots);
             let visited = &mut self.visited;
             self.slots.retain(|&slot| visited.insert(slot));
+            // All vectors are asked of memory at once: the processor would not look far enough ahead past distances.
+            let touched = self.slots.iter().fold(0, |touched, &slot| {
+                touched ^ view.point(slot).vector.first().copied().unwrap_or(0)
+            });
+            std::hint::black_box(touched);
             for &slot in &self.slots {
                 self.frontier.insert(key(distance(view.point(slot)), slot));
             }
@@ -380,8 +394,8 @@ struct Pruner {
 const CHOSEN: u32 = u32::MAX;
 
 impl Pruner {
-    /// Chooses from the pool: diverse ones nearest first, then, while there is room, the nearest that were left out: full
-    /// lists find more in the same number of hops, and hold rows together that are equal.
+    /// Chooses from the pool: diverse ones nearest first, then, up to a share of the degree, the nearest that were left out:
+    /// they hold rows together that are equal.
     fn prune(&mut self, view: &View<'_>, space: Space<'_>, parameters: &FreshParameters) {
         self.pool.sort_unstable();
         self.pool.dedup();
@@ -393,7 +407,7 @@ impl Pruner {
             self.round(view, space, parameters.degree, parameters.alpha);
         }
         for (&candidate, factor) in self.pool.iter().zip(&self.factors) {
-            if self.chosen.len() >= parameters.degree {
+            if self.chosen.len() >= parameters.degree.div_ceil(FILL) {
                 break;
             }
             if factor.1 != CHOSEN {
@@ -439,10 +453,12 @@ pub(crate) struct FreshGraph {
     segments: RwLock<Segments>,
     /// Slots that were given out.
     next: AtomicU32,
-    /// Where every search starts: the first vector that came, deleted or not.
+    /// The first vector that came, deleted or not: every search starts there.
     entry: AtomicU32,
-    /// Bits of the largest squared length; non-negative floats order as their bits do.
-    longest: AtomicU32,
+    /// The largest squared length and, in the lower half, whose it is. (Non-negative floats order as their bits do.) Under
+    /// the inner product a search starts there too: a vector that is much longer than others is an answer to many queries,
+    /// but neighbour to few vectors.
+    longest: AtomicU64,
     /// The live slot of each id. `epoch`, `live`, `born` and `died` change while it is locked for writing.
     ids: RwLock<HashMap<u64, u32>>,
     epoch: AtomicU64,
@@ -476,7 +492,7 @@ impl FreshGraph {
             segments: RwLock::new(Arc::new([])),
             next: AtomicU32::new(0),
             entry: AtomicU32::new(NONE),
-            longest: AtomicU32::new(0),
+            longest: AtomicU64::new(0),
             ids: RwLock::new(HashMap::new()),
             epoch: AtomicU64::new(0),
             live: AtomicUsize::new(0),
@@ -502,20 +518,23 @@ impl FreshGraph {
             Metric::InnerProduct => -self.kernel.distance(vector, vector),
             Metric::L2 | Metric::Cosine => 0.0,
         };
-        self.longest
-            .fetch_max(square.max(0.0).to_bits(), Ordering::Relaxed);
         view.node(slot).point.get_or_init(|| Point {
             vector: vector.into(),
             id,
             square,
         });
+        // From here on others may meet the slot.
+        if square > 0.0 {
+            let length = (u64::from(square.to_bits()) << 32) | u64::from(slot);
+            self.longest.fetch_max(length, Ordering::AcqRel);
+        }
         let entry = self
             .entry
             .compare_exchange(NONE, slot, Ordering::AcqRel, Ordering::Acquire);
-        if let Err(entry) = entry {
+        if entry.is_err() {
             // Only a moment under the lock: how many scratches there are is how many threads insert at once.
             let mut scratch = self.idle.lock().pop().unwrap_or_default();
-            self.link(&mut view, slot, entry, &mut scratch);
+            self.link(&mut view, slot, &mut scratch);
             self.idle.lock().push(scratch);
         }
         self.publish(&view, id, slot);
@@ -630,16 +649,13 @@ impl FreshGraph {
         scratch: &mut FreshScratch,
     ) -> bool {
         let epoch = self.epoch.load(Ordering::Acquire);
-        let entry = self.entry.load(Ordering::Acquire);
-        if entry == NONE {
-            return false;
-        }
+        let entries = self.entries();
         let mut view = View::new(self);
         // The deleted take places in the list that the caller meant for answers.
         let slots = self.slots();
         let mut length = (list * slots / live).clamp(list, list * LONGEST).min(slots);
         loop {
-            scratch.walk(&mut view, entry, length, |point| {
+            scratch.walk(&mut view, entries, length, |point| {
                 self.kernel.distance(query, &point.vector)
             });
             scratch.found.clear();
@@ -690,9 +706,19 @@ impl FreshGraph {
         }
     }
 
+    /// Where a walk starts now.
+    fn entries(&self) -> Entries {
+        let entry = self.entry.load(Ordering::Acquire);
+        let longest = self.longest.load(Ordering::Acquire);
+        [
+            (entry != NONE).then_some(entry),
+            (longest > 0 && longest as u32 != entry).then_some(longest as u32),
+        ]
+    }
+
     /// How far vectors are from each other for the build, as of now.
     fn space(&self) -> Space<'_> {
-        let longest = || f32::from_bits(self.longest.load(Ordering::Relaxed));
+        let longest = || f32::from_bits((self.longest.load(Ordering::Relaxed) >> 32) as u32);
         Space {
             kernel: &self.kernel,
             longest: (self.kernel.metric() == Metric::InnerProduct).then(longest),
@@ -700,7 +726,7 @@ impl FreshGraph {
     }
 
     /// Finds the neighbours of a new vector and links both ways.
-    fn link(&self, view: &mut View<'_>, slot: u32, entry: u32, scratch: &mut InsertScratch) {
+    fn link(&self, view: &mut View<'_>, slot: u32, scratch: &mut InsertScratch) {
         let InsertScratch {
             search,
             pruner,
@@ -714,9 +740,15 @@ impl FreshGraph {
         let Some(point) = own.nodes[at].point.get() else {
             return;
         };
-        search.walk(view, entry, self.parameters.build_list, |other| {
+        // Not from itself, if it is the longest.
+        let entries = self
+            .entries()
+            .map(|entry| entry.filter(|&entry| entry != slot));
+        search.walk(view, entries, self.parameters.build_list, |other| {
             space.distance(point, other)
         });
+        // Others that start from it may have linked to it, so that the walk came by.
+        search.expanded.retain(|&key| node_of(key) != slot);
         pruner.pool.clear();
         pruner.pool.extend_from_slice(&search.expanded);
         pruner.prune(view, space, &self.parameters);
