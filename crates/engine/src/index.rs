@@ -29,6 +29,7 @@ use crate::codebook::Codebook;
 use crate::navigation::Navigation;
 use crate::nodes::Graph;
 use crate::plan::{Division, Needs};
+use crate::update::{Overlay, replay};
 use crate::{Error, Preset, nodes, plan, stored};
 
 /// How to open an index.
@@ -88,6 +89,8 @@ pub struct Index {
     division: Division,
     navigation: OnceLock<Navigation>,
     shared: Arc<Shared>,
+    /// What the log said when it was opened, on top of the checkpoint.
+    overlay: Option<Overlay>,
 }
 
 /// What indexes of one process can have in common.
@@ -161,7 +164,10 @@ impl Index {
     /// No index there, a file that is damaged, truncated or of a later format, a memory budget below the codes.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self, Error> {
         let path = path.as_ref();
-        Self::open_in(Arc::new(stored::existing(path)?), path, options)
+        let mut index = Self::open_in(Arc::new(stored::existing(path)?), path, options)?;
+        let overlay = replay(&*index.volume, &index)?.overlay;
+        index.overlay = (!overlay.is_empty()).then_some(overlay);
+        Ok(index)
     }
 
     /// Opens the index in a volume.
@@ -243,11 +249,23 @@ impl Index {
             division,
             navigation: OnceLock::new(),
             shared,
+            overlay: None,
             manifest,
         })
     }
 
-    /// The vectors in the index.
+    /// What the log said when it was opened.
+    pub(crate) fn overlay(&self) -> Option<&Overlay> {
+        self.overlay.as_ref()
+    }
+
+    /// The vectors that a search can find: those of the checkpoint and of the log, less those that were deleted.
+    pub fn live(&self) -> usize {
+        self.overlay()
+            .map_or(self.len(), |overlay| overlay.live(self.len()))
+    }
+
+    /// The vectors in the checkpoint, of which some may have been deleted since.
     #[expect(
         clippy::len_without_is_empty,
         reason = "an index holds at least one vector"

@@ -14,7 +14,7 @@
 //!
 //! a record, at a multiple of 8
 //!      0     4  crc32c of (number of the log u64, offset of the record in the file u64, then bytes 4..end)
-//!      4     1  kind: 1 insert, 2 delete
+//!      4     1  kind: 1 insert, 2 delete, 3 replace
 //!      5     3  zero
 //!      8     4  bytes P of the payload (u32): those of a vector for an insert, 0 for a delete
 //!     12     8  sequence number (u64): one more than that of the record before it, over all logs
@@ -63,6 +63,7 @@ const ALIGNMENT: usize = 8;
 
 const INSERT: u8 = 1;
 const DELETE: u8 = 2;
+const REPLACE: u8 = 3;
 
 /// What the vectors of a log are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,6 +184,13 @@ pub enum LogRecord<'a> {
         /// Its elements, little-endian, as many bytes as [`LogShape::vector_bytes`] says.
         vector: &'a [u8],
     },
+    /// A vector took the place of the one with the same id: in one record, so that a crash leaves the one or the other.
+    Replace {
+        /// Their outside id.
+        id: u64,
+        /// The new one's elements.
+        vector: &'a [u8],
+    },
     /// A vector went out.
     Delete {
         /// Its outside id.
@@ -194,16 +202,22 @@ impl<'a> LogRecord<'a> {
     /// The outside id.
     pub fn id(&self) -> u64 {
         match *self {
-            LogRecord::Insert { id, .. } | LogRecord::Delete { id } => id,
+            LogRecord::Insert { id, .. }
+            | LogRecord::Replace { id, .. }
+            | LogRecord::Delete { id } => id,
         }
     }
 
-    /// The vector, or nothing.
-    fn payload(&self) -> &'a [u8] {
+    /// The vector that came in, if one did.
+    pub fn vector(&self) -> Option<&'a [u8]> {
         match *self {
-            LogRecord::Insert { vector, .. } => vector,
-            LogRecord::Delete { .. } => &[],
+            LogRecord::Insert { vector, .. } | LogRecord::Replace { vector, .. } => Some(vector),
+            LogRecord::Delete { .. } => None,
         }
+    }
+
+    fn payload(&self) -> &'a [u8] {
+        self.vector().unwrap_or_default()
     }
 
     /// Bytes of the record in a log.
@@ -247,6 +261,7 @@ impl RecordPlace {
 pub fn encode_record(record: LogRecord<'_>, place: RecordPlace, out: &mut Vec<u8>) -> RecordPlace {
     let (kind, payload) = match record {
         LogRecord::Insert { vector, .. } => (INSERT, vector),
+        LogRecord::Replace { vector, .. } => (REPLACE, vector),
         LogRecord::Delete { .. } => (DELETE, &[][..]),
     };
     let start = out.len();
@@ -404,7 +419,7 @@ impl<'a> LogRecords<'a> {
         let head = self.bytes.get(..PAYLOAD).ok_or(short(PAYLOAD))?;
         // The kind and the length before the checksum: they say how many bytes it covers.
         let payload = match head[KIND] {
-            INSERT => self.shape.vector_bytes(),
+            INSERT | REPLACE => self.shape.vector_bytes(),
             DELETE => 0,
             kind => return Err(EndReason::Kind(kind)),
         };
@@ -434,13 +449,11 @@ impl<'a> LogRecords<'a> {
             });
         }
         let id = u64_at(bytes, ID);
-        let record = if bytes[KIND] == INSERT {
-            LogRecord::Insert {
-                id,
-                vector: &bytes[PAYLOAD..PAYLOAD + payload],
-            }
-        } else {
-            LogRecord::Delete { id }
+        let vector = &bytes[PAYLOAD..PAYLOAD + payload];
+        let record = match bytes[KIND] {
+            INSERT => LogRecord::Insert { id, vector },
+            REPLACE => LogRecord::Replace { id, vector },
+            _ => LogRecord::Delete { id },
         };
         Ok((record, needs))
     }

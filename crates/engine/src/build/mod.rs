@@ -263,7 +263,8 @@ fn build_in(
         carried: carried.unwrap_or(Carried {
             log_from: LogFrom {
                 number: checkpoint.next_log(),
-                ..LogFrom::default()
+                // Whatever its first record's is.
+                sequence: 0,
             },
             next_id: 0,
         }),

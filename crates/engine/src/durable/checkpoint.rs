@@ -18,7 +18,7 @@ use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileKind, Manifest};
 use stratann_tier::{Volume, VolumeFile};
 
-use super::log::number_of as log_number;
+use super::log::{number_of as log_number, remove_logs_before};
 use crate::{Error, stored};
 
 /// A checkpoint being written. Dropped before it is committed, it removes what was written.
@@ -122,14 +122,10 @@ impl<'a> Checkpoint<'a> {
     fn remove_unnamed(&self) {
         let exists = self.volume.exists(MANIFEST);
         let manifest = stored::manifest(self.volume).ok();
+        if let Some(manifest) = &manifest {
+            let _ = remove_logs_before(self.volume, manifest.log_from.number);
+        }
         for name in self.volume.list().unwrap_or_default() {
-            if let Some(log) = log_number(&name) {
-                let merged = |manifest: &Manifest| log < manifest.log_from.number;
-                if manifest.as_ref().is_some_and(merged) {
-                    let _ = self.volume.remove(&name);
-                }
-                continue;
-            }
             let Some(number) = number_of(&name) else {
                 if name == unfinished() {
                     let _ = self.volume.remove(&name);

@@ -247,7 +247,8 @@ impl Log {
         let shared = &*self.shared;
         let expected = shared.shape.vector_bytes();
         for record in records {
-            if let LogRecord::Insert { id, vector } = record
+            let id = record.id();
+            if let Some(vector) = record.vector()
                 && vector.len() != expected
             {
                 let (what, expected) = (
@@ -855,6 +856,20 @@ impl Reading {
             }
         }
     }
+}
+
+/// Removes the logs below `number`, which a checkpoint has made superfluous; durable when it returns.
+pub(crate) fn remove_logs_before(volume: &dyn Volume, number: u64) -> Result<(), Error> {
+    let mut numbers = numbers_in(volume)?;
+    numbers.retain(|&earlier| earlier < number);
+    // From the oldest on, so that an interruption leaves no gap.
+    for earlier in &numbers {
+        volume.remove(&log_name(*earlier))?;
+    }
+    if !numbers.is_empty() {
+        volume.sync()?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -213,7 +213,7 @@ impl Index {
         options: &SearchOptions,
         progress: &dyn Progress,
     ) -> Result<SearchResults, Error> {
-        self.search_with(queries, options, progress, None, None)
+        self.search_with(queries, options, progress, None, self.overlay())
     }
 
     /// As [`search_observed`](Index::search_observed); `heat` is told which pages are read, and `overlay` says what

@@ -196,7 +196,7 @@ impl LiveIndex {
             next_id,
             next_number,
             next_sequence,
-        } = replay::replay(&*volume, &index, Some(&ids))?;
+        } = replay::replay(&*volume, &index)?;
         let log = Log::start(
             volume.clone(),
             replay::shape(&index)?,
@@ -532,30 +532,36 @@ impl LiveIndex {
             }
             rows.resize(ids.len() * row_bytes, 0);
             vectors.read(first, &mut rows)?;
-            let rows = || ids.iter().copied().zip(rows.chunks_exact(row_bytes));
-            let records: Vec<_> = rows()
-                .map(|(id, vector)| LogRecord::Insert { id, vector })
-                .collect();
             // Logged and applied under one state: a merge begins before or after both.
             let _gate = self.gate.read();
             let state = self.state();
+            let mut records = Vec::with_capacity(ids.len());
+            for (&id, vector) in ids.iter().zip(rows.chunks_exact(row_bytes)) {
+                records.push(match state.contains(id)? {
+                    true => LogRecord::Replace { id, vector },
+                    false => LogRecord::Insert { id, vector },
+                });
+            }
             self.log.append_all(&records)?;
-            let pairs: Vec<_> = rows().collect();
-            let share = pairs.len().div_ceil(self.options.threads).max(1);
-            let place = |pairs: &[(u64, &[u8])]| {
-                for &(id, vector) in pairs {
-                    state.remove(id)?;
-                    state.fresh().insert(id, vector);
+            let share = records.len().div_ceil(self.options.threads).max(1);
+            let place = |records: &[LogRecord<'_>]| {
+                for record in records {
+                    if let LogRecord::Replace { id, .. } = record {
+                        state.remove(*id)?;
+                    }
+                    if let Some(vector) = record.vector() {
+                        state.fresh().insert(record.id(), vector);
+                    }
                 }
                 Ok::<_, Error>(())
             };
-            if share >= pairs.len() {
-                place(&pairs)?;
+            if share >= records.len() {
+                place(&records)?;
             } else {
                 std::thread::scope(|scope| {
-                    let work: Vec<_> = pairs
+                    let work: Vec<_> = records
                         .chunks(share)
-                        .map(|pairs| scope.spawn(move || place(pairs)))
+                        .map(|records| scope.spawn(move || place(records)))
                         .collect();
                     work.into_iter().try_for_each(|work| match work.join() {
                         Ok(done) => done,

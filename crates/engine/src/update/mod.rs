@@ -22,4 +22,4 @@ pub use live::{CompactReport, LiveIndex, WriteOptions};
 
 pub(crate) use fresh::FreshScratch;
 pub(crate) use overlay::{Overlay, Tombstones};
-pub(crate) use replay::{Replayed, replay};
+pub(crate) use replay::replay;

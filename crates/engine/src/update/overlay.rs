@@ -18,6 +18,11 @@ pub(crate) struct Overlay {
 }
 
 impl Overlay {
+    /// Whether nothing changed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.deleted.len() == 0 && self.fresh.iter().all(|graph| graph.slots() == 0)
+    }
+
     /// Vectors beyond those on storage that a search can find, less those that it must not.
     pub(crate) fn live(&self, stored: usize) -> usize {
         let fresh: usize = self.fresh.iter().map(|graph| graph.len()).sum();

@@ -6,7 +6,6 @@ use stratann_layout::{LogRecord, LogShape};
 use stratann_tier::Volume;
 
 use super::fresh::{FreshGraph, FreshParameters};
-use super::ids::StoredIds;
 use super::overlay::{Overlay, Tombstones};
 use crate::Error;
 use crate::durable::{self, LogPosition};
@@ -33,31 +32,25 @@ pub(crate) fn fresh(index: &Index) -> FreshGraph {
     FreshGraph::new(index.metric(), index.element(), index.dim(), parameters)
 }
 
-/// Replays the logs of an index. Where `ids` are not known, every id that is replaced or deleted is taken for one on storage:
-/// a tombstone too many hides nothing.
-pub(crate) fn replay(
-    volume: &dyn Volume,
-    index: &Index,
-    ids: Option<&StoredIds>,
-) -> Result<Replayed, Error> {
+/// Replays the logs of an index. Its ids need not be known: records say whether there was such an id.
+pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Error> {
     let (fresh, deleted) = (fresh(index), Tombstones::default());
     let mut next_id = 0;
-    let mut remove = |id: u64| {
-        if !fresh.delete(id) && ids.map_or(Ok(true), |ids| ids.contains(id))? {
+    let remove = |id: u64| {
+        if !fresh.delete(id) {
             deleted.insert(id);
         }
-        Ok::<_, Error>(())
     };
     let from = LogPosition::from(index.manifest().log_from);
     let replayed = durable::replay(volume, shape(index)?, from, &mut |_, record| {
-        match record {
-            LogRecord::Insert { id, vector } => {
-                remove(id)?;
-                fresh.insert(id, vector);
-                next_id = next_id.max(id.saturating_add(1));
-            }
-            LogRecord::Delete { id } => remove(id)?,
+        let id = record.id();
+        if let LogRecord::Replace { .. } | LogRecord::Delete { .. } = record {
+            remove(id);
         }
+        if let Some(vector) = record.vector() {
+            fresh.insert(id, vector);
+        }
+        next_id = next_id.max(id.saturating_add(1));
         Ok(())
     })?;
     Ok(Replayed {
