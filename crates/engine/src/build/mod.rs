@@ -284,6 +284,20 @@ pub(crate) struct Carried {
     pub(crate) next_id: u64,
 }
 
+/// Builds an index in a volume, for tests of what is done with one.
+#[cfg(test)]
+pub(crate) fn build_rows(
+    volume: &stratann_tier::SimVolume,
+    source: &dyn VectorSource,
+    options: &BuildOptions,
+    scratch: &Path,
+) {
+    let volume: Arc<dyn Volume> = Arc::new(volume.clone());
+    let facts = Facts::of(source, options).unwrap();
+    let silent = &crate::progress::Silent;
+    build_in(&volume, scratch, source, options, facts, None, silent).unwrap();
+}
+
 /// Builds the next checkpoint of an index whose lock the caller holds; scratch files go to `scratch`.
 pub(crate) fn rebuild(
     volume: &Arc<dyn Volume>,

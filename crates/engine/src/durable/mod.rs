@@ -8,4 +8,4 @@ mod log;
 
 pub(crate) use checkpoint::Checkpoint;
 pub use log::Durability;
-pub(crate) use log::{Log, LogPosition, replay};
+pub(crate) use log::{Log, LogPosition, number_of as log_number, replay};

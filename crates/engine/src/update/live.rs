@@ -228,6 +228,15 @@ impl LiveIndex {
         self.state.read().clone()
     }
 
+    /// What searches start from, for tests that look at all of it.
+    #[cfg(test)]
+    pub(super) fn parts(&self) -> (Arc<Index>, Overlay) {
+        let state = self.state();
+        let Overlay { fresh, deleted } = &state.overlay;
+        let (fresh, deleted) = (fresh.clone(), deleted.clone());
+        (state.index.clone(), Overlay { fresh, deleted })
+    }
+
     /// The vectors that a search can find.
     pub fn len(&self) -> usize {
         let state = self.state();

@@ -17,6 +17,8 @@ mod live;
 mod merge;
 mod overlay;
 mod replay;
+#[cfg(test)]
+mod tests;
 
 pub use live::{CompactReport, LiveIndex, WriteOptions};
 
