@@ -76,7 +76,7 @@ impl LogShape {
     /// Vectors of `dim` elements.
     ///
     /// # Errors
-    /// A dimension of zero or above [`MAX_DIMENSION`](crate::coupled::MAX_DIMENSION).
+    /// A dimension of zero or above [`MAX_DIMENSION`].
     pub fn new(element: Element, dim: usize) -> Result<LogShape, LayoutError> {
         if dim == 0 || dim > MAX_DIMENSION {
             return Err(LayoutError::Shape {
