@@ -606,9 +606,10 @@ impl FreshGraph {
         let row = self.kernel.row_bytes() + ALLOCATION;
         // A hash table keeps a byte beside each entry and at least an eighth free.
         let entry = (size_of::<(u64, u32)>() + 1) * 8 / 7;
-        self.segments.read().len() * segment
-            + self.slots() * row
-            + self.ids.read().capacity() * entry
+        // One lock after the other: inserts take the segments while they hold the ids.
+        let segments = self.segments.read().len();
+        let ids = self.ids.read().capacity();
+        segments * segment + self.slots() * row + ids * entry
     }
 
     /// Calls `f` with the id and the vector of all that were live when the call began, in the order of insertion.
