@@ -24,7 +24,7 @@ type Model = BTreeMap<u64, Vec<u8>>;
 
 /// The vector that version `version` of an id has; no two are equal.
 fn vector(id: u64, version: u64) -> Vec<u8> {
-    let seed = id.wrapping_mul(1_009) + version * 7_919 + 13;
+    let seed = id.wrapping_mul(1_009).wrapping_add(version * 7_919 + 13);
     (0..DIM as u64)
         .map(|i| (seed.wrapping_mul(i + 3).wrapping_mul(2_654_435_761) >> 11) as u8)
         .collect()
