@@ -56,9 +56,7 @@ impl Pruner {
         self.chosen.clear();
         self.factors.clear();
         self.factors.resize(self.pool.len(), (0.0, 0));
-        if std::env::var("ONE").is_err() {
-            self.round(points, rule.degree, 1.0);
-        }
+        self.round(points, rule.degree, 1.0);
         if rule.alpha > 1.0 {
             self.round(points, rule.degree, rule.alpha);
         }
