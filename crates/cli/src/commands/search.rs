@@ -141,7 +141,7 @@ pub struct Detailed {
 /// A search that is ready to run at any list size.
 struct Searcher {
     target: Target,
-    queries: Matrix,
+    queries: Box<dyn VectorSource>,
     truth: Option<GroundTruth>,
     options: SearchOptions,
 }
@@ -206,7 +206,12 @@ impl Searcher {
     fn open(arguments: &SearchArguments) -> Result<Searcher, Failure> {
         let paths = Target::paths(arguments);
         // Before the index, so that what reading them takes is free again.
-        let queries = Matrix::read(&VectorFile::open(arguments.queries())?)?;
+        let queries = VectorFile::open(arguments.queries())?;
+        // Thousands of queries are a tenth of a tiny budget: there, each is read when its turn comes.
+        let queries: Box<dyn VectorSource> = match arguments.memory {
+            Some(budget) if budget < TINY => Box::new(queries),
+            _ => Box::new(Matrix::read(&queries)?),
+        };
         let truth = match &arguments.truth {
             None => None,
             Some(path) => {
@@ -262,7 +267,7 @@ impl Searcher {
             list,
             ..self.options
         };
-        let results = self.target.search(&self.queries, &options)?;
+        let results = self.target.search(&*self.queries, &options)?;
         let recall = self
             .truth
             .as_ref()
@@ -336,6 +341,9 @@ impl Searcher {
 }
 
 const LARGEST_LIST: usize = 8192;
+
+/// Budgets below this leave queries where they are.
+const TINY: u64 = 32 << 20;
 
 /// Whether the ground truth belongs to these queries.
 fn fits(

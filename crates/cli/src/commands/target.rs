@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use stratann::{
-    Backend, CacheSize, Catalog, CatalogOptions, Error, Index, IndexFacts, Matrix, OpenOptions,
-    Preset, Rerank, SearchOptions, SearchResults,
+    Backend, CacheSize, Catalog, CatalogOptions, Error, Index, IndexFacts, OpenOptions, Preset,
+    Rerank, SearchOptions, SearchResults, VectorSource,
 };
 
 use crate::args::{CacheEntries, SearchArguments};
@@ -115,7 +115,7 @@ impl Target {
     /// The k nearest of each query.
     pub fn search(
         &self,
-        queries: &Matrix,
+        queries: &dyn VectorSource,
         options: &SearchOptions,
     ) -> Result<SearchResults, Error> {
         match self {
