@@ -324,6 +324,11 @@ impl Index {
         }
     }
 
+    /// How it was opened.
+    pub fn options(&self) -> &OpenOptions {
+        &self.options
+    }
+
     pub(crate) fn volume(&self) -> &Arc<dyn Volume> {
         &self.volume
     }

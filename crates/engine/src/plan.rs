@@ -76,6 +76,8 @@ pub struct Division {
     pub graph_pages: u64,
     /// Pages with vectors alone that stay in memory.
     pub vector_pages: u64,
+    /// What was inserted and deleted since the checkpoint, which no budget divides: a merge gives it back.
+    pub changes: u64,
     /// What was given and found no use.
     pub unused: u64,
     /// Reads a query that the build's sample predicts: from the graph, and of vectors alone.

@@ -479,16 +479,18 @@ mod tests {
 
     fn borrowed((id, vector): &Owned) -> LogRecord<'_> {
         match vector {
+            // Every third id stands for one that was there before.
+            Some(vector) if id % 3 == 2 => LogRecord::Replace { id: *id, vector },
             Some(vector) => LogRecord::Insert { id: *id, vector },
             None => LogRecord::Delete { id: *id },
         }
     }
 
     fn owned(record: LogRecord<'_>) -> Owned {
-        match record {
-            LogRecord::Insert { id, vector } => (id, Some(vector.to_vec())),
-            LogRecord::Delete { id } => (id, None),
-        }
+        let replaces = matches!(record, LogRecord::Replace { .. });
+        let vector = record.vector().map(<[u8]>::to_vec);
+        assert_eq!(replaces, record.id() % 3 == 2 && vector.is_some());
+        (record.id(), vector)
     }
 
     fn encode(records: &[Owned]) -> Vec<u8> {

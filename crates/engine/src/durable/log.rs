@@ -233,6 +233,7 @@ impl Log {
     ///
     /// # Errors
     /// As [`Log::append_all`].
+    #[cfg(test)]
     pub(crate) fn append(&self, record: LogRecord<'_>) -> Result<u64, Error> {
         Ok(self.append_all(&[record])?.start)
     }
@@ -386,16 +387,19 @@ impl Log {
     }
 
     /// Number of the current file.
+    #[cfg(test)]
     pub(crate) fn number(&self) -> u64 {
         self.shared.state.lock().number
     }
 
     /// Bytes of the current file that were written and acknowledged, its header included.
+    #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
         self.shared.state.lock().written
     }
 
     /// The sequence number that the next record gets, if no append fails meanwhile.
+    #[cfg(test)]
     pub(crate) fn next_sequence(&self) -> u64 {
         self.shared.state.lock().pending_sequence
     }

@@ -582,6 +582,7 @@ impl FreshGraph {
     }
 
     /// The vector of a live id.
+    #[cfg(test)]
     pub(crate) fn get(&self, id: u64) -> Option<Vec<u8>> {
         let slot = *self.ids.read().get(&id)?;
         Some(View::new(self).point(slot).vector.to_vec())

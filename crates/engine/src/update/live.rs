@@ -180,16 +180,34 @@ impl LiveIndex {
         open: &OpenOptions,
         options: &WriteOptions,
     ) -> Result<Self, Error> {
+        let lock = volume.lock()?;
+        let index = Arc::new(Index::open_in(volume.clone(), path, open)?);
+        Self::start(lock, index, options)
+    }
+
+    /// Opens an index for changes that is open for reading, whose tables it goes on with.
+    ///
+    /// # Errors
+    /// As [`LiveIndex::open`].
+    pub fn over(index: &Arc<Index>, options: &WriteOptions) -> Result<Self, Error> {
+        let lock = index.volume().lock()?;
+        let manifest = stored::manifest(&**index.volume())?;
+        if manifest == *index.manifest() {
+            return Self::start(lock, index.clone(), options);
+        }
+        let (volume, path, open) = (index.volume().clone(), index.path(), index.options());
+        let index = Arc::new(Index::open_in(volume, path, open)?);
+        Self::start(lock, index, options)
+    }
+
+    /// Opens what is behind `index`; its lock is held.
+    fn start(lock: LockGuard, index: Arc<Index>, options: &WriteOptions) -> Result<Self, Error> {
         if options.threads == 0 {
             return Err(Error::call("threads", 0, "at least 1"));
         }
-        let lock = volume.lock()?;
-        let manifest = stored::manifest(&*volume)?;
-        manifest.check_writable(&stored::name_of(
-            &*volume,
-            stratann_layout::manifest::FILE_NAME,
-        ))?;
-        let index = Index::open_in(volume.clone(), path, open)?;
+        let volume = index.volume().clone();
+        let name = stored::name_of(&*volume, stratann_layout::manifest::FILE_NAME);
+        index.manifest().check_writable(&name)?;
         let ids = StoredIds::of(&index)?;
         let Replayed {
             overlay,
@@ -205,13 +223,13 @@ impl LiveIndex {
             options.durability,
         )?;
         Ok(Self {
-            path: path.to_owned(),
+            path: index.path().to_owned(),
             volume,
-            open: *open,
+            open: *index.options(),
             options: options.clone(),
             next_id: AtomicU64::new(next_id.max(ids.next_id())),
             state: RwLock::new(Arc::new(State {
-                index: Arc::new(index),
+                index,
                 overlay,
                 ids,
                 since: None,
@@ -261,16 +279,11 @@ impl LiveIndex {
     /// What the index is and what it takes; vectors and deleted ones are those of now.
     pub fn stats(&self) -> Stats {
         let state = self.state();
-        Stats {
-            deleted: state.overlay.deleted.len() as u64,
-            logged: state
-                .overlay
-                .fresh
-                .iter()
-                .map(|fresh| fresh.len() as u64)
-                .sum(),
-            ..state.index.stats()
-        }
+        let mut stats = state.index.stats();
+        stats.deleted = state.overlay.deleted.len() as u64;
+        stats.logged = state.overlay.logged();
+        stats.memory.changes = state.overlay.memory_bytes();
+        stats
     }
 
     /// Whether an id is in the index.

@@ -18,6 +18,17 @@ pub(crate) struct Overlay {
 }
 
 impl Overlay {
+    /// Vectors that are in the log and not in the checkpoint.
+    pub(crate) fn logged(&self) -> u64 {
+        self.fresh.iter().map(|graph| graph.len() as u64).sum()
+    }
+
+    /// Bytes that it takes in memory, about.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let fresh = self.fresh.iter().map(|graph| graph.memory_bytes() as u64);
+        fresh.sum::<u64>() + self.deleted.memory_bytes()
+    }
+
     /// Whether nothing changed.
     pub(crate) fn is_empty(&self) -> bool {
         self.deleted.len() == 0 && self.fresh.iter().all(|graph| graph.slots() == 0)
@@ -25,8 +36,7 @@ impl Overlay {
 
     /// Vectors beyond those on storage that a search can find, less those that it must not.
     pub(crate) fn live(&self, stored: usize) -> usize {
-        let fresh: usize = self.fresh.iter().map(|graph| graph.len()).sum();
-        (stored + fresh).saturating_sub(self.deleted.len())
+        (stored + self.logged() as usize).saturating_sub(self.deleted.len())
     }
 }
 
