@@ -250,7 +250,7 @@ fn build_in(
     source: &dyn VectorSource,
     options: &BuildOptions,
     facts: Facts,
-    carried: Option<Carried>,
+    carried: Option<Carried<'_>>,
     progress: &dyn Progress,
 ) -> Result<BuildReport, Error> {
     let checkpoint = Checkpoint::begin(&**volume, options.overwrite)?;
@@ -267,6 +267,7 @@ fn build_in(
                 sequence: 0,
             },
             next_id: 0,
+            known: None,
         }),
         checkpoint,
         scratch,
@@ -277,11 +278,13 @@ fn build_in(
 
 /// What an index keeps when it is rebuilt from its own rows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Carried {
+pub(crate) struct Carried<'a> {
     /// Where the log goes on whose records are not among the rows.
     pub(crate) log_from: LogFrom,
     /// 1 more than the largest id that it ever had.
     pub(crate) next_id: u64,
+    /// Lists of its first rows.
+    pub(crate) known: Option<&'a dyn graph::Known>,
 }
 
 /// Builds an index in a volume, for tests of what is done with one.
@@ -304,7 +307,7 @@ pub(crate) fn rebuild(
     scratch: &Path,
     source: &dyn VectorSource,
     options: &BuildOptions,
-    carried: Carried,
+    carried: Carried<'_>,
     progress: &dyn Progress,
 ) -> Result<BuildReport, Error> {
     let facts = Facts::of(source, options)?;
@@ -327,7 +330,7 @@ struct Build<'a> {
     progress: &'a dyn Progress,
     checkpoint: Checkpoint<'a>,
     scratch: &'a Path,
-    carried: Carried,
+    carried: Carried<'a>,
     stages: Vec<(String, f64)>,
 }
 
@@ -454,6 +457,7 @@ impl Build<'_> {
             parameters: &parameters,
             memory: options.memory,
             scratch: self.scratch,
+            known: self.carried.known,
         };
         let built = graph::construct(self.source, &task, self.progress)?;
         self.stages.extend(
@@ -536,6 +540,7 @@ impl Build<'_> {
             parameters: &parameters,
             memory: None,
             scratch: self.scratch,
+            known: None,
         };
         let sample = MatrixRef::new(&vectors, sampled, rows.dim(), rows.element())?;
         let mut built = graph::construct(&sample, &task, self.progress)?;

@@ -51,6 +51,59 @@ pub(crate) fn each_vector(
     Ok(())
 }
 
+/// Calls `each` with every node in order and its neighbours.
+///
+/// # Errors
+/// As [`each_vector`].
+pub(crate) fn each_list(
+    index: &Index,
+    progress: &dyn Progress,
+    each: &mut dyn FnMut(u32, &[u32]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    match &index.graph().pages {
+        Pages::Coupled(pages) => lists_of(index, pages, progress, each),
+        Pages::Inline(pages) => lists_of(index, pages, progress, each),
+        Pages::Packed(pages) => lists_of(index, pages, progress, each),
+        Pages::Lists(pages) => lists_of(index, pages, progress, each),
+    }
+}
+
+fn lists_of<N: NodePages>(
+    index: &Index,
+    pages: &N,
+    progress: &dyn Progress,
+    each: &mut dyn FnMut(u32, &[u32]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let graph = index.graph();
+    let file = graph.pages.file(graph.nodes);
+    let mut list = Vec::new();
+    let (count, bytes) = (file.pages, file.page_bytes);
+    each_page(
+        index,
+        &graph.name,
+        count,
+        bytes,
+        progress,
+        &mut |page, bytes| {
+            let view = pages.view(bytes, page, true)?;
+            for (slot, node) in (0..view.len()).zip(view.first()..) {
+                pages.list(node, &view.record(slot)?, &mut list)?;
+                if let Some(&link) = list.iter().find(|&&link| u64::from(link) >= graph.nodes) {
+                    return Err(Error::Damaged {
+                        file: graph.file.clone(),
+                        what: format!(
+                            "node {node} links to node {link}, but there are {}",
+                            graph.nodes
+                        ),
+                    });
+                }
+                each(node, &list)?;
+            }
+            Ok(())
+        },
+    )
+}
+
 /// Where vectors stand beside lists.
 fn from_records<N: NodePages>(
     index: &Index,

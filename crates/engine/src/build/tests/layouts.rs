@@ -76,6 +76,7 @@ fn with_build<T>(
         carried: Carried {
             log_from: LogFrom::default(),
             next_id: 0,
+            known: None,
         },
         stages: Vec::new(),
     })
