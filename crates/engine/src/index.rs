@@ -20,12 +20,13 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use stratann_layout::manifest::INLINE;
-use stratann_layout::{EntryPoints, FileKind, Manifest, NavigationFile};
+use stratann_layout::{EntryPoints, FileKind, LogShape, Manifest, NavigationFile};
 use stratann_tier::{Backend, Crew, HugeBytes, IoMode, Volume};
 use stratann_vector::{Element, Metric};
 
 use crate::cache::SlotCache;
 use crate::codebook::Codebook;
+use crate::durable::log_bytes;
 use crate::navigation::Navigation;
 use crate::nodes::Graph;
 use crate::plan::{Division, Needs};
@@ -164,10 +165,14 @@ impl Index {
     /// No index there, a file that is damaged, truncated or of a later format, a memory budget below the codes.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self, Error> {
         let path = path.as_ref();
-        let mut index = Self::open_in(Arc::new(stored::existing(path)?), path, options)?;
-        let overlay = replay(&*index.volume, &index)?.overlay;
-        index.overlay = (!overlay.is_empty()).then_some(overlay);
-        Ok(index)
+        Self::open_in(Arc::new(stored::existing(path)?), path, options)?.with_log()
+    }
+
+    /// It with what its log says now. What is logged later is seen when the index is opened again.
+    pub(crate) fn with_log(mut self) -> Result<Self, Error> {
+        let overlay = replay(&*self.volume, &self)?.overlay;
+        self.overlay = (!overlay.is_empty()).then_some(overlay);
+        Ok(self)
     }
 
     /// Opens the index in a volume.
@@ -226,6 +231,7 @@ impl Index {
             tables: graph.metadata_bytes() as u64,
             cache: cache.as_ref().map_or(0, SlotCache::memory_bytes),
             navigation: navigation.map_or(0, |entry| entry.length),
+            changes: logged_bytes(&*volume, &manifest)?,
             graph: graph_pages,
             vectors: vector_pages,
         };
@@ -422,6 +428,17 @@ pub(crate) fn code_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u64
     Ok(manifest
         .vectors
         .saturating_mul(u64::from(manifest.code_bytes)))
+}
+
+/// What a vector takes in the graph of fresh ones beyond its bytes: its list, its place, and the allocator's share.
+const BESIDE_FRESH: u64 = 300;
+
+/// Bytes that the log of an index will take in memory, at most about.
+fn logged_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u64, Error> {
+    let shape = LogShape::new(manifest.element, manifest.dimension as usize)?;
+    let bytes = log_bytes(volume, manifest.log_from.number)?;
+    let records = bytes / shape.longest_record() as u64;
+    Ok(bytes + records * BESIDE_FRESH)
 }
 
 /// The codes that stay in memory, and the nodes that a search may start from.

@@ -103,6 +103,17 @@ fn numbers_in(volume: &dyn Volume) -> Result<Vec<u64>, Error> {
     Ok(numbers)
 }
 
+/// Bytes of records in the logs from `number` on, at most.
+pub(crate) fn log_bytes(volume: &dyn Volume, number: u64) -> Result<u64, Error> {
+    let mut bytes = 0;
+    for log in numbers_in(volume)? {
+        if log >= number {
+            bytes += volume.len(&log_name(log))?.saturating_sub(FIRST_RECORD);
+        }
+    }
+    Ok(bytes)
+}
+
 /// The log that is being written. Threads share it.
 #[derive(Debug)]
 pub(crate) struct Log {
