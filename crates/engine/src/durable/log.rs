@@ -51,7 +51,7 @@ pub enum Durability {
     Always,
     /// At the latest so long after it returned.
     Every(Duration),
-    /// When a later [`Log::flush`] or [`Log::rotate`] returns (or before).
+    /// When a later [`LiveIndex::flush`](crate::LiveIndex::flush) or merge returns (or before).
     OnFlush,
 }
 

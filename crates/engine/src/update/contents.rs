@@ -10,14 +10,21 @@ use crate::progress::Progress;
 /// Bytes of pages that are read at a time, about.
 const PIECE: usize = 1 << 20;
 
-/// Calls `each` with every node in order: its number, outside id and vector.
+/// Takes a node: its number, outside id and vector.
+pub(crate) type EachVector<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error> + 'a;
+/// Takes a node: its number and its neighbours.
+pub(crate) type EachList<'a> = dyn FnMut(u32, &[u32]) -> Result<(), Error> + 'a;
+/// Takes a page: its number and its bytes.
+type EachPage<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
+
+/// Calls `each` with every node in order.
 ///
 /// # Errors
 /// A page that cannot be read or is damaged, what `each` says, or an interruption.
 pub(crate) fn each_vector(
     index: &Index,
     progress: &dyn Progress,
-    each: &mut dyn FnMut(u32, u64, &[u8]) -> Result<(), Error>,
+    each: &mut EachVector<'_>,
 ) -> Result<(), Error> {
     let graph = index.graph();
     let mut vector = vec![0; index.dim() * index.element().size()];
@@ -58,7 +65,7 @@ pub(crate) fn each_vector(
 pub(crate) fn each_list(
     index: &Index,
     progress: &dyn Progress,
-    each: &mut dyn FnMut(u32, &[u32]) -> Result<(), Error>,
+    each: &mut EachList<'_>,
 ) -> Result<(), Error> {
     match &index.graph().pages {
         Pages::Coupled(pages) => lists_of(index, pages, progress, each),
@@ -72,7 +79,7 @@ fn lists_of<N: NodePages>(
     index: &Index,
     pages: &N,
     progress: &dyn Progress,
-    each: &mut dyn FnMut(u32, &[u32]) -> Result<(), Error>,
+    each: &mut EachList<'_>,
 ) -> Result<(), Error> {
     let graph = index.graph();
     let file = graph.pages.file(graph.nodes);
@@ -110,7 +117,7 @@ fn from_records<N: NodePages>(
     pages: &N,
     progress: &dyn Progress,
     vector: &mut [u8],
-    each: &mut dyn FnMut(u32, u64, &[u8]) -> Result<(), Error>,
+    each: &mut EachVector<'_>,
 ) -> Result<(), Error> {
     let graph = index.graph();
     let file = graph.pages.file(graph.nodes);
@@ -140,7 +147,7 @@ fn each_page(
     pages: u64,
     page_bytes: usize,
     progress: &dyn Progress,
-    each: &mut dyn FnMut(u64, &[u8]) -> Result<(), Error>,
+    each: &mut EachPage<'_>,
 ) -> Result<(), Error> {
     let step = (PIECE / page_bytes).max(1) as u64;
     let mut buffer = vec![0; step.min(pages) as usize * page_bytes];
