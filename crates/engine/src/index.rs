@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use stratann_layout::manifest::INLINE;
+use stratann_layout::manifest::{FILE_NAME as MANIFEST, INLINE};
 use stratann_layout::{EntryPoints, FileKind, LogShape, Manifest, NavigationFile};
 use stratann_tier::{Backend, Crew, HugeBytes, IoMode, Volume};
 use stratann_vector::{Element, Metric};
@@ -165,7 +165,21 @@ impl Index {
     /// No index there, a file that is damaged, truncated or of a later format, a memory budget below the codes.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self, Error> {
         let path = path.as_ref();
-        Self::open_in(Arc::new(stored::existing(path)?), path, options)?.with_log()
+        let volume: Arc<dyn Volume> = Arc::new(stored::existing(path)?);
+        let mut manifest = volume.read(MANIFEST).ok();
+        loop {
+            let error = match Self::open_in(volume.clone(), path, options).and_then(Self::with_log)
+            {
+                Ok(index) => return Ok(index),
+                Err(error) => error,
+            };
+            // A merge may have put another checkpoint in this one's place meanwhile, whose files are gone.
+            let now = volume.read(MANIFEST).ok();
+            if now.is_none() || now == manifest {
+                return Err(error);
+            }
+            manifest = now;
+        }
     }
 
     /// It with what its log says now. What is logged later is seen when the index is opened again.
