@@ -43,6 +43,12 @@ pub enum Command {
     Search(SearchArguments),
     /// Computes the exact nearest neighbours by brute force
     Truth(TruthArguments),
+    /// Inserts vectors into an index
+    Insert(InsertArguments),
+    /// Deletes vectors from an index
+    Delete(DeleteArguments),
+    /// Merges what was inserted and deleted into a new checkpoint, and gives the space back
+    Compact(CompactArguments),
     /// Says what an index is and how large its parts are, or lists the indexes in a directory
     Stats(StatsArguments),
     /// Reads every byte of an index and reports what is damaged
@@ -345,6 +351,106 @@ fn choice(yes: bool, no: bool) -> Option<bool> {
         (true, _) => Some(true),
         (_, true) => Some(false),
         _ => None,
+    }
+}
+
+const IDS: &str = "A file of ids has one id a line, or several with spaces or commas between them; - is the standard input.";
+
+/// `stratann insert`
+#[derive(Debug, Args)]
+#[command(after_help = format!("{FILES}\n{IDS}\n{SIZES}"))]
+pub struct InsertArguments {
+    /// The index directory
+    pub index: PathBuf,
+
+    /// The file of vectors to insert
+    pub vectors: PathBuf,
+
+    /// The id of each vector [default: they count on from the largest that the index ever had]
+    #[arg(long, value_name = "FILE")]
+    pub ids: Option<PathBuf>,
+
+    /// Replaces vectors whose ids are in the index; without it, such an id is an error
+    #[arg(long, requires = "ids")]
+    pub upsert: bool,
+
+    #[command(flatten)]
+    pub write: WriteArguments,
+
+    /// Merges the vectors into a new checkpoint at the end, as `stratann compact` does
+    #[arg(long)]
+    pub compact: bool,
+
+    /// Prints what was done as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stratann delete`
+#[derive(Debug, Args)]
+#[command(after_help = format!("{IDS}\n{SIZES}"))]
+pub struct DeleteArguments {
+    /// The index directory
+    pub index: PathBuf,
+
+    /// The file of ids to delete
+    pub ids: PathBuf,
+
+    #[command(flatten)]
+    pub write: WriteArguments,
+
+    /// Merges the rest into a new checkpoint at the end, as `stratann compact` does
+    #[arg(long)]
+    pub compact: bool,
+
+    /// Prints what was done as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stratann compact`
+#[derive(Debug, Args)]
+#[command(after_help = SIZES)]
+pub struct CompactArguments {
+    /// The index directory
+    pub index: PathBuf,
+
+    #[command(flatten)]
+    pub write: WriteArguments,
+
+    /// Prints what was done as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What commands that change an index have in common.
+#[derive(Debug, Args)]
+pub struct WriteArguments {
+    /// When a change is durable: always (each batch of 256 before the next), at the end, or at the latest after so many
+    /// milliseconds
+    #[arg(long, value_name = "WHEN", default_value = "end", value_parser = durability)]
+    pub durability: stratann::Durability,
+
+    /// Cap on the memory of a search beside it; a merge takes up to 64 MiB more
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub memory: Option<u64>,
+
+    /// Threads [default: cores]
+    #[arg(short = 'T', long, value_name = "N", value_parser = at_least_one, visible_alias = "num-threads")]
+    pub threads: Option<usize>,
+}
+
+fn durability(text: &str) -> Result<stratann::Durability, String> {
+    use stratann::Durability;
+    match text {
+        "always" => Ok(Durability::Always),
+        "end" => Ok(Durability::OnFlush),
+        text => match text.strip_suffix("ms").unwrap_or(text).trim().parse() {
+            Ok(milliseconds) => Ok(Durability::Every(std::time::Duration::from_millis(
+                milliseconds,
+            ))),
+            Err(_) => Err("write always, end, or milliseconds, for example 100ms".into()),
+        },
     }
 }
 

@@ -6,6 +6,7 @@
 //! bench/       `stratann bench`: jobs as data, runs in child processes, tables and plots
 //! progress.rs  bars on a terminal, log lines elsewhere, Ctrl-C
 //! table.rs     aligned tables;   output.rs  standard output, pipes that close early
+//! ids.rs       ids in a file
 //! size.rs      `2GiB`, `64MB` and back;   failure.rs  errors and exit statuses
 //! ```
 //!
@@ -17,6 +18,7 @@ mod args;
 mod bench;
 mod commands;
 mod failure;
+mod ids;
 mod names;
 mod output;
 mod progress;
@@ -40,6 +42,9 @@ fn main() -> ExitCode {
         Command::Search(arguments) => commands::search::run(&arguments),
         Command::Truth(arguments) => commands::truth::run(&arguments, quiet),
         Command::Stats(arguments) => commands::stats::run(&arguments),
+        Command::Insert(arguments) => commands::update::insert(&arguments, quiet),
+        Command::Delete(arguments) => commands::update::delete(&arguments, quiet),
+        Command::Compact(arguments) => commands::update::compact(&arguments, quiet),
         Command::Verify(arguments) => commands::verify::run(&arguments, quiet),
         Command::Bench(arguments) => commands::bench::run(&arguments, quiet),
         Command::Presets(arguments) => commands::presets::run(&arguments),

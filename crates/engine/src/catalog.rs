@@ -416,7 +416,8 @@ impl Catalog {
             &self.options.open,
             self.shared.clone(),
             admit,
-        )?;
+        )?
+        .with_log()?;
         // Other indexes take it for theirs, by its name alone.
         let hash = &terms.codebook;
         if !hash.is_empty() && !self.ledger.lock().is_checked(hash) {
@@ -448,7 +449,8 @@ impl Catalog {
         division.budget = self.options.memory;
         division.program = self.program;
         division.queries = self.queries;
-        let mut bytes = INDEX_BYTES + terms.models + terms.codes + needs.tables + needs.cache;
+        let mut bytes = INDEX_BYTES + terms.models + terms.codes;
+        bytes += needs.tables + needs.cache + needs.changes;
         if terms.navigates {
             bytes += navigation;
         }

@@ -154,6 +154,7 @@ impl From<GraphError> for Error {
     fn from(error: GraphError) -> Self {
         match error {
             GraphError::Interrupted => Self::Interrupted,
+            GraphError::Known(error) => *error,
             GraphError::Data(error) => error.into(),
             GraphError::Memory { given, least } => Self::Memory {
                 budget: given,

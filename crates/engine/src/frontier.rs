@@ -28,6 +28,8 @@ pub(crate) struct Frontier {
     keys: Vec<u64>,
     states: Vec<State>,
     capacity: usize,
+    /// The capacity that was set.
+    size: usize,
     cursor: usize,
     /// The first place at which a candidate came in since [`take_touched`](Frontier::take_touched).
     touched: usize,
@@ -67,8 +69,15 @@ impl Frontier {
         self.keys.reserve(capacity + 1);
         self.states.reserve(capacity + 1);
         self.capacity = capacity;
+        self.size = capacity;
         self.cursor = 0;
         self.touched = usize::MAX;
+    }
+
+    /// Makes room for one candidate more, up to twice the size that was set: one of those in the list turned out not to
+    /// count.
+    pub(crate) fn grow(&mut self) {
+        self.capacity = (self.capacity + 1).min(2 * self.size);
     }
 
     /// The key that a new candidate has to beat to be kept.

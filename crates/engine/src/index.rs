@@ -19,16 +19,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use stratann_layout::manifest::INLINE;
-use stratann_layout::{EntryPoints, FileKind, Manifest, NavigationFile};
+use stratann_layout::manifest::{FILE_NAME as MANIFEST, INLINE};
+use stratann_layout::{EntryPoints, FileKind, LogShape, Manifest, NavigationFile};
 use stratann_tier::{Backend, Crew, HugeBytes, IoMode, Volume};
 use stratann_vector::{Element, Metric};
 
 use crate::cache::SlotCache;
 use crate::codebook::Codebook;
+use crate::durable::log_bytes;
 use crate::navigation::Navigation;
 use crate::nodes::Graph;
 use crate::plan::{Division, Needs};
+use crate::update::{Overlay, replay};
 use crate::{Error, Preset, nodes, plan, stored};
 
 /// How to open an index.
@@ -88,6 +90,8 @@ pub struct Index {
     division: Division,
     navigation: OnceLock<Navigation>,
     shared: Arc<Shared>,
+    /// What the log said when it was opened, on top of the checkpoint.
+    overlay: Option<Overlay>,
 }
 
 /// What indexes of one process can have in common.
@@ -161,7 +165,28 @@ impl Index {
     /// No index there, a file that is damaged, truncated or of a later format, a memory budget below the codes.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self, Error> {
         let path = path.as_ref();
-        Self::open_in(Arc::new(stored::existing(path)?), path, options)
+        let volume: Arc<dyn Volume> = Arc::new(stored::existing(path)?);
+        let mut manifest = volume.read(MANIFEST).ok();
+        loop {
+            let error = match Self::open_in(volume.clone(), path, options).and_then(Self::with_log)
+            {
+                Ok(index) => return Ok(index),
+                Err(error) => error,
+            };
+            // A merge may have put another checkpoint in this one's place meanwhile, whose files are gone.
+            let now = volume.read(MANIFEST).ok();
+            if now.is_none() || now == manifest {
+                return Err(error);
+            }
+            manifest = now;
+        }
+    }
+
+    /// It with what its log says now. What is logged later is seen when the index is opened again.
+    pub(crate) fn with_log(mut self) -> Result<Self, Error> {
+        let overlay = replay(&*self.volume, &self)?.overlay;
+        self.overlay = (!overlay.is_empty()).then_some(overlay);
+        Ok(self)
     }
 
     /// Opens the index in a volume.
@@ -220,6 +245,7 @@ impl Index {
             tables: graph.metadata_bytes() as u64,
             cache: cache.as_ref().map_or(0, SlotCache::memory_bytes),
             navigation: navigation.map_or(0, |entry| entry.length),
+            changes: logged_bytes(&*volume, &manifest)?,
             graph: graph_pages,
             vectors: vector_pages,
         };
@@ -243,11 +269,23 @@ impl Index {
             division,
             navigation: OnceLock::new(),
             shared,
+            overlay: None,
             manifest,
         })
     }
 
-    /// The vectors in the index.
+    /// What the log said when it was opened.
+    pub(crate) fn overlay(&self) -> Option<&Overlay> {
+        self.overlay.as_ref()
+    }
+
+    /// The vectors that a search can find: those of the checkpoint and of the log, less those that were deleted.
+    pub fn live(&self) -> usize {
+        self.overlay()
+            .map_or(self.len(), |overlay| overlay.live(self.len()))
+    }
+
+    /// The vectors in the checkpoint, of which some may have been deleted since.
     #[expect(
         clippy::len_without_is_empty,
         reason = "an index holds at least one vector"
@@ -304,6 +342,15 @@ impl Index {
         for segment in self.graph.segments.iter_mut().flat_map(|s| s.iter_mut()) {
             segment.tier = tier(&segment.name);
         }
+    }
+
+    /// How it was opened.
+    pub fn options(&self) -> &OpenOptions {
+        &self.options
+    }
+
+    pub(crate) fn volume(&self) -> &Arc<dyn Volume> {
+        &self.volume
     }
 
     pub(crate) fn manifest(&self) -> &Manifest {
@@ -395,6 +442,17 @@ pub(crate) fn code_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u64
     Ok(manifest
         .vectors
         .saturating_mul(u64::from(manifest.code_bytes)))
+}
+
+/// What a vector takes in the graph of fresh ones beyond its bytes: its list, its place, and the allocator's share.
+const BESIDE_FRESH: u64 = 300;
+
+/// Bytes that the log of an index will take in memory, at most about.
+fn logged_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u64, Error> {
+    let shape = LogShape::new(manifest.element, manifest.dimension as usize)?;
+    let bytes = log_bytes(volume, manifest.log_from.number)?;
+    let records = bytes / shape.longest_record() as u64;
+    Ok(bytes + records * BESIDE_FRESH)
 }
 
 /// The codes that stay in memory, and the nodes that a search may start from.

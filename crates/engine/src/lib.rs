@@ -43,6 +43,7 @@ mod progress;
 mod search;
 mod stats;
 mod stored;
+mod update;
 mod verify;
 mod visited;
 
@@ -50,6 +51,7 @@ pub use build::{BuildOptions, BuildReport, build, chunk_bytes_for_overhead};
 pub use catalog::{Catalog, CatalogOptions, IndexFacts, MOST_OPEN};
 pub use codebook::{Codebook, TrainOptions};
 pub use data::{DataError, GroundTruth, Matrix, MatrixRef, VectorFile, VectorSource, brute_force};
+pub use durable::Durability;
 pub use error::Error;
 pub use fill::{BlockFill, Fill};
 pub use graph::GraphError;
@@ -65,4 +67,5 @@ pub use stratann_tier::{
     Backend, IoMode, TierError, peak_rss_bytes, process_cpu_time, reset_peak_rss,
 };
 pub use stratann_vector::{Element, InstructionSet, Metric, QuantizerError};
+pub use update::{CompactReport, LiveIndex, WriteOptions};
 pub use verify::{Problem, VerifyReport, verify};

@@ -103,7 +103,7 @@ pub(crate) fn measure(
             in_flight: 8,
             ..SearchOptions::default()
         };
-        let results = index.search_noting(&queries, &options, &Silent, heat)?;
+        let results = index.search_with(&queries, &options, &Silent, heat, None)?;
         let mean = |reads: u64| reads as f64 / queries.rows().max(1) as f64;
         let counters = results.counters;
         Ok::<_, Error>((mean(counters.graph_reads), mean(counters.vector_reads)))

@@ -47,6 +47,8 @@ pub(crate) struct Needs {
     pub(crate) cache: u64,
     /// The navigation graph; 0 if there is none.
     pub(crate) navigation: u64,
+    /// What the log holds, once it is in memory.
+    pub(crate) changes: u64,
     /// Pages with lists.
     pub(crate) graph: PageFile,
     /// Pages with vectors alone.
@@ -76,6 +78,8 @@ pub struct Division {
     pub graph_pages: u64,
     /// Pages with vectors alone that stay in memory.
     pub vector_pages: u64,
+    /// What was inserted and deleted since the checkpoint; a merge gives it back.
+    pub changes: u64,
     /// What was given and found no use.
     pub unused: u64,
     /// Reads a query that the build's sample predicts: from the graph, and of vectors alone.
@@ -119,6 +123,7 @@ pub(crate) fn divide(
         codebook: needs.codebook,
         tables: needs.tables,
         cache: needs.cache,
+        changes: needs.changes,
         ..Division::default()
     };
     let value = Value::of(measured);
@@ -130,7 +135,15 @@ pub(crate) fn divide(
         division.predicted_reads = measured.map(|_| value.predict(&division));
         return Ok(division);
     };
-    let must = PROGRAM + query + needs.codes + needs.codebook + needs.tables + needs.cache;
+    let without = PROGRAM + query + needs.codes + needs.codebook + needs.tables + needs.cache;
+    let must = without + needs.changes;
+    if (without..must).contains(&budget) {
+        return Err(Error::Memory {
+            budget,
+            needs: must,
+            part: "the program, the index and its log (`stratann compact` merges the log, with more memory, into the index)".into(),
+        });
+    }
     if budget < must {
         let (codes, remedy) = match needs.codes > needs.codebook {
             true => (
@@ -346,6 +359,7 @@ mod tests {
             tables: 200_000,
             cache: 0,
             navigation: 3_000_000,
+            changes: 100_000,
             graph: PageFile {
                 pages: 43_000,
                 page_bytes: 4096,
@@ -379,6 +393,7 @@ mod tests {
                 + d.codebook
                 + d.tables
                 + d.cache
+                + d.changes
                 + d.navigation
                 + d.graph_pages
                 + d.vector_pages

@@ -7,13 +7,14 @@ use stratann_layout::{CoupledShape, FileEntry, FileKind, Manifest, stream};
 use crate::fill::BlockFill;
 use crate::index::Index;
 use crate::plan::Division;
+use crate::update::Overlay;
 
 /// Facts about an index, with the keys of DESIGN §6 and some more.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stats {
     /// The preset it was built with.
     pub preset: String,
-    /// Vectors in it.
+    /// Vectors in the checkpoint.
     pub vectors: u64,
     /// Their dimension.
     pub dimension: u32,
@@ -58,8 +59,10 @@ pub struct Stats {
     pub saved: f64,
     /// The same of the graph and the vectors alone, which is what papers count.
     pub graph_and_vectors: GraphAndVectors,
-    /// Vectors that are deleted but still on disk.
+    /// Vectors of the checkpoint that were deleted or replaced since.
     pub deleted: u64,
+    /// Vectors that are in the log and not in the checkpoint.
+    pub logged: u64,
     /// How memory is divided while searching, under the budget that the index was opened with.
     pub memory: Division,
     /// The format version of the index.
@@ -160,8 +163,14 @@ impl Index {
             coupled_bytes,
             saved: saved(bytes.total, coupled_bytes),
             graph_and_vectors,
-            deleted: manifest.deleted,
-            memory: self.memory().clone(),
+            deleted: self
+                .overlay()
+                .map_or(0, |overlay| overlay.deleted.len() as u64),
+            logged: self.overlay().map_or(0, Overlay::logged),
+            memory: Division {
+                changes: self.overlay().map_or(0, Overlay::memory_bytes),
+                ..self.memory().clone()
+            },
             format_version: manifest.format_version,
             created_by: manifest.created_by.clone(),
         }

@@ -8,7 +8,7 @@
 //!     12     4  format version of this kind (u32)
 //!     16     8  reader feature bits: who does not know one of them must not read the file
 //!     24     8  writer feature bits: who does not know one of them must not change the file
-//!     32     8  length of the whole file in bytes, this block included
+//!     32     8  length of the whole file in bytes, this block included; of a file that grows, its least
 //!     40     2  length F of the kind-specific fields
 //!     42     6  zero
 //!     48     F  fields of the kind (F <= 4044)
@@ -67,11 +67,13 @@ pub enum FileKind {
     Inline = 11,
     /// The entry points of an inline index and their codes, a byte string ([`crate::entries`]).
     Entries = 12,
+    /// Inserts and deletes in their order ([`crate::log`]); one file for each number.
+    Log = 13,
 }
 
 impl FileKind {
     /// All kinds that this build knows.
-    pub const ALL: [FileKind; 12] = [
+    pub const ALL: [FileKind; 13] = [
         FileKind::Graph,
         FileKind::Codes,
         FileKind::Codebook,
@@ -84,6 +86,7 @@ impl FileKind {
         FileKind::Heat,
         FileKind::Inline,
         FileKind::Entries,
+        FileKind::Log,
     ];
 
     /// The number that stands in the file.
@@ -111,6 +114,7 @@ impl FileKind {
             FileKind::Heat => "heat",
             FileKind::Inline => "inline",
             FileKind::Entries => "entries",
+            FileKind::Log => "log",
         }
     }
 
@@ -129,7 +133,13 @@ impl FileKind {
             FileKind::Heat => crate::stream::HEAT_FORMAT_VERSION,
             FileKind::Inline => crate::inline::FORMAT_VERSION,
             FileKind::Entries => crate::stream::ENTRIES_FORMAT_VERSION,
+            FileKind::Log => crate::log::FORMAT_VERSION,
         }
+    }
+
+    /// Whether a file of this kind grows after its header was written, which then says only how long it is at least.
+    pub fn grows(self) -> bool {
+        self == FileKind::Log
     }
 
     /// The reader feature bits that this build understands.
@@ -160,7 +170,8 @@ pub struct FileHeader {
     pub reader_features: u64,
     /// Feature bits that a writer must know.
     pub writer_features: u64,
-    /// The length of the whole file in bytes, this block included.
+    /// The length of the whole file in bytes, this block included; the least that it has, where the kind
+    /// [grows](FileKind::grows).
     pub length: u64,
     /// The kind's own fields, at most [`MAX_FIELDS`] bytes; see [`FieldsWriter`] and [`FieldsReader`].
     pub fields: Vec<u8>,
@@ -304,9 +315,10 @@ impl FileHeader {
         })
     }
 
-    /// Refuses a file whose length on disk, in bytes, is not that of its header.
+    /// Refuses a file whose length on disk, in bytes, is not that of its header; a file that
+    /// [grows](FileKind::grows) may be longer.
     pub fn check_length(&self, actual: u64, file: &str) -> Result<(), LayoutError> {
-        if actual == self.length {
+        if actual == self.length || actual > self.length && self.kind.grows() {
             return Ok(());
         }
         Err(LayoutError::Length {

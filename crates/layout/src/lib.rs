@@ -22,12 +22,15 @@
 //! ├── navigation       a graph over a sample of the nodes                         (navigation)
 //! ├── directory        which page of packed or adjacency holds which node         (directory)
 //! ├── chunks-0 ..      the same of a segment, and what its vectors differ from    (chunks)
-//! └── heat             how often a sample of queries read each page               (heat)
+//! ├── heat             how often a sample of queries read each page               (heat)
+//! │
+//! └── log-000001 ..    inserts and deletes in their order: [header block][record]..  (log)
 //! ```
 //!
 //! All integers are little-endian. Each 4 KiB block of each file has a crc32c checksum of its own that is
 //! seeded with the block's number in its file, so that a block that was written to a wrong place is found
-//! as surely as a flipped bit. Each byte table stands once, in the module that reads it.
+//! as surely as a flipped bit; so has each record of a log, which is no block. Each byte table stands once, in
+//! the module that reads it.
 
 #![forbid(unsafe_code)]
 
@@ -41,6 +44,7 @@ mod geometry;
 pub mod header;
 pub mod heat;
 pub mod inline;
+pub mod log;
 pub mod manifest;
 pub mod navigation;
 mod payload;
@@ -57,6 +61,7 @@ pub use error::LayoutError;
 pub use header::{FieldsReader, FieldsWriter, FileHeader, FileKind};
 pub use heat::HeatFile;
 pub use inline::{InlineBuilder, InlineNode, InlineShape, InlineView};
+pub use log::{LogHeader, LogRecord, LogRecords, LogShape, RecordPlace};
 pub use manifest::{
     BuildFacts, FileEntry, HotShare, LogFrom, Manifest, Measured, NavigationFacts, SegmentFacts,
 };

@@ -3,11 +3,12 @@
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use pyo3::exceptions::{PyFileNotFoundError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyString};
-use stratann::{CacheSize, Index, Rerank};
+use stratann::{CacheSize, Durability, Index, Rerank};
 
 use crate::errors::to_python;
 
@@ -79,6 +80,26 @@ fn bytes(text: &str) -> Option<u64> {
 /// The cap on memory; `None` is none.
 pub fn memory(value: Option<&Bound<'_, PyAny>>) -> PyResult<Option<u64>> {
     size(value, "memory", "no cap")
+}
+
+/// When changes are durable: "always", "flush", or milliseconds.
+pub fn durability(value: Option<&Bound<'_, PyAny>>) -> PyResult<Durability> {
+    let Some(value) = value else {
+        return Ok(Durability::Always);
+    };
+    if let Ok(text) = value.cast::<PyString>() {
+        match text.to_string().as_str() {
+            "always" => return Ok(Durability::Always),
+            "flush" => return Ok(Durability::OnFlush),
+            _ => {}
+        }
+    } else if value.is_instance_of::<PyInt>() && !value.is_instance_of::<PyBool>() {
+        return Ok(Durability::Every(Duration::from_millis(value.extract()?)));
+    }
+    Err(PyValueError::new_err(format!(
+        "durability={}: it must be \"always\", \"flush\", or a number of milliseconds",
+        value.repr()?
+    )))
 }
 
 /// A cache of so many bytes, or of so many entries, or of as many as a share of the vectors of the index at `index`.

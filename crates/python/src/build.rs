@@ -6,7 +6,7 @@ use pyo3::exceptions::PyFileExistsError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stratann::{
-    BuildOptions, Codebook, Error, OpenOptions, TrainOptions, VectorFile, VectorSource,
+    BuildOptions, Codebook, Durability, Error, OpenOptions, TrainOptions, VectorFile, VectorSource,
 };
 
 use crate::arguments::{
@@ -174,7 +174,8 @@ pub fn build<'py>(
         })
     })?;
     let report = to_dict(py, &report)?.unbind();
-    Index::new(py, path, OpenOptions::default(), Some(report))
+    let durability = Durability::Always;
+    Index::new(py, path, OpenOptions::default(), durability, Some(report))
 }
 
 /// Trains a codebook for indexes that are to share one, and writes it to the file `path`.

@@ -4,16 +4,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use numpy::PyArray1;
+use parking_lot::{Mutex, RwLock};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
-use stratann::{Counters, OpenOptions, SearchOptions, SearchResults};
+use stratann::{
+    Counters, Durability, LiveIndex, OpenOptions, Progress, SearchOptions, SearchResults, Silent,
+    VectorSource, WriteOptions,
+};
 
 use crate::arguments::{
-    cache as cache_size, existing, memory as bytes, named, rerank as reranking, shown,
-    threads as thread_count,
+    cache as cache_size, durability as when_durable, existing, memory as bytes, named,
+    rerank as reranking, shown, threads as thread_count,
 };
-use crate::arrays::{Rows, dtype_name, shape_text, table};
+use crate::arrays::{self, Rows, dtype_name, shape_text, table};
 use crate::errors::to_python;
 use crate::process::Opened;
 use crate::progress::{Listener, run};
@@ -26,7 +30,11 @@ pub const WATCHED: usize = 1_000;
 /// anew.
 #[pyclass(frozen, module = "stratann")]
 pub struct Index {
-    inner: Opened<stratann::Index>,
+    /// The checkpoint that searches start from; a merge puts the next one here.
+    inner: RwLock<Arc<Opened<stratann::Index>>>,
+    /// The same, open for changes, from the first change on.
+    live: Mutex<Option<Arc<Opened<LiveIndex>>>>,
+    durability: Durability,
     path: PathBuf,
     report: Option<Py<PyAny>>,
 }
@@ -37,6 +45,7 @@ impl Index {
         py: Python<'_>,
         path: PathBuf,
         options: OpenOptions,
+        durability: Durability,
         report: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let path = existing(path, "index")?;
@@ -45,6 +54,7 @@ impl Index {
             .map_err(to_python)?;
         Ok(Self {
             report,
+            durability,
             ..Self::of(Arc::new(inner), path)
         })
     }
@@ -52,9 +62,48 @@ impl Index {
     /// One that a catalog has opened.
     pub fn of(index: Arc<stratann::Index>, path: PathBuf) -> Self {
         Self {
-            inner: Opened::new(index),
+            inner: RwLock::new(Arc::new(Opened::new(index))),
+            live: Mutex::default(),
+            durability: Durability::Always,
             path,
             report: None,
+        }
+    }
+
+    fn inner(&self) -> Arc<Opened<stratann::Index>> {
+        self.inner.read().clone()
+    }
+
+    /// The index open for changes, if it is.
+    fn changing(&self) -> Option<Arc<Opened<LiveIndex>>> {
+        self.live.lock().clone()
+    }
+
+    /// The index open for changes, which takes the lock of its folder.
+    fn live(&self, py: Python<'_>) -> PyResult<Arc<Opened<LiveIndex>>> {
+        let inner = self.inner();
+        inner.at_home(&self.path, "stratann.open")?;
+        let options = WriteOptions {
+            durability: self.durability,
+            ..WriteOptions::default()
+        };
+        py.detach(|| {
+            let mut live = self.live.lock();
+            if let Some(live) = &*live {
+                return Ok(live.clone());
+            }
+            let opened = LiveIndex::over(inner.value(), &options).map_err(to_python)?;
+            let opened = Arc::new(Opened::new(Arc::new(opened)));
+            *live = Some(opened.clone());
+            Ok(opened)
+        })
+    }
+
+    /// The vectors that a search can find.
+    fn vectors(&self) -> usize {
+        match self.changing() {
+            Some(live) => live.len(),
+            None => self.inner().live(),
         }
     }
 }
@@ -130,7 +179,7 @@ impl Index {
         return_stats: bool,
     ) -> PyResult<Bound<'py, PyTuple>> {
         let rows = Rows::matrix_or_row(queries, "queries")?;
-        self.fits(&rows)?;
+        self.fits(&rows, "queries")?;
         let defaults = SearchOptions::default();
         let options = SearchOptions {
             k,
@@ -139,22 +188,26 @@ impl Index {
             strategy: strategy.map(|name| named(name, "strategy")).transpose()?,
             navigation,
             whole_page,
-            rerank: Some(reranking(rerank_batch, benefit, rerank, &self.inner)?),
+            rerank: Some(reranking(rerank_batch, benefit, rerank, &self.inner())?),
             threads: thread_count(threads)?,
             in_flight: in_flight.unwrap_or(defaults.in_flight),
             ..defaults
         };
-        let index = self.inner.at_home(&self.path, "stratann.open")?;
+        let (inner, live) = (self.inner(), self.changing());
+        let index = inner.at_home(&self.path, "stratann.open")?;
+        let search = |source: &dyn VectorSource, progress: &dyn Progress| match &live {
+            Some(live) => live.search_observed(source, &options, progress),
+            None => index.search_observed(source, &options, progress),
+        };
         let results = if rows.rows() == 0 {
             nothing(k)
         } else {
             let source = rows.source()?;
             if rows.rows() < WATCHED {
-                py.detach(|| index.search(&source, &options))
-                    .map_err(to_python)?
+                py.detach(|| search(&source, &Silent)).map_err(to_python)?
             } else {
                 run(py, &Listener::new(None)?, |progress| {
-                    index.search_observed(&source, &options, progress)
+                    search(&source, progress)
                 })?
             }
         };
@@ -163,8 +216,124 @@ impl Index {
 
     /// Facts about the index: its preset, sizes in bytes, degrees, and what `stratann stats` shows.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let stats = py.detach(|| self.inner.stats());
+        let stats = py.detach(|| match self.changing() {
+            Some(live) => live.stats(),
+            None => self.inner().stats(),
+        });
         to_dict(py, &stats)
+    }
+
+    /// Inserts vectors; searches that begin after it find them.
+    ///
+    /// Parameters
+    /// ----------
+    /// vectors : numpy.ndarray
+    ///     (n, d), or (d,) for one; C-contiguous and of the index's dtype.
+    /// ids : numpy.ndarray, optional
+    ///     An id for each, none of which is in the index. None counts on from the largest that it ever had.
+    /// progress : callable, optional
+    ///     As in `stratann.build`.
+    ///
+    /// Returns
+    /// -------
+    /// ids : numpy.ndarray
+    ///     uint64, (n,).
+    #[pyo3(signature = (vectors, ids=None, *, progress=None))]
+    fn insert<'py>(
+        &self,
+        py: Python<'py>,
+        vectors: &Bound<'py, PyAny>,
+        ids: Option<&Bound<'py, PyAny>>,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyArray1<u64>>> {
+        let rows = Rows::matrix_or_row(vectors, "vectors")?;
+        self.fits(&rows, "vectors")?;
+        let ids = ids.map(|ids| arrays::ids(ids, rows.rows())).transpose()?;
+        let (live, listener, source) = (self.live(py)?, Listener::new(progress)?, rows.source()?);
+        let inserted = run(py, &listener, |progress| {
+            live.insert(&source, ids.as_deref(), progress)
+        })?;
+        Ok(PyArray1::from_vec(py, inserted))
+    }
+
+    /// Inserts vectors; one whose id is in the index replaces the one that has it. Arguments as of `insert`.
+    #[pyo3(signature = (vectors, ids, *, progress=None))]
+    fn upsert<'py>(
+        &self,
+        py: Python<'py>,
+        vectors: &Bound<'py, PyAny>,
+        ids: &Bound<'py, PyAny>,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<()> {
+        let rows = Rows::matrix_or_row(vectors, "vectors")?;
+        self.fits(&rows, "vectors")?;
+        let ids = arrays::ids(ids, rows.rows())?;
+        let (live, listener, source) = (self.live(py)?, Listener::new(progress)?, rows.source()?);
+        run(py, &listener, |progress| {
+            live.upsert(&source, &ids, progress)
+        })
+    }
+
+    /// Deletes ids, an array of integers: searches that begin after it do not answer them. An id that is not in the
+    /// index is an error, and then none is deleted.
+    fn delete(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<()> {
+        let ids = arrays::ids(ids, ids.len()?)?;
+        let live = self.live(py)?;
+        py.detach(|| live.delete(&ids)).map_err(to_python)
+    }
+
+    /// Makes every change durable that was made before. With `durability="always"` they are already.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(live) = self.changing() else {
+            return Ok(());
+        };
+        py.detach(|| live.flush()).map_err(to_python)
+    }
+
+    /// Merges all changes into a new checkpoint and gives their space back. Searches and changes go on meanwhile.
+    /// Returns a dict of what was done.
+    #[pyo3(signature = (*, progress=None))]
+    fn compact<'py>(
+        &self,
+        py: Python<'py>,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (live, listener) = (self.live(py)?, Listener::new(progress)?);
+        let report = run(py, &listener, |progress| live.compact(progress))?;
+        *self.inner.write() = Arc::new(Opened::new(live.index()));
+        to_dict(py, &report)
+    }
+
+    /// Ends the changes: makes them durable and gives the folder's lock back. Searching goes on, with what is there. The
+    /// next change opens the index for changes again. A `with` block ends with it.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(live) = self.live.lock().take() else {
+            return Ok(());
+        };
+        py.detach(|| {
+            live.flush()?;
+            drop(live);
+            // A reader sees the log as it is when the index is opened.
+            let options = *self.inner().options();
+            let index = stratann::Index::open(&self.path, &options)?;
+            *self.inner.write() = Arc::new(Opened::new(Arc::new(index)));
+            Ok::<_, stratann::Error>(())
+        })
+        .map_err(to_python)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.close(py)
     }
 
     /// Reads the whole index and checks it, as `stratann.verify` does.
@@ -180,26 +349,26 @@ impl Index {
     /// Elements of a vector.
     #[getter]
     fn dim(&self) -> usize {
-        self.inner.dim()
+        self.inner().dim()
     }
 
     /// How distances are measured: "l2", "ip" or "cosine".
     #[getter]
     fn metric(&self) -> &'static str {
-        self.inner.metric().name()
+        self.inner().metric().name()
     }
 
     /// The numpy dtype of the vectors, which queries must have.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         py.import("numpy")?
-            .call_method1("dtype", (dtype_name(self.inner.element()),))
+            .call_method1("dtype", (dtype_name(self.inner().element()),))
     }
 
     /// The row of choices that the index was built with.
     #[getter]
     fn preset(&self) -> String {
-        self.inner.preset().to_string()
+        self.inner().preset().to_string()
     }
 
     /// The folder of the index.
@@ -217,42 +386,42 @@ impl Index {
     }
 
     fn __len__(&self) -> usize {
-        self.inner.len()
+        self.vectors()
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let path = PyString::new(py, &shown(&self.path)).repr()?;
         Ok(format!(
             "stratann.Index({path}, {} vectors, dim={}, dtype={}, metric={:?}, preset={:?})",
-            self.inner.len(),
-            self.inner.dim(),
-            dtype_name(self.inner.element()),
-            self.inner.metric().name(),
+            self.vectors(),
+            self.inner().dim(),
+            dtype_name(self.inner().element()),
+            self.inner().metric().name(),
             self.preset(),
         ))
     }
 }
 
 impl Index {
-    /// Whether queries can be asked of this index at all.
-    fn fits(&self, queries: &Rows<'_>) -> PyResult<()> {
-        let (mine, theirs) = (self.inner.element(), queries.element());
+    /// Whether rows are like those of this index: those to be asked for or to be inserted.
+    fn fits(&self, rows: &Rows<'_>, name: &str) -> PyResult<()> {
+        let (mine, theirs) = (self.inner().element(), rows.element());
         if mine != theirs {
             let (mine, theirs) = (dtype_name(mine), dtype_name(theirs));
             return Err(PyTypeError::new_err(format!(
-                "queries are {theirs} and the index holds {mine}: pass queries.astype(numpy.{mine})"
+                "{name} are {theirs} and the index holds {mine}: pass {name}.astype(numpy.{mine})"
             )));
         }
-        if self.inner.dim() != queries.dim() {
-            let shape = if queries.is_single() {
-                vec![queries.dim()]
+        if self.inner().dim() != rows.dim() {
+            let shape = if rows.is_single() {
+                vec![rows.dim()]
             } else {
-                vec![queries.rows(), queries.dim()]
+                vec![rows.rows(), rows.dim()]
             };
             return Err(PyValueError::new_err(format!(
-                "queries has the shape {} and the index {} dimensions",
+                "{name} has the shape {} and the index {} dimensions",
                 shape_text(&shape),
-                self.inner.dim()
+                self.inner().dim()
             )));
         }
         Ok(())
@@ -277,8 +446,16 @@ impl Index {
 /// navigation : bool, optional
 ///     Whether searches will start from the navigation graph, so that `memory` has room for it. None is the preset's
 ///     choice. Without `memory` it is there whenever a search asks for it.
+/// durability : str or int
+///     When changes are durable: "always" (when the call returns), "flush" (when `flush`, `close` or `compact` returns),
+///     or at the latest after so many milliseconds.
 #[pyfunction]
-#[pyo3(signature = (path, *, memory=None, io="auto", cache=None, cache_entries=None, navigation=None))]
+#[pyo3(signature = (path, *, memory=None, io="auto", cache=None, cache_entries=None, navigation=None,
+    durability=None))]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "keyword arguments of the Python function"
+)]
 pub fn open(
     py: Python<'_>,
     path: PathBuf,
@@ -287,6 +464,7 @@ pub fn open(
     cache: Option<&Bound<'_, PyAny>>,
     cache_entries: Option<&Bound<'_, PyAny>>,
     navigation: Option<bool>,
+    durability: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Index> {
     let path = existing(path, "index")?;
     let options = OpenOptions {
@@ -296,7 +474,7 @@ pub fn open(
         navigation,
         ..OpenOptions::default()
     };
-    Index::new(py, path, options, None)
+    Index::new(py, path, options, when_durable(durability)?, None)
 }
 
 /// Reads the whole index in the folder `path` and checks every header, checksum, list and id.

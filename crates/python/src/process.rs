@@ -26,6 +26,11 @@ impl<T> Opened<T> {
         }
     }
 
+    /// It, to be shared with others of this process.
+    pub fn value(&self) -> &Arc<T> {
+        &self.value
+    }
+
     /// Whether its threads are here.
     fn is_home(&self) -> bool {
         std::process::id() == self.process

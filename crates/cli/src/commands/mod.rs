@@ -9,4 +9,5 @@ pub mod stats;
 pub mod target;
 pub mod train;
 pub mod truth;
+pub mod update;
 pub mod verify;

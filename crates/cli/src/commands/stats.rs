@@ -31,6 +31,7 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
         ("index", arguments.index.display().to_string()),
         ("preset", stats.preset.clone()),
         ("vectors", size::count(stats.vectors)),
+        ("in the log", size::count(stats.logged)),
         ("deleted", size::count(stats.deleted)),
         ("dimension", stats.dimension.to_string()),
         ("element", stats.element.clone()),
@@ -242,6 +243,7 @@ fn division(division: &Division) -> Table {
             share("pages of vectors", division.vector_share),
             division.vector_pages,
         ),
+        ("changes since the checkpoint".to_owned(), division.changes),
         ("unused".to_owned(), division.unused),
     ] {
         table.row(vec![part, size::count(bytes), size::format(bytes)]);

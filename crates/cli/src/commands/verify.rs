@@ -44,6 +44,7 @@ fn print(arguments: &VerifyArguments, report: &VerifyReport) -> Result<(), Failu
         ("pages", size::count(report.pages)),
         ("nodes", size::count(report.nodes)),
         ("edges", size::count(report.edges)),
+        ("log records", size::count(report.log_records)),
     ]))?;
     for problem in &report.problems {
         // What was refused as a whole names its file and offset itself.

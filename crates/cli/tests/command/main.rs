@@ -8,3 +8,4 @@ mod layouts;
 mod refusals;
 mod support;
 mod tour;
+mod update;

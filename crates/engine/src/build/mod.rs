@@ -191,8 +191,17 @@ pub fn build(
     let created = !path.exists();
     let volume: Arc<dyn Volume> = Arc::new(Directory::create(path)?);
     let lock = volume.lock()?;
-    let built = ScratchFolder::new(path)
-        .and_then(|scratch| build_in(&volume, &scratch.0, source, options, facts, progress));
+    let built = ScratchFolder::beside(path).and_then(|scratch| {
+        build_in(
+            &volume,
+            scratch.path(),
+            source,
+            options,
+            facts,
+            None,
+            progress,
+        )
+    });
     if built.is_err() && !volume.exists(MANIFEST) {
         let _ = volume.remove(LOCK_FILE);
     }
@@ -206,15 +215,21 @@ pub fn build(
 
 /// Where a build under a memory cap spools what does not fit. Removed when dropped; a folder that a crash left is
 /// removed by the next build.
-struct ScratchFolder(PathBuf);
+pub(crate) struct ScratchFolder(PathBuf);
 
 impl ScratchFolder {
-    fn new(index: &Path) -> Result<Self, Error> {
+    /// Creates the folder in the directory of an index.
+    pub(crate) fn beside(index: &Path) -> Result<Self, Error> {
         let folder = Self(index.join("build-scratch"));
         folder.remove();
         let failed = |source| TierError::io("create", folder.0.display().to_string(), 0, 0, source);
         std::fs::create_dir(&folder.0).map_err(failed)?;
         Ok(folder)
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
     }
 
     fn remove(&self) {
@@ -235,6 +250,7 @@ fn build_in(
     source: &dyn VectorSource,
     options: &BuildOptions,
     facts: Facts,
+    carried: Option<Carried<'_>>,
     progress: &dyn Progress,
 ) -> Result<BuildReport, Error> {
     let checkpoint = Checkpoint::begin(&**volume, options.overwrite)?;
@@ -244,11 +260,66 @@ fn build_in(
         options,
         facts,
         progress,
+        carried: carried.unwrap_or(Carried {
+            log_from: LogFrom {
+                number: checkpoint.next_log(),
+                // Whatever its first record's is.
+                sequence: 0,
+            },
+            next_id: 0,
+            known: None,
+        }),
         checkpoint,
         scratch,
         stages: Vec::new(),
     };
     build.run()
+}
+
+/// What an index keeps when it is rebuilt from its own rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Carried<'a> {
+    /// Where the log goes on whose records are not among the rows.
+    pub(crate) log_from: LogFrom,
+    /// 1 more than the largest id that it ever had.
+    pub(crate) next_id: u64,
+    /// Lists of its first rows.
+    pub(crate) known: Option<&'a dyn graph::Known>,
+}
+
+/// Builds an index in a volume, for tests of what is done with one.
+#[cfg(test)]
+pub(crate) fn build_rows(
+    volume: &stratann_tier::SimVolume,
+    source: &dyn VectorSource,
+    options: &BuildOptions,
+    scratch: &Path,
+) {
+    let volume: Arc<dyn Volume> = Arc::new(volume.clone());
+    let facts = Facts::of(source, options).unwrap();
+    let silent = &crate::progress::Silent;
+    build_in(&volume, scratch, source, options, facts, None, silent).unwrap();
+}
+
+/// Builds the next checkpoint of an index whose lock the caller holds; scratch files go to `scratch`.
+pub(crate) fn rebuild(
+    volume: &Arc<dyn Volume>,
+    scratch: &Path,
+    source: &dyn VectorSource,
+    options: &BuildOptions,
+    carried: Carried<'_>,
+    progress: &dyn Progress,
+) -> Result<BuildReport, Error> {
+    let facts = Facts::of(source, options)?;
+    build_in(
+        volume,
+        scratch,
+        source,
+        options,
+        facts,
+        Some(carried),
+        progress,
+    )
 }
 
 struct Build<'a> {
@@ -259,6 +330,7 @@ struct Build<'a> {
     progress: &'a dyn Progress,
     checkpoint: Checkpoint<'a>,
     scratch: &'a Path,
+    carried: Carried<'a>,
     stages: Vec<(String, f64)>,
 }
 
@@ -310,11 +382,11 @@ impl Build<'_> {
             segments: written.segments,
             measured: None,
             codebook: codebook.hash().to_owned(),
-            next_id: match &options.ids {
+            next_id: self.carried.next_id.max(match &options.ids {
                 Some(ids) => ids.iter().max().map_or(0, |id| id.saturating_add(1)),
                 None => rows as u64,
-            },
-            log_from: LogFrom::default(),
+            }),
+            log_from: self.carried.log_from,
             build: BuildFacts {
                 compression: options
                     .compression
@@ -385,6 +457,7 @@ impl Build<'_> {
             parameters: &parameters,
             memory: options.memory,
             scratch: self.scratch,
+            known: self.carried.known,
         };
         let built = graph::construct(self.source, &task, self.progress)?;
         self.stages.extend(
@@ -467,6 +540,7 @@ impl Build<'_> {
             parameters: &parameters,
             memory: None,
             scratch: self.scratch,
+            known: None,
         };
         let sample = MatrixRef::new(&vectors, sampled, rows.dim(), rows.element())?;
         let mut built = graph::construct(&sample, &task, self.progress)?;

@@ -58,7 +58,7 @@ fn build_rows(
     let (source, options) = (rows(n), options(layout));
     let facts = Facts::of(&source, &options)?;
     let volume: Arc<dyn Volume> = Arc::new(volume.clone());
-    build_in(&volume, scratch, &source, &options, facts, progress)
+    build_in(&volume, scratch, &source, &options, facts, None, progress)
 }
 
 /// Files of an index in a volume, the manifest included; the volume has no other.

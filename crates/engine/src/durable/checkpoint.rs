@@ -6,6 +6,7 @@
 //!   MANIFEST.new                      written and synced
 //!   MANIFEST.new -> MANIFEST          renamed, directory synced: this is the commit
 //!   graph-000001  …                   removed: nothing names them any more
+//!   log-000001  …                     those before the one that the manifest names: removed as well
 //! ```
 //!
 //! No file is ever overwritten, so a crash at any instant leaves either the previous checkpoint or the new one. What a
@@ -17,6 +18,7 @@ use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileKind, Manifest};
 use stratann_tier::{Volume, VolumeFile};
 
+use super::log::{number_of as log_number, remove_logs_before};
 use crate::{Error, stored};
 
 /// A checkpoint being written. Dropped before it is committed, it removes what was written.
@@ -24,6 +26,8 @@ pub(crate) struct Checkpoint<'a> {
     volume: &'a dyn Volume,
     /// Part of every file name, and higher than that of any file there is, so that no file is ever overwritten.
     number: u64,
+    /// Higher than the number of any log there is.
+    next_log: u64,
     /// Set while nobody can tell whether the old manifest or the new one is durable.
     undecided: bool,
 }
@@ -59,6 +63,11 @@ impl<'a> Checkpoint<'a> {
         let checkpoint = Self {
             volume,
             number: last.unwrap_or(0).saturating_add(1),
+            next_log: files
+                .iter()
+                .filter_map(|name| log_number(name))
+                .max()
+                .map_or(1, |number| number.saturating_add(1)),
             undecided: false,
         };
         checkpoint.remove_unnamed();
@@ -68,6 +77,11 @@ impl<'a> Checkpoint<'a> {
     /// Its number, counted up from 1.
     pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// A number that no log has: an index that is built anew has nothing of what was logged for the one before it.
+    pub(crate) fn next_log(&self) -> u64 {
+        self.next_log
     }
 
     /// A new file of a kind: the `n`-th, from 0, of a kind of which an index has several.
@@ -108,6 +122,9 @@ impl<'a> Checkpoint<'a> {
     fn remove_unnamed(&self) {
         let exists = self.volume.exists(MANIFEST);
         let manifest = stored::manifest(self.volume).ok();
+        if let Some(manifest) = &manifest {
+            let _ = remove_logs_before(self.volume, manifest.log_from.number);
+        }
         for name in self.volume.list().unwrap_or_default() {
             let Some(number) = number_of(&name) else {
                 if name == unfinished() {
@@ -143,7 +160,8 @@ fn unfinished() -> String {
 /// The checkpoint's number in a name that [`Checkpoint::name`] gave.
 fn number_of(name: &str) -> Option<u64> {
     let (kind, numbers) = name.split_once('-')?;
-    if !FileKind::ALL.iter().any(|known| known.name() == kind) {
+    let log = FileKind::Log.name();
+    if kind == log || !FileKind::ALL.iter().any(|known| known.name() == kind) {
         return None;
     }
     let (number, n) = match numbers.split_once('-') {
@@ -164,7 +182,10 @@ fn decimal<T: FromStr>(digits: &str) -> Option<T> {
 
 /// Whether a file name is one that this engine gives.
 fn is_ours(name: &str) -> bool {
-    name == MANIFEST || name == unfinished() || number_of(name).is_some()
+    name == MANIFEST
+        || name == unfinished()
+        || number_of(name).is_some()
+        || log_number(name).is_some()
 }
 
 #[cfg(test)]
@@ -207,7 +228,10 @@ mod tests {
             volume.list().unwrap().is_empty(),
             "what a crash left is removed"
         );
-        for kind in FileKind::ALL {
+        for kind in FileKind::ALL
+            .into_iter()
+            .filter(|&kind| kind != FileKind::Log)
+        {
             for n in [None, Some(0), Some(12_345)] {
                 assert_eq!(number_of(&checkpoint.name(kind, n)), Some(42));
                 checkpoint.create(kind, n).unwrap();

@@ -1,5 +1,11 @@
-//! Durability: what is on disk is always an index that opens.
+//! Durability: what is on disk is always an index that opens, and what was acknowledged is in it.
+//!
+//! - [`checkpoint`]: how a set of files becomes the index, all at once
+//! - [`log`]: what changed since the last of them
 
 mod checkpoint;
+mod log;
 
 pub(crate) use checkpoint::Checkpoint;
+pub use log::Durability;
+pub(crate) use log::{Log, LogPosition, log_bytes, number_of as log_number, replay};

@@ -9,8 +9,8 @@ use super::partition;
 use super::reach::Store;
 use super::scratch::{Scratch, ScratchFile};
 use super::space::Space;
-use super::vamana::{build, slots_for};
-use super::{GraphError, Parameters, locality_order, medoid};
+use super::vamana::{build, grow, slots_for};
+use super::{GraphError, Known, Parameters, locality_order, medoid};
 use crate::data::{DataError, Matrix, VectorSource, check_rows};
 use crate::progress::{Progress, Stage};
 use std::path::Path;
@@ -42,6 +42,9 @@ pub struct Task<'a> {
     pub memory: Option<u64>,
     /// An existing folder for scratch files, needed only when the build does not fit `memory`.
     pub scratch: &'a Path,
+    /// A graph of the first rows, which is kept where it is good: only the other rows search for their neighbours. Not used
+    /// by a build in parts.
+    pub known: Option<&'a dyn Known>,
 }
 
 /// A built graph and what belongs to it.
@@ -478,7 +481,10 @@ fn construct_in_memory(
         &transformed
     });
     let entry = medoid(&points, parameters.threads, parameters.seed);
-    let graph = build(&points, entry, parameters, progress)?;
+    let graph = match task.known {
+        None => build(&points, entry, parameters, progress)?,
+        Some(known) => grow(&points, &order, known, entry, parameters, progress)?,
+    };
     drop(transformed);
     clock.lap("graph");
 

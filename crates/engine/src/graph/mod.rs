@@ -76,6 +76,18 @@ impl From<Interrupted> for GraphError {
     }
 }
 
+/// A graph of the first rows of a source, for a build to go on from.
+pub trait Known: Sync + std::fmt::Debug {
+    /// The first so many rows have lists.
+    fn rows(&self) -> usize;
+    /// Calls `each` with each of these rows and its neighbours, which are rows as well; there may be more than fit a list,
+    /// and what has no room is left out.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn each(&self, each: &mut dyn FnMut(u32, &[u32])) -> Result<(), GraphError>;
+}
+
 /// Why no graph was built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -111,6 +123,9 @@ pub enum GraphError {
         /// What the operating system said.
         source: std::io::Error,
     },
+    /// The graph to go on from cannot be read.
+    #[error(transparent)]
+    Known(Box<crate::Error>),
     /// The user wanted the work to stop.
     #[error("interrupted")]
     Interrupted,

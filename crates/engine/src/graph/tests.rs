@@ -276,6 +276,7 @@ fn run(
         parameters: &parameters,
         memory: None,
         scratch: scratch.path(),
+        known: None,
     };
     let constructed = super::construct::construct_within(source, &task, free, progress);
     if constructed.is_err() {
@@ -397,6 +398,7 @@ fn a_cap_too_small_names_the_least() {
         parameters: &parameters,
         memory: Some(1 << 20),
         scratch: scratch.path(),
+        known: None,
     };
     let error = construct(&source, &task, &Silent).unwrap_err();
     let GraphError::Memory { given, least } = error else {

@@ -18,7 +18,7 @@ use super::greedy::{Candidate, Search};
 use super::points::Points;
 use super::prune::{Pruner, Rule};
 use super::random::Random;
-use super::{Interrupted, Parameters, reach};
+use super::{GraphError, Interrupted, Known, Parameters, reach};
 use crate::progress::{Progress, Stage};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -100,15 +100,7 @@ pub(super) fn build_in(
             saturate: false,
         },
     };
-    let second = Pass {
-        stage: "graph, pass 2 of 2",
-        list: parameters.build_list,
-        rule: Rule {
-            degree,
-            alpha: parameters.alpha.max(1.0),
-            saturate: true,
-        },
-    };
+    let second = full_pass("graph, pass 2 of 2", parameters);
     let mut turn: Vec<u32> = (0..points.rows() as u32).collect();
     Random::derived(parameters.seed, 1).shuffle(&mut turn);
     for window in turn.chunks_mut(points.rows().div_ceil(WINDOWS)) {
@@ -136,10 +128,82 @@ pub(super) fn build_in(
         progress,
     )?;
     drop(turn);
+    finish(points, slots, entry, &second, parameters, part, progress)
+}
+
+/// A pass with the full parameters.
+fn full_pass(stage: &'static str, parameters: &Parameters) -> Pass {
+    Pass {
+        stage,
+        list: parameters.build_list,
+        rule: Rule {
+            degree: parameters.degree.max(1),
+            alpha: parameters.alpha.max(1.0),
+            saturate: true,
+        },
+    }
+}
+
+/// Goes on from a graph of some of the points: its lists are kept, those that are too long are pruned, and the other points
+/// are inserted. Node ids are places in `order`, whose rows `known` speaks of.
+///
+/// # Errors
+/// What `known` says, or an interruption.
+pub(super) fn grow(
+    points: &Points<'_>,
+    order: &[u32],
+    known: &dyn Known,
+    entry: u32,
+    parameters: &Parameters,
+    progress: &dyn Progress,
+) -> Result<Graph, GraphError> {
+    let slots = Slots::new(points.rows(), slots_for(parameters.degree.max(1)));
+    let mut node_of = vec![0; order.len()];
+    for (node, &row) in order.iter().enumerate() {
+        node_of[row as usize] = node as u32;
+    }
+    let mut list = Vec::new();
+    let stage = Stage::begin(progress, "graph, known lists", known.rows() as u64);
+    known.each(&mut |row, neighbours| {
+        let node = node_of[row as usize];
+        list.clear();
+        list.extend(neighbours.iter().map(|&row| node_of[row as usize]));
+        list.truncate(slots.slots());
+        slots.replace(node, &list, &slots.lock(node));
+        progress.advance(1);
+    })?;
+    drop((stage, node_of));
+    let alone = |&node: &u32| slots.neighbours(node).next().is_none();
+    let turn: Vec<u32> = (0..points.rows() as u32).filter(alone).collect();
+    let pass = full_pass("graph, new vectors", parameters);
+    run_pass(
+        points,
+        &slots,
+        entry,
+        &pass,
+        &turn,
+        parameters.threads,
+        "",
+        progress,
+    )?;
+    finish(points, &slots, entry, &pass, parameters, "", progress)?;
+    Ok(slots.into_graph())
+}
+
+/// Prunes lists that grew too long, and links what cannot be reached.
+fn finish(
+    points: &Points<'_>,
+    slots: &Slots,
+    entry: u32,
+    pass: &Pass,
+    parameters: &Parameters,
+    part: &str,
+    progress: &dyn Progress,
+) -> Result<(), Interrupted> {
     let stage = format!("{part}graph, last touches");
     let _stage = Stage::begin(progress, &stage, points.rows() as u64);
-    trim(points, slots, &second.rule, parameters.threads, progress)?;
-    let mut search = None;
+    trim(points, slots, &pass.rule, parameters.threads, progress)?;
+    let (mut search, degree) = (None, pass.rule.degree);
     let Ok(_) = reach::link_unreachable(slots, points.rows(), entry, degree, |node| {
         let search = search.get_or_insert_with(|| Search::new(points.rows()));
         search.run(

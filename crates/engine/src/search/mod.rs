@@ -46,6 +46,7 @@ use crate::measure::Heat;
 use crate::navigation::NavigationScratch;
 use crate::nodes::{NodePages, Pages};
 use crate::progress::{Progress, Silent, Stage};
+use crate::update::{FreshScratch, Overlay};
 use crate::{Error, Rerank, Strategy};
 
 /// How to search. What is `None` is taken from the index's preset.
@@ -161,6 +162,7 @@ struct Batch<'a> {
     plan: Plan,
     progress: &'a dyn Progress,
     heat: Option<&'a Heat>,
+    overlay: Option<&'a Overlay>,
     next: AtomicUsize,
     done: Mutex<Done>,
 }
@@ -211,18 +213,21 @@ impl Index {
         options: &SearchOptions,
         progress: &dyn Progress,
     ) -> Result<SearchResults, Error> {
-        self.search_noting(queries, options, progress, None)
+        self.search_with(queries, options, progress, None, self.overlay())
     }
 
-    /// As [`search_observed`](Index::search_observed); `heat` is told which pages are read.
-    pub(crate) fn search_noting(
+    /// As [`search_observed`](Index::search_observed); `heat` is told which pages are read, and `overlay` says what
+    /// changed since the checkpoint.
+    pub(crate) fn search_with(
         &self,
         queries: &dyn VectorSource,
         options: &SearchOptions,
         progress: &dyn Progress,
         heat: Option<&Heat>,
+        overlay: Option<&Overlay>,
     ) -> Result<SearchResults, Error> {
-        let plan = self.plan_search(queries, options)?;
+        let vectors = overlay.map_or(self.len(), |overlay| overlay.live(self.len()));
+        let plan = self.plan_search(queries, options, vectors)?;
         let rows = queries.rows();
         let batch = Batch {
             index: self,
@@ -230,6 +235,7 @@ impl Index {
             plan,
             progress,
             heat,
+            overlay,
             next: AtomicUsize::new(0),
             // Answers go straight to where they stay: thousands of queries would take as much again in between.
             done: Mutex::new(Done {
@@ -274,6 +280,7 @@ impl Index {
         &self,
         queries: &dyn VectorSource,
         options: &SearchOptions,
+        vectors: usize,
     ) -> Result<Plan, Error> {
         let preset = self.preset();
         if queries.dim() != self.dim() {
@@ -295,11 +302,11 @@ impl Index {
             value => Ok(value),
         };
         let k = positive("k", options.k)?;
-        if k > self.len() {
+        if k > vectors {
             return Err(Error::call(
                 "k",
                 k,
-                format!("at most {}, the vectors in the index", self.len()),
+                format!("at most {vectors}, the vectors in the index"),
             ));
         }
         if options.list < k {
@@ -400,10 +407,12 @@ impl Batch<'_> {
                 self.heat,
             )
         });
-        let ranking = Ranking::new(kernel, &timer, row_bytes);
+        let deleted = self.overlay.map(|overlay| &*overlay.deleted);
+        let ranking = Ranking::new(kernel, &timer, row_bytes, deleted);
         let mut traversal = Traversal::new(setting, ranking, reranker);
         let mut counters = Counters::default();
         let mut scratch = NavigationScratch::default();
+        let mut fresh_scratch = FreshScratch::default();
         let mut floats = vec![0.0; index.dim()];
         let mut beam = Vec::new();
         loop {
@@ -453,6 +462,18 @@ impl Batch<'_> {
                 reader.reset();
                 traversal.reset();
                 return Err(error);
+            }
+            for fresh in self.overlay.iter().flat_map(|overlay| &overlay.fresh) {
+                let Ranking { query, nearest, .. } = &mut traversal.ranking;
+                fresh.search(
+                    query,
+                    plan.k,
+                    plan.list,
+                    &mut fresh_scratch,
+                    |id, distance| {
+                        nearest.offer(id, distance);
+                    },
+                );
             }
             self.progress.advance(1);
             if self.progress.interrupted() {

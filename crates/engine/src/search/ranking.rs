@@ -9,6 +9,7 @@ use stratann_vector::Kernel;
 
 use super::parts::{Part, Timer};
 use super::results::Nearest;
+use crate::update::Tombstones;
 
 /// Deviations of the code's error within which a node may still be an answer, if knowing costs a decoded vector. On
 /// photo-sift-100k, 3 ranks two of five nodes of the pages read and loses a ten-thousandth of recall@10; 2 loses a
@@ -30,13 +31,20 @@ pub(crate) struct Ranking<'a> {
     /// Exact distances computed.
     pub(crate) computations: u64,
     error: CodeError,
+    /// Ids that are no answers.
+    deleted: Option<&'a Tombstones>,
     /// The k-th answer is no farther than this, whatever it will be.
     limit: f32,
 }
 
 impl<'a> Ranking<'a> {
-    /// State for queries of `query_bytes` bytes.
-    pub(crate) fn new(kernel: Kernel, timer: &'a Timer, query_bytes: usize) -> Self {
+    /// State for queries of `query_bytes` bytes; what is in `deleted` is no answer.
+    pub(crate) fn new(
+        kernel: Kernel,
+        timer: &'a Timer,
+        query_bytes: usize,
+        deleted: Option<&'a Tombstones>,
+    ) -> Self {
         Self {
             kernel,
             timer,
@@ -44,8 +52,15 @@ impl<'a> Ranking<'a> {
             nearest: Nearest::default(),
             computations: 0,
             error: CodeError::default(),
+            deleted,
             limit: f32::INFINITY,
         }
+    }
+
+    /// Whether an id is no answer.
+    #[inline]
+    pub(crate) fn is_deleted(&self, id: u64) -> bool {
+        self.deleted.is_some_and(|deleted| deleted.contains(id))
     }
 
     /// Starts a query of which `k` answers are wanted; `query` has been set. Of the nodes that the search starts from,
@@ -57,12 +72,18 @@ impl<'a> Ranking<'a> {
         for (estimate, distance) in estimates.iter().zip(distances) {
             self.error.add(distance - estimate);
         }
-        self.limit = distances.get(k - 1).copied().unwrap_or(f32::INFINITY);
+        // The seeds' ids are not known: some may be deleted.
+        let exact = self.deleted.is_none_or(|deleted| deleted.len() == 0);
+        let nearest = distances.get(k - 1).filter(|_| exact);
+        self.limit = nearest.copied().unwrap_or(f32::INFINITY);
     }
 
     /// Ranks a node whose code said `estimate`. Returns whether it is an answer for now.
     #[inline]
     pub(crate) fn rank(&mut self, estimate: f32, id: u64, vector: &[u8]) -> bool {
+        if self.is_deleted(id) {
+            return false;
+        }
         let Self { kernel, query, .. } = self;
         let distance = self
             .timer
@@ -80,7 +101,9 @@ impl<'a> Ranking<'a> {
             .timer
             .time(Part::Exact, || kernel.distance(query, vector));
         self.computations += 1;
-        self.nearest.offer(id, distance);
+        if !self.is_deleted(id) {
+            self.nearest.offer(id, distance);
+        }
         distance
     }
 

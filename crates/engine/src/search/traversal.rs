@@ -334,8 +334,14 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     /// Expands a candidate that is on a page. Alone on its page, its exact distance goes into the answers.
     fn expand(&mut self, view: N::View<'_>, key: u64) -> Result<(), Error> {
         let record = view.record(slot_of(view, key))?;
-        if N::VECTORS && !self.setting.whole_page {
-            self.rank(key, &record)?;
+        if N::VECTORS {
+            if !self.setting.whole_page {
+                self.rank(key, &record)?;
+            }
+            if self.ranking.is_deleted(record.id) {
+                // A candidate pool that does not count what is deleted (OdinANN §4.3).
+                self.frontier.grow();
+            }
         }
         self.expand_record(key, &record)
     }

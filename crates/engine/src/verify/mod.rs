@@ -31,11 +31,13 @@ use std::path::Path;
 
 use serde::Serialize;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
-use stratann_layout::{FileEntry, FileKind, Manifest};
+use stratann_layout::{FileEntry, FileKind, LogShape, Manifest};
 use stratann_tier::Volume;
+use stratann_vector::first_invalid;
 
 use self::ids::Ids;
 use self::manifest::Sums;
+use crate::durable::{self, LogPosition, log_number};
 use crate::progress::{Progress, Stage};
 use crate::{Error, Layout, stored};
 
@@ -66,6 +68,8 @@ pub struct VerifyReport {
     pub nodes: u64,
     /// Links of nodes.
     pub edges: u64,
+    /// Records of the log, which are not in the checkpoint yet.
+    pub log_records: u64,
     /// What is wrong, the first hundred.
     pub problems: Vec<Problem>,
     /// How many problems there are.
@@ -139,6 +143,7 @@ pub(crate) fn verify_in(
     for entry in &manifest.files {
         check.file(entry)?;
     }
+    check.log();
     check.sums();
     check.repeated_ids();
     check.strays()?;
@@ -207,10 +212,41 @@ impl Check<'_> {
         }
     }
 
+    /// Records of the log: those of vectors that may be searched, and no other place than its end is torn.
+    fn log(&mut self) {
+        let (volume, manifest) = (self.volume, self.manifest);
+        let shape = LogShape::new(manifest.element, manifest.dimension as usize);
+        let from = LogPosition::from(manifest.log_from);
+        let (mut records, mut wrong) = (0, Vec::new());
+        let replayed = shape.map_err(Error::from).and_then(|shape| {
+            durable::replay(volume, shape, from, &mut |sequence, record| {
+                records += 1;
+                let invalid = |vector| first_invalid(manifest.element, vector);
+                if record.vector().and_then(invalid).is_some() {
+                    wrong.push((sequence, record.id()));
+                }
+                Ok(())
+            })
+        });
+        self.report.log_records = records;
+        let name = self.volume.name();
+        for (sequence, id) in wrong {
+            let what = format!(
+                "record {sequence} of the log, the vector of id {id}, has an element that is NaN or infinite"
+            );
+            self.report.problem(&name, None, what);
+        }
+        if let Err(error) = replayed {
+            self.report.refused(&name, &error);
+        }
+    }
+
     /// Files that no one names: harmless, but somebody should know.
     fn strays(&mut self) -> Result<(), Error> {
         for name in self.volume.list()? {
-            let known = name == MANIFEST || self.manifest.files.iter().any(|e| e.name == name);
+            let known = name == MANIFEST
+                || log_number(&name).is_some()
+                || self.manifest.files.iter().any(|e| e.name == name);
             if !known {
                 self.progress.warn(&format!(
                     "{}: no part of the index; left by an interrupted writer, or not ours",

@@ -73,6 +73,11 @@ fn with_build<T>(
         progress: &Silent,
         checkpoint: Checkpoint::begin(&*volume, true).unwrap(),
         scratch: folder.path(),
+        carried: Carried {
+            log_from: LogFrom::default(),
+            next_id: 0,
+            known: None,
+        },
         stages: Vec::new(),
     })
 }

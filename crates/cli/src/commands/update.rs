@@ -1,0 +1,141 @@
+//! `stratann insert INDEX VECTORS`, `stratann delete INDEX IDS`, `stratann compact INDEX`
+
+use std::path::Path;
+use std::time::Instant;
+
+use serde::Serialize;
+use stratann::{CompactReport, LiveIndex, OpenOptions, VectorFile, VectorSource, WriteOptions};
+
+use crate::args::{
+    CompactArguments, DeleteArguments, InsertArguments, WriteArguments, threads_or_cores,
+};
+use crate::failure::Failure;
+use crate::ids;
+use crate::output::Output;
+use crate::progress::Shown;
+use crate::size;
+use crate::table::facts;
+
+/// What `--json` prints.
+#[derive(Debug, Default, Serialize)]
+struct Changed {
+    inserted: u64,
+    deleted: u64,
+    /// Vectors that a search finds now.
+    vectors: u64,
+    /// Of the changes alone.
+    seconds: f64,
+    /// What a merge did, if there was one.
+    compact: Option<CompactReport>,
+}
+
+/// Inserts, makes it durable, and merges if that was asked for.
+pub fn insert(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
+    let vectors = VectorFile::open(&arguments.vectors)?;
+    let ids = arguments.ids.as_deref().map(ids::read).transpose()?;
+    let live = open(&arguments.index, &arguments.write)?;
+    let shown = Shown::new(quiet);
+    let start = Instant::now();
+    match (&ids, arguments.upsert) {
+        (Some(ids), true) => live.upsert(&vectors, ids, &shown)?,
+        (ids, _) => drop(live.insert(&vectors, ids.as_deref(), &shown)?),
+    }
+    live.flush()?;
+    let changed = Changed {
+        inserted: vectors.rows() as u64,
+        seconds: start.elapsed().as_secs_f64(),
+        ..Changed::default()
+    };
+    finish(&live, changed, arguments.compact, arguments.json, &shown)
+}
+
+/// Deletes, makes it durable, and merges if that was asked for.
+pub fn delete(arguments: &DeleteArguments, quiet: bool) -> Result<(), Failure> {
+    let ids = ids::read(&arguments.ids)?;
+    let live = open(&arguments.index, &arguments.write)?;
+    let start = Instant::now();
+    live.delete(&ids)?;
+    live.flush()?;
+    let changed = Changed {
+        deleted: ids.len() as u64,
+        seconds: start.elapsed().as_secs_f64(),
+        ..Changed::default()
+    };
+    let shown = Shown::new(quiet);
+    finish(&live, changed, arguments.compact, arguments.json, &shown)
+}
+
+/// Merges.
+pub fn compact(arguments: &CompactArguments, quiet: bool) -> Result<(), Failure> {
+    let live = open(&arguments.index, &arguments.write)?;
+    let shown = Shown::new(quiet);
+    finish(&live, Changed::default(), true, arguments.json, &shown)
+}
+
+fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Failure> {
+    let open = OpenOptions {
+        memory: write.memory,
+        ..OpenOptions::default()
+    };
+    let options = WriteOptions {
+        durability: write.durability,
+        threads: threads_or_cores(write.threads),
+    };
+    Ok(LiveIndex::open(index, &open, &options)?)
+}
+
+fn finish(
+    live: &LiveIndex,
+    mut changed: Changed,
+    compact: bool,
+    json: bool,
+    shown: &Shown,
+) -> Result<(), Failure> {
+    if compact {
+        changed.compact = Some(live.compact(shown)?);
+    }
+    changed.vectors = live.len() as u64;
+    let mut output = Output::new();
+    if json {
+        output.json_line(&changed)?;
+        return output.finish();
+    }
+    let mut lines = vec![("index", live.path().display().to_string())];
+    let rate = |count: u64| {
+        let rate = (count as f64 / changed.seconds.max(1e-9)) as u64;
+        let (count, rate) = (size::count(count), size::count(rate));
+        format!(
+            "{count} in {}, {rate} a second",
+            size::seconds(changed.seconds)
+        )
+    };
+    if changed.inserted > 0 {
+        lines.push(("inserted", rate(changed.inserted)));
+    }
+    if changed.deleted > 0 {
+        lines.push(("deleted", rate(changed.deleted)));
+    }
+    if let Some(report) = &changed.compact {
+        let merged = format!(
+            "{} from the log, without {} deleted or replaced, in {}",
+            size::count(report.merged),
+            size::count(report.removed),
+            size::seconds(report.seconds)
+        );
+        let storage = format!(
+            "{}, before the merge {}",
+            size::format(report.bytes_after),
+            size::format(report.bytes_before)
+        );
+        match report.seconds > 0.0 {
+            true => lines.extend([("merged", merged), ("on storage", storage)]),
+            false => lines.push((
+                "merged",
+                "nothing: nothing changed since the checkpoint".into(),
+            )),
+        }
+    }
+    lines.push(("vectors", size::count(changed.vectors)));
+    output.text(facts(&lines))?;
+    output.finish()
+}

@@ -1,0 +1,54 @@
+//! Ids as a user writes them: decimal numbers with spaces, commas or line ends between them.
+
+use std::io::Read;
+use std::path::Path;
+
+use crate::failure::Failure;
+
+/// Reads ids from a file; `-` is the standard input.
+pub fn read(path: &Path) -> Result<Vec<u64>, Failure> {
+    let mut text = String::new();
+    let read = if path == Path::new("-") {
+        std::io::stdin().read_to_string(&mut text)
+    } else {
+        std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text))
+    };
+    read.map_err(|error| Failure::file("read", path, &error))?;
+    parse(&text).map_err(|(line, word)| {
+        Failure::Wrong(format!(
+            "{}, line {line}: '{word}' is not an id: write whole numbers from 0 to 18446744073709551614",
+            path.display()
+        ))
+    })
+}
+
+/// The ids in a text, or the line and the word that is none.
+fn parse(text: &str) -> Result<Vec<u64>, (usize, String)> {
+    let mut ids = Vec::new();
+    for (line, text) in (1..).zip(text.lines()) {
+        let words = text.split(|c: char| c.is_whitespace() || c == ',');
+        for word in words.filter(|word| !word.is_empty()) {
+            ids.push(word.parse().map_err(|_| (line, word.to_owned()))?);
+        }
+    }
+    Ok(ids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_stand_in_lines_or_beside_each_other() {
+        assert_eq!(
+            parse("1\n2, 3\t18446744073709551615\r\n\n"),
+            Ok(vec![1, 2, 3, u64::MAX])
+        );
+        assert_eq!(parse(""), Ok(vec![]));
+        assert_eq!(parse("1\n-2"), Err((2, "-2".into())));
+        assert_eq!(
+            parse("1 2 18446744073709551616"),
+            Err((1, "18446744073709551616".into()))
+        );
+    }
+}

@@ -1,0 +1,653 @@
+//! An index that changes: insert, delete, upsert and compact as a user calls them, what is refused, and what is left when
+//! the process is killed in the middle.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use stratann::{LiveIndex, OpenOptions, WriteOptions};
+
+use crate::support::{Place, Ran, bin, f32s, keys, names, numbers, u8s};
+
+const DIM: usize = 128;
+/// Rows of the fixture that the index is built of; those behind them are inserted.
+const BUILT: usize = 2_000;
+/// Rows that an insert logs at a time.
+const BATCH: usize = 256;
+
+/// The fixture's photo descriptors, read once.
+fn fixture() -> &'static [u8] {
+    static BYTES: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../fixtures/photo-sift-20k.base.u8bin"
+    );
+    BYTES.get_or_init(|| fs::read(path).unwrap())
+}
+
+/// A file of `count` rows of the fixture, from row `first` on.
+fn rows(first: usize, count: usize) -> Vec<u8> {
+    let from = 8 + first * DIM;
+    bin(count, DIM, &fixture()[from..from + count * DIM])
+}
+
+/// A file of ids, one a line.
+fn lines(ids: impl IntoIterator<Item = u64>) -> Vec<u8> {
+    let lines: Vec<String> = ids.into_iter().map(|id| id.to_string()).collect();
+    (lines.join("\n") + "\n").into_bytes()
+}
+
+/// A folder with an index of the first rows, `index`.
+fn place(preset: &str) -> Place {
+    let place = Place::new();
+    place.write("built.u8bin", &rows(0, BUILT));
+    let build = ["build", "built.u8bin", "index", "--preset", preset];
+    let small = ["--degree", "16", "--build-list", "40", "--seed", "1"];
+    place.run(&[&build[..], &small].concat()).done();
+    place
+}
+
+/// The answers to each row of a file, nearest first, as a search with `--out` writes them.
+fn answers(place: &Place, queries: &str) -> Vec<Vec<(u64, f32)>> {
+    let search = ["search", "index", queries, "--list", "100", "--json"];
+    let out = ["--out", "answers.bin", "--overwrite"];
+    place.run(&[&search[..], &out].concat()).done();
+    let bytes = fs::read(place.path("answers.bin")).unwrap();
+    let words: Vec<[u8; 4]> = bytes
+        .chunks_exact(4)
+        .map(|word| word.try_into().unwrap())
+        .collect();
+    let [queries, k] = [0, 1].map(|at| u32::from_le_bytes(words[at]) as usize);
+    let (ids, distances) = words[2..].split_at(queries * k);
+    assert_eq!(distances.len(), queries * k, "ids and as many distances");
+    let pairs: Vec<_> = ids
+        .iter()
+        .zip(distances)
+        .map(|(id, distance)| {
+            (
+                u64::from(u32::from_le_bytes(*id)),
+                f32::from_le_bytes(*distance),
+            )
+        })
+        .collect();
+    pairs.chunks(k).map(<[_]>::to_vec).collect()
+}
+
+/// Whether a row's answers have this id at distance 0.
+fn exactly(answers: &[(u64, f32)], id: u64) -> bool {
+    answers.contains(&(id, 0.0))
+}
+
+/// What `stats --json` says about vectors in the checkpoint, in the log, and deleted.
+#[track_caller]
+fn counts(place: &Place) -> (u64, u64, u64) {
+    let stats = place.run(&["stats", "index", "--json"]).done().json();
+    let count = |key: &str| stats[key].as_u64().unwrap();
+    (count("vectors"), count("logged"), count("deleted"))
+}
+
+/// `verify` finds nothing wrong; the records of the log that it read.
+#[track_caller]
+fn verified(place: &Place) -> u64 {
+    let report = place.run(&["verify", "index", "--json"]).done().json();
+    assert_eq!(report["problems"], Value::Array(vec![]));
+    report["log_records"].as_u64().unwrap()
+}
+
+/// What a command that changes something said it did: inserted, deleted, vectors afterwards.
+#[track_caller]
+fn changed(ran: Ran) -> [u64; 3] {
+    let json = ran.done().json();
+    let expected = ["compact", "deleted", "inserted", "seconds", "vectors"];
+    assert_eq!(keys(&json), expected);
+    assert!(json["seconds"].as_f64().unwrap() >= 0.0);
+    ["inserted", "deleted", "vectors"].map(|key| json[key].as_u64().unwrap())
+}
+
+/// The logs of an index, in order, and the bytes of each.
+fn logs(place: &Place) -> (Vec<String>, Vec<u64>) {
+    let folder = place.path("index");
+    let mut logs = names(&folder);
+    logs.retain(|name| name.starts_with("log-"));
+    let bytes = logs
+        .iter()
+        .map(|name| fs::metadata(folder.join(name)).unwrap().len());
+    let bytes = bytes.collect();
+    (logs, bytes)
+}
+
+/// The bytes of all logs.
+fn logged_bytes(place: &Place) -> u64 {
+    logs(place).1.iter().sum()
+}
+
+/// Runs the command with something on its standard input.
+fn with_input(place: &Place, words: &[&str], input: &[u8]) -> Ran {
+    let mut child = place
+        .command(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    let output = child.wait_with_output().unwrap();
+    Ran {
+        status: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+#[test]
+fn insert_delete_upsert_compact() {
+    let place = place("stratann");
+    assert_eq!((counts(&place), verified(&place)), ((2_000, 0, 0), 0));
+
+    // Ids count on.
+    place.write("new.u8bin", &rows(2_000, 300));
+    let insert = ["insert", "index", "new.u8bin", "--json"];
+    assert_eq!(changed(place.run(&insert)), [300, 0, 2_300]);
+    assert_eq!((counts(&place), verified(&place)), ((2_000, 300, 0), 300));
+    for (row, answers) in answers(&place, "new.u8bin").iter().enumerate() {
+        assert!(exactly(answers, 2_000 + row as u64), "{row}: {answers:?}");
+    }
+    let stats = place.run(&["stats", "index"]).done().stdout;
+    let line = stats.lines().find(|line| line.contains("in the log"));
+    assert!(line.is_some_and(|line| line.contains("300")), "{stats}");
+
+    // What is in the log is found as well as what is in the checkpoint.
+    place.write("all.u8bin", &rows(0, 2_300));
+    place.write("asked.u8bin", &rows(10_000, 100));
+    place
+        .run(&["truth", "all.u8bin", "asked.u8bin", "all.bin", "-k", "10"])
+        .done();
+    let search = ["search", "index", "asked.u8bin", "--list", "100", "--json"];
+    let with_truth = [&search[..], &["--truth", "all.bin"]].concat();
+    let recall = |place: &Place| {
+        let found = place.run(&with_truth).done().json_lines();
+        found[0]["recall"].as_f64().unwrap()
+    };
+    let live = recall(&place);
+    assert!(live >= 0.97, "{live}");
+
+    // Ids of the user's choice, from a file and from the standard input.
+    place.write("more.u8bin", &rows(2_300, 5));
+    place.write("more.ids", b"9000, 9001\n9002 9003\n\n9004\n");
+    let insert = ["insert", "index", "more.u8bin", "--ids"];
+    let from_file = [&insert[..], &["more.ids", "--json"]].concat();
+    assert_eq!(changed(place.run(&from_file)), [5, 0, 2_305]);
+    place.write("more.u8bin", &rows(2_305, 2));
+    let from_input = [&insert[..], &["-", "--json", "--durability", "50ms"]].concat();
+    assert_eq!(
+        changed(with_input(&place, &from_input, b"5000 5001")),
+        [2, 0, 2_307]
+    );
+    place.write("chosen.u8bin", &rows(2_300, 7));
+    let chosen = [9_000, 9_001, 9_002, 9_003, 9_004, 5_000, 5_001];
+    for (answers, id) in answers(&place, "chosen.u8bin").iter().zip(chosen) {
+        assert!(exactly(answers, id), "{id}: {answers:?}");
+    }
+
+    // Deleted: three of the checkpoint, three of the log, the largest id of all among them.
+    let gone = [0, 1, 1_999, 2_000, 2_001, 9_004];
+    place.write("gone.ids", &lines(gone));
+    let delete = ["delete", "index", "gone.ids", "--json", "--durability"];
+    assert_eq!(
+        changed(place.run(&[&delete[..], &["always"]].concat())),
+        [0, 6, 2_301]
+    );
+    assert_eq!(counts(&place), (2_000, 304, 3));
+    let gone_rows = [0, 1, 1_999, 2_000, 2_001, 2_304].map(|row| rows(row, 1)[8..].to_vec());
+    place.write("gone.u8bin", &bin(6, DIM, &gone_rows.concat()));
+    let nowhere = |place: &Place| {
+        for answers in answers(place, "gone.u8bin") {
+            assert!(
+                answers.iter().all(|(id, _)| !gone.contains(id)),
+                "{answers:?}"
+            );
+        }
+    };
+    nowhere(&place);
+
+    // Replaced: one of the checkpoint, one of the log, one that was deleted, one that is new.
+    let replaced = [10, 2_010, 0, 7_000];
+    place.write("upsert.ids", &lines(replaced));
+    place.write("upsert.u8bin", &rows(3_000, 4));
+    let upsert = ["insert", "index", "upsert.u8bin", "--ids", "upsert.ids"];
+    let upsert = [&upsert[..], &["--upsert", "--json"]].concat();
+    assert_eq!(changed(place.run(&upsert)), [4, 0, 2_303]);
+    assert_eq!(counts(&place), (2_000, 307, 4));
+    let before_rows = [10, 2_010].map(|row| rows(row, 1)[8..].to_vec());
+    place.write("before.u8bin", &bin(2, DIM, &before_rows.concat()));
+    let as_replaced = |place: &Place| {
+        for (answers, id) in answers(place, "upsert.u8bin").iter().zip(replaced) {
+            assert!(exactly(answers, id), "{id}: {answers:?}");
+        }
+        for (answers, id) in answers(place, "before.u8bin").iter().zip(replaced) {
+            assert!(!exactly(answers, id), "{id}: {answers:?}");
+        }
+    };
+    as_replaced(&place);
+    assert_eq!(verified(&place), 300 + 5 + 2 + 6 + 4);
+
+    // Merged: the same vectors, without the logs.
+    let (before, _) = logs(&place);
+    assert!(before.len() >= 5, "a log for each command: {before:?}");
+    let compacted = place.run(&["compact", "index", "--json"]).done().json();
+    let report = &compacted["compact"];
+    let expected = [
+        "bytes_after",
+        "bytes_before",
+        "merged",
+        "removed",
+        "seconds",
+        "vectors",
+    ];
+    assert_eq!(keys(report), expected);
+    assert_eq!(compacted["vectors"], 2_303);
+    let parts = ["vectors", "merged", "removed"].map(|key| report[key].as_u64().unwrap());
+    assert_eq!(parts, [2_303, 307, 4]);
+    assert_eq!((counts(&place), verified(&place)), ((2_303, 0, 0), 0));
+    let (after, _) = logs(&place);
+    assert!(
+        after.iter().all(|log| !before.contains(log)),
+        "{after:?} were not removed, of {before:?}"
+    );
+    as_replaced(&place);
+    let merged = recall(&place);
+    assert!(merged >= 0.93, "some of the answers were changed: {merged}");
+
+    // Nothing to do is said, and done at once.
+    let again = place.run(&["compact", "index"]).done();
+    assert!(again.stdout.contains("nothing"), "{again:?}");
+
+    // An id that was given once is not given again, though its vector is gone and merged away.
+    place.write("one.u8bin", &rows(4_000, 1));
+    place.run(&["insert", "index", "one.u8bin"]).done();
+    let answers = answers(&place, "one.u8bin");
+    assert!(exactly(&answers[0], 9_005), "{answers:?}");
+}
+
+#[test]
+fn every_preset_takes_changes_and_merges_them() {
+    for preset in ["stratann", "diskann", "pipeann", "aisaq", "decouplevs"] {
+        let place = place(preset);
+        place.write("new.u8bin", &rows(2_000, 40));
+        place.write("gone.ids", &lines(0..20));
+        let insert = place.run(&["insert", "index", "new.u8bin", "--json"]);
+        assert_eq!(changed(insert), [40, 0, 2_040], "{preset}");
+        let found = |place: &Place| {
+            let answers = answers(place, "new.u8bin");
+            for (answers, id) in answers.iter().zip(2_000..) {
+                assert!(exactly(answers, id), "{preset}, {id}: {answers:?}");
+            }
+        };
+        found(&place);
+        let delete = ["delete", "index", "gone.ids", "--compact", "--json"];
+        assert_eq!(changed(place.run(&delete)), [0, 20, 2_020], "{preset}");
+        assert_eq!(counts(&place), (2_020, 0, 0), "{preset}");
+        assert_eq!(verified(&place), 0, "{preset}");
+        found(&place);
+        place.write("gone.u8bin", &rows(0, 20));
+        for answers in answers(&place, "gone.u8bin") {
+            assert!(
+                answers.iter().all(|(id, _)| *id >= 20),
+                "{preset}: {answers:?}"
+            );
+        }
+        let stats = place.run(&["stats", "index", "--json"]).done().json();
+        assert_eq!(
+            stats["preset"], preset,
+            "a merge keeps the choices of the build"
+        );
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_change_is_said_and_changes_nothing() {
+    let place = place("stratann");
+    place.write("new.u8bin", &rows(2_000, 3));
+    let insert = ["insert", "index", "new.u8bin", "--ids", "ids"];
+    let delete = ["delete", "index", "ids"];
+    let refused = |words: &[&str], ids: &[u8], expected: &[&str]| {
+        place.write("ids", ids);
+        place.run(words).refused(2, expected);
+    };
+    refused(&insert, b"7000 7001 1999", &["1999", "upsert"]);
+    refused(&insert, b"7000 7001 7000", &["7000", "duplicate"]);
+    refused(&insert, b"7000 7001", &["2 for 3 rows", "one a row"]);
+    refused(&insert, b"", &["0 for 3 rows"]);
+    refused(
+        &insert,
+        b"7000\n7001\nseven",
+        &["ids, line 3", "'seven'", "whole numbers"],
+    );
+    refused(&insert, b"7000\n7001 -3\n", &["ids, line 2", "'-3'"]);
+    refused(
+        &insert,
+        b"1 2\n18446744073709551616",
+        &["ids, line 2", "18446744073709551614"],
+    );
+    refused(
+        &insert,
+        b"1\n2\n18446744073709551615",
+        &["18446744073709551615"],
+    );
+    refused(&delete, b"0 1 2000", &["2000", "an id in the index"]);
+    refused(&delete, b"5\n5", &["duplicate", "5"]);
+    refused(&delete, b"0 1 two", &["ids, line 1", "'two'"]);
+    refused(
+        &insert[..3]
+            .iter()
+            .chain(&["--upsert"])
+            .copied()
+            .collect::<Vec<_>>(),
+        b"",
+        &["--ids"],
+    );
+
+    place.write("narrow.u8bin", &u8s(3, 16, 1));
+    place.write("floats.fbin", &f32s(3, DIM, 1, None));
+    let inserted = |words: &[&str], expected: &[&str]| {
+        place
+            .run(&[&["insert"], words].concat())
+            .refused(2, expected);
+    };
+    inserted(&["index", "narrow.u8bin"], &["narrow.u8bin", "16", "128"]);
+    inserted(&["index", "floats.fbin"], &["floats.fbin", "f32", "u8"]);
+    inserted(
+        &["index", "new.u8bin", "--durability", "sometimes"],
+        &["sometimes", "always", "100ms"],
+    );
+    inserted(
+        &["index", "new.u8bin", "--threads", "0"],
+        &["0", "at least 1"],
+    );
+
+    // Files that are not there are a failure like any other.
+    place
+        .run(&["insert", "index", "none.u8bin"])
+        .refused(1, &["none.u8bin"]);
+    place
+        .run(&["delete", "index", "none.ids"])
+        .refused(1, &["none.ids", "check the path"]);
+    place.run(&["compact", "none"]).refused(1, &["none"]);
+
+    // Half of what is refused was not done either.
+    assert_eq!((counts(&place), verified(&place)), ((2_000, 0, 0), 0));
+
+    // An index is never empty.
+    place.write("ids", &lines(0..2_000));
+    assert_eq!(
+        changed(place.run(&["delete", "index", "ids", "--json"])),
+        [0, 2_000, 0]
+    );
+    place
+        .run(&["search", "index", "new.u8bin"])
+        .refused(2, &["k is 10", "at most 0"]);
+    place
+        .run(&["compact", "index"])
+        .refused(2, &["at least one", "delete the directory"]);
+    assert_eq!(verified(&place), 2_000);
+}
+
+#[test]
+fn values_that_are_no_vectors() {
+    let place = Place::new();
+    place.write("base.fbin", &f32s(400, 16, 1, None));
+    place
+        .run(&["build", "base.fbin", "index", "--degree", "8"])
+        .done();
+    // The last row, so that all are looked at before the first is inserted.
+    place.write("nan.fbin", &f32s(600, 16, 2, Some((599 * 16, f32::NAN))));
+    place
+        .run(&["insert", "index", "nan.fbin"])
+        .refused(1, &["nan.fbin", "599"]);
+    assert_eq!((counts(&place), verified(&place)), ((400, 0, 0), 0));
+}
+
+#[test]
+fn one_process_changes_while_others_read() {
+    let place = place("stratann");
+    place.write("new.u8bin", &rows(2_000, 2));
+    place.write("ids", b"0");
+    let holder = LiveIndex::open(
+        place.path("index"),
+        &OpenOptions::default(),
+        &WriteOptions::default(),
+    )
+    .unwrap();
+    for words in [
+        &["insert", "index", "new.u8bin"][..],
+        &["delete", "index", "ids"],
+        &["compact", "index"],
+    ] {
+        // The call is right; it is the moment that is not.
+        place.run(words).refused(1, &["index", "LOCK"]);
+    }
+    // Who reads needs no lock, and sees what was logged by then.
+    assert_eq!(counts(&place), (2_000, 0, 0));
+    holder.delete(&[0]).unwrap();
+    assert_eq!((counts(&place), verified(&place)), ((2_000, 0, 1), 1));
+    place.write("first.u8bin", &rows(0, 1));
+    let found = answers(&place, "first.u8bin");
+    assert!(!exactly(&found[0], 0), "{found:?}");
+    drop(holder);
+    let insert = ["insert", "index", "new.u8bin", "--json"];
+    assert_eq!(changed(place.run(&insert)), [2, 0, 2_001]);
+}
+
+/// A limit on the size of files is a disk that fills up in the middle.
+#[test]
+fn a_log_that_cannot_grow_keeps_what_it_has() {
+    let place = place("stratann");
+    place.write("new.u8bin", &rows(2_000, 1_000));
+    let script =
+        "trap '' XFSZ; ulimit -f 100; exec \"$0\" insert index new.u8bin --durability always";
+    let output = std::process::Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_stratann")])
+        .current_dir(place.path("."))
+        .output()
+        .unwrap();
+    let ran = Ran {
+        status: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    };
+    ran.refused(1, &["log-"]);
+    let (_, logged, _) = counts(&place);
+    assert!(
+        logged > 0 && logged < 1_000,
+        "{logged}: the limit came too soon, or never"
+    );
+    assert_eq!(
+        logged as usize % BATCH,
+        0,
+        "a batch is in as a whole or not at all"
+    );
+    assert_eq!(verified(&place), logged);
+    // With room again, it goes on with the next row.
+    place.write(
+        "rest.u8bin",
+        &rows(2_000 + logged as usize, 1_000 - logged as usize),
+    );
+    place.write("rest.ids", &lines(2_000 + logged..3_000));
+    let insert = [
+        "insert",
+        "index",
+        "rest.u8bin",
+        "--ids",
+        "rest.ids",
+        "--json",
+    ];
+    assert_eq!(changed(place.run(&insert))[2], 3_000);
+    for (answers, id) in answers(&place, "new.u8bin").iter().zip(2_000..) {
+        assert!(exactly(answers, id), "{id}: {answers:?}");
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for name in names(from) {
+        fs::copy(from.join(&name), to.join(&name)).unwrap();
+    }
+}
+
+/// Kills an insert at random moments. The process is gone, the machine is not: whatever was in the file is found again.
+#[test]
+fn a_killed_insert_keeps_what_was_logged() {
+    let kills = match std::env::var_os("STRATANN_SLOW") {
+        Some(_) => 100,
+        None => 10,
+    };
+    let place = place("stratann");
+    fs::rename(place.path("index"), place.path("fresh")).unwrap();
+    let mut next = numbers(5);
+    let mut in_the_middle = 0;
+    // Ten kills to an index: what one leaves is what the next starts from.
+    for life in 0..kills / 10 {
+        if life > 0 {
+            fs::remove_dir_all(place.path("index")).unwrap();
+        }
+        copy(&place.path("fresh"), &place.path("index"));
+        let mut logged = 0;
+        for kill in 0..10 {
+            let first = BUILT + logged;
+            place.write("rows.u8bin", &rows(first, 1_500));
+            place.write("ids", &lines(first as u64..first as u64 + 1_500));
+            let before = logged_bytes(&place);
+            let insert = ["insert", "index", "rows.u8bin", "--ids", "ids"];
+            let always = ["--durability", "always", "--quiet"];
+            let mut child = place
+                .command(&[&insert[..], &always].concat())
+                .spawn()
+                .unwrap();
+            // So many bytes, and then some microseconds.
+            let wanted = u64::from(next()) % (900 * 150);
+            let more = Duration::from_micros(u64::from(next()) % 3_000);
+            let since = Instant::now();
+            let ended = loop {
+                if logged_bytes(&place) >= before + wanted {
+                    break None;
+                }
+                if let Some(status) = child.try_wait().unwrap() {
+                    break Some(status);
+                }
+                assert!(since.elapsed() < Duration::from_secs(60), "it hangs");
+            };
+            // An id that is in the index already is refused. None is: nothing behind the first rows was ever kept.
+            assert!(ended.is_none_or(|status| status.success()), "{ended:?}");
+            std::thread::sleep(more);
+            let (files, bytes) = logs(&place);
+            child.kill().unwrap();
+            child.wait().unwrap();
+
+            let records = verified(&place) as usize;
+            let (vectors, now, deleted) = counts(&place);
+            let now = now as usize;
+            let at = format!(
+                "life {life}, kill {kill}, {wanted} bytes and {more:?}: {now} of {files:?}"
+            );
+            assert_eq!((vectors, deleted, records), (BUILT as u64, 0, now), "{at}");
+            assert!(
+                now >= logged && now <= logged + 1_500,
+                "{at}, {logged} before"
+            );
+            // The table in `layout/log.rs`: a block of header, then 28 bytes and a vector a record, in eights.
+            let record = (28 + DIM as u64).next_multiple_of(8);
+            let whole = |bytes: &u64| bytes.saturating_sub(4_096) / record;
+            let seen: u64 = bytes.iter().map(whole).sum();
+            assert!(now as u64 >= seen, "{at}: {seen} records were in the files");
+            in_the_middle += usize::from(now > logged && now < logged + 1_500);
+            logged = now;
+
+            // These rows and no others.
+            place.write(
+                "some.u8bin",
+                &rows(first.max(BUILT + logged.saturating_sub(300)), 400),
+            );
+            let from = first.max(BUILT + logged.saturating_sub(300));
+            for (row, answers) in (from..).zip(answers(&place, "some.u8bin")) {
+                let expected = row < BUILT + logged;
+                assert_eq!(
+                    exactly(&answers, row as u64),
+                    expected,
+                    "{at}, row {row}: {answers:?}"
+                );
+            }
+        }
+        let compacted = place.run(&["compact", "index", "--json"]).done().json();
+        assert_eq!(compacted["vectors"], (BUILT + logged) as u64);
+        assert_eq!(verified(&place), 0);
+    }
+    assert!(
+        in_the_middle * 2 >= kills,
+        "only {in_the_middle} of {kills} came in the middle"
+    );
+}
+
+/// Kills a merge at random moments: the index is the old one or the new one, with the same vectors.
+#[test]
+fn a_killed_merge_changes_nothing() {
+    let kills = match std::env::var_os("STRATANN_SLOW") {
+        Some(_) => 50,
+        None => 5,
+    };
+    let place = place("stratann");
+    place.write("new.u8bin", &rows(2_000, 300));
+    place.write("gone.ids", &lines(0..100));
+    place.run(&["insert", "index", "new.u8bin"]).done();
+    place.run(&["delete", "index", "gone.ids"]).done();
+    fs::rename(place.path("index"), place.path("changed")).unwrap();
+    let mut next = numbers(6);
+    let index: PathBuf = place.path("index");
+    // How long a merge takes, whole.
+    copy(&place.path("changed"), &index);
+    let start = Instant::now();
+    place.run(&["compact", "index"]).done();
+    let whole = start.elapsed();
+    for kill in 0..kills {
+        fs::remove_dir_all(&index).unwrap();
+        copy(&place.path("changed"), &index);
+        let after = whole.mul_f64(f64::from(next() % 1_000) / 1_000.0);
+        let mut child = place
+            .command(&["compact", "index", "--quiet"])
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(after);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let (vectors, logged, deleted) = counts(&place);
+        let at = format!("kill {kill} after {after:?} of {whole:?}");
+        assert!(
+            [(2_000, 300, 100), (2_200, 0, 0)].contains(&(vectors, logged, deleted)),
+            "{at}: {vectors}, {logged}, {deleted}"
+        );
+        verified(&place);
+        for (answers, id) in answers(&place, "new.u8bin").iter().zip(2_000..) {
+            assert!(exactly(answers, id), "{at}, {id}: {answers:?}");
+        }
+        // And the next merge gets through, and cleans up behind the one that was killed.
+        place.run(&["compact", "index"]).done();
+        assert_eq!(
+            (counts(&place), verified(&place)),
+            ((2_200, 0, 0), 0),
+            "{at}"
+        );
+        if logged > 0 {
+            let mut kinds: Vec<_> = names(&index)
+                .iter()
+                .map(|name| name.split('-').next().unwrap().to_owned())
+                .collect();
+            let files = kinds.len();
+            kinds.dedup();
+            assert_eq!(kinds.len(), files, "{at}: {:?}", names(&index));
+            assert!(!kinds.contains(&"build".to_owned()), "{at}: {kinds:?}");
+        }
+    }
+}

@@ -1,0 +1,891 @@
+//! The vector log of a volume: the write-ahead log, with group commit.
+//!
+//! ```text
+//!   append ─> pending ──leader: write──> written ──sync──> durable
+//!             (encoded, numbered)        (kept in memory until durable, for rotate)
+//!
+//!   log-000001   header | record | record | ..           synced before the next one is started
+//!   log-000002   header (first sequence number) | ..
+//! ```
+//!
+//! Whoever finds nobody writing is the leader: it writes all that is pending in one write and, if durability asks for
+//! it, one sync, while others encode behind it and wait. The mutex is not held meanwhile.
+//!
+//! **A write that fails** (a full disk) fails the appends that wait for it. What it may have left of them is cut off,
+//! and the cut is synced, so that none of it is ever replayed; later appends work when there is room. **A sync that
+//! fails** says nothing about what the disk has, and a second one that succeeds would not either. So the file takes
+//! nothing more. [`Log::rotate`] starts the next one with everything that was acknowledged and not yet durable; its
+//! header's first sequence number takes back whatever the old file has beyond that. Until then an append that failed
+//! by a sync may or may not be found by a replay.
+//!
+//! **After a crash** [`replay`] reads all files; the next is started with the numbers that it says. A torn file stays
+//! as it is: the next one's first sequence number says where it ended.
+
+use std::io;
+use std::mem;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use stratann_layout::log::{EndReason, FIRST_RECORD, encode_record};
+use stratann_layout::{
+    BLOCK, FileKind, LayoutError, LogFrom, LogHeader, LogRecord, LogRecords, LogShape, RecordPlace,
+};
+use stratann_tier::{TierError, Volume, VolumeFile};
+
+use crate::Error;
+use crate::stored::name_of;
+
+/// Bytes that are kept in memory until they are durable; beyond them the log syncs without being asked.
+const MOST_UNSYNCED: usize = 64 << 20;
+
+/// Bytes that a replay reads at once. The longest record has a quarter of it.
+const PIECE: usize = 1 << 20;
+
+/// When an append is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// When it returns.
+    Always,
+    /// At the latest so long after it returned.
+    Every(Duration),
+    /// When a later [`LiveIndex::flush`](crate::LiveIndex::flush) or merge returns (or before).
+    OnFlush,
+}
+
+/// A place between two records of the logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LogPosition {
+    /// The log that has the record behind it, or will; 0 stands for the first, which is log 1.
+    pub(crate) number: u64,
+    /// That record's sequence number; 0 stands for that of the log's first record.
+    pub(crate) sequence: u64,
+}
+
+impl From<LogFrom> for LogPosition {
+    fn from(from: LogFrom) -> Self {
+        Self {
+            number: from.number,
+            sequence: from.sequence,
+        }
+    }
+}
+
+impl From<LogPosition> for LogFrom {
+    fn from(position: LogPosition) -> Self {
+        Self {
+            number: position.number,
+            sequence: position.sequence,
+        }
+    }
+}
+
+/// The name of a log's file.
+pub(crate) fn log_name(number: u64) -> String {
+    format!("{}-{number:06}", FileKind::Log)
+}
+
+/// The number of the log with this name; `None` if it is no log's name.
+pub(crate) fn number_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix(FileKind::Log.name())?.strip_prefix('-')?;
+    let number = digits.parse().ok()?;
+    // One name for one number: no sign, no digits that are missing or too many.
+    (log_name(number) == name).then_some(number)
+}
+
+/// The numbers of the logs in a volume, in order.
+fn numbers_in(volume: &dyn Volume) -> Result<Vec<u64>, Error> {
+    let names = volume.list()?;
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Bytes of records in the logs from `number` on, at most.
+pub(crate) fn log_bytes(volume: &dyn Volume, number: u64) -> Result<u64, Error> {
+    let mut bytes = 0;
+    for log in numbers_in(volume)? {
+        if log >= number {
+            bytes += volume.len(&log_name(log))?.saturating_sub(FIRST_RECORD);
+        }
+    }
+    Ok(bytes)
+}
+
+/// The log that is being written. Threads share it.
+#[derive(Debug)]
+pub(crate) struct Log {
+    shared: Arc<Shared>,
+    /// The thread that syncs in time; only for [`Durability::Every`].
+    syncer: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    volume: Arc<dyn Volume>,
+    shape: LogShape,
+    durability: Durability,
+    state: Mutex<State>,
+    /// A leader is done.
+    led: Condvar,
+    /// There is something to sync in time, or nothing ever again.
+    due: Condvar,
+}
+
+/// Its sequence numbers are of the record *behind* what they speak of.
+#[derive(Debug)]
+struct State {
+    /// Number of the current file.
+    number: u64,
+    /// `None` while a leader has it.
+    file: Option<Box<dyn VolumeFile>>,
+    /// Records behind `written` and `leading`, encoded for where they will stand.
+    pending: Vec<u8>,
+    pending_sequence: u64,
+    /// Bytes that a leader is writing; `pending` begins behind them.
+    leading: u64,
+    /// What becomes of them.
+    batch: Arc<Batch>,
+    /// The end of what was written and acknowledged, as an offset in the file.
+    written: u64,
+    written_sequence: u64,
+    durable_sequence: u64,
+    /// The records that were written and are not known to be durable, as they stand in the file.
+    unsynced: Vec<u8>,
+    /// When the first of them came.
+    unsynced_since: Instant,
+    /// Why nothing more may be appended to this file.
+    broken: Option<String>,
+    stop: bool,
+}
+
+/// Appends that are written together, and what became of them.
+#[derive(Debug, Default)]
+struct Batch {
+    outcome: OnceLock<Result<(), Arc<TierError>>>,
+}
+
+impl Log {
+    /// Starts log `number`, the first record of which will have the sequence number `first_sequence`; durable when it
+    /// returns. Both are what [`replay`] says, or what the caller likes where there is no log yet. The caller holds the
+    /// volume's lock.
+    ///
+    /// The logs before it are synced first: what a replay has read from them must not be lost in a later crash, when
+    /// there are records behind it.
+    ///
+    /// # Errors
+    /// A log of this number is there already ([`Error::Exists`]), or the volume fails.
+    pub(crate) fn start(
+        volume: Arc<dyn Volume>,
+        shape: LogShape,
+        number: u64,
+        first_sequence: u64,
+        durability: Durability,
+    ) -> Result<Log, Error> {
+        for earlier in numbers_in(&*volume)? {
+            if earlier == number {
+                return Err(Error::Exists {
+                    path: name_of(&*volume, &log_name(number)).into(),
+                    reason:
+                        "a log of this number is there; replay the logs, which says the next number"
+                            .into(),
+                });
+            }
+            if earlier < number {
+                volume.open(&log_name(earlier))?.sync()?;
+            }
+        }
+        let header = LogHeader {
+            shape,
+            number,
+            first_sequence,
+        };
+        let file = create(&*volume, header, &[]).inspect_err(|_| {
+            take_back(&*volume, number);
+        })?;
+        let shared = Arc::new(Shared {
+            volume,
+            shape,
+            durability,
+            state: Mutex::new(State {
+                number,
+                file: Some(file),
+                pending: Vec::new(),
+                pending_sequence: first_sequence,
+                leading: 0,
+                batch: Arc::default(),
+                written: FIRST_RECORD,
+                written_sequence: first_sequence,
+                durable_sequence: first_sequence,
+                unsynced: Vec::new(),
+                unsynced_since: Instant::now(),
+                broken: None,
+                stop: false,
+            }),
+            led: Condvar::new(),
+            due: Condvar::new(),
+        });
+        let mut syncer = None;
+        if let Durability::Every(within) = durability {
+            let (keeper, volume) = (shared.clone(), &shared.volume);
+            let thread = Builder::new().name("stratann-log".into());
+            let started = thread.spawn(move || keeper.sync_in_time(within));
+            syncer = Some(started.map_err(|source| {
+                take_back(&**volume, number);
+                TierError::io("start a thread for", volume.name(), 0, 0, source)
+            })?);
+        }
+        Ok(Log { shared, syncer })
+    }
+
+    /// Appends a record; returns its sequence number when it is written, and with [`Durability::Always`] durable.
+    ///
+    /// # Errors
+    /// As [`Log::append_all`].
+    #[cfg(test)]
+    pub(crate) fn append(&self, record: LogRecord<'_>) -> Result<u64, Error> {
+        Ok(self.append_all(&[record])?.start)
+    }
+
+    /// Appends records, one behind the other; returns their sequence numbers when they are written, and with
+    /// [`Durability::Always`] durable. All of them or none; but a crash meanwhile may leave the first few.
+    ///
+    /// # Errors
+    /// A vector of a wrong length, of which nothing is appended; a failed write, after which others may succeed; a failed
+    /// sync, now or before, after which only [`Log::rotate`] helps.
+    pub(crate) fn append_all(&self, records: &[LogRecord<'_>]) -> Result<Range<u64>, Error> {
+        let shared = &*self.shared;
+        let expected = shared.shape.vector_bytes();
+        for record in records {
+            let id = record.id();
+            if let Some(vector) = record.vector()
+                && vector.len() != expected
+            {
+                let (what, expected) = (
+                    format!("the vector of id {id}"),
+                    format!("{expected} bytes"),
+                );
+                return Err(Error::call(
+                    what,
+                    format!("{} bytes", vector.len()),
+                    expected,
+                ));
+            }
+        }
+        let mut state = shared.state.lock();
+        shared.usable(&state)?;
+        let first = state.pending_sequence;
+        if records.is_empty() {
+            return Ok(first..first);
+        }
+        let mut place = RecordPlace {
+            log: state.number,
+            offset: state.written_or_led() + state.pending.len() as u64,
+            sequence: first,
+        };
+        for &record in records {
+            place = encode_record(record, place, &mut state.pending);
+        }
+        state.pending_sequence = place.sequence;
+        let batch = state.batch.clone();
+        loop {
+            match batch.outcome.get() {
+                Some(Ok(())) => return Ok(first..place.sequence),
+                Some(Err(error)) => return Err(copy_of(error).into()),
+                // Nobody writes, and no outcome: the batch is the pending one.
+                None if state.file.is_some() => shared.lead(&mut state, false),
+                None => shared.led.wait(&mut state),
+            }
+        }
+    }
+
+    /// Everything whose append has returned is durable when this returns.
+    ///
+    /// # Errors
+    /// A failed sync, now or before, after which only [`Log::rotate`] helps.
+    pub(crate) fn flush(&self) -> Result<(), Error> {
+        let shared = &*self.shared;
+        let mut state = shared.state.lock();
+        let wanted = state.written_sequence;
+        loop {
+            if state.durable_sequence >= wanted {
+                // Nothing is missing of what was acknowledged; yet who appends next should not be the first to hear.
+                return shared.usable(&state);
+            }
+            shared.usable(&state)?;
+            if state.file.is_some() {
+                shared.lead(&mut state, true);
+            } else {
+                shared.led.wait(&mut state);
+            }
+        }
+    }
+
+    /// Makes durable whatever was acknowledged, and starts the next file; after a failed sync the records that were not
+    /// durable are written again there. Returns the position behind all records that were acknowledged: where a replay
+    /// begins once a checkpoint has them. Appends wait meanwhile.
+    ///
+    /// # Errors
+    /// The next file cannot be made. Then the log is as it was, or takes nothing until this succeeds.
+    pub(crate) fn rotate(&self) -> Result<LogPosition, Error> {
+        let shared = &*self.shared;
+        let mut guard = shared.state.lock();
+        while guard.file.is_none() {
+            shared.led.wait(&mut guard);
+        }
+        let state = &mut *guard;
+        if state.broken.is_none()
+            && !state.unsynced.is_empty()
+            && let Some(file) = &mut state.file
+        {
+            match file.sync() {
+                Ok(()) => state.synced(),
+                Err(error) => state.break_off(Arc::new(error)),
+            }
+        }
+        let header = LogHeader {
+            shape: shared.shape,
+            number: state.number + 1,
+            first_sequence: state.durable_sequence,
+        };
+        // Where the records that are not durable stand, and where they will.
+        let old = RecordPlace {
+            log: state.number,
+            offset: state.written - state.unsynced.len() as u64,
+            sequence: state.durable_sequence,
+        };
+        let new = RecordPlace {
+            log: header.number,
+            offset: FIRST_RECORD,
+            sequence: state.durable_sequence,
+        };
+        let again = rewritten(shared.shape, &state.unsynced, old, new);
+        let file = match create(&*shared.volume, header, &again) {
+            Ok(file) => file,
+            Err(error) => {
+                let error = Arc::new(error);
+                // A next file that stays would take back what is appended to this one.
+                if !take_back(&*shared.volume, header.number) && state.broken.is_none() {
+                    state.break_off(error.clone());
+                }
+                shared.led.notify_all();
+                return Err(copy_of(&error).into());
+            }
+        };
+        // What waits was encoded for the old file.
+        let waiting = |log, offset| RecordPlace {
+            log,
+            offset,
+            sequence: state.written_sequence,
+        };
+        let end = FIRST_RECORD + again.len() as u64;
+        let (old, new) = (
+            waiting(state.number, state.written),
+            waiting(header.number, end),
+        );
+        state.pending = rewritten(shared.shape, &state.pending, old, new);
+        state.number = header.number;
+        state.file = Some(file);
+        state.written = end;
+        state.broken = None;
+        state.synced();
+        Ok(LogPosition {
+            number: state.number,
+            sequence: state.written_sequence,
+        })
+    }
+
+    /// Number of the current file.
+    #[cfg(test)]
+    pub(crate) fn number(&self) -> u64 {
+        self.shared.state.lock().number
+    }
+
+    /// Bytes of the current file that were written and acknowledged, its header included.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> u64 {
+        self.shared.state.lock().written
+    }
+
+    /// The sequence number that the next record gets, if no append fails meanwhile.
+    #[cfg(test)]
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.shared.state.lock().pending_sequence
+    }
+}
+
+impl Drop for Log {
+    /// Syncs what was to be synced in time: nobody else would.
+    fn drop(&mut self) {
+        self.shared.state.lock().stop = true;
+        self.shared.due.notify_all();
+        if let Some(syncer) = self.syncer.take() {
+            // It does not panic, and if it did there would be nothing to do about it here.
+            let _ = syncer.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Refuses a file to which nothing more may be appended.
+    fn usable(&self, state: &State) -> Result<(), Error> {
+        let Some(why) = &state.broken else {
+            return Ok(());
+        };
+        let why = format!(
+            "an earlier write or sync failed ({why}), and nobody knows what the file has; nothing is appended to it \
+             until the log is rotated, which needs a disk that works"
+        );
+        Err(Error::Tier(TierError::Io {
+            action: "append",
+            place: name_of(&*self.volume, &log_name(state.number)),
+            offset: state.written,
+            source: io::Error::other(why),
+        }))
+    }
+
+    /// Writes what is pending, and syncs if asked to or if durability or memory wants it. The caller has seen that the
+    /// file is there. What became of it is in the batch and the state.
+    fn lead(&self, state: &mut MutexGuard<'_, State>, sync: bool) {
+        let Some(mut file) = state.file.take() else {
+            return;
+        };
+        let bytes = mem::take(&mut state.pending);
+        let batch = mem::take(&mut state.batch);
+        let (at, sequence) = (state.written, state.pending_sequence);
+        let sync = sync
+            || self.durability == Durability::Always
+            || state.unsynced.len() + bytes.len() > MOST_UNSYNCED;
+        state.leading = bytes.len() as u64;
+        let outcome = MutexGuard::unlocked(state, || write(&mut *file, at, &bytes, sync));
+        state.leading = 0;
+        state.file = Some(file);
+        match outcome {
+            Ok(()) => {
+                state.written += bytes.len() as u64;
+                state.written_sequence = sequence;
+                if sync {
+                    state.synced();
+                } else if !bytes.is_empty() {
+                    if state.unsynced.is_empty() {
+                        state.unsynced_since = Instant::now();
+                        self.due.notify_all();
+                    }
+                    state.unsynced.extend_from_slice(&bytes);
+                }
+                let _ = batch.outcome.set(Ok(()));
+            }
+            Err(failed) => {
+                let error = Arc::new(failed.error);
+                let _ = batch.outcome.set(Err(error.clone()));
+                if failed.cut_off {
+                    // What stands before the cut was synced with it.
+                    state.synced();
+                    state.withdraw(error);
+                } else {
+                    state.break_off(error);
+                }
+            }
+        }
+        self.led.notify_all();
+    }
+
+    /// What the thread of [`Durability::Every`] does.
+    fn sync_in_time(&self, within: Duration) {
+        let mut state = self.state.lock();
+        loop {
+            if state.unsynced.is_empty() || state.broken.is_some() {
+                if state.stop {
+                    return;
+                }
+                self.due.wait(&mut state);
+                continue;
+            }
+            let now = Instant::now();
+            // A time that cannot be told never comes.
+            let due = state.unsynced_since.checked_add(within);
+            if !state.stop && due.is_none_or(|due| due > now) {
+                match due {
+                    Some(due) => drop(self.due.wait_until(&mut state, due)),
+                    None => self.due.wait(&mut state),
+                }
+            } else if state.file.is_none() {
+                self.led.wait(&mut state);
+            } else {
+                self.lead(&mut state, true);
+            }
+        }
+    }
+}
+
+impl State {
+    /// Where `pending` begins: behind what a leader is writing.
+    fn written_or_led(&self) -> u64 {
+        self.written + self.leading
+    }
+
+    /// Whatever was written is durable.
+    fn synced(&mut self) {
+        self.durable_sequence = self.written_sequence;
+        self.unsynced.clear();
+    }
+
+    /// Fails what waits: it was encoded for places behind something that was not written.
+    fn withdraw(&mut self, error: Arc<TierError>) {
+        self.pending.clear();
+        self.pending_sequence = self.written_sequence;
+        let _ = mem::take(&mut self.batch).outcome.set(Err(error));
+    }
+
+    /// Nothing more is appended to this file.
+    fn break_off(&mut self, error: Arc<TierError>) {
+        self.broken = Some(error.to_string());
+        self.withdraw(error);
+    }
+}
+
+/// A write or a sync that failed.
+struct Failed {
+    error: TierError,
+    /// Whether the file is durably what it was before.
+    cut_off: bool,
+}
+
+fn write(file: &mut dyn VolumeFile, at: u64, bytes: &[u8], sync: bool) -> Result<(), Failed> {
+    if !bytes.is_empty()
+        && let Err(error) = file.write_at(at, bytes)
+    {
+        let cut_off = file.set_len(at).and_then(|()| file.sync()).is_ok();
+        return Err(Failed { error, cut_off });
+    }
+    if sync {
+        file.sync().map_err(|error| Failed {
+            error,
+            cut_off: false,
+        })?;
+    }
+    Ok(())
+}
+
+/// Makes a log's file and what it begins with, durable when it returns.
+fn create(
+    volume: &dyn Volume,
+    header: LogHeader,
+    records: &[u8],
+) -> Result<Box<dyn VolumeFile>, TierError> {
+    let mut file = volume.create(&log_name(header.number))?;
+    // The header alone at first: a file that is longer than it has a header that was synced, so that a torn header is
+    // told from a damaged one.
+    file.write_at(0, &header.encode())?;
+    file.sync()?;
+    volume.sync()?;
+    if !records.is_empty() {
+        file.write_at(FIRST_RECORD, records)?;
+        file.sync()?;
+    }
+    Ok(file)
+}
+
+/// Removes a log that could not be made; says whether it is durably gone.
+fn take_back(volume: &dyn Volume, number: u64) -> bool {
+    match volume.remove(&log_name(number)) {
+        Ok(()) | Err(TierError::Missing { .. }) => volume.sync().is_ok(),
+        Err(_) => false,
+    }
+}
+
+/// The same records for another place.
+fn rewritten(shape: LogShape, bytes: &[u8], from: RecordPlace, mut to: RecordPlace) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut records = LogRecords::new(shape, from, bytes);
+    while let Ok((_, record)) = records.next_record() {
+        to = encode_record(record, to, &mut out);
+    }
+    debug_assert_eq!(out.len(), bytes.len(), "records of our own were not read");
+    out
+}
+
+/// The same error once more, for another of those who waited for it.
+fn copy_of(error: &TierError) -> TierError {
+    match error {
+        TierError::NoSpace { place, offset, len } => TierError::NoSpace {
+            place: place.clone(),
+            offset: *offset,
+            len: *len,
+        },
+        TierError::Denied { action, place } => TierError::Denied {
+            action,
+            place: place.clone(),
+        },
+        TierError::Crashed { place } => TierError::Crashed {
+            place: place.clone(),
+        },
+        TierError::Io {
+            action,
+            place,
+            offset,
+            source,
+        } => TierError::Io {
+            action,
+            place: place.clone(),
+            offset: *offset,
+            source: match source.raw_os_error() {
+                Some(code) => io::Error::from_raw_os_error(code),
+                None => io::Error::new(source.kind(), source.to_string()),
+            },
+        },
+        other => TierError::Io {
+            action: "append",
+            place: other.place().to_owned(),
+            offset: 0,
+            source: io::Error::other(other.to_string()),
+        },
+    }
+}
+
+/// What a replay found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Replayed {
+    /// Number of the log to start next.
+    pub(crate) next_number: u64,
+    /// Sequence number of the record to append next.
+    pub(crate) next_sequence: u64,
+    /// Records that were handed over.
+    pub(crate) records: u64,
+    /// Where the last log does not end behind its last record; after a crash that is how it should be.
+    pub(crate) torn: Option<Torn>,
+}
+
+/// The torn end of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Torn {
+    /// The file.
+    pub(crate) file: String,
+    /// Where its last whole record ends, in bytes; 0 if not even its header is whole.
+    pub(crate) offset: u64,
+    /// What is wrong with what stands there.
+    pub(crate) reason: String,
+}
+
+/// Hands over the records behind `from`, in order and with their sequence numbers; reads at most 1 MiB at once.
+///
+/// They need not have been durable, nor acknowledged, when a crash came: whatever is whole and without gap counts.
+/// Without any log from `from.number` on there are no records. Where a log was rotated because a sync had failed, it
+/// begins with records from before the position that [`Log::rotate`] returned, so that who keeps the number only gets
+/// some records of which the checkpoint knows already.
+///
+/// # Errors
+/// Damage: a log that is missing between others, a header that is not right, a log that ends before the next one goes
+/// on. A torn end is none in the last log, nor in an earlier one if the next one goes on there. Or `apply`'s error.
+pub(crate) fn replay(
+    volume: &dyn Volume,
+    shape: LogShape,
+    from: LogPosition,
+    apply: &mut dyn FnMut(u64, LogRecord<'_>) -> Result<(), Error>,
+) -> Result<Replayed, Error> {
+    let first_number = from.number.max(1);
+    let mut numbers = numbers_in(volume)?;
+    numbers.retain(|&number| number >= first_number);
+    // The torn creations have no header.
+    let mut logs = Vec::with_capacity(numbers.len());
+    let mut torn = None;
+    for (at, &number) in numbers.iter().enumerate() {
+        let expected = first_number.saturating_add(at as u64);
+        if number != expected {
+            return Err(Error::Damaged {
+                file: name_of(volume, &log_name(expected)),
+                what: format!(
+                    "this log is missing, and {} is there; put it back, or inserts and deletes are lost",
+                    log_name(number)
+                ),
+            });
+        }
+        match open(volume, shape, number)? {
+            Ok(log) => {
+                torn = None;
+                logs.push(log);
+            }
+            Err(reason) => {
+                torn = Some(Torn {
+                    file: name_of(volume, &log_name(number)),
+                    offset: 0,
+                    reason,
+                });
+            }
+        }
+    }
+    let mut replayed = Replayed {
+        next_number: numbers
+            .last()
+            .map_or(first_number, |last| last.saturating_add(1)),
+        next_sequence: from.sequence,
+        records: 0,
+        torn,
+    };
+    let mut expected = None;
+    for (at, log) in logs.iter().enumerate() {
+        let first = log.header.first_sequence;
+        let right = match expected {
+            None => first <= from.sequence || from.sequence == 0,
+            Some(expected) => first == expected,
+        };
+        if !right {
+            let expected = expected.unwrap_or(from.sequence);
+            return Err(Error::Damaged {
+                file: log.file.clone(),
+                what: format!(
+                    "the first sequence number at offset 64 is {first}, {expected} expected"
+                ),
+            });
+        }
+        let next = logs.get(at + 1).map(|next| next.header.first_sequence);
+        let (behind, end) = log.read(volume, next, &mut |sequence, record| {
+            if sequence >= from.sequence {
+                replayed.records += 1;
+                apply(sequence, record)?;
+            }
+            Ok(())
+        })?;
+        match next {
+            // What is missing is of no interest if the checkpoint has it.
+            Some(next) if behind < next && next > from.sequence => {
+                let (offset, reason) = end;
+                return Err(Error::Damaged {
+                    file: log.file.clone(),
+                    what: format!(
+                        "its records end at offset {offset} ({reason}) with sequence number {behind}, and {} goes on \
+                         with {next}: what was between is lost",
+                        logs[at + 1].file
+                    ),
+                });
+            }
+            Some(next) => expected = Some(next),
+            None => {
+                replayed.next_sequence = behind.max(from.sequence);
+                let (offset, reason) = end;
+                if !reason.is_clean() && replayed.torn.is_none() {
+                    replayed.torn = Some(Torn {
+                        file: log.file.clone(),
+                        offset,
+                        reason: reason.to_string(),
+                    });
+                }
+            }
+        }
+    }
+    Ok(replayed)
+}
+
+/// A log that is read.
+struct Reading {
+    name: String,
+    /// Its name in errors.
+    file: String,
+    header: LogHeader,
+    len: u64,
+}
+
+/// Reads a log's header. The inner error is a header that was never written whole, and why one thinks so: the file is
+/// not longer than it, and records are not written before the header is durable.
+fn open(
+    volume: &dyn Volume,
+    shape: LogShape,
+    number: u64,
+) -> Result<Result<Reading, String>, Error> {
+    let name = log_name(number);
+    let file = name_of(volume, &name);
+    let len = volume.len(&name)?;
+    let mut block = vec![0; len.min(BLOCK as u64) as usize];
+    volume.read_at(&name, 0, &mut block)?;
+    let header = match LogHeader::decode(&block, number, &file) {
+        Ok(header) => header,
+        Err(
+            LayoutError::Truncated { .. }
+            | LayoutError::Magic { .. }
+            | LayoutError::Checksum { .. },
+        ) if len <= BLOCK as u64 => {
+            return Ok(Err("its header was not written whole".into()));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if header.shape != shape {
+        let say = |shape: LogShape| format!("{} x {}", shape.element(), shape.dim());
+        return Err(Error::Damaged {
+            file,
+            what: format!(
+                "its vectors are {} by the fields at offset 48, those of the index {}: a log of another index",
+                say(header.shape),
+                say(shape)
+            ),
+        });
+    }
+    Ok(Ok(Reading {
+        name,
+        file,
+        header,
+        len,
+    }))
+}
+
+impl Reading {
+    /// Hands over the records below the sequence number `limit`. Returns the sequence number behind them, and where and
+    /// why they ended.
+    fn read(
+        &self,
+        volume: &dyn Volume,
+        limit: Option<u64>,
+        apply: &mut dyn FnMut(u64, LogRecord<'_>) -> Result<(), Error>,
+    ) -> Result<(u64, (u64, EndReason)), Error> {
+        let mut place = RecordPlace {
+            log: self.header.number,
+            offset: FIRST_RECORD,
+            sequence: self.header.first_sequence,
+        };
+        let (mut held, mut read) = (Vec::new(), FIRST_RECORD);
+        loop {
+            let kept = held.len();
+            let more = ((PIECE - kept) as u64).min(self.len.saturating_sub(read)) as usize;
+            held.resize(kept + more, 0);
+            volume.read_at(&self.name, read, &mut held[kept..])?;
+            read += more as u64;
+            let mut records = LogRecords::new(self.header.shape, place, &held);
+            let end = loop {
+                if limit.is_some_and(|limit| records.place().sequence >= limit) {
+                    break EndReason::Clean;
+                }
+                match records.next_record() {
+                    Ok((sequence, record)) => apply(sequence, record)?,
+                    Err(end) => break end.reason,
+                }
+            };
+            place = records.place();
+            let rest = records.rest().len();
+            held.drain(..held.len() - rest);
+            let goes_on = matches!(end, EndReason::Clean | EndReason::Short { .. })
+                && limit.is_none_or(|limit| place.sequence < limit)
+                && read < self.len;
+            if !goes_on {
+                return Ok((place.sequence, (place.offset, end)));
+            }
+        }
+    }
+}
+
+/// Removes the logs below `number`, which a checkpoint has made superfluous; durable when it returns.
+pub(crate) fn remove_logs_before(volume: &dyn Volume, number: u64) -> Result<(), Error> {
+    let mut numbers = numbers_in(volume)?;
+    numbers.retain(|&earlier| earlier < number);
+    // From the oldest on, so that an interruption leaves no gap.
+    for earlier in &numbers {
+        volume.remove(&log_name(*earlier))?;
+    }
+    if !numbers.is_empty() {
+        volume.sync()?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,1020 @@
+//! Whatever fails, and wherever a crash strikes: what was acknowledged is replayed, in order and without gaps.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+
+use stratann_tier::{Crash, Directory, Failure, LockGuard, SimVolume, Tier};
+use stratann_vector::Element;
+
+use super::*;
+
+const HOUR: Durability = Durability::Every(Duration::from_secs(3600));
+const ALL: [Durability; 3] = [Durability::Always, HOUR, Durability::OnFlush];
+const ORIGIN: LogPosition = LogPosition {
+    number: 1,
+    sequence: 0,
+};
+
+/// Records that cross sectors, and a few of them pages.
+fn shape() -> LogShape {
+    LogShape::new(Element::U8, 600).unwrap()
+}
+
+/// The id of a record in these tests says what it is: every fourth is a delete.
+fn vector(id: u64) -> Option<Vec<u8>> {
+    (id % 4 != 3).then(|| {
+        (0..600)
+            .map(|at| (id.wrapping_mul(31) + at * 7) as u8)
+            .collect()
+    })
+}
+
+fn record(id: u64, vector: &Option<Vec<u8>>) -> LogRecord<'_> {
+    match vector {
+        Some(vector) => LogRecord::Insert { id, vector },
+        None => LogRecord::Delete { id },
+    }
+}
+
+fn append(log: &Log, id: u64) -> Result<u64, Error> {
+    log.append(record(id, &vector(id)))
+}
+
+fn start(volume: &SimVolume, at: LogPosition, durability: Durability) -> Result<Log, Error> {
+    let volume = Arc::new(volume.clone());
+    Log::start(volume, shape(), at.number, at.sequence, durability)
+}
+
+/// The ids that a replay finds, whose records are what they were, and what it says.
+fn found(volume: &dyn Volume, from: LogPosition) -> Result<(Vec<u64>, Replayed), Error> {
+    let mut ids = Vec::new();
+    let replayed = replay(volume, shape(), from, &mut |sequence, found| {
+        assert_eq!(sequence, from.sequence + ids.len() as u64, "no gap");
+        let id = found.id();
+        assert_eq!(found, record(id, &vector(id)));
+        ids.push(id);
+        Ok(())
+    })?;
+    assert_eq!(replayed.records, ids.len() as u64);
+    assert_eq!(replayed.next_sequence, from.sequence + replayed.records);
+    Ok((ids, replayed))
+}
+
+fn ids(volume: &dyn Volume) -> Vec<u64> {
+    found(volume, ORIGIN).unwrap().0
+}
+
+/// What should be on disk.
+#[derive(Clone)]
+struct World {
+    /// By sequence number: whatever may be found.
+    records: Vec<u64>,
+    /// So many of them must be found.
+    durable: usize,
+    /// An id never comes back, so that a record that should be gone is told from one that should be there.
+    next_id: u64,
+    /// The last checkpoint.
+    from: LogPosition,
+}
+
+impl World {
+    fn new() -> World {
+        World {
+            records: Vec::new(),
+            durable: 0,
+            next_id: 0,
+            from: ORIGIN,
+        }
+    }
+
+    /// Replays, and refuses what should not be, or should be and is not.
+    fn check(&self, volume: &SimVolume, what: &str) -> Result<Replayed, Error> {
+        let outcome = found(volume, self.from);
+        if let Err(Error::Tier(TierError::Crashed { .. })) = &outcome {
+            return Err(outcome.unwrap_err());
+        }
+        let (found, replayed) = outcome.unwrap_or_else(|error| panic!("{what}: {error}"));
+        let skipped = self.from.sequence as usize;
+        let whole = skipped + found.len();
+        assert!(
+            whole >= self.durable,
+            "{what}: {whole} records, {} acknowledged",
+            self.durable
+        );
+        assert_eq!(found, self.records[skipped..whole], "{what}");
+        Ok(replayed)
+    }
+
+    fn add(&mut self, count: u64) -> Vec<(u64, Option<Vec<u8>>)> {
+        let new = self.next_id..self.next_id + count;
+        self.next_id += count;
+        self.records.extend(new.clone());
+        new.map(|id| (id, vector(id))).collect()
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    Append(u64),
+    Flush,
+    Rotate,
+    /// Rotates, begins replays there, and removes what is before.
+    Checkpoint,
+    /// The process ends and another opens the index; the machine goes on.
+    Restart,
+}
+
+const STEPS: &[Step] = &[
+    Step::Append(1),
+    Step::Append(1),
+    Step::Append(9),
+    Step::Flush,
+    Step::Append(2),
+    Step::Rotate,
+    Step::Append(3),
+    Step::Append(1),
+    Step::Restart,
+    Step::Append(1),
+    Step::Restart,
+    Step::Restart,
+    Step::Append(12),
+    Step::Checkpoint,
+    Step::Append(1),
+    Step::Rotate,
+    Step::Append(1),
+    Step::Flush,
+    Step::Append(2),
+];
+const LATER: &[Step] = &[
+    Step::Append(2),
+    Step::Rotate,
+    Step::Append(1),
+    Step::Restart,
+    Step::Append(1),
+];
+
+/// Opens what is there and does the steps, until the machine crashes.
+fn work(
+    volume: &SimVolume,
+    durability: Durability,
+    world: &mut World,
+    steps: &[Step],
+) -> Result<(), Error> {
+    let open = |world: &mut World| {
+        let replayed = world.check(volume, "on opening")?;
+        world.records.truncate(replayed.next_sequence as usize);
+        let next = LogPosition {
+            number: replayed.next_number,
+            sequence: replayed.next_sequence,
+        };
+        let log = start(volume, next, durability)?;
+        // What a replay has found must not be lost any more.
+        world.durable = world.records.len();
+        Ok::<_, Error>(log)
+    };
+    let mut log = open(world)?;
+    for step in steps {
+        match step {
+            Step::Append(count) => {
+                let new = world.add(*count);
+                let records: Vec<_> = new.iter().map(|(id, vector)| record(*id, vector)).collect();
+                let sequences = log.append_all(&records)?;
+                assert_eq!(sequences.end, world.records.len() as u64);
+                assert_eq!(sequences.end - sequences.start, *count);
+                if durability == Durability::Always {
+                    world.durable = world.records.len();
+                }
+            }
+            Step::Flush => {
+                log.flush()?;
+                world.durable = world.records.len();
+            }
+            Step::Rotate => {
+                let number = log.number();
+                let at = log.rotate()?;
+                assert_eq!((at.number, log.number()), (number + 1, number + 1));
+                assert_eq!(log.bytes(), 4096, "nothing is written twice");
+                assert_eq!(at.sequence, world.records.len() as u64);
+                world.durable = world.records.len();
+            }
+            Step::Checkpoint => {
+                world.from = log.rotate()?;
+                world.durable = world.records.len();
+                remove_logs_before(volume, world.from.number)?;
+            }
+            Step::Restart => {
+                drop(log);
+                log = open(world)?;
+            }
+        }
+        assert_eq!(log.next_sequence(), world.records.len() as u64);
+    }
+    Ok(())
+}
+
+fn crash_everywhere(
+    before: &SimVolume,
+    world: &World,
+    durability: Durability,
+    steps: &[Step],
+    then: &mut dyn FnMut(&SimVolume, &World, u64),
+) {
+    let whole = before.fork();
+    let begin = whole.operations();
+    work(&whole, durability, &mut world.clone(), steps).unwrap();
+    for at in 0..whole.operations() - begin {
+        let (volume, mut world) = (before.fork(), world.clone());
+        volume.fail_after(at, Failure::Crash);
+        // The last operation may be a sync when the log is dropped, of which nobody hears.
+        let _ = work(&volume, durability, &mut world, steps);
+        assert!(volume.has_crashed());
+        for seed in 0..4 {
+            for mode in Crash::ALL {
+                let image = volume.crash_image(seed, mode);
+                let what = format!("{durability:?}, operation {at}, {mode:?}, seed {seed}");
+                world.check(&image, &what).unwrap();
+                then(&image, &world, seed);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_crash_at_any_operation_loses_nothing_that_was_acknowledged() {
+    for durability in ALL {
+        let (mut torn, mut turn) = (0, 0);
+        let fresh = SimVolume::new();
+        crash_everywhere(
+            &fresh,
+            &World::new(),
+            durability,
+            STEPS,
+            &mut |image, world, seed| {
+                torn += usize::from(found(image, world.from).unwrap().1.torn.is_some());
+                // And crashes again while it goes on; of the images in turn, for time.
+                turn += 1;
+                if seed == 0 && turn % 5 == 0 {
+                    crash_everywhere(image, world, durability, LATER, &mut |_, _, _| {});
+                }
+            },
+        );
+        assert!(torn > 20, "{durability:?}: only {torn} torn logs");
+    }
+}
+
+#[test]
+fn a_crash_of_the_process_loses_nothing() {
+    for durability in ALL {
+        let volume = SimVolume::new();
+        let log = start(&volume, ORIGIN, durability).unwrap();
+        for id in 0..10 {
+            append(&log, id).unwrap();
+        }
+        // Not dropped: a process that is killed syncs nothing.
+        mem::forget(log);
+        let (ids, replayed) = found(&volume, ORIGIN).unwrap();
+        assert_eq!(ids, Vec::from_iter(0..10));
+        let next = LogPosition {
+            number: replayed.next_number,
+            sequence: replayed.next_sequence,
+        };
+        let log = start(&volume, next, Durability::Always).unwrap();
+        append(&log, 10).unwrap();
+        let image = volume.crash_image(0, Crash::Dropped);
+        assert_eq!(self::ids(&image), Vec::from_iter(0..11));
+    }
+}
+
+#[test]
+fn what_fails_is_not_there_and_what_was_acknowledged_is() {
+    for (durability, failure) in ALL
+        .into_iter()
+        .flat_map(|durability| [Failure::NoSpace, Failure::Io].map(|failure| (durability, failure)))
+    {
+        let (mut failed, mut broken) = (0, 0);
+        for (at, long) in (0..40).flat_map(|at| (1..5).map(move |long| (at, long))) {
+            let what = format!("{durability:?}, {failure:?} at operation {at}, for {long} steps");
+            let volume = SimVolume::new();
+            let log = start(&volume, ORIGIN, durability).unwrap();
+            volume.fail_after(at, failure);
+            let (mut kept, mut next, mut since) = (Vec::new(), 0, None);
+            for step in 0..24 {
+                let outcome = match step % 8 {
+                    3 => log.flush(),
+                    6 => log.rotate().map(drop),
+                    _ => {
+                        let count = if step % 8 == 4 { 9 } else { 1 };
+                        let new: Vec<_> = (next..next + count).map(|id| (id, vector(id))).collect();
+                        next += count;
+                        let records: Vec<_> = new.iter().map(|(id, v)| record(*id, v)).collect();
+                        let outcome = log.append_all(&records);
+                        if let Ok(sequences) = &outcome {
+                            assert_eq!(sequences.start, kept.len() as u64, "{what}");
+                            kept.extend(next - count..next);
+                        }
+                        outcome.map(drop)
+                    }
+                };
+                if let Err(error) = outcome {
+                    failed += 1;
+                    assert!(matches!(error, Error::Tier(_)), "{error}");
+                    since.get_or_insert(step);
+                }
+                if since.is_some_and(|since| step + 1 >= since + long) {
+                    volume.heal();
+                    since = None;
+                    if let Err(error) = log.flush() {
+                        assert!(error.to_string().contains("until the log is rotated"));
+                        broken += 1;
+                        log.rotate().unwrap();
+                    }
+                }
+            }
+            volume.heal();
+            if log.flush().is_err() {
+                log.rotate().unwrap();
+            }
+            assert_eq!(ids(&volume), kept, "{what}");
+            for seed in 0..3 {
+                for mode in Crash::ALL {
+                    assert_eq!(ids(&volume.crash_image(seed, mode)), kept, "{what}");
+                }
+            }
+        }
+        assert!(failed > 50, "{failed} failed");
+        // A full disk always leaves room to cut something off.
+        assert_eq!(broken > 20, failure == Failure::Io, "{broken} broken");
+    }
+}
+
+#[test]
+fn a_full_disk_fails_the_call_and_no_later_one() {
+    let volume = SimVolume::new();
+    let log = start(&volume, ORIGIN, Durability::Always).unwrap();
+    append(&log, 0).unwrap();
+    let before = volume.len("log-000001").unwrap();
+    volume.fail_after(0, Failure::NoSpace);
+    let error = append(&log, 1).unwrap_err().to_string();
+    assert!(
+        error.contains("log-000001") && error.contains("no space"),
+        "{error}"
+    );
+    assert_eq!(
+        volume.len("log-000001").unwrap(),
+        before,
+        "the torn bytes are cut off"
+    );
+    assert_eq!((log.next_sequence(), log.bytes()), (1, before));
+    append(&log, 2).unwrap_err();
+    volume.heal();
+    assert_eq!(append(&log, 4).unwrap(), 1);
+    assert_eq!(ids(&volume.crash_image(0, Crash::Dropped)), [0, 4]);
+}
+
+#[test]
+fn after_a_failed_sync_the_file_takes_nothing_until_it_is_rotated() {
+    for durability in [Durability::Always, Durability::OnFlush] {
+        let volume = SimVolume::new();
+        let log = start(&volume, ORIGIN, durability).unwrap();
+        append(&log, 0).unwrap();
+        volume.fail_after(1, Failure::Io);
+        // The write succeeds, the sync does not.
+        let outcome = append(&log, 1);
+        assert_eq!(outcome.is_ok(), durability == Durability::OnFlush);
+        log.flush().unwrap_err();
+        volume.heal();
+        for _ in 0..2 {
+            let operations = volume.operations();
+            for error in [append(&log, 2).unwrap_err(), log.flush().unwrap_err()] {
+                let text = error.to_string();
+                assert!(text.contains("log-000001: cannot append at byte"), "{text}");
+                assert!(text.contains("until the log is rotated"), "{text}");
+            }
+            assert_eq!(volume.operations(), operations, "the disk is left alone");
+        }
+        let kept = if durability == Durability::Always {
+            vec![0]
+        } else {
+            vec![0, 1]
+        };
+        // A rotation that fails changes nothing.
+        for at in 0..=6 {
+            volume.fail_after(at, Failure::Io);
+            if log.rotate().is_err() {
+                volume.heal();
+                append(&log, 2).unwrap_err();
+            }
+            if log.number() > 1 {
+                break;
+            }
+        }
+        volume.heal();
+        assert_eq!(log.number(), 2);
+        assert_eq!(append(&log, 5).unwrap(), kept.len() as u64);
+        log.flush().unwrap();
+        for mode in Crash::ALL {
+            let image = volume.crash_image(1, mode);
+            assert_eq!(ids(&image), [&kept[..], &[5]].concat(), "{mode:?}");
+        }
+    }
+}
+
+/// Counts syncs of files, which may take a while.
+#[derive(Clone, Debug)]
+struct Slow {
+    volume: SimVolume,
+    pause: Duration,
+    syncs: Arc<AtomicUsize>,
+    longest_read: Arc<AtomicU64>,
+}
+
+impl Slow {
+    fn new(pause: Duration) -> Slow {
+        Slow {
+            volume: SimVolume::new(),
+            pause,
+            syncs: Arc::default(),
+            longest_read: Arc::default(),
+        }
+    }
+
+    fn wrap(&self, file: Box<dyn VolumeFile>) -> Box<dyn VolumeFile> {
+        Box::new(SlowFile {
+            file,
+            of: self.clone(),
+        })
+    }
+}
+
+impl Volume for Slow {
+    fn name(&self) -> String {
+        self.volume.name()
+    }
+    fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        Ok(self.wrap(self.volume.create(name)?))
+    }
+    fn open(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        Ok(self.wrap(self.volume.open(name)?))
+    }
+    fn read(&self, _: &str) -> Result<Vec<u8>, TierError> {
+        panic!("a whole log is read at once")
+    }
+    fn read_at(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError> {
+        self.longest_read
+            .fetch_max(out.len() as u64, Ordering::Relaxed);
+        self.volume.read_at(name, offset, out)
+    }
+    fn len(&self, name: &str) -> Result<u64, TierError> {
+        self.volume.len(name)
+    }
+    fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
+        self.volume.open_tier(name)
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<(), TierError> {
+        self.volume.rename(from, to)
+    }
+    fn remove(&self, name: &str) -> Result<(), TierError> {
+        self.volume.remove(name)
+    }
+    fn list(&self) -> Result<Vec<String>, TierError> {
+        self.volume.list()
+    }
+    fn sync(&self) -> Result<(), TierError> {
+        Volume::sync(&self.volume)
+    }
+    fn lock(&self) -> Result<LockGuard, TierError> {
+        self.volume.lock()
+    }
+}
+
+#[derive(Debug)]
+struct SlowFile {
+    file: Box<dyn VolumeFile>,
+    of: Slow,
+}
+
+impl VolumeFile for SlowFile {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TierError> {
+        self.file.write_at(offset, bytes)
+    }
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+    fn set_len(&mut self, len: u64) -> Result<(), TierError> {
+        self.file.set_len(len)
+    }
+    fn sync(&mut self) -> Result<(), TierError> {
+        self.of.syncs.fetch_add(1, Ordering::Relaxed);
+        thread::sleep(self.of.pause);
+        self.file.sync()
+    }
+}
+
+#[test]
+fn threads_share_syncs_and_the_order_is_that_of_the_file() {
+    const THREADS: u64 = 8;
+    const EACH: u64 = 60;
+    let slow = Slow::new(Duration::from_millis(2));
+    let log = Log::start(Arc::new(slow.clone()), shape(), 1, 0, Durability::Always).unwrap();
+    let before = slow.syncs.load(Ordering::Relaxed);
+    let by_sequence = Mutex::new(BTreeMap::new());
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (log, by_sequence) = (&log, &by_sequence);
+            scope.spawn(move || {
+                for id in thread * 1000..thread * 1000 + EACH {
+                    let sequence = append(log, id).unwrap();
+                    assert_eq!(by_sequence.lock().insert(sequence, id), None);
+                }
+            });
+        }
+    });
+    let syncs = slow.syncs.load(Ordering::Relaxed) - before;
+    let appends = (THREADS * EACH) as usize;
+    assert!(syncs * 2 < appends, "{syncs} syncs for {appends} appends");
+    let image = slow.volume.crash_image(0, Crash::Dropped);
+    assert_eq!(
+        ids(&image),
+        Vec::from_iter(by_sequence.into_inner().into_values())
+    );
+}
+
+#[test]
+fn threads_append_while_the_disk_fills_up_breaks_and_the_log_rotates() {
+    for durability in [
+        Durability::Always,
+        Durability::Every(Duration::from_micros(300)),
+        Durability::OnFlush,
+    ] {
+        let slow = Slow::new(Duration::from_micros(50));
+        let volume = &slow.volume;
+        let log = Log::start(Arc::new(slow.clone()), shape(), 1, 0, durability).unwrap();
+        let (kept, stop) = (Mutex::new(BTreeMap::new()), AtomicBool::new(false));
+        let failed = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for thread in 0..4 {
+                let (log, kept, stop, failed) = (&log, &kept, &stop, &failed);
+                scope.spawn(move || {
+                    for id in thread * 1_000_000.. {
+                        if stop.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        match append(log, id) {
+                            Ok(sequence) => {
+                                assert_eq!(kept.lock().insert(sequence, id), None);
+                            }
+                            Err(_) => {
+                                failed.fetch_add(1, Ordering::Relaxed);
+                                thread::sleep(Duration::from_micros(50));
+                            }
+                        }
+                    }
+                });
+            }
+            for round in 0..40 {
+                thread::sleep(Duration::from_millis(2));
+                let failure = [Failure::NoSpace, Failure::Io][round % 2];
+                volume.fail_after(round as u64 % 5, failure);
+                thread::sleep(Duration::from_millis(1));
+                let _ = log.flush();
+                volume.heal();
+                log.rotate().unwrap();
+                log.flush().unwrap();
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert!(failed.into_inner() > 0);
+        if log.flush().is_err() {
+            log.rotate().unwrap();
+        }
+        let kept = Vec::from_iter(kept.into_inner().into_values());
+        assert!(kept.len() > 100, "{}", kept.len());
+        assert_eq!(ids(volume), kept, "{durability:?}");
+        assert_eq!(
+            ids(&volume.crash_image(0, Crash::Dropped)),
+            kept,
+            "{durability:?}"
+        );
+    }
+}
+
+/// Waits for something that another thread does.
+fn wait_for(what: &str, done: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if done() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    panic!("{what}: not within five seconds");
+}
+
+#[test]
+fn an_append_is_durable_in_time_without_a_flush() {
+    let volume = SimVolume::new();
+    let soon = Durability::Every(Duration::from_millis(10));
+    let log = start(&volume, ORIGIN, soon).unwrap();
+    for id in 0..3 {
+        append(&log, id).unwrap();
+        let expected = Vec::from_iter(0..=id);
+        wait_for("a sync", || {
+            ids(&volume.crash_image(0, Crash::Dropped)) == expected
+        });
+    }
+    // A sync in the background that fails is told to whoever comes next, and to all after it.
+    volume.fail_after(1, Failure::Io);
+    append(&log, 3).unwrap();
+    wait_for("a failed sync", || log.shared.state.lock().broken.is_some());
+    volume.heal();
+    append(&log, 4).unwrap_err();
+    append(&log, 4).unwrap_err();
+    log.flush().unwrap_err();
+    log.rotate().unwrap();
+    assert_eq!(append(&log, 5).unwrap(), 4);
+    // Dropped before it is due.
+    drop(log);
+    assert_eq!(ids(&volume.crash_image(0, Crash::Dropped)), [0, 1, 2, 3, 5]);
+}
+
+#[test]
+fn on_flush_syncs_on_flush_only_and_the_log_ends_its_thread() {
+    let slow = Slow::new(Duration::ZERO);
+    let log = Log::start(Arc::new(slow.clone()), shape(), 1, 0, Durability::OnFlush).unwrap();
+    let syncs = || slow.syncs.load(Ordering::Relaxed);
+    let before = syncs();
+    for id in 0..50 {
+        append(&log, id).unwrap();
+    }
+    assert_eq!(syncs(), before);
+    assert!(ids(&slow.volume.crash_image(0, Crash::Dropped)).is_empty());
+    log.flush().unwrap();
+    log.flush().unwrap();
+    assert_eq!(syncs(), before + 1);
+    assert_eq!(ids(&slow.volume.crash_image(0, Crash::Dropped)).len(), 50);
+    drop(log);
+
+    // Nobody else holds the log when it has been dropped.
+    let log = Log::start(Arc::new(slow.clone()), shape(), 2, 50, HOUR).unwrap();
+    let shared = Arc::downgrade(&log.shared);
+    drop(log);
+    assert_eq!(shared.strong_count(), 0);
+    let forever = Durability::Every(Duration::MAX);
+    let log = Log::start(Arc::new(slow.clone()), shape(), 3, 50, forever).unwrap();
+    append(&log, 50).unwrap();
+    drop(log);
+    assert_eq!(ids(&slow.volume.crash_image(0, Crash::Dropped)).len(), 51);
+}
+
+#[test]
+fn a_long_log_is_read_in_pieces() {
+    let slow = Slow::new(Duration::ZERO);
+    let log = Log::start(Arc::new(slow.clone()), shape(), 1, 0, Durability::OnFlush).unwrap();
+    let mut expected = Vec::new();
+    for first in (0..8000).step_by(100) {
+        let new: Vec<_> = (first..first + 100).map(|id| (id, vector(id))).collect();
+        let records: Vec<_> = new.iter().map(|(id, v)| record(*id, v)).collect();
+        log.append_all(&records).unwrap();
+        expected.extend(first..first + 100);
+    }
+    assert!(log.bytes() > 3 << 20);
+    assert_eq!(ids(&slow), expected);
+    assert!(slow.longest_read.load(Ordering::Relaxed) <= 1 << 20);
+
+    // The longest record that there is.
+    let shape = LogShape::new(Element::F32, 65_536).unwrap();
+    let (volume, vector) = (SimVolume::new(), vec![7; 4 * 65_536]);
+    let log = Log::start(Arc::new(volume.clone()), shape, 1, 0, HOUR).unwrap();
+    for id in 0..9 {
+        log.append(LogRecord::Insert {
+            id,
+            vector: &vector,
+        })
+        .unwrap();
+    }
+    let replayed = replay(&volume, shape, ORIGIN, &mut |_, _| Ok(())).unwrap();
+    assert_eq!(replayed.records, 9);
+}
+
+/// Three logs of five records each.
+fn three_logs() -> SimVolume {
+    let volume = SimVolume::new();
+    let log = start(&volume, ORIGIN, Durability::Always).unwrap();
+    for id in 0..15 {
+        if id > 0 && id % 5 == 0 {
+            log.rotate().unwrap();
+        }
+        append(&log, id).unwrap();
+    }
+    volume
+}
+
+/// Cuts a file, or flips a bit of it.
+fn change(volume: &SimVolume, name: &str, cut: Option<u64>, flip: Option<usize>) {
+    let mut bytes = volume.read(name).unwrap();
+    if let Some(at) = flip {
+        bytes[at] ^= 1;
+    }
+    let mut file = volume.open(name).unwrap();
+    file.write_at(0, &bytes).unwrap();
+    if let Some(len) = cut {
+        file.set_len(len).unwrap();
+    }
+}
+
+#[test]
+fn damage_is_told_from_a_torn_end() {
+    assert_eq!(ids(&three_logs()), Vec::from_iter(0..15));
+    let refused = |change: &dyn Fn(&SimVolume), words: &[&str]| {
+        let volume = three_logs();
+        change(&volume);
+        let text = found(&volume, ORIGIN).unwrap_err().to_string();
+        for word in words {
+            assert!(text.contains(word), "{text}");
+        }
+    };
+    // In an earlier log.
+    let first = &[
+        "log-000001: damaged: its records end at offset 4096",
+        "sequence number 0,",
+        "log-000002 goes on with 5",
+    ];
+    refused(
+        &|volume| change(volume, "log-000001", None, Some(4100)),
+        first,
+    );
+    refused(
+        &|volume| change(volume, "log-000001", Some(5000), None),
+        &["at offset 4728 (the record needs"],
+    );
+    refused(
+        &|volume| change(volume, "log-000002", Some(4096), None),
+        &["log-000002: damaged", "offset 4096"],
+    );
+    refused(
+        &|volume| volume.remove("log-000002").unwrap(),
+        &[
+            "log-000002: damaged: this log is missing",
+            "log-000003 is there",
+        ],
+    );
+    refused(
+        &|volume| volume.remove("log-000001").unwrap(),
+        &["log-000001: damaged: this log is missing"],
+    );
+    refused(
+        &|volume| change(volume, "log-000002", Some(100), None),
+        &["log-000001: damaged", "goes on with 10"],
+    );
+    // In a header behind which there are records.
+    for name in ["log-000001", "log-000003"] {
+        refused(
+            &|volume| change(volume, name, None, Some(60)),
+            &[name, "checksum mismatch"],
+        );
+    }
+    refused(
+        &|volume| {
+            let other = volume.read("log-000002").unwrap();
+            volume
+                .create("log-000003")
+                .unwrap()
+                .write_at(0, &other)
+                .unwrap();
+        },
+        &["log-000003: number of the log at offset 56 is 2, expected 3"],
+    );
+    let text = found(
+        &three_logs(),
+        LogPosition {
+            number: 2,
+            sequence: 4,
+        },
+    )
+    .unwrap_err()
+    .to_string();
+    assert!(
+        text.contains("first sequence number at offset 64 is 5, 4 expected"),
+        "{text}"
+    );
+    let other = LogShape::new(Element::F32, 600).unwrap();
+    let text = replay(&three_logs(), other, ORIGIN, &mut |_, _| Ok(()))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains("u8 x 600") && text.contains("f32 x 600"),
+        "{text}"
+    );
+
+    // At the end of the last.
+    for (cut, flip, whole, offset) in [
+        (None, Some(4100), 10, 4096),
+        (Some(5000), None, 12, 4096 + 632 + 32),
+        (Some(9000), None, 15, 4096 + 4 * 632 + 32),
+        (Some(100), None, 10, 0),
+        (Some(0), None, 10, 0),
+        (Some(4096), None, 10, 4096),
+        (Some(4096), Some(7), 10, 0),
+    ] {
+        let volume = three_logs();
+        change(&volume, "log-000003", cut, flip);
+        let (ids, replayed) = found(&volume, ORIGIN).unwrap();
+        assert_eq!(ids, Vec::from_iter(0..whole));
+        assert_eq!(replayed.next_number, 4);
+        match replayed.torn {
+            Some(torn) => {
+                assert_eq!(torn.file, "simulated volume/log-000003");
+                assert_eq!(torn.offset, offset, "{}", torn.reason);
+            }
+            None => assert_eq!((cut, flip), (Some(4096), None)),
+        }
+    }
+}
+
+#[test]
+fn a_replay_begins_anywhere_and_stops_when_told_to() {
+    let volume = three_logs();
+    for (number, sequence, first) in [
+        (1, 0, 0),
+        (1, 3, 3),
+        (1, 7, 7),
+        (2, 5, 5),
+        (3, 12, 12),
+        (3, 15, 15),
+    ] {
+        let (ids, replayed) = found(&volume, LogPosition { number, sequence }).unwrap();
+        assert_eq!(ids, Vec::from_iter(first..15));
+        assert_eq!((replayed.next_number, replayed.next_sequence), (4, 15));
+        assert_eq!(replayed.torn, None);
+    }
+    let nothing = found(
+        &volume,
+        LogPosition {
+            number: 9,
+            sequence: 70,
+        },
+    )
+    .unwrap()
+    .1;
+    assert_eq!((nothing.next_number, nothing.next_sequence), (9, 70));
+    // Who knows only the number gets all records from that log on.
+    let (mut sequences, number) = (Vec::new(), 2);
+    let from = LogPosition {
+        number,
+        sequence: 0,
+    };
+    let replayed = replay(&volume, shape(), from, &mut |sequence, _| {
+        sequences.push(sequence);
+        Ok(())
+    });
+    assert_eq!(sequences, Vec::from_iter(5..15));
+    assert_eq!(replayed.unwrap().next_sequence, 15);
+    let (ids, replayed) = found(
+        &volume,
+        LogPosition {
+            number: 0,
+            sequence: 0,
+        },
+    )
+    .unwrap();
+    assert_eq!((ids.len(), replayed.next_number), (15, 4));
+    let empty = found(&SimVolume::new(), LogPosition::default()).unwrap().1;
+    assert_eq!((empty.next_number, empty.next_sequence), (1, 0));
+    let mut calls = 0;
+    let stopped = replay(&volume, shape(), ORIGIN, &mut |_, _| {
+        calls += 1;
+        if calls == 7 {
+            Err(Error::Interrupted)
+        } else {
+            Ok(())
+        }
+    });
+    assert!(matches!(stopped, Err(Error::Interrupted)));
+    assert_eq!(calls, 7);
+}
+
+#[test]
+fn a_removal_that_is_interrupted_leaves_no_gap() {
+    let volume = three_logs();
+    volume.fail_after(1, Failure::Io);
+    remove_logs_before(&volume, 3).unwrap_err();
+    volume.heal();
+    assert_eq!(volume.list().unwrap(), [log_name(2), log_name(3)]);
+    remove_logs_before(&volume, 3).unwrap();
+    remove_logs_before(&volume, 3).unwrap();
+    assert_eq!(volume.list().unwrap(), [log_name(3)]);
+}
+
+#[test]
+fn wrong_calls_are_refused() {
+    let volume = three_logs();
+    let taken = LogPosition {
+        number: 3,
+        sequence: 15,
+    };
+    assert!(matches!(
+        start(&volume, taken, HOUR),
+        Err(Error::Exists { .. })
+    ));
+    let log = start(
+        &volume,
+        LogPosition {
+            number: 4,
+            sequence: 15,
+        },
+        HOUR,
+    )
+    .unwrap();
+    let good = vector(0).unwrap();
+    let records = [
+        LogRecord::Insert {
+            id: 1,
+            vector: &good,
+        },
+        LogRecord::Insert {
+            id: 2,
+            vector: &good[1..],
+        },
+    ];
+    let text = log.append_all(&records).unwrap_err().to_string();
+    assert_eq!(text, "the vector of id 2 is 599 bytes: expected 600 bytes");
+    assert_eq!(log.append_all(&[]).unwrap(), 15..15);
+    assert_eq!(log.append(LogRecord::Delete { id: 3 }).unwrap(), 15);
+    assert_eq!(
+        (log.number(), log.bytes(), log.next_sequence()),
+        (4, 4096 + 32, 16)
+    );
+}
+
+#[test]
+fn names() {
+    for (name, number) in [
+        ("log-000001", Some(1)),
+        ("log-000000", Some(0)),
+        ("log-1000000", Some(1_000_000)),
+        ("log-18446744073709551615", Some(u64::MAX)),
+        ("log-18446744073709551616", None),
+        ("log-00001", None),
+        ("log-0000001", None),
+        ("log-+00001", None),
+        ("log-", None),
+        ("log", None),
+        ("logs-000001", None),
+        ("heat-000001", None),
+    ] {
+        assert_eq!(number_of(name), number, "{name}");
+    }
+    // The last number that there is does no harm.
+    let volume = SimVolume::new();
+    volume.create(&log_name(u64::MAX)).unwrap();
+    let last = LogPosition {
+        number: u64::MAX,
+        sequence: u64::MAX,
+    };
+    let replayed = replay(&volume, shape(), last, &mut |_, _| Ok(())).unwrap();
+    assert_eq!(replayed.next_number, u64::MAX);
+    assert!(matches!(
+        start(&volume, last, HOUR),
+        Err(Error::Exists { .. })
+    ));
+}
+
+#[test]
+fn in_a_real_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume: Arc<dyn Volume> = Arc::new(Directory::create(folder.path().join("index")).unwrap());
+    let log = Log::start(volume.clone(), shape(), 1, 0, Durability::Always).unwrap();
+    for id in 0..20 {
+        append(&log, id).unwrap();
+        if id % 8 == 7 {
+            log.rotate().unwrap();
+        }
+    }
+    let end = log.bytes();
+    drop(log);
+    assert_eq!(ids(&*volume), Vec::from_iter(0..20));
+    // As after a crash in the middle of a record.
+    let name = log_name(3);
+    volume.open(&name).unwrap().set_len(end - 5).unwrap();
+    let (ids, replayed) = found(&*volume, ORIGIN).unwrap();
+    assert_eq!(ids, Vec::from_iter(0..19));
+    let torn = replayed.torn.unwrap();
+    assert!(torn.file.ends_with("index/log-000003"), "{}", torn.file);
+    for durability in ALL {
+        let (mut ids, replayed) = found(&*volume, ORIGIN).unwrap();
+        let (number, sequence) = (replayed.next_number, replayed.next_sequence);
+        let log = Log::start(volume.clone(), shape(), number, sequence, durability).unwrap();
+        append(&log, 77).unwrap();
+        log.flush().unwrap();
+        ids.push(77);
+        assert_eq!(self::ids(&*volume), ids);
+    }
+    remove_logs_before(&*volume, 4).unwrap();
+    let left = volume.list().unwrap();
+    assert_eq!(left, [log_name(4), log_name(5), log_name(6)]);
+    let from = LogPosition {
+        number: 4,
+        sequence: 19,
+    };
+    assert_eq!(found(&*volume, from).unwrap().0, [77, 77, 77]);
+}

@@ -1,0 +1,846 @@
+//! The graph of fresh vectors: in memory, exact, and growing while it is searched (the "temporary index" of FreshDiskANN).
+//!
+//! ```text
+//!   segments (4,096 slots each, allocated as needed, never moved, never freed before the graph)
+//!   ┌───────────────────────────────────────────────┐ ┌─────
+//!   │ nodes   | vector, id | born | died | lock |   │ │ ...       a slot is taken once: its vector never changes
+//!   │ lists   | version | degree | n n n n . . . |  │ │           written under the node's lock, read without it
+//!   └───────────────────────────────────────────────┘ └─────
+//!   ids       outside id -> its live slot                        changed once an insert or delete, with the epoch
+//! ```
+//!
+//! **Insert.** The vector takes a slot, searches for itself from the entry (the first vector of all), prunes what the search
+//! met to its neighbours, and asks them to link back, as a node does in the build (`graph/vamana.rs`). Only then it becomes
+//! live. **Delete** is lazy: the slot stays in the graph, where searches pass through it, and is never answered. The memory
+//! of deleted vectors comes back when the whole graph is dropped, after its vectors were merged.
+//!
+//! **What a search sees.** Every change of what is live is an *epoch*, and a slot says in which it was `born` and `died`. A
+//! search answers what was live in the epoch in which it began, whatever happens meanwhile: of an id that is being replaced
+//! it finds the old vector or the new one, never both and never neither.
+//!
+//! **Locks.** A search takes none but for a moment to get hold of the segments, and no insert holds one while it searches.
+//! An adjacency list is read between two looks at its version, and again if it was being written: so it is always a
+//! list that some insert wrote, and a search writes nothing that other threads read.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use stratann_vector::{Element, Kernel, Metric};
+
+use crate::frontier::{Frontier, distance_of, key, node_of};
+use crate::visited::Visited;
+
+#[cfg(test)]
+mod tests;
+
+/// Slots of a segment: large enough that segments are few, small enough that a small graph is small.
+const SEGMENT: usize = 1 << SEGMENT_BITS;
+/// The same as a shift.
+const SEGMENT_BITS: u32 = 12;
+
+/// With at most so many live vectors a search looks at them all: as fast as walking the graph, and exact.
+const SCAN: usize = 256;
+
+/// Slots of a list, as a multiple of R: more of them mean fewer prunes but longer lists (as in `graph/vamana.rs`).
+const SLACK: f64 = 1.3;
+
+/// A list is filled up to R divided by this with neighbours that are not diverse. On disk a node's slots are read anyway, and
+/// full lists save reads; in memory each neighbour costs a distance.
+const FILL: usize = 2;
+
+/// A candidate list is lengthened for the deleted that stand in it, up to so many times.
+const LONGEST: usize = 4;
+
+/// A search that met too few live vectors is repeated with a list so many times as long, before it looks at all.
+const WIDEN: usize = 4;
+
+/// Slot of no node.
+const NONE: u32 = u32::MAX;
+
+/// Epoch that never comes: of the birth of what is not live yet, and of the death of what lives.
+const NEVER: u64 = u64::MAX;
+
+/// Attempts to read a list that is being written, before the reader lets other threads run: the writer may have lost its
+/// processor in the middle of it.
+const SPINS: usize = 64;
+
+/// What the graph aims at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct FreshParameters {
+    /// R: a pruned list has at most so many neighbours.
+    pub(crate) degree: usize,
+    /// L: length of the candidate list while a vector searches for its neighbours.
+    pub(crate) build_list: usize,
+    /// Margin of the prune on squared distances, at least 1.
+    pub(crate) alpha: f32,
+}
+
+impl Default for FreshParameters {
+    fn default() -> Self {
+        Self {
+            degree: 32,
+            build_list: 64,
+            alpha: 1.2,
+        }
+    }
+}
+
+/// A vector that has a slot. It never changes.
+#[derive(Debug)]
+struct Point {
+    /// Raw bytes, in the element type of the index.
+    vector: Box<[u8]>,
+    /// The outside id.
+    id: u64,
+    /// Squared length; only the inner product needs it.
+    square: f32,
+}
+
+/// A slot, as wide as a cache line: what tells whether it is an answer comes with what leads to its vector.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Node {
+    /// Set before the slot's number stands in any list.
+    point: OnceLock<Point>,
+    /// Epoch from which on the vector is live.
+    born: AtomicU64,
+    /// Epoch from which on it is deleted.
+    died: AtomicU64,
+    /// Exclusive right to write the node's list.
+    lock: Mutex<()>,
+}
+
+impl Node {
+    /// A slot that nobody has taken.
+    fn new() -> Self {
+        Self {
+            point: OnceLock::new(),
+            born: AtomicU64::new(NEVER),
+            died: AtomicU64::new(NEVER),
+            lock: Mutex::new(()),
+        }
+    }
+
+    /// Whether the vector is live in an epoch that has begun. (A later change writes a later epoch, so it does not matter
+    /// whether it is seen.)
+    #[inline]
+    fn lives(&self, epoch: u64) -> bool {
+        self.born.load(Ordering::Relaxed) <= epoch && epoch < self.died.load(Ordering::Relaxed)
+    }
+}
+
+/// Slots that were allocated together.
+#[derive(Debug)]
+struct Segment {
+    nodes: Box<[Node]>,
+    /// `stride` words a node: version, degree, neighbours.
+    lists: Box<[AtomicU32]>,
+    stride: usize,
+}
+
+impl Segment {
+    /// Empty slots with lists of up to `width` neighbours.
+    fn new(width: usize) -> Self {
+        let stride = width + 2;
+        Self {
+            nodes: (0..SEGMENT).map(|_| Node::new()).collect(),
+            lists: (0..SEGMENT * stride).map(|_| AtomicU32::new(0)).collect(),
+            stride,
+        }
+    }
+
+    /// The words of a list.
+    #[inline]
+    fn words(&self, at: usize) -> &[AtomicU32] {
+        &self.lists[at * self.stride..][..self.stride]
+    }
+
+    /// Copies a list, as it was at one moment. Takes no lock: an even version before and the same one after say that nobody
+    /// wrote in between. Whoever reads a neighbour here also sees its vector.
+    #[inline]
+    fn read(&self, at: usize, list: &mut Vec<u32>) {
+        let words = self.words(at);
+        let mut spins = 0;
+        loop {
+            list.clear();
+            let version = words[0].load(Ordering::Acquire);
+            if version.is_multiple_of(2) {
+                let degree = words[1].load(Ordering::Relaxed) as usize;
+                // A list that is being written may state a degree that goes with other words, but never one too long.
+                list.extend(
+                    words[2..][..degree]
+                        .iter()
+                        .map(|word| word.load(Ordering::Relaxed)),
+                );
+                fence(Ordering::Acquire);
+                if words[0].load(Ordering::Relaxed) == version {
+                    return;
+                }
+            }
+            spins += 1;
+            if spins < SPINS {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Lets `change` write a list's degree and neighbours, unseen by readers until it is done.
+    fn write(&self, at: usize, _lock: &MutexGuard<'_, ()>, change: impl FnOnce(&[AtomicU32])) {
+        let words = self.words(at);
+        let version = words[0].load(Ordering::Relaxed);
+        words[0].store(version.wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::Release);
+        change(&words[1..]);
+        words[0].store(version.wrapping_add(2), Ordering::Release);
+    }
+
+    /// Replaces a list. The caller holds the node's lock.
+    fn replace(&self, at: usize, list: &[u32], lock: &MutexGuard<'_, ()>) {
+        self.write(at, lock, |words| {
+            words[0].store(list.len() as u32, Ordering::Relaxed);
+            for (word, &neighbour) in words[1..].iter().zip(list) {
+                word.store(neighbour, Ordering::Relaxed);
+            }
+        });
+    }
+
+    /// Appends a neighbour that is not there yet; `false` when the list is full. The caller holds the node's lock.
+    fn append(&self, at: usize, neighbour: u32, lock: &MutexGuard<'_, ()>) -> bool {
+        let degree = self.words(at)[1].load(Ordering::Relaxed);
+        if degree as usize + 2 >= self.stride {
+            return false;
+        }
+        self.write(at, lock, |words| {
+            words[degree as usize + 1].store(neighbour, Ordering::Relaxed);
+            words[0].store(degree + 1, Ordering::Relaxed);
+        });
+        true
+    }
+}
+
+/// All segments. Whoever has a copy keeps it for a whole search; a new segment makes a new copy.
+type Segments = Arc<[Arc<Segment>]>;
+
+/// What one search or insert holds of the segments.
+struct View<'a> {
+    graph: &'a FreshGraph,
+    segments: Segments,
+}
+
+impl<'a> View<'a> {
+    /// The segments as they are now.
+    fn new(graph: &'a FreshGraph) -> Self {
+        Self {
+            graph,
+            segments: graph.segments.read().clone(),
+        }
+    }
+
+    /// Makes sure that slots up to this one can be looked at. (A slot's segment is there before its number is anywhere.)
+    #[inline]
+    fn cover(&mut self, slot: u32) {
+        if (slot >> SEGMENT_BITS) as usize >= self.segments.len() {
+            self.segments = self.graph.segments.read().clone();
+        }
+    }
+
+    /// A slot's segment, and its place there.
+    #[inline]
+    fn locate(&self, slot: u32) -> (&Segment, usize) {
+        let segment = &self.segments[(slot >> SEGMENT_BITS) as usize];
+        (segment, slot as usize % SEGMENT)
+    }
+
+    /// A slot.
+    #[inline]
+    fn node(&self, slot: u32) -> &Node {
+        let (segment, at) = self.locate(slot);
+        &segment.nodes[at]
+    }
+
+    /// The vector of a slot that stands in a list or among the ids: there is one.
+    #[inline]
+    fn point(&self, slot: u32) -> &Point {
+        self.node(slot)
+            .point
+            .get()
+            .expect("a slot has its vector before anything refers to it")
+    }
+
+    /// Copies the neighbours of a slot, and makes sure that they can be looked at.
+    #[inline]
+    fn neighbours(&mut self, slot: u32, list: &mut Vec<u32>) {
+        let (segment, at) = self.locate(slot);
+        segment.read(at, list);
+        if let Some(&last) = list.iter().max() {
+            self.cover(last);
+        }
+    }
+}
+
+/// Distances between vectors of the graph, for the build: squared Euclidean ones, or in proportion to them, so that the
+/// prune's margin means the same under every metric.
+///
+/// | metric | space of the build | distance there |
+/// |---|---|---|
+/// | L2 | the vectors | the kernel's |
+/// | cosine | the vectors, scaled to length 1 | the kernel's, half of the squared one |
+/// | inner product | the same | one minus the cosine |
+///
+/// Under the inner product half of a list is for directions, and half for the vectors that answer the node best as a query,
+/// whose product with it is largest. The reduction of `graph/space.rs` is not used: it has to know the longest vector
+/// beforehand, and where lengths differ long vectors are near to few others there, though answers to many queries, so
+/// that few lists have them (package-text-2k, lengths log-normal with deviation 0.5: recall@10 0.83).
+#[derive(Clone, Copy)]
+struct Space<'a> {
+    kernel: &'a Kernel,
+    /// Whether the kernel's distance is the negated product.
+    product: bool,
+}
+
+impl Space<'_> {
+    /// The distance between two vectors.
+    #[inline]
+    fn distance(&self, a: &Point, b: &Point) -> f32 {
+        let distance = self.kernel.distance(&a.vector, &b.vector);
+        if !self.product {
+            return distance;
+        }
+        // Each root apart: the product of squares may be more than a float holds.
+        let lengths = a.square.sqrt() * b.square.sqrt();
+        if lengths > 0.0 {
+            (1.0 + distance / lengths).max(0.0)
+        } else {
+            1.0
+        }
+    }
+}
+
+/// What a search reuses from query to query.
+#[derive(Debug, Default)]
+pub(crate) struct FreshScratch {
+    frontier: Frontier,
+    visited: Visited,
+    /// Neighbours of the candidate that is expanded, or the slots of a scan.
+    slots: Vec<u32>,
+    /// Keys of the candidates that were expanded.
+    expanded: Vec<u64>,
+    /// Answers.
+    found: Vec<(f32, u64)>,
+}
+
+impl FreshScratch {
+    /// Walks the graph from `entry`, nearest candidate first, until the `list` nearest that were met are all expanded:
+    /// they are left in `frontier`, and all that were ever expanded in `expanded`.
+    fn walk(
+        &mut self,
+        view: &mut View<'_>,
+        entry: u32,
+        list: usize,
+        distance: impl Fn(&Point) -> f32,
+    ) {
+        self.frontier.clear(list);
+        self.visited.clear(list);
+        self.expanded.clear();
+        view.cover(entry);
+        self.visited.insert(entry);
+        self.frontier
+            .insert(key(distance(view.point(entry)), entry));
+        while let Some(next) = self.frontier.take_unread() {
+            self.expanded.push(next);
+            view.neighbours(node_of(next), &mut self.slots);
+            let visited = &mut self.visited;
+            self.slots.retain(|&slot| visited.insert(slot));
+            // All vectors are asked of memory at once: the processor would not look far enough ahead past distances.
+            let touched = self.slots.iter().fold(0, |touched, &slot| {
+                touched ^ view.point(slot).vector.first().copied().unwrap_or(0)
+            });
+            std::hint::black_box(touched);
+            for &slot in &self.slots {
+                self.frontier.insert(key(distance(view.point(slot)), slot));
+            }
+        }
+    }
+}
+
+/// What an insert reuses.
+#[derive(Debug, Default)]
+struct InsertScratch {
+    search: FreshScratch,
+    pruner: Pruner,
+    /// Neighbours of the new vector.
+    chosen: Vec<u32>,
+}
+
+/// Chooses neighbours that are near, but apart from each other (robust prune, as in `graph/prune.rs`).
+#[derive(Debug, Default)]
+struct Pruner {
+    /// Keys of the candidates by their distance from the node: the caller fills it.
+    pool: Vec<u64>,
+    /// Those that were chosen.
+    chosen: Vec<u32>,
+    /// For each candidate the largest d(node, candidate) / d(chosen, candidate) seen, and with how many of the chosen it was
+    /// compared.
+    factors: Vec<(f32, u32)>,
+    /// How many of the chosen are diverse. They come first.
+    diverse: usize,
+    /// Under the inner product, keys by product of those that were left out.
+    rest: Vec<u64>,
+}
+
+/// Stands in the place of the count of comparisons for a candidate that was chosen.
+const CHOSEN: u32 = u32::MAX;
+
+impl Pruner {
+    /// Chooses from the pool: diverse ones nearest first, then, up to a share of the degree, the nearest that were left out:
+    /// they hold rows together that are equal. Under the inner product as many as there is room for, by product.
+    fn prune(
+        &mut self,
+        view: &View<'_>,
+        space: Space<'_>,
+        node: &Point,
+        parameters: &FreshParameters,
+    ) {
+        self.pool.sort_unstable();
+        self.pool.dedup();
+        self.chosen.clear();
+        self.factors.clear();
+        self.factors.resize(self.pool.len(), (0.0, 0));
+        let degree = if space.product {
+            parameters.degree.div_ceil(2)
+        } else {
+            parameters.degree
+        };
+        self.round(view, space, degree, 1.0);
+        if parameters.alpha > 1.0 {
+            self.round(view, space, degree, parameters.alpha);
+        }
+        self.diverse = self.chosen.len();
+        let rest = self.pool.iter().zip(&self.factors);
+        let rest = rest.filter(|(_, factor)| factor.1 != CHOSEN);
+        if space.product {
+            self.rest.clear();
+            self.rest.extend(rest.map(|(&candidate, _)| {
+                let slot = node_of(candidate);
+                let product = space
+                    .kernel
+                    .distance(&node.vector, &view.point(slot).vector);
+                key(product, slot)
+            }));
+            self.rest.sort_unstable();
+            let room = parameters.degree - self.diverse;
+            let best = self.rest.iter().take(room);
+            self.chosen
+                .extend(best.map(|&candidate| node_of(candidate)));
+        } else {
+            let room = parameters
+                .degree
+                .div_ceil(FILL)
+                .saturating_sub(self.diverse);
+            let nearest = rest.take(room);
+            self.chosen
+                .extend(nearest.map(|(&candidate, _)| node_of(candidate)));
+        }
+    }
+
+    /// Chooses those that no chosen one is nearer to than the node, by the margin `alpha`.
+    fn round(&mut self, view: &View<'_>, space: Space<'_>, degree: usize, alpha: f32) {
+        for (&candidate, (factor, compared)) in self.pool.iter().zip(&mut self.factors) {
+            if self.chosen.len() >= degree {
+                return;
+            }
+            let point = view.point(node_of(candidate));
+            while *factor <= alpha && (*compared as usize) < self.chosen.len() {
+                let chosen = view.point(self.chosen[*compared as usize]);
+                let between = space.distance(point, chosen);
+                // Two equal rows: one stands for the other.
+                let ratio = if between > 0.0 {
+                    distance_of(candidate) / between
+                } else {
+                    f32::INFINITY
+                };
+                *factor = factor.max(ratio);
+                *compared += 1;
+            }
+            if *factor <= alpha {
+                self.chosen.push(node_of(candidate));
+                (*factor, *compared) = (f32::INFINITY, CHOSEN);
+            }
+        }
+    }
+}
+
+/// Fresh vectors, searchable and changeable by any number of threads at once.
+#[derive(Debug)]
+pub(crate) struct FreshGraph {
+    kernel: Kernel,
+    parameters: FreshParameters,
+    /// Neighbours that a list has room for.
+    width: usize,
+    segments: RwLock<Segments>,
+    /// Slots that were given out.
+    next: AtomicU32,
+    /// The first vector that came, deleted or not: every search starts there.
+    entry: AtomicU32,
+    /// The live slot of each id. `epoch`, `live`, `born` and `died` change while it is locked for writing.
+    ids: RwLock<HashMap<u64, u32>>,
+    epoch: AtomicU64,
+    live: AtomicUsize,
+    /// Scratch of inserts that are not running.
+    idle: Mutex<Vec<InsertScratch>>,
+}
+
+impl FreshGraph {
+    /// A graph without vectors; those to come have `dim` elements.
+    ///
+    /// # Panics
+    /// If `dim` is 0.
+    pub(crate) fn new(
+        metric: Metric,
+        element: Element,
+        dim: usize,
+        parameters: FreshParameters,
+    ) -> Self {
+        let parameters = FreshParameters {
+            degree: parameters.degree.max(1),
+            build_list: parameters.build_list.max(1),
+            alpha: parameters.alpha.max(1.0),
+        };
+        // Room for one more than a prune leaves, so that a new vector can always be linked to.
+        let width = (parameters.degree as f64 * SLACK).ceil() as usize;
+        Self {
+            kernel: Kernel::new(metric, element, dim),
+            parameters,
+            width: width.max(parameters.degree + 1),
+            segments: RwLock::new(Arc::new([])),
+            next: AtomicU32::new(0),
+            entry: AtomicU32::new(NONE),
+            ids: RwLock::new(HashMap::new()),
+            epoch: AtomicU64::new(0),
+            live: AtomicUsize::new(0),
+            idle: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Adds a vector and returns its slot. An id that is live is replaced: searches find its old vector until the new one can
+    /// be found. Of two threads that insert one id, the one that finishes last wins.
+    ///
+    /// # Panics
+    /// If the vector is not as long as the graph's rows: that is a programming error.
+    pub(crate) fn insert(&self, id: u64, vector: &[u8]) -> u32 {
+        assert_eq!(
+            vector.len(),
+            self.kernel.row_bytes(),
+            "the vector has the wrong length"
+        );
+        let slot = self.take_slot();
+        let mut view = View::new(self);
+        let square = match self.kernel.metric() {
+            // The distance is the negated product.
+            Metric::InnerProduct => -self.kernel.distance(vector, vector),
+            Metric::L2 | Metric::Cosine => 0.0,
+        };
+        view.node(slot).point.get_or_init(|| Point {
+            vector: vector.into(),
+            id,
+            square,
+        });
+        let entry = self
+            .entry
+            .compare_exchange(NONE, slot, Ordering::AcqRel, Ordering::Acquire);
+        if let Err(entry) = entry {
+            // Only a moment under the lock: how many scratches there are is how many threads insert at once.
+            let mut scratch = self.idle.lock().pop().unwrap_or_default();
+            self.link(&mut view, slot, entry, &mut scratch);
+            self.idle.lock().push(scratch);
+        }
+        self.publish(&view, id, slot);
+        slot
+    }
+
+    /// Deletes a vector; `false` if the id is not live. Its slot stays in the graph, and the id can be inserted again.
+    pub(crate) fn delete(&self, id: u64) -> bool {
+        let mut ids = self.ids.write();
+        let Some(slot) = ids.remove(&id) else {
+            return false;
+        };
+        let epoch = self.epoch.load(Ordering::Relaxed) + 1;
+        let view = View::new(self);
+        view.node(slot).died.store(epoch, Ordering::Relaxed);
+        self.live.store(ids.len(), Ordering::Relaxed);
+        self.epoch.store(epoch, Ordering::Release);
+        true
+    }
+
+    /// Whether an id is live.
+    pub(crate) fn contains(&self, id: u64) -> bool {
+        self.ids.read().contains_key(&id)
+    }
+
+    /// The vector of a live id.
+    #[cfg(test)]
+    pub(crate) fn get(&self, id: u64) -> Option<Vec<u8>> {
+        let slot = *self.ids.read().get(&id)?;
+        Some(View::new(self).point(slot).vector.to_vec())
+    }
+
+    /// How many vectors are live.
+    pub(crate) fn len(&self) -> usize {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    /// How many slots were taken: live, deleted, and those of inserts that are running.
+    pub(crate) fn slots(&self) -> usize {
+        self.next.load(Ordering::Relaxed) as usize
+    }
+
+    /// Bytes that the graph takes, to within the allocator's habits. Scratch of inserts is not counted: it depends on the
+    /// number of threads only.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        /// What an allocator adds to an allocation.
+        const ALLOCATION: usize = 16;
+        let segment = SEGMENT * (size_of::<Node>() + (self.width + 2) * size_of::<u32>());
+        let row = self.kernel.row_bytes() + ALLOCATION;
+        // A hash table keeps a byte beside each entry and at least an eighth free.
+        let entry = (size_of::<(u64, u32)>() + 1) * 8 / 7;
+        // One lock after the other: inserts take the segments while they hold the ids.
+        let segments = self.segments.read().len();
+        let ids = self.ids.read().capacity();
+        segments * segment + self.slots() * row + ids * entry
+    }
+
+    /// Calls `f` with the id and the vector of all that were live when the call began, in the order of insertion.
+    pub(crate) fn for_each(&self, mut f: impl FnMut(u64, &[u8])) {
+        let epoch = self.epoch.load(Ordering::Acquire);
+        // After the epoch: what is live in it has its slot by now.
+        let slots = self.next.load(Ordering::Acquire);
+        let mut view = View::new(self);
+        for slot in 0..slots {
+            view.cover(slot);
+            // A slot may have been taken whose segment is not there yet. Nothing after it can be live.
+            if (slot >> SEGMENT_BITS) as usize >= view.segments.len() {
+                return;
+            }
+            if view.node(slot).lives(epoch) {
+                let point = view.point(slot);
+                f(point.id, &point.vector);
+            }
+        }
+    }
+
+    /// Offers the ids and distances of the `k` nearest live vectors, nearest first, ties by lower id; fewer only if fewer
+    /// are live. `list` is the length of the candidate list: longer finds more of the true nearest.
+    ///
+    /// # Panics
+    /// If the query is not as long as the graph's rows: that is a programming error.
+    pub(crate) fn search(
+        &self,
+        query: &[u8],
+        k: usize,
+        list: usize,
+        scratch: &mut FreshScratch,
+        mut offer: impl FnMut(u64, f32),
+    ) {
+        assert_eq!(
+            query.len(),
+            self.kernel.row_bytes(),
+            "the query has the wrong length"
+        );
+        let live = self.len();
+        let walked = live > SCAN && self.walk(query, k, list.max(k).max(1), live, scratch);
+        if !walked {
+            self.scan(query, scratch);
+        }
+        let nearer = |a: &(f32, u64), b: &(f32, u64)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
+        scratch.found.sort_unstable_by(nearer);
+        for &(distance, id) in scratch.found.iter().take(k) {
+            offer(id, distance);
+        }
+    }
+
+    /// Leaves the live vectors near the query in `found`; `false` if it met fewer than there should be.
+    fn walk(
+        &self,
+        query: &[u8],
+        k: usize,
+        list: usize,
+        live: usize,
+        scratch: &mut FreshScratch,
+    ) -> bool {
+        let epoch = self.epoch.load(Ordering::Acquire);
+        let entry = self.entry.load(Ordering::Acquire);
+        if entry == NONE {
+            return false;
+        }
+        let mut view = View::new(self);
+        // The deleted take places in the list that the caller meant for answers.
+        let slots = self.slots();
+        let mut length = (list * slots / live).clamp(list, list * LONGEST).min(slots);
+        loop {
+            scratch.walk(&mut view, entry, length, |point| {
+                self.kernel.distance(query, &point.vector)
+            });
+            scratch.found.clear();
+            for key in scratch.frontier.keys() {
+                let slot = node_of(key);
+                if view.node(slot).lives(epoch) {
+                    scratch.found.push((distance_of(key), view.point(slot).id));
+                }
+            }
+            if scratch.found.len() >= k.min(live) {
+                return true;
+            }
+            if length >= list * LONGEST * WIDEN || length >= slots {
+                return false;
+            }
+            length = (length * WIDEN).min(slots);
+        }
+    }
+
+    /// Leaves all live vectors in `found`.
+    fn scan(&self, query: &[u8], scratch: &mut FreshScratch) {
+        scratch.slots.clear();
+        // The distances come after the lock. What dies meanwhile was live when the search began.
+        scratch.slots.extend(self.ids.read().values());
+        let view = View::new(self);
+        scratch.found.clear();
+        scratch.found.extend(scratch.slots.iter().map(|&slot| {
+            let point = view.point(slot);
+            (self.kernel.distance(query, &point.vector), point.id)
+        }));
+    }
+
+    /// Takes the next slot, and makes a segment for it if there is none.
+    fn take_slot(&self) -> u32 {
+        let slot = self.next.fetch_add(1, Ordering::AcqRel);
+        assert!(slot < NONE, "a graph of fresh vectors has {NONE} slots");
+        loop {
+            let present = self.segments.read().len();
+            if ((slot >> SEGMENT_BITS) as usize) < present {
+                return slot;
+            }
+            // Made outside the lock, at the risk of making it in vain: searches wait for the lock.
+            let segment = Arc::new(Segment::new(self.width));
+            let mut segments = self.segments.write();
+            if segments.len() == present {
+                *segments = segments.iter().cloned().chain([segment]).collect();
+            }
+        }
+    }
+
+    /// How far vectors are from each other for the build.
+    fn space(&self) -> Space<'_> {
+        Space {
+            kernel: &self.kernel,
+            product: self.kernel.metric() == Metric::InnerProduct,
+        }
+    }
+
+    /// Finds the neighbours of a new vector and links both ways.
+    fn link(&self, view: &mut View<'_>, slot: u32, entry: u32, scratch: &mut InsertScratch) {
+        let InsertScratch {
+            search,
+            pruner,
+            chosen,
+        } = scratch;
+        let space = self.space();
+        // Held apart from the view, which may have to be renewed while it is searched for.
+        let segments = view.segments.clone();
+        let own = &segments[(slot >> SEGMENT_BITS) as usize];
+        let at = slot as usize % SEGMENT;
+        let Some(point) = own.nodes[at].point.get() else {
+            return;
+        };
+        search.walk(view, entry, self.parameters.build_list, |other| {
+            space.distance(point, other)
+        });
+        pruner.pool.clear();
+        pruner.pool.extend_from_slice(&search.expanded);
+        if space.product {
+            // What it would be answered with as a query lies elsewhere.
+            search.walk(view, entry, self.parameters.build_list, |other| {
+                self.kernel.distance(&point.vector, &other.vector)
+            });
+            pruner.pool.extend(search.expanded.iter().map(|&best| {
+                let other = node_of(best);
+                key(space.distance(point, view.point(other)), other)
+            }));
+        }
+        pruner.prune(view, space, point, &self.parameters);
+        chosen.clear();
+        chosen.extend_from_slice(&pruner.chosen);
+        // Long vectors would be asked by all: they link back only to those that are near.
+        let asked = match space.product {
+            true => pruner.diverse,
+            false => chosen.len(),
+        };
+        // Before anyone links back: from then on others add to it.
+        own.replace(at, chosen, &own.nodes[at].lock.lock());
+        let mut linked = false;
+        for (place, &neighbour) in chosen[..asked].iter().enumerate() {
+            // The nearest come first, so the last resort is the farthest, which no one else is likely to need.
+            let must = !linked && place + 1 == asked;
+            linked |= self.link_back(view, space, neighbour, slot, must, search, pruner);
+        }
+    }
+
+    /// Adds `slot` to the list of `node`, which is pruned if it is full. Returns whether `slot` stands in it then; it does if
+    /// it `must`, so that there is a way to every vector.
+    #[expect(clippy::too_many_arguments, reason = "the scratch, in its parts")]
+    fn link_back(
+        &self,
+        view: &mut View<'_>,
+        space: Space<'_>,
+        node: u32,
+        slot: u32,
+        must: bool,
+        search: &mut FreshScratch,
+        pruner: &mut Pruner,
+    ) -> bool {
+        let segments = view.segments.clone();
+        let segment = &segments[(node >> SEGMENT_BITS) as usize];
+        let at = node as usize % SEGMENT;
+        let lock = segment.nodes[at].lock.lock();
+        if segment.append(at, slot, &lock) {
+            return true;
+        }
+        view.neighbours(node, &mut search.slots);
+        search.slots.push(slot);
+        let point = view.point(node);
+        pruner.pool.clear();
+        pruner.pool.extend(
+            search
+                .slots
+                .iter()
+                .map(|&other| key(space.distance(point, view.point(other)), other)),
+        );
+        pruner.prune(view, space, point, &self.parameters);
+        let mut kept = pruner.chosen.contains(&slot);
+        if must && !kept {
+            pruner.chosen.push(slot);
+            kept = true;
+        }
+        segment.replace(at, &pruner.chosen, &lock);
+        kept
+    }
+
+    /// Makes a new vector live, and the one that it replaces deleted.
+    fn publish(&self, view: &View<'_>, id: u64, slot: u32) {
+        let mut ids = self.ids.write();
+        let epoch = self.epoch.load(Ordering::Relaxed) + 1;
+        if let Some(old) = ids.insert(id, slot) {
+            // Inserted by another thread meanwhile, it may lie beyond this view.
+            View::new(self)
+                .node(old)
+                .died
+                .store(epoch, Ordering::Relaxed);
+        }
+        view.node(slot).born.store(epoch, Ordering::Relaxed);
+        self.live.store(ids.len(), Ordering::Relaxed);
+        self.epoch.store(epoch, Ordering::Release);
+    }
+}

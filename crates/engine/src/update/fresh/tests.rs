@@ -1,0 +1,549 @@
+//! The fresh graph against brute force, against a model, and under threads that change it while others search.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::data::{Matrix, MatrixRef, VectorFile, VectorSource, brute_force};
+use crate::progress::Silent;
+
+fn fixture(name: &str) -> Matrix {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+    Matrix::read(&VectorFile::open(path.join(name)).unwrap()).unwrap()
+}
+
+fn floats(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
+    values.into_iter().flat_map(f32::to_le_bytes).collect()
+}
+
+/// Random bits that follow from a seed (SplitMix64).
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut bits = *state;
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^ (bits >> 31)
+}
+
+fn graph(metric: Metric, rows: &Matrix) -> FreshGraph {
+    FreshGraph::new(
+        metric,
+        rows.element(),
+        rows.dim(),
+        FreshParameters::default(),
+    )
+}
+
+/// Inserts rows under their numbers, by `threads` at once.
+fn fill(graph: &FreshGraph, rows: &Matrix, numbers: std::ops::Range<usize>, threads: usize) {
+    let next = AtomicUsize::new(numbers.start);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let row = next.fetch_add(1, Ordering::Relaxed);
+                    if row >= numbers.end {
+                        break;
+                    }
+                    graph.insert(row as u64, rows.row(row));
+                }
+            });
+        }
+    });
+}
+
+fn answers(
+    graph: &FreshGraph,
+    query: &[u8],
+    k: usize,
+    list: usize,
+    scratch: &mut FreshScratch,
+) -> Vec<(u64, f32)> {
+    let mut found = Vec::new();
+    graph.search(query, k, list, scratch, |id, distance| {
+        found.push((id, distance));
+    });
+    found
+}
+
+/// Recall@10 at list 64 against brute force over what is live. Checks distances, order and liveness on the way.
+fn recall(graph: &FreshGraph, queries: &Matrix) -> f64 {
+    let kernel = graph.kernel;
+    let (mut ids, mut bytes) = (Vec::new(), Vec::new());
+    graph.for_each(|id, vector| {
+        ids.push(id);
+        bytes.extend_from_slice(vector);
+    });
+    assert_eq!(ids.len(), graph.len());
+    let base = MatrixRef::new(&bytes, ids.len(), kernel.dim(), kernel.element()).unwrap();
+    let truth = brute_force(&base, queries, 10, kernel.metric(), 2, &Silent).unwrap();
+    let farthest = truth.distances.as_ref().unwrap();
+    let mut scratch = FreshScratch::default();
+    let mut hits = 0;
+    for query in 0..queries.rows() {
+        let found = answers(graph, queries.row(query), 10, 64, &mut scratch);
+        assert_eq!(found.len(), 10);
+        assert!(
+            found
+                .windows(2)
+                .all(|pair| (pair[0].1, pair[0].0) < (pair[1].1, pair[1].0))
+        );
+        for &(id, distance) in &found {
+            let vector = graph.get(id).expect("what is answered is live");
+            assert_eq!(kernel.distance(queries.row(query), &vector), distance);
+            // By distance, so that it does not matter which of equal rows is found.
+            hits += usize::from(distance <= farthest[query * 10 + 9]);
+        }
+    }
+    hits as f64 / (queries.rows() * 10) as f64
+}
+
+/// Slots that no search can come to.
+fn unreachable(graph: &FreshGraph) -> usize {
+    let mut view = View::new(graph);
+    let slots = graph.slots();
+    let mut reached = vec![false; slots];
+    let mut stack = vec![graph.entry.load(Ordering::Acquire)];
+    reached[stack[0] as usize] = true;
+    let mut list = Vec::new();
+    while let Some(slot) = stack.pop() {
+        view.neighbours(slot, &mut list);
+        assert!(list.len() <= graph.width && !list.contains(&slot));
+        assert_eq!(list.iter().collect::<HashSet<_>>().len(), list.len());
+        for &to in &list {
+            if !std::mem::replace(&mut reached[to as usize], true) {
+                stack.push(to);
+            }
+        }
+    }
+    reached.iter().filter(|&&reached| !reached).count()
+}
+
+fn check(what: &str, graph: &FreshGraph, queries: &Matrix, least: f64) {
+    let (recall, lost) = (recall(graph, queries), unreachable(graph));
+    eprintln!(
+        "{what}: recall@10 {recall:.4}, {lost} of {} slots unreachable",
+        graph.slots()
+    );
+    assert!(recall >= least, "{what}: recall@10 {recall}");
+    assert!(lost * 1000 <= graph.slots(), "{what}: {lost} unreachable");
+}
+
+#[test]
+fn finds_the_nearest_of_photo_sift_by_one_thread_and_after_replacing_some() {
+    let rows = fixture("photo-sift-20k.base.u8bin");
+    let queries = fixture("photo-sift-20k.query.u8bin");
+    let graph = graph(Metric::L2, &rows);
+    fill(&graph, &rows, 0..14_000, 1);
+    // Of these 14,000, 6,000 go, and 6,000 others come.
+    let mut state = 1;
+    let mut deleted = HashSet::new();
+    while deleted.len() < 6_000 {
+        let id = random(&mut state) % 14_000;
+        assert_eq!(graph.delete(id), deleted.insert(id));
+    }
+    check("43 % deleted", &graph, &queries, 0.98);
+    fill(&graph, &rows, 14_000..20_000, 1);
+    assert_eq!((graph.len(), graph.slots()), (14_000, 20_000));
+    check("and replaced by others", &graph, &queries, 0.98);
+    // `recall` would not find their vectors if they were answered.
+    assert!(deleted.iter().all(|&id| !graph.contains(id)));
+    for &id in &deleted {
+        graph.insert(id, rows.row(id as usize));
+    }
+    check("and inserted again", &graph, &queries, 0.98);
+}
+
+#[test]
+fn finds_the_nearest_of_photo_sift_by_four_threads_that_also_replace() {
+    let rows = fixture("photo-sift-20k.base.u8bin");
+    let queries = fixture("photo-sift-20k.query.u8bin");
+    let graph = graph(Metric::L2, &rows);
+    fill(&graph, &rows, 0..20_000, 4);
+    assert_eq!((graph.len(), graph.slots()), (20_000, 20_000));
+    check("four threads", &graph, &queries, 0.98);
+    // 30 % of the ids get another vector: that of the id 7,000 farther on.
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let id = next.fetch_add(1, Ordering::Relaxed);
+                    if id >= 6_000 {
+                        break;
+                    }
+                    graph.insert(id as u64, rows.row(id + 7_000));
+                }
+            });
+        }
+    });
+    assert_eq!((graph.len(), graph.slots()), (20_000, 26_000));
+    assert_eq!(graph.get(5).unwrap(), rows.row(7_005));
+    check("30 % replaced", &graph, &queries, 0.98);
+}
+
+/// The length that a row is given.
+type Length = fn(usize) -> f32;
+
+#[test]
+fn finds_the_nearest_by_cosine_and_by_product() {
+    let rows = fixture("package-text-2k.base.fbin");
+    let queries = fixture("package-text-2k.query.fbin");
+    let cosine = graph(Metric::Cosine, &rows);
+    fill(&cosine, &rows, 0..2_000, 2);
+    check("cosine, f32", &cosine, &queries, 0.98);
+
+    let mut values = vec![0.0; rows.dim()];
+    let lengths: [(&str, f64, Length); 4] = [
+        ("equal", 0.98, |_| 1.0),
+        ("growing", 0.98, |row| 0.5 + row as f32 / 1_000.0),
+        // Log-normal, as lengths of learned embeddings often are: a hundredth are three times as long as the middle.
+        ("spread", 0.98, |row| {
+            let mut state = row as u64;
+            let mut unit = || random(&mut state) as f32 / u64::MAX as f32;
+            let normal = (0..12).map(|_| unit()).sum::<f32>() - 6.0;
+            (0.5 * normal).exp()
+        }),
+        // A few that answer nearly every query: the limit of a list of directions and products.
+        ("with outliers", 0.94, |row| {
+            if row % 400 == 399 { 10.0 } else { 1.0 }
+        }),
+    ];
+    for (what, least, length) in lengths {
+        let mut bytes = Vec::new();
+        for row in 0..rows.rows() {
+            stratann_vector::to_f32(Element::F32, rows.row(row), &mut values);
+            bytes.extend(floats(values.iter().map(|value| value * length(row))));
+        }
+        let rows = Matrix::new(bytes, rows.rows(), rows.dim(), Element::F32).unwrap();
+        let product = graph(Metric::InnerProduct, &rows);
+        fill(&product, &rows, 0..2_000, 1);
+        check(
+            &format!("product, f32, lengths {what}"),
+            &product,
+            &queries,
+            least,
+        );
+    }
+
+    let rows = fixture("photo-sift-20k.base.u8bin");
+    let queries = fixture("photo-sift-20k.query.u8bin");
+    for metric in [Metric::InnerProduct, Metric::Cosine] {
+        let graph = graph(metric, &rows);
+        fill(&graph, &rows, 0..5_000, 2);
+        check(&format!("{metric}, u8"), &graph, &queries, 0.98);
+    }
+}
+
+#[test]
+fn rows_that_are_equal_hide_nothing() {
+    // 2,000 rows of 10 different values: far more of each than a list has room for.
+    let graph = FreshGraph::new(Metric::L2, Element::U8, 2, FreshParameters::default());
+    for id in 0..2_000u64 {
+        graph.insert(id, &[(id % 10) as u8 * 20, 7]);
+    }
+    let mut scratch = FreshScratch::default();
+    for value in 0..10u8 {
+        let found = answers(&graph, &[value * 20, 7], 10, 64, &mut scratch);
+        assert!(found.iter().all(|&(_, distance)| distance == 0.0));
+        assert_eq!(found.len(), 10);
+    }
+    // More answers than are equal, and as many as there are.
+    assert_eq!(answers(&graph, &[0, 7], 250, 10, &mut scratch).len(), 250);
+    let all = answers(&graph, &[0, 7], 3_000, 10, &mut scratch);
+    assert_eq!(all.len(), 2_000);
+    // The last of a value that live stand behind all those that are dead.
+    for id in (0..2_000u64).filter(|id| id % 10 == 3 && *id < 1_900) {
+        assert!(graph.delete(id));
+    }
+    let found = answers(&graph, &[60, 7], 10, 10, &mut scratch);
+    assert_eq!(found.len(), 10);
+}
+
+#[test]
+fn few_live_among_many_deleted_are_all_found() {
+    let rows = fixture("photo-sift-20k.base.u8bin");
+    let graph = graph(Metric::L2, &rows);
+    fill(&graph, &rows, 0..3_000, 2);
+    let mut scratch = FreshScratch::default();
+    for live in [400, 257, 256, 20, 1, 0] {
+        for id in live..graph.len() {
+            assert!(graph.delete(id as u64));
+        }
+        assert_eq!(graph.len(), live);
+        let found = answers(&graph, rows.row(2_999), 10, 10, &mut scratch);
+        assert_eq!(found.len(), live.min(10));
+        assert!(found.iter().all(|&(id, _)| (id as usize) < live));
+    }
+}
+
+#[test]
+fn one_id_replaced_over_and_over_is_one_answer() {
+    // Its dead vectors stand around the live one and fill any list.
+    let rows = fixture("photo-sift-20k.base.u8bin");
+    let graph = graph(Metric::L2, &rows);
+    fill(&graph, &rows, 0..1_000, 1);
+    let mut vector = rows.row(0).to_vec();
+    for turn in 0..3_000u64 {
+        vector[(turn % 128) as usize] ^= 1;
+        graph.insert(0, &vector);
+    }
+    assert_eq!((graph.len(), graph.slots()), (1_000, 4_000));
+    let found = answers(&graph, &vector, 10, 32, &mut FreshScratch::default());
+    assert_eq!((found[0], found.len()), ((0, 0.0), 10));
+    assert!(found[1..].iter().all(|&(id, _)| id != 0));
+    assert_eq!(graph.get(0).unwrap(), vector);
+}
+
+#[test]
+fn each_is_visited_once_in_the_order_of_insertion() {
+    let graph = FreshGraph::new(Metric::L2, Element::I8, 1, FreshParameters::default());
+    let empty = graph.memory_bytes();
+    assert_eq!(
+        answers(&graph, &[1], 5, 5, &mut FreshScratch::default()),
+        []
+    );
+    let slots: Vec<u32> = [30, 10, 20, 10]
+        .map(|id| graph.insert(id, &[id as u8]))
+        .to_vec();
+    assert_eq!(slots, [0, 1, 2, 3]);
+    assert!(graph.delete(30) && !graph.delete(30) && !graph.delete(1));
+    graph.insert(30, &[31]);
+    let mut seen = Vec::new();
+    graph.for_each(|id, vector| seen.push((id, vector.to_vec())));
+    assert_eq!(seen, [(20, vec![20]), (10, vec![10]), (30, vec![31])]);
+    assert_eq!((graph.len(), graph.slots()), (3, 5));
+    assert!(graph.contains(10) && !graph.contains(11));
+    assert_eq!((graph.get(30), graph.get(11)), (Some(vec![31]), None));
+    // A segment of slots with 42 neighbours each.
+    assert!(graph.memory_bytes() - empty > 4096 * (64 + 44 * 4));
+}
+
+#[test]
+fn a_list_is_read_whole() {
+    // The writer writes lists of one repeated number, of lengths that go with the number.
+    let segment = Segment::new(42);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 1..20_000_000u32 {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                let lock = segment.nodes[3].lock.lock();
+                segment.replace(3, &[number; 41][..1 + number as usize % 41], &lock);
+                assert!(segment.append(3, number, &lock));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        let mut list = Vec::new();
+        let mut different = HashSet::new();
+        while !stop.load(Ordering::Relaxed) {
+            segment.read(3, &mut list);
+            let Some(&number) = list.first() else {
+                continue;
+            };
+            different.insert(number);
+            assert!(list.iter().all(|&other| other == number), "{list:?}");
+            let length = 1 + number as usize % 41;
+            assert!((length..=length + 1).contains(&list.len()), "{list:?}");
+            if different.len() == 5_000 {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+        assert!(different.len() > 100, "the threads did not meet");
+    });
+}
+
+#[test]
+fn searches_see_one_state_while_others_change_it() {
+    // Ids below 1,000 stay. Those from 1,000 on are replaced all the time, each always near its own place; those from
+    // 2,000 on come and go.
+    let rows = fixture("photo-sift-20k.base.u8bin");
+    let graph = graph(Metric::L2, &rows);
+    fill(&graph, &rows, 0..1_100, 1);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (graph, rows, stop) = (&graph, &rows, &stop);
+        for writer in 0..2u64 {
+            scope.spawn(move || {
+                let mut state = writer;
+                for turn in 0..4_000 {
+                    let id = 1_000 + 2 * (random(&mut state) % 50) + writer;
+                    let mut vector = rows.row(id as usize).to_vec();
+                    vector[turn % 128] ^= 1;
+                    graph.insert(id, &vector);
+                    let id = 2_000 + 2 * (turn as u64 % 20) + writer;
+                    graph.insert(id, rows.row(id as usize));
+                    assert!(graph.contains(id) && graph.delete(id) && !graph.contains(id));
+                }
+                stop.store(true, Ordering::Relaxed);
+            });
+        }
+        let mut scratch = FreshScratch::default();
+        let mut state = 9;
+        let (mut searches, mut missed) = (0, 0);
+        while !stop.load(Ordering::Relaxed) {
+            let id = 1_000 + random(&mut state) % 100;
+            let found = answers(graph, rows.row(id as usize), 10, 64, &mut scratch);
+            assert_eq!(found.len(), 10);
+            let ids: HashSet<u64> = found.iter().map(|&(id, _)| id).collect();
+            assert_eq!(ids.len(), 10, "an id twice: {found:?}");
+            searches += 1;
+            missed += usize::from(!ids.contains(&id));
+            let mut live = HashSet::new();
+            if searches % 100 == 0 {
+                graph.for_each(|id, _| assert!(live.insert(id), "{id} twice"));
+                assert!((0..1_100).all(|id| live.contains(&id)), "an id is gone");
+            }
+        }
+        assert!(searches > 100, "the threads did not meet");
+        assert!(
+            missed * 100 <= searches,
+            "{missed} of {searches} did not find the one they looked for"
+        );
+    });
+    assert_eq!(graph.len(), 1_100);
+    assert!((2_000..3_000).all(|id| !graph.contains(id)));
+}
+
+/// A step of the property test; ids and values are few, so that they meet.
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(u64, [u8; 3]),
+    Delete(u64),
+    Search([u8; 3], usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let vector = || prop::array::uniform3(0u8..20);
+    let step = prop_oneof![
+        6 => (0u64..450, vector()).prop_map(|(id, vector)| Step::Insert(id, vector)),
+        2 => (0u64..450).prop_map(Step::Delete),
+        1 => (vector(), 1usize..20).prop_map(|(query, k)| Step::Search(query, k)),
+    ];
+    prop::collection::vec(step, 1..2_500)
+}
+
+fn bytes(element: Element, vector: [u8; 3]) -> Vec<u8> {
+    match element {
+        Element::F32 => floats(vector.map(|value| f32::from(value) - 10.0)),
+        _ => vector.to_vec(),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn behaves_as_a_map_that_can_be_searched(
+        steps in steps(),
+        metric in prop::sample::select(&Metric::ALL[..]),
+        element in prop::sample::select(&[Element::U8, Element::F32][..]),
+    ) {
+        let graph = FreshGraph::new(metric, element, 3, FreshParameters::default());
+        let mut model = HashMap::new();
+        let mut scratch = FreshScratch::default();
+        let mut slots = 0;
+        for step in steps {
+            match step {
+                Step::Insert(id, vector) => {
+                    let vector = bytes(element, vector);
+                    prop_assert_eq!(graph.insert(id, &vector), slots);
+                    slots += 1;
+                    model.insert(id, vector);
+                }
+                Step::Delete(id) => prop_assert_eq!(graph.delete(id), model.remove(&id).is_some()),
+                Step::Search(query, k) => {
+                    let query = bytes(element, query);
+                    let found = answers(&graph, &query, k, 400, &mut scratch);
+                    let mut expected: Vec<(u64, f32)> = model
+                        .iter()
+                        .map(|(&id, vector)| (id, graph.kernel.distance(&query, vector)))
+                        .collect();
+                    expected.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
+                    prop_assert_eq!(found.len(), k.min(model.len()));
+                    for (&(id, distance), expected) in found.iter().zip(&expected) {
+                        prop_assert_eq!(graph.kernel.distance(&query, &model[&id]), distance);
+                        if model.len() <= SCAN {
+                            prop_assert_eq!((id, distance), *expected);
+                        }
+                    }
+                    let ids: HashSet<u64> = found.iter().map(|&(id, _)| id).collect();
+                    prop_assert_eq!(ids.len(), found.len());
+                }
+            }
+            prop_assert_eq!((graph.len(), graph.slots()), (model.len(), slots as usize));
+        }
+        let mut seen = HashMap::new();
+        graph.for_each(|id, vector| {
+            seen.insert(id, vector.to_vec());
+        });
+        prop_assert_eq!(seen, model);
+    }
+}
+
+/// Prints inserts and searches a second, by the clock and by processor time. `STRATANN_FRESH_BASE` names a larger file of
+/// vectors; of the fixture, rows beyond its own are taken again with a bit changed in each element.
+#[test]
+#[ignore = "measures; run it alone, with --release --nocapture"]
+fn speed() {
+    let rows = match std::env::var_os("STRATANN_FRESH_BASE") {
+        Some(path) => Matrix::read(&VectorFile::open(path).unwrap()).unwrap(),
+        None => {
+            let rows = fixture("photo-sift-20k.base.u8bin");
+            let mut bytes = Vec::new();
+            let mut state = 1;
+            for turn in 0..3 {
+                for &byte in rows.bytes() {
+                    let noise = (random(&mut state) % 16) as u8;
+                    bytes.push(if turn == 0 { byte } else { byte ^ noise });
+                }
+            }
+            Matrix::new(bytes, 60_000, rows.dim(), rows.element()).unwrap()
+        }
+    };
+    let queries = fixture("photo-sift-20k.query.u8bin");
+    let cpu = stratann_tier::process_cpu_time;
+    for count in [10_000, 50_000] {
+        for threads in [1, 2] {
+            let graph = graph(Metric::L2, &rows);
+            let (clock, used) = (Instant::now(), cpu());
+            fill(&graph, &rows, 0..count, threads);
+            let (clock, used) = (clock.elapsed(), cpu() - used);
+            println!(
+                "{count} inserts, {threads} threads: {:.0}/s; {:.1} us of a processor each; {:.0} bytes each",
+                count as f64 / clock.as_secs_f64(),
+                used.as_secs_f64() * 1e6 / count as f64,
+                graph.memory_bytes() as f64 / count as f64,
+            );
+            if threads == 2 {
+                continue;
+            }
+            let mut scratch = FreshScratch::default();
+            for list in [32, 64] {
+                let (clock, used) = (Instant::now(), cpu());
+                let turns = 10;
+                for _ in 0..turns {
+                    for query in 0..queries.rows() {
+                        graph.search(queries.row(query), 10, list, &mut scratch, |id, _| {
+                            std::hint::black_box(id);
+                        });
+                    }
+                }
+                let searches = (turns * queries.rows()) as f64;
+                let (clock, used) = (clock.elapsed(), cpu() - used);
+                println!(
+                    "  searches of {count}, list {list}: {:.0}/s; {:.1} us of a processor each",
+                    searches / clock.as_secs_f64(),
+                    used.as_secs_f64() * 1e6 / searches,
+                );
+            }
+            println!("  recall@10 {:.4} at list 64", recall(&graph, &queries));
+        }
+    }
+}

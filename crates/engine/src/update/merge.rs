@@ -1,0 +1,273 @@
+//! The batched merge: the live rows of a checkpoint and of a fresh graph become the next checkpoint (FreshDiskANN; the graph's
+//! part of DecoupleVS §3.5).
+//!
+//! ```text
+//!   pass 1   vectors: live ones to a file; lists of deleted nodes: some neighbours of each are kept
+//!   pass 2   lists: deleted nodes out, neighbours of theirs in; new vectors search for theirs; prune; write
+//! ```
+//!
+//! The graph is kept: only new vectors search, unless they are more than the old ones or the memory cap asks for a build in
+//! parts. Rows are spooled beside the index, vectors of the checkpoint first, so that memory holds none of them beyond what the
+//! build's own cap allows. Codebook and choices of the build stay: codes of the same vectors are the same.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use stratann_layout::LogFrom;
+use stratann_tier::{TierError, Volume};
+use stratann_vector::Element;
+
+use super::contents::{each_list, each_vector};
+use super::fresh::FreshGraph;
+use super::live::CompactReport;
+use crate::build::{self, BuildOptions};
+use crate::data::VectorFile;
+use crate::graph::{self, GraphError, Known};
+use crate::index::Index;
+use crate::progress::{Progress, Silent, Stage};
+use crate::{Error, Preset};
+
+/// What goes into a merge besides the index.
+pub(super) struct Inputs<'a> {
+    /// Ids on storage that are left out.
+    pub(super) removed: &'a HashSet<u64>,
+    /// New vectors.
+    pub(super) fresh: &'a FreshGraph,
+    /// Where the log goes on that is not merged.
+    pub(super) log_from: LogFrom,
+    /// The id that comes next.
+    pub(super) next_id: u64,
+    pub(super) threads: usize,
+    /// The cap on memory, if there is one.
+    pub(super) memory: Option<u64>,
+}
+
+/// Memory that a merge may take beyond a search's budget.
+const BEYOND_SEARCH: u64 = 64 << 20;
+
+/// Writes the next checkpoint and commits it.
+pub(super) fn merge(
+    volume: &Arc<dyn Volume>,
+    index: &Index,
+    inputs: &Inputs<'_>,
+    progress: &dyn Progress,
+) -> Result<CompactReport, Error> {
+    let start = Instant::now();
+    let bytes_before = bytes_in(&**volume)?;
+    let scratch = build::ScratchFolder::beside(index.path())?;
+    let path = scratch
+        .path()
+        .join(format!("rows.{}", extension(index.element())));
+    let rows = spool(index, inputs, &path, progress)?;
+    let manifest = index.manifest();
+    let preset: Preset = manifest.preset.parse()?;
+    let facts = &manifest.build;
+    let defaults = BuildOptions::default();
+    let chosen = |value: u64, default: u64| if value == 0 { default } else { value };
+    let options = BuildOptions {
+        preset,
+        metric: manifest.metric,
+        degree: Some(manifest.degree as usize),
+        build_list: manifest.build_list as usize,
+        alpha: manifest.alpha,
+        code_bytes: None,
+        codebook: Some(index.codebook().clone()),
+        order: Some(manifest.order.parse()?),
+        layout: Some(manifest.layout.parse()?),
+        compression: match facts.compression.as_str() {
+            "" => None,
+            named => Some(named.parse()?),
+        },
+        chunk_bytes: chosen(facts.chunk_bytes, defaults.chunk_bytes),
+        segment_bytes: chosen(facts.segment_bytes, defaults.segment_bytes),
+        navigation: match (&manifest.navigation, facts.navigation) {
+            (None, _) => 0.0,
+            (Some(_), 0.0) => defaults.navigation,
+            (Some(_), share) => share,
+        },
+        memory: inputs.memory.map(|budget| budget + BEYOND_SEARCH),
+        search_memory: None,
+        threads: inputs.threads,
+        seed: manifest.seed,
+        ids: Some(rows.ids.clone()),
+        overwrite: true,
+    };
+    let source = VectorFile::open(&path)?;
+    let known = KnownLists::of(index, &rows, progress)?;
+    let worth = known.rows() >= rows.merged as usize;
+    let carried = build::Carried {
+        log_from: inputs.log_from,
+        next_id: inputs.next_id,
+        known: worth.then_some(&known),
+    };
+    let report = build::rebuild(volume, scratch.path(), &source, &options, carried, progress)?;
+    Ok(CompactReport {
+        vectors: report.vectors as u64,
+        merged: rows.merged,
+        removed: rows.removed,
+        bytes_before,
+        bytes_after: bytes_in(&**volume)?,
+        seconds: start.elapsed().as_secs_f64(),
+    })
+}
+
+/// What was spooled.
+struct Spooled {
+    ids: Vec<u64>,
+    /// The row of each node of the checkpoint; [`NOWHERE`] if it was left out.
+    row_of: Vec<u32>,
+    merged: u64,
+    removed: u64,
+}
+
+/// Writes all live rows to a file of vectors.
+fn spool(
+    index: &Index,
+    inputs: &Inputs<'_>,
+    path: &Path,
+    progress: &dyn Progress,
+) -> Result<Spooled, Error> {
+    let failed = |source| TierError::io("write", path.display().to_string(), 0, 0, source);
+    let mut file = BufWriter::with_capacity(1 << 20, File::create(path).map_err(failed)?);
+    // The number of rows is known when they are written.
+    let dim = index.dim() as u32;
+    file.write_all(&[[0; 4], dim.to_le_bytes()].concat())
+        .map_err(failed)?;
+    let mut ids = Vec::with_capacity(index.len());
+    let mut removed = 0;
+    let mut row_of = Vec::with_capacity(index.len());
+    let stage = Stage::begin(progress, "reading vectors", index.len() as u64);
+    each_vector(index, progress, &mut |_, id, vector| {
+        progress.advance(1);
+        if inputs.removed.contains(&id) {
+            removed += 1;
+            row_of.push(NOWHERE);
+            return Ok(());
+        }
+        row_of.push(ids.len() as u32);
+        ids.push(id);
+        Ok(file.write_all(vector).map_err(failed)?)
+    })?;
+    drop(stage);
+    let stored = ids.len();
+    let mut written = Ok(());
+    inputs.fresh.for_each(|id, vector| {
+        if written.is_ok() {
+            ids.push(id);
+            written = file.write_all(vector);
+        }
+    });
+    written.map_err(failed)?;
+    let mut file = file
+        .into_inner()
+        .map_err(|error| failed(error.into_error()))?;
+    std::io::Seek::rewind(&mut file).map_err(failed)?;
+    file.write_all(&(ids.len() as u32).to_le_bytes())
+        .map_err(failed)?;
+    Ok(Spooled {
+        merged: (ids.len() - stored) as u64,
+        removed,
+        row_of,
+        ids,
+    })
+}
+
+/// Of a node that was left out.
+const NOWHERE: u32 = u32::MAX;
+
+/// Neighbours of a node that was left out, which stand in for it in others' lists (OdinANN §4.3: partial lists).
+const STAND_INS: usize = 8;
+
+/// The checkpoint's graph as one of the rows that are left.
+#[derive(Debug)]
+struct KnownLists<'a> {
+    index: &'a Index,
+    row_of: &'a [u32],
+    rows: usize,
+    /// For each node that was left out, some of its neighbours that were not.
+    stand_ins: HashMap<u32, Vec<u32>>,
+}
+
+impl<'a> KnownLists<'a> {
+    /// Reads the lists of the nodes that were left out: the first of the two passes.
+    fn of(index: &'a Index, rows: &'a Spooled, progress: &dyn Progress) -> Result<Self, Error> {
+        let row_of = &rows.row_of;
+        let mut stand_ins = HashMap::new();
+        if rows.removed > 0 {
+            each_list(index, progress, &mut |node, list| {
+                if row_of[node as usize] == NOWHERE {
+                    // From all of the list, whatever its order.
+                    let step = list.len().div_ceil(STAND_INS).max(1);
+                    let kept = list.iter().map(|&link| row_of[link as usize]);
+                    let kept = kept.filter(|&row| row != NOWHERE).step_by(step);
+                    stand_ins.insert(node, kept.collect());
+                }
+                Ok(())
+            })?;
+        }
+        Ok(Self {
+            index,
+            row_of,
+            rows: rows.ids.len() - rows.merged as usize,
+            stand_ins,
+        })
+    }
+}
+
+impl graph::Known for KnownLists<'_> {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The second pass: lists without what was left out, in whose place stand some of its neighbours. The build prunes them.
+    fn each(&self, each: &mut dyn FnMut(u32, &[u32])) -> Result<(), GraphError> {
+        let mut rows = Vec::new();
+        each_list(self.index, &Silent, &mut |node, list| {
+            let row = self.row_of[node as usize];
+            if row == NOWHERE {
+                return Ok(());
+            }
+            rows.clear();
+            let kept = list.iter().map(|&link| self.row_of[link as usize]);
+            rows.extend(kept.filter(|&row| row != NOWHERE));
+            // One of each in turn, so that each has its share of the room.
+            let gone = || list.iter().filter_map(|link| self.stand_ins.get(link));
+            for place in 0..STAND_INS {
+                for stand_in in gone().filter_map(|stand_ins| stand_ins.get(place)) {
+                    if *stand_in != row && !rows.contains(stand_in) {
+                        rows.push(*stand_in);
+                    }
+                }
+                if rows.len() > 2 * list.len() {
+                    break;
+                }
+            }
+            each(row, &rows);
+            Ok(())
+        })
+        .map_err(|error| GraphError::Known(Box::new(error)))
+    }
+}
+
+/// The ending of a file of such vectors.
+fn extension(element: Element) -> &'static str {
+    match element {
+        Element::F32 => "fbin",
+        Element::F16 => "hbin",
+        Element::U8 => "u8bin",
+        Element::I8 => "i8bin",
+    }
+}
+
+/// Bytes of all files of an index.
+fn bytes_in(volume: &dyn Volume) -> Result<u64, Error> {
+    let mut bytes = 0;
+    for name in volume.list()? {
+        bytes += volume.len(&name)?;
+    }
+    Ok(bytes)
+}

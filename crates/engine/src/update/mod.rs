@@ -1,0 +1,27 @@
+//! Updates: how a vector gets into an index that is open, and out of it.
+//!
+//! ```text
+//!   live.rs       the index that takes them: log, memory, merge
+//!   fresh.rs      the graph of vectors that are not on storage yet
+//!   overlay.rs    what changed, as a search sees it
+//!   replay.rs     the same, from the logs
+//!   merge.rs      the batched merge: everything live becomes the next checkpoint
+//!   contents.rs   what a checkpoint holds, node after node
+//!   ids.rs        which ids it holds
+//! ```
+
+mod contents;
+mod fresh;
+mod ids;
+mod live;
+mod merge;
+mod overlay;
+mod replay;
+#[cfg(test)]
+mod tests;
+
+pub use live::{CompactReport, LiveIndex, WriteOptions};
+
+pub(crate) use fresh::FreshScratch;
+pub(crate) use overlay::{Overlay, Tombstones};
+pub(crate) use replay::replay;

@@ -1,0 +1,65 @@
+//! What the logs say on top of a checkpoint: replayed when an index is opened.
+
+use std::sync::Arc;
+
+use stratann_layout::{LogRecord, LogShape};
+use stratann_tier::Volume;
+
+use super::fresh::{FreshGraph, FreshParameters};
+use super::overlay::{Overlay, Tombstones};
+use crate::Error;
+use crate::durable::{self, LogPosition};
+use crate::index::Index;
+
+/// What a replay came to.
+pub(crate) struct Replayed {
+    pub(crate) overlay: Overlay,
+    /// 1 more than the largest id that was logged; 0 if none was.
+    pub(crate) next_id: u64,
+    /// Number and first sequence of the log that is to be started.
+    pub(crate) next_number: u64,
+    pub(crate) next_sequence: u64,
+}
+
+/// What the records of an index's logs look like.
+pub(crate) fn shape(index: &Index) -> Result<LogShape, Error> {
+    Ok(LogShape::new(index.element(), index.dim())?)
+}
+
+/// An empty graph for an index's new vectors.
+pub(crate) fn fresh(index: &Index) -> FreshGraph {
+    let parameters = FreshParameters::default();
+    FreshGraph::new(index.metric(), index.element(), index.dim(), parameters)
+}
+
+/// Replays the logs of an index. Its ids need not be known: records say whether there was such an id.
+pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Error> {
+    let (fresh, deleted) = (fresh(index), Tombstones::default());
+    let mut next_id = 0;
+    let remove = |id: u64| {
+        if !fresh.delete(id) {
+            deleted.insert(id);
+        }
+    };
+    let from = LogPosition::from(index.manifest().log_from);
+    let replayed = durable::replay(volume, shape(index)?, from, &mut |_, record| {
+        let id = record.id();
+        if let LogRecord::Replace { .. } | LogRecord::Delete { .. } = record {
+            remove(id);
+        }
+        if let Some(vector) = record.vector() {
+            fresh.insert(id, vector);
+        }
+        next_id = next_id.max(id.saturating_add(1));
+        Ok(())
+    })?;
+    Ok(Replayed {
+        overlay: Overlay {
+            fresh: vec![Arc::new(fresh)],
+            deleted: Arc::new(deleted),
+        },
+        next_id,
+        next_number: replayed.next_number,
+        next_sequence: replayed.next_sequence,
+    })
+}

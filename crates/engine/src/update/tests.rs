@@ -1,0 +1,431 @@
+//! An index under changes, against a model of it: a map from id to vector. And under crashes at every write and sync: what was
+//! acknowledged is there, what was deleted stays away, and the rest of the one call that was running is there or not.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use stratann_tier::{Crash, Failure, SimVolume, Volume};
+use stratann_vector::Element;
+
+use super::contents::each_vector;
+use super::*;
+use crate::build::{BuildOptions, build_rows};
+use crate::data::Matrix;
+use crate::durable::Durability;
+use crate::progress::Silent;
+use crate::verify::verify_in;
+use crate::{Error, Layout, OpenOptions, SearchOptions};
+
+const DIM: usize = 16;
+const BASE: u64 = 40;
+
+type Model = BTreeMap<u64, Vec<u8>>;
+
+/// The vector that version `version` of an id has; no two are equal.
+fn vector(id: u64, version: u64) -> Vec<u8> {
+    let seed = id.wrapping_mul(1_009).wrapping_add(version * 7_919 + 13);
+    (0..DIM as u64)
+        .map(|i| (seed.wrapping_mul(i + 3).wrapping_mul(2_654_435_761) >> 11) as u8)
+        .collect()
+}
+
+fn rows(ids: &[u64], version: u64) -> Matrix {
+    let bytes = ids.iter().flat_map(|&id| vector(id, version)).collect();
+    Matrix::new(bytes, ids.len(), DIM, Element::U8).unwrap()
+}
+
+fn base(layout: Layout, folder: &Path) -> SimVolume {
+    let volume = SimVolume::new();
+    let ids: Vec<u64> = (0..BASE).collect();
+    let options = BuildOptions {
+        degree: Some(6),
+        build_list: 12,
+        code_bytes: Some(4),
+        navigation: 0.0,
+        threads: 1,
+        layout: Some(layout),
+        ..BuildOptions::default()
+    };
+    build_rows(&volume, &rows(&ids, 0), &options, folder);
+    volume
+}
+
+fn open(volume: &SimVolume, folder: &Path, durability: Durability) -> Result<LiveIndex, Error> {
+    let options = WriteOptions {
+        durability,
+        threads: 1,
+    };
+    let volume: Arc<dyn Volume> = Arc::new(volume.clone());
+    LiveIndex::open_in(volume, folder, &OpenOptions::default(), &options)
+}
+
+/// Everything that counts, by id.
+fn contents(live: &LiveIndex) -> Model {
+    let (index, overlay) = live.parts();
+    let mut model = Model::new();
+    each_vector(&index, &Silent, &mut |_, id, vector| {
+        if !overlay.deleted.contains(id) {
+            assert!(model.insert(id, vector.to_vec()).is_none(), "{id} twice");
+        }
+        Ok(())
+    })
+    .unwrap();
+    for fresh in &overlay.fresh {
+        fresh.for_each(|id, vector| {
+            assert!(model.insert(id, vector.to_vec()).is_none(), "{id} twice");
+        });
+    }
+    model
+}
+
+/// One call.
+#[derive(Clone, Debug)]
+enum Call {
+    Insert(Vec<u64>, u64),
+    Upsert(Vec<u64>, u64),
+    Delete(Vec<u64>),
+    Flush,
+    Compact,
+}
+
+fn script() -> Vec<Call> {
+    vec![
+        Call::Insert(vec![100, 101, 102], 1),
+        Call::Delete(vec![3, 101]),
+        Call::Upsert(vec![7, 102, 200], 2),
+        Call::Flush,
+        Call::Insert(vec![3], 3),
+        Call::Compact,
+        Call::Delete(vec![7, 3, 11]),
+        Call::Insert(vec![300, 7], 4),
+        Call::Compact,
+        Call::Upsert(vec![300], 5),
+        Call::Delete(vec![0]),
+    ]
+}
+
+impl Call {
+    fn make(&self, live: &LiveIndex) -> Result<(), Error> {
+        match self {
+            Call::Insert(ids, version) => live
+                .insert(&rows(ids, *version), Some(ids), &Silent)
+                .map(drop),
+            Call::Upsert(ids, version) => live.upsert(&rows(ids, *version), ids, &Silent),
+            Call::Delete(ids) => live.delete(ids),
+            Call::Flush => live.flush(),
+            Call::Compact => live.compact(&Silent).map(drop),
+        }
+    }
+
+    /// What the call does to the model, id by id: a crash may leave some of it.
+    fn changes(&self) -> Vec<(u64, Option<Vec<u8>>)> {
+        match self {
+            Call::Insert(ids, version) | Call::Upsert(ids, version) => ids
+                .iter()
+                .map(|&id| (id, Some(vector(id, *version))))
+                .collect(),
+            Call::Delete(ids) => ids.iter().map(|&id| (id, None)).collect(),
+            Call::Flush | Call::Compact => Vec::new(),
+        }
+    }
+
+    fn apply(&self, model: &mut Model) {
+        for (id, vector) in self.changes() {
+            match vector {
+                Some(vector) => model.insert(id, vector),
+                None => model.remove(&id),
+            };
+        }
+    }
+}
+
+fn first() -> Model {
+    (0..BASE).map(|id| (id, vector(id, 0))).collect()
+}
+
+/// What is found is the model, but for ids that the call that was running changes, which are as before it or as after it.
+fn check(found: &Model, model: &Model, running: Option<&Call>, place: &str) {
+    let changes: BTreeMap<_, _> = running.into_iter().flat_map(Call::changes).collect();
+    let ids = found.keys().chain(model.keys());
+    for id in ids {
+        let (found, before) = (found.get(id), model.get(id));
+        let after = changes.get(id).map_or(before, Option::as_ref);
+        assert!(found == before || found == after, "{place}: id {id}");
+    }
+}
+
+#[test]
+fn an_index_under_changes_is_what_the_model_is() {
+    for layout in [
+        Layout::Coupled,
+        Layout::Packed,
+        Layout::Decoupled,
+        Layout::Inline,
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = base(layout, folder.path());
+        let mut model = first();
+        let mut live = open(&volume, folder.path(), Durability::Always).unwrap();
+        for (at, call) in script().iter().enumerate() {
+            call.make(&live).unwrap();
+            call.apply(&mut model);
+            assert_eq!(contents(&live), model, "{layout}, call {at}");
+            assert_eq!(live.len(), model.len(), "{layout}, call {at}");
+            find_all(&live, &model);
+            // Every other call, the process ends.
+            if at % 2 == 1 {
+                drop(live);
+                live = open(&volume, folder.path(), Durability::Always).unwrap();
+                assert_eq!(contents(&live), model, "{layout}, reopened after call {at}");
+                let report = verify_in(&volume, &Silent).unwrap();
+                assert!(report.clean(), "{layout}: {:?}", report.problems);
+            }
+        }
+    }
+}
+
+/// A search for each vector finds it under its id, and no id that is not there.
+fn find_all(live: &LiveIndex, model: &Model) {
+    let bytes = model.values().flatten().copied().collect();
+    let queries = Matrix::new(bytes, model.len(), DIM, Element::U8).unwrap();
+    let options = SearchOptions {
+        k: 3,
+        list: 60,
+        ..SearchOptions::default()
+    };
+    let results = live.search(&queries, &options).unwrap();
+    for (query, (id, _)) in model.iter().enumerate() {
+        let found = &results.ids[3 * query..3 * query + 3];
+        assert_eq!(found[0], *id);
+        assert_eq!(results.distances[3 * query], 0.0);
+        assert!(found.iter().all(|id| model.contains_key(id)), "{found:?}");
+    }
+}
+
+/// Runs the script until the volume fails; says how many calls were acknowledged.
+fn run(volume: &SimVolume, folder: &Path) -> usize {
+    let Ok(live) = open(volume, folder, Durability::Always) else {
+        return 0;
+    };
+    let calls = script();
+    calls
+        .iter()
+        .take_while(|call| call.make(&live).is_ok())
+        .count()
+}
+
+#[test]
+fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
+    let slow = std::env::var_os("STRATANN_SLOW").is_some();
+    let seeds = if slow { 0..40 } else { 0..3 };
+    let mut crashes = 0;
+    for layout in [Layout::Packed, Layout::Decoupled, Layout::Inline] {
+        crashes += crash_everywhere(layout, seeds.clone());
+    }
+    assert!(crashes >= 1_000, "{crashes} crashes");
+}
+
+/// Crashes at every operation, in all modes. Says how many crashes there were.
+fn crash_everywhere(layout: Layout, seeds: std::ops::Range<u64>) -> usize {
+    let folder = tempfile::tempdir().unwrap();
+    let before = base(layout, folder.path());
+    let start = before.operations();
+    let whole = before.fork();
+    assert_eq!(run(&whole, folder.path()), script().len());
+    let operations = whole.operations() - start;
+    assert!(operations > 60, "{operations} operations");
+    let calls = script();
+    let mut crashes = 0;
+    for at in 0..operations {
+        let volume = before.fork();
+        volume.fail_after(at, Failure::Crash);
+        let done = run(&volume, folder.path());
+        let mut model = first();
+        calls[..done].iter().for_each(|call| call.apply(&mut model));
+        for seed in seeds.clone() {
+            for mode in [Crash::Dropped, Crash::Torn, Crash::Reordered] {
+                let place =
+                    format!("{layout}, operation {at}, {mode:?}, seed {seed}, after {done} calls");
+                let image = volume.crash_image(seed, mode);
+                let live = open(&image, folder.path(), Durability::Always)
+                    .unwrap_or_else(|error| panic!("{place}: {error}"));
+                let found = contents(&live);
+                check(&found, &model, calls.get(done), &place);
+                let report = verify_in(&image, &Silent).unwrap();
+                assert!(report.clean(), "{place}: {:?}", report.problems);
+                // And it goes on from there.
+                let id = 1_000;
+                live.insert(&rows(&[id], 9), Some(&[id]), &Silent).unwrap();
+                drop(live);
+                let again = open(&image, folder.path(), Durability::Always).unwrap();
+                let mut expected = found;
+                expected.insert(id, vector(id, 9));
+                assert_eq!(contents(&again), expected, "{place}");
+                crashes += 1;
+            }
+        }
+    }
+    crashes
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_work_goes_on_when_there_is_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = base(Layout::Packed, folder.path());
+    let start = before.operations();
+    let whole = before.fork();
+    run(&whole, folder.path());
+    let operations = whole.operations() - start;
+    for at in 1..operations {
+        let volume = before.fork();
+        volume.fail_after(at, Failure::NoSpace);
+        let Ok(live) = open(&volume, folder.path(), Durability::Always) else {
+            continue;
+        };
+        let mut model = first();
+        for call in script() {
+            let made = call.make(&live);
+            if made.is_err() {
+                check(
+                    &contents(&live),
+                    &model,
+                    Some(&call),
+                    &format!("operation {at}"),
+                );
+                volume.heal();
+                // Whatever of it is in, the call brings the rest once there is room.
+                let again = match &call {
+                    Call::Insert(ids, version) => Call::Upsert(ids.clone(), *version),
+                    other => other.clone(),
+                };
+                again.make(&live).unwrap();
+            }
+            call.apply(&mut model);
+            assert_eq!(contents(&live), model, "operation {at}, {call:?}");
+        }
+        drop(live);
+        // What failed may have been the removal of a file that nobody needs, which is no error.
+        volume.heal();
+        let live = open(&volume, folder.path(), Durability::Always).unwrap();
+        assert_eq!(contents(&live), model, "operation {at}");
+    }
+}
+
+#[test]
+fn wrong_calls_are_refused_and_change_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = base(Layout::Packed, folder.path());
+    let live = open(&volume, folder.path(), Durability::OnFlush).unwrap();
+    let before = contents(&live);
+    let refused = |outcome: Result<(), Error>, text: &str| {
+        let error = outcome.unwrap_err();
+        assert!(error.is_call_wrong(), "{error}");
+        assert!(error.to_string().contains(text), "{error}");
+    };
+    let insert = |ids: &[u64]| live.insert(&rows(ids, 1), Some(ids), &Silent).map(drop);
+    refused(
+        insert(&[500, 3]),
+        "id is 3: expected an id that is not in the index",
+    );
+    refused(insert(&[500, 500]), "duplicate id 500");
+    refused(insert(&[u64::MAX]), "id is 18446744073709551615");
+    refused(
+        live.delete(&[4, 999]),
+        "id is 999: expected an id in the index",
+    );
+    refused(live.delete(&[4, 4]), "duplicate id 4");
+    refused(
+        live.insert(&rows(&[1, 2], 1), Some(&[900]), &Silent)
+            .map(drop),
+        "1 for 2 rows",
+    );
+    let narrow = Matrix::new(vec![1; 8], 1, 8, Element::U8).unwrap();
+    refused(
+        live.insert(&narrow, None, &Silent).map(drop),
+        "is 8: expected 16",
+    );
+    let floats = Matrix::new(vec![0; 4 * DIM], 1, DIM, Element::F32).unwrap();
+    refused(
+        live.insert(&floats, None, &Silent).map(drop),
+        "is f32: expected u8",
+    );
+    assert_eq!(contents(&live), before);
+    // A second writer is told so.
+    let second = open(&volume, folder.path(), Durability::Always).unwrap_err();
+    assert!(second.to_string().contains("in use"), "{second}");
+    // Ids that nobody names count on, also after a delete and a merge.
+    assert_eq!(
+        live.insert(&rows(&[1, 2], 1), None, &Silent).unwrap(),
+        [40, 41]
+    );
+    live.delete(&[41]).unwrap();
+    live.compact(&Silent).unwrap();
+    assert_eq!(live.insert(&rows(&[1], 1), None, &Silent).unwrap(), [42]);
+    let all: Vec<u64> = contents(&live).into_keys().collect();
+    live.delete(&all).unwrap();
+    assert!(live.is_empty());
+    refused(live.compact(&Silent).map(drop), "vectors left in the index");
+    assert_eq!(live.insert(&rows(&[1], 1), None, &Silent).unwrap(), [43]);
+    live.compact(&Silent).unwrap();
+    assert_eq!(contents(&live).len(), 1);
+}
+
+#[test]
+fn threads_insert_delete_and_search_while_merges_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = base(Layout::Packed, folder.path());
+    let live = open(&volume, folder.path(), Durability::OnFlush).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let order = std::sync::atomic::Ordering::Relaxed;
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..3u64)
+            .map(|writer| {
+                let live = &live;
+                scope.spawn(move || {
+                    for i in 0..60 {
+                        let ids = [1_000 * (writer + 1) + i];
+                        live.insert(&rows(&ids, 1), Some(&ids), &Silent).unwrap();
+                        match i % 3 {
+                            0 => live.delete(&ids).unwrap(),
+                            1 => live.upsert(&rows(&ids, 2), &ids, &Silent).unwrap(),
+                            _ => {}
+                        }
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            while !done.load(order) {
+                let options = SearchOptions {
+                    k: 1,
+                    list: 40,
+                    ..SearchOptions::default()
+                };
+                let results = live.search(&rows(&[5, 6], 0), &options).unwrap();
+                assert_eq!(results.ids, [5, 6]);
+            }
+        });
+        for _ in 0..4 {
+            live.compact(&Silent).unwrap();
+        }
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        done.store(true, order);
+    });
+    let mut model = first();
+    for writer in 1..=3 {
+        for i in (0..60).filter(|i| i % 3 > 0) {
+            let id = 1_000 * writer + i;
+            model.insert(id, vector(id, if i % 3 == 1 { 2 } else { 1 }));
+        }
+    }
+    assert_eq!(contents(&live), model);
+    live.compact(&Silent).unwrap();
+    assert_eq!(contents(&live), model);
+    find_all(&live, &model);
+    drop(live);
+    let live = open(&volume, folder.path(), Durability::Always).unwrap();
+    assert_eq!(contents(&live), model);
+}

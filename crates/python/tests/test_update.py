@@ -1,0 +1,363 @@
+"""An index that changes: insert, upsert, delete, flush, compact and close, as a user does."""
+
+import os
+import shutil
+import signal
+import threading
+
+import numpy
+import pytest
+
+import stratann
+
+BUILT = 1000
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, small):
+    """The folder of an index of the first thousand rows of `small`. Tests copy it."""
+    path = tmp_path_factory.mktemp("built") / "built.idx"
+    stratann.build(small[:BUILT], path, degree=16, build_list=40)
+    return path
+
+
+@pytest.fixture
+def path(built, tmp_path):
+    """A copy of it that a test may change."""
+    return shutil.copytree(built, tmp_path / "live.idx")
+
+
+@pytest.fixture
+def index(path):
+    return stratann.open(path)
+
+
+def nearest(index, row):
+    """The ids of the answers to a row that are at distance 0, as a set."""
+    ids, distances = index.search(row, 10, list_size=100)
+    return {int(id) for id, distance in zip(ids, distances) if distance == 0}
+
+
+def logs(path):
+    return sorted(name for name in os.listdir(path) if name.startswith("log-"))
+
+
+def test_insert_counts_on(index, small):
+    ids = index.insert(small[1000:1200])
+    assert ids.dtype == numpy.uint64
+    numpy.testing.assert_array_equal(ids, numpy.arange(1000, 1200))
+    assert len(index) == 1200
+    for id, row in zip(ids[::20], small[1000:1200:20]):
+        assert int(id) in nearest(index, row)
+    assert "1200 vectors" in repr(index)
+
+
+def test_insert_with_ids_of_ones_own(index, small):
+    mine = numpy.array([7_000, 2**40, 2**64 - 2], numpy.uint64)
+    numpy.testing.assert_array_equal(index.insert(small[1000:1003], mine), mine)
+    for id, row in zip(mine, small[1000:1003]):
+        assert int(id) in nearest(index, row)
+    signed = index.insert(small[1003:1004], numpy.array([8_000], numpy.int32))
+    assert signed.dtype == numpy.uint64 and signed.tolist() == [8_000]
+
+
+def test_a_single_vector_has_one_id(index, small):
+    ids = index.insert(small[1000])
+    assert ids.shape == (1,) and ids.tolist() == [1000]
+    assert 1000 in nearest(index, small[1000])
+
+
+def test_no_vector_is_refused(index, small):
+    with pytest.raises(ValueError, match="rows is zero"):
+        index.insert(small[:0])
+    index.delete(numpy.array([], numpy.uint64))
+    assert len(index) == BUILT
+
+
+def test_upsert_replaces(index, small):
+    index.insert(small[1000:1002])
+    replaced = numpy.array([5, 1001, 6_000])
+    assert index.upsert(small[1500:1503], replaced) is None
+    assert len(index) == BUILT + 2 + 1
+    for id, row in zip(replaced, small[1500:1503]):
+        assert id in nearest(index, row)
+    assert 5 not in nearest(index, small[5])
+    assert 1001 not in nearest(index, small[1001])
+    assert 1000 in nearest(index, small[1000])
+
+
+def test_deleted_ids_are_not_answered(index, small):
+    index.insert(small[1000:1010])
+    gone = numpy.array([0, 999, 1000, 1009])
+    assert index.delete(gone) is None
+    assert len(index) == 1006
+    for id in gone:
+        ids, _ = index.search(small[id], 10, list_size=100)
+        assert not set(gone.tolist()) & set(ids.tolist())
+    # An id that is free again may be given again.
+    index.insert(small[0], numpy.array([0]))
+    assert 0 in nearest(index, small[0])
+
+
+def test_stats_count_what_changed(index, small):
+    assert (index.stats()["logged"], index.stats()["deleted"]) == (0, 0)
+    index.insert(small[1000:1050])
+    index.delete(numpy.array([1, 2, 1049]))
+    index.upsert(small[1100:1101], numpy.array([3]))
+    stats = index.stats()
+    # The checkpoint has what it had; of its vectors two were deleted and one replaced.
+    assert (stats["vectors"], stats["logged"], stats["deleted"]) == (BUILT, 50, 3)
+    assert stats["memory"]["changes"] > 50 * 128
+    assert len(index) == 1047
+
+
+def test_compact_merges(index, path, small):
+    index.insert(small[1000:1100])
+    index.delete(numpy.arange(10))
+    before = logs(path)
+    stages = []
+    report = index.compact(progress=lambda stage, done, total: stages.append(stage))
+    assert set(report) == {"vectors", "merged", "removed", "bytes_before", "bytes_after", "seconds"}
+    assert (report["vectors"], report["merged"], report["removed"]) == (1090, 100, 10)
+    assert report["seconds"] > 0 and report["bytes_after"] > 0
+    assert stages, "the merge says what it does"
+    stats = index.stats()
+    assert (stats["vectors"], stats["logged"], stats["deleted"]) == (1090, 0, 0)
+    assert len(index) == 1090
+    assert not set(before) & set(logs(path))
+    assert index.verify()["problems"] == []
+    assert 1050 in nearest(index, small[1050])
+    assert 5 not in nearest(index, small[5])
+    # Changes go on, with the next id.
+    assert index.insert(small[1100]).tolist() == [1100]
+    assert len(index) == 1091
+
+
+def test_compact_of_nothing_does_nothing(index, path):
+    manifest = (path / "MANIFEST").read_bytes()
+    report = index.compact()
+    assert (report["vectors"], report["merged"], report["removed"]) == (BUILT, 0, 0)
+    assert (path / "MANIFEST").read_bytes() == manifest
+
+
+def test_compact_leaves_at_least_one_vector(index):
+    index.delete(numpy.arange(BUILT))
+    assert len(index) == 0
+    with pytest.raises(ValueError, match="at least one"):
+        index.compact()
+    assert index.stats()["deleted"] == BUILT
+
+
+def test_a_block_gives_the_lock_back(path, small):
+    with stratann.open(path) as index:
+        index.insert(small[1000])
+        other = stratann.open(path)
+        with pytest.raises(stratann.StratannError, match="LOCK"):
+            other.insert(small[1001])
+        assert len(other) == BUILT + 1, "reading needs no lock, and sees what was logged when it was opened"
+    assert stratann.open(path).insert(small[1001]).tolist() == [1001]
+    # It still searches, with what was there when it was closed.
+    assert len(index) == BUILT + 1
+    assert 1000 in nearest(index, small[1000])
+
+
+def test_the_block_gives_it_back_after_an_error_too(path, small):
+    with pytest.raises(ZeroDivisionError):
+        with stratann.open(path) as index:
+            index.insert(small[1000])
+            1 / 0
+    assert stratann.open(path).insert(small[1001]).tolist() == [1001]
+
+
+def test_close_may_be_followed_by_more(path, small):
+    index = stratann.open(path)
+    index.close()
+    index.insert(small[1000])
+    index.close()
+    index.close()
+    assert index.insert(small[1001]).tolist() == [1001]
+    assert len(index) == BUILT + 2
+
+
+def test_who_opens_the_index_sees_the_changes(path, small):
+    early = stratann.open(path)
+    index = stratann.open(path)
+    index.insert(small[1000:1100])
+    index.delete(numpy.array([7]))
+    late = stratann.open(path)
+    assert (len(early), len(late)) == (BUILT, BUILT + 99)
+    assert 1042 in nearest(late, small[1042]) and 7 not in nearest(late, small[7])
+    assert 1042 not in nearest(early, small[1042]) and 7 in nearest(early, small[7])
+    # A reader that is open when the files are replaced goes on with those it has.
+    index.compact()
+    assert 7 in nearest(early, small[7])
+    assert 1042 in nearest(late, small[1042])
+    assert len(stratann.open(path)) == BUILT + 99
+
+
+@pytest.mark.parametrize("preset", ["diskann", "decouplevs", "aisaq"])
+def test_every_layout_takes_changes(preset, tmp_path, small):
+    index = stratann.build(small[:500], tmp_path / "i", preset=preset, degree=16, build_list=40)
+    ids = index.insert(small[500:520])
+    index.delete(numpy.array([3]))
+    for _ in range(2):
+        assert all(int(id) in nearest(index, row) for id, row in zip(ids, small[500:520]))
+        assert 3 not in nearest(index, small[3])
+        index.compact()
+    assert index.stats()["vectors"] == 519
+
+
+def test_searches_go_on_while_another_thread_changes(path, small):
+    index = stratann.open(path, durability="flush")
+    stop, failed = threading.Event(), []
+    acknowledged = [BUILT]
+
+    def change():
+        try:
+            for first in range(1000, 2000, 20):
+                index.insert(small[first : first + 20])
+                acknowledged[0] = first + 20
+                if first == 1500:
+                    index.compact()
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            stop.set()
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    searches = 0
+    try:
+        while not stop.is_set():
+            there = acknowledged[0]
+            # The last row whose insert had returned, and one that was always there.
+            assert there - 1 in nearest(index, small[there - 1])
+            assert 17 in nearest(index, small[17])
+            searches += 1
+    finally:
+        thread.join()
+    assert not failed, failed
+    assert searches > 0
+    assert len(index) == 2000
+    index.flush()
+    assert index.verify()["problems"] == []
+    assert len(stratann.open(path)) == 2000
+
+
+@pytest.mark.parametrize(
+    "rows, error, words",
+    [
+        (numpy.zeros((2, 128), numpy.float32), TypeError, "uint8"),
+        (numpy.zeros((2, 64), numpy.uint8), ValueError, "128 dimensions"),
+        (numpy.zeros(64, numpy.uint8), ValueError, "128 dimensions"),
+        (numpy.zeros((2, 2, 128), numpy.uint8), ValueError, "shape"),
+        (numpy.zeros((2, 256), numpy.uint8)[:, ::2], ValueError, "contiguous"),
+        ([[0] * 128], TypeError, "numpy"),
+    ],
+)
+def test_vectors_that_do_not_fit_are_refused(rows, error, words, index):
+    for change in [lambda: index.insert(rows), lambda: index.upsert(rows, numpy.array([1, 2]))]:
+        with pytest.raises(error, match=words):
+            change()
+    assert len(index) == BUILT
+
+
+@pytest.mark.parametrize(
+    "ids, error, words",
+    [
+        (numpy.array([5_000, 999], numpy.uint64), ValueError, "999.*upsert"),
+        (numpy.array([5_000, 5_000]), ValueError, "duplicate id 5000"),
+        (numpy.array([5_000]), ValueError, "shape"),
+        (numpy.array([[5_000, 5_001]]), ValueError, "shape"),
+        (numpy.array([5_000.0, 5_001.0]), TypeError, "uint64"),
+        (numpy.array([5_000, -1]), ValueError, "-1"),
+        (numpy.array([5_000, 2**64 - 1], numpy.uint64), ValueError, "18446744073709551615"),
+        ([5_000, 5_001], TypeError, "numpy"),
+    ],
+)
+def test_ids_that_are_wrong_are_refused(ids, error, words, index, small):
+    with pytest.raises(error, match=words):
+        index.insert(small[1000:1002], ids)
+    assert len(index) == BUILT
+    assert 5_000 not in nearest(index, small[1000])
+
+
+@pytest.mark.parametrize(
+    "ids, error, words",
+    [
+        (numpy.array([0, 1000]), ValueError, "1000"),
+        (numpy.array([4, 4]), ValueError, "duplicate id 4"),
+        (numpy.array([0.0]), TypeError, "uint64"),
+    ],
+)
+def test_deleting_what_is_not_there_deletes_nothing(ids, error, words, index, small):
+    with pytest.raises(error, match=words):
+        index.delete(ids)
+    assert len(index) == BUILT
+    assert 0 in nearest(index, small[0])
+
+
+def test_rows_that_are_no_vectors_are_refused_before_the_first_is_in(tmp_path):
+    rows = numpy.random.default_rng(1).random((300, 16), numpy.float32)
+    index = stratann.build(rows, tmp_path / "i", degree=8)
+    more = rows + 1
+    more[299, 3] = numpy.nan
+    with pytest.raises(ValueError, match="299"):
+        index.insert(more)
+    assert len(index) == 300
+
+
+@pytest.mark.parametrize("durability", ["always", "flush", 0, 50, None])
+def test_durability(durability, path, small):
+    with stratann.open(path, durability=durability) as index:
+        index.insert(small[1000:1300])
+        index.flush()
+        index.delete(numpy.array([1]))
+    assert len(stratann.open(path)) == BUILT + 299
+
+
+@pytest.mark.parametrize("durability", ["sometimes", -1, True, 1.5, ""])
+def test_another_durability_is_refused(durability, path):
+    with pytest.raises((ValueError, TypeError, OverflowError)) as caught:
+        stratann.open(path, durability=durability)
+    assert "durability" in str(caught.value) or durability == -1
+
+
+def test_flush_without_changes_is_nothing(index, path):
+    index.flush()
+    assert logs(path) == []
+
+
+@pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
+def test_a_forked_process_is_told_to_open_the_index_itself(path, small):
+    index = stratann.open(path)
+    index.insert(small[1000:1010])
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = []
+        try:
+            signal.alarm(30)
+            for change in [
+                lambda: index.insert(small[1010]),
+                lambda: index.upsert(small[1010], numpy.array([1])),
+                lambda: index.delete(numpy.array([1])),
+                lambda: index.compact(),
+                lambda: index.search(small[1000]),
+            ]:
+                try:
+                    change()
+                    said.append("nothing")
+                except stratann.StratannError as error:
+                    said.append("stratann.open" if "stratann.open" in str(error) else str(error))
+            said.append(str(len(stratann.open(path))))
+            os.write(writer, ",".join(said).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        assert pipe.read().decode().split(",") == ["stratann.open"] * 5 + ["1010"]
+    assert os.waitpid(child, 0)[1] == 0
+    # The parent's index is as it was.
+    assert index.insert(small[1010]).tolist() == [1010]
+    assert 1010 in nearest(index, small[1010])
