@@ -236,8 +236,17 @@ impl Check<'_> {
             );
             self.report.problem(&name, None, what);
         }
-        if let Err(error) = replayed {
-            self.report.refused(&name, &error);
+        match replayed {
+            Ok(replayed) => {
+                if let Some(torn) = replayed.torn {
+                    // After a crash that is how it should be; nobody can tell it from damage.
+                    self.progress.warn(&format!(
+                        "{}: its last record ends at byte {}, and what is behind it does not count ({}): as a crash leaves it",
+                        torn.file, torn.offset, torn.reason
+                    ));
+                }
+            }
+            Err(error) => self.report.refused(&name, &error),
         }
     }
 
