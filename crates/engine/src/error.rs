@@ -75,6 +75,21 @@ pub enum Error {
     /// The caller asked to stop.
     #[error("interrupted; nothing was changed")]
     Interrupted,
+    /// The caller asked to stop work of which a part was done.
+    #[error("interrupted")]
+    Stopped,
+    /// An insert of several batches that ended in the middle.
+    #[error(
+        "{source}; the first {done} of {total} rows are in: insert the others, or all of them again with their ids as an upsert"
+    )]
+    Partly {
+        /// Rows that are in.
+        done: usize,
+        /// Rows of the call.
+        total: usize,
+        /// What ended it.
+        source: Box<Error>,
+    },
     /// A vector or ground-truth file.
     #[error(transparent)]
     Data(DataError),

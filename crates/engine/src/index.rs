@@ -279,6 +279,11 @@ impl Index {
         self.overlay.as_ref()
     }
 
+    /// Bytes of the log's records, as far as they can be seen.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        log_bytes(&*self.volume, self.manifest.log_from.number).unwrap_or(0)
+    }
+
     /// The vectors that a search can find: those of the checkpoint and of the log, less those that were deleted.
     pub fn live(&self) -> usize {
         self.overlay()

@@ -63,6 +63,8 @@ pub struct Stats {
     pub deleted: u64,
     /// Vectors that are in the log and not in the checkpoint.
     pub logged: u64,
+    /// Bytes of the log's files, which are not among [`Stats::bytes`].
+    pub log_bytes: u64,
     /// How memory is divided while searching, under the budget that the index was opened with.
     pub memory: Division,
     /// The format version of the index.
@@ -167,6 +169,7 @@ impl Index {
                 .overlay()
                 .map_or(0, |overlay| overlay.deleted.len() as u64),
             logged: self.overlay().map_or(0, Overlay::logged),
+            log_bytes: self.log_bytes(),
             memory: Division {
                 changes: self.overlay().map_or(0, Overlay::memory_bytes),
                 ..self.memory().clone()

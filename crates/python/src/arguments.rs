@@ -94,7 +94,9 @@ pub fn durability(value: Option<&Bound<'_, PyAny>>) -> PyResult<Durability> {
             _ => {}
         }
     } else if value.is_instance_of::<PyInt>() && !value.is_instance_of::<PyBool>() {
-        return Ok(Durability::Every(Duration::from_millis(value.extract()?)));
+        if let Ok(milliseconds) = value.extract() {
+            return Ok(Durability::Every(Duration::from_millis(milliseconds)));
+        }
     }
     Err(PyValueError::new_err(format!(
         "durability={}: it must be \"always\", \"flush\", or a number of milliseconds",

@@ -90,13 +90,15 @@ impl Index {
         py.detach(|| {
             let mut live = self.live.lock();
             if let Some(live) = &*live {
-                return Ok(live.clone());
+                return Ok::<_, stratann::Error>(live.clone());
             }
-            let opened = LiveIndex::over(inner.value(), &options).map_err(to_python)?;
+            let opened = LiveIndex::over(inner.value(), &options)?;
             let opened = Arc::new(Opened::new(Arc::new(opened)));
             *live = Some(opened.clone());
             Ok(opened)
         })
+        // With the lock given back: an error that is made waits for the interpreter.
+        .map_err(to_python)
     }
 
     /// The vectors that a search can find.

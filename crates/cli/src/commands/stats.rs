@@ -31,7 +31,14 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
         ("index", arguments.index.display().to_string()),
         ("preset", stats.preset.clone()),
         ("vectors", size::count(stats.vectors)),
-        ("in the log", size::count(stats.logged)),
+        (
+            "in the log",
+            format!(
+                "{} vectors, {}",
+                size::count(stats.logged),
+                size::format(stats.log_bytes)
+            ),
+        ),
         ("deleted", size::count(stats.deleted)),
         ("dimension", stats.dimension.to_string()),
         ("element", stats.element.clone()),

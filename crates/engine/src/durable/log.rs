@@ -398,7 +398,6 @@ impl Log {
     }
 
     /// Number of the current file.
-    #[cfg(test)]
     pub(crate) fn number(&self) -> u64 {
         self.shared.state.lock().number
     }
@@ -410,7 +409,6 @@ impl Log {
     }
 
     /// The sequence number that the next record gets, if no append fails meanwhile.
-    #[cfg(test)]
     pub(crate) fn next_sequence(&self) -> u64 {
         self.shared.state.lock().pending_sequence
     }

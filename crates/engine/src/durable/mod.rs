@@ -8,4 +8,4 @@ mod log;
 
 pub(crate) use checkpoint::Checkpoint;
 pub use log::Durability;
-pub(crate) use log::{Log, LogPosition, log_bytes, number_of as log_number, replay};
+pub(crate) use log::{Log, LogPosition, log_bytes, log_name, number_of as log_number, replay};

@@ -33,7 +33,7 @@ use super::merge;
 use super::overlay::{Overlay, Tombstones};
 use super::replay::{self, Replayed};
 use crate::data::{VectorSource, check_rows};
-use crate::durable::{Durability, Log};
+use crate::durable::{Durability, Log, LogPosition, log_name};
 use crate::index::{Index, OpenOptions};
 use crate::progress::{Progress, Silent, Stage};
 use crate::{Error, SearchOptions, SearchResults, Stats, stored};
@@ -123,6 +123,8 @@ pub struct LiveIndex {
     options: WriteOptions,
     state: RwLock<Arc<State>>,
     log: Log,
+    /// Where the log began that was started when this was opened.
+    started: LogPosition,
     next_id: AtomicU64,
     /// Ids that a call is changing: two calls never change the same one at once.
     reserved: Mutex<HashSet<u64>>,
@@ -141,6 +143,16 @@ impl std::fmt::Debug for LiveIndex {
             self.path.display(),
             self.len()
         )
+    }
+}
+
+impl Drop for LiveIndex {
+    /// A log that nothing was written to is of no use to anyone.
+    fn drop(&mut self) {
+        let LogPosition { number, sequence } = self.started;
+        if (self.log.number(), self.log.next_sequence()) == (number, sequence) {
+            let _ = self.volume.remove(&log_name(number));
+        }
     }
 }
 
@@ -235,6 +247,10 @@ impl LiveIndex {
                 since: None,
             })),
             log,
+            started: LogPosition {
+                number: next_number,
+                sequence: next_sequence,
+            },
             reserved: Mutex::default(),
             gate: RwLock::default(),
             merging: Mutex::default(),
@@ -418,8 +434,11 @@ impl LiveIndex {
             let state = self.state();
             let overlay = &state.overlay;
             if overlay.deleted.len() == 0 && state.fresh().slots() == 0 {
+                let bytes = merge::bytes_in(&*self.volume)?;
                 return Ok(CompactReport {
                     vectors: state.index.len() as u64,
+                    bytes_before: bytes,
+                    bytes_after: bytes,
                     ..CompactReport::default()
                 });
             }
@@ -548,9 +567,22 @@ impl LiveIndex {
         let next = ids.iter().max().map_or(0, |id| id.saturating_add(1));
         self.next_id.fetch_max(next, Ordering::Relaxed);
         let mut rows = Vec::new();
-        for (first, ids) in (0..ids.len()).step_by(BATCH).zip(ids.chunks(BATCH)) {
+        let total = ids.len();
+        for (first, ids) in (0..total).step_by(BATCH).zip(ids.chunks(BATCH)) {
+            let partly = |error: Error| match first {
+                0 => error,
+                done => Error::Partly {
+                    done,
+                    total,
+                    source: match error {
+                        // Something was changed.
+                        Error::Interrupted => Box::new(Error::Stopped),
+                        error => Box::new(error),
+                    },
+                },
+            };
             if progress.interrupted() {
-                return Err(Error::Interrupted);
+                return Err(partly(Error::Interrupted));
             }
             rows.resize(ids.len() * row_bytes, 0);
             vectors.read(first, &mut rows)?;
@@ -564,7 +596,7 @@ impl LiveIndex {
                     false => LogRecord::Insert { id, vector },
                 });
             }
-            self.log.append_all(&records)?;
+            self.log.append_all(&records).map_err(partly)?;
             let share = records.len().div_ceil(self.options.threads).max(1);
             let place = |records: &[LogRecord<'_>]| {
                 for record in records {

@@ -264,7 +264,7 @@ fn extension(element: Element) -> &'static str {
 }
 
 /// Bytes of all files of an index.
-fn bytes_in(volume: &dyn Volume) -> Result<u64, Error> {
+pub(super) fn bytes_in(volume: &dyn Volume) -> Result<u64, Error> {
     let mut bytes = 0;
     for name in volume.list()? {
         bytes += volume.len(&name)?;
