@@ -93,10 +93,11 @@ pub fn durability(value: Option<&Bound<'_, PyAny>>) -> PyResult<Durability> {
             "flush" => return Ok(Durability::OnFlush),
             _ => {}
         }
-    } else if value.is_instance_of::<PyInt>() && !value.is_instance_of::<PyBool>() {
-        if let Ok(milliseconds) = value.extract() {
-            return Ok(Durability::Every(Duration::from_millis(milliseconds)));
-        }
+    } else if value.is_instance_of::<PyInt>()
+        && !value.is_instance_of::<PyBool>()
+        && let Ok(milliseconds) = value.extract()
+    {
+        return Ok(Durability::Every(Duration::from_millis(milliseconds)));
     }
     Err(PyValueError::new_err(format!(
         "durability={}: it must be \"always\", \"flush\", or a number of milliseconds",
