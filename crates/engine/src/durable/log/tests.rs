@@ -7,6 +7,7 @@ use std::thread;
 use stratann_tier::{Crash, Directory, Failure, LockGuard, SimVolume, Tier};
 use stratann_vector::Element;
 
+use super::replay::Replayed;
 use super::*;
 
 const HOUR: Durability = Durability::Every(Duration::from_secs(3600));

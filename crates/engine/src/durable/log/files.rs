@@ -1,0 +1,80 @@
+//! The files of the logs: their names, their numbers, and which of them are still of use.
+
+use stratann_layout::log::FIRST_RECORD;
+use stratann_layout::{FileKind, LogFrom};
+use stratann_tier::Volume;
+
+use crate::Error;
+
+/// A place between two records of the logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LogPosition {
+    /// The log that has the record behind it, or will; 0 stands for the first, which is log 1.
+    pub(crate) number: u64,
+    /// That record's sequence number; 0 stands for that of the log's first record.
+    pub(crate) sequence: u64,
+}
+
+impl From<LogFrom> for LogPosition {
+    fn from(from: LogFrom) -> Self {
+        Self {
+            number: from.number,
+            sequence: from.sequence,
+        }
+    }
+}
+
+impl From<LogPosition> for LogFrom {
+    fn from(position: LogPosition) -> Self {
+        Self {
+            number: position.number,
+            sequence: position.sequence,
+        }
+    }
+}
+
+/// The name of a log's file.
+pub(crate) fn log_name(number: u64) -> String {
+    format!("{}-{number:06}", FileKind::Log)
+}
+
+/// The number of the log with this name; `None` if it is no log's name.
+pub(crate) fn number_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix(FileKind::Log.name())?.strip_prefix('-')?;
+    let number = digits.parse().ok()?;
+    // One name for one number: no sign, no digits that are missing or too many.
+    (log_name(number) == name).then_some(number)
+}
+
+/// The numbers of the logs in a volume, in order.
+pub(super) fn numbers_in(volume: &dyn Volume) -> Result<Vec<u64>, Error> {
+    let names = volume.list()?;
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Bytes of records in the logs from `number` on, at most.
+pub(crate) fn log_bytes(volume: &dyn Volume, number: u64) -> Result<u64, Error> {
+    let mut bytes = 0;
+    for log in numbers_in(volume)? {
+        if log >= number {
+            bytes += volume.len(&log_name(log))?.saturating_sub(FIRST_RECORD);
+        }
+    }
+    Ok(bytes)
+}
+
+/// Removes the logs below `number`, which a checkpoint has made superfluous; durable when it returns.
+pub(crate) fn remove_logs_before(volume: &dyn Volume, number: u64) -> Result<(), Error> {
+    let mut numbers = numbers_in(volume)?;
+    numbers.retain(|&earlier| earlier < number);
+    // From the oldest on, so that an interruption leaves no gap.
+    for earlier in &numbers {
+        volume.remove(&log_name(*earlier))?;
+    }
+    if !numbers.is_empty() {
+        volume.sync()?;
+    }
+    Ok(())
+}
