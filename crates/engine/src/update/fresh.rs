@@ -614,8 +614,17 @@ impl FreshGraph {
     }
 
     /// Calls `f` with the id and the vector of all that were live when the call began, in the order of insertion.
-    pub(crate) fn for_each(&self, mut f: impl FnMut(u64, &[u8])) {
-        let epoch = self.epoch.load(Ordering::Acquire);
+    pub(crate) fn for_each(&self, f: impl FnMut(u64, &[u8])) {
+        self.for_each_in(self.epoch(), f);
+    }
+
+    /// The epoch of now: what is live in it can be asked for later.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// As [`for_each`](FreshGraph::for_each), of all that were live in an epoch that has begun.
+    pub(crate) fn for_each_in(&self, epoch: u64, mut f: impl FnMut(u64, &[u8])) {
         // After the epoch: what is live in it has its slot by now.
         let slots = self.next.load(Ordering::Acquire);
         let mut view = View::new(self);

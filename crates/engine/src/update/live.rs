@@ -429,7 +429,7 @@ impl LiveIndex {
     /// No vector would be left; a full disk; an interruption through `progress`. The index is then what it was.
     pub fn compact(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let _one = self.merging.lock();
-        let (state, log_from) = {
+        let (state, log_from, snapshot) = {
             let _gate = self.gate.write();
             let state = self.state();
             let overlay = &state.overlay;
@@ -457,14 +457,17 @@ impl LiveIndex {
                 since: Some(Arc::default()),
             });
             *self.state.write() = frozen.clone();
-            (frozen, log_from)
+            // What is merged is what counts now, to the id: what goes later is a tombstone on the new checkpoint.
+            let snapshot = (overlay.deleted.ids(), state.fresh().epoch());
+            (frozen, log_from, snapshot)
         };
-        let removed = state.overlay.deleted.ids();
+        let (removed, epoch) = snapshot;
         let merged = merge::merge(
             &self.volume,
             &state.index,
             &merge::Inputs {
                 removed: &removed,
+                epoch,
                 fresh: &state.overlay.fresh[0],
                 log_from: log_from.into(),
                 next_id: self.next_id.load(Ordering::Relaxed),

@@ -35,6 +35,8 @@ use crate::{Error, Preset};
 pub(super) struct Inputs<'a> {
     /// Ids on storage that are left out.
     pub(super) removed: &'a HashSet<u64>,
+    /// The epoch of `fresh` whose live vectors are merged.
+    pub(super) epoch: u64,
     /// New vectors.
     pub(super) fresh: &'a FreshGraph,
     /// Where the log goes on that is not merged.
@@ -155,7 +157,7 @@ fn spool(
     drop(stage);
     let stored = ids.len();
     let mut written = Ok(());
-    inputs.fresh.for_each(|id, vector| {
+    inputs.fresh.for_each_in(inputs.epoch, |id, vector| {
         if written.is_ok() {
             ids.push(id);
             written = file.write_all(vector);
