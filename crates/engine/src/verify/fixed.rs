@@ -1,6 +1,8 @@
 //! Pages of records of one size, of which nothing is encoded: coupled ones, and those with the neighbours' codes.
 
-use stratann_layout::{FileEntry, InlineView, LayoutError, Neighbours, PageView};
+use stratann_layout::{
+    FileEntry, InlineNode, InlineView, LayoutError, Neighbours, NodeView, PageView,
+};
 
 use super::Check;
 use super::pages::{Pages, Place};
@@ -11,6 +13,26 @@ struct Found<'a> {
     id: u64,
     neighbours: Neighbours<'a>,
     vector: &'a [u8],
+}
+
+impl<'a> From<NodeView<'a>> for Found<'a> {
+    fn from(node: NodeView<'a>) -> Self {
+        Self {
+            id: node.id,
+            neighbours: node.neighbours,
+            vector: node.vector,
+        }
+    }
+}
+
+impl<'a> From<InlineNode<'a>> for Found<'a> {
+    fn from(node: InlineNode<'a>) -> Self {
+        Self {
+            id: node.id,
+            neighbours: node.neighbours,
+            vector: node.vector,
+        }
+    }
 }
 
 impl Check<'_> {
@@ -27,18 +49,10 @@ impl Check<'_> {
             let expected = Some(shape.nodes_on_page(page, nodes));
             let first = shape.first_node(page);
             match PageView::open(&shape, bytes, page, expected, true, name) {
-                Ok(view) => check.records(
-                    first,
-                    offset,
-                    name,
-                    view.nodes().map(|node| {
-                        node.map(|node| Found {
-                            id: node.id,
-                            neighbours: node.neighbours,
-                            vector: node.vector,
-                        })
-                    }),
-                ),
+                Ok(view) => {
+                    let nodes = view.nodes().map(|node| node.map(Found::from));
+                    check.records(first, offset, name, nodes);
+                }
                 Err(error) => check.report.refused(name, &error.into()),
             }
         })
@@ -58,18 +72,10 @@ impl Check<'_> {
             let expected = Some(shape.nodes_on_page(page, nodes));
             let first = shape.first_node(page);
             match InlineView::open(&shape, bytes, page, expected, true, name) {
-                Ok(view) => check.records(
-                    first,
-                    offset,
-                    name,
-                    view.nodes().map(|node| {
-                        node.map(|node| Found {
-                            id: node.id,
-                            neighbours: node.neighbours,
-                            vector: node.vector,
-                        })
-                    }),
-                ),
+                Ok(view) => {
+                    let nodes = view.nodes().map(|node| node.map(Found::from));
+                    check.records(first, offset, name, nodes);
+                }
                 Err(error) => check.report.refused(name, &error.into()),
             }
         })
