@@ -329,6 +329,12 @@ impl HugeBytes {
         region.copy_from_slice(bytes);
         Ok(region)
     }
+
+    /// Where the bytes are, without borrowing them. The pointer is that of the mapping: it may be written through
+    /// while nobody else accesses the bytes, and is valid as long as self.
+    pub(crate) fn raw(&self) -> NonNull<[u8]> {
+        NonNull::slice_from_raw_parts(self.pointer, self.len)
+    }
 }
 
 impl Deref for HugeBytes {
@@ -366,7 +372,7 @@ impl fmt::Debug for HugeBytes {
 
 // SAFETY: HugeBytes owns its mapping like a Box<[u8]>; moving it to another thread moves the only owner.
 unsafe impl Send for HugeBytes {}
-// SAFETY: through a shared reference the bytes can only be read.
+// SAFETY: through a shared reference the bytes can only be read, except through `raw`, whose users answer for it.
 unsafe impl Sync for HugeBytes {}
 
 #[cfg(test)]

@@ -26,8 +26,8 @@
 //! # Ok::<(), stratann_tier::TierError>(())
 //! ```
 //!
-//! `unsafe` is confined to this crate and to the kernels: the ring, aligned buffers, mappings, and the crew's borrowed
-//! jobs.
+//! `unsafe` is confined to this crate and to the kernels: the ring, aligned buffers, mappings, bytes that grow while they
+//! are read, and the crew's borrowed jobs.
 
 mod buffer;
 pub mod conformance;
@@ -36,9 +36,11 @@ mod dram;
 mod error;
 mod executor;
 mod faulty;
+mod growing;
 mod mapped;
 mod memory;
 mod meter;
+mod pages;
 mod pread;
 mod process;
 mod random;
@@ -59,6 +61,7 @@ pub use dram::DramTier;
 pub use error::TierError;
 pub use executor::{Sleep, Task, Thread};
 pub use faulty::{Fault, Faults, Faulty};
+pub use growing::GrowingBytes;
 pub use mapped::MappedTier;
 pub use meter::{Meter, Reading};
 pub use process::{peak_rss_bytes, process_cpu_time, reset_peak_rss, rss_bytes, thread_cpu_time};

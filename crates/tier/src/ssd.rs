@@ -33,17 +33,10 @@ impl FileTier {
         let path = path.as_ref();
         let name = path.display().to_string();
         let failed = |source| TierError::io("open", name.as_str(), 0, 0, source);
-        let (file, direct) = match OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_DIRECT)
-            .open(path)
-        {
-            Ok(file) if says_direct(&file).unwrap_or_else(|| reads_directly(&file)) => (file, true),
-            Ok(_) => (File::open(path).map_err(failed)?, false),
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                (File::open(path).map_err(failed)?, false)
-            }
-            Err(error) => return Err(failed(error)),
+        let direct = open_direct(path, OpenOptions::new().read(true)).map_err(failed)?;
+        let (file, direct) = match direct {
+            Some(file) => (file, true),
+            None => (File::open(path).map_err(failed)?, false),
         };
         let facts = file.metadata().map_err(failed)?;
         if facts.is_dir() {
@@ -67,6 +60,19 @@ impl FileTier {
     /// True if reads bypass the page cache.
     pub fn is_direct(&self) -> bool {
         self.direct
+    }
+}
+
+/// Opens a file past the page cache, with `options`, which let it be read; None where the filesystem refuses that, or
+/// demands more than blocks.
+pub(crate) fn open_direct(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
+    match options.custom_flags(libc::O_DIRECT).open(path) {
+        Ok(file) => {
+            let direct = says_direct(&file).unwrap_or_else(|| reads_directly(&file));
+            Ok(direct.then_some(file))
+        }
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

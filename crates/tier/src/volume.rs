@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::TierError;
+use crate::pages::PagesFile;
 use crate::ssd::FileTier;
 use crate::tier::Tier;
 
@@ -25,6 +26,12 @@ pub trait Volume: Send + Sync + Debug {
 
     /// Opens a file that exists, for writing.
     fn open(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError>;
+
+    /// Opens a file that exists for writing blocks here and there, past the page cache where the file system can do
+    /// that. It behaves as one that [`open`](Volume::open) gives.
+    fn open_pages(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        self.open(name)
+    }
 
     /// All bytes of a file.
     fn read(&self, name: &str) -> Result<Vec<u8>, TierError>;
@@ -146,7 +153,7 @@ impl Directory {
         Ok(self.path.join(name))
     }
 
-    fn writer(&self, name: &str, fresh: bool) -> Result<Box<dyn VolumeFile>, TierError> {
+    fn writer(&self, name: &str, fresh: bool) -> Result<RealFile, TierError> {
         let path = self.file(name)?;
         let place = path.display().to_string();
         let action = if fresh { "create" } else { "open" };
@@ -156,7 +163,7 @@ impl Directory {
         options.read(true).write(true).create(fresh).truncate(fresh);
         let file = options.open(&path).map_err(failed)?;
         let len = file.metadata().map_err(failed)?.len();
-        Ok(Box::new(RealFile { file, place, len }))
+        Ok(RealFile { file, place, len })
     }
 }
 
@@ -191,11 +198,16 @@ impl Volume for Directory {
     }
 
     fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
-        self.writer(name, true)
+        Ok(Box::new(self.writer(name, true)?))
     }
 
     fn open(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
-        self.writer(name, false)
+        Ok(Box::new(self.writer(name, false)?))
+    }
+
+    fn open_pages(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        let file = self.writer(name, false)?;
+        Ok(Box::new(PagesFile::new(&self.file(name)?, file)?))
     }
 
     fn read(&self, name: &str) -> Result<Vec<u8>, TierError> {
@@ -280,11 +292,12 @@ impl Volume for Directory {
     }
 }
 
+/// A file of a directory, written through the page cache.
 #[derive(Debug)]
-struct RealFile {
-    file: File,
-    place: String,
-    len: u64,
+pub(crate) struct RealFile {
+    pub(crate) file: File,
+    pub(crate) place: String,
+    pub(crate) len: u64,
 }
 
 impl VolumeFile for RealFile {

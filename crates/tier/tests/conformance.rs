@@ -137,6 +137,18 @@ fn a_directory() {
 }
 
 #[test]
+fn a_directory_in_memory() {
+    let Ok(root) = TempDir::new_in("/dev/shm") else {
+        return; // Not every machine has it.
+    };
+    let number = AtomicUsize::new(0);
+    conformance_volume(&|| {
+        let number = number.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Directory::create(root.path().join(number.to_string())).unwrap())
+    });
+}
+
+#[test]
 fn a_simulated_volume() {
     conformance_volume(&|| Arc::new(SimVolume::new()));
 }

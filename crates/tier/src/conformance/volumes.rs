@@ -20,6 +20,7 @@ pub fn conformance_volume(make: &dyn Fn() -> Arc<dyn Volume>) {
     names(volume.as_ref());
     tiers(volume.as_ref());
     locks(volume.as_ref());
+    pages(volume.as_ref());
 }
 
 fn files(volume: &dyn Volume) {
@@ -180,5 +181,86 @@ fn locks(volume: &dyn Volume) {
         volume
             .lock()
             .unwrap_or_else(|error| panic!("{rule}: {error}")),
+    );
+}
+
+fn pages(volume: &dyn Volume) {
+    let rule = "rule: what is written to a file's pages is read, through whatever it is read";
+    let fail = |error: TierError| -> ! { panic!("{rule}: {error}") };
+    let missing = volume.open_pages("none");
+    assert!(
+        matches!(missing, Err(TierError::Missing { .. })) && volume.open_pages("../x").is_err(),
+        "{rule}: only files that exist have any; one that does not gave {missing:?}"
+    );
+    let mut right = pattern(8 * BLOCK);
+    let mut file = volume.create("blocks").unwrap_or_else(|e| fail(e));
+    file.append(&right).unwrap_or_else(|e| fail(e));
+    drop(file);
+    let tier = volume.open_tier("blocks").unwrap_or_else(|e| fail(e));
+    let thread = Thread::local(IoMode::Auto).unwrap_or_else(|e| fail(e));
+    let mut lane = tier.lane(&thread).unwrap_or_else(|e| fail(e));
+    let mut file = volume.open_pages("blocks").unwrap_or_else(|e| fail(e));
+    assert!(
+        file.len() == right.len() as u64,
+        "{rule}: a file that is opened keeps its bytes"
+    );
+    // Blocks, then parts of blocks, then blocks over those.
+    let writes = [
+        (2 * BLOCK, BLOCK),
+        (5 * BLOCK, 2 * BLOCK),
+        (3 * BLOCK - 7, 20),
+        (6 * BLOCK + 1, 1),
+        (3 * BLOCK, BLOCK),
+        (0, 0),
+    ];
+    for (number, (offset, len)) in writes.into_iter().enumerate() {
+        let bytes = vec![number as u8 + 1; len];
+        file.write_at(offset as u64, &bytes)
+            .unwrap_or_else(|e| fail(e));
+        right[offset..offset + len].copy_from_slice(&bytes);
+        let mut read = vec![0; right.len()];
+        volume
+            .read_at("blocks", 0, &mut read)
+            .unwrap_or_else(|e| fail(e));
+        assert!(read == right, "{rule}: write {number} was not read");
+        lane.submit(Request {
+            tag: 0,
+            offset: 0,
+            len: right.len() as u32,
+        })
+        .unwrap_or_else(|e| fail(e));
+        let block = thread
+            .block_on(next(lane.as_mut()))
+            .result
+            .unwrap_or_else(|e| fail(e));
+        assert!(
+            block[..] == right[..],
+            "{rule}: write {number} did not reach a tier"
+        );
+    }
+    // Beyond the end, and the length.
+    file.write_at(10 * BLOCK as u64, &[9; BLOCK])
+        .unwrap_or_else(|e| fail(e));
+    right.resize(10 * BLOCK, 0);
+    right.resize(11 * BLOCK, 9);
+    let end = file.append(b"tail").unwrap_or_else(|e| fail(e));
+    right.extend(b"tail");
+    assert!(
+        end == 11 * BLOCK as u64 && file.len() == right.len() as u64,
+        "{rule}: an append goes to the end"
+    );
+    file.sync().unwrap_or_else(|e| fail(e));
+    assert!(
+        volume.read("blocks").unwrap_or_else(|e| fail(e)) == right,
+        "{rule}: and gaps are zero"
+    );
+    file.set_len(BLOCK as u64 + 5).unwrap_or_else(|e| fail(e));
+    file.set_len(3 * BLOCK as u64).unwrap_or_else(|e| fail(e));
+    right.truncate(BLOCK + 5);
+    right.resize(3 * BLOCK, 0);
+    assert!(
+        volume.read("blocks").unwrap_or_else(|e| fail(e)) == right
+            && volume.len("blocks").unwrap_or_else(|e| fail(e)) == file.len(),
+        "{rule}: a cut file has lost its tail"
     );
 }

@@ -1,0 +1,262 @@
+//! A file whose blocks are written here and there, past the page cache.
+//!
+//! ```text
+//!   write_at ── blocks ──> bounce buffer (aligned, <= 256 KiB) ──> O_DIRECT descriptor ─┐
+//!           └── the rest, and all where O_DIRECT is refused ──────> ordinary descriptor ├─> one file
+//!                                                     set_len, sync ────────────────────┘
+//! ```
+//!
+//! Pages that were written once and will be read by the direct tier would only push others out of memory. The kernel
+//! keeps both ways coherent: before a direct write it writes back what is dirty in the page cache there, and drops it.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+use crate::BLOCK;
+use crate::buffer::HugeBytes;
+use crate::error::TierError;
+use crate::ssd::open_direct;
+use crate::volume::{RealFile, VolumeFile};
+
+/// The bounce buffer grows up to this; longer writes are cut into pieces.
+const PIECE: usize = 256 << 10;
+
+/// A file that is written directly, a block or more at a time; other writes go through the page cache.
+#[derive(Debug)]
+pub(crate) struct PagesFile {
+    plain: RealFile,
+    /// The same file with `O_DIRECT`; None where the filesystem refuses that.
+    direct: Option<File>,
+    /// Where the bytes of a direct write are aligned: the start of a mapping, thus of a page.
+    bounce: HugeBytes,
+}
+
+impl PagesFile {
+    /// The file `plain`, which was opened at `path`.
+    pub(crate) fn new(path: &Path, plain: RealFile) -> Result<PagesFile, TierError> {
+        let failed = |source| TierError::io("open", plain.place.as_str(), 0, 0, source);
+        let direct = open_direct(path, OpenOptions::new().read(true).write(true));
+        let mut direct = direct.map_err(failed)?;
+        if let Some(file) = &direct {
+            // Somebody may have renamed another file to this name in between.
+            let (one, other) = (file.metadata(), plain.file.metadata());
+            let (one, other) = (one.map_err(failed)?, other.map_err(failed)?);
+            if (one.dev(), one.ino()) != (other.dev(), other.ino()) {
+                direct = None;
+            }
+        }
+        Ok(PagesFile {
+            plain,
+            direct,
+            bounce: HugeBytes::zeroed(0)?,
+        })
+    }
+
+    /// Writes blocks: directly, a piece at a time, and from where that is refused on through the page cache.
+    fn write_blocks(&mut self, mut offset: u64, mut bytes: &[u8]) -> io::Result<()> {
+        while let Some(direct) = &self.direct
+            && !bytes.is_empty()
+        {
+            let (piece, rest) = bytes.split_at(bytes.len().min(self.bounce.len()));
+            let bounce = &mut self.bounce[..piece.len()];
+            bounce.copy_from_slice(piece);
+            match direct.write_all_at(bounce, offset) {
+                Ok(()) => {
+                    offset += piece.len() as u64;
+                    bytes = rest;
+                }
+                // Some filesystems find out only now. It is also what comes of a write that ended within a block, as on
+                // a full device: then the ordinary write of the piece, from its start, says what is wrong.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.direct = None,
+                Err(error) => return Err(error),
+            }
+        }
+        self.plain.file.write_all_at(bytes, offset)
+    }
+}
+
+impl VolumeFile for PagesFile {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TierError> {
+        let blocks = offset.is_multiple_of(BLOCK as u64)
+            && bytes.len().is_multiple_of(BLOCK)
+            && !bytes.is_empty();
+        if !blocks || self.direct.is_none() {
+            return self.plain.write_at(offset, bytes);
+        }
+        let need = bytes.len().min(PIECE);
+        if self.bounce.len() < need {
+            self.bounce = HugeBytes::zeroed(need.next_power_of_two())?;
+        }
+        let len = bytes.len() as u64;
+        self.write_blocks(offset, bytes).map_err(|source| {
+            TierError::io("write", self.plain.place.as_str(), offset, len, source)
+        })?;
+        self.plain.len = self.plain.len.max(offset + len);
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        self.plain.len()
+    }
+
+    fn set_len(&mut self, len: u64) -> Result<(), TierError> {
+        self.plain.set_len(len)
+    }
+
+    /// What either descriptor wrote: fsync is of the file, its size and the device's cache, not of the descriptor.
+    fn sync(&mut self) -> Result<(), TierError> {
+        self.plain.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::random::Random;
+    use crate::ssd::FileTier;
+    use crate::volume::{Directory, Volume};
+
+    /// Directories on a disk (beside the test binaries: /tmp is often in memory), and in memory if the machine has that.
+    fn places() -> Vec<TempDir> {
+        let tests = std::env::current_exe().unwrap();
+        let mut places = vec![TempDir::new_in(tests.parent().unwrap()).unwrap()];
+        places.extend(TempDir::new_in("/dev/shm"));
+        places
+    }
+
+    fn pages(path: &Path) -> PagesFile {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = options.open(path).unwrap();
+        let len = file.metadata().unwrap().len();
+        let place = path.display().to_string();
+        PagesFile::new(path, RealFile { file, place, len }).unwrap()
+    }
+
+    #[test]
+    fn it_writes_directly_where_it_reads_directly() {
+        for root in places() {
+            let path = root.path().join("x");
+            let mut file = pages(&path);
+            let direct = FileTier::open(&path).unwrap().is_direct();
+            assert_eq!(file.direct.is_some(), direct, "{}", path.display());
+            file.write_at(0, &[1; 2 * BLOCK]).unwrap();
+            assert_eq!(file.direct.is_some(), direct, "{}", path.display());
+            assert_eq!(file.bounce.len(), if direct { 2 * BLOCK } else { 0 });
+            assert!((file.bounce.as_ptr() as usize).is_multiple_of(BLOCK) || !direct);
+            file.write_at(0, &[2; 3 * BLOCK]).unwrap();
+            file.write_at(0, &[3; BLOCK]).unwrap();
+            assert_eq!(file.bounce.len(), if direct { 4 * BLOCK } else { 0 });
+            file.write_at(0, &vec![4; 2 * PIECE + BLOCK]).unwrap();
+            assert_eq!(file.bounce.len(), if direct { PIECE } else { 0 });
+            assert_eq!(file.direct.is_some(), direct, "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn any_writes_are_those_of_a_plain_file() {
+        for root in places() {
+            let volume = Directory::open(root.path()).unwrap();
+            let mut random = Random::new(7);
+            let mut right = Vec::new();
+            let mut file = pages(&root.path().join("x"));
+            for round in 0..400 {
+                let fill = random.next() as u8;
+                let (mut offset, mut len) = (random.below(100) * BLOCK, random.below(80) * BLOCK);
+                if random.chance(0.2) {
+                    offset += random.below(BLOCK);
+                }
+                if random.chance(0.2) {
+                    len += random.below(BLOCK);
+                }
+                match round % 8 {
+                    0 => {
+                        file.set_len(offset as u64).unwrap();
+                        right.resize(offset, 0);
+                    }
+                    1 => {
+                        len += right.len().next_multiple_of(BLOCK) - right.len();
+                        let end = file.append(&vec![fill; len]).unwrap();
+                        assert_eq!(end, right.len() as u64);
+                        right.resize(right.len() + len, fill);
+                    }
+                    2 => file.sync().unwrap(),
+                    3 if random.coin() => file = pages(&root.path().join("x")),
+                    _ if len > 0 => {
+                        let bytes: Vec<u8> = (0..len)
+                            .map(|i| fill.wrapping_add((i / 61) as u8))
+                            .collect();
+                        file.write_at(offset as u64, &bytes).unwrap();
+                        right.resize(right.len().max(offset + len), 0);
+                        right[offset..offset + len].copy_from_slice(&bytes);
+                    }
+                    _ => {}
+                }
+                assert_eq!(file.len(), right.len() as u64, "round {round}");
+                // Not always, so that dirty and clean pages are left in the page cache and not.
+                if random.chance(0.3) {
+                    assert!(volume.read("x").unwrap() == right, "round {round}");
+                }
+            }
+            assert!(volume.read("x").unwrap() == right);
+        }
+    }
+
+    #[test]
+    fn what_is_refused_later_goes_through_the_page_cache() {
+        // A file of the kernel's that refuses what is no number, with EINVAL.
+        let refuses = || OpenOptions::new().write(true).open("/proc/self/clear_refs");
+        for root in places() {
+            let Ok(refuses) = refuses() else { return };
+            let path = root.path().join("x");
+            let mut file = pages(&path);
+            file.direct = Some(refuses);
+            let bytes: Vec<u8> = (0..PIECE + BLOCK).map(|i| (i / 100) as u8 & 0xf0).collect();
+            file.write_at(BLOCK as u64, &bytes).unwrap();
+            assert!(file.direct.is_none(), "and is not tried again");
+            assert_eq!(file.len(), (2 * BLOCK + PIECE) as u64);
+            let read = std::fs::read(&path).unwrap();
+            assert!(read[..BLOCK] == [0; BLOCK] && read[BLOCK..] == bytes);
+        }
+    }
+
+    #[test]
+    fn a_full_device_says_what_a_plain_file_says() {
+        // The kernel's own device that is always full; not every sandbox has it.
+        let full = || OpenOptions::new().write(true).open("/dev/full");
+        for root in places() {
+            let Ok(full) = full() else { return };
+            let path = root.path().join("x");
+            let mut file = pages(&path);
+            file.write_at(0, &[1; BLOCK]).unwrap();
+            file.direct = Some(full);
+            let (from, bytes) = (BLOCK as u64, vec![2; PIECE + BLOCK]);
+            let error = file.write_at(from, &bytes).unwrap_err();
+            match &error {
+                TierError::NoSpace { place, offset, len } => {
+                    assert!(place.ends_with("/x"), "{error}");
+                    assert_eq!((*offset, *len), (from, bytes.len() as u64));
+                }
+                _ => panic!("{error}"),
+            }
+            assert_eq!(file.len(), BLOCK as u64, "nothing was written");
+        }
+    }
+
+    #[test]
+    fn a_name_that_went_to_another_file_is_not_written_through() {
+        for root in places() {
+            let (path, other) = (root.path().join("x"), root.path().join("y"));
+            std::fs::write(&other, [5; BLOCK]).unwrap();
+            let plain = pages(&path).plain;
+            std::fs::rename(&other, &path).unwrap();
+            let mut file = PagesFile::new(&path, plain).unwrap();
+            file.write_at(0, &[6; BLOCK]).unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), [5; BLOCK]);
+        }
+    }
+}
