@@ -174,7 +174,9 @@ impl SlottedBuilder {
             "a vector in {kind}"
         );
         let extent = self.extent.with(id, list.len(), vector.len());
-        if extent.count > MAX_RECORDS || extent.page_bytes(shape, self.relocated) > shape.page_bytes() {
+        if extent.count > MAX_RECORDS
+            || extent.page_bytes(shape, self.relocated) > shape.page_bytes()
+        {
             return false;
         }
         self.extent = extent;
