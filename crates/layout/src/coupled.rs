@@ -16,7 +16,7 @@
 //!      0       4  crc32c of (number of the page's first block as u64, then bytes 4..4096)
 //!    4*i       4  crc32c of (number of block i of the page, then its 4096 bytes), i = 1..k
 //!    4*k       2  count of records
-//!  4*k+2       2  zero
+//!  4*k+2       2  1: the page is relocated; otherwise zero
 //!  4*k+4       .  records, one after the other, then zeros
 //!
 //! offset    size  what (record); V = dimension * element size, rounded up to a multiple of 4
@@ -25,15 +25,22 @@
 //!    8+V       2  degree u16: neighbours in use
 //!   10+V       2  zero
 //!   12+V     4*R  neighbours u32 each: inside numbers of nodes; those not in use are zero
+//! 12+V+4*R     4  the node u32, none twice on a page; on relocated pages only
 //! ```
 //!
 //! Nodes fill the pages in order, so that a node's page and slot are computed and no table is needed. A
 //! block's number is its offset in the file divided by 4096.
+//!
+//! A record that is written anew goes to another page, beside records of any other nodes. Such a *relocated*
+//! page therefore names the node of each of its records, of which there are one or more. It is as many blocks
+//! as the others, stands in the same file, and says itself what it is. Its records are four bytes longer, so
+//! that it may hold fewer; a shape whose record just fits its blocks has no relocated pages.
 
+use crate::block::u32_at;
 use crate::error::LayoutError;
 use crate::geometry::{self, Geometry};
 use crate::header::{FieldsWriter, FileHeader, FileKind};
-use crate::records::{RecordsBuilder, RecordsView};
+use crate::records::{self, RecordsBuilder, RecordsView};
 use stratann_vector::Element;
 
 pub use crate::geometry::{MAX_DEGREE, MAX_DIMENSION};
@@ -41,10 +48,18 @@ pub use crate::geometry::{MAX_DEGREE, MAX_DIMENSION};
 /// Format version of [`FileKind::Graph`]. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
+/// Bytes of a node's number on a relocated page.
+const NODE: usize = 4;
+/// What a relocated page has behind its count of records.
+const RELOCATED: u16 = 1;
+const NODE_OF: &str = "node of a record";
+
 /// What decides where everything stands: element type, dimension and degree bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoupledShape {
     geometry: Geometry,
+    /// That of relocated pages, which have as many blocks; `None` where their records do not fit these.
+    relocated: Option<Geometry>,
 }
 
 impl CoupledShape {
@@ -53,8 +68,11 @@ impl CoupledShape {
     /// Refuses a dimension of zero or above [`MAX_DIMENSION`], and a degree of zero or above
     /// [`MAX_DEGREE`].
     pub fn new(element: Element, dim: usize, degree: usize) -> Result<CoupledShape, LayoutError> {
+        let geometry = Geometry::new(element, dim, degree, 0)?;
+        let relocated = Geometry::new(element, dim, degree, NODE)?;
         Ok(CoupledShape {
-            geometry: Geometry::new(element, dim, degree, 0)?,
+            geometry,
+            relocated: (relocated.blocks == geometry.blocks).then_some(relocated),
         })
     }
 
@@ -86,6 +104,12 @@ impl CoupledShape {
     /// Nodes of a full page, 1 or more.
     pub fn nodes_per_page(&self) -> usize {
         self.geometry.nodes_per_page
+    }
+
+    /// Nodes of a full relocated page; 0 where the shape has no such pages, since a record with its node's
+    /// number does not fit the blocks of a page.
+    pub fn relocated_per_page(&self) -> usize {
+        self.relocated.map_or(0, |geometry| geometry.nodes_per_page)
     }
 
     /// 4 KiB blocks of a page: 1, or more where a record does not fit a block.
@@ -180,20 +204,43 @@ impl CoupledShape {
 /// Puts pages together, one after the other, in one buffer that is reused.
 #[derive(Debug)]
 pub struct PageBuilder {
+    shape: CoupledShape,
     records: RecordsBuilder,
+    relocated: bool,
+    /// The node of each record of a relocated page; none on another.
+    nodes: Vec<u32>,
 }
 
 impl PageBuilder {
     /// A builder with an empty page.
     pub fn new(shape: CoupledShape) -> PageBuilder {
         PageBuilder {
+            shape,
             records: RecordsBuilder::new(shape.geometry),
+            relocated: false,
+            nodes: Vec::new(),
         }
     }
 
-    /// Empties the page.
+    /// Empties the page. It will hold consecutive nodes; see [`PageBuilder::push`].
     pub fn clear(&mut self) {
-        self.records.clear();
+        self.records.start(self.shape.geometry, 0);
+        self.relocated = false;
+        self.nodes.clear();
+    }
+
+    /// Empties the page. It will be a relocated one, which names the node of each record; see
+    /// [`PageBuilder::push_node`].
+    ///
+    /// # Panics
+    /// When the shape has no such pages ([`CoupledShape::relocated_per_page`] is 0).
+    pub fn start_relocated(&mut self) {
+        let Some(geometry) = self.shape.relocated else {
+            panic!("a record with its node's number does not fit a page of this shape");
+        };
+        self.records.start(geometry, RELOCATED);
+        self.relocated = true;
+        self.nodes.clear();
     }
 
     /// Records on the page.
@@ -214,14 +261,44 @@ impl PageBuilder {
     /// Appends a node: outside id, vector bytes, neighbours as inside numbers.
     ///
     /// # Panics
-    /// When the page is full, the vector has the wrong length or the neighbours are more than R.
+    /// When the page is full, the vector has the wrong length or the neighbours are more than R; when the page
+    /// was started as a relocated one.
     pub fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32]) {
+        assert!(!self.relocated, "a relocated page names its nodes");
         self.records.push(id, vector, neighbours);
     }
 
-    /// Seals the page as number `page` of its file and gives its bytes. [`PageBuilder::clear`] starts the
-    /// next one.
+    /// Appends node `node` to a relocated page: outside id, vector bytes, neighbours as inside numbers.
+    /// `false`: the page is full, and nothing has changed.
+    ///
+    /// # Panics
+    /// When the page was not started as a relocated one, or the node stands on it already; when the vector has
+    /// the wrong length or the neighbours are more than R.
+    pub fn push_node(&mut self, node: u32, id: u64, vector: &[u8], neighbours: &[u32]) -> bool {
+        assert!(self.relocated, "only a relocated page names its nodes");
+        assert!(!self.nodes.contains(&node), "node {node} twice on a page");
+        if self.records.is_full() {
+            return false;
+        }
+        let behind = self.records.push(id, vector, neighbours);
+        behind.copy_from_slice(&node.to_le_bytes());
+        self.nodes.push(node);
+        true
+    }
+
+    /// Seals the page as number `page` of its file and gives its bytes. [`PageBuilder::clear`] or
+    /// [`PageBuilder::start_relocated`] starts the next one.
+    ///
+    /// The records stay: more may be pushed, and the page, with them, be finished again under the same or
+    /// another number.
+    ///
+    /// # Panics
+    /// When the page is a relocated one and empty: no file has such a page.
     pub fn finish(&mut self, page: u64) -> &[u8] {
+        assert!(
+            !self.relocated || !self.is_empty(),
+            "a relocated page holds a record or more"
+        );
         self.records.finish(page)
     }
 }
@@ -229,15 +306,22 @@ impl PageBuilder {
 /// A page, read in place: nothing is copied or allocated.
 #[derive(Debug, Clone, Copy)]
 pub struct PageView<'a> {
+    shape: &'a CoupledShape,
     records: RecordsView<'a>,
+    relocated: bool,
 }
 
 impl<'a> PageView<'a> {
     /// Opens page `page` of `file`.
     ///
-    /// Refuses bytes that are not a page long, and a count of records that cannot be or is not `expected`
-    /// (see [`CoupledShape::nodes_on_page`]). With `verify` the checksums of its blocks are checked too;
-    /// without, damaged bytes are still read without a panic, but give wrong values.
+    /// The page says itself whether it is relocated. `expected` is the count of records that it has if it is
+    /// not ([`CoupledShape::nodes_on_page`]), where 0 stands for a page behind those of the build, which may
+    /// only be relocated; a relocated page has any count.
+    ///
+    /// Refuses bytes that are not a page long, a count of records that cannot be, and a page of consecutive
+    /// nodes whose count is not `expected`, or is expected to be 0. With `verify` the checksums of its blocks
+    /// are checked too, and that a relocated page names no node twice; without, damaged bytes are still read
+    /// without a panic, but give wrong values.
     #[inline]
     pub fn open(
         shape: &'a CoupledShape,
@@ -247,8 +331,53 @@ impl<'a> PageView<'a> {
         verify: bool,
         file: &'a str,
     ) -> Result<PageView<'a>, LayoutError> {
-        let records = RecordsView::open(&shape.geometry, bytes, page, expected, verify, file)?;
-        Ok(PageView { records })
+        if records::mark(&shape.geometry, bytes) == Some(RELOCATED)
+            && let Some(geometry) = &shape.relocated
+        {
+            let records = RecordsView::open(geometry, bytes, page, None, RELOCATED, verify, file)?;
+            let view = PageView {
+                shape,
+                records,
+                relocated: true,
+            };
+            view.check_nodes(verify)?;
+            return Ok(view);
+        }
+        let records = RecordsView::open(&shape.geometry, bytes, page, expected, 0, verify, file)?;
+        let view = PageView {
+            shape,
+            records,
+            relocated: false,
+        };
+        if expected == Some(0) {
+            return Err(view.behind_the_build());
+        }
+        Ok(view)
+    }
+
+    /// Refuses a relocated page without records, and with `all` one that names a node twice.
+    fn check_nodes(&self, all: bool) -> Result<(), LayoutError> {
+        if self.is_empty() {
+            let at = 4 * self.shape.blocks_per_page();
+            let what = "count of records on the page";
+            return Err(self.records.wrong(at, what, 0, "1 or more"));
+        }
+        // There are a few hundred at most.
+        let twice = |&slot: &usize| self.find(self.named(slot)) != Some(slot);
+        let slots = if all { 0..self.len() } else { 0..0 };
+        let Some(slot) = slots.into_iter().find(twice) else {
+            return Ok(());
+        };
+        let at = self.records.behind_at(slot);
+        let found = format!("{}, twice", self.named(slot));
+        Err(self.records.wrong(at, NODE_OF, found, "each node once"))
+    }
+
+    #[cold]
+    fn behind_the_build(&self) -> LayoutError {
+        let at = 4 * self.shape.blocks_per_page() + 2;
+        let expected = "1, a relocated page: it is behind the pages of the build";
+        self.records.wrong(at, "kind of a page", 0, expected)
     }
 
     /// Records on the page.
@@ -260,6 +389,57 @@ impl<'a> PageView<'a> {
     /// Whether the page holds no record.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether the page names the node of each record.
+    #[inline]
+    pub fn is_relocated(&self) -> bool {
+        self.relocated
+    }
+
+    /// The node of the record in place `slot`. Refuses a slot that is not there, and a node above 2^32 - 1. On
+    /// a relocated page it comes from the file: it may be any `u32`.
+    #[inline]
+    pub fn node_number(&self, slot: usize) -> Result<u32, LayoutError> {
+        if slot >= self.len() {
+            return Err(self.records.no_slot(slot));
+        }
+        if self.relocated {
+            return Ok(self.named(slot));
+        }
+        let node = self.first_node().saturating_add(slot as u64);
+        u32::try_from(node).map_err(|_| {
+            let at = self.shape.geometry.record_at(slot);
+            self.records.wrong(at, NODE_OF, node, "below 2^32")
+        })
+    }
+
+    /// The place of `node` on the page, if it is there.
+    #[inline]
+    pub fn slot_of(&self, node: u32) -> Option<usize> {
+        if self.relocated {
+            return self.find(node);
+        }
+        let slot = u64::from(node).checked_sub(self.first_node())?;
+        (slot < self.len() as u64).then_some(slot as usize)
+    }
+
+    /// The place of `node` on a relocated page.
+    #[inline]
+    fn find(&self, node: u32) -> Option<usize> {
+        (0..self.len()).find(|&slot| self.named(slot) == node)
+    }
+
+    /// The node that a relocated page names for the record in place `slot`, which is there.
+    #[inline]
+    fn named(&self, slot: usize) -> u32 {
+        u32_at(self.records.behind(slot), 0)
+    }
+
+    /// The first node of a page that is not relocated.
+    #[inline]
+    fn first_node(&self) -> u64 {
+        self.shape.first_node(self.records.page())
     }
 
     /// The record in place `slot`. Refuses a slot that is not there and a degree above R.

@@ -69,11 +69,14 @@ pub enum FileKind {
     Entries = 12,
     /// Inserts and deletes in their order ([`crate::log`]); one file for each number.
     Log = 13,
+    /// Where the nodes stand whose records were written anew, and what came after the build, a byte string
+    /// ([`crate::placement`]).
+    Placement = 14,
 }
 
 impl FileKind {
     /// All kinds that this build knows.
-    pub const ALL: [FileKind; 13] = [
+    pub const ALL: [FileKind; 14] = [
         FileKind::Graph,
         FileKind::Codes,
         FileKind::Codebook,
@@ -87,6 +90,7 @@ impl FileKind {
         FileKind::Inline,
         FileKind::Entries,
         FileKind::Log,
+        FileKind::Placement,
     ];
 
     /// The number that stands in the file.
@@ -115,6 +119,7 @@ impl FileKind {
             FileKind::Inline => "inline",
             FileKind::Entries => "entries",
             FileKind::Log => "log",
+            FileKind::Placement => "placement",
         }
     }
 
@@ -134,6 +139,7 @@ impl FileKind {
             FileKind::Inline => crate::inline::FORMAT_VERSION,
             FileKind::Entries => crate::stream::ENTRIES_FORMAT_VERSION,
             FileKind::Log => crate::log::FORMAT_VERSION,
+            FileKind::Placement => crate::stream::PLACEMENT_FORMAT_VERSION,
         }
     }
 

@@ -290,7 +290,7 @@ impl<'a> InlineView<'a> {
         file: &'a str,
     ) -> Result<InlineView<'a>, LayoutError> {
         Ok(InlineView {
-            records: RecordsView::open(&shape.geometry, bytes, page, expected, verify, file)?,
+            records: RecordsView::open(&shape.geometry, bytes, page, expected, 0, verify, file)?,
             code_bytes: shape.code_bytes,
         })
     }

@@ -23,6 +23,7 @@
 //! ├── directory        which page of packed or adjacency holds which node         (directory)
 //! ├── chunks-0 ..      the same of a segment, and what its vectors differ from    (chunks)
 //! ├── heat             how often a sample of queries read each page               (heat)
+//! ├── placement        where the nodes stand that were written anew               (placement)
 //! │
 //! └── log-000001 ..    inserts and deletes in their order: [header block][record]..  (log)
 //! ```
@@ -48,6 +49,7 @@ pub mod log;
 pub mod manifest;
 pub mod navigation;
 mod payload;
+pub mod placement;
 mod records;
 pub mod slotted;
 pub mod stream;
@@ -63,8 +65,10 @@ pub use heat::HeatFile;
 pub use inline::{InlineBuilder, InlineNode, InlineShape, InlineView};
 pub use log::{LogHeader, LogRecord, LogRecords, LogShape, RecordPlace};
 pub use manifest::{
-    BuildFacts, FileEntry, HotShare, LogFrom, Manifest, Measured, NavigationFacts, SegmentFacts,
+    BuildFacts, FileEntry, HotShare, LogFrom, Manifest, Measured, NavigationFacts, PlacementFacts,
+    SegmentFacts,
 };
 pub use navigation::NavigationFile;
+pub use placement::PlacementFile;
 pub use slotted::{Record, SlottedBuilder, SlottedFacts, SlottedShape, SlottedView};
 pub use stream::{StreamReader, StreamWriter};

@@ -8,8 +8,8 @@
 //! It is text because it is what a human looks at first. The first line has exactly one spelling, and the
 //! checksum covers every byte of the body, so that any damage is found.
 //!
-//! Version 2 has keys that version 1 has not, from `layout` to `measured`; version 3 those from `codebook` to `build`. An index of
-//! version 1 is read as one of the coupled layout, which was the only one.
+//! Version 2 has keys that version 1 has not, from `layout` to `measured`; version 3 those from `codebook` to `build`;
+//! version 4 `placement`. An index of version 1 is read as one of the coupled layout, which was the only one.
 
 use crate::block::crc32c;
 use crate::error::LayoutError;
@@ -21,7 +21,8 @@ use stratann_vector::{Element, Metric};
 pub const FILE_NAME: &str = "MANIFEST";
 /// The manifest's format version, which is also what users see as the format version of an index. 1: the
 /// first. 2: layouts other than the coupled one. 3: the inline layout, and codebooks that are named by their content.
-pub const FORMAT_VERSION: u32 = 3;
+/// 4: records that were written anew after the build ([`crate::placement`]).
+pub const FORMAT_VERSION: u32 = 4;
 /// The layout in which a node's vector and list stand side by side as they are ([`crate::coupled`]).
 pub const COUPLED: &str = "coupled";
 /// The layout in which they stand side by side, encoded ([`crate::slotted`]).
@@ -32,15 +33,18 @@ pub const DECOUPLED: &str = "decoupled";
 pub const INLINE: &str = "inline";
 /// All of them.
 const LAYOUTS: [&str; 4] = [COUPLED, PACKED, DECOUPLED, INLINE];
+/// Reader feature bit of an index with records that were written anew after the build: it has the key `placement`, and
+/// who does not look there reads records that are out of date.
+pub const PLACEMENT: u64 = 1;
 /// Reader feature bits that this build understands.
-pub const READER_FEATURES: u64 = 0;
+pub const READER_FEATURES: u64 = PLACEMENT;
 /// Writer feature bits that this build understands.
 pub const WRITER_FEATURES: u64 = 0;
 
 const FIRST_WORDS: &str = "STRATANN MANIFEST ";
 
 /// The keys that the first version has not, and the version that brought each.
-const LATER_KEYS: [(&str, u32); 11] = [
+const LATER_KEYS: [(&str, u32); 12] = [
     ("layout", 2),
     ("list_bytes", 2),
     ("vector_bytes", 2),
@@ -52,6 +56,7 @@ const LATER_KEYS: [(&str, u32); 11] = [
     ("next_id", 3),
     ("log_from", 3),
     ("build", 3),
+    ("placement", 4),
 ];
 
 /// What an index consists of, and the facts about it that a reader needs before it opens the other files.
@@ -140,6 +145,10 @@ pub struct Manifest {
     /// Choices of the build that are nowhere else, so that the index can be rebuilt as it is.
     #[serde(default)]
     pub build: BuildFacts,
+    /// Facts about records that were written anew after the build, if there are any; reader feature bit [`PLACEMENT`] is
+    /// set then.
+    #[serde(default)]
+    pub placement: Option<PlacementFacts>,
     /// The files of the checkpoint.
     pub files: Vec<FileEntry>,
 }
@@ -228,6 +237,17 @@ pub struct NavigationFacts {
     pub degree: u32,
 }
 
+/// Facts about an index with records that were written anew after the build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacementFacts {
+    /// All nodes, those of the build included.
+    pub nodes: u64,
+    /// Pages of the page file: its length is a [block](crate::BLOCK) and so many pages, whatever its header says.
+    pub pages: u64,
+    /// Vectors that count.
+    pub live: u64,
+}
+
 /// A file of the checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
@@ -271,13 +291,8 @@ impl Manifest {
     /// The text of the manifest. What a version has no key for is left out of a manifest of that version.
     pub fn encode(&self) -> Vec<u8> {
         // Serialising to memory fails only for maps with keys that are not strings; there are none here.
-        let mut body = match self.format_version {
-            FORMAT_VERSION => serde_json::to_vec_pretty(self),
-            _ => self
-                .value()
-                .and_then(|value| serde_json::to_vec_pretty(&value)),
-        }
-        .unwrap_or_default();
+        let body = serde_json::to_string_pretty(self).unwrap_or_default();
+        let mut body = keys_of(self.format_version, &body).into_bytes();
         body.push(b'\n');
         let mut text = first_line(self.format_version, &body).into_bytes();
         text.extend_from_slice(&body);
@@ -332,6 +347,7 @@ impl Manifest {
         }
         manifest.check_names(at, file)?;
         manifest.check_layout(at, file)?;
+        manifest.check_placement(at, file)?;
         Ok(manifest)
     }
 
@@ -404,6 +420,24 @@ impl Manifest {
         Ok(())
     }
 
+    /// Who does not know of a placement must not read the index, so the bit says that there is one; and there is a node
+    /// for each vector that counts.
+    fn check_placement(&self, at: u64, file: &str) -> Result<(), LayoutError> {
+        let Some(facts) = &self.placement else {
+            return Ok(());
+        };
+        if self.reader_features & PLACEMENT == 0 {
+            let (found, expected) = (self.reader_features, "bit 0 set where there is a placement");
+            return Err(field(file, at, "reader_features", found, expected));
+        }
+        if facts.live > facts.nodes {
+            let what = "vectors that count of the placement";
+            let expected = format!("at most {}, its nodes", facts.nodes);
+            return Err(field(file, at, what, facts.live, expected));
+        }
+        Ok(())
+    }
+
     /// A name is a name in this directory, nothing else: a manifest must not be able to point elsewhere.
     fn check_names(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         for (index, entry) in self.files.iter().enumerate() {
@@ -454,6 +488,24 @@ impl Manifest {
 struct Features {
     format_version: u32,
     reader_features: u64,
+}
+
+/// An indented body without the keys that its version has not. What is left stays as it is, to the byte.
+fn keys_of(version: u32, body: &str) -> String {
+    let mut kept = true;
+    // A line that is indented by two starts a key or ends it, and no text has a line's end in it. The last key is one of
+    // all versions, so that the commas come out right.
+    let of_version = |line: &&str| {
+        if let Some(rest) = line.strip_prefix("  \"") {
+            let key = rest.split('"').next();
+            let later = |&(name, since): &(&str, u32)| since > version && key == Some(name);
+            kept = !LATER_KEYS.iter().any(later);
+        } else if *line == "}" {
+            kept = true;
+        }
+        kept
+    };
+    body.split_inclusive('\n').filter(of_version).collect()
 }
 
 fn first_line(version: u32, body: &[u8]) -> String {

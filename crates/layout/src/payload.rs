@@ -1,7 +1,7 @@
 //! Takes the payload of a [stream] apart, number by number. Its errors name the place in the file, not in the
 //! payload.
 
-use crate::block::{u16_at, u32_at};
+use crate::block::{u16_at, u32_at, u64_at};
 use crate::error::LayoutError;
 use crate::stream;
 
@@ -42,6 +42,11 @@ impl<'a> PayloadReader<'a> {
     /// The next `u32`.
     pub(crate) fn u32(&mut self, what: &'static str) -> Result<u32, LayoutError> {
         Ok(u32_at(self.bytes(4, what)?, 0))
+    }
+
+    /// The next `u64`.
+    pub(crate) fn u64(&mut self, what: &'static str) -> Result<u64, LayoutError> {
+        Ok(u64_at(self.bytes(8, what)?, 0))
     }
 
     /// The next `count` numbers of two bytes.

@@ -1,5 +1,6 @@
 //! Reads and writes the pages of a [geometry](crate::geometry): their count of records, and of each record
-//! the id, the vector and the list. What stands behind the list is handed over as bytes.
+//! the id, the vector and the list. What stands behind the list is handed over as bytes. A page's two bytes
+//! behind its count are a mark: what they say is the business of the kind, and zero for nearly all.
 
 use crate::block::{self, u16_at, u64_at};
 use crate::error::{LayoutError, check_zero};
@@ -9,6 +10,7 @@ use crate::geometry::Geometry;
 #[derive(Debug)]
 pub(crate) struct RecordsBuilder {
     geometry: Geometry,
+    mark: u16,
     page: Vec<u8>,
     count: usize,
 }
@@ -18,6 +20,7 @@ impl RecordsBuilder {
     pub(crate) fn new(geometry: Geometry) -> RecordsBuilder {
         RecordsBuilder {
             geometry,
+            mark: 0,
             page: vec![0; geometry.page_bytes()],
             count: 0,
         }
@@ -27,6 +30,14 @@ impl RecordsBuilder {
     pub(crate) fn clear(&mut self) {
         self.page.fill(0);
         self.count = 0;
+    }
+
+    /// Empties the page, whose records will be of this geometry, and whose bytes behind the count `mark`.
+    pub(crate) fn start(&mut self, geometry: Geometry, mark: u16) {
+        self.clear();
+        self.page.resize(geometry.page_bytes(), 0);
+        self.geometry = geometry;
+        self.mark = mark;
     }
 
     /// Records on the page.
@@ -70,10 +81,12 @@ impl RecordsBuilder {
         behind
     }
 
-    /// Seals the page as number `page` of its file and gives its bytes.
+    /// Seals the page as number `page` of its file and gives its bytes. The records stay: more may be pushed,
+    /// and the page be finished again.
     pub(crate) fn finish(&mut self, page: u64) -> &[u8] {
         let at = 4 * self.geometry.blocks;
         self.page[at..at + 2].copy_from_slice(&(self.count as u16).to_le_bytes());
+        self.page[at + 2..at + 4].copy_from_slice(&self.mark.to_le_bytes());
         block::seal_page(&mut self.page, self.geometry.first_block(page));
         &self.page
     }
@@ -103,7 +116,8 @@ pub(crate) struct RecordView<'a> {
 impl<'a> RecordsView<'a> {
     /// Opens page `page` of `file`.
     ///
-    /// Refuses bytes that are not a page long, and a count of records that cannot be or is not `expected`.
+    /// Refuses bytes that are not a page long, a count of records that cannot be or is not `expected`, and
+    /// another mark than `mark`, which is zero or what [`mark`] found.
     /// With `verify` the checksums of its blocks are checked too; without, damaged bytes are still read
     /// without a panic, but give wrong values.
     #[inline]
@@ -112,6 +126,7 @@ impl<'a> RecordsView<'a> {
         bytes: &'a [u8],
         page: u64,
         expected: Option<usize>,
+        mark: u16,
         verify: bool,
         file: &'a str,
     ) -> Result<RecordsView<'a>, LayoutError> {
@@ -135,11 +150,13 @@ impl<'a> RecordsView<'a> {
         if !right || count > geometry.nodes_per_page {
             return Err(wrong_count(geometry, page, count, expected, file));
         }
-        check_zero(
-            &bytes[at + 2..at + 4],
-            geometry.file_offset(page).saturating_add(at as u64 + 2),
-            file,
-        )?;
+        if u16_at(bytes, at + 2) != mark {
+            check_zero(
+                &bytes[at + 2..at + 4],
+                geometry.file_offset(page).saturating_add(at as u64 + 2),
+                file,
+            )?;
+        }
         Ok(RecordsView {
             geometry,
             bytes,
@@ -153,6 +170,25 @@ impl<'a> RecordsView<'a> {
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.count
+    }
+
+    /// The page's number in its file.
+    #[inline]
+    pub(crate) fn page(&self) -> u64 {
+        self.page
+    }
+
+    /// The bytes behind the list of the record in place `slot`; the caller knows that it is there.
+    #[inline]
+    pub(crate) fn behind(&self, slot: usize) -> &'a [u8] {
+        let end = self.geometry.record_at(slot) + self.geometry.record_bytes;
+        &self.bytes[self.behind_at(slot)..end]
+    }
+
+    /// Where in the page they are.
+    #[inline]
+    pub(crate) fn behind_at(&self, slot: usize) -> usize {
+        self.geometry.record_at(slot) + self.geometry.behind_at()
     }
 
     /// The record in place `slot`. Refuses a slot that is not there and a degree above R.
@@ -178,30 +214,46 @@ impl<'a> RecordsView<'a> {
     }
 
     #[cold]
-    fn no_slot(&self, slot: usize) -> LayoutError {
-        LayoutError::Field {
-            file: self.file.to_owned(),
-            offset: count_offset(self.geometry, self.page),
-            what: "count of records on the page",
-            found: self.count.to_string(),
-            expected: format!("more than {slot}"),
-        }
+    pub(crate) fn no_slot(&self, slot: usize) -> LayoutError {
+        let at = 4 * self.geometry.blocks;
+        let expected = format!("more than {slot}");
+        self.wrong(at, COUNT, self.count, expected)
     }
 
     #[cold]
     fn wrong_degree(&self, at: usize, degree: usize) -> LayoutError {
+        let expected = format!("at most {}", self.geometry.degree);
+        self.wrong(at, "degree of a node", degree, expected)
+    }
+
+    /// The error for a value at `at` of the page.
+    #[cold]
+    pub(crate) fn wrong(
+        &self,
+        at: usize,
+        what: &'static str,
+        found: impl ToString,
+        expected: impl ToString,
+    ) -> LayoutError {
+        let offset = self.geometry.file_offset(self.page);
         LayoutError::Field {
             file: self.file.to_owned(),
-            offset: self
-                .geometry
-                .file_offset(self.page)
-                .saturating_add(at as u64),
-            what: "degree of a node",
-            found: degree.to_string(),
-            expected: format!("at most {}", self.geometry.degree),
+            offset: offset.saturating_add(at as u64),
+            what,
+            found: found.to_string(),
+            expected: expected.to_string(),
         }
     }
 }
+
+/// The two bytes behind a page's count of records; `None` where the bytes end before them.
+#[inline]
+pub(crate) fn mark(geometry: &Geometry, bytes: &[u8]) -> Option<u16> {
+    let at = 4 * geometry.blocks + 2;
+    Some(u16_at(bytes.get(at..at + 2)?, 0))
+}
+
+const COUNT: &str = "count of records on the page";
 
 /// Where in the file a page's count of records stands.
 fn count_offset(geometry: &Geometry, page: u64) -> u64 {
@@ -221,7 +273,7 @@ fn wrong_count(
     LayoutError::Field {
         file: file.to_owned(),
         offset: count_offset(geometry, page),
-        what: "count of records on the page",
+        what: COUNT,
         found: found.to_string(),
         expected: match expected {
             Some(expected) => expected.to_string(),

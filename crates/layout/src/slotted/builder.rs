@@ -1,6 +1,6 @@
 //! Puts slotted pages together.
 
-use super::{MAX_RECORDS, NO_IDS, SlottedShape};
+use super::{MAX_RECORDS, NO_IDS, NODE, RELOCATED, SlottedShape};
 use crate::block;
 
 /// Bytes that lengths need which spread over `range`.
@@ -66,9 +66,10 @@ impl Extent {
         )
     }
 
-    fn page_bytes(&self, shape: &SlottedShape) -> usize {
+    fn page_bytes(&self, shape: &SlottedShape, relocated: bool) -> usize {
         let (list, vector, id) = self.widths(shape.has_ids());
-        shape.header_bytes() + self.count * (list + vector + id) + self.bytes
+        let node = if relocated { NODE } else { 0 };
+        shape.header_bytes() + self.count * (node + list + vector + id) + self.bytes
     }
 }
 
@@ -76,8 +77,13 @@ impl Extent {
 #[derive(Debug)]
 pub struct SlottedBuilder {
     shape: SlottedShape,
+    /// The node of the first record; on a relocated page the least of all, and the largest number while
+    /// there is none.
     first: u32,
+    relocated: bool,
     extent: Extent,
+    /// The node of each record of a relocated page; none on another.
+    nodes: Vec<u32>,
     lists: Vec<usize>,
     vectors: Vec<usize>,
     ids: Vec<u64>,
@@ -91,7 +97,9 @@ impl SlottedBuilder {
         SlottedBuilder {
             shape,
             first: 0,
+            relocated: false,
             extent: Extent::EMPTY,
+            nodes: Vec::new(),
             lists: Vec::new(),
             vectors: Vec::new(),
             ids: Vec::new(),
@@ -100,10 +108,28 @@ impl SlottedBuilder {
         }
     }
 
-    /// Empties the page. Its first record will be node `first`.
+    /// Empties the page. Its first record will be node `first`, the next one `first + 1`, and so on; see
+    /// [`SlottedBuilder::push`].
     pub fn start(&mut self, first: u32) {
+        self.empty(first, false);
+    }
+
+    /// Empties the page. It will be a relocated one, which names the node of each record; see
+    /// [`SlottedBuilder::push_node`].
+    ///
+    /// # Panics
+    /// In a file of kind `Vectors`, which has no relocated pages.
+    pub fn start_relocated(&mut self) {
+        let kind = self.shape.kind;
+        assert!(self.shape.relocates(), "a relocated page in {kind}");
+        self.empty(u32::MAX, true);
+    }
+
+    fn empty(&mut self, first: u32, relocated: bool) {
         self.first = first;
+        self.relocated = relocated;
         self.extent = Extent::EMPTY;
+        self.nodes.clear();
         self.lists.clear();
         self.vectors.clear();
         self.ids.clear();
@@ -116,8 +142,30 @@ impl SlottedBuilder {
     /// In a file of kind `Adjacency` the id is not kept.
     ///
     /// # Panics
-    /// When there is a vector in a file of kind `Adjacency`, or a list in one of kind `Vectors`.
+    /// When there is a vector in a file of kind `Adjacency`, or a list in one of kind `Vectors`; when the page
+    /// was started as a relocated one.
     pub fn push(&mut self, id: u64, list: &[u8], vector: &[u8]) -> bool {
+        assert!(!self.relocated, "a relocated page names its nodes");
+        self.append(id, list, vector)
+    }
+
+    /// Appends node `node` to a relocated page if it fits; otherwise as [`SlottedBuilder::push`].
+    ///
+    /// # Panics
+    /// When the page was not started as a relocated one, or the node stands on it already; when there is a
+    /// vector in a file of kind `Adjacency`.
+    pub fn push_node(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
+        assert!(self.relocated, "only a relocated page names its nodes");
+        assert!(!self.nodes.contains(&node), "node {node} twice on a page");
+        let fits = self.append(id, list, vector);
+        if fits {
+            self.nodes.push(node);
+            self.first = self.first.min(node);
+        }
+        fits
+    }
+
+    fn append(&mut self, id: u64, list: &[u8], vector: &[u8]) -> bool {
         let shape = &self.shape;
         let kind = shape.kind;
         assert!(list.is_empty() || shape.has_lists(), "a list in {kind}");
@@ -126,7 +174,9 @@ impl SlottedBuilder {
             "a vector in {kind}"
         );
         let extent = self.extent.with(id, list.len(), vector.len());
-        if extent.count > MAX_RECORDS || extent.page_bytes(shape) > shape.page_bytes() {
+        if extent.count > MAX_RECORDS
+            || extent.page_bytes(shape, self.relocated) > shape.page_bytes()
+        {
             return false;
         }
         self.extent = extent;
@@ -148,11 +198,14 @@ impl SlottedBuilder {
         self.extent.count == 0
     }
 
-    /// Seals the page as number `page` of its file and gives its bytes. [`SlottedBuilder::start`] starts the
-    /// next one.
+    /// Seals the page as number `page` of its file and gives its bytes. [`SlottedBuilder::start`] or
+    /// [`SlottedBuilder::start_relocated`] starts the next one.
+    ///
+    /// The records stay: more may be pushed, and the page, with them, be finished again under the same or
+    /// another number.
     ///
     /// # Panics
-    /// When the page is empty: no file has such a page.
+    /// When the page is empty: no file has such a page, relocated or not.
     pub fn finish(&mut self, page: u64) -> &[u8] {
         assert!(!self.is_empty(), "a page holds a record or more");
         let (shape, extent, out) = (&self.shape, &self.extent, &mut self.page);
@@ -161,12 +214,16 @@ impl SlottedBuilder {
         out.clear();
         out.resize(4 * shape.blocks, 0);
         out.extend_from_slice(&(extent.count as u16).to_le_bytes());
-        out.extend_from_slice(&[ids, (vector << 4 | list) as u8]);
+        let relocated = if self.relocated { RELOCATED } else { 0 };
+        out.extend_from_slice(&[ids, (vector << 4 | list) as u8 | relocated]);
         out.extend_from_slice(&self.first.to_le_bytes());
         out.extend_from_slice(&(extent.lists.0 as u32).to_le_bytes());
         out.extend_from_slice(&(extent.vectors.0 as u32).to_le_bytes());
         if shape.has_ids() {
             out.extend_from_slice(&extent.ids.0.to_le_bytes());
+        }
+        for node in &self.nodes {
+            out.extend_from_slice(&node.to_le_bytes());
         }
         for length in &self.lists {
             let more = (length - extent.lists.0) as u32;

@@ -12,18 +12,23 @@
 //! the pages in the order of their nodes, without gaps, so that a page says which node it starts with and no
 //! more. A page is `k` consecutive 4 KiB blocks: as few as the largest record of the file needs.
 //!
+//! A record that is written anew goes to another page, beside records of any other nodes. Such a *relocated*
+//! page therefore names the node of each of its records. Both stand in the same file, and a page says itself
+//! which it is. A file of kind `Vectors` has no relocated pages.
+//!
 //! ```text
 //! offset    size  what (page)
 //!      0     4*k  checksums of the page's blocks (see `block`)
 //!    4*k       2  count of records c, 1 or more
 //!  4*k+2       1  bytes of an id w: 1 to 8; 0: the ids are the least, the least + 1 and so on;
 //!                 255: the page has no ids (files of kind `Adjacency`, and those only)
-//!  4*k+3       1  bytes of a length: l of a list's in the low four bits, v of a vector's in the high four
-//!                 bits; 1, 2 or 4, or 0 where all are the least
-//!  4*k+4       4  node of the first record u32
+//!  4*k+3       1  bytes of a length: l of a list's in the low three bits, v of a vector's in the high four
+//!                 bits; 1, 2 or 4, or 0 where all are the least. Bit 3 (value 8): the page is relocated
+//!  4*k+4       4  node of the first record u32; on a relocated page the least node of all
 //!  4*k+8       4  least length of a list u32; 0 without lists
 //! 4*k+12       4  least length of a vector u32; 0 without vectors
 //! 4*k+16       8  least id u64; not there where w is 255
+//!      .     c*4  for each record, its node u32, in any order, none twice; on relocated pages only
 //!      .     c*l  for each record, the length of its list less the least
 //!      .     c*v  for each record, the length of its vector less the least
 //!      .     c*w  for each record, its outside id less the least; not there where w is 255
@@ -32,7 +37,8 @@
 //!
 //! What is written for each record is thus a byte or two for a length, and as many bytes for an id as the
 //! ids on its page spread over: about five bytes where ids are in no order, two where they ascend. A record
-//! is found with a sum over the lengths before it, which are next to one another.
+//! is found with a sum over the lengths before it, which are next to one another. A relocated page spends
+//! four bytes more on a record.
 
 mod builder;
 mod view;
@@ -59,6 +65,10 @@ pub const MAX_RECORDS: usize = u16::MAX as usize;
 const FIXED: usize = 16;
 /// Stands for "no ids" where the bytes of an id stand.
 const NO_IDS: u8 = 255;
+/// The bit of a relocated page, in the byte that says the bytes of a length.
+const RELOCATED: u8 = 8;
+/// Bytes of a node's number on a relocated page.
+const NODE: usize = 4;
 
 /// What decides where pages stand and what is in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +93,8 @@ pub struct SlottedFacts {
 
 impl SlottedShape {
     /// The shape of a file for vectors of `dim` elements and at most `degree` neighbours a node. Its pages
-    /// have as few blocks as one record of `largest` bytes needs, list and vector taken together.
+    /// have as few blocks as one record of `largest` bytes needs, list and vector taken together, on a
+    /// relocated page too where the kind has such pages.
     ///
     /// Refuses a kind that has no slotted pages, a dimension of zero or above [`MAX_DIMENSION`], a degree of
     /// zero or above [`MAX_DEGREE`], and a record that does not fit [`MAX_BLOCKS`] blocks.
@@ -95,7 +106,8 @@ impl SlottedShape {
         largest: usize,
     ) -> Result<SlottedShape, LayoutError> {
         let mut shape = SlottedShape::of_one_block(kind, element, dim, degree)?;
-        while shape.page_bytes() - shape.header_bytes() < largest {
+        let node = if shape.relocates() { NODE } else { 0 };
+        while shape.page_bytes() - shape.header_bytes() < largest.saturating_add(node) {
             if shape.blocks == MAX_BLOCKS {
                 return Err(LayoutError::Shape {
                     what: "the bytes of the largest record",
@@ -293,6 +305,11 @@ impl SlottedShape {
 
     fn has_ids(&self) -> bool {
         self.kind != FileKind::Adjacency
+    }
+
+    /// Whether a file of this kind may have relocated pages.
+    pub fn relocates(&self) -> bool {
+        self.kind != FileKind::Vectors
     }
 
     /// Bytes of a page in front of its arrays.

@@ -3,7 +3,7 @@
 //! A search opens a page for one record of it. What it calls for that is forced into the caller: a view is
 //! many words, and to return it through memory takes about as long as to find the record.
 
-use super::{FIXED, NO_IDS, SlottedShape};
+use super::{FIXED, NO_IDS, NODE, RELOCATED, SlottedShape};
 use crate::block::{self, u16_at, u32_at, u64_at};
 use crate::error::LayoutError;
 use std::fmt::Display;
@@ -12,6 +12,7 @@ use std::fmt::Display;
 const WIDTHS: [usize; 4] = [0, 1, 2, 4];
 const COUNT: &str = "count of records on the page";
 const ID: &str = "outside id";
+const NODE_OF: &str = "node of a record";
 
 /// A page, read in place: nothing is copied or allocated.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +23,8 @@ pub struct SlottedView<'a> {
     page: u64,
     first: u32,
     count: usize,
+    /// The nodes of a relocated page's records; empty on another page.
+    nodes: &'a [u8],
     lists: Lengths<'a>,
     vectors: Lengths<'a>,
     id_width: u8,
@@ -107,10 +110,11 @@ impl<'a> SlottedView<'a> {
     /// Opens page `page` of `file`.
     ///
     /// Refuses bytes that are not a page long, a page without records, and widths and counts that the
-    /// format does not have or that do not fit the page. With `verify` also checks the checksums of its
-    /// blocks, that all records are inside, and that zeros follow them; without, it looks at the same few
-    /// bytes however many records there are, and damaged bytes are still read without a panic, but give
-    /// errors or wrong values.
+    /// format does not have or that do not fit the page, and a relocated page in a file of kind `Vectors`.
+    /// With `verify` also checks the checksums of its blocks, that all records are inside, that zeros follow
+    /// them, and that a relocated page names no node twice and its least node as the first; without, it looks
+    /// at the same few bytes however many records there are, and damaged bytes are still read without a
+    /// panic, but give errors or wrong values.
     #[inline(always)]
     pub fn open(
         shape: &'a SlottedShape,
@@ -129,7 +133,8 @@ impl<'a> SlottedView<'a> {
         let header = &bytes[4 * shape.blocks..header_bytes];
         let count = usize::from(u16_at(header, 0));
         let id_width = header[2];
-        let (list, vector) = (usize::from(header[3] & 15), usize::from(header[3] >> 4));
+        let (list, vector) = (usize::from(header[3] & 7), usize::from(header[3] >> 4));
+        let relocated = header[3] & RELOCATED != 0;
         let (least_list, least_vector) = (u32_at(header, 8), u32_at(header, 12));
         let wrong = |at, what, found: &dyn Display, expected: &dyn Display| {
             Err(wrong(shape, page, file, at, what, found, expected))
@@ -139,6 +144,10 @@ impl<'a> SlottedView<'a> {
         }
         if !WIDTHS.contains(&list) || !WIDTHS.contains(&vector) {
             return wrong(3, "bytes of a length", &header[3], &"two of 0, 1, 2 and 4");
+        }
+        if relocated && !shape.relocates() {
+            let expected = "none of a relocated page in a file of vectors";
+            return wrong(3, "bytes of a length", &header[3], &expected);
         }
         if !shape.has_lists() && (list, least_list) != (0, 0) {
             let found = format_args!("{least_list} or more");
@@ -154,7 +163,8 @@ impl<'a> SlottedView<'a> {
             (true, _) => return wrong(2, "bytes of an id", &id_width, &"0 to 8"),
             (false, _) => return wrong(2, "bytes of an id", &id_width, &NO_IDS),
         };
-        let vectors_at = header_bytes + count * list;
+        let lists_at = header_bytes + if relocated { count * NODE } else { 0 };
+        let vectors_at = lists_at + count * list;
         let ids_at = vectors_at + count * vector;
         let records_at = ids_at + count * id;
         if records_at > bytes.len() {
@@ -167,10 +177,11 @@ impl<'a> SlottedView<'a> {
             page,
             first: u32_at(header, 4),
             count,
+            nodes: &bytes[header_bytes..lists_at],
             lists: Lengths {
                 least: least_list,
                 width: list,
-                more: &bytes[header_bytes..vectors_at],
+                more: &bytes[lists_at..vectors_at],
             },
             vectors: Lengths {
                 least: least_vector,
@@ -184,6 +195,9 @@ impl<'a> SlottedView<'a> {
         };
         if verify {
             view.check_end()?;
+            if relocated {
+                view.check_nodes()?;
+            }
         }
         Ok(view)
     }
@@ -199,10 +213,49 @@ impl<'a> SlottedView<'a> {
         self.count == 0
     }
 
-    /// The node of the first record. It comes from the file: it may be any `u32`.
+    /// The node of the first record; on a relocated page the least node of all. It comes from the file: it
+    /// may be any `u32`.
     #[inline]
     pub fn first(&self) -> u32 {
         self.first
+    }
+
+    /// Whether the page names the node of each record.
+    #[inline(always)]
+    pub fn is_relocated(&self) -> bool {
+        // No page is without records.
+        !self.nodes.is_empty()
+    }
+
+    /// The node of the record in place `slot`. Refuses a slot that is not there, and a node above 2^32 - 1.
+    #[inline(always)]
+    pub fn node(&self, slot: usize) -> Result<u32, LayoutError> {
+        if slot >= self.count {
+            return Err(self.no_slot(slot));
+        }
+        if self.is_relocated() {
+            return Ok(u32_at(self.nodes, NODE * slot));
+        }
+        // There are no more than 2^16 slots.
+        let node = self.first.checked_add(slot as u32);
+        node.ok_or_else(|| self.no_node(slot))
+    }
+
+    /// The place of `node` on the page, if it is there.
+    #[inline(always)]
+    pub fn slot_of(&self, node: u32) -> Option<usize> {
+        if self.is_relocated() {
+            return self.find(node);
+        }
+        let slot = node.checked_sub(self.first)? as usize;
+        (slot < self.count).then_some(slot)
+    }
+
+    /// The place of `node` on a relocated page.
+    #[inline]
+    fn find(&self, node: u32) -> Option<usize> {
+        let node = node.to_le_bytes();
+        self.nodes.chunks_exact(NODE).position(|four| four == node)
     }
 
     /// The outside id of the record in place `slot`. Refuses a slot that is not there, a page without ids,
@@ -298,6 +351,45 @@ impl<'a> SlottedView<'a> {
             self.shape.file_offset(self.page).saturating_add(end),
             self.file,
         )
+    }
+
+    /// Refuses a relocated page that names a node twice, or another first node than the least.
+    #[inline(never)]
+    fn check_nodes(&self) -> Result<(), LayoutError> {
+        // Nearly all pages hold few records, and are checked without an allocation.
+        let (mut few, mut many) = ([0; 128], Vec::new());
+        let nodes = match few.get_mut(..self.count) {
+            Some(nodes) => nodes,
+            None => {
+                many.resize(self.count, 0);
+                &mut many[..]
+            }
+        };
+        for (node, four) in nodes.iter_mut().zip(self.nodes.chunks_exact(NODE)) {
+            *node = u32_at(four, 0);
+        }
+        nodes.sort_unstable();
+        if nodes[0] != self.first {
+            let what = "least node of the page";
+            return Err(self.wrong(4, what, &self.first, &nodes[0]));
+        }
+        if let Some(twice) = nodes.windows(2).find(|two| two[0] == two[1]) {
+            let (found, at) = (format!("{}, twice", twice[0]), self.find(twice[0]));
+            let at = self.node_at(at.unwrap_or(0));
+            return Err(self.wrong(at, NODE_OF, &found, &"each node once"));
+        }
+        Ok(())
+    }
+
+    /// Where a relocated page names the node of the record in place `slot`, behind the checksums.
+    fn node_at(&self, slot: usize) -> usize {
+        self.shape.header_bytes() - 4 * self.shape.blocks + NODE * slot
+    }
+
+    #[cold]
+    fn no_node(&self, slot: usize) -> LayoutError {
+        let found = format!("{} + {slot}", self.first);
+        self.wrong(4, NODE_OF, &found, &"below 2^32")
     }
 
     #[cold]

@@ -1,0 +1,374 @@
+//! Where the nodes of an index stand whose records were written anew, and what came after its build.
+//!
+//! A build fills pages with consecutive nodes, so that a node's page follows from its number. A record that changes is
+//! written anew on a relocated page ([`crate::slotted`], [`crate::coupled`]), and new nodes stand on such pages alone.
+//! This file is what a checkpoint of such an index adds to the files of the build.
+//!
+//! Payload of a [stream](crate::stream) of kind `Placement`, little-endian; `n` nodes, of which `b` are those of the
+//! build, `r` ranges of ids, `d` deleted ids:
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 4 | `n`: nodes |
+//! | 4 | 4 | `b`: nodes of the build, at most `n` |
+//! | 8 | 4 | pages of the page file that may be in use |
+//! | 12 | 8 | bytes of all codes: `n - b` times those of a code |
+//! | 20 | 8 | `r`: ranges of ids |
+//! | 28 | 8 | `d`: deleted ids |
+//! | 36 | 4 n | the page of each node, below the number of pages |
+//! | 36 + 4 n | 16 r | ranges of outside ids that came after the build: the first id u64, how many u64, one or more; ascending, and at least an id between two of them |
+//! | … | 12 d | deleted ids, ascending: the id u64, and the node u32 below which its records are dead: at most `n`, or 4294967295 for all nodes |
+//! | … | … | codes of nodes `b..n`, one after another |
+
+use crate::block::{u32_at, u64_at};
+use crate::error::LayoutError;
+use crate::payload::PayloadReader;
+
+const FIXED: usize = 36;
+/// Bytes of a range of ids.
+const RANGE: usize = 16;
+/// Bytes of a deleted id.
+const DELETED: usize = 12;
+
+/// What a checkpoint of an index with relocated records adds to the files of its build, decoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlacementFile {
+    /// Nodes of the build; those above came later.
+    pub built: u32,
+    /// Pages of the page file that may be in use: all that are named are below.
+    pub pages: u32,
+    /// The page of each node.
+    pub page_of: Vec<u32>,
+    /// Codes of the nodes from `built` on, one after another.
+    pub codes: Vec<u8>,
+    /// Outside ids that came after the build, as ascending disjoint ranges that do not touch: first id, how many.
+    pub ids: Vec<(u64, u64)>,
+    /// Ids that do not count below a node number: ascending ids; records of `id` on nodes below `bound` are dead.
+    /// `u32::MAX` stands for all nodes.
+    pub deleted: Vec<(u64, u32)>,
+}
+
+impl PlacementFile {
+    /// The payload. [`PlacementFile::decode`] refuses it where the fields contradict each other.
+    pub fn encode(&self) -> Vec<u8> {
+        let words = 4 * self.page_of.len() + RANGE * self.ids.len() + DELETED * self.deleted.len();
+        let mut out = Vec::with_capacity(FIXED + words + self.codes.len());
+        for field in [self.page_of.len() as u32, self.built, self.pages] {
+            out.extend_from_slice(&field.to_le_bytes());
+        }
+        for length in [self.codes.len(), self.ids.len(), self.deleted.len()] {
+            out.extend_from_slice(&(length as u64).to_le_bytes());
+        }
+        out.extend(self.page_of.iter().flat_map(|page| page.to_le_bytes()));
+        for (first, count) in &self.ids {
+            out.extend_from_slice(&first.to_le_bytes());
+            out.extend_from_slice(&count.to_le_bytes());
+        }
+        for (id, bound) in &self.deleted {
+            out.extend_from_slice(&id.to_le_bytes());
+            out.extend_from_slice(&bound.to_le_bytes());
+        }
+        out.extend_from_slice(&self.codes);
+        out
+    }
+
+    /// Reads a payload; `code_bytes` are the bytes of a code, `file` names the file in errors.
+    ///
+    /// # Errors
+    /// A length that does not follow from the counts; more nodes of the build than nodes; codes that are not
+    /// `code_bytes` for each node that came later; a page that is not below the number of pages; ranges of ids that are
+    /// empty, reach beyond the largest number, or are not ascending with an id or more between them; deleted ids that
+    /// are not ascending, or a bound above the number of nodes.
+    pub fn decode(
+        mut payload: Vec<u8>,
+        code_bytes: usize,
+        file: &str,
+    ) -> Result<PlacementFile, LayoutError> {
+        let mut reader = PayloadReader::new(&payload, file);
+        let nodes = reader.u32("number of nodes")?;
+        let built = reader.u32("number of nodes of the build")?;
+        let pages = reader.u32("number of pages")?;
+        let found = reader.u64("bytes of all codes")?;
+        let ranges = reader.u64("number of ranges of ids")?;
+        let dead = reader.u64("number of deleted ids")?;
+        if built > nodes {
+            let expected = format!("at most {nodes}, the nodes");
+            return Err(reader.wrong(4, "number of nodes of the build", built, expected));
+        }
+        let later = u64::from(nodes - built);
+        if later.checked_mul(code_bytes as u64) != Some(found) {
+            let expected = format!("{code_bytes} for each of {later} nodes");
+            return Err(reader.wrong(12, "bytes of all codes", found, expected));
+        }
+
+        let at = reader.at();
+        let page_of = reader.u32s(u64::from(nodes), "pages of the nodes")?;
+        if let Some(node) = page_of.iter().position(|&page| page >= pages) {
+            let expected = format!("below {pages}");
+            return Err(reader.wrong(at + 4 * node, "page of a node", page_of[node], expected));
+        }
+        let ids = read_ids(&mut reader, ranges)?;
+        let deleted = read_deleted(&mut reader, dead, nodes)?;
+        let codes_at = reader.at();
+        reader.bytes(found, "codes")?;
+        reader.end()?;
+
+        // The codes are most of it: they stay where they are, so that they never exist twice.
+        payload.drain(..codes_at);
+        payload.shrink_to_fit();
+        Ok(PlacementFile {
+            built,
+            pages,
+            page_of,
+            codes: payload,
+            ids,
+            deleted,
+        })
+    }
+}
+
+/// The next `count` ranges of ids.
+fn read_ids(reader: &mut PayloadReader<'_>, count: u64) -> Result<Vec<(u64, u64)>, LayoutError> {
+    let what = "range of ids";
+    let mut at = reader.at();
+    let bytes = reader.bytes(count.saturating_mul(RANGE as u64), "ranges of ids")?;
+    let mut ranges = Vec::with_capacity(bytes.len() / RANGE);
+    // The least id that may come next.
+    let mut least = Some(0);
+    for range in bytes.chunks_exact(RANGE) {
+        let (first, count) = (u64_at(range, 0), u64_at(range, 8));
+        let found = || format!("{count} from {first} on");
+        if least.is_none_or(|least| first < least) {
+            let expected = "ascending ranges that do not touch";
+            return Err(reader.wrong(at, what, found(), expected));
+        }
+        let Some(end) = first.checked_add(count) else {
+            return Err(reader.wrong(at, what, found(), "ids below 2^64 - 1"));
+        };
+        if count == 0 {
+            return Err(reader.wrong(at + 8, what, found(), "1 id or more"));
+        }
+        ranges.push((first, count));
+        least = end.checked_add(1);
+        at += RANGE;
+    }
+    Ok(ranges)
+}
+
+/// The next `count` deleted ids of an index of `nodes` nodes.
+fn read_deleted(
+    reader: &mut PayloadReader<'_>,
+    count: u64,
+    nodes: u32,
+) -> Result<Vec<(u64, u32)>, LayoutError> {
+    let mut at = reader.at();
+    let bytes = reader.bytes(count.saturating_mul(DELETED as u64), "deleted ids")?;
+    let mut deleted: Vec<(u64, u32)> = Vec::with_capacity(bytes.len() / DELETED);
+    for one in bytes.chunks_exact(DELETED) {
+        let (id, bound) = (u64_at(one, 0), u32_at(one, 8));
+        if let Some(&(last, _)) = deleted.last().filter(|&&(last, _)| id <= last) {
+            return Err(reader.wrong(at, "deleted id", id, format!("above {last}")));
+        }
+        if bound > nodes && bound != u32::MAX {
+            let expected = format!("at most {nodes}, the nodes, or {}", u32::MAX);
+            return Err(reader.wrong(at + 8, "bound of a deleted id", bound, expected));
+        }
+        deleted.push((id, bound));
+        at += DELETED;
+    }
+    Ok(deleted)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sample() -> PlacementFile {
+        PlacementFile {
+            built: 3,
+            pages: 9,
+            page_of: vec![0, 8, 1, 7, 8],
+            codes: vec![1, 2, 3, 4],
+            ids: vec![(5, 1), (7, 2), (0x0102, 3)],
+            deleted: vec![(2, 0), (6, 5), (u64::MAX, u32::MAX)],
+        }
+    }
+
+    fn decode(payload: &[u8]) -> Result<PlacementFile, LayoutError> {
+        PlacementFile::decode(payload.to_vec(), 2, "placement")
+    }
+
+    #[test]
+    fn round_trips() {
+        let file = sample();
+        assert_eq!(decode(&file.encode()).unwrap(), file);
+        let none = PlacementFile::default();
+        for code_bytes in [0, 2, usize::MAX] {
+            let back = PlacementFile::decode(none.encode(), code_bytes, "p").unwrap();
+            assert_eq!(back, none);
+        }
+        // The last ids of all: the largest number is none, since inserts refuse it.
+        let last = PlacementFile {
+            ids: vec![(0, u64::MAX - 3), (u64::MAX - 2, 2)],
+            ..none
+        };
+        assert_eq!(decode(&last.encode()).unwrap(), last);
+    }
+
+    #[test]
+    fn bytes_stand_where_the_table_says() {
+        let bytes = sample().encode();
+        assert_eq!(bytes[..12], [5, 0, 0, 0, 3, 0, 0, 0, 9, 0, 0, 0]);
+        assert_eq!(bytes[12..20], 4u64.to_le_bytes());
+        assert_eq!(bytes[20..28], 3u64.to_le_bytes());
+        assert_eq!(bytes[28..36], 3u64.to_le_bytes());
+        assert_eq!(bytes[36..44], [0, 0, 0, 0, 8, 0, 0, 0]);
+        assert_eq!(
+            bytes[56..72],
+            [5, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]
+        );
+        assert_eq!(bytes[88..97], [2, 1, 0, 0, 0, 0, 0, 0, 3]);
+        assert_eq!(bytes[104..116], [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[116..128], [6, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0]);
+        assert_eq!(bytes[128..140], [255; 12]);
+        assert_eq!(bytes[140..], [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn every_contradiction_is_refused() {
+        for (change, text) in [
+            (
+                (|file| file.page_of[3] = 9) as fn(&mut PlacementFile),
+                "placement: page of a node at offset 4148 is 9, expected below 9",
+            ),
+            (|file| file.pages = 8, "page of a node at offset 4140 is 8"),
+            (
+                |file| file.built = 6,
+                "number of nodes of the build at offset 4104 is 6, expected at most 5",
+            ),
+            (
+                |file| file.built = 4,
+                "bytes of all codes at offset 4112 is 4, expected 2 for each of 1 nodes",
+            ),
+            (|file| file.codes.push(1), "is 5, expected 2 for each of 2"),
+            (|file| file.codes.clear(), "is 0, expected 2 for each of 2"),
+            (
+                |file| file.ids[1] = (7, 0),
+                "range of ids at offset 4180 is 0 from 7 on, expected 1 id or more",
+            ),
+            (
+                |file| file.ids[1].0 = 6,
+                "range of ids at offset 4172 is 2 from 6 on, expected ascending ranges",
+            ),
+            (|file| file.ids[1].0 = 5, "is 2 from 5 on"),
+            (|file| file.ids[0].1 = 3, "is 2 from 7 on"),
+            (|file| file.ids.swap(0, 2), "expected ascending ranges"),
+            (
+                |file| file.ids[2] = (u64::MAX, 1),
+                "expected ids below 2^64 - 1",
+            ),
+            (|file| file.ids[0].1 = u64::MAX, "is 18446744073709551615"),
+            // A range behind the last id of all.
+            (
+                |file| file.ids[1].1 = u64::MAX - 7,
+                "is 3 from 258 on, expected ascending ranges",
+            ),
+            (
+                |file| file.deleted[1].0 = 2,
+                "deleted id at offset 4216 is 2, expected above 2",
+            ),
+            (|file| file.deleted.swap(0, 2), "deleted id"),
+            (
+                |file| file.deleted[1].1 = 6,
+                "bound of a deleted id at offset 4224 is 6, expected at most 5, the nodes, or",
+            ),
+            (|file| file.deleted[0].1 = u32::MAX - 1, "bound"),
+        ] {
+            let mut file = sample();
+            change(&mut file);
+            let found = decode(&file.encode()).unwrap_err().to_string();
+            assert!(found.contains(text), "{found}\n{text}");
+        }
+        let bytes = sample().encode();
+        for length in 0..bytes.len() {
+            decode(&bytes[..length]).unwrap_err();
+        }
+        let longer = [&bytes[..], &[0]].concat();
+        let text = decode(&longer).unwrap_err().to_string();
+        assert!(text.contains("payload length"), "{text}");
+        for code_bytes in [0, 1, 3, usize::MAX] {
+            PlacementFile::decode(bytes.clone(), code_bytes, "p").unwrap_err();
+        }
+        // Counts of which nothing is there: refused before anything is allocated for them.
+        for at in [20, 28] {
+            let mut bytes = bytes.clone();
+            bytes[at..at + 8].fill(255);
+            let text = decode(&bytes).unwrap_err().to_string();
+            assert!(text.contains("cut off after"), "{text}");
+        }
+        let mut bytes = bytes;
+        bytes[..8].fill(255);
+        bytes[12..20].fill(0);
+        let text = decode(&bytes).unwrap_err().to_string();
+        assert!(text.contains("cut off after"), "{text}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_file_round_trips(
+            pages in 1u32..,
+            page_of in prop::collection::vec(any::<u32>(), 0..200),
+            later: prop::sample::Index,
+            code_bytes in 0usize..40,
+            gaps in prop::collection::vec((1u64..1 << 50, 1u64..1 << 50), 0..50),
+            deleted in prop::collection::btree_map(any::<u64>(), prop::option::of(any::<u32>()), 0..50),
+        ) {
+            let nodes = page_of.len();
+            let built = later.index(nodes + 1);
+            let mut next = 0;
+            let ids = gaps.into_iter().map(|(gap, count)| {
+                let first = next + gap;
+                next = first + count;
+                (first, count)
+            }).collect();
+            let bound = |bound: Option<u32>| bound.map_or(u32::MAX, |b| b % (nodes as u32 + 1));
+            let file = PlacementFile {
+                built: built as u32,
+                pages,
+                page_of: page_of.iter().map(|page| page % pages).collect(),
+                codes: (0..(nodes - built) * code_bytes).map(|at| at as u8).collect(),
+                ids,
+                deleted: deleted.into_iter().map(|(id, b)| (id, bound(b))).collect(),
+            };
+            prop_assert_eq!(PlacementFile::decode(file.encode(), code_bytes, "p").unwrap(), file);
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            code_bytes: usize,
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+            bit: prop::sample::Index,
+        ) {
+            let _ = PlacementFile::decode(bytes, code_bytes, "p");
+            let check = |close: &[u8]| {
+                if let Ok(file) = decode(close) {
+                    // What is accepted is written again as it was.
+                    assert_eq!(file.encode(), close);
+                    assert!(file.page_of.iter().all(|&page| page < file.pages));
+                }
+            };
+            let mut close = sample().encode();
+            let at = bit.index(8 * close.len());
+            close[at / 8] ^= 1 << (at % 8);
+            check(&close);
+            for (at, byte) in damage {
+                let at = at.index(close.len());
+                close[at] = byte;
+            }
+            check(&close);
+        }
+    }
+}
