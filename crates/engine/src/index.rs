@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, INLINE};
 use stratann_layout::{EntryPoints, FileKind, LogShape, Manifest, NavigationFile};
-use stratann_tier::{Backend, Crew, HugeBytes, IoMode, Volume};
+use stratann_tier::{Backend, Crew, GrowingBytes, IoMode, Volume};
 use stratann_vector::{Element, Metric};
 
 use crate::cache::SlotCache;
@@ -30,7 +30,8 @@ use crate::durable::log_bytes;
 use crate::navigation::Navigation;
 use crate::nodes::Graph;
 use crate::plan::{Division, Needs};
-use crate::update::{Overlay, replay};
+use crate::nodes::placement::Placement;
+use crate::update::{CarriedIds, Overlay, replay};
 use crate::{Error, Preset, nodes, plan, stored};
 
 /// How to open an index.
@@ -84,12 +85,14 @@ pub struct Index {
     graph: Graph,
     cache: Option<SlotCache>,
     codebook: Codebook,
-    /// Every node's code; where these are in the pages, those of the entry points.
-    codes: HugeBytes,
+    /// Every node's code, with room for those to come; where codes are in the pages, those of the entry points.
+    codes: GrowingBytes,
     entries: Vec<u32>,
     division: Division,
     navigation: OnceLock<Navigation>,
     shared: Arc<Shared>,
+    /// Ids that came and went since the build, as the checkpoint has them.
+    carried: CarriedIds,
     /// What the log said when it was opened, on top of the checkpoint.
     overlay: Option<Overlay>,
 }
@@ -224,6 +227,13 @@ impl Index {
     ) -> Result<Self, Error> {
         let preset: Preset = manifest.preset.parse()?;
         let mut graph = nodes::open(&*volume, &manifest)?;
+        let (mut carried, mut later) = (CarriedIds::default(), Vec::new());
+        if let Some((mut file, pending)) = stored::placement(&*volume, &manifest)? {
+            // Nobody else has it yet.
+            let _ = graph.placement.set(Placement::restore(&file, pending));
+            later = std::mem::take(&mut file.codes);
+            carried = CarriedIds::of(file, &manifest);
+        }
         let slot_bytes = graph.pages.cached_bytes();
         let entries = match options.cache {
             CacheSize::None => 0,
@@ -255,8 +265,9 @@ impl Index {
             graph.load(&*volume, &division, heat.as_ref())?;
         }
         let codebook = shared.codebook(&*volume, &manifest)?;
-        let (entries, codes) = load_codes(&*volume, &manifest)?;
+        let (entries, codes) = load_codes(&*volume, &manifest, &later)?;
         Ok(Self {
+            carried,
             path: path.to_owned(),
             volume,
             preset,
@@ -296,7 +307,15 @@ impl Index {
         reason = "an index holds at least one vector"
     )]
     pub fn len(&self) -> usize {
-        self.manifest.vectors as usize
+        match self.graph.placement.get() {
+            Some(placement) => placement.nodes() as usize,
+            None => self.manifest.vectors as usize,
+        }
+    }
+
+    /// Ids that came and went since the build, as the checkpoint has them.
+    pub(crate) fn carried(&self) -> &CarriedIds {
+        &self.carried
     }
 
     /// Their dimension.
@@ -391,7 +410,7 @@ impl Index {
         self.options.verify_pages
     }
 
-    pub(crate) fn codes(&self) -> &[u8] {
+    pub(crate) fn codes(&self) -> &GrowingBytes {
         &self.codes
     }
 
@@ -461,13 +480,31 @@ fn logged_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u64, Error> 
 }
 
 /// The codes that stay in memory, and the nodes that a search may start from.
-fn load_codes(volume: &dyn Volume, manifest: &Manifest) -> Result<(Vec<u32>, HugeBytes), Error> {
-    if manifest.layout != INLINE {
-        let mut codes =
-            HugeBytes::zeroed(manifest.vectors as usize * manifest.code_bytes as usize)?;
-        stored::read_stream(volume, manifest, FileKind::Codes, &mut codes)?;
-        return Ok((vec![manifest.entry], codes));
+fn load_codes(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    later: &[u8],
+) -> Result<(Vec<u32>, GrowingBytes), Error> {
+    if manifest.layout == INLINE {
+        let EntryPoints { nodes, codes } = stored::entry_points(volume, manifest)?;
+        let codes = GrowingBytes::filled(codes.len(), 0, |out| {
+            out.copy_from_slice(&codes);
+            Ok::<_, Error>(())
+        })?;
+        return Ok((nodes, codes));
     }
-    let EntryPoints { nodes, codes } = stored::entry_points(volume, manifest)?;
-    Ok((nodes, HugeBytes::copy_of(&codes)?))
+    let code_bytes = manifest.code_bytes as usize;
+    let built = manifest.vectors as usize * code_bytes;
+    let length = built + later.len();
+    // Memory that is not used is not taken.
+    let room = length.max(LEAST_ROOM * code_bytes);
+    let codes = GrowingBytes::filled(length, length + room, |out| {
+        stored::read_stream(volume, manifest, FileKind::Codes, &mut out[..built])?;
+        out[built..].copy_from_slice(later);
+        Ok::<_, Error>(())
+    })?;
+    Ok((vec![manifest.entry], codes))
 }
+
+/// Nodes that there is room for beyond those of the checkpoint, at least; as many again if there are more.
+const LEAST_ROOM: usize = 1 << 16;

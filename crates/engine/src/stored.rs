@@ -8,7 +8,7 @@ use stratann_layout::heat::HeatFile;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{
     BLOCK, CoupledShape, DirectoryFile, EntryPoints, FileEntry, FileHeader, FileKind, InlineShape,
-    LayoutError, Manifest, SlottedFacts, SlottedShape, StreamReader,
+    LayoutError, Manifest, PendingFile, PlacementFile, SlottedFacts, SlottedShape, StreamReader,
 };
 use stratann_tier::{Directory, Volume};
 
@@ -109,15 +109,24 @@ pub(crate) fn check_length(
     .into())
 }
 
+/// Whether direct inserts add pages to files of a kind. What is behind the pages of a checkpoint is of no account: a crash
+/// may have left it there.
+fn grows(kind: FileKind) -> bool {
+    matches!(kind, FileKind::Graph | FileKind::Packed | FileKind::Adjacency)
+}
+
 /// Reads the header of a file of pages, and refuses one that is damaged or of another index, and a file of another
-/// length than both say.
+/// length than both say; one that pages were added to may be longer.
 fn page_header(
     volume: &dyn Volume,
     entry: &FileEntry,
     kind: FileKind,
 ) -> Result<FileHeader, Error> {
     let file = name_of(volume, &entry.name);
-    check_length(volume, entry, volume.len(&entry.name)?)?;
+    let length = volume.len(&entry.name)?;
+    if !grows(kind) || length < entry.length {
+        check_length(volume, entry, length)?;
+    }
     let mut first = vec![0; BLOCK];
     volume.read_at(&entry.name, 0, &mut first)?;
     let header = FileHeader::decode_as(kind, &first, &file)?;
@@ -217,6 +226,35 @@ pub(crate) fn chunks(
         shape.vector_bytes(),
         &file_of(volume, manifest, FileKind::Chunks, Some(n))?,
     )?)
+}
+
+/// Where nodes stand that were written anew since the build, and what waits to be; `None` if nothing was inserted directly.
+pub(crate) fn placement(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+) -> Result<Option<(PlacementFile, PendingFile)>, Error> {
+    let Some(facts) = &manifest.placement else {
+        return Ok(None);
+    };
+    let payload = read_stream_whole(volume, manifest, FileKind::Placement, None)?;
+    let file = file_of(volume, manifest, FileKind::Placement, None)?;
+    let placement = PlacementFile::decode(payload, manifest.code_bytes as usize, &file)?;
+    let found = (placement.page_of.len() as u64, u64::from(placement.built));
+    if found != (facts.nodes, manifest.vectors) || u64::from(placement.pages) != facts.pages {
+        return Err(Error::Damaged {
+            file,
+            what: format!(
+                "{} nodes, {} of the build, on {} pages; the MANIFEST says {}, {} and {}",
+                found.0, found.1, placement.pages, facts.nodes, manifest.vectors, facts.pages
+            ),
+        });
+    }
+    let payload = read_stream_whole(volume, manifest, FileKind::Pending, None)?;
+    let file = file_of(volume, manifest, FileKind::Pending, None)?;
+    let vector_bytes = manifest.dimension as usize * manifest.element.size();
+    let nodes = placement.page_of.len() as u32;
+    let pending = PendingFile::decode(&payload, nodes, vector_bytes, &file)?;
+    Ok(Some((placement, pending)))
 }
 
 /// How often each page was read by the sample of queries that the build tried; `None` if it tried none.

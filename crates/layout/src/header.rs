@@ -72,11 +72,13 @@ pub enum FileKind {
     /// Where the nodes stand whose records were written anew, and what came after the build, a byte string
     /// ([`crate::placement`]).
     Placement = 14,
+    /// Changes that wait for their pages to be written, a byte string ([`crate::pending`]).
+    Pending = 15,
 }
 
 impl FileKind {
     /// All kinds that this build knows.
-    pub const ALL: [FileKind; 14] = [
+    pub const ALL: [FileKind; 15] = [
         FileKind::Graph,
         FileKind::Codes,
         FileKind::Codebook,
@@ -91,6 +93,7 @@ impl FileKind {
         FileKind::Entries,
         FileKind::Log,
         FileKind::Placement,
+        FileKind::Pending,
     ];
 
     /// The number that stands in the file.
@@ -120,6 +123,7 @@ impl FileKind {
             FileKind::Entries => "entries",
             FileKind::Log => "log",
             FileKind::Placement => "placement",
+            FileKind::Pending => "pending",
         }
     }
 
@@ -140,6 +144,7 @@ impl FileKind {
             FileKind::Entries => crate::stream::ENTRIES_FORMAT_VERSION,
             FileKind::Log => crate::log::FORMAT_VERSION,
             FileKind::Placement => crate::stream::PLACEMENT_FORMAT_VERSION,
+            FileKind::Pending => crate::stream::PENDING_FORMAT_VERSION,
         }
     }
 

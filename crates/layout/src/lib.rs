@@ -24,6 +24,7 @@
 //! ├── chunks-0 ..      the same of a segment, and what its vectors differ from    (chunks)
 //! ├── heat             how often a sample of queries read each page               (heat)
 //! ├── placement        where the nodes stand that were written anew               (placement)
+//! ├── pending          changes that wait for their pages                          (pending)
 //! │
 //! └── log-000001 ..    inserts and deletes in their order: [header block][record]..  (log)
 //! ```
@@ -49,6 +50,7 @@ pub mod log;
 pub mod manifest;
 pub mod navigation;
 mod payload;
+pub mod pending;
 pub mod placement;
 mod records;
 pub mod slotted;
@@ -69,6 +71,7 @@ pub use manifest::{
     SegmentFacts,
 };
 pub use navigation::NavigationFile;
+pub use pending::{PendingFile, PendingRecord};
 pub use placement::PlacementFile;
 pub use slotted::{Record, SlottedBuilder, SlottedFacts, SlottedShape, SlottedView};
 pub use stream::{StreamReader, StreamWriter};

@@ -246,6 +246,8 @@ pub struct PlacementFacts {
     pub pages: u64,
     /// Vectors that count.
     pub live: u64,
+    /// 1 more than the largest outside id there has ever been; the manifest's own is that of the build.
+    pub next_id: u64,
 }
 
 /// A file of the checkpoint.

@@ -12,9 +12,9 @@ use super::points::Points;
 
 /// A node and its squared distance from the point that the search or the prune is about.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Candidate {
-    pub(super) distance: f32,
-    pub(super) id: u32,
+pub(crate) struct Candidate {
+    pub(crate) distance: f32,
+    pub(crate) id: u32,
 }
 
 impl Candidate {

@@ -19,20 +19,20 @@ const CHUNK: usize = 8;
 
 /// What a prune aims at.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rule {
+pub(crate) struct Rule {
     /// At most so many neighbours.
-    pub(super) degree: usize,
+    pub(crate) degree: usize,
     /// Margin on squared distances, at least 1.
-    pub(super) alpha: f32,
+    pub(crate) alpha: f32,
     /// Fill free slots with the nearest candidates that were left out. (A round at a larger margin before that cost CPU time
     /// and gained nothing on a million rows.)
-    pub(super) saturate: bool,
+    pub(crate) saturate: bool,
 }
 
 /// One thread's scratch for pruning.
-pub(super) struct Pruner {
+pub(crate) struct Pruner {
     /// The candidates: the caller fills it, [`prune`](Pruner::prune) sorts it and removes duplicates.
-    pub(super) pool: Vec<Candidate>,
+    pub(crate) pool: Vec<Candidate>,
     chosen: Vec<u32>,
     /// For each candidate the largest d(p, c) / d(s, c) seen, and the number of chosen neighbours it was compared with.
     factors: Vec<(f32, u32)>,
@@ -40,7 +40,7 @@ pub(super) struct Pruner {
 
 impl Pruner {
     /// Empty scratch.
-    pub(super) fn new() -> Pruner {
+    pub(crate) fn new() -> Pruner {
         Pruner {
             pool: Vec::new(),
             chosen: Vec::new(),
@@ -49,7 +49,7 @@ impl Pruner {
     }
 
     /// Chooses the neighbours of `node` from the pool: diverse ones nearest first, then, if the rule saturates, the fill.
-    pub(super) fn prune(&mut self, points: &Points<'_>, node: u32, rule: &Rule) -> &[u32] {
+    pub(crate) fn prune(&mut self, points: &Points<'_>, node: u32, rule: &Rule) -> &[u32] {
         self.pool.sort_unstable_by(Candidate::order);
         self.pool.dedup_by_key(|candidate| candidate.id);
         self.pool.retain(|candidate| candidate.id != node);

@@ -14,7 +14,7 @@ use stratann_vector::{Element, Metric, norm, normalize, to_f32};
 
 /// How rows of one collection become points of the build.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Space {
+pub(crate) struct Space {
     metric: Metric,
     element: Element,
     dim: usize,
@@ -23,7 +23,7 @@ pub(super) struct Space {
 }
 
 impl Space {
-    pub(super) fn new(metric: Metric, element: Element, dim: usize) -> Space {
+    pub(crate) fn new(metric: Metric, element: Element, dim: usize) -> Space {
         Space {
             metric,
             element,
@@ -65,12 +65,12 @@ impl Space {
     }
 
     /// Bytes of a point.
-    pub(super) fn point_bytes(&self) -> usize {
+    pub(crate) fn point_bytes(&self) -> usize {
         self.build_dim() * self.build_element().size()
     }
 
     /// Appends the points of some rows.
-    pub(super) fn append(&self, rows: &[u8], points: &mut Vec<u8>) {
+    pub(crate) fn append(&self, rows: &[u8], points: &mut Vec<u8>) {
         if self.is_identity() {
             points.extend_from_slice(rows);
             return;
@@ -96,7 +96,7 @@ impl Space {
     }
 
     /// The points, for building.
-    pub(super) fn points<'a>(&self, bytes: &'a [u8]) -> Points<'a> {
+    pub(crate) fn points<'a>(&self, bytes: &'a [u8]) -> Points<'a> {
         Points::new(bytes, self.build_element(), self.build_dim())
     }
 }

@@ -2,7 +2,7 @@
 
 use stratann_layout::{CoupledShape, PageView as LayoutView};
 
-use super::{NodePages, PageView, Record};
+use super::{NodePages, PageView, Placed, Record};
 use crate::Error;
 
 /// The pages of a coupled index.
@@ -10,19 +10,24 @@ pub(crate) struct CoupledPages {
     pub(crate) shape: CoupledShape,
     pub(crate) nodes: u64,
     pub(crate) file: String,
+    pub(crate) placement: Placed,
 }
 
 /// One of them.
 #[derive(Clone, Copy)]
 pub(crate) struct CoupledView<'p> {
     view: LayoutView<'p>,
-    first: u32,
 }
 
 impl<'p> PageView<'p> for CoupledView<'p> {
     #[inline]
-    fn first(self) -> u32 {
-        self.first
+    fn node(self, slot: usize) -> Result<u32, Error> {
+        Ok(self.view.node_number(slot)?)
+    }
+
+    #[inline]
+    fn slot_of(self, node: u32) -> Option<usize> {
+        self.view.slot_of(node)
     }
 
     #[inline]
@@ -51,7 +56,10 @@ impl NodePages for CoupledPages {
 
     #[inline]
     fn page_of(&self, node: u32) -> u64 {
-        self.shape.page_of(node)
+        match self.placement.get() {
+            None => self.shape.page_of(node),
+            Some(placement) => u64::from(placement.page_of(node)),
+        }
     }
 
     #[inline]
@@ -68,8 +76,7 @@ impl NodePages for CoupledPages {
     ) -> Result<CoupledView<'p>, Error> {
         let count = self.shape.nodes_on_page(page, self.nodes);
         let view = LayoutView::open(&self.shape, bytes, page, Some(count), check, &self.file)?;
-        let first = self.shape.first_node(page) as u32;
-        Ok(CoupledView { view, first })
+        Ok(CoupledView { view })
     }
 
     fn cached_bytes(&self) -> usize {

@@ -22,8 +22,14 @@ pub(crate) struct InlineView<'p> {
 
 impl<'p> PageView<'p> for InlineView<'p> {
     #[inline]
-    fn first(self) -> u32 {
-        self.first
+    fn node(self, slot: usize) -> Result<u32, Error> {
+        Ok(self.first.saturating_add(slot as u32))
+    }
+
+    #[inline]
+    fn slot_of(self, node: u32) -> Option<usize> {
+        let slot = node.checked_sub(self.first)? as usize;
+        (slot < self.view.len()).then_some(slot)
     }
 
     #[inline]

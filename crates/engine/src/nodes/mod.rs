@@ -13,6 +13,7 @@
 //! - [`segments`]: the vectors of the decoupled layout
 //! - [`slotted`]: what all files of slotted pages have in common
 //! - [`resident`]: pages that the memory budget holds
+//! - [`placement`], [`pending`]: where nodes are, and what waits to be written, in an index that takes direct inserts
 //!
 //! A search is compiled once for each layout, so nothing is dispatched per hop.
 
@@ -21,12 +22,14 @@ pub(crate) mod inline;
 pub(crate) mod lists;
 mod open;
 pub(crate) mod packed;
+pub(crate) mod pending;
+pub(crate) mod placement;
 pub(crate) mod resident;
 pub(crate) mod segments;
 pub(crate) mod slotted;
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use stratann_codec::CodecError;
 use stratann_layout::{BLOCK, HeatFile};
@@ -38,6 +41,7 @@ use self::coupled::CoupledPages;
 use self::inline::InlinePages;
 use self::lists::ListPages;
 use self::packed::PackedPages;
+use self::placement::Placement;
 use self::resident::{Resident, Source};
 use self::segments::Segments;
 use crate::Error;
@@ -59,10 +63,15 @@ pub(crate) struct Record<'a> {
     pub(crate) vector: &'a [u8],
 }
 
+/// A placement that pages and graph share; empty in an index that never took a direct insert.
+pub(crate) type Placed = Arc<OnceLock<Placement>>;
+
 /// A page, read in place.
 pub(crate) trait PageView<'p>: Copy {
-    /// The node of its first record.
-    fn first(self) -> u32;
+    /// The node of a record.
+    fn node(self, slot: usize) -> Result<u32, Error>;
+    /// The place of a node's record, if the page has it.
+    fn slot_of(self, node: u32) -> Option<usize>;
     /// Its records.
     fn len(self) -> usize;
     /// One of them.
@@ -120,6 +129,8 @@ pub(crate) struct Graph {
     pub(crate) resident: Resident,
     /// The vectors, where they are apart.
     pub(crate) segments: Option<Segments>,
+    /// Where nodes are, once it takes direct inserts or has taken some.
+    pub(crate) placement: Placed,
 }
 
 /// The pages of a graph, by layout.

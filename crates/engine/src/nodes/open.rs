@@ -11,7 +11,7 @@ use super::packed::PackedPages;
 use super::resident::Resident;
 use super::segments::{Segment, Segments};
 use super::slotted::SlottedPages;
-use super::{Graph, Pages};
+use super::{Graph, Pages, Placed};
 use crate::{Error, Layout, stored};
 
 /// Opens the graph that the manifest names, with its segments. Reads tables and models; no pages.
@@ -29,6 +29,7 @@ pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Er
 
 fn coupled(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
     let (shape, entry) = stored::coupled(volume, manifest)?;
+    let placement = Placed::default();
     let file = stored::name_of(volume, &entry.name);
     Ok(Graph {
         name: entry.name.clone(),
@@ -38,10 +39,12 @@ fn coupled(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
             shape,
             nodes: manifest.vectors,
             file: file.clone(),
+            placement: placement.clone(),
         }),
         file,
         resident: Resident::default(),
         segments: None,
+        placement,
     })
 }
 
@@ -60,12 +63,14 @@ fn inline(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
         file,
         resident: Resident::default(),
         segments: None,
+        placement: Placed::default(),
     })
 }
 
 fn packed(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
     let (shape, _, entry) = stored::slotted(volume, manifest, FileKind::Packed, None)?;
     let directory = stored::directory(volume, manifest)?;
+    let placement = Placed::default();
     let file = stored::file_of(volume, manifest, FileKind::Directory, None)?;
     let vectors = directory
         .vector_models
@@ -92,6 +97,7 @@ fn packed(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
                 shape,
                 directory: directory.pages(0),
                 file: file.clone(),
+                placement: placement.clone(),
             },
             lists,
             vectors,
@@ -100,12 +106,14 @@ fn packed(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
         file,
         resident: Resident::default(),
         segments: None,
+        placement,
     })
 }
 
 fn decoupled(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
     let (shape, _, entry) = stored::slotted(volume, manifest, FileKind::Adjacency, None)?;
     let directory = stored::directory(volume, manifest)?;
+    let placement = Placed::default();
     let file = stored::file_of(volume, manifest, FileKind::Directory, None)?;
     let lists = model(&file, ListModel::from_bytes(&directory.list_model))?;
     let file = stored::name_of(volume, &entry.name);
@@ -132,12 +140,14 @@ fn decoupled(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
                 shape,
                 directory: directory.pages(0),
                 file: file.clone(),
+                placement: placement.clone(),
             },
             lists,
         }),
         file,
         resident: Resident::default(),
         segments: Some(Segments::new(segments, capacity)),
+        placement,
     })
 }
 
@@ -151,6 +161,7 @@ fn segment(volume: &dyn Volume, manifest: &Manifest, n: u32) -> Result<Segment, 
             shape,
             directory: chunks.pages(facts.first),
             file: stored::name_of(volume, &entry.name),
+            placement: Placed::default(),
         },
         model: model(&file, SegmentModel::from_bytes(&chunks.model))?,
         chunk_vectors: chunks.chunk_vectors,

@@ -3,7 +3,7 @@
 use stratann_codec::ListModel;
 use stratann_layout::{PageDirectory, SlottedShape, SlottedView};
 
-use super::{PageView, Record, undecodable};
+use super::{PageView, Placed, Record, undecodable};
 use crate::Error;
 
 /// A file of slotted pages.
@@ -12,13 +12,18 @@ pub(crate) struct SlottedPages {
     pub(crate) directory: PageDirectory,
     /// The file as errors name it.
     pub(crate) file: String,
+    /// Of the file that has the lists; that of a segment stays empty.
+    pub(crate) placement: Placed,
 }
 
 impl SlottedPages {
     /// The page that holds `node`.
     #[inline]
     pub(crate) fn page_of(&self, node: u32) -> u64 {
-        self.directory.page_of(node)
+        match self.placement.get() {
+            None => self.directory.page_of(node),
+            Some(placement) => u64::from(placement.page_of(node)),
+        }
     }
 
     /// Where a page stands in the file: offset and length in bytes.
@@ -65,8 +70,13 @@ pub(crate) struct Slotted<'p> {
 
 impl<'p> PageView<'p> for Slotted<'p> {
     #[inline]
-    fn first(self) -> u32 {
-        self.view.first()
+    fn node(self, slot: usize) -> Result<u32, Error> {
+        Ok(self.view.node(slot)?)
+    }
+
+    #[inline]
+    fn slot_of(self, node: u32) -> Option<usize> {
+        self.view.slot_of(node)
     }
 
     #[inline]

@@ -5,6 +5,7 @@
 //!                                                                        table, seeds, strategy, answers
 //! ```
 //!
+//! - [`walker`]: one query after the other, as a search or an insert asks for it
 //! - [`traversal`]: what a page means: scoring, expansion, ranking on the path
 //! - [`best_first`], [`pipelined`]: the strategies, each readable alone
 //! - [`reader`]: pages of nodes, in completion order
@@ -24,6 +25,7 @@ mod results;
 #[cfg(test)]
 mod tests;
 mod traversal;
+mod walker;
 
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,18 +34,15 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde::Serialize;
 use stratann_tier::{Task, Thread, thread_cpu_time};
-use stratann_vector::{Kernel, Metric, normalize, to_f32};
 
 pub use self::parts::Parts;
-use self::parts::{Part, Timer};
 use self::ranking::Ranking;
-use self::reader::NodeReader;
-use self::rerank::Reranker;
-use self::traversal::{Setting, Traversal};
+pub(crate) use self::parts::Timer;
+use self::walker::Plan;
+pub(crate) use self::walker::{Walker, Within};
 use crate::data::{VectorSource, check_rows};
 use crate::index::Index;
 use crate::measure::Heat;
-use crate::navigation::NavigationScratch;
 use crate::nodes::{NodePages, Pages};
 use crate::progress::{Progress, Silent, Stage};
 use crate::update::{FreshScratch, Overlay};
@@ -140,19 +139,6 @@ pub struct SearchResults {
     pub counters: Counters,
     /// Where their time went, if that was asked for.
     pub parts: Option<Parts>,
-}
-
-/// The resolved plan of a batch.
-#[derive(Clone, Copy)]
-struct Plan {
-    k: usize,
-    list: usize,
-    beam: usize,
-    strategy: Strategy,
-    navigation: bool,
-    whole_page: bool,
-    rerank: Rerank,
-    parts: bool,
 }
 
 /// What the tasks of a batch share.
@@ -333,6 +319,7 @@ impl Index {
             navigation,
             whole_page: options.whole_page.unwrap_or(preset.whole_page),
             rerank: options.rerank.unwrap_or(preset.rerank),
+            hold: false,
             parts: options.parts,
         })
     }
@@ -369,106 +356,36 @@ impl Batch<'_> {
 
     /// One task, on an index of one layout.
     async fn task_on<N: NodePages>(&self, pages: &N, thread: &Thread) -> Result<(), Error> {
-        let Self {
-            index,
-            queries,
-            plan,
-            ..
-        } = *self;
-        let graph = index.graph();
-        let kernel = Kernel::new(index.metric(), index.element(), index.dim());
-        let row_bytes = index.dim() * index.element().size();
-        let (check, timer) = (index.checks_pages(), Timer::new(plan.parts));
-        let mut reader = NodeReader::new(
-            graph.tier.lane(thread)?,
-            graph,
-            pages,
-            check,
-            &timer,
-            self.heat,
-        );
-        let setting = Setting {
-            graph,
-            pages,
-            codes: index.codes(),
-            entries: index.entries(),
-            cache: index.cache(),
-            whole_page: plan.whole_page,
-            timer: &timer,
-        };
-        let reranker = graph.segments.as_ref().map(|segments| {
-            Reranker::new(
-                segments,
-                thread,
-                row_bytes,
-                plan.rerank,
-                check,
-                &timer,
-                self.heat,
-            )
-        });
+        let (index, queries) = (self.index, self.queries);
+        let timer = Timer::new(self.plan.parts);
         let deleted = self.overlay.map(|overlay| &*overlay.deleted);
-        let ranking = Ranking::new(kernel, &timer, row_bytes, deleted);
-        let mut traversal = Traversal::new(setting, ranking, reranker);
+        let within = Within {
+            thread,
+            timer: &timer,
+            heat: self.heat,
+            deleted,
+        };
+        let mut walker = Walker::new(index, pages, self.plan, &within)?;
         let mut counters = Counters::default();
-        let mut scratch = NavigationScratch::default();
         let mut fresh_scratch = FreshScratch::default();
-        let mut floats = vec![0.0; index.dim()];
-        let mut beam = Vec::new();
         loop {
             let query = self.next.fetch_add(1, Ordering::Relaxed);
             if query >= queries.rows() {
                 break;
             }
             let start = Instant::now();
-            let bytes = &mut traversal.ranking.query;
+            let _pin = index.graph().placement.get().map(|placement| placement.pins.pin());
+            let bytes = &mut walker.traversal.ranking.query;
             queries.read(query, bytes)?;
             check_rows(queries, index.metric(), query, bytes)?;
-            to_f32(index.element(), bytes, &mut floats);
-            if index.metric() == Metric::Cosine {
-                normalize(&mut floats);
-            }
-            timer.time(Part::Codes, || {
-                index
-                    .codebook()
-                    .quantizer()
-                    .table(index.metric(), &floats, &mut traversal.table);
-            });
-            traversal.counters = Counters::default();
-            if plan.navigation {
-                let navigation = index.navigation()?;
-                let query = &traversal.ranking.query;
-                let seeds = timer.time(Part::Exact, || {
-                    navigation.nearest(&kernel, query, &mut scratch)
-                });
-                traversal.counters.distance_computations += seeds.distance_computations;
-                traversal.begin_at(plan.k, plan.list, seeds.nodes, seeds.distances);
-            } else {
-                traversal.begin(plan.k, plan.list);
-            }
-            let walked = match plan.strategy {
-                Strategy::BestFirst => {
-                    best_first::best_first(&mut traversal, &mut reader, plan.beam, &mut beam).await
-                }
-                Strategy::Pipelined => {
-                    pipelined::pipelined(&mut traversal, &mut reader, plan.beam).await
-                }
-            };
-            let outcome = match walked {
-                Ok(()) => traversal.finish(plan.k, &reader).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = outcome {
-                reader.reset();
-                traversal.reset();
-                return Err(error);
-            }
+            walker.search().await?;
+            let traversal = &mut walker.traversal;
             for fresh in self.overlay.iter().flat_map(|overlay| &overlay.fresh) {
                 let Ranking { query, nearest, .. } = &mut traversal.ranking;
                 fresh.search(
                     query,
-                    plan.k,
-                    plan.list,
+                    self.plan.k,
+                    self.plan.list,
                     &mut fresh_scratch,
                     |id, distance| {
                         nearest.offer(id, distance);

@@ -9,6 +9,7 @@ use stratann_vector::Kernel;
 
 use super::parts::{Part, Timer};
 use super::results::Nearest;
+use crate::frontier::{distance_of, node_of};
 use crate::update::Tombstones;
 
 /// Deviations of the code's error within which a node may still be an answer, if knowing costs a decoded vector. On
@@ -57,10 +58,10 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// Whether an id is no answer.
+    /// Whether an id's record on a node is no answer.
     #[inline]
-    pub(crate) fn is_deleted(&self, id: u64) -> bool {
-        self.deleted.is_some_and(|deleted| deleted.contains(id))
+    pub(crate) fn is_deleted(&self, id: u64, node: u32) -> bool {
+        self.deleted.is_some_and(|deleted| deleted.contains(id, node))
     }
 
     /// Starts a query of which `k` answers are wanted; `query` has been set. Of the nodes that the search starts from,
@@ -78,10 +79,10 @@ impl<'a> Ranking<'a> {
         self.limit = nearest.copied().unwrap_or(f32::INFINITY);
     }
 
-    /// Ranks a node whose code said `estimate`. Returns whether it is an answer for now.
+    /// Ranks a candidate by the vector of its node. Returns whether it is an answer for now.
     #[inline]
-    pub(crate) fn rank(&mut self, estimate: f32, id: u64, vector: &[u8]) -> bool {
-        if self.is_deleted(id) {
+    pub(crate) fn rank(&mut self, key: u64, id: u64, vector: &[u8]) -> bool {
+        if self.is_deleted(id, node_of(key)) {
             return false;
         }
         let Self { kernel, query, .. } = self;
@@ -89,19 +90,19 @@ impl<'a> Ranking<'a> {
             .timer
             .time(Part::Exact, || kernel.distance(query, vector));
         self.computations += 1;
-        self.error.add(distance - estimate);
+        self.error.add(distance - distance_of(key));
         self.nearest.offer(id, distance)
     }
 
     /// Ranks a node of which no code said anything. Returns its distance.
     #[inline]
-    pub(crate) fn rank_exactly(&mut self, id: u64, vector: &[u8]) -> f32 {
+    pub(crate) fn rank_exactly(&mut self, node: u32, id: u64, vector: &[u8]) -> f32 {
         let Self { kernel, query, .. } = self;
         let distance = self
             .timer
             .time(Part::Exact, || kernel.distance(query, vector));
         self.computations += 1;
-        if !self.is_deleted(id) {
+        if !self.is_deleted(id, node) {
             self.nearest.offer(id, distance);
         }
         distance

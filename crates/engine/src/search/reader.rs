@@ -11,6 +11,7 @@ use super::Counters;
 use super::parts::{Part, Timer};
 use crate::Error;
 use crate::measure::Heat;
+use crate::nodes::placement::PageBytes;
 use crate::nodes::{Graph, NodePages};
 
 /// A page that is here.
@@ -24,6 +25,8 @@ enum Bytes<'a> {
     Read(Block),
     /// The index keeps it in memory.
     Resident(&'a [u8]),
+    /// It waits to be written.
+    Unwritten(PageBytes),
 }
 
 /// One query's reads of node pages.
@@ -60,11 +63,14 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
     /// A page that needs no read.
     #[inline]
     pub(crate) fn resident(&self, number: u64) -> Option<Page<'a>> {
-        let bytes = self.graph.resident.get(number)?;
-        Some(Page {
-            number,
-            bytes: Bytes::Resident(bytes),
-        })
+        let bytes = match self.graph.resident.get(number) {
+            Some(bytes) => Bytes::Resident(bytes),
+            None => {
+                let placement = self.graph.placement.get()?;
+                Bytes::Unwritten(placement.unwritten.get(number as u32)?)
+            }
+        };
+        Some(Page { number, bytes })
     }
 
     /// Queues the read of a page; never blocks.
@@ -149,6 +155,7 @@ impl Deref for Bytes<'_> {
         match self {
             Bytes::Read(block) => block,
             Bytes::Resident(bytes) => bytes,
+            Bytes::Unwritten(bytes) => bytes,
         }
     }
 }

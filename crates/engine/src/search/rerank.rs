@@ -255,7 +255,7 @@ impl<'a> Reranker<'a> {
         let id = self.timer.time(Part::Vectors, || {
             segment.vector(node_of(key), &page, vector)
         })?;
-        Ok(ranking.rank(distance_of(key), id, &self.vector))
+        Ok(ranking.rank(key, id, &self.vector))
     }
 
     /// The next page of any segment.

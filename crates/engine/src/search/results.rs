@@ -35,7 +35,12 @@ impl Nearest {
         if self.found.get(at) == Some(&offered) {
             return false;
         }
-        self.found.truncate(self.k - 1);
+        // An id that is being replaced may be met with both of its vectors.
+        match self.found.iter().position(|found| found.id == id) {
+            Some(nearer) if nearer < at => return false,
+            Some(farther) => drop(self.found.remove(farther)),
+            None => self.found.truncate(self.k - 1),
+        }
         self.found.insert(at, offered);
         true
     }
@@ -63,12 +68,13 @@ mod tests {
         let mut nearest = Nearest::default();
         nearest.clear(3);
         let mut came_in = Vec::new();
-        for (id, distance) in [(9, 2.0), (4, 1.0), (4, 1.0), (7, 1.0), (1, 5.0), (2, 2.0)] {
+        let offers = [(9, 2.0), (4, 1.0), (4, 1.0), (7, 1.0), (1, 5.0), (2, 2.0), (7, 1.5), (2, 1.9)];
+        for (id, distance) in offers {
             came_in.push(nearest.offer(id, distance));
         }
-        assert_eq!(came_in, [true, true, false, true, false, true]);
+        assert_eq!(came_in, [true, true, false, true, false, true, false, true]);
         let ids: Vec<u64> = nearest.found().iter().map(|n| n.id).collect();
         assert_eq!(ids, [4, 7, 2]);
-        assert_eq!(nearest.bound(), Some(2.0));
+        assert_eq!(nearest.bound(), Some(1.9));
     }
 }

@@ -18,6 +18,7 @@
 //!
 //! Where vectors are apart from lists, nothing is ranked on the path either: that is [`Reranker`]'s.
 
+use stratann_tier::GrowingBytes;
 use stratann_vector::DistanceTable;
 
 use super::Counters;
@@ -28,6 +29,7 @@ use super::rerank::Reranker;
 use crate::Error;
 use crate::cache::SlotCache;
 use crate::frontier::{self, Frontier, distance_of, key, node_of};
+use crate::nodes::placement::NOWHERE;
 use crate::nodes::{Graph, NodePages, PageView, Record};
 use crate::visited::Visited;
 
@@ -53,18 +55,23 @@ pub(crate) struct Setting<'a, N> {
     pub(crate) graph: &'a Graph,
     pub(crate) pages: &'a N,
     /// The codes in memory: every node's, or where these are in the pages, those of the entry points.
-    pub(crate) codes: &'a [u8],
+    pub(crate) codes: &'a GrowingBytes,
     /// The nodes that a search may start from without a navigation graph.
     pub(crate) entries: &'a [u32],
     /// Hot records, if the index was opened with a cache for them.
     pub(crate) cache: Option<&'a SlotCache>,
     pub(crate) whole_page: bool,
+    /// Whether every page stays readable until the query ends, as it does in whole-page search.
+    pub(crate) hold: bool,
     pub(crate) timer: &'a Timer,
 }
 
 /// One query's state.
 pub(crate) struct Traversal<'a, N> {
     setting: Setting<'a, N>,
+    /// The codes that are there, and the nodes: where vectors are inserted, they become more.
+    codes: &'a [u8],
+    nodes: u64,
     /// The query's distances to every centroid.
     pub(crate) table: DistanceTable,
     pub(crate) frontier: Frontier,
@@ -72,7 +79,7 @@ pub(crate) struct Traversal<'a, N> {
     pub(crate) counters: Counters,
     reranker: Option<Reranker<'a>>,
     visited: Visited,
-    /// Pages of this query that stay readable (whole-page search).
+    /// Pages of this query that stay readable.
     held: Vec<Page<'a>>,
     /// Nodes on held pages that are to be ranked when the traversal is done: key, and place in `held`.
     unranked: Vec<(u64, u32)>,
@@ -97,6 +104,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     ) -> Self {
         Self {
             setting,
+            codes: &[],
+            nodes: 0,
             table: DistanceTable::default(),
             frontier: Frontier::default(),
             vector: vec![0; ranking.query.len()],
@@ -118,13 +127,13 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     /// Starts a query from the entry points that are nearest by code; the query and its `table` have been set.
     pub(crate) fn begin(&mut self, k: usize, list: usize) {
         self.clear(k, list);
-        let Setting { codes, entries, .. } = self.setting;
+        let entries = self.setting.entries;
         if N::CODES {
             self.fresh.extend(0..entries.len() as u32);
         } else {
             self.fresh.extend_from_slice(entries);
         }
-        self.score(codes);
+        self.score(self.codes);
         let found = entries.iter().zip(&self.scores);
         self.due.clear();
         self.due
@@ -153,7 +162,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             self.scores.extend_from_slice(distances);
         } else {
             self.fresh.extend_from_slice(seeds);
-            self.score(self.setting.codes);
+            self.score(self.codes);
         }
         for (&node, &score) in seeds.iter().zip(&self.scores) {
             self.frontier.insert(key(score, node));
@@ -165,6 +174,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     fn clear(&mut self, k: usize, list: usize) {
+        self.look();
         self.frontier.clear(list);
         if let Some(reranker) = &mut self.reranker {
             reranker.begin(k);
@@ -174,6 +184,24 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.unranked.clear();
         self.awaited.clear();
         self.fresh.clear();
+    }
+
+    /// Sees which nodes there are now.
+    fn look(&mut self) {
+        let Setting { graph, codes, .. } = self.setting;
+        // Whose number is known has its code in place: in this order.
+        self.nodes = match graph.placement.get() {
+            Some(placement) => u64::from(placement.nodes()),
+            None => graph.nodes,
+        };
+        self.codes = codes;
+    }
+
+    /// Whether there is such a node, perhaps since a moment ago.
+    #[cold]
+    fn is_new(&mut self, node: u32) -> bool {
+        self.look();
+        u64::from(node) < self.nodes
     }
 
     /// Lets the reads that a strategy leaves unused prefetch vectors, where those are apart.
@@ -217,7 +245,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             if i < head || distance_of(key) <= self.ranking.bound(WORTH_DECODING) {
                 let ranked = reader
                     .view(&held[place as usize])
-                    .and_then(|view| view.record(slot_of(view, key)))
+                    .and_then(|view| self.record(view, key))
                     .and_then(|record| self.rank(key, &record));
                 if ranked.is_err() {
                     outcome = ranked;
@@ -241,7 +269,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             let held = std::mem::take(&mut self.held);
             let outcome = reader
                 .view(&held[at])
-                .and_then(|view| self.expand(view, key));
+                .and_then(|view| self.expand(view, number, key));
             self.held = held;
             return outcome.map(|()| Place::Expanded);
         }
@@ -251,12 +279,17 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             // Lists alone that need no read are not worth sharing: each candidate's is as near as any other's.
             let shared = self.setting.whole_page && N::VECTORS;
             if shared {
-                self.share(view)?;
+                self.share(view, number)?;
             }
-            self.expand(view, key)?;
-            if shared {
+            self.expand(view, number, key)?;
+            if shared || self.setting.hold {
                 self.held.push(page);
             }
+            return Ok(Place::Expanded);
+        }
+        if number == u64::from(NOWHERE) {
+            // On its way from one page to another: another search will meet it.
+            self.frontier.expanded(key);
             return Ok(Place::Expanded);
         }
         if self.expand_cached(key)? {
@@ -302,7 +335,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
                 }
                 awaited != page.number()
             });
-            self.share(view)?;
+            self.share(view, page.number())?;
         } else if let Some(at) = self
             .awaited
             .iter()
@@ -318,32 +351,81 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             } else {
                 arrival.left += 1;
             }
-            self.expand(view, key)?;
-            if let Some(cache) = self.setting.cache {
-                view.record(slot_of(view, key))?.cached(&mut self.cached);
+            self.expand(view, page.number(), key)?;
+            if let Some(cache) = self.setting.cache
+                && let Some(slot) = view.slot_of(node_of(key))
+            {
+                view.record(slot)?.cached(&mut self.cached);
                 cache.insert(node_of(key), &self.cached);
             }
         }
         self.due = due;
-        if self.setting.whole_page {
+        if self.setting.whole_page || self.setting.hold {
             self.held.push(page);
         }
         Ok(arrival)
     }
 
     /// Expands a candidate that is on a page. Alone on its page, its exact distance goes into the answers.
-    fn expand(&mut self, view: N::View<'_>, key: u64) -> Result<(), Error> {
-        let record = view.record(slot_of(view, key))?;
+    fn expand(&mut self, view: N::View<'_>, page: u64, key: u64) -> Result<(), Error> {
+        let Some(slot) = view.slot_of(node_of(key)) else {
+            return self.expand_pending(page, key);
+        };
+        let record = view.record(slot)?;
         if N::VECTORS {
             if !self.setting.whole_page {
                 self.rank(key, &record)?;
             }
-            if self.ranking.is_deleted(record.id) {
-                // A candidate pool that does not count what is deleted (OdinANN §4.3).
-                self.frontier.grow();
-            }
+            self.make_up_for(record.id, key);
         }
-        self.expand_record(key, &record)
+        self.expand_record(page, key, &record)
+    }
+
+    /// Makes room for another candidate if one is deleted: a pool that does not count those (OdinANN §3.4.1).
+    fn make_up_for(&mut self, id: u64, key: u64) {
+        if self.ranking.is_deleted(id, node_of(key)) {
+            self.frontier.grow();
+        }
+    }
+
+    /// Expands a candidate that its page has not: its record waits to be written there, or was written on another page
+    /// since that one was asked for.
+    #[cold]
+    fn expand_pending(&mut self, page: u64, key: u64) -> Result<(), Error> {
+        let node = node_of(key);
+        let Some(placement) = self.setting.graph.placement.get() else {
+            return Err(self.not_there(node, page));
+        };
+        if let Some(record) = placement.pending.record(page as u32, node) {
+            if N::VECTORS {
+                self.ranking.rank(key, record.id, &record.vector);
+                self.make_up_for(record.id, key);
+            }
+            if self.frontier.expanded(key) {
+                self.counters.hops += 1;
+                self.list.clear();
+                self.list.extend_from_slice(&record.list);
+                return self.expand_list(page, key, &[]);
+            }
+            return Ok(());
+        }
+        if u64::from(placement.page_of(node)) == page {
+            return Err(self.not_there(node, page));
+        }
+        // What it would have led to, its neighbours lead to as well.
+        self.frontier.expanded(key);
+        Ok(())
+    }
+
+    /// The record of a candidate on a page that has it.
+    fn record<'p>(&self, view: N::View<'p>, key: u64) -> Result<Record<'p>, Error>
+    where
+        N: 'p,
+    {
+        match view.slot_of(node_of(key)) {
+            Some(slot) => view.record(slot),
+            None => Err(self.not_there(node_of(key), self.setting.pages.page_of(node_of(key)))),
+        }
     }
 
     /// Expands a candidate whose record is in the cache. Returns whether it is.
@@ -359,7 +441,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             if N::VECTORS {
                 self.rank(key, &record)?;
             }
-            self.expand_record(key, &record)?;
+            self.expand_record(u64::MAX, key, &record)?;
             expanded = true;
         }
         self.cached = bytes;
@@ -368,7 +450,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
 
     /// Neighbours that were not seen before into the candidate list, unless the candidate has left it: best-first
     /// would not have expanded it.
-    fn expand_record(&mut self, key: u64, record: &Record<'_>) -> Result<(), Error> {
+    fn expand_record(&mut self, page: u64, key: u64, record: &Record<'_>) -> Result<(), Error> {
         if !self.frontier.expanded(key) {
             return Ok(());
         }
@@ -376,6 +458,15 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.counters.hops += 1;
         let Setting { pages, timer, .. } = self.setting;
         timer.time(Part::Lists, || pages.list(node, record, &mut self.list))?;
+        self.expand_list(page, key, record.codes)
+    }
+
+    /// The same from its list, as it stands on `page`.
+    fn expand_list(&mut self, page: u64, key: u64, codes: &[u8]) -> Result<(), Error> {
+        let node = node_of(key);
+        if let Some(placement) = self.setting.graph.placement.get() {
+            placement.pending.amend(page as u32, node, &mut self.list);
+        }
         // Without a branch on whether a neighbour is new, which no processor can guess.
         self.fresh.resize(self.list.len(), 0);
         let (mut new, mut largest) = (0, 0);
@@ -385,14 +476,10 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             new += usize::from(self.visited.insert(neighbour));
         }
         self.fresh.truncate(new);
-        if u64::from(largest) >= self.setting.graph.nodes {
+        if u64::from(largest) >= self.nodes && !self.is_new(largest) {
             return Err(self.bad_link(node, largest));
         }
-        self.score(if N::CODES {
-            record.codes
-        } else {
-            self.setting.codes
-        });
+        self.score(if N::CODES { codes } else { self.codes });
         for (&fresh, &score) in self.fresh.iter().zip(&self.scores) {
             let neighbour = if N::CODES {
                 self.list[fresh as usize]
@@ -413,43 +500,64 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             file: self.setting.graph.file.clone(),
             what: format!(
                 "node {node} links to node {link}, but there are {} nodes",
-                self.setting.graph.nodes
+                self.nodes
             ),
         }
     }
 
     #[cold]
-    fn bad_page(&self, first: u32, count: usize) -> Error {
+    fn bad_page(&self, page: u64, node: u32) -> Error {
         Error::Damaged {
             file: self.setting.graph.file.clone(),
             what: format!(
-                "a page claims {count} nodes from {first}, but there are {}",
-                self.setting.graph.nodes
+                "page {page} claims node {node}, but there are {}",
+                self.nodes
+            ),
+        }
+    }
+
+    #[cold]
+    fn not_there(&self, node: u32, page: u64) -> Error {
+        Error::Damaged {
+            file: self.setting.graph.file.clone(),
+            what: format!(
+                "node {node} is not on page {page}, where it should be (if another process changes this index, open it again)"
             ),
         }
     }
 
     /// Uses a page for all its nodes: those that were not seen before into the candidate list, and those that may be
     /// answers onto the list of what is to be ranked. The page will be the next that is held.
-    fn share(&mut self, view: N::View<'_>) -> Result<(), Error> {
-        let (first, count) = (view.first(), view.len());
-        if u64::from(first) + count as u64 > self.setting.graph.nodes {
-            return Err(self.bad_page(first, count));
+    fn share(&mut self, view: N::View<'_>, page: u64) -> Result<(), Error> {
+        let count = view.len();
+        self.fresh.clear();
+        let mut largest = 0;
+        for slot in 0..count {
+            let node = view.node(slot)?;
+            largest = largest.max(node);
+            self.fresh.push(node);
+        }
+        if u64::from(largest) >= self.nodes && !self.is_new(largest) {
+            return Err(self.bad_page(page, largest));
         }
         if N::CODES {
             return self.share_exactly(view);
         }
-        self.fresh.clear();
-        self.fresh.extend(first..first + count as u32);
-        self.score(self.setting.codes);
+        if let Some(placement) = self.setting.graph.placement.get() {
+            // Those whose records wait for the page are found here as well.
+            placement.pending.records_of(page as u32, &mut self.fresh);
+            if self.fresh.len() > count {
+                self.look();
+            }
+        }
+        self.score(self.codes);
         let bound = self.ranking.bound(WORTH_DECODING);
-        for slot in 0..count {
-            let node = self.fresh[slot];
-            let key = key(self.scores[slot], node);
+        for (slot, (&node, &score)) in self.fresh.iter().zip(&self.scores).enumerate() {
+            let key = key(score, node);
             if self.visited.insert(node) {
                 self.frontier.insert(key);
             }
-            if N::VECTORS && self.scores[slot] <= bound {
+            if N::VECTORS && slot < count && score <= bound {
                 self.unranked.push((key, self.held.len() as u32));
             }
         }
@@ -461,10 +569,10 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     fn share_exactly(&mut self, view: N::View<'_>) -> Result<(), Error> {
         let Setting { pages, timer, .. } = self.setting;
         for slot in 0..view.len() {
-            let (node, record) = (view.first() + slot as u32, view.record(slot)?);
+            let (node, record) = (self.fresh[slot], view.record(slot)?);
             let scratch = &mut self.vector;
             let vector = timer.time(Part::Vectors, || pages.vector(node, &record, scratch))?;
-            let distance = self.ranking.rank_exactly(record.id, vector);
+            let distance = self.ranking.rank_exactly(node, record.id, vector);
             if self.visited.insert(node) {
                 self.frontier.insert(key(distance, node));
             }
@@ -479,7 +587,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         let vector = timer.time(Part::Vectors, || {
             pages.vector(node_of(key), record, scratch)
         })?;
-        self.ranking.rank(distance_of(key), record.id, vector);
+        self.ranking.rank(key, record.id, vector);
         Ok(())
     }
 
@@ -501,11 +609,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             reranker.reset();
         }
     }
-}
-
-/// The slot of a candidate on its page; one that is not there is refused by the page.
-fn slot_of<'p>(view: impl PageView<'p>, key: u64) -> usize {
-    node_of(key).wrapping_sub(view.first()) as usize
 }
 
 /// What became of the candidates that waited for a page.

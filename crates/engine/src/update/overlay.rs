@@ -1,7 +1,7 @@
 //! What changed since the checkpoint, as a search sees it: vectors that are in memory only, and ids of the checkpoint that
 //! no longer count.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -43,61 +43,91 @@ impl Overlay {
 /// Parts of the set, each with a lock: every ranked vector is looked up, on all threads.
 const SHARDS: usize = 64;
 
-/// A set of ids that do not count. Looked up far more often than changed, and empty as a rule.
+/// Ids whose records do not count, each with the node below which they do not: where new vectors are inserted straight into the
+/// graph, a later record of the same id may. Looked up far more often than changed, and empty as a rule.
 #[derive(Debug)]
 pub(crate) struct Tombstones {
-    count: AtomicUsize,
-    shards: [RwLock<HashSet<u64>>; SHARDS],
+    /// Records that do not count.
+    dead: AtomicUsize,
+    shards: [RwLock<HashMap<u64, u32>>; SHARDS],
 }
+
+/// Above every node: no record of the id counts.
+pub(crate) const ALL_NODES: u32 = u32::MAX;
 
 impl Default for Tombstones {
     fn default() -> Self {
         Self {
-            count: AtomicUsize::new(0),
+            dead: AtomicUsize::new(0),
             shards: std::array::from_fn(|_| RwLock::default()),
         }
     }
 }
 
 impl Tombstones {
-    fn shard(&self, id: u64) -> &RwLock<HashSet<u64>> {
+    fn shard(&self, id: u64) -> &RwLock<HashMap<u64, u32>> {
         // Ids are row numbers as a rule: neighbouring ones part.
         &self.shards[(id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) as usize % SHARDS]
     }
 
-    /// Adds an id; false if it is there already.
+    /// Adds an id whose records on all nodes do not count; false if it is there already.
     pub(crate) fn insert(&self, id: u64) -> bool {
-        let new = self.shard(id).write().insert(id);
-        if new {
-            // Seen by whoever starts a search after the delete returned: the lock's release orders it.
-            self.count.fetch_add(1, Ordering::Release);
+        self.insert_below(id, ALL_NODES)
+    }
+
+    /// Adds an id whose record, one that counted, is on a node below `bound`; false if it is there with this bound or a
+    /// higher one.
+    pub(crate) fn insert_below(&self, id: u64, bound: u32) -> bool {
+        let mut shard = self.shard(id).write();
+        let known = shard.entry(id).or_insert(0);
+        if *known >= bound {
+            return false;
         }
-        new
+        *known = bound;
+        // Seen by whoever starts a search after the delete returned: the lock's release orders it.
+        self.dead.fetch_add(1, Ordering::Release);
+        true
     }
 
-    /// Whether an id is there.
+    /// Puts back what [`all`](Tombstones::all) gave, of which `dead` records do not count.
+    pub(crate) fn restore(all: &[(u64, u32)], dead: usize) -> Self {
+        let tombstones = Self::default();
+        for &(id, bound) in all {
+            tombstones.shard(id).write().insert(id, bound);
+        }
+        tombstones.dead.store(dead, Ordering::Release);
+        tombstones
+    }
+
+    /// Whether the record of an id on a node does not count.
     #[inline]
-    pub(crate) fn contains(&self, id: u64) -> bool {
-        self.count.load(Ordering::Acquire) > 0 && self.shard(id).read().contains(&id)
+    pub(crate) fn contains(&self, id: u64, node: u32) -> bool {
+        self.len() > 0 && self.shard(id).read().get(&id).is_some_and(|&bound| node < bound)
     }
 
-    /// How many ids there are.
+    /// Whether no record of an id below any bound counts: one that the checkpoint's build has does not, then.
+    pub(crate) fn contains_built(&self, id: u64) -> bool {
+        self.contains(id, 0)
+    }
+
+    /// How many records do not count.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.count.load(Ordering::Acquire)
+        self.dead.load(Ordering::Acquire)
     }
 
-    /// All ids.
-    pub(crate) fn ids(&self) -> HashSet<u64> {
+    /// All ids, each with the node below which its records do not count.
+    pub(crate) fn all(&self) -> HashMap<u64, u32> {
         let shards = self.shards.iter();
         shards
-            .flat_map(|shard| shard.read().iter().copied().collect::<Vec<_>>())
+            .flat_map(|shard| shard.read().iter().map(|(&id, &bound)| (id, bound)).collect::<Vec<_>>())
             .collect()
     }
 
     /// Bytes that the set takes, about.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        // Eight bytes, a byte of control, and a table that is two thirds full.
-        self.len() as u64 * 14
+        // Sixteen bytes, a byte of control, and a table that is two thirds full.
+        self.len() as u64 * 26
     }
 }
 
@@ -108,9 +138,22 @@ mod tests {
     #[test]
     fn ids_are_there_once() {
         let set = Tombstones::default();
-        assert!(!set.contains(7));
+        assert!(!set.contains(7, 0));
         assert!(set.insert(7) && set.insert(u64::MAX) && !set.insert(7));
-        assert!(set.contains(7) && set.contains(u64::MAX) && !set.contains(8));
-        assert_eq!((set.len(), set.ids()), (2, HashSet::from([7, u64::MAX])));
+        assert!(set.contains(7, 3) && set.contains(u64::MAX, 3) && !set.contains(8, 3));
+        let all = HashMap::from([(7, ALL_NODES), (u64::MAX, ALL_NODES)]);
+        assert_eq!((set.len(), set.all()), (2, all));
+    }
+
+    #[test]
+    fn a_later_record_of_an_id_counts_until_it_goes_too() {
+        let set = Tombstones::default();
+        assert!(set.insert_below(7, 10));
+        assert!(set.contains(7, 9) && !set.contains(7, 10) && set.contains_built(7));
+        assert!(!set.insert_below(7, 10) && set.insert_below(7, 11));
+        assert!(set.contains(7, 10) && set.len() == 2);
+        let all: Vec<_> = set.all().into_iter().collect();
+        let restored = Tombstones::restore(&all, 2);
+        assert_eq!((restored.len(), restored.all()), (2, set.all()));
     }
 }

@@ -1,0 +1,296 @@
+//! Where nodes are in an index that takes direct inserts: a table from node to page, and what of the pages is not on
+//! storage yet.
+//!
+//! ```text
+//!   page_of     node -> page            changed when a record is written anew: always on another page
+//!   unwritten   page -> its bytes       composed, and not on storage yet (the write-back cache of OdinANN §3.3)
+//!   pending     page -> changes         of lists, and records that are on no page yet (see `pending`)
+//!   pins        searches that go on     a page that nobody needs any more rests until those are over
+//! ```
+//!
+//! **A page never changes.** What is written anew goes to a page that no node is on, no search is reading and no checkpoint
+//! names. So a search needs no lock: the page that the table names holds the node's record, now and until the search
+//! ends, and a record that was replaced meanwhile is merely a bit older (OdinANN §3.3: a consistent snapshot of each
+//! record, not of the graph).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, RwLock};
+use stratann_layout::{PendingFile, PlacementFile};
+
+use super::pending::{Change, NewRecord, Pending};
+
+/// Words of a chunk, as a shift.
+const CHUNK_BITS: u32 = 16;
+/// Words of a chunk.
+const CHUNK: usize = 1 << CHUNK_BITS;
+
+/// An array of words that any number of threads read and write, with a place for every `u32`; those never written are 0.
+/// Takes memory where it was written only.
+pub(crate) struct Words {
+    chunks: Box<[OnceLock<Box<[AtomicU32]>>]>,
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        Self {
+            chunks: (0..1 << (32 - CHUNK_BITS)).map(|_| OnceLock::new()).collect(),
+        }
+    }
+}
+
+impl Words {
+    /// The word in a place.
+    #[inline]
+    pub(crate) fn get(&self, at: u32) -> u32 {
+        match self.chunks[(at >> CHUNK_BITS) as usize].get() {
+            Some(chunk) => chunk[at as usize % CHUNK].load(Ordering::Acquire),
+            None => 0,
+        }
+    }
+
+    /// A place that is written from now on.
+    #[inline]
+    pub(crate) fn word(&self, at: u32) -> &AtomicU32 {
+        let chunk = self.chunks[(at >> CHUNK_BITS) as usize]
+            .get_or_init(|| (0..CHUNK).map(|_| AtomicU32::new(0)).collect());
+        &chunk[at as usize % CHUNK]
+    }
+
+    /// Writes a word; what was written before it is seen by whoever reads it.
+    #[inline]
+    pub(crate) fn set(&self, at: u32, word: u32) {
+        self.word(at).store(word, Ordering::Release);
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let written = self.chunks.iter().filter(|chunk| chunk.get().is_some());
+        (size_of_val(&*self.chunks) + written.count() * 4 * CHUNK) as u64
+    }
+}
+
+/// A page's bytes, which searches read while it waits to be written.
+pub(crate) type PageBytes = Arc<[u8]>;
+
+/// Parts of the map of unwritten pages, each with a lock.
+const SHARDS: usize = 16;
+
+/// Pages that are composed and not on storage yet.
+#[derive(Default)]
+pub(crate) struct Unwritten {
+    /// A bit for each page, so that a search takes a lock only for a page that is here.
+    bits: Words,
+    shards: [RwLock<HashMap<u32, PageBytes>>; SHARDS],
+}
+
+impl Unwritten {
+    fn shard(&self, page: u32) -> &RwLock<HashMap<u32, PageBytes>> {
+        &self.shards[page as usize % SHARDS]
+    }
+
+    /// A page's bytes, if it is here.
+    #[inline]
+    pub(crate) fn get(&self, page: u32) -> Option<PageBytes> {
+        if self.bits.get(page / 32) & (1 << (page % 32)) == 0 {
+            return None;
+        }
+        self.shard(page).read().get(&page).cloned()
+    }
+
+    /// Puts a page here, before any node is said to be on it.
+    pub(crate) fn insert(&self, page: u32, bytes: PageBytes) {
+        self.shard(page).write().insert(page, bytes);
+        let bit = 1 << (page % 32);
+        self.bits.word(page / 32).fetch_or(bit, Ordering::Release);
+    }
+
+    /// Takes a page out: it is on storage, or nobody needs it.
+    pub(crate) fn remove(&self, page: u32) {
+        let bit = 1 << (page % 32);
+        self.bits.word(page / 32).fetch_and(!bit, Ordering::AcqRel);
+        self.shard(page).write().remove(&page);
+    }
+}
+
+/// Searches that go on, each with the moment at which it began.
+#[derive(Default)]
+pub(crate) struct Pins {
+    now: AtomicU64,
+    begun: Mutex<BTreeMap<u64, usize>>,
+}
+
+/// A search that goes on. It may read every page that was in use when it began.
+pub(crate) struct Pin<'a> {
+    pins: &'a Pins,
+    since: u64,
+}
+
+impl Pins {
+    /// Begins a search.
+    pub(crate) fn pin(&self) -> Pin<'_> {
+        let mut begun = self.begun.lock();
+        let since = self.now.load(Ordering::Acquire);
+        *begun.entry(since).or_insert(0) += 1;
+        Pin { pins: self, since }
+    }
+
+    /// Ends a moment, and gives it: who begins from now on does not see what was given up in it.
+    pub(crate) fn advance(&self) -> u64 {
+        // Under the lock: a search that reads the moment before is registered when this returns.
+        let _begun = self.begun.lock();
+        self.now.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// The first moment of which a search goes on; that to come if none does.
+    pub(crate) fn oldest(&self) -> u64 {
+        let begun = self.begun.lock();
+        let oldest = begun.first_key_value().map(|(&since, _)| since);
+        oldest.unwrap_or(self.now.load(Ordering::Acquire))
+    }
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        let mut begun = self.pins.begun.lock();
+        if let Some(count) = begun.get_mut(&self.since) {
+            *count -= 1;
+            if *count == 0 {
+                begun.remove(&self.since);
+            }
+        }
+    }
+}
+
+/// The page of a node that is on its way from one page to another.
+pub(crate) const NOWHERE: u32 = u32::MAX;
+
+/// Where nodes are.
+#[derive(Default)]
+pub(crate) struct Placement {
+    nodes: AtomicU32,
+    page_of: Words,
+    /// Pages of the file that were ever in use.
+    pages: AtomicU32,
+    pub(crate) unwritten: Unwritten,
+    pub(crate) pending: Pending,
+    pub(crate) pins: Pins,
+}
+
+impl Placement {
+    /// Nodes `0..n` on the pages that are given, of a file of so many pages.
+    pub(crate) fn new(page_of: impl Iterator<Item = u32>, pages: u32) -> Self {
+        let placement = Self::default();
+        let mut nodes = 0;
+        for page in page_of {
+            placement.page_of.set(nodes, page);
+            nodes += 1;
+        }
+        placement.nodes.store(nodes, Ordering::Release);
+        placement.pages.store(pages, Ordering::Release);
+        placement
+    }
+
+    /// As a checkpoint has it: where nodes are, and what waits for their pages.
+    pub(crate) fn restore(file: &PlacementFile, pending: PendingFile) -> Self {
+        let placement = Self::new(file.page_of.iter().copied(), file.pages);
+        for [node, add, remove] in pending.changes {
+            let change = Change { node, add, remove };
+            let page = placement.page_of(node);
+            placement.pending.change(page, change, || true);
+        }
+        for record in pending.records {
+            let page = placement.page_of(record.node);
+            let record = NewRecord {
+                node: record.node,
+                id: record.id,
+                vector: record.vector.into(),
+                list: record.list.into(),
+            };
+            let record = Arc::new(record);
+            placement.pending.append(page, record, || true, || ());
+        }
+        placement
+    }
+
+    /// How many nodes there are.
+    #[inline]
+    pub(crate) fn nodes(&self) -> u32 {
+        self.nodes.load(Ordering::Acquire)
+    }
+
+    /// Adds the next node, on a page. What else there is of it, its code first of all, is in its place.
+    pub(crate) fn push(&self, node: u32, page: u32) {
+        self.page_of.set(node, page);
+        self.nodes.store(node + 1, Ordering::Release);
+    }
+
+    /// The page that a node is on.
+    #[inline]
+    pub(crate) fn page_of(&self, node: u32) -> u32 {
+        self.page_of.get(node)
+    }
+
+    /// Says that a node's record is on another page now, which is in [`unwritten`](Placement::unwritten).
+    pub(crate) fn relocate(&self, node: u32, page: u32) {
+        self.page_of.set(node, page);
+    }
+
+    /// Pages of the file.
+    pub(crate) fn pages(&self) -> u32 {
+        self.pages.load(Ordering::Acquire)
+    }
+
+    /// Adds a page behind the others.
+    pub(crate) fn add_page(&self) -> u32 {
+        self.pages.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// Bytes that it takes in memory, about.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.page_of.memory_bytes() + self.unwritten.bits.memory_bytes() + self.pending.memory_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_zero_until_they_are_written() {
+        let words = Words::default();
+        assert_eq!(words.get(u32::MAX), 0);
+        words.set(u32::MAX, 7);
+        words.set(CHUNK as u32, 8);
+        assert_eq!((words.get(u32::MAX), words.get(CHUNK as u32)), (7, 8));
+        assert_eq!(words.get(CHUNK as u32 + 1), 0);
+    }
+
+    #[test]
+    fn a_page_is_here_until_it_is_written() {
+        let unwritten = Unwritten::default();
+        assert!(unwritten.get(40).is_none());
+        unwritten.insert(40, Arc::from([1, 2]));
+        unwritten.insert(56, Arc::from([3]));
+        assert_eq!(unwritten.get(40).as_deref(), Some(&[1, 2][..]));
+        unwritten.remove(40);
+        assert!(unwritten.get(40).is_none() && unwritten.get(56).is_some());
+    }
+
+    #[test]
+    fn the_oldest_search_that_goes_on_is_known() {
+        let pins = Pins::default();
+        let first = pins.pin();
+        assert_eq!(pins.advance(), 0);
+        let (second, third) = (pins.pin(), pins.pin());
+        assert_eq!(pins.oldest(), 0);
+        drop(first);
+        assert_eq!(pins.oldest(), 1);
+        drop(second);
+        assert_eq!((pins.oldest(), pins.advance()), (1, 1));
+        drop(third);
+        assert_eq!(pins.oldest(), 2);
+    }
+}

@@ -1,0 +1,163 @@
+//! One query after the other through the graph: what a search and an insert have in common.
+
+use stratann_tier::Thread;
+use stratann_vector::{Kernel, Metric, normalize, to_f32};
+
+use super::best_first::best_first;
+use super::parts::{Part, Timer};
+use super::pipelined::pipelined;
+use super::ranking::Ranking;
+use super::reader::{NodeReader, Page};
+use super::rerank::Reranker;
+use super::traversal::{Setting, Traversal};
+use crate::index::Index;
+use crate::measure::Heat;
+use crate::navigation::NavigationScratch;
+use crate::nodes::NodePages;
+use crate::update::Tombstones;
+use crate::{Error, Rerank, Strategy};
+
+/// How a walk goes, with nothing left open.
+#[derive(Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) k: usize,
+    pub(crate) list: usize,
+    pub(crate) beam: usize,
+    pub(crate) strategy: Strategy,
+    pub(crate) navigation: bool,
+    pub(crate) whole_page: bool,
+    pub(crate) rerank: Rerank,
+    /// Whether pages stay readable until the next walk.
+    pub(crate) hold: bool,
+    pub(crate) parts: bool,
+}
+
+/// Where a walk takes place.
+#[derive(Clone, Copy)]
+pub(crate) struct Within<'a> {
+    pub(crate) thread: &'a Thread,
+    pub(crate) timer: &'a Timer,
+    /// What is told which pages are read.
+    pub(crate) heat: Option<&'a Heat>,
+    /// What is no answer.
+    pub(crate) deleted: Option<&'a Tombstones>,
+}
+
+/// A task's state, reused from query to query.
+pub(crate) struct Walker<'a, N> {
+    index: &'a Index,
+    plan: Plan,
+    timer: &'a Timer,
+    kernel: Kernel,
+    pub(crate) traversal: Traversal<'a, N>,
+    pub(crate) reader: NodeReader<'a, N>,
+    scratch: NavigationScratch,
+    /// The query as numbers; of length 1 under cosine.
+    pub(crate) floats: Vec<f32>,
+    beam: Vec<Page<'a>>,
+}
+
+impl<'a, N: NodePages> Walker<'a, N> {
+    /// For queries on an index whose pages are `pages`.
+    pub(crate) fn new(
+        index: &'a Index,
+        pages: &'a N,
+        plan: Plan,
+        within: &Within<'a>,
+    ) -> Result<Self, Error> {
+        let Within {
+            thread,
+            timer,
+            heat,
+            deleted,
+        } = *within;
+        let graph = index.graph();
+        let kernel = Kernel::new(index.metric(), index.element(), index.dim());
+        let row_bytes = index.dim() * index.element().size();
+        let check = index.checks_pages();
+        let lane = graph.tier.lane(thread)?;
+        let setting = Setting {
+            graph,
+            pages,
+            codes: index.codes(),
+            entries: index.entries(),
+            cache: index.cache().filter(|_| graph.placement.get().is_none()),
+            whole_page: plan.whole_page,
+            hold: plan.hold,
+            timer,
+        };
+        let reranker = graph.segments.as_ref().map(|segments| {
+            Reranker::new(segments, thread, row_bytes, plan.rerank, check, timer, heat)
+        });
+        let ranking = Ranking::new(kernel, timer, row_bytes, deleted);
+        Ok(Self {
+            index,
+            plan,
+            timer,
+            kernel,
+            traversal: Traversal::new(setting, ranking, reranker),
+            reader: NodeReader::new(lane, graph, pages, check, timer, heat),
+            scratch: NavigationScratch::default(),
+            floats: vec![0.0; index.dim()],
+            beam: Vec::new(),
+        })
+    }
+
+    /// Answers the query that is in `traversal.ranking.query`; the answers are in `traversal.ranking.nearest`.
+    pub(crate) async fn search(&mut self) -> Result<(), Error> {
+        let walked = self.walk().await;
+        let outcome = match walked {
+            Ok(()) => self.traversal.finish(self.plan.k, &self.reader).await,
+            Err(error) => Err(error),
+        };
+        if outcome.is_err() {
+            self.reset();
+        }
+        outcome
+    }
+
+    /// Forgets the reads in flight.
+    pub(crate) fn reset(&mut self) {
+        self.reader.reset();
+        self.traversal.reset();
+    }
+
+    /// Walks the graph to the query that is in `traversal.ranking.query`.
+    pub(crate) async fn walk(&mut self) -> Result<(), Error> {
+        let Self {
+            index,
+            plan,
+            timer,
+            traversal,
+            reader,
+            floats,
+            ..
+        } = self;
+        to_f32(index.element(), &traversal.ranking.query, floats);
+        if index.metric() == Metric::Cosine {
+            normalize(floats);
+        }
+        timer.time(Part::Codes, || {
+            index
+                .codebook()
+                .quantizer()
+                .table(index.metric(), floats, &mut traversal.table);
+        });
+        traversal.counters = super::Counters::default();
+        if plan.navigation {
+            let navigation = index.navigation()?;
+            let query = &traversal.ranking.query;
+            let seeds = timer.time(Part::Exact, || {
+                navigation.nearest(&self.kernel, query, &mut self.scratch)
+            });
+            traversal.counters.distance_computations += seeds.distance_computations;
+            traversal.begin_at(plan.k, plan.list, seeds.nodes, seeds.distances);
+        } else {
+            traversal.begin(plan.k, plan.list);
+        }
+        match plan.strategy {
+            Strategy::BestFirst => best_first(traversal, reader, plan.beam, &mut self.beam).await,
+            Strategy::Pipelined => pipelined(traversal, reader, plan.beam).await,
+        }
+    }
+}

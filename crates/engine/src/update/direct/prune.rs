@@ -1,0 +1,209 @@
+//! Which neighbour a list gives up for a new one (OdinANN §3.3, optimisation 2).
+//!
+//! A list that is full drops one of its nodes when a new one joins. **Delta pruning** looks at the new one only, against all
+//! others: O(R) instead of O(R²). The old ones have been compared with each other before. Of two nodes, the one
+//! farther from the list's owner does not follow the triangle inequality if the nearer one is nearer to it than the owner,
+//! by the margin of the build; the farthest such node goes, which may be the new one. Where there is none, the old ones
+//! are compared after all, from the farthest on, and the first that does not follow goes; else the farthest.
+//!
+//! Distances are those of the codes in memory, as in the paper (§4.2.1), but for the owner's, whose vector is at hand: from
+//! it to the codes of its neighbours.
+
+use stratann_vector::{DistanceTable, Element, Metric};
+
+use crate::codebook::Codebook;
+use crate::graph::{Candidate, Points, Pruner, Rule};
+
+/// What becomes of a list that a new node asks to join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// It stays as it is: the new node can be reached through one of its nodes.
+    Keep,
+    /// It has room.
+    Add,
+    /// One of its nodes leaves.
+    Replace(u32),
+}
+
+/// How lists are pruned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pruning {
+    /// Only the new node against the others.
+    Delta,
+    /// All against all, as in DiskANN; the baseline of OdinANN's Figure 9.
+    Full,
+}
+
+/// One task's scratch.
+pub(super) struct ListPruner<'a> {
+    codebook: &'a Codebook,
+    metric: Metric,
+    degree: usize,
+    alpha: f32,
+    pruning: Pruning,
+    table: DistanceTable,
+    from_owner: Vec<f32>,
+    from_new: Vec<f32>,
+    order: Vec<u32>,
+    floats: Vec<f32>,
+    bytes: Vec<u8>,
+    full: Pruner,
+    /// Times that the old ones had to be compared.
+    pub(super) fallbacks: u64,
+}
+
+/// A node that wants to join a list.
+pub(super) struct New<'a> {
+    pub(super) node: u32,
+    /// Distances from it, by code.
+    pub(super) table: &'a DistanceTable,
+    /// As numbers, in the space of the codes.
+    pub(super) floats: &'a [f32],
+    /// Its distance from the list's owner, as codes measure.
+    pub(super) distance: f32,
+}
+
+impl<'a> ListPruner<'a> {
+    pub(super) fn new(
+        codebook: &'a Codebook,
+        metric: Metric,
+        degree: usize,
+        alpha: f32,
+        pruning: Pruning,
+    ) -> Self {
+        Self {
+            codebook,
+            metric,
+            degree,
+            alpha,
+            pruning,
+            table: DistanceTable::default(),
+            from_owner: Vec::new(),
+            from_new: Vec::new(),
+            order: Vec::new(),
+            floats: Vec::new(),
+            bytes: Vec::new(),
+            full: Pruner::new(),
+            fallbacks: 0,
+        }
+    }
+
+    /// What becomes of the list of a node, `owner` as numbers in the space of the codes. `codes` are those of all nodes.
+    pub(super) fn decide(
+        &mut self,
+        owner: &[f32],
+        list: &[u32],
+        new: &New<'_>,
+        codes: &[u8],
+    ) -> Decision {
+        if list.contains(&new.node) {
+            return Decision::Keep;
+        }
+        if list.len() < self.degree {
+            return Decision::Add;
+        }
+        if self.pruning == Pruning::Full {
+            return self.decide_fully(owner, list, new, codes);
+        }
+        self.from_owner.resize(list.len(), 0.0);
+        self.from_new.resize(list.len(), 0.0);
+        new.table.score(codes, list, &mut self.from_new);
+        let quantizer = self.codebook.quantizer();
+        quantizer.table(self.metric, owner, &mut self.table);
+        self.table.score(codes, list, &mut self.from_owner);
+        let (mut farthest, mut leaves) = (f32::NEG_INFINITY, None);
+        let distances = self.from_owner.iter().zip(&self.from_new);
+        for (&node, (&old, &between)) in list.iter().zip(distances) {
+            let (far, who) = if old > new.distance {
+                (old, Decision::Replace(node))
+            } else {
+                (new.distance, Decision::Keep)
+            };
+            if self.alpha * between < far && far > farthest {
+                (farthest, leaves) = (far, Some(who));
+            }
+        }
+        leaves.unwrap_or_else(|| self.fall_back(list, new.distance, codes))
+    }
+
+    /// The old ones against each other, from the farthest on.
+    fn fall_back(&mut self, list: &[u32], new: f32, codes: &[u8]) -> Decision {
+        self.fallbacks += 1;
+        let dim = self.codebook.dim();
+        self.decode(list, codes);
+        let points = Points::new(&self.bytes, Element::F32, dim);
+        self.order.clear();
+        self.order.extend(0..list.len() as u32);
+        let from_owner = &self.from_owner;
+        self.order
+            .sort_unstable_by(|&a, &b| from_owner[b as usize].total_cmp(&from_owner[a as usize]));
+        let scale = scale(self.metric);
+        for (at, &far) in self.order.iter().enumerate() {
+            let nearer = &self.order[at + 1..];
+            self.from_new.resize(nearer.len(), 0.0);
+            points.distances(points.row(far), nearer, &mut self.from_new);
+            let own = from_owner[far as usize];
+            if self.from_new.iter().any(|&between| self.alpha * scale * between < own) {
+                return Decision::Replace(list[far as usize]);
+            }
+        }
+        match self.order.first() {
+            Some(&far) if from_owner[far as usize] > new => Decision::Replace(list[far as usize]),
+            _ => Decision::Keep,
+        }
+    }
+
+    /// Robust prune of all of them.
+    fn decide_fully(&mut self, owner: &[f32], list: &[u32], new: &New<'_>, codes: &[u8]) -> Decision {
+        let dim = self.codebook.dim();
+        self.decode(list, codes);
+        for floats in [new.floats, owner] {
+            self.bytes.extend(floats.iter().flat_map(|value| value.to_le_bytes()));
+        }
+        let points = Points::new(&self.bytes, Element::F32, dim);
+        let (joins, own) = (list.len() as u32, list.len() as u32 + 1);
+        self.order.clear();
+        self.order.extend(0..=joins);
+        self.from_owner.resize(list.len() + 1, 0.0);
+        points.distances(points.row(own), &self.order, &mut self.from_owner);
+        let pool = self.order.iter().zip(&self.from_owner);
+        self.full.pool.clear();
+        self.full
+            .pool
+            .extend(pool.map(|(&id, &distance)| Candidate { distance, id }));
+        let rule = Rule {
+            degree: self.degree,
+            alpha: self.alpha,
+            saturate: true,
+        };
+        let kept = self.full.prune(&points, own, &rule);
+        if !kept.contains(&joins) {
+            return Decision::Keep;
+        }
+        let leaves = (0..joins).find(|place| !kept.contains(place));
+        leaves.map_or(Decision::Add, |place| Decision::Replace(list[place as usize]))
+    }
+
+    /// The vectors that codes stand for, one after the other.
+    fn decode(&mut self, list: &[u32], codes: &[u8]) {
+        let (dim, code_bytes) = (self.codebook.dim(), self.codebook.code_bytes());
+        self.floats.resize(dim, 0.0);
+        self.bytes.clear();
+        for &node in list {
+            let at = node as usize * code_bytes;
+            self.codebook
+                .quantizer()
+                .decode(&codes[at..at + code_bytes], &mut self.floats);
+            self.bytes
+                .extend(self.floats.iter().flat_map(|value| value.to_le_bytes()));
+        }
+    }
+}
+
+/// What squared distances are to be multiplied by to be as those of codes.
+pub(super) fn scale(metric: Metric) -> f32 {
+    match metric {
+        Metric::Cosine => 0.5,
+        _ => 1.0,
+    }
+}

@@ -1,0 +1,351 @@
+//! Pages of a graph that is changed: which are in use, which may be written, and by whom they are.
+//!
+//! ```text
+//!   take ──> composed, unwritten ──writer──> on storage ──its last record leaves──> drained
+//!    ^                                                                               │
+//!    │                              the last checkpoint names it: waits for the next │
+//!    │                              a search that began before still reads it: rests │
+//!    └── empty, or spare ────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! **Shadow pages** (DESIGN §2.4). A page that the last checkpoint names is not written before the next one is committed, so
+//! that a crash at any moment leaves that checkpoint whole. A page that was composed and drained between two
+//! checkpoints is named by none, and is free at once. Nothing is moved to make room: no garbage collection.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+use stratann_tier::{TierError, VolumeFile};
+
+use crate::Error;
+use crate::nodes::placement::{NOWHERE, PageBytes, Placement};
+
+/// What became free, and what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    /// All its records moved on one by one: the first choice for new ones (OdinANN §3.2.2, rule 1).
+    Empty,
+    /// Its records were moved together to make room for others beside them. It takes the place of a page that is
+    /// moved next, so that moving a page does not count as one that came free.
+    Spare,
+}
+
+/// A page.
+#[derive(Clone, Copy, Debug, Default)]
+struct Page {
+    /// Nodes on it.
+    live: u16,
+    /// The interval between checkpoints in which it was composed.
+    born: u32,
+}
+
+/// All pages.
+struct State {
+    pages: Vec<Page>,
+    empty: Vec<u32>,
+    spare: Vec<u32>,
+    /// Free but for searches that began before; in the order of the moments.
+    resting: VecDeque<(u64, u32, Use)>,
+    /// Free but for the last checkpoint.
+    waiting: Vec<(u32, Use)>,
+    /// Counts checkpoints.
+    interval: u32,
+}
+
+/// What is written, and what could not be.
+#[derive(Default)]
+struct Queue {
+    pages: VecDeque<u32>,
+    /// Pages that are being written.
+    writing: usize,
+    /// Pages whose write failed.
+    failed: Vec<u32>,
+    error: Option<TierError>,
+    stop: bool,
+}
+
+/// What was done, since the index was opened.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) composed: AtomicU64,
+    pub(super) written: AtomicU64,
+}
+
+/// The pages of an index that takes direct inserts.
+pub(super) struct PageStore {
+    state: Mutex<State>,
+    queue: Mutex<Queue>,
+    /// There is something to write, or nothing ever again.
+    work: Condvar,
+    /// Something was written, or could not be.
+    done: Condvar,
+    /// Where a page stands in the file.
+    place: fn(u64, usize) -> u64,
+    page_bytes: usize,
+    /// Pages that are never taken: searches read them in memory, where the budget keeps what the build put there.
+    kept: Box<dyn Fn(u32) -> bool + Send + Sync>,
+    pub(super) counts: Counts,
+}
+
+/// Pages that may wait to be written; beyond them an insert waits too.
+const MOST_UNWRITTEN: usize = 1024;
+
+impl PageStore {
+    /// The pages as a placement has them, all of which a checkpoint names. `place` says where a page of so many bytes stands
+    /// in the file, `kept` which pages must stay as they are.
+    pub(super) fn new(
+        placement: &Placement,
+        place: fn(u64, usize) -> u64,
+        page_bytes: usize,
+        kept: Box<dyn Fn(u32) -> bool + Send + Sync>,
+    ) -> Self {
+        let mut pages = vec![Page::default(); placement.pages() as usize];
+        for node in 0..placement.nodes() {
+            if let Some(page) = pages.get_mut(placement.page_of(node) as usize) {
+                page.live = page.live.saturating_add(1);
+            }
+        }
+        let free = |(_, page): &(u32, &Page)| page.live == 0;
+        let empty = (0..).zip(&pages).filter(free).map(|(number, _)| number);
+        let empty: Vec<u32> = empty.filter(|&page| !kept(page)).collect();
+        Self {
+            state: Mutex::new(State {
+                empty,
+                spare: Vec::new(),
+                resting: VecDeque::new(),
+                waiting: Vec::new(),
+                interval: 1,
+                pages,
+            }),
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            done: Condvar::new(),
+            place,
+            page_bytes,
+            kept,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Nodes on a page.
+    pub(super) fn live(&self, page: u32) -> usize {
+        let state = self.state.lock();
+        state.pages.get(page as usize).map_or(0, |page| page.live.into())
+    }
+
+    /// An empty page, if there is one.
+    pub(super) fn take_empty(&self, placement: &Placement) -> Option<u32> {
+        let mut state = self.state.lock();
+        state.wake(placement);
+        state.empty.pop()
+    }
+
+    /// A page to move another one's records to: one that such a move left, else a new one.
+    pub(super) fn take_spare(&self, placement: &Placement) -> u32 {
+        let mut state = self.state.lock();
+        state.wake(placement);
+        let spare = state.spare.pop();
+        drop(state);
+        spare.unwrap_or_else(|| self.take_new(placement))
+    }
+
+    /// Any page that is free, else a new one.
+    pub(super) fn take_any(&self, placement: &Placement) -> u32 {
+        let mut state = self.state.lock();
+        state.wake(placement);
+        let free = state.empty.pop().or_else(|| state.spare.pop());
+        drop(state);
+        free.unwrap_or_else(|| self.take_new(placement))
+    }
+
+    /// A page behind the others.
+    pub(super) fn take_new(&self, placement: &Placement) -> u32 {
+        let page = placement.add_page();
+        let mut state = self.state.lock();
+        if state.pages.len() <= page as usize {
+            state.pages.resize(page as usize + 1, Page::default());
+        }
+        page
+    }
+
+    /// Gives back a page that was taken and not used.
+    pub(super) fn give_back(&self, page: u32) {
+        self.state.lock().empty.push(page);
+    }
+
+    /// Puts a composed page where searches find it, and has it written. No node is on it yet.
+    pub(super) fn publish(&self, placement: &Placement, page: u32, bytes: PageBytes) {
+        {
+            let mut state = self.state.lock();
+            let interval = state.interval;
+            state.pages[page as usize].born = interval;
+        }
+        placement.unwritten.insert(page, bytes);
+        self.counts.composed.fetch_add(1, Ordering::Relaxed);
+        let mut queue = self.queue.lock();
+        queue.pages.push_back(page);
+        self.work.notify_one();
+    }
+
+    /// Says that nodes are on a page now; pages that none is left on become free for `then`.
+    pub(super) fn relocate(&self, placement: &Placement, nodes: &[u32], page: u32, then: Use) {
+        let mut state = self.state.lock();
+        for &node in nodes {
+            let before = placement.page_of(node);
+            placement.relocate(node, page);
+            state.leave(placement, before, then, &self.kept);
+            if page != NOWHERE {
+                state.pages[page as usize].live += 1;
+            }
+        }
+    }
+
+    /// Says that a new node belongs to a page that is in use.
+    pub(super) fn join(&self, page: u32) {
+        self.state.lock().pages[page as usize].live += 1;
+    }
+
+    /// Waits while too much is unwritten.
+    pub(super) fn pace(&self) {
+        let mut queue = self.queue.lock();
+        while queue.pages.len() + queue.writing > MOST_UNWRITTEN && queue.error.is_none() {
+            self.done.wait(&mut queue);
+        }
+    }
+
+    /// One thread's share of the writing, until [`stop`](PageStore::stop).
+    pub(super) fn write(&self, placement: &Placement, file: &mut dyn VolumeFile) {
+        let mut queue = self.queue.lock();
+        loop {
+            let Some(page) = queue.pages.pop_front() else {
+                if queue.stop {
+                    return;
+                }
+                self.work.wait(&mut queue);
+                continue;
+            };
+            queue.writing += 1;
+            drop(queue);
+            let outcome = self.write_one(placement, page, file);
+            queue = self.queue.lock();
+            queue.writing -= 1;
+            if let Err(error) = outcome {
+                queue.failed.push(page);
+                queue.error.get_or_insert(error);
+            }
+            self.done.notify_all();
+        }
+    }
+
+    fn write_one(
+        &self,
+        placement: &Placement,
+        page: u32,
+        file: &mut dyn VolumeFile,
+    ) -> Result<(), TierError> {
+        // One that was drained meanwhile need not be written, and nobody takes it before it leaves `unwritten`.
+        if self.live(page) > 0
+            && let Some(bytes) = placement.unwritten.get(page)
+        {
+            file.write_at((self.place)(page.into(), self.page_bytes), &bytes)?;
+            self.counts.written.fetch_add(1, Ordering::Relaxed);
+        }
+        placement.unwritten.remove(page);
+        Ok(())
+    }
+
+    /// Tries again what could not be written.
+    ///
+    /// # Errors
+    /// It still cannot.
+    pub(super) fn retry(&self, placement: &Placement, file: &mut dyn VolumeFile) -> Result<(), Error> {
+        let mut queue = self.queue.lock();
+        while let Some(&page) = queue.failed.last() {
+            self.write_one(placement, page, file)?;
+            queue.failed.pop();
+        }
+        queue.error = None;
+        self.done.notify_all();
+        Ok(())
+    }
+
+    /// Whether something could not be written.
+    pub(super) fn has_failed(&self) -> bool {
+        self.queue.lock().error.is_some()
+    }
+
+    /// Waits until everything is written that was composed before. Nobody composes meanwhile.
+    pub(super) fn settle(&self) {
+        let mut queue = self.queue.lock();
+        while queue.pages.len() + queue.writing > 0 {
+            self.done.wait(&mut queue);
+        }
+    }
+
+    /// Ends the writing threads when they are done.
+    pub(super) fn stop(&self) {
+        self.queue.lock().stop = true;
+        self.work.notify_all();
+    }
+
+    /// A checkpoint that names the pages as they are now is committed: those that only the one before named are free.
+    pub(super) fn committed(&self, placement: &Placement) {
+        let mut state = self.state.lock();
+        state.interval += 1;
+        let moment = placement.pins.advance();
+        for (page, then) in std::mem::take(&mut state.waiting) {
+            state.resting.push_back((moment, page, then));
+        }
+    }
+
+    /// Pages that no node is on, whatever they wait for.
+    pub(super) fn free(&self) -> usize {
+        let state = self.state.lock();
+        let queues = state.resting.len() + state.waiting.len();
+        queues + state.empty.len() + state.spare.len()
+    }
+}
+
+impl State {
+    /// A node leaves a page.
+    fn leave(
+        &mut self,
+        placement: &Placement,
+        page: u32,
+        then: Use,
+        kept: &dyn Fn(u32) -> bool,
+    ) {
+        let Some(left) = self.pages.get_mut(page as usize) else {
+            return;
+        };
+        left.live = left.live.saturating_sub(1);
+        if left.live > 0 || kept(page) {
+            return;
+        }
+        if left.born == self.interval {
+            self.resting.push_back((placement.pins.advance(), page, then));
+        } else {
+            self.waiting.push((page, then));
+        }
+    }
+
+    /// Pages that rested long enough may be taken.
+    fn wake(&mut self, placement: &Placement) {
+        if self.resting.is_empty() {
+            return;
+        }
+        let oldest = placement.pins.oldest();
+        while let Some(&(moment, page, then)) = self.resting.front() {
+            // The writer may not be done with what it was.
+            if moment >= oldest || placement.unwritten.get(page).is_some() {
+                break;
+            }
+            self.resting.pop_front();
+            match then {
+                Use::Empty => self.empty.push(page),
+                Use::Spare => self.spare.push(page),
+            }
+        }
+    }
+}

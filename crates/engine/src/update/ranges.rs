@@ -1,0 +1,95 @@
+//! A set of ids that are mostly consecutive: as ranges, so that it takes next to nothing.
+
+use std::collections::BTreeMap;
+
+/// Ids that came after the build and count.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct IdRanges {
+    /// First id of a range, and the one behind its last. Ranges do not touch.
+    ranges: BTreeMap<u64, u64>,
+}
+
+impl IdRanges {
+    /// From ascending ranges that do not touch: the first id, and how many.
+    pub(crate) fn of(ranges: &[(u64, u64)]) -> Self {
+        let ends = ranges.iter().map(|&(first, count)| (first, first + count));
+        Self {
+            ranges: ends.collect(),
+        }
+    }
+
+    /// The same, for a file.
+    pub(crate) fn all(&self) -> Vec<(u64, u64)> {
+        let counts = self.ranges.iter().map(|(&first, &end)| (first, end - first));
+        counts.collect()
+    }
+
+    /// Whether an id is there.
+    pub(crate) fn contains(&self, id: u64) -> bool {
+        let before = self.ranges.range(..=id).next_back();
+        before.is_some_and(|(_, &end)| id < end)
+    }
+
+    /// Adds an id. The largest there is, is none.
+    pub(crate) fn insert(&mut self, id: u64) {
+        if self.contains(id) || id == u64::MAX {
+            return;
+        }
+        // What ends where it begins, and what begins behind it.
+        let before = self.ranges.range(..id).next_back();
+        let first = match before {
+            Some((&first, &end)) if end == id => first,
+            _ => id,
+        };
+        let end = self.ranges.remove(&(id + 1)).unwrap_or(id + 1);
+        self.ranges.insert(first, end);
+    }
+
+    /// Removes an id. Says whether it was there.
+    pub(crate) fn remove(&mut self, id: u64) -> bool {
+        let Some((&first, &end)) = self.ranges.range(..=id).next_back() else {
+            return false;
+        };
+        if id >= end {
+            return false;
+        }
+        self.ranges.remove(&first);
+        if first < id {
+            self.ranges.insert(first, id);
+        }
+        if id + 1 < end {
+            self.ranges.insert(id + 1, end);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn is_a_set(steps in prop::collection::vec((0u64..40, any::<bool>()), 0..200)) {
+            let (mut ranges, mut model) = (IdRanges::default(), BTreeSet::new());
+            for (id, add) in steps {
+                if add {
+                    ranges.insert(id);
+                    model.insert(id);
+                } else {
+                    prop_assert_eq!(ranges.remove(id), model.remove(&id));
+                }
+                for id in 0..41 {
+                    prop_assert_eq!(ranges.contains(id), model.contains(&id));
+                }
+            }
+            let all = ranges.all();
+            prop_assert!(all.windows(2).all(|two| two[0].0 + two[0].1 < two[1].0));
+            prop_assert_eq!(IdRanges::of(&all), ranges);
+        }
+    }
+}
