@@ -144,9 +144,13 @@ impl<'a> SlottedView<'a> {
         if !WIDTHS.contains(&list) || !WIDTHS.contains(&vector) {
             return wrong(3, "bytes of a length", &header[3], &"two of 0, 1, 2 and 4");
         }
-        if relocated && !shape.relocates() {
-            let expected = "none of a relocated page in a file of vectors";
-            return wrong(3, "bytes of a length", &header[3], &expected);
+        let mut lists_at = header_bytes;
+        if relocated {
+            if !shape.relocates() {
+                let expected = "none of a relocated page in a file of vectors";
+                return wrong(3, "bytes of a length", &header[3], &expected);
+            }
+            lists_at += NODE * count;
         }
         if !shape.has_lists() && (list, least_list) != (0, 0) {
             let found = format_args!("{least_list} or more");
@@ -162,7 +166,6 @@ impl<'a> SlottedView<'a> {
             (true, _) => return wrong(2, "bytes of an id", &id_width, &"0 to 8"),
             (false, _) => return wrong(2, "bytes of an id", &id_width, &NO_IDS),
         };
-        let lists_at = header_bytes + if relocated { count * NODE } else { 0 };
         let vectors_at = lists_at + count * list;
         let ids_at = vectors_at + count * vector;
         let records_at = ids_at + count * id;
