@@ -570,6 +570,30 @@ mod tests {
         }
     }
 
+    fn build_relocated(shape: CoupledShape, page: u64, numbers: &[u32], nodes: &[Node]) -> Vec<u8> {
+        let mut builder = PageBuilder::new(shape);
+        builder.start_relocated();
+        for (&number, (id, vector, neighbours)) in numbers.iter().zip(nodes) {
+            assert!(builder.push_node(number, *id, vector, neighbours));
+        }
+        builder.finish(page).to_vec()
+    }
+
+    /// Which node stands where, both ways round.
+    fn assert_nodes(view: &PageView<'_>, numbers: &[u32]) {
+        assert_eq!(view.len(), numbers.len());
+        for (slot, &number) in numbers.iter().enumerate() {
+            assert_eq!(view.node_number(slot), Ok(number));
+            for near in [number, number.wrapping_sub(1), number.wrapping_add(1)] {
+                let slot = numbers.iter().position(|&number| number == near);
+                assert_eq!(view.slot_of(near), slot, "node {near}");
+            }
+        }
+        for slot in [numbers.len(), usize::MAX] {
+            view.node_number(slot).unwrap_err();
+        }
+    }
+
     #[test]
     fn nodes_per_page_of_known_shapes() {
         for (element, dim, degree, nodes, blocks) in [
@@ -651,6 +675,214 @@ mod tests {
     }
 
     #[test]
+    fn relocated_pages_are_as_large_as_others() {
+        for (element, dim, degree, nodes) in [
+            (Element::U8, 128, 64, 10),
+            (Element::F32, 384, 64, 2),
+            (Element::F32, 1536, 64, 1),
+            // One less than another page holds.
+            (Element::F16, 96, 32, 12),
+            (Element::I8, 1, 1, 170),
+            // The largest record of one block that leaves room for a number, and the next.
+            (Element::F32, 1017, 1, 1),
+            (Element::F32, 1018, 1, 0),
+            (Element::F32, 1019, 1, 1),
+            // The same of two blocks.
+            (Element::F32, 2040, 1, 1),
+            (Element::F32, 2041, 1, 0),
+            (Element::F32, 2042, 1, 1),
+        ] {
+            let shape = shape(element, dim, degree);
+            let found = shape.relocated_per_page();
+            assert_eq!(found, nodes, "{element} {dim} {degree}");
+            let needed = 4 * shape.blocks_per_page() + 4 + found * (shape.record_bytes() + 4);
+            assert!(needed <= shape.page_bytes(), "{element} {dim} {degree}");
+            assert!(found > 0 || shape.nodes_per_page() == 1);
+        }
+    }
+
+    #[test]
+    fn a_relocated_page_names_its_nodes() {
+        let shape = shape(Element::U8, 5, 3);
+        let nodes = [
+            (1, vec![1, 2, 3, 4, 5], vec![9]),
+            (0x0102, vec![6; 5], vec![7, 8]),
+        ];
+        let numbers = [0x0102_0304, u32::MAX];
+        let page = build_relocated(shape, 0, &numbers, &nodes);
+        assert_eq!(page[4..8], [2, 0, 1, 0]);
+        assert_eq!(
+            page[8..24],
+            [1, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 0, 0, 0]
+        );
+        assert_eq!(
+            page[24..40],
+            [1, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+        );
+        assert_eq!(page[40..46], [4, 3, 2, 1, 2, 1]);
+        assert_eq!(page[76..80], [255; 4]);
+        assert!(page[80..].iter().all(|&byte| byte == 0));
+        // Whatever a page of a build would have there.
+        for expected in [None, Some(0), Some(2), Some(77)] {
+            let view = PageView::open(&shape, &page, 0, expected, true, "g").unwrap();
+            assert!(view.is_relocated());
+            assert_same(&view, &nodes);
+            assert_nodes(&view, &numbers);
+        }
+    }
+
+    #[test]
+    fn other_pages_have_consecutive_nodes() {
+        let shape = shape(Element::U8, 128, 64);
+        let nodes = nodes(&shape, 6, 1);
+        for page in [0, 7, 429_496_729] {
+            let bytes = build(shape, page, &nodes);
+            let view = PageView::open(&shape, &bytes, page, Some(6), true, "g").unwrap();
+            assert!(!view.is_relocated());
+            let first = shape.first_node(page) as u32;
+            assert_nodes(&view, &(first..=first + 5).collect::<Vec<_>>());
+        }
+        // The page behind that of the largest number.
+        for page in [429_496_730, u64::MAX] {
+            let bytes = build(shape, page, &nodes);
+            let view = PageView::open(&shape, &bytes, page, Some(6), true, "g").unwrap();
+            let text = view.node_number(0).unwrap_err().to_string();
+            assert!(text.contains("node of a record at offset"), "{text}");
+            assert_eq!(view.slot_of(u32::MAX), None);
+        }
+    }
+
+    #[test]
+    fn behind_the_build_all_pages_are_relocated() {
+        let shape = shape(Element::U8, 16, 8);
+        for count in [0, 1] {
+            let page = build(shape, 5, &nodes(&shape, count, 2));
+            PageView::open(&shape, &page, 5, None, true, "g").unwrap();
+            let error = PageView::open(&shape, &page, 5, Some(0), true, "g").unwrap_err();
+            assert!(matches!(error, LayoutError::Field { .. }), "{error}");
+            if count == 0 {
+                let text = error.to_string();
+                let expected = "g: kind of a page at offset 24582 is 0, expected 1, a relocated";
+                assert!(text.starts_with(expected), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_relocated_page_cannot_have_is_refused() {
+        let tight = shape(Element::F32, 1018, 1);
+        let shape = shape(Element::U8, 16, 8);
+        let most = shape.relocated_per_page();
+        let numbers: Vec<u32> = (0..most as u32).rev().collect();
+        let page = build_relocated(shape, 0, &numbers, &nodes(&shape, most, 2));
+        assert!(most < shape.nodes_per_page());
+        let refused = |at: usize, with: &[u8], verify: bool| {
+            let mut page = page.clone();
+            page[at..at + with.len()].copy_from_slice(with);
+            block::seal(&mut page, 1);
+            let error = PageView::open(&shape, &page, 0, None, verify, "g");
+            error
+                .map(|view| view.len())
+                .map_err(|error| error.to_string())
+        };
+        for verify in [false, true] {
+            let text = refused(4, &[most as u8 + 1], verify).unwrap_err();
+            assert!(text.contains(&format!("expected at most {most}")), "{text}");
+            let text = refused(4, &[0], verify).unwrap_err();
+            assert!(
+                text.contains("at offset 4100 is 0, expected 1 or more"),
+                "{text}"
+            );
+            for mark in [[2, 0], [1, 1], [0, 1]] {
+                let text = refused(6, &mark, verify).unwrap_err();
+                assert!(text.contains("reserved byte"), "{text}");
+            }
+        }
+        // The second record's node is the first one's.
+        let (first, record) = (most as u8 - 1, shape.record_bytes() + 4);
+        assert_eq!(refused(4 + 2 * record, &[first], false), Ok(most));
+        let text = refused(4 + 2 * record, &[first], true).unwrap_err();
+        let at = 4096 + 4 + 2 * record;
+        let expected = format!("g: node of a record at offset {at} is {first}, twice, expected");
+        assert!(text.starts_with(&expected), "{text}");
+
+        // A shape without such pages.
+        assert_eq!(tight.relocated_per_page(), 0);
+        let mut page = build(tight, 0, &nodes(&tight, 1, 3));
+        page[6] = 1;
+        block::seal(&mut page, 1);
+        let error = PageView::open(&tight, &page, 0, None, true, "g").unwrap_err();
+        assert!(matches!(error, LayoutError::Reserved { offset: 4102, .. }));
+    }
+
+    #[test]
+    fn a_finished_page_takes_more_records() {
+        let shape = shape(Element::U8, 128, 64);
+        let most = shape.relocated_per_page();
+        let nodes = nodes(&shape, most + 1, 8);
+        let numbers: Vec<u32> = (0..most as u32 + 1).map(|slot| 1000 - 9 * slot).collect();
+        let mut builder = PageBuilder::new(shape);
+        // What an earlier page had is gone.
+        builder.push(7, &[255; 128], &[u32::MAX; 64]);
+        builder.start_relocated();
+        assert!(builder.is_empty());
+        for (at, (id, vector, neighbours)) in nodes.iter().enumerate() {
+            let fits = builder.push_node(numbers[at], *id, vector, neighbours);
+            assert_eq!(fits, at < most);
+            let so_far =
+                build_relocated(shape, 3, &numbers[..builder.len()], &nodes[..builder.len()]);
+            assert_eq!(builder.finish(3), so_far);
+            assert_eq!(builder.is_full(), builder.len() == most);
+        }
+        // And the other way round.
+        builder.clear();
+        for (at, (id, vector, neighbours)) in nodes[..2].iter().enumerate() {
+            builder.push(*id, vector, neighbours);
+            assert_eq!(builder.finish(2), build(shape, 2, &nodes[..=at]));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "does not fit a page of this shape")]
+    fn a_shape_without_relocated_pages_starts_none() {
+        PageBuilder::new(shape(Element::F32, 1018, 1)).start_relocated();
+    }
+
+    #[test]
+    #[should_panic(expected = "a relocated page holds a record or more")]
+    fn no_relocated_page_is_empty() {
+        let mut builder = PageBuilder::new(shape(Element::U8, 1, 1));
+        builder.start_relocated();
+        builder.finish(0);
+    }
+
+    #[test]
+    #[should_panic(expected = "only a relocated page names its nodes")]
+    fn other_pages_name_no_nodes() {
+        let mut builder = PageBuilder::new(shape(Element::U8, 1, 1));
+        builder.start_relocated();
+        builder.clear();
+        builder.push_node(0, 0, &[1], &[1]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a relocated page names its nodes")]
+    fn a_relocated_page_takes_no_record_without_a_node() {
+        let mut builder = PageBuilder::new(shape(Element::U8, 1, 1));
+        builder.start_relocated();
+        builder.push(0, &[1], &[1]);
+    }
+
+    #[test]
+    #[should_panic(expected = "node 7 twice on a page")]
+    fn a_node_stands_on_a_page_once() {
+        let mut builder = PageBuilder::new(shape(Element::U8, 1, 1));
+        builder.start_relocated();
+        builder.push_node(7, 0, &[1], &[1]);
+        builder.push_node(7, 1, &[1], &[1]);
+    }
+
+    #[test]
     fn a_page_of_several_blocks_keeps_its_record_whole() {
         let shape = shape(Element::F32, 1536, 64);
         let nodes = nodes(&shape, 1, 5);
@@ -667,17 +899,24 @@ mod tests {
     #[test]
     fn every_bit_flip_is_found() {
         for shape in [shape(Element::U8, 128, 64), shape(Element::F32, 1200, 8)] {
-            let mut page = build(shape, 6, &nodes(&shape, shape.nodes_per_page(), 1));
-            for bit in 0..page.len() * 8 {
-                page[bit / 8] ^= 1 << (bit % 8);
-                let error = PageView::open(&shape, &page, 6, None, true, "g").unwrap_err();
-                assert!(
-                    matches!(error, LayoutError::Checksum { .. }),
-                    "bit {bit}: {error}"
-                );
-                page[bit / 8] ^= 1 << (bit % 8);
+            let whole = nodes(&shape, shape.nodes_per_page(), 1);
+            let relocated = &whole[..shape.relocated_per_page()];
+            let numbers: Vec<u32> = (3..).take(relocated.len()).collect();
+            for mut page in [
+                build(shape, 6, &whole),
+                build_relocated(shape, 6, &numbers, relocated),
+            ] {
+                for bit in 0..page.len() * 8 {
+                    page[bit / 8] ^= 1 << (bit % 8);
+                    let error = PageView::open(&shape, &page, 6, None, true, "g").unwrap_err();
+                    assert!(
+                        matches!(error, LayoutError::Checksum { .. }),
+                        "bit {bit}: {error}"
+                    );
+                    page[bit / 8] ^= 1 << (bit % 8);
+                }
+                PageView::open(&shape, &page, 6, None, true, "g").unwrap();
             }
-            PageView::open(&shape, &page, 6, None, true, "g").unwrap();
         }
     }
 
@@ -801,6 +1040,33 @@ mod tests {
         );
     }
 
+    /// Reads all that a page, which may be damaged, has.
+    fn read_all(
+        shape: &CoupledShape,
+        view: &PageView<'_>,
+        verify: bool,
+    ) -> Result<(), TestCaseError> {
+        for node in view.nodes().flatten() {
+            prop_assert!(node.neighbours.iter().count() <= shape.degree());
+            prop_assert_eq!(node.vector.len(), shape.vector_bytes());
+        }
+        for slot in 0..view.len() {
+            let Ok(number) = view.node_number(slot) else {
+                prop_assert!(!view.is_relocated());
+                continue;
+            };
+            let found = view.slot_of(number);
+            if view.is_relocated() && !verify {
+                // The first of several.
+                prop_assert!(found.is_some_and(|found| found <= slot));
+            } else {
+                prop_assert_eq!(found, Some(slot));
+            }
+        }
+        prop_assert!(view.node_number(view.len()).is_err());
+        Ok(())
+    }
+
     fn any_shape() -> impl Strategy<Value = CoupledShape> {
         (0usize..4, 1usize..2000, 1usize..300)
             .prop_map(|(element, dim, degree)| shape(Element::ALL[element], dim, degree))
@@ -809,11 +1075,65 @@ mod tests {
     proptest! {
         #[test]
         fn any_page_round_trips(shape in any_shape(), fill in 0usize..=1000, page in 0u64..1 << 40, seed: u64) {
-            let nodes = nodes(&shape, fill % (shape.nodes_per_page() + 1), seed);
+            let nodes = nodes(&shape, 1 + fill % shape.nodes_per_page(), seed);
             let bytes = build(shape, page, &nodes);
             prop_assert_eq!(bytes.len(), shape.page_bytes());
             let view = PageView::open(&shape, &bytes, page, Some(nodes.len()), true, "g").unwrap();
             assert_same(&view, &nodes);
+            if let Ok(last) = u32::try_from(shape.first_node(page) + nodes.len() as u64 - 1) {
+                let first = shape.first_node(page) as u32;
+                assert_nodes(&view, &(first..=last).collect::<Vec<_>>());
+            }
+        }
+
+        #[test]
+        fn any_relocated_page_round_trips(
+            shape in any_shape(),
+            fill in 0usize..=1000,
+            page in 0u64..1 << 40,
+            expected: Option<usize>,
+            seed: u64,
+        ) {
+            let most = shape.relocated_per_page();
+            prop_assume!(most > 0);
+            let nodes = nodes(&shape, 1 + fill % most, seed);
+            let number = |slot: usize| (slot as u32).wrapping_mul(0x9e37_79b1) ^ seed as u32;
+            let numbers: Vec<u32> = (0..nodes.len()).map(number).collect();
+            let bytes = build_relocated(shape, page, &numbers, &nodes);
+            prop_assert_eq!(bytes.len(), shape.page_bytes());
+            let view = PageView::open(&shape, &bytes, page, expected, true, "g").unwrap();
+            prop_assert!(view.is_relocated());
+            assert_same(&view, &nodes);
+            assert_nodes(&view, &numbers);
+        }
+
+        #[test]
+        fn damaged_pages_never_panic(
+            shape in any_shape(),
+            (relocated, verify, sealed) in any::<(bool, bool, bool)>(),
+            page: u64,
+            seed: u64,
+            damage in prop::collection::vec((any::<prop::sample::Index>(), 0usize..3, any::<u8>()), 0..6),
+        ) {
+            let relocated = relocated && shape.relocated_per_page() > 0;
+            let most = if relocated { shape.relocated_per_page() } else { shape.nodes_per_page() };
+            let nodes = nodes(&shape, most, seed);
+            let mut bytes = if relocated {
+                build_relocated(shape, page, &(0..most as u32).rev().collect::<Vec<_>>(), &nodes)
+            } else {
+                build(shape, page, &nodes)
+            };
+            let start = 4 * shape.blocks_per_page();
+            for (at, near, byte) in damage {
+                let reach = [4, 200, bytes.len()][near].min(bytes.len() - start);
+                bytes[start + at.index(reach)] = byte;
+            }
+            if sealed {
+                block::seal_page(&mut bytes, shape.geometry.first_block(page));
+            }
+            if let Ok(view) = PageView::open(&shape, &bytes, page, None, verify, "g") {
+                read_all(&shape, &view, verify)?;
+            }
         }
 
         #[test]
@@ -833,20 +1153,20 @@ mod tests {
             verify: bool,
             sealed: bool,
             small_count: bool,
+            mark in 0u8..3,
         ) {
             let mut bytes: Vec<u8> = numbers(seed).map(|n| n as u8).take(shape.page_bytes()).collect();
             let at = 4 * shape.blocks_per_page();
             if small_count {
-                bytes[at..at + 4].copy_from_slice(&[(seed % 3) as u8, 0, 0, 0]);
+                bytes[at..at + 4].copy_from_slice(&[(seed % 3) as u8, 0, mark, 0]);
             }
             if sealed {
                 block::seal_page(&mut bytes, shape.geometry.first_block(page));
             }
             if let Ok(view) = PageView::open(&shape, &bytes, page, expected, verify, "g") {
-                for node in view.nodes().flatten() {
-                    prop_assert!(node.neighbours.iter().count() <= shape.degree());
-                    prop_assert_eq!(node.vector.len(), shape.vector_bytes());
-                }
+                prop_assert!(mark < 2 || !small_count);
+                prop_assert!(expected != Some(0) || view.is_relocated());
+                read_all(&shape, &view, verify)?;
             }
         }
 

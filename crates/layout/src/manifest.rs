@@ -502,8 +502,6 @@ fn keys_of(version: u32, body: &str) -> String {
             let key = rest.split('"').next();
             let later = |&(name, since): &(&str, u32)| since > version && key == Some(name);
             kept = !LATER_KEYS.iter().any(later);
-        } else if *line == "}" {
-            kept = true;
         }
         kept
     };

@@ -304,6 +304,11 @@ fn wrong_counts_slots_and_degrees_are_refused() {
     damaged[7] = 1;
     let error = InlineView::open(&shape, &damaged, 0, None, false, "i").unwrap_err();
     assert_eq!(error.offset(), Some(4103));
+    // What says on a coupled page that it is relocated: there are no such pages here.
+    let mut damaged = page.clone();
+    damaged[6] = 1;
+    let error = InlineView::open(&shape, &damaged, 0, None, false, "i").unwrap_err();
+    assert!(matches!(error, LayoutError::Reserved { offset: 4102, .. }));
     // The degree of the second record: page header, record, id and vector.
     let mut damaged = page;
     damaged[8 + 92 + 24] = 9;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 fn sample() -> Manifest {
     Manifest {
         format_version: FORMAT_VERSION,
-        reader_features: 0,
+        reader_features: PLACEMENT,
         writer_features: 0,
         created_by: "0.1.0".into(),
         checkpoint: 1,
@@ -69,6 +69,11 @@ fn sample() -> Manifest {
             segment_bytes: 512 << 20,
             navigation: 0.01,
         },
+        placement: Some(PlacementFacts {
+            nodes: 100_123,
+            pages: 9876,
+            live: 99_999,
+        }),
         files: vec![
             FileEntry {
                 role: "graph".into(),
@@ -90,6 +95,7 @@ fn sample() -> Manifest {
 fn sample_of_1() -> Manifest {
     Manifest {
         format_version: 1,
+        reader_features: 0,
         layout: COUPLED.into(),
         list_bytes: 0,
         vector_bytes: 0,
@@ -101,6 +107,7 @@ fn sample_of_1() -> Manifest {
         next_id: 0,
         log_from: LogFrom::default(),
         build: BuildFacts::default(),
+        placement: None,
         ..sample()
     }
 }
@@ -134,12 +141,12 @@ fn round_trip_and_text() {
     assert_eq!(
         first,
         format!(
-            "STRATANN MANIFEST 3 {:08x} {}",
+            "STRATANN MANIFEST 4 {:08x} {}",
             crc32c::crc32c(body.as_bytes()),
             body.len()
         )
     );
-    assert!(body.starts_with("{\n  \"format_version\": 3,"), "{body}");
+    assert!(body.starts_with("{\n  \"format_version\": 4,"), "{body}");
     assert!(body.contains("\"element\": \"u8\""), "{body}");
     assert!(body.contains("\"metric\": \"ip\""), "{body}");
     assert_eq!(manifest.file("codes").unwrap().name, "codes.1");
@@ -193,12 +200,12 @@ fn the_first_line_has_one_spelling() {
 #[test]
 fn newer_version_is_refused() {
     let mut manifest = sample();
-    manifest.format_version = 4;
+    manifest.format_version = 5;
     let text = Manifest::decode(&manifest.encode(), "a.idx/MANIFEST")
         .unwrap_err()
         .to_string();
     assert!(
-        text.starts_with("a.idx/MANIFEST: unknown format version 4 at offset 18 (3 is the newest"),
+        text.starts_with("a.idx/MANIFEST: unknown format version 5 at offset 18 (4 is the newest"),
         "{text}"
     );
     let mut value = body(&sample());
@@ -217,7 +224,7 @@ fn unknown_features_are_refused() {
         text.contains("MANIFEST: unknown reader feature bit 7 at offset"),
         "{text}"
     );
-    manifest.reader_features = 0;
+    manifest.reader_features = PLACEMENT;
     manifest.writer_features = 2;
     let back = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
     let text = back.check_writable("MANIFEST").unwrap_err().to_string();
@@ -231,6 +238,7 @@ fn unknown_keys_need_a_feature_bit() {
         "/navigation",
         "/files/1",
         "/segments/1",
+        "/placement",
         "/measured",
         "/measured/hot_graph/0",
     ] {
@@ -341,6 +349,87 @@ fn the_frozen_manifest_of_version_3_is_written_to_the_byte() {
         ["inline", "entries", "navigation", "codebook", "heat"]
     );
     assert_eq!(manifest.encode(), text);
+}
+
+#[test]
+fn manifests_of_earlier_versions_are_written_as_they_were() {
+    for version in 1..FORMAT_VERSION {
+        let now = sample_of_1();
+        let then = Manifest {
+            format_version: version,
+            ..now.clone()
+        };
+        let text = String::from_utf8(then.encode()).unwrap();
+        assert_eq!(Manifest::decode(text.as_bytes(), "MANIFEST").unwrap(), then);
+        // The keys of this version in their order, less those that came later.
+        let keys = |text: &str| -> Vec<String> {
+            let lines = text.lines().filter(|line| line.starts_with("  \""));
+            let key = |line: &str| line.split('"').nth(1).unwrap().to_owned();
+            lines.map(key).collect()
+        };
+        let now = Manifest {
+            format_version: FORMAT_VERSION,
+            ..now
+        };
+        let mut expected = keys(&String::from_utf8(now.encode()).unwrap());
+        expected.retain(|key| {
+            !LATER_KEYS
+                .iter()
+                .any(|(k, since)| k == key && *since > version)
+        });
+        assert_eq!(keys(&text), expected);
+        assert!(text.ends_with("  ]\n}\n"), "{text}");
+    }
+    // A text that looks like a key is none.
+    let odd = Manifest {
+        preset: "\n  \"layout\": \"".into(),
+        order: "  \"placement\": null".into(),
+        ..sample_of_1()
+    };
+    assert_eq!(Manifest::decode(&odd.encode(), "MANIFEST").unwrap(), odd);
+}
+
+#[test]
+fn a_placement_has_its_feature_bit() {
+    let mut manifest = sample();
+    manifest.reader_features = 0;
+    let refused = |manifest: &Manifest| {
+        let error = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap_err();
+        error.to_string()
+    };
+    let text = refused(&manifest);
+    assert!(
+        text.contains("reader_features at offset 34 is 0, expected bit 0 set where there"),
+        "{text}"
+    );
+    manifest.placement = None;
+    let back = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
+    assert_eq!(back, manifest);
+    // Without a placement the key stands there all the same.
+    let text = String::from_utf8(manifest.encode()).unwrap();
+    assert!(text.contains("\n  \"placement\": null,\n"), "{text}");
+
+    let mut manifest = sample();
+    manifest.placement = Some(PlacementFacts {
+        nodes: 5,
+        pages: 1,
+        live: 6,
+    });
+    let text = refused(&manifest);
+    assert!(
+        text.contains("the placement at offset 34 is 6, expected at most 5"),
+        "{text}"
+    );
+    // A version that has no placement.
+    let mut value = body(&sample_of_1());
+    value["format_version"] = 3.into();
+    let text = Manifest::decode(&framed_as(3, &value.to_string()), "MANIFEST")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains("is \"placement\", expected a key of this"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -463,6 +552,7 @@ proptest! {
         segments in prop::collection::vec(any::<u16>(), 0..5),
         measured in prop::option::of((any::<(u32, u32)>(), prop::collection::vec(0.0f64..1.0, 0..6))),
         packed: bool,
+        placement in prop::option::of(any::<(u64, u64, u64)>()),
         files in prop::collection::btree_map("[a-z]{1,8}\\.[0-9]{1,5}", any::<(u64, u32)>(), 0..5),
     ) {
         let mut first = 0;
@@ -487,6 +577,8 @@ proptest! {
         });
         let manifest = Manifest {
             layout: layout.into(),
+            reader_features: if placement.is_some() { PLACEMENT } else { 0 },
+            placement: placement.map(|(a, pages, b)| PlacementFacts { nodes: a.max(b), pages, live: a.min(b) }),
             list_codec: codecs.0, vector_codec: codecs.1,
             list_bytes, vector_bytes, segments, measured,
             element: Element::ALL[element],

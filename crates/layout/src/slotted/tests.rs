@@ -40,6 +40,46 @@ fn node(kind: FileKind, id: u64, list: usize, vector: usize) -> Node {
     (id, bytes(list, seed), bytes(vector, seed + 7))
 }
 
+/// Bytes that the largest record may have to fit a page of these blocks of any sort.
+fn room(kind: FileKind, blocks: usize) -> usize {
+    let (fixed, node) = match kind {
+        FileKind::Packed => (24, 4),
+        FileKind::Adjacency => (16, 4),
+        _ => (24, 0),
+    };
+    blocks * BLOCK - 4 * blocks - fixed - node
+}
+
+/// A relocated page of nodes that all fit.
+fn build_relocated(shape: SlottedShape, page: u64, numbers: &[u32], nodes: &[Node]) -> Vec<u8> {
+    let mut builder = SlottedBuilder::new(shape);
+    builder.start_relocated();
+    for (&number, (id, list, vector)) in numbers.iter().zip(nodes) {
+        assert!(
+            builder.push_node(number, *id, list, vector),
+            "node {number} does not fit"
+        );
+    }
+    builder.finish(page).to_vec()
+}
+
+/// Which node stands where, both ways round.
+fn assert_nodes(view: &SlottedView<'_>, numbers: &[u32]) {
+    assert_eq!(view.len(), numbers.len());
+    assert_eq!(view.first(), *numbers.iter().min().unwrap());
+    for (slot, &number) in numbers.iter().enumerate() {
+        assert_eq!(view.node(slot), Ok(number));
+        assert_eq!(view.slot_of(number), Some(slot), "node {number}");
+        for near in [number.wrapping_sub(1), number.wrapping_add(1)] {
+            let slot = numbers.iter().position(|&number| number == near);
+            assert_eq!(view.slot_of(near), slot, "node {near}");
+        }
+    }
+    for slot in [numbers.len(), usize::MAX] {
+        view.node(slot).unwrap_err();
+    }
+}
+
 /// A page of nodes that all fit.
 fn build(shape: SlottedShape, first: u32, page: u64, nodes: &[Node]) -> Vec<u8> {
     let mut builder = SlottedBuilder::new(shape);
@@ -166,15 +206,10 @@ fn a_record_of_photographs_costs_five_bytes() {
 
 #[test]
 fn pages_have_as_few_blocks_as_the_largest_record_needs() {
-    for (kind, fixed) in [
-        (FileKind::Packed, 28),
-        (FileKind::Adjacency, 20),
-        (FileKind::Vectors, 28),
-    ] {
+    for kind in KINDS {
         assert_eq!(shape(kind, 0).blocks_per_page(), 1);
         for blocks in 1..=MAX_BLOCKS {
-            // What is left of so many blocks, beside their checksums.
-            let room = blocks * BLOCK - 4 * (blocks - 1) - fixed;
+            let room = room(kind, blocks);
             let largest = shape(kind, room);
             assert_eq!(largest.blocks_per_page(), blocks, "{kind} {room}");
             assert_eq!(largest.page_bytes(), blocks * BLOCK);
@@ -197,9 +232,10 @@ fn pages_have_as_few_blocks_as_the_largest_record_needs() {
 fn a_record_may_fill_a_page_to_the_last_byte() {
     for kind in KINDS {
         for blocks in [1, 2, 5] {
-            let room = blocks * BLOCK - shape(kind, 0).header_bytes() - 4 * (blocks - 1);
-            let shape = shape(kind, room);
+            let shape = shape(kind, room(kind, blocks));
             assert_eq!(shape.blocks_per_page(), blocks);
+            // Four bytes more than the largest record of a shape has, where there are relocated pages.
+            let room = shape.page_bytes() - shape.header_bytes();
             for list in [0, 1, room / 2, room] {
                 let mut whole = node(kind, u64::MAX, list, room - list);
                 if kind != FileKind::Packed {
@@ -418,17 +454,27 @@ fn every_bit_flip_is_found() {
     ] {
         let shape = shape(kind, largest);
         let nodes: Vec<Node> = (0..8).map(|id| node(kind, id * 9, 200, 250)).collect();
-        let mut page = build(shape, 3, 6, &nodes);
-        for bit in 0..page.len() * 8 {
-            page[bit / 8] ^= 1 << (bit % 8);
-            let error = SlottedView::open(&shape, &page, 6, true, "f").unwrap_err();
-            assert!(
-                matches!(error, LayoutError::Checksum { .. }),
-                "bit {bit}: {error}"
-            );
-            page[bit / 8] ^= 1 << (bit % 8);
+        let mut pages = vec![build(shape, 3, 6, &nodes)];
+        if shape.relocates() {
+            pages.push(build_relocated(
+                shape,
+                6,
+                &[9, 8, 3, 4, 99, 7, 1, 0],
+                &nodes,
+            ));
         }
-        SlottedView::open(&shape, &page, 6, true, "f").unwrap();
+        for mut page in pages {
+            for bit in 0..page.len() * 8 {
+                page[bit / 8] ^= 1 << (bit % 8);
+                let error = SlottedView::open(&shape, &page, 6, true, "f").unwrap_err();
+                assert!(
+                    matches!(error, LayoutError::Checksum { .. }),
+                    "bit {bit}: {error}"
+                );
+                page[bit / 8] ^= 1 << (bit % 8);
+            }
+            SlottedView::open(&shape, &page, 6, true, "f").unwrap();
+        }
     }
 }
 
@@ -457,7 +503,7 @@ fn what_a_page_cannot_have_is_refused() {
     };
     // Where in the page behind its checksum, what is put there, and what is said about it.
     type Change = (FileKind, usize, &'static [u8], &'static str);
-    let changes: [Change; 16] = [
+    let changes: [Change; 19] = [
         (
             FileKind::Packed,
             0,
@@ -504,7 +550,15 @@ fn what_a_page_cannot_have_is_refused() {
             "bytes of a length at offset 4103 is 80",
         ),
         (FileKind::Packed, 3, &[0xf4], "bytes of a length"),
-        (FileKind::Packed, 3, &[0x08], "bytes of a length"),
+        (FileKind::Packed, 3, &[0x80], "bytes of a length"),
+        (FileKind::Packed, 3, &[0x0b], "bytes of a length"),
+        (FileKind::Packed, 3, &[0x9a], "bytes of a length"),
+        (
+            FileKind::Vectors,
+            3,
+            &[0x18],
+            "4103 is 24, expected none of a relocated page",
+        ),
         (FileKind::Vectors, 3, &[0x01], "length of a list"),
         (
             FileKind::Vectors,
@@ -602,8 +656,8 @@ fn lengths_that_lead_out_of_the_page_are_refused() {
 #[test]
 fn a_byte_too_many_is_refused() {
     for kind in KINDS {
-        let room = BLOCK - shape(kind, 0).header_bytes();
-        let shape = shape(kind, room);
+        let shape = shape(kind, room(kind, 1));
+        let room = BLOCK - shape.header_bytes();
         let (list, vector) = match kind {
             FileKind::Packed => (1000, room - 1000),
             _ => (room, room),
@@ -653,6 +707,209 @@ fn an_id_above_the_largest_is_refused() {
         );
         view.id(3).unwrap_err();
     }
+}
+
+#[test]
+fn a_relocated_page_names_its_nodes() {
+    let packed = shape(FileKind::Packed, 100);
+    let nodes = [
+        (300, vec![1, 2, 3], vec![4, 5]),
+        (7, vec![6], vec![7, 8]),
+        (0x0107, vec![], vec![9, 10]),
+    ];
+    let page = build_relocated(packed, 0, &[0x0001_0203, u32::MAX, 0x0102], &nodes);
+    assert_eq!(page[4..8], [3, 0, 2, 0x01 | 8]);
+    assert_eq!(page[8..20], [2, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
+    assert_eq!(page[20..28], [7, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(page[28..40], [3, 2, 1, 0, 255, 255, 255, 255, 2, 1, 0, 0]);
+    assert_eq!(page[40..43], [3, 1, 0]);
+    assert_eq!(page[43..49], [0x25, 0x01, 0, 0, 0, 1]);
+    assert_eq!(page[49..59], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    assert!(page[59..].iter().all(|&byte| byte == 0));
+    let view = SlottedView::open(&packed, &page, 0, true, "packed").unwrap();
+    assert!(view.is_relocated());
+    assert_same(&view, &page, &nodes);
+    assert_nodes(&view, &[0x0001_0203, u32::MAX, 0x0102]);
+
+    let adjacency = shape(FileKind::Adjacency, 100);
+    let nodes = [(0, vec![1; 4], vec![]), (0, vec![2; 4], vec![])];
+    let page = build_relocated(adjacency, 0, &[9, 5], &nodes);
+    assert_eq!(page[4..8], [2, 0, 255, 8]);
+    assert_eq!(page[8..20], [5, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(page[20..28], [9, 0, 0, 0, 5, 0, 0, 0]);
+    assert_eq!(page[28..36], [1, 1, 1, 1, 2, 2, 2, 2]);
+    let view = SlottedView::open(&adjacency, &page, 0, true, "adjacency").unwrap();
+    assert_same(&view, &page, &nodes);
+    assert_nodes(&view, &[9, 5]);
+}
+
+#[test]
+fn other_pages_have_consecutive_nodes() {
+    for kind in KINDS {
+        let shape = shape(kind, 300);
+        let nodes: Vec<Node> = (0..4).map(|id| node(kind, id, 10, 20)).collect();
+        for first in [0, 1, 4711, u32::MAX - 3] {
+            let page = build(shape, first, 0, &nodes);
+            let view = SlottedView::open(&shape, &page, 0, true, "f").unwrap();
+            assert!(!view.is_relocated());
+            let last = first + 3;
+            assert_nodes(&view, &(first..=last).collect::<Vec<_>>());
+        }
+        // Nodes above the largest number: the page is from no build.
+        let page = build(shape, u32::MAX - 1, 0, &nodes);
+        let view = SlottedView::open(&shape, &page, 0, true, "f").unwrap();
+        assert_eq!(view.node(1), Ok(u32::MAX));
+        assert_eq!((view.slot_of(u32::MAX), view.slot_of(0)), (Some(1), None));
+        let text = view.node(2).unwrap_err().to_string();
+        let expected = "f: node of a record at offset 4104 is 4294967294 + 2, expected below 2^32";
+        assert!(text.starts_with(expected), "{text}");
+    }
+}
+
+#[test]
+fn the_largest_record_fits_a_relocated_page() {
+    for kind in [FileKind::Packed, FileKind::Adjacency] {
+        for blocks in [1, 2, 5] {
+            let room = room(kind, blocks);
+            let shape = shape(kind, room);
+            assert_eq!(shape.blocks_per_page(), blocks);
+            let (list, vector) = match kind {
+                FileKind::Packed => (room / 3, room - room / 3),
+                _ => (room, 0),
+            };
+            let whole = node(kind, u64::MAX, list, vector);
+            let mut builder = SlottedBuilder::new(shape);
+            builder.start_relocated();
+            let mut larger = whole.clone();
+            larger.1.push(1);
+            assert!(!builder.push_node(4, larger.0, &larger.1, &larger.2));
+            // What did not fit is not on the page, nor is its number the least.
+            assert!(builder.push_node(9, whole.0, &whole.1, &whole.2));
+            assert!(!builder.push_node(5, 0, &[], &[]));
+            let page = builder.finish(3);
+            assert_ne!(page.last(), Some(&0));
+            let view = SlottedView::open(&shape, page, 3, true, "f").unwrap();
+            assert_same(&view, page, &[whole]);
+            assert_nodes(&view, &[9]);
+        }
+    }
+}
+
+#[test]
+fn a_finished_page_takes_more_records() {
+    for kind in [FileKind::Packed, FileKind::Adjacency] {
+        let shape = shape(kind, 300);
+        let nodes: Vec<Node> = (0..5).map(|id| node(kind, id * 900, 10, 20)).collect();
+        let numbers = [70, 3, 0x1_0000, 1, 2];
+        let mut builder = SlottedBuilder::new(shape);
+        // What an earlier page had is gone.
+        builder.start(1);
+        assert!(builder.push(1, &[255; 300], &[]));
+        builder.start_relocated();
+        for (at, (id, list, vector)) in nodes.iter().enumerate() {
+            assert!(builder.push_node(numbers[at], *id, list, vector));
+            let so_far = build_relocated(shape, 8 + at as u64, &numbers[..=at], &nodes[..=at]);
+            assert_eq!(builder.finish(8 + at as u64), so_far);
+            // Under the same number again, and nothing is there twice.
+            assert_eq!(builder.finish(8 + at as u64), so_far);
+        }
+        // And the other way round.
+        builder.start(6);
+        for (at, (id, list, vector)) in nodes.iter().enumerate() {
+            assert!(builder.push(*id, list, vector));
+            assert_eq!(builder.finish(2), build(shape, 6, 2, &nodes[..=at]));
+        }
+    }
+}
+
+#[test]
+fn nodes_that_contradict_each_other_are_refused() {
+    for kind in [FileKind::Packed, FileKind::Adjacency] {
+        // Few, and more than fit the place for few.
+        for count in [3, 500] {
+            let shape = shape(kind, 4);
+            let nodes: Vec<Node> = (0..count).map(|id| node(kind, id, 0, 0)).collect();
+            let numbers: Vec<u32> = (10..10 + count as u32).rev().collect();
+            let page = build_relocated(shape, 0, &numbers, &nodes);
+            let view = SlottedView::open(&shape, &page, 0, true, "f").unwrap();
+            assert_nodes(&view, &numbers);
+            let at = shape.header_bytes();
+            let refused = |change: &dyn Fn(&mut Vec<u8>)| {
+                let mut page = page.clone();
+                change(&mut page);
+                reseal(&shape, &mut page, 0);
+                // A search has no time for it.
+                SlottedView::open(&shape, &page, 0, false, "f").unwrap();
+                let error = SlottedView::open(&shape, &page, 0, true, "f").unwrap_err();
+                error.to_string()
+            };
+            let text = refused(&|page| page.copy_within(at..at + 4, at + 4));
+            let offset = BLOCK + at;
+            let expected = format!(
+                "f: node of a record at offset {offset} is {}, twice, expected each node once",
+                numbers[0]
+            );
+            assert!(text.starts_with(&expected), "{text}");
+            for first in [0, 9, 11] {
+                let text = refused(&|page| page[8] = first);
+                let expected =
+                    format!("f: least node of the page at offset 4104 is {first}, expected 10");
+                assert!(text.starts_with(&expected), "{text}");
+            }
+            let text = refused(&|page| page[at..at + 4].copy_from_slice(&[1, 0, 0, 0]));
+            assert!(text.contains("is 10, expected"), "{text}");
+        }
+    }
+    // As many nodes as do not fit a page.
+    let shape = shape(FileKind::Adjacency, 4);
+    let mut page = vec![0; BLOCK];
+    page[6..8].copy_from_slice(&[NO_IDS, RELOCATED]);
+    let room = (BLOCK - shape.header_bytes()) / NODE;
+    page[4..6].copy_from_slice(&(room as u16).to_le_bytes());
+    let view = SlottedView::open(&shape, &page, 0, false, "f").unwrap();
+    assert_eq!((view.node(room - 1), view.slot_of(1)), (Ok(0), None));
+    page[4..6].copy_from_slice(&(room as u16 + 1).to_le_bytes());
+    SlottedView::open(&shape, &page, 0, false, "f").unwrap_err();
+}
+
+#[test]
+#[should_panic(expected = "a relocated page in vectors")]
+fn vectors_are_not_relocated() {
+    SlottedBuilder::new(shape(FileKind::Vectors, 300)).start_relocated();
+}
+
+#[test]
+#[should_panic(expected = "only a relocated page names its nodes")]
+fn other_pages_name_no_nodes() {
+    let mut builder = SlottedBuilder::new(shape(FileKind::Packed, 300));
+    builder.start_relocated();
+    builder.start(0);
+    builder.push_node(0, 0, &[1], &[1]);
+}
+
+#[test]
+#[should_panic(expected = "a relocated page names its nodes")]
+fn a_relocated_page_takes_no_record_without_a_node() {
+    let mut builder = SlottedBuilder::new(shape(FileKind::Packed, 300));
+    builder.start_relocated();
+    builder.push(0, &[1], &[1]);
+}
+
+#[test]
+#[should_panic(expected = "node 7 twice on a page")]
+fn a_node_stands_on_a_page_once() {
+    let mut builder = SlottedBuilder::new(shape(FileKind::Packed, 300));
+    builder.start_relocated();
+    builder.push_node(7, 0, &[1], &[1]);
+    builder.push_node(7, 1, &[1], &[1]);
+}
+
+#[test]
+#[should_panic(expected = "a page holds a record or more")]
+fn no_relocated_page_is_empty() {
+    let mut builder = SlottedBuilder::new(shape(FileKind::Packed, 300));
+    builder.start_relocated();
+    builder.finish(0);
 }
 
 #[test]
@@ -806,6 +1063,11 @@ fn any_ids() -> impl Strategy<Value = (u64, u64)> {
     })
 }
 
+/// The node of a relocated page's record: no two are the same.
+fn number_of(seed: u64, slot: usize) -> u32 {
+    (slot as u32).wrapping_mul(0x9e37_79b1) ^ seed as u32
+}
+
 /// The records of as many nodes as fit a page, and the page's shape.
 fn fill(
     kind: FileKind,
@@ -813,11 +1075,17 @@ fn fill(
     vectors: (usize, usize),
     ids: (u64, u64),
     (ascending, most): (bool, usize),
+    relocated: bool,
     seed: u64,
 ) -> (SlottedShape, Vec<Node>, SlottedBuilder) {
     let shape = shape(kind, lists.0 + lists.1 + vectors.0 + vectors.1);
     let mut builder = SlottedBuilder::new(shape);
-    builder.start(seed as u32);
+    let relocated = relocated && shape.relocates();
+    if relocated {
+        builder.start_relocated();
+    } else {
+        builder.start(seed as u32);
+    }
     let mut number = numbers(seed);
     let mut next = || number.next().unwrap();
     let mut nodes = Vec::new();
@@ -833,7 +1101,12 @@ fn fill(
             ids.0 + [0, ids.1, by.checked_rem(ids.1).unwrap_or(0)][by as usize / 7 % 3]
         };
         let (id, list, vector) = node(kind, id, length(lists, next()), length(vectors, next()));
-        if !builder.push(id, &list, &vector) {
+        let fits = if relocated {
+            builder.push_node(number_of(seed, nodes.len()), id, &list, &vector)
+        } else {
+            builder.push(id, &list, &vector)
+        };
+        if !fits {
             break;
         }
         nodes.push((id, list, vector));
@@ -850,16 +1123,23 @@ proptest! {
         ids in any_ids(),
         order in (any::<bool>(), 1usize..400),
         page in 0u64..1 << 40,
+        relocated: bool,
         seed: u64,
     ) {
-        let (shape, nodes, mut builder) = fill(kind, lists, vectors, ids, order, seed);
+        let (shape, nodes, mut builder) = fill(kind, lists, vectors, ids, order, relocated, seed);
         prop_assert!(!nodes.is_empty());
         prop_assert_eq!(builder.len(), nodes.len());
         let bytes = builder.finish(page);
         prop_assert_eq!(bytes.len(), shape.page_bytes());
         let view = SlottedView::open(&shape, bytes, page, true, "f").unwrap();
         assert_same(&view, bytes, &nodes);
-        prop_assert_eq!(view.first(), seed as u32);
+        prop_assert_eq!(view.is_relocated(), relocated && shape.relocates());
+        if view.is_relocated() {
+            let numbers: Vec<u32> = (0..nodes.len()).map(|slot| number_of(seed, slot)).collect();
+            assert_nodes(&view, &numbers);
+        } else {
+            prop_assert_eq!(view.first(), seed as u32);
+        }
         for (slot, (id, _, _)) in nodes.iter().enumerate() {
             match kind {
                 FileKind::Adjacency => prop_assert!(view.id(slot).is_err()),
@@ -877,11 +1157,11 @@ proptest! {
         ids in any_ids(),
         seed: u64,
         page: u64,
-        (verify, sealed) in any::<(bool, bool)>(),
+        (verify, sealed, relocated) in any::<(bool, bool, bool)>(),
         // Often in the header and the arrays, where it hurts.
         damage in prop::collection::vec((any::<prop::sample::Index>(), 0usize..4, any::<u8>()), 0..6),
     ) {
-        let (shape, _, mut builder) = fill(kind, lists, vectors, ids, (false, 50), seed);
+        let (shape, _, mut builder) = fill(kind, lists, vectors, ids, (false, 50), relocated, seed);
         let mut bytes = builder.finish(page).to_vec();
         for (at, near, byte) in damage {
             let reach = [24, 24, 200, bytes.len()][near].min(bytes.len() - 4 * shape.blocks);
@@ -899,7 +1179,7 @@ proptest! {
         largest in 0usize..9000,
         seed: u64,
         page: u64,
-        (verify, sealed, plausible) in any::<(bool, bool, bool)>(),
+        (verify, sealed, plausible, relocated) in any::<(bool, bool, bool, bool)>(),
     ) {
         let shape = shape(kind, largest);
         let mut bytes: Vec<u8> = numbers(seed).map(|n| n as u8).take(shape.page_bytes()).collect();
@@ -910,7 +1190,7 @@ proptest! {
             let list = if shape.has_lists() { widths[seed as usize % 4] } else { 0 };
             let vector = if shape.has_vectors() { widths[seed as usize / 4 % 4] } else { 0 };
             bytes[at + 2] = if shape.has_ids() { (seed % 9) as u8 } else { NO_IDS };
-            bytes[at + 3] = vector << 4 | list;
+            bytes[at + 3] = vector << 4 | list | if relocated { RELOCATED } else { 0 };
             bytes[at + 8..at + 16].fill(0);
         }
         if sealed {
@@ -943,6 +1223,15 @@ fn read_all(
     prop_assert!((1..=MAX_RECORDS).contains(&view.len()));
     for (slot, of_all) in view.records().enumerate() {
         let _ = view.id(slot);
+        if let Ok(number) = view.node(slot) {
+            let found = view.slot_of(number);
+            if view.is_relocated() && !verify {
+                // The first of several.
+                prop_assert!(found.is_some_and(|found| found <= slot));
+            } else {
+                prop_assert_eq!(found, Some(slot));
+            }
+        }
         let record = view.record(slot);
         prop_assert_eq!(&record, &of_all);
         if let Ok(record) = record {
@@ -955,5 +1244,6 @@ fn read_all(
         }
     }
     prop_assert!(view.record(view.len()).is_err());
+    prop_assert!(view.node(view.len()).is_err());
     Ok(())
 }

@@ -23,10 +23,9 @@ pub struct SlottedView<'a> {
     page: u64,
     first: u32,
     count: usize,
-    /// The nodes of a relocated page's records; empty on another page.
-    nodes: &'a [u8],
     lists: Lengths<'a>,
     vectors: Lengths<'a>,
+    relocated: bool,
     id_width: u8,
     least_id: u64,
     ids_at: usize,
@@ -145,9 +144,13 @@ impl<'a> SlottedView<'a> {
         if !WIDTHS.contains(&list) || !WIDTHS.contains(&vector) {
             return wrong(3, "bytes of a length", &header[3], &"two of 0, 1, 2 and 4");
         }
-        if relocated && !shape.relocates() {
-            let expected = "none of a relocated page in a file of vectors";
-            return wrong(3, "bytes of a length", &header[3], &expected);
+        let mut lists_at = header_bytes;
+        if relocated {
+            if !shape.relocates() {
+                let expected = "none of a relocated page in a file of vectors";
+                return wrong(3, "bytes of a length", &header[3], &expected);
+            }
+            lists_at += NODE * count;
         }
         if !shape.has_lists() && (list, least_list) != (0, 0) {
             let found = format_args!("{least_list} or more");
@@ -163,7 +166,6 @@ impl<'a> SlottedView<'a> {
             (true, _) => return wrong(2, "bytes of an id", &id_width, &"0 to 8"),
             (false, _) => return wrong(2, "bytes of an id", &id_width, &NO_IDS),
         };
-        let lists_at = header_bytes + if relocated { count * NODE } else { 0 };
         let vectors_at = lists_at + count * list;
         let ids_at = vectors_at + count * vector;
         let records_at = ids_at + count * id;
@@ -177,7 +179,6 @@ impl<'a> SlottedView<'a> {
             page,
             first: u32_at(header, 4),
             count,
-            nodes: &bytes[header_bytes..lists_at],
             lists: Lengths {
                 least: least_list,
                 width: list,
@@ -188,6 +189,7 @@ impl<'a> SlottedView<'a> {
                 width: vector,
                 more: &bytes[vectors_at..ids_at],
             },
+            relocated,
             id_width,
             least_id,
             ids_at,
@@ -223,8 +225,7 @@ impl<'a> SlottedView<'a> {
     /// Whether the page names the node of each record.
     #[inline(always)]
     pub fn is_relocated(&self) -> bool {
-        // No page is without records.
-        !self.nodes.is_empty()
+        self.relocated
     }
 
     /// The node of the record in place `slot`. Refuses a slot that is not there, and a node above 2^32 - 1.
@@ -233,8 +234,8 @@ impl<'a> SlottedView<'a> {
         if slot >= self.count {
             return Err(self.no_slot(slot));
         }
-        if self.is_relocated() {
-            return Ok(u32_at(self.nodes, NODE * slot));
+        if self.relocated {
+            return Ok(u32_at(self.nodes(), NODE * slot));
         }
         // There are no more than 2^16 slots.
         let node = self.first.checked_add(slot as u32);
@@ -244,7 +245,7 @@ impl<'a> SlottedView<'a> {
     /// The place of `node` on the page, if it is there.
     #[inline(always)]
     pub fn slot_of(&self, node: u32) -> Option<usize> {
-        if self.is_relocated() {
+        if self.relocated {
             return self.find(node);
         }
         let slot = node.checked_sub(self.first)? as usize;
@@ -255,7 +256,15 @@ impl<'a> SlottedView<'a> {
     #[inline]
     fn find(&self, node: u32) -> Option<usize> {
         let node = node.to_le_bytes();
-        self.nodes.chunks_exact(NODE).position(|four| four == node)
+        let mut nodes = self.nodes().chunks_exact(NODE);
+        nodes.position(|four| four == node)
+    }
+
+    /// The nodes of a relocated page's records, which are inside it.
+    #[inline]
+    fn nodes(&self) -> &'a [u8] {
+        let at = self.shape.header_bytes();
+        &self.bytes[at..at + NODE * self.count]
     }
 
     /// The outside id of the record in place `slot`. Refuses a slot that is not there, a page without ids,
@@ -365,7 +374,7 @@ impl<'a> SlottedView<'a> {
                 &mut many[..]
             }
         };
-        for (node, four) in nodes.iter_mut().zip(self.nodes.chunks_exact(NODE)) {
+        for (node, four) in nodes.iter_mut().zip(self.nodes().chunks_exact(NODE)) {
             *node = u32_at(four, 0);
         }
         nodes.sort_unstable();
