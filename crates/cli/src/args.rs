@@ -431,6 +431,12 @@ pub struct WriteArguments {
     #[arg(long, value_name = "WHEN", default_value = "end", value_parser = durability)]
     pub durability: stratann::Durability,
 
+    /// How new vectors get into the graph: merge (they wait in memory for `compact`), relocate (at once, as OdinANN does),
+    /// accumulate (at once, and changes of lists wait until their page has enough), or in-place, the baseline [default: the
+    /// preset's]
+    #[arg(long, value_name = "WAY", value_parser = |way: &str| way.parse::<stratann::Update>().map_err(|e| e.to_string()))]
+    pub update: Option<stratann::Update>,
+
     /// Cap on the memory of a search beside it; a merge takes up to 64 MiB more
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,

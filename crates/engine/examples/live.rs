@@ -1,12 +1,13 @@
 //! Inserts at a fixed rate while searches go on, and says each second how both do.
 //!
 //! ```text
-//! live BASE.u8bin INDEX QUERIES.u8bin FIRST RATE SECONDS [MERGE_AFTER]
+//! live BASE.u8bin INDEX QUERIES.u8bin FIRST RATE SECONDS [MERGE_AFTER [UPDATE]]
 //! ```
 //!
 //! INDEX holds the first rows of BASE (built without ids); rows from FIRST on are inserted, RATE a second (0: as fast as two
 //! threads can), by one thread; another searches one query after the other, list 40, k 10. With MERGE_AFTER, a merge begins
-//! after so many seconds. Each second a line of JSON: inserts, searches, latency percentiles in microseconds, resident and
+//! after so many seconds (0: none), and UPDATE says how vectors get in (merge, in-place, relocate, accumulate; the preset's way
+//! if it is left out). Each second a line of JSON: inserts, searches, latency percentiles in microseconds, resident and
 //! stored bytes. Last, the largest P50 of the windows of five seconds over the smallest.
 
 use std::path::{Path, PathBuf};
@@ -15,8 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use stratann::{
-    Durability, LiveIndex, Matrix, MatrixRef, OpenOptions, SearchOptions, Silent, VectorFile,
-    VectorSource, WriteOptions,
+    DirectOptions, Durability, LiveIndex, Matrix, MatrixRef, OpenOptions, SearchOptions, Silent, VectorFile,
+    Update, VectorSource, WriteOptions,
 };
 
 /// Rows of a call.
@@ -34,6 +35,7 @@ struct Arguments {
     rate: u64,
     seconds: usize,
     merge_after: Option<usize>,
+    update: Option<Update>,
 }
 
 fn arguments() -> Result<Arguments, Failure> {
@@ -48,7 +50,11 @@ fn arguments() -> Result<Arguments, Failure> {
         first: first.parse()?,
         rate: rate.parse()?,
         seconds: seconds.parse()?,
-        merge_after: rest.first().map(|word| word.parse()).transpose()?,
+        merge_after: match rest.first().map(|word| word.parse()).transpose()? {
+            Some(0) => None,
+            after => after,
+        },
+        update: rest.get(1).map(|word| word.parse()).transpose()?,
     })
 }
 
@@ -57,6 +63,7 @@ fn main() -> Result<(), Failure> {
     let options = WriteOptions {
         durability: Durability::Every(Duration::from_millis(100)),
         threads: 1,
+        direct: arguments.update.map(DirectOptions::of),
     };
     let live = LiveIndex::open(&arguments.index, &OpenOptions::default(), &options)?;
     let (stop, inserted) = (AtomicBool::new(false), AtomicU64::new(0));

@@ -57,7 +57,7 @@ pub use fill::{BlockFill, Fill};
 pub use graph::GraphError;
 pub use index::{CacheSize, Index, OpenOptions};
 pub use plan::Division;
-pub use preset::{Compression, Layout, Order, Preset, Rerank, Strategy};
+pub use preset::{Compression, Layout, Order, Preset, Rerank, Strategy, Update};
 pub use progress::{Progress, Silent};
 pub use search::{Counters, Parts, SearchOptions, SearchResults};
 pub use stats::{Bytes, Codecs, GraphAndVectors, Stats};
@@ -67,5 +67,5 @@ pub use stratann_tier::{
     Backend, IoMode, TierError, peak_rss_bytes, process_cpu_time, reset_peak_rss,
 };
 pub use stratann_vector::{Element, InstructionSet, Metric, QuantizerError};
-pub use update::{CompactReport, LiveIndex, WriteOptions};
+pub use update::{CompactReport, DirectCounts, DirectOptions, LiveIndex, Pruning, WriteOptions};
 pub use verify::{Problem, VerifyReport, verify};

@@ -57,6 +57,20 @@ pub enum Compression {
     Best,
 }
 
+/// How a new vector gets into the graph on storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Update {
+    /// It waits in a graph in memory, which is merged when that is asked for (FreshDiskANN; DecoupleVS §3.5).
+    Merge,
+    /// At once, and each list that it joins is written at once where it is: the baseline of OdinANN's Figure 9.
+    InPlace,
+    /// At once; the records that it changes are written together, on pages that have room (OdinANN §3.2).
+    Relocate,
+    /// At once; changes of many inserts wait in memory and are written together, where the lists are (DESIGN §2.2).
+    Accumulate,
+}
+
 /// When re-ranking by exact distance ends, where vectors are apart from lists (DecoupleVS §3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rerank {
@@ -102,6 +116,8 @@ pub struct Preset {
     pub whole_page: bool,
     /// When re-ranking ends, where vectors are apart from lists.
     pub rerank: Rerank,
+    /// How new vectors get in, where layout and metric let them in directly; else they are merged.
+    pub update: Update,
 }
 
 impl Preset {
@@ -118,6 +134,7 @@ impl Preset {
         entry_points: 1,
         whole_page: false,
         rerank: Rerank::PAPER,
+        update: Update::Merge,
     };
     /// PipeANN (Guo and Lu, OSDI 2025): the second baseline.
     pub const PIPEANN: Preset = Preset {
@@ -132,6 +149,7 @@ impl Preset {
         entry_points: 1,
         whole_page: false,
         rerank: Rerank::PAPER,
+        update: Update::Merge,
     };
     /// AiSAQ: DiskANN's graph and search, with the codes in the nodes (its §3.1); w = 4 as in its §4.1.
     pub const AISAQ: Preset = Preset {
@@ -146,6 +164,7 @@ impl Preset {
         entry_points: 1,
         whole_page: false,
         rerank: Rerank::PAPER,
+        update: Update::Merge,
     };
     /// DecoupleVS with the parameters of its §5.1.
     pub const DECOUPLEVS: Preset = Preset {
@@ -160,7 +179,16 @@ impl Preset {
         entry_points: 1,
         whole_page: false,
         rerank: Rerank::PAPER,
+        update: Update::Merge,
     };
+    /// OdinANN (Guo and Lu, FAST 2026): PipeANN's search, and records with spare slots beside them.
+    pub const ODINANN: Preset = Preset {
+        name: "odinann",
+        about: "OdinANN: as pipeann, and vectors are inserted straight into the graph on storage",
+        update: Update::Relocate,
+        ..Self::PIPEANN
+    };
+
     /// The default: everything that was measured to help.
     pub const STRATANN: Preset = Preset {
         name: "stratann",
@@ -178,13 +206,15 @@ impl Preset {
             benefit: 0.01,
             estimate: true,
         },
+        update: Update::Accumulate,
     };
     /// Every preset, baselines first.
-    pub const ALL: [Preset; 5] = [
+    pub const ALL: [Preset; 6] = [
         Self::DISKANN,
         Self::PIPEANN,
         Self::AISAQ,
         Self::DECOUPLEVS,
+        Self::ODINANN,
         Self::STRATANN,
     ];
 }
@@ -262,6 +292,14 @@ named!(
     Raw = "raw",
     Paper = "paper",
     Best = "best"
+);
+named!(
+    Update,
+    "way to update",
+    Merge = "merge",
+    InPlace = "in-place",
+    Relocate = "relocate",
+    Accumulate = "accumulate"
 );
 named!(
     Strategy,

@@ -7,7 +7,7 @@ use stratann_layout::{CoupledShape, FileEntry, FileKind, Manifest, stream};
 use crate::fill::BlockFill;
 use crate::index::Index;
 use crate::plan::Division;
-use crate::update::Overlay;
+use crate::update::{DirectCounts, Overlay};
 
 /// Facts about an index, with the keys of DESIGN §6 and some more.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -65,6 +65,8 @@ pub struct Stats {
     pub logged: u64,
     /// Bytes of the log's files, which are not among [`Stats::bytes`].
     pub log_bytes: u64,
+    /// What direct inserts cost since the index was opened for changes, where it takes them.
+    pub direct: Option<DirectCounts>,
     /// How memory is divided while searching, under the budget that the index was opened with.
     pub memory: Division,
     /// The format version of the index.
@@ -137,7 +139,7 @@ impl Index {
         }
         Stats {
             preset: manifest.preset.clone(),
-            vectors: manifest.vectors,
+            vectors: self.len() as u64,
             dimension: manifest.dimension,
             element: manifest.element.to_string(),
             metric: manifest.metric.to_string(),
@@ -170,6 +172,7 @@ impl Index {
                 .map_or(0, |overlay| overlay.deleted.len() as u64),
             logged: self.overlay().map_or(0, Overlay::logged),
             log_bytes: self.log_bytes(),
+            direct: None,
             memory: Division {
                 changes: self.overlay().map_or(0, Overlay::memory_bytes),
                 ..self.memory().clone()

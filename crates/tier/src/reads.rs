@@ -15,6 +15,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use crate::buffer::Block;
@@ -26,7 +27,37 @@ use crate::tier::{Completion, Request};
 pub(crate) struct Place {
     pub(crate) name: String,
     pub(crate) file: File,
-    pub(crate) len: u64,
+    /// Its length when somebody last looked; it may have grown since.
+    known: AtomicU64,
+}
+
+impl Place {
+    /// A file of a length.
+    pub(crate) fn new(name: String, file: File, len: u64) -> Place {
+        Place {
+            name,
+            file,
+            known: AtomicU64::new(len),
+        }
+    }
+
+    /// Its length, which is looked up again only where a read would end behind what is known: a file of pages grows while
+    /// vectors are inserted.
+    pub(crate) fn len_for(&self, request: Request) -> u64 {
+        let known = self.known.load(Ordering::Relaxed);
+        let end = request.offset.saturating_add(request.len.into());
+        if end <= known {
+            return known;
+        }
+        let now = self.file.metadata().map_or(known, |facts| facts.len());
+        self.known.store(now, Ordering::Relaxed);
+        now
+    }
+
+    /// Its length as far as it is known.
+    pub(crate) fn len(&self) -> u64 {
+        self.known.load(Ordering::Relaxed)
+    }
 }
 
 /// Where a lane's completions wait to be taken.

@@ -348,12 +348,10 @@ impl Volume for SimVolume {
         check_name(PLACE, name)?;
         let state = self.lock_state();
         let inode = state.inode("open", name)?;
-        let len = state.inodes[inode].current.len() as u64;
         Ok(Arc::new(SimTier {
             volume: self.clone(),
             name: place(name),
             inode,
-            len,
         }))
     }
 
@@ -503,7 +501,13 @@ struct SimTier {
     volume: SimVolume,
     name: String,
     inode: usize,
-    len: u64,
+}
+
+impl SimTier {
+    /// Its length now: a file of pages grows while vectors are inserted.
+    fn now(&self) -> u64 {
+        self.volume.lock_state().inodes[self.inode].current.len() as u64
+    }
 }
 
 impl Tier for SimTier {
@@ -512,7 +516,7 @@ impl Tier for SimTier {
     }
 
     fn len(&self) -> u64 {
-        self.len
+        self.now()
     }
 
     fn granularity(&self) -> u32 {
@@ -530,7 +534,7 @@ impl Source for SimTier {
     }
 
     fn size(&self) -> u64 {
-        self.len
+        self.now()
     }
 
     fn alignment(&self) -> u32 {

@@ -48,11 +48,7 @@ impl FileTier {
             unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
         }
         Ok(FileTier {
-            place: Arc::new(Place {
-                name,
-                file,
-                len: facts.len(),
-            }),
+            place: Arc::new(Place::new(name, file, facts.len())),
             direct,
         })
     }
@@ -119,7 +115,7 @@ impl Tier for FileTier {
     }
 
     fn len(&self) -> u64 {
-        self.place.len
+        self.place.len()
     }
 
     fn granularity(&self) -> u32 {
@@ -146,7 +142,7 @@ struct FileLane {
 impl Lane for FileLane {
     fn submit(&mut self, request: Request) -> Result<(), TierError> {
         let place = &self.inbox.place;
-        check(&place.name, place.len, BLOCK as u32, request)?;
+        check(&place.name, place.len_for(request), BLOCK as u32, request)?;
         self.reactor.submit(&self.inbox, request);
         Ok(())
     }

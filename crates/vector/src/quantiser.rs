@@ -361,6 +361,49 @@ impl ProductQuantizer {
         }
     }
 
+    /// Appends to `out` the vectors that the codes of some vectors stand for, as f32 in little-endian bytes, one after the
+    /// other: rows for a [`Kernel`](crate::Kernel).
+    ///
+    /// # Panics
+    ///
+    /// If an id has no code in `codes`.
+    pub fn decode_rows(&self, codes: &[u8], ids: &[u32], out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + ids.len() * self.dim * 4, 0);
+        let rows = out[start..].chunks_exact_mut(self.dim * 4);
+        for (&id, row) in ids.iter().zip(rows) {
+            let code = &codes[id as usize * self.code_bytes..][..self.code_bytes];
+            // Chunks of a width that is known when this is compiled take a move each.
+            match (self.dim / self.code_bytes, self.dim % self.code_bytes) {
+                (2, 0) => self.decode_even::<2>(code, row),
+                (4, 0) => self.decode_even::<4>(code, row),
+                (8, 0) => self.decode_even::<8>(code, row),
+                _ => {
+                    for (chunk, &centroid) in code.iter().enumerate() {
+                        let (first, width) = self.chunk(chunk);
+                        let from = first * CENTROIDS + usize::from(centroid) * width;
+                        let floats = &self.centroids[from..from + width];
+                        let bytes = row[4 * first..].chunks_exact_mut(4);
+                        for (bytes, float) in bytes.zip(floats) {
+                            bytes.copy_from_slice(&float.to_le_bytes());
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Decodes a code of which every chunk has `W` elements.
+    fn decode_even<const W: usize>(&self, code: &[u8], row: &mut [u8]) {
+        let books = self.centroids.chunks_exact(W * CENTROIDS);
+        for ((&centroid, book), bytes) in code.iter().zip(books).zip(row.chunks_exact_mut(4 * W)) {
+            let floats = &book[usize::from(centroid) * W..][..W];
+            for (bytes, float) in bytes.chunks_exact_mut(4).zip(floats) {
+                bytes.copy_from_slice(&float.to_le_bytes());
+            }
+        }
+    }
+
     /// Fills `table` with the partial distances of `query` to all centroids, so that a sum of entries estimates the
     /// distance by `metric`: the squared distance for L2, the negated inner product, and for cosine half the squared
     /// distance, which is right if the query and the encoded vectors have length 1 (see [`normalize`](crate::normalize)).

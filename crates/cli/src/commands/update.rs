@@ -4,7 +4,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use serde::Serialize;
-use stratann::{CompactReport, LiveIndex, OpenOptions, VectorFile, VectorSource, WriteOptions};
+use stratann::{
+    CompactReport, DirectCounts, DirectOptions, LiveIndex, OpenOptions, VectorFile, VectorSource,
+    WriteOptions,
+};
 
 use crate::args::{
     CompactArguments, DeleteArguments, InsertArguments, WriteArguments, threads_or_cores,
@@ -25,6 +28,8 @@ struct Changed {
     vectors: u64,
     /// Of the changes alone.
     seconds: f64,
+    /// What direct inserts cost, where vectors get in so.
+    direct: Option<DirectCounts>,
     /// What a merge did, if there was one.
     compact: Option<CompactReport>,
 }
@@ -80,6 +85,7 @@ fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Failure> {
     let options = WriteOptions {
         durability: write.durability,
         threads: threads_or_cores(write.threads),
+        direct: write.update.map(DirectOptions::of),
     };
     Ok(LiveIndex::open(index, &open, &options)?)
 }
@@ -91,6 +97,7 @@ fn finish(
     json: bool,
     shown: &Shown,
 ) -> Result<(), Failure> {
+    changed.direct = live.stats().direct;
     if compact {
         changed.compact = Some(live.compact(shown)?);
     }
@@ -114,6 +121,18 @@ fn finish(
     }
     if changed.deleted > 0 {
         lines.push(("deleted", rate(changed.deleted)));
+    }
+    if let Some(direct) = changed.direct.filter(|direct| direct.inserts > 0) {
+        let each = |count: u64| count as f64 / direct.inserts as f64;
+        lines.push((
+            "graph",
+            format!(
+                "{:.1} lists changed, {:.1} pages read and {:.1} written an insert",
+                each(direct.changes),
+                each(direct.pages_read),
+                each(direct.pages_written)
+            ),
+        ));
     }
     if let Some(report) = &changed.compact {
         let merged = format!(

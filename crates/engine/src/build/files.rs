@@ -67,7 +67,7 @@ impl Sequential {
 }
 
 /// Writes a byte string that is in memory.
-pub(super) fn write_stream(
+pub(crate) fn write_stream(
     checkpoint: &Checkpoint<'_>,
     kind: FileKind,
     n: Option<u32>,

@@ -42,7 +42,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use stratann_layout::manifest::{
-    FILE_NAME as MANIFEST, FORMAT_VERSION, READER_FEATURES, WRITER_FEATURES,
+    FILE_NAME as MANIFEST, FORMAT_VERSION, WRITER_FEATURES,
 };
 use stratann_layout::{BuildFacts, FileKind, LogFrom, Manifest, NavigationFacts, NavigationFile};
 use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time};
@@ -58,7 +58,8 @@ use crate::measure;
 use crate::progress::{Progress, Stage};
 use crate::{Compression, Error, Layout, Order, Preset};
 use facts::Facts;
-use files::{write_stream, write_stream_with};
+pub(crate) use files::write_stream;
+use files::write_stream_with;
 use sweep::Written;
 
 pub use chunks::chunk_bytes_for_overhead;
@@ -353,7 +354,7 @@ impl Build<'_> {
         let (options, rows) = (self.options, self.source.rows());
         let mut manifest = Manifest {
             format_version: FORMAT_VERSION,
-            reader_features: READER_FEATURES,
+            reader_features: 0,
             writer_features: WRITER_FEATURES,
             created_by: env!("CARGO_PKG_VERSION").to_owned(),
             checkpoint: self.checkpoint.number(),
@@ -387,6 +388,7 @@ impl Build<'_> {
                 None => rows as u64,
             }),
             log_from: self.carried.log_from,
+            placement: None,
             build: BuildFacts {
                 compression: options
                     .compression

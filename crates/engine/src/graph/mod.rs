@@ -33,6 +33,10 @@ mod tests;
 mod vamana;
 
 pub use construct::{Constructed, Lists, Order, Task, construct};
+pub(crate) use greedy::Candidate;
+pub(crate) use points::Points;
+pub(crate) use prune::{Pruner, Rule};
+pub(crate) use space::Space;
 use entry::medoid;
 use order::locality_order;
 

@@ -1,8 +1,8 @@
 //! Coupled pages: records of one size, so that a node's page is computed and nothing is decoded.
 
-use stratann_layout::{CoupledShape, PageView as LayoutView};
+use stratann_layout::{CoupledShape, PageBuilder, PageView as LayoutView};
 
-use super::{NodePages, PageView, Placed, Record};
+use super::{Composable, Composer, NodePages, PageView, Placed, Record};
 use crate::Error;
 
 /// The pages of a coupled index.
@@ -97,6 +97,52 @@ impl NodePages for CoupledPages {
         _: &'s mut [u8],
     ) -> Result<&'s [u8], Error> {
         Ok(record.vector)
+    }
+}
+
+impl Composable for CoupledPages {
+    type Composer = CoupledComposer;
+
+    fn composer(&self) -> CoupledComposer {
+        CoupledComposer {
+            builder: PageBuilder::new(self.shape),
+            list: Vec::new(),
+        }
+    }
+
+    fn records_a_page(&self) -> usize {
+        self.shape.relocated_per_page()
+    }
+
+    fn encode_list(&self, _: u32, list: &[u32], out: &mut Vec<u8>) -> Result<(), Error> {
+        out.extend(list.iter().flat_map(|link| link.to_le_bytes()));
+        Ok(())
+    }
+
+    fn encode_vector(&self, _: u32, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        out.extend_from_slice(vector);
+        Ok(())
+    }
+}
+
+/// Puts relocated coupled pages together.
+pub(crate) struct CoupledComposer {
+    builder: PageBuilder,
+    list: Vec<u32>,
+}
+
+impl Composer for CoupledComposer {
+    fn start(&mut self) {
+        self.builder.start_relocated();
+    }
+
+    fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
+        words(list, &mut self.list);
+        self.builder.push_node(node, id, vector, &self.list)
+    }
+
+    fn finish(&mut self, page: u32) -> &[u8] {
+        self.builder.finish(page.into())
     }
 }
 

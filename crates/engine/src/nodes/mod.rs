@@ -115,6 +115,34 @@ pub(crate) trait NodePages: Send + Sync {
     ) -> Result<&'s [u8], Error>;
 }
 
+/// A layout whose pages can be composed anew, record by record: one that takes direct inserts.
+pub(crate) trait Composable: NodePages {
+    /// What puts pages together.
+    type Composer: Composer;
+
+    /// One with nothing on its page.
+    fn composer(&self) -> Self::Composer;
+
+    /// Records that a page of the build has, on average.
+    fn records_a_page(&self) -> usize;
+
+    /// Appends a list, which ascends, as it stands on a page.
+    fn encode_list(&self, node: u32, list: &[u32], out: &mut Vec<u8>) -> Result<(), Error>;
+
+    /// Appends a vector as it stands on a page.
+    fn encode_vector(&self, node: u32, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error>;
+}
+
+/// Puts a page together of records of any nodes, list and vector as they stand on a page.
+pub(crate) trait Composer {
+    /// Empties the page.
+    fn start(&mut self);
+    /// Adds a record; false if it does not fit.
+    fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool;
+    /// The page's bytes, as number `page` of its file.
+    fn finish(&mut self, page: u32) -> &[u8];
+}
+
 /// The graph of an index that is open.
 pub(crate) struct Graph {
     /// Where its pages are read from.

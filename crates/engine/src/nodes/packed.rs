@@ -2,8 +2,8 @@
 
 use stratann_codec::{ListModel, SegmentModel, elias_fano};
 
-use super::slotted::{Slotted, SlottedPages};
-use super::{NodePages, Record, undecodable};
+use super::slotted::{Slotted, SlottedComposer, SlottedPages};
+use super::{Composable, NodePages, Record, undecodable};
 use crate::Error;
 
 /// The pages of a packed index.
@@ -13,6 +13,15 @@ pub(crate) struct PackedPages {
     /// One for each `segment_vectors` nodes.
     pub(crate) vectors: Vec<SegmentModel>,
     pub(crate) segment_vectors: u32,
+}
+
+impl PackedPages {
+    /// The model of a node's vector. Nodes that came after the build have that of its last segment.
+    #[inline]
+    fn model(&self, node: u32) -> &SegmentModel {
+        let segment = (node / self.segment_vectors) as usize;
+        &self.vectors[segment.min(self.vectors.len() - 1)]
+    }
 }
 
 impl NodePages for PackedPages {
@@ -52,10 +61,31 @@ impl NodePages for PackedPages {
         record: &Record<'s>,
         scratch: &'s mut [u8],
     ) -> Result<&'s [u8], Error> {
-        let segment = (node / self.segment_vectors) as usize;
-        let model = &self.vectors[segment.min(self.vectors.len() - 1)];
-        match model.decode(record.vector, None, scratch) {
+        match self.model(node).decode(record.vector, None, scratch) {
             Ok(()) => Ok(scratch),
+            Err(error) => Err(undecodable(&self.pages.file, node, &error)),
+        }
+    }
+}
+
+impl Composable for PackedPages {
+    type Composer = SlottedComposer;
+
+    fn composer(&self) -> SlottedComposer {
+        SlottedComposer::new(self.pages.shape)
+    }
+
+    fn records_a_page(&self) -> usize {
+        self.pages.records_a_page()
+    }
+
+    fn encode_list(&self, node: u32, list: &[u32], out: &mut Vec<u8>) -> Result<(), Error> {
+        self.pages.encode_list(&self.lists, node, list, out)
+    }
+
+    fn encode_vector(&self, node: u32, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        match self.model(node).encode(vector, None, out) {
+            Ok(_) => Ok(()),
             Err(error) => Err(undecodable(&self.pages.file, node, &error)),
         }
     }

@@ -173,7 +173,9 @@ impl Pending {
             return None;
         }
         let waiting = shard.entry(page).or_default();
-        let before = if waiting.weight() == 0 { 0 } else { waiting.bytes() };
+        // One that was made for the taking is counted already.
+        let known = waiting.taken || waiting.weight() > 0;
+        let before = if known { waiting.bytes() } else { 0 };
         add(waiting);
         self.bytes.fetch_add(waiting.bytes() - before, Ordering::Relaxed);
         Some(waiting.weight())
@@ -207,6 +209,12 @@ impl Pending {
         })
     }
 
+    /// How much waits for a page, in changes.
+    pub(crate) fn weight(&self, page: u32) -> usize {
+        let shard = self.shard(page).read();
+        shard.get(&page).map_or(0, Waiting::weight)
+    }
+
     /// What waits for a page, to be written now. It goes on to wait until [`settle`](Pending::settle). None if nothing does,
     /// or someone else is writing it.
     pub(crate) fn take(&self, page: u32) -> Option<Waiting> {
@@ -219,15 +227,40 @@ impl Pending {
         Some(waiting.clone())
     }
 
-    /// What was taken of a page is on others now, as `relocate` makes known under the page's lock; gives what came
-    /// meanwhile.
-    pub(crate) fn settle(&self, page: u32, taken: &Waiting, relocate: impl FnOnce()) -> Waiting {
+    /// As [`take`](Pending::take), of a page that is written for another's sake: perhaps nothing waits for it. None if
+    /// someone else is writing it.
+    pub(crate) fn take_any(&self, page: u32) -> Option<Waiting> {
+        let mut shard = self.shard(page).write();
+        if let Some(waiting) = shard.get_mut(&page) {
+            if waiting.taken {
+                return None;
+            }
+            waiting.taken = true;
+            return Some(waiting.clone());
+        }
+        let waiting = Waiting {
+            taken: true,
+            ..Waiting::default()
+        };
+        self.bytes.fetch_add(waiting.bytes(), Ordering::Relaxed);
+        shard.insert(page, waiting.clone());
+        Some(waiting)
+    }
+
+    /// What was taken of a page is on others now, as `relocate` makes known under the page's lock, which is told what came
+    /// meanwhile; gives that.
+    pub(crate) fn settle(
+        &self,
+        page: u32,
+        taken: &Waiting,
+        relocate: impl FnOnce(&Waiting),
+    ) -> Waiting {
         let mut shard = self.shard(page).write();
         let mut rest = shard.remove(&page).unwrap_or_default();
         self.bytes.fetch_sub(rest.bytes(), Ordering::Relaxed);
-        relocate();
         rest.changes.drain(..taken.changes.len());
         rest.records.drain(..taken.records.len());
+        relocate(&rest);
         for change in &taken.changes {
             clear(&self.bits, change.node);
         }
@@ -243,14 +276,6 @@ impl Pending {
         if let Some(waiting) = self.shard(page).write().get_mut(&page) {
             waiting.taken = false;
         }
-    }
-
-    /// All pages that something waits for.
-    pub(crate) fn waiting_pages(&self) -> Vec<u32> {
-        let shards = self.shards.iter();
-        shards
-            .flat_map(|shard| shard.read().keys().copied().collect::<Vec<_>>())
-            .collect()
     }
 
     /// All that waits: the changes, and the records, each with its page.
@@ -304,7 +329,7 @@ mod tests {
         assert!(pending.take(17).is_none(), "one at a time");
         assert_eq!(pending.change(17, change(4, 10, 9), || true), Some(2));
         assert_eq!(amended(4), [1, 3, 10], "it is seen while it is written");
-        let rest = pending.settle(17, &taken, || {});
+        let rest = pending.settle(17, &taken, |_| {});
         assert_eq!(rest.changes, [change(4, 10, 9)]);
         assert_eq!((amended(4), pending.bytes()), (vec![1, 2, 3], 0));
     }
@@ -328,7 +353,7 @@ mod tests {
         assert_eq!(nodes, [9]);
         pending.give_back(3);
         let taken = pending.take(3).unwrap();
-        assert!(pending.settle(3, &taken, || {}).records.is_empty());
-        assert!(pending.record(3, 9).is_none() && pending.waiting_pages().is_empty());
+        assert!(pending.settle(3, &taken, |_| {}).records.is_empty());
+        assert!(pending.record(3, 9).is_none() && pending.all().1.is_empty());
     }
 }

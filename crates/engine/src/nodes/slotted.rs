@@ -1,9 +1,9 @@
 //! Slotted pages: what packed pages, pages of lists and segments have in common. A node's page is found in a directory.
 
 use stratann_codec::ListModel;
-use stratann_layout::{PageDirectory, SlottedShape, SlottedView};
+use stratann_layout::{PageDirectory, SlottedBuilder, SlottedShape, SlottedView};
 
-use super::{PageView, Placed, Record, undecodable};
+use super::{Composer, PageView, Placed, Record, undecodable};
 use crate::Error;
 
 /// A file of slotted pages.
@@ -61,11 +61,64 @@ impl SlottedPages {
     }
 }
 
+impl SlottedPages {
+    /// Records that a page of the build has, on average.
+    pub(crate) fn records_a_page(&self) -> usize {
+        (self.directory.nodes() / self.directory.pages().max(1)).max(1) as usize
+    }
+
+    /// Encodes a list, which ascends.
+    pub(crate) fn encode_list(
+        &self,
+        model: &ListModel,
+        node: u32,
+        list: &[u32],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        match model.encode(node, list, out) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(undecodable(&self.file, node, &error)),
+        }
+    }
+}
+
+/// Puts relocated slotted pages together.
+pub(crate) struct SlottedComposer(SlottedBuilder);
+
+impl SlottedComposer {
+    /// With nothing on its page.
+    pub(crate) fn new(shape: SlottedShape) -> Self {
+        Self(SlottedBuilder::new(shape))
+    }
+}
+
+impl Composer for SlottedComposer {
+    fn start(&mut self) {
+        self.0.start_relocated();
+    }
+
+    fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
+        self.0.push_node(node, id, list, vector)
+    }
+
+    fn finish(&mut self, page: u32) -> &[u8] {
+        self.0.finish(page.into())
+    }
+}
+
 /// A slotted page of any kind. Outside ids are only where vectors are.
 #[derive(Clone, Copy)]
 pub(crate) struct Slotted<'p> {
     view: SlottedView<'p>,
     ids: bool,
+}
+
+impl Slotted<'_> {
+    /// The node of the first record, where nodes are consecutive.
+    #[inline]
+    pub(crate) fn first(self) -> u32 {
+        self.view.first()
+    }
 }
 
 impl<'p> PageView<'p> for Slotted<'p> {

@@ -145,6 +145,11 @@ impl Page<'_> {
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
+
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl Deref for Bytes<'_> {

@@ -257,6 +257,16 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         outcome
     }
 
+    /// A page that stays readable.
+    pub(crate) fn held(&self, number: u64) -> Option<&Page<'a>> {
+        self.held.iter().find(|page| page.number() == number)
+    }
+
+    /// The numbers of all of them.
+    pub(crate) fn held_pages(&self) -> impl Iterator<Item = u64> + '_ {
+        self.held.iter().map(Page::number)
+    }
+
     /// Brings a candidate's node here: expands it if its bytes are in memory, else sees to it that its page is read.
     pub(crate) fn fetch(
         &mut self,

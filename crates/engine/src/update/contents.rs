@@ -1,10 +1,13 @@
 //! What an index on storage holds, from the first node to the last, whatever its layout.
 
+use std::sync::Arc;
+
 use stratann_layout::BLOCK;
 
 use crate::Error;
 use crate::index::Index;
-use crate::nodes::{NodePages, PageView, Pages};
+use crate::nodes::pending::NewRecord;
+use crate::nodes::{Graph, NodePages, PageView, Pages, Record};
 use crate::progress::Progress;
 
 /// Bytes of pages that are read at a time, about.
@@ -17,7 +20,7 @@ pub(crate) type EachList<'a> = dyn FnMut(u32, &[u32]) -> Result<(), Error> + 'a;
 /// Takes a page: its number and its bytes.
 type EachPage<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
 
-/// Calls `each` with every node in order.
+/// Calls `each` with every node: in order, or page after page where nodes have moved.
 ///
 /// # Errors
 /// A page that cannot be read or is damaged, what `each` says, or an interruption.
@@ -29,12 +32,16 @@ pub(crate) fn each_vector(
     let graph = index.graph();
     let mut vector = vec![0; index.dim() * index.element().size()];
     let Some(segments) = &graph.segments else {
-        return match &graph.pages {
+        match &graph.pages {
             Pages::Coupled(pages) => from_records(index, pages, progress, &mut vector, each),
             Pages::Inline(pages) => from_records(index, pages, progress, &mut vector, each),
             Pages::Packed(pages) => from_records(index, pages, progress, &mut vector, each),
             Pages::Lists(pages) => from_records(index, pages, progress, &mut vector, each),
-        };
+        }?;
+        for record in pending(graph) {
+            each(record.node, record.id, &record.vector)?;
+        }
+        return Ok(());
     };
     for segment in segments.iter() {
         let pages = segment.pages.directory.pages();
@@ -58,7 +65,7 @@ pub(crate) fn each_vector(
     Ok(())
 }
 
-/// Calls `each` with every node in order and its neighbours.
+/// Calls `each` with every node and its neighbours, in the same order.
 ///
 /// # Errors
 /// As [`each_vector`].
@@ -67,12 +74,31 @@ pub(crate) fn each_list(
     progress: &dyn Progress,
     each: &mut EachList<'_>,
 ) -> Result<(), Error> {
-    match &index.graph().pages {
+    let graph = index.graph();
+    match &graph.pages {
         Pages::Coupled(pages) => lists_of(index, pages, progress, each),
         Pages::Inline(pages) => lists_of(index, pages, progress, each),
         Pages::Packed(pages) => lists_of(index, pages, progress, each),
         Pages::Lists(pages) => lists_of(index, pages, progress, each),
+    }?;
+    let mut list = Vec::new();
+    for record in pending(graph) {
+        list.clear();
+        list.extend_from_slice(&record.list);
+        if let Some(placement) = graph.placement.get() {
+            let page = placement.page_of(record.node);
+            placement.pending.amend(page, record.node, &mut list);
+        }
+        each(record.node, &list)?;
     }
+    Ok(())
+}
+
+/// Nodes that are on no page yet.
+fn pending(graph: &Graph) -> Vec<Arc<NewRecord>> {
+    let placement = graph.placement.get();
+    let records = placement.map_or_else(Vec::new, |placement| placement.pending.all().1);
+    records.into_iter().map(|(_, record)| record).collect()
 }
 
 fn lists_of<N: NodePages>(
@@ -82,33 +108,21 @@ fn lists_of<N: NodePages>(
     each: &mut EachList<'_>,
 ) -> Result<(), Error> {
     let graph = index.graph();
-    let file = graph.pages.file(graph.nodes);
+    let nodes = index.len() as u64;
     let mut list = Vec::new();
-    let (count, bytes) = (file.pages, file.page_bytes);
-    each_page(
-        index,
-        &graph.name,
-        count,
-        bytes,
-        progress,
-        &mut |page, bytes| {
-            let view = pages.view(bytes, page, true)?;
-            for (slot, node) in (0..view.len()).zip(view.first()..) {
-                pages.list(node, &view.record(slot)?, &mut list)?;
-                if let Some(&link) = list.iter().find(|&&link| u64::from(link) >= graph.nodes) {
-                    return Err(Error::Damaged {
-                        file: graph.file.clone(),
-                        what: format!(
-                            "node {node} links to node {link}, but there are {}",
-                            graph.nodes
-                        ),
-                    });
-                }
-                each(node, &list)?;
-            }
-            Ok(())
-        },
-    )
+    each_record(index, pages, progress, &mut |page, node, record| {
+        pages.list(node, record, &mut list)?;
+        if let Some(placement) = graph.placement.get() {
+            placement.pending.amend(page as u32, node, &mut list);
+        }
+        if let Some(&link) = list.iter().find(|&&link| u64::from(link) >= nodes) {
+            return Err(Error::Damaged {
+                file: graph.file.clone(),
+                what: format!("node {node} links to node {link}, but there are {nodes}"),
+            });
+        }
+        each(node, &list)
+    })
 }
 
 /// Where vectors stand beside lists.
@@ -119,25 +133,52 @@ fn from_records<N: NodePages>(
     vector: &mut [u8],
     each: &mut EachVector<'_>,
 ) -> Result<(), Error> {
+    each_record(index, pages, progress, &mut |_, node, record| {
+        each(node, record.id, pages.vector(node, record, vector)?)
+    })
+}
+
+/// Takes a record: its page, its node and what stands there.
+type EachRecord<'a> = dyn FnMut(u64, u32, &Record<'_>) -> Result<(), Error> + 'a;
+
+/// Calls `each` with the record of every node that is on a page. What is on storage counts: nothing may be unwritten.
+fn each_record<N: NodePages>(
+    index: &Index,
+    pages: &N,
+    progress: &dyn Progress,
+    each: &mut EachRecord<'_>,
+) -> Result<(), Error> {
     let graph = index.graph();
     let file = graph.pages.file(graph.nodes);
-    let (count, bytes) = (file.pages, file.page_bytes);
-    each_page(
-        index,
-        &graph.name,
-        count,
-        bytes,
-        progress,
-        &mut |page, bytes| {
-            let view = pages.view(bytes, page, true)?;
-            for (slot, node) in (0..view.len()).zip(view.first()..) {
-                let record = view.record(slot)?;
-                let id = record.id;
-                each(node, id, pages.vector(node, &record, vector)?)?;
+    let placement = graph.placement.get();
+    let in_use = placement.map(|placement| {
+        let mut in_use = vec![false; placement.pages() as usize];
+        for node in 0..placement.nodes() {
+            if let Some(page) = in_use.get_mut(placement.page_of(node) as usize) {
+                *page = true;
             }
-            Ok(())
-        },
-    )
+        }
+        in_use
+    });
+    // Pages behind the last one that was ever written were never needed.
+    let stored = index.volume().len(&graph.name)?.saturating_sub(BLOCK as u64);
+    let stored = stored / file.page_bytes as u64;
+    let count = in_use.as_ref().map_or(file.pages, |in_use| stored.min(in_use.len() as u64));
+    let name = &graph.name;
+    each_page(index, name, count, file.page_bytes, progress, &mut |page, bytes| {
+        if in_use.as_ref().is_some_and(|in_use| !in_use[page as usize]) {
+            return Ok(());
+        }
+        let view = pages.view(bytes, page, true)?;
+        for slot in 0..view.len() {
+            let node = view.node(slot)?;
+            // A record that moved on leaves its bytes behind.
+            if placement.is_none_or(|placement| u64::from(placement.page_of(node)) == page) {
+                each(page, node, &view.record(slot)?)?;
+            }
+        }
+        Ok(())
+    })
 }
 
 /// Reads the pages of a file one after the other.

@@ -618,6 +618,19 @@ impl FreshGraph {
         self.for_each_in(self.epoch(), f);
     }
 
+    /// The ids that are live, in the order of insertion.
+    pub(crate) fn live_ids(&self) -> Vec<u64> {
+        let mut ids = Vec::with_capacity(self.len());
+        self.for_each(|id, _| ids.push(id));
+        ids
+    }
+
+    /// The vector of an id that is live.
+    pub(crate) fn vector(&self, id: u64) -> Option<Box<[u8]>> {
+        let slot = self.ids.read().get(&id).copied()?;
+        Some(View::new(self).point(slot).vector.clone())
+    }
+
     /// The epoch of now: what is live in it can be asked for later.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use stratann_layout::{Manifest, PlacementFile};
 use stratann_tier::TierError;
 
 use super::contents::each_vector;
@@ -15,7 +16,34 @@ use crate::Error;
 use crate::index::Index;
 use crate::progress::Silent;
 
-/// The ids of a checkpoint.
+/// Ids that came and went since the build of a checkpoint.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CarriedIds {
+    /// Those that came and count, as ascending ranges: the first, and how many.
+    pub(crate) ids: Vec<(u64, u64)>,
+    /// Those whose records below a node do not count.
+    pub(crate) deleted: Vec<(u64, u32)>,
+    /// Records that do not count.
+    pub(crate) dead: usize,
+    /// 1 more than the largest there has ever been.
+    pub(crate) next_id: u64,
+}
+
+impl CarriedIds {
+    /// As a checkpoint says.
+    pub(crate) fn of(file: PlacementFile, manifest: &Manifest) -> Self {
+        let nodes = file.page_of.len() as u64;
+        let facts = manifest.placement;
+        Self {
+            ids: file.ids,
+            deleted: file.deleted,
+            dead: facts.map_or(0, |facts| nodes.saturating_sub(facts.live)) as usize,
+            next_id: facts.map_or(0, |facts| facts.next_id),
+        }
+    }
+}
+
+/// The ids of a checkpoint's build.
 #[derive(Clone)]
 pub(crate) enum StoredIds {
     /// 0 to this, each once.
@@ -35,9 +63,11 @@ impl StoredIds {
         if manifest.next_id == manifest.vectors {
             return Ok(Self::Rows(manifest.vectors));
         }
-        let mut ids = Vec::with_capacity(index.len());
-        each_vector(index, &Silent, &mut |_, id, _| {
-            ids.push(id);
+        let mut ids = Vec::with_capacity(manifest.vectors as usize);
+        each_vector(index, &Silent, &mut |node, id, _| {
+            if u64::from(node) < manifest.vectors {
+                ids.push(id);
+            }
             Ok(())
         })?;
         ids.sort_unstable();

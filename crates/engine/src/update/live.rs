@@ -1,14 +1,19 @@
 //! An index that takes inserts and deletes while it is searched.
 //!
 //! ```text
-//!   insert ─> reserve ids ─> log (durable as promised) ─> fresh graph ──┐
-//!   delete ─> reserve ids ─> log                       ─> tombstones ───┤ Overlay
-//!   search ─> index on storage, tombstones left out ─> fresh graphs ────┘ merged: the k nearest
+//!   insert ─> reserve ids ─> log (durable as promised) ─┬─> graph on storage (see `direct`), or
+//!                                                       └─> fresh graph ─┐
+//!   delete ─> reserve ids ─> log                       ─> tombstones ────┤ Overlay
+//!   search ─> index on storage, tombstones left out ─> fresh graphs ─────┘ merged: the k nearest
 //!
 //!   compact    freeze:  next log, empty fresh graph            nobody writes for a moment
-//!              merge:   live rows of both ─> new checkpoint    inserts, deletes and searches go on
+//!              merge:   live rows of all ─> new checkpoint     inserts, deletes and searches go on
 //!              commit:  MANIFEST names the next log            nobody writes for a moment
+//!              digest:  what came meanwhile ─> new graph       where inserts are direct
 //! ```
+//!
+//! Layout, metric and preset say whether vectors go into the graph on storage at once, or wait in memory for a merge. In
+//! the first case a checkpoint is made every so many inserts, without a merge.
 //!
 //! **What is promised.** A call that returned is durable as [`Durability`] says; searches that begin after it see it. After a
 //! crash, everything acknowledged is there again: the checkpoint that the manifest names, and the logs from the one on that it
@@ -27,6 +32,7 @@ use serde::Serialize;
 use stratann_layout::LogRecord;
 use stratann_tier::{LockGuard, Volume};
 
+use super::direct::{Direct, DirectOptions};
 use super::fresh::FreshGraph;
 use super::ids::StoredIds;
 use super::merge;
@@ -40,6 +46,8 @@ use crate::{Error, SearchOptions, SearchResults, Stats, stored};
 
 /// Rows that are logged and inserted at a time.
 const BATCH: usize = 256;
+/// The same where they go into the graph on storage: a checkpoint waits for so many at most.
+const DIRECT_BATCH: usize = 64;
 
 /// How to open an index for changes.
 #[derive(Clone, Debug)]
@@ -48,6 +56,9 @@ pub struct WriteOptions {
     pub durability: Durability,
     /// OS threads that insert the rows of one call.
     pub threads: usize,
+    /// How new vectors get in; `None` is what the preset does. Where layout or metric do not let them in directly, they wait for
+    /// a merge.
+    pub direct: Option<DirectOptions>,
 }
 
 impl Default for WriteOptions {
@@ -55,6 +66,7 @@ impl Default for WriteOptions {
         Self {
             durability: Durability::Always,
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            direct: None,
         }
     }
 }
@@ -81,6 +93,8 @@ struct State {
     index: Arc<Index>,
     overlay: Overlay,
     ids: StoredIds,
+    /// What puts vectors into the graph on storage, where that is how they get in.
+    direct: Option<Arc<Direct>>,
     /// While a merge goes on: ids of what it merges that were deleted or replaced since it began.
     since: Option<Arc<Tombstones>>,
 }
@@ -94,10 +108,16 @@ impl State {
 
     /// Whether an id is in the index.
     fn contains(&self, id: u64) -> Result<bool, Error> {
-        if self.overlay.fresh.iter().any(|fresh| fresh.contains(id)) {
+        if self.overlay.fresh.iter().any(|fresh| fresh.contains(id)) || self.came_later(id) {
             return Ok(true);
         }
-        Ok(!self.overlay.deleted.contains(id) && self.ids.contains(id)?)
+        Ok(!self.overlay.deleted.contains_built(id) && self.ids.contains(id)?)
+    }
+
+    /// Whether a vector of an id was inserted directly since the build, and counts.
+    fn came_later(&self, id: u64) -> bool {
+        let direct = self.direct.as_ref();
+        direct.is_some_and(|direct| direct.later.read().contains(id))
     }
 
     /// Makes an id no answer. Says whether it was one.
@@ -107,7 +127,11 @@ impl State {
         }
         let merging = self.overlay.fresh.len() > 1;
         let frozen = merging && self.overlay.fresh[0].delete(id);
-        let stored = !frozen && self.ids.contains(id)? && self.overlay.deleted.insert(id);
+        let direct = self.direct.as_ref();
+        let later = !frozen && direct.is_some_and(|direct| direct.later.write().remove(id));
+        let stored = !frozen
+            && (later || self.ids.contains(id)?)
+            && self.overlay.deleted.insert_below(id, self.index.len() as u32);
         if let (true, Some(since)) = (frozen || stored, &self.since) {
             since.insert(id);
         }
@@ -130,8 +154,10 @@ pub struct LiveIndex {
     reserved: Mutex<HashSet<u64>>,
     /// Held for reading by calls that change something, for writing while a merge begins and commits.
     gate: RwLock<()>,
-    /// Held by a merge: there is one at a time.
+    /// Held by a merge or a checkpoint: there is one at a time.
     merging: Mutex<()>,
+    /// The sequence number of the log up to which the last checkpoint goes.
+    checkpointed: AtomicU64,
     _lock: LockGuard,
 }
 
@@ -147,8 +173,9 @@ impl std::fmt::Debug for LiveIndex {
 }
 
 impl Drop for LiveIndex {
-    /// A log that nothing was written to is of no use to anyone.
+    /// A log that nothing was written to is of no use to anyone; what was inserted need not be replayed.
     fn drop(&mut self) {
+        let _ = self.checkpoint();
         let LogPosition { number, sequence } = self.started;
         if (self.log.number(), self.log.next_sequence()) == (number, sequence) {
             let _ = self.volume.remove(&log_name(number));
@@ -234,16 +261,23 @@ impl LiveIndex {
             next_sequence,
             options.durability,
         )?;
+        let choices = match options.direct {
+            Some(choices) => choices,
+            None => DirectOptions::of(index.preset().update),
+        };
+        let direct = Direct::open(&index, &overlay.deleted, choices, options.threads)?;
         Ok(Self {
             path: index.path().to_owned(),
             volume,
             open: *index.options(),
             options: options.clone(),
+            checkpointed: AtomicU64::new(log.next_sequence()),
             next_id: AtomicU64::new(next_id.max(ids.next_id())),
             state: RwLock::new(Arc::new(State {
                 index,
                 overlay,
                 ids,
+                direct: direct.map(Arc::new),
                 since: None,
             })),
             log,
@@ -256,6 +290,89 @@ impl LiveIndex {
             merging: Mutex::default(),
             _lock: lock,
         })
+        .and_then(Self::digested)
+    }
+
+    /// With what was replayed from the log in the graph on storage, where that is how vectors get in.
+    fn digested(self) -> Result<Self, Error> {
+        if self.state().direct.is_some() && self.state().fresh().slots() > 0 {
+            self.digest()?;
+            self.checkpoint()?;
+        }
+        Ok(self)
+    }
+
+    /// Moves vectors from memory into the graph on storage.
+    fn digest(&self) -> Result<(), Error> {
+        let state = self.state();
+        let Some(direct) = &state.direct else {
+            return Ok(());
+        };
+        let fresh = state.fresh();
+        for ids in fresh.live_ids().chunks(DIRECT_BATCH) {
+            // Nobody deletes what is on its way. A search may meet it twice, and answers it once.
+            let _gate = self.gate.write();
+            direct.check()?;
+            let vector = |&id: &u64| fresh.vector(id).map(|vector| (id, vector));
+            let rows: Vec<_> = ids.iter().filter_map(vector).collect();
+            let records: Vec<_> = rows
+                .iter()
+                .map(|(id, vector)| LogRecord::Insert { id: *id, vector })
+                .collect();
+            let left = direct.insert(&records);
+            for (at, record) in records.iter().enumerate() {
+                if !left.contains(&at) {
+                    fresh.delete(record.id());
+                }
+            }
+        }
+        let _gate = self.gate.write();
+        let state = self.state();
+        if state.fresh().len() == 0 {
+            *self.state.write() = Arc::new(State {
+                overlay: Overlay {
+                    fresh: vec![Arc::new(replay::fresh(&state.index))],
+                    deleted: state.overlay.deleted.clone(),
+                },
+                index: state.index.clone(),
+                ids: state.ids.clone(),
+                direct: state.direct.clone(),
+                since: None,
+            });
+        }
+        Ok(())
+    }
+
+    /// Makes a checkpoint without a merge, so that a restart has nothing to replay. Does nothing where vectors wait for a merge
+    /// in memory.
+    fn checkpoint(&self) -> Result<(), Error> {
+        let _gate = self.gate.write();
+        let state = self.state();
+        let waits = state.overlay.fresh.iter().any(|fresh| fresh.slots() > 0);
+        let Some(direct) = state.direct.as_ref().filter(|_| !waits) else {
+            return Ok(());
+        };
+        let sequence = self.log.next_sequence();
+        if self.checkpointed.swap(sequence, Ordering::Relaxed) == sequence {
+            return Ok(());
+        }
+        let log_from = self.log.rotate()?;
+        direct.checkpoint(log_from.into(), self.next_id.load(Ordering::Relaxed))
+    }
+
+    /// Makes a checkpoint if enough was inserted since the last one.
+    fn checkpoint_if_due(&self) {
+        let state = self.state();
+        let Some(direct) = &state.direct else {
+            return;
+        };
+        let since = self.log.next_sequence() - self.checkpointed.load(Ordering::Relaxed);
+        if since >= direct.interval()
+            && let Some(_one) = self.merging.try_lock()
+        {
+            // What was inserted is in the log: nothing is lost if there is no room for a checkpoint now.
+            let _ = self.checkpoint();
+        }
     }
 
     fn state(&self) -> Arc<State> {
@@ -266,6 +383,9 @@ impl LiveIndex {
     #[cfg(test)]
     pub(super) fn parts(&self) -> (Arc<Index>, Overlay) {
         let state = self.state();
+        if let Some(direct) = &state.direct {
+            direct.settle();
+        }
         let Overlay { fresh, deleted } = &state.overlay;
         let (fresh, deleted) = (fresh.clone(), deleted.clone());
         (state.index.clone(), Overlay { fresh, deleted })
@@ -299,6 +419,10 @@ impl LiveIndex {
         stats.deleted = state.overlay.deleted.len() as u64;
         stats.logged = state.overlay.logged();
         stats.memory.changes = state.overlay.memory_bytes();
+        if let Some(direct) = &state.direct {
+            stats.direct = Some(direct.counts());
+            stats.memory.changes += direct.memory_bytes();
+        }
         stats
     }
 
@@ -433,7 +557,10 @@ impl LiveIndex {
             let _gate = self.gate.write();
             let state = self.state();
             let overlay = &state.overlay;
-            if overlay.deleted.len() == 0 && state.fresh().slots() == 0 {
+            let moved = state.index.graph().placement.get().is_some_and(|placement| {
+                u64::from(placement.nodes()) > state.index.manifest().vectors
+            });
+            if overlay.deleted.len() == 0 && state.fresh().slots() == 0 && !moved {
                 let bytes = merge::bytes_in(&*self.volume)?;
                 return Ok(CompactReport {
                     vectors: state.index.len() as u64,
@@ -447,6 +574,11 @@ impl LiveIndex {
                 return Err(Error::call("vectors left in the index", 0, expected));
             }
             let log_from = self.log.rotate()?;
+            if let Some(direct) = &state.direct {
+                // It is read from storage.
+                direct.check()?;
+                direct.settle();
+            }
             let frozen = Arc::new(State {
                 index: state.index.clone(),
                 overlay: Overlay {
@@ -454,11 +586,12 @@ impl LiveIndex {
                     deleted: overlay.deleted.clone(),
                 },
                 ids: state.ids.clone(),
+                direct: state.direct.clone(),
                 since: Some(Arc::default()),
             });
             *self.state.write() = frozen.clone();
             // What is merged is what counts now, to the id: what goes later is a tombstone on the new checkpoint.
-            let snapshot = (overlay.deleted.ids(), state.fresh().epoch());
+            let snapshot = (overlay.deleted.all(), state.fresh().epoch());
             (frozen, log_from, snapshot)
         };
         let (removed, epoch) = snapshot;
@@ -476,23 +609,37 @@ impl LiveIndex {
             },
             progress,
         );
-        let _gate = self.gate.write();
+        let gate = self.gate.write();
         let opened = merged.and_then(|report| {
-            let index = Index::open_in(self.volume.clone(), &self.path, &self.open)?;
+            let index = Arc::new(Index::open_in(self.volume.clone(), &self.path, &self.open)?);
             let ids = StoredIds::of(&index)?;
-            Ok((report, index, ids))
+            let since = state.since.as_ref().map(|since| since.all()).unwrap_or_default();
+            // Of all nodes that there are now: a later one of the same id may count.
+            let nodes = index.len() as u32;
+            let gone: Vec<_> = since.into_keys().map(|id| (id, nodes)).collect();
+            let deleted = Arc::new(Tombstones::restore(&gone, gone.len()));
+            let choices = state.direct.as_ref().map(|direct| direct.choices());
+            let direct = match choices {
+                Some(choices) => Direct::open(&index, &deleted, choices, self.options.threads)?,
+                None => None,
+            };
+            Ok((report, index, ids, deleted, direct))
         });
         match opened {
-            Ok((report, index, ids)) => {
+            Ok((report, index, ids, deleted, direct)) => {
                 *self.state.write() = Arc::new(State {
                     overlay: Overlay {
                         fresh: vec![state.overlay.fresh[1].clone()],
-                        deleted: state.since.clone().unwrap_or_default(),
+                        deleted,
                     },
                     ids,
+                    direct: direct.map(Arc::new),
                     since: None,
-                    index: Arc::new(index),
+                    index,
                 });
+                self.checkpointed.store(log_from.sequence, Ordering::Relaxed);
+                drop(gate);
+                self.digest()?;
                 Ok(report)
             }
             Err(error) => {
@@ -516,6 +663,7 @@ impl LiveIndex {
                 deleted: state.overlay.deleted.clone(),
             },
             ids: state.ids.clone(),
+            direct: state.direct.clone(),
             since: None,
         });
     }
@@ -571,7 +719,11 @@ impl LiveIndex {
         self.next_id.fetch_max(next, Ordering::Relaxed);
         let mut rows = Vec::new();
         let total = ids.len();
-        for (first, ids) in (0..total).step_by(BATCH).zip(ids.chunks(BATCH)) {
+        let batch = match self.state().direct {
+            Some(_) => DIRECT_BATCH,
+            None => BATCH,
+        };
+        for (first, ids) in (0..total).step_by(batch).zip(ids.chunks(batch)) {
             let partly = |error: Error| match first {
                 0 => error,
                 done => Error::Partly {
@@ -590,8 +742,11 @@ impl LiveIndex {
             rows.resize(ids.len() * row_bytes, 0);
             vectors.read(first, &mut rows)?;
             // Logged and applied under one state: a merge begins before or after both.
-            let _gate = self.gate.read();
+            let gate = self.gate.read();
             let state = self.state();
+            if let Some(direct) = &state.direct {
+                direct.check().map_err(partly)?;
+            }
             let mut records = Vec::with_capacity(ids.len());
             for (&id, vector) in ids.iter().zip(rows.chunks_exact(row_bytes)) {
                 records.push(match state.contains(id)? {
@@ -600,6 +755,9 @@ impl LiveIndex {
                 });
             }
             self.log.append_all(&records).map_err(partly)?;
+            if let Some(direct) = state.direct.as_ref().filter(|_| state.since.is_none()) {
+                place_directly(&state, direct, &mut records)?;
+            }
             let share = records.len().div_ceil(self.options.threads).max(1);
             let place = |records: &[LogRecord<'_>]| {
                 for record in records {
@@ -626,10 +784,41 @@ impl LiveIndex {
                     })
                 })?;
             }
+            drop(gate);
+            self.checkpoint_if_due();
             progress.advance(ids.len() as u64);
         }
         Ok(())
     }
+}
+
+/// Puts logged vectors into the graph on storage; those stay in `records` that have to wait in memory.
+fn place_directly(
+    state: &State,
+    direct: &Direct,
+    records: &mut Vec<LogRecord<'_>>,
+) -> Result<(), Error> {
+    let fresh = state.fresh();
+    let waits = |record: &LogRecord<'_>| fresh.slots() > 0 && fresh.contains(record.id());
+    // What is in memory is replaced there, and need not be told from the graph's.
+    let replaced: Vec<u64> = records.iter().filter(|record| waits(record)).map(|record| record.id()).collect();
+    for record in records.iter_mut() {
+        if let LogRecord::Replace { id, vector } = *record
+            && replaced.contains(&id)
+        {
+            *record = LogRecord::Insert { id, vector };
+        }
+    }
+    let left = direct.insert(records);
+    for id in replaced {
+        fresh.delete(id);
+    }
+    let mut at = 0;
+    records.retain(|_| {
+        at += 1;
+        left.contains(&(at - 1))
+    });
+    Ok(())
 }
 
 /// Refuses ids that are too few, too many, not unique, or no ids.

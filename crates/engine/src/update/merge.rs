@@ -10,7 +10,7 @@
 //! parts. Rows are spooled beside the index, vectors of the checkpoint first, so that memory holds none of them beyond what the
 //! build's own cap allows. Codebook and choices of the build stay: codes of the same vectors are the same.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -33,8 +33,8 @@ use crate::{Error, Preset};
 
 /// What goes into a merge besides the index.
 pub(super) struct Inputs<'a> {
-    /// Ids on storage that are left out.
-    pub(super) removed: &'a HashSet<u64>,
+    /// Ids on storage that are left out, each with the node below which its records are.
+    pub(super) removed: &'a HashMap<u64, u32>,
     /// The epoch of `fresh` whose live vectors are merged.
     pub(super) epoch: u64,
     /// New vectors.
@@ -141,16 +141,15 @@ fn spool(
         .map_err(failed)?;
     let mut ids = Vec::with_capacity(index.len());
     let mut removed = 0;
-    let mut row_of = Vec::with_capacity(index.len());
+    let mut row_of = vec![NOWHERE; index.len()];
     let stage = Stage::begin(progress, "reading vectors", index.len() as u64);
-    each_vector(index, progress, &mut |_, id, vector| {
+    each_vector(index, progress, &mut |node, id, vector| {
         progress.advance(1);
-        if inputs.removed.contains(&id) {
+        if inputs.removed.get(&id).is_some_and(|&bound| node < bound) {
             removed += 1;
-            row_of.push(NOWHERE);
             return Ok(());
         }
-        row_of.push(ids.len() as u32);
+        row_of[node as usize] = ids.len() as u32;
         ids.push(id);
         Ok(file.write_all(vector).map_err(failed)?)
     })?;

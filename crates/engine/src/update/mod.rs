@@ -2,26 +2,32 @@
 //!
 //! ```text
 //!   live.rs       the index that takes them: log, memory, merge
+//!   direct/       inserts straight into the graph on storage
 //!   fresh.rs      the graph of vectors that are not on storage yet
 //!   overlay.rs    what changed, as a search sees it
 //!   replay.rs     the same, from the logs
 //!   merge.rs      the batched merge: everything live becomes the next checkpoint
 //!   contents.rs   what a checkpoint holds, node after node
 //!   ids.rs        which ids it holds
+//!   ranges.rs     a set of ids that are mostly consecutive
 //! ```
 
 mod contents;
+mod direct;
 mod fresh;
 mod ids;
 mod live;
 mod merge;
 mod overlay;
+mod ranges;
 mod replay;
 #[cfg(test)]
 mod tests;
 
+pub use direct::{DirectCounts, DirectOptions, Pruning};
 pub use live::{CompactReport, LiveIndex, WriteOptions};
 
 pub(crate) use fresh::FreshScratch;
+pub(crate) use ids::CarriedIds;
 pub(crate) use overlay::{Overlay, Tombstones};
 pub(crate) use replay::replay;

@@ -34,11 +34,14 @@ pub(crate) fn fresh(index: &Index) -> FreshGraph {
 
 /// Replays the logs of an index. Its ids need not be known: records say whether there was such an id.
 pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Error> {
-    let (fresh, deleted) = (fresh(index), Tombstones::default());
-    let mut next_id = 0;
+    let carried = index.carried();
+    let fresh = fresh(index);
+    let deleted = Tombstones::restore(&carried.deleted, carried.dead);
+    let mut next_id = carried.next_id;
+    let nodes = index.len() as u32;
     let remove = |id: u64| {
         if !fresh.delete(id) {
-            deleted.insert(id);
+            deleted.insert_below(id, nodes);
         }
     };
     let from = LogPosition::from(index.manifest().log_from);

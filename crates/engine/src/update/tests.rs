@@ -55,6 +55,7 @@ fn open(volume: &SimVolume, folder: &Path, durability: Durability) -> Result<Liv
     let options = WriteOptions {
         durability,
         threads: 1,
+        direct: None,
     };
     let volume: Arc<dyn Volume> = Arc::new(volume.clone());
     LiveIndex::open_in(volume, folder, &OpenOptions::default(), &options)
@@ -64,8 +65,8 @@ fn open(volume: &SimVolume, folder: &Path, durability: Durability) -> Result<Liv
 fn contents(live: &LiveIndex) -> Model {
     let (index, overlay) = live.parts();
     let mut model = Model::new();
-    each_vector(&index, &Silent, &mut |_, id, vector| {
-        if !overlay.deleted.contains(id) {
+    each_vector(&index, &Silent, &mut |node, id, vector| {
+        if !overlay.deleted.contains(id, node) {
             assert!(model.insert(id, vector.to_vec()).is_none(), "{id} twice");
         }
         Ok(())

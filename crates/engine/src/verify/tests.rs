@@ -283,6 +283,7 @@ fn index(layout: Layout, change: Change<'_>) -> SimVolume {
         measured: None,
         codebook: blake3::hash(&centroids).to_string(),
         next_id: 0,
+        placement: None,
         log_from: LogFrom::default(),
         build: BuildFacts::default(),
         files: writer.entries,

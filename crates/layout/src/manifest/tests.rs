@@ -73,6 +73,7 @@ fn sample() -> Manifest {
             nodes: 100_123,
             pages: 9876,
             live: 99_999,
+            next_id: 70,
         }),
         files: vec![
             FileEntry {
@@ -414,6 +415,7 @@ fn a_placement_has_its_feature_bit() {
         nodes: 5,
         pages: 1,
         live: 6,
+        next_id: 70,
     });
     let text = refused(&manifest);
     assert!(
@@ -578,7 +580,7 @@ proptest! {
         let manifest = Manifest {
             layout: layout.into(),
             reader_features: if placement.is_some() { PLACEMENT } else { 0 },
-            placement: placement.map(|(a, pages, b)| PlacementFacts { nodes: a.max(b), pages, live: a.min(b) }),
+            placement: placement.map(|(a, pages, b)| PlacementFacts { nodes: a.max(b), pages, live: a.min(b), next_id: a }),
             list_codec: codecs.0, vector_codec: codecs.1,
             list_bytes, vector_bytes, segments, measured,
             element: Element::ALL[element],

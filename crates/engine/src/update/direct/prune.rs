@@ -41,12 +41,10 @@ pub(super) struct ListPruner<'a> {
     degree: usize,
     alpha: f32,
     pruning: Pruning,
-    table: DistanceTable,
     from_owner: Vec<f32>,
     from_new: Vec<f32>,
     order: Vec<u32>,
-    floats: Vec<f32>,
-    bytes: Vec<u8>,
+    rows: Vec<u8>,
     full: Pruner,
     /// Times that the old ones had to be compared.
     pub(super) fallbacks: u64,
@@ -77,12 +75,10 @@ impl<'a> ListPruner<'a> {
             degree,
             alpha,
             pruning,
-            table: DistanceTable::default(),
             from_owner: Vec::new(),
             from_new: Vec::new(),
             order: Vec::new(),
-            floats: Vec::new(),
-            bytes: Vec::new(),
+            rows: Vec::new(),
             full: Pruner::new(),
             fallbacks: 0,
         }
@@ -105,15 +101,20 @@ impl<'a> ListPruner<'a> {
         if self.pruning == Pruning::Full {
             return self.decide_fully(owner, list, new, codes);
         }
+        self.decode(owner, list, codes);
+        let points = Points::new(&self.rows, Element::F32, self.codebook.dim());
+        // Row 0 is the owner, those behind it the list's.
+        self.order.clear();
+        self.order.extend(1..=list.len() as u32);
         self.from_owner.resize(list.len(), 0.0);
         self.from_new.resize(list.len(), 0.0);
+        points.distances(points.row(0), &self.order, &mut self.from_owner);
         new.table.score(codes, list, &mut self.from_new);
-        let quantizer = self.codebook.quantizer();
-        quantizer.table(self.metric, owner, &mut self.table);
-        self.table.score(codes, list, &mut self.from_owner);
-        let (mut farthest, mut leaves) = (f32::NEG_INFINITY, None);
+        let scale = scale(self.metric);
         let distances = self.from_owner.iter().zip(&self.from_new);
+        let (mut farthest, mut leaves) = (f32::NEG_INFINITY, None);
         for (&node, (&old, &between)) in list.iter().zip(distances) {
+            let old = scale * old;
             let (far, who) = if old > new.distance {
                 (old, Decision::Replace(node))
             } else {
@@ -123,49 +124,41 @@ impl<'a> ListPruner<'a> {
                 (farthest, leaves) = (far, Some(who));
             }
         }
-        leaves.unwrap_or_else(|| self.fall_back(list, new.distance, codes))
-    }
-
-    /// The old ones against each other, from the farthest on.
-    fn fall_back(&mut self, list: &[u32], new: f32, codes: &[u8]) -> Decision {
+        if let Some(leaves) = leaves {
+            return leaves;
+        }
+        // The old ones against each other, from the farthest on.
         self.fallbacks += 1;
-        let dim = self.codebook.dim();
-        self.decode(list, codes);
-        let points = Points::new(&self.bytes, Element::F32, dim);
-        self.order.clear();
-        self.order.extend(0..list.len() as u32);
         let from_owner = &self.from_owner;
+        let distance = |row: u32| from_owner[row as usize - 1];
         self.order
-            .sort_unstable_by(|&a, &b| from_owner[b as usize].total_cmp(&from_owner[a as usize]));
-        let scale = scale(self.metric);
+            .sort_unstable_by(|&a, &b| distance(b).total_cmp(&distance(a)));
         for (at, &far) in self.order.iter().enumerate() {
             let nearer = &self.order[at + 1..];
-            self.from_new.resize(nearer.len(), 0.0);
-            points.distances(points.row(far), nearer, &mut self.from_new);
-            let own = from_owner[far as usize];
-            if self.from_new.iter().any(|&between| self.alpha * scale * between < own) {
-                return Decision::Replace(list[far as usize]);
+            let between = &mut self.from_new[..nearer.len()];
+            points.distances(points.row(far), nearer, between);
+            if between.iter().any(|between| self.alpha * between < distance(far)) {
+                return Decision::Replace(list[far as usize - 1]);
             }
         }
         match self.order.first() {
-            Some(&far) if from_owner[far as usize] > new => Decision::Replace(list[far as usize]),
+            Some(&far) if scale * distance(far) > new.distance => {
+                Decision::Replace(list[far as usize - 1])
+            }
             _ => Decision::Keep,
         }
     }
 
     /// Robust prune of all of them.
     fn decide_fully(&mut self, owner: &[f32], list: &[u32], new: &New<'_>, codes: &[u8]) -> Decision {
-        let dim = self.codebook.dim();
-        self.decode(list, codes);
-        for floats in [new.floats, owner] {
-            self.bytes.extend(floats.iter().flat_map(|value| value.to_le_bytes()));
-        }
-        let points = Points::new(&self.bytes, Element::F32, dim);
-        let (joins, own) = (list.len() as u32, list.len() as u32 + 1);
+        self.decode(owner, list, codes);
+        append(&mut self.rows, new.floats);
+        let points = Points::new(&self.rows, Element::F32, self.codebook.dim());
+        let joins = list.len() as u32 + 1;
         self.order.clear();
-        self.order.extend(0..=joins);
-        self.from_owner.resize(list.len() + 1, 0.0);
-        points.distances(points.row(own), &self.order, &mut self.from_owner);
+        self.order.extend(1..=joins);
+        self.from_owner.resize(self.order.len(), 0.0);
+        points.distances(points.row(0), &self.order, &mut self.from_owner);
         let pool = self.order.iter().zip(&self.from_owner);
         self.full.pool.clear();
         self.full
@@ -176,28 +169,26 @@ impl<'a> ListPruner<'a> {
             alpha: self.alpha,
             saturate: true,
         };
-        let kept = self.full.prune(&points, own, &rule);
+        let kept = self.full.prune(&points, 0, &rule);
         if !kept.contains(&joins) {
             return Decision::Keep;
         }
-        let leaves = (0..joins).find(|place| !kept.contains(place));
-        leaves.map_or(Decision::Add, |place| Decision::Replace(list[place as usize]))
+        let leaves = (1..joins).find(|row| !kept.contains(row));
+        leaves.map_or(Decision::Add, |row| Decision::Replace(list[row as usize - 1]))
     }
 
-    /// The vectors that codes stand for, one after the other.
-    fn decode(&mut self, list: &[u32], codes: &[u8]) {
-        let (dim, code_bytes) = (self.codebook.dim(), self.codebook.code_bytes());
-        self.floats.resize(dim, 0.0);
-        self.bytes.clear();
-        for &node in list {
-            let at = node as usize * code_bytes;
-            self.codebook
-                .quantizer()
-                .decode(&codes[at..at + code_bytes], &mut self.floats);
-            self.bytes
-                .extend(self.floats.iter().flat_map(|value| value.to_le_bytes()));
-        }
+    /// The owner and what the codes of its list stand for, one after the other.
+    fn decode(&mut self, owner: &[f32], list: &[u32], codes: &[u8]) {
+        self.rows.clear();
+        append(&mut self.rows, owner);
+        let quantizer = self.codebook.quantizer();
+        quantizer.decode_rows(codes, list, &mut self.rows);
     }
+}
+
+/// Appends a row of numbers.
+fn append(rows: &mut Vec<u8>, floats: &[f32]) {
+    rows.extend(floats.iter().flat_map(|value| value.to_le_bytes()));
 }
 
 /// What squared distances are to be multiplied by to be as those of codes.

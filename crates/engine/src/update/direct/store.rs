@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
+use stratann_layout::BLOCK;
 use stratann_tier::{TierError, VolumeFile};
 
 use crate::Error;
@@ -36,9 +37,14 @@ pub(super) enum Use {
 struct Page {
     /// Nodes on it.
     live: u16,
+    /// Bytes of its records, as far as that is known: [`FULL`] of a page of the build.
+    used: u16,
     /// The interval between checkpoints in which it was composed.
     born: u32,
 }
+
+/// Of a page that nobody has composed yet.
+const FULL: u16 = u16::MAX;
 
 /// All pages.
 struct State {
@@ -80,27 +86,30 @@ pub(super) struct PageStore {
     work: Condvar,
     /// Something was written, or could not be.
     done: Condvar,
-    /// Where a page stands in the file.
-    place: fn(u64, usize) -> u64,
     page_bytes: usize,
     /// Pages that are never taken: searches read them in memory, where the budget keeps what the build put there.
     kept: Box<dyn Fn(u32) -> bool + Send + Sync>,
     pub(super) counts: Counts,
 }
 
+/// Bytes of a page that are no record's, about.
+const PAGE_HEADER: usize = 32;
 /// Pages that may wait to be written; beyond them an insert waits too.
 const MOST_UNWRITTEN: usize = 1024;
 
 impl PageStore {
-    /// The pages as a placement has them, all of which a checkpoint names. `place` says where a page of so many bytes stands
-    /// in the file, `kept` which pages must stay as they are.
+    /// The pages of so many bytes as a placement has them, all of which a checkpoint names. `kept` says which must stay as
+    /// they are.
     pub(super) fn new(
         placement: &Placement,
-        place: fn(u64, usize) -> u64,
         page_bytes: usize,
         kept: Box<dyn Fn(u32) -> bool + Send + Sync>,
     ) -> Self {
-        let mut pages = vec![Page::default(); placement.pages() as usize];
+        let unknown = Page {
+            used: FULL,
+            ..Page::default()
+        };
+        let mut pages = vec![unknown; placement.pages() as usize];
         for node in 0..placement.nodes() {
             if let Some(page) = pages.get_mut(placement.page_of(node) as usize) {
                 page.live = page.live.saturating_add(1);
@@ -121,7 +130,6 @@ impl PageStore {
             queue: Mutex::default(),
             work: Condvar::new(),
             done: Condvar::new(),
-            place,
             page_bytes,
             kept,
             counts: Counts::default(),
@@ -132,6 +140,20 @@ impl PageStore {
     pub(super) fn live(&self, page: u32) -> usize {
         let state = self.state.lock();
         state.pages.get(page as usize).map_or(0, |page| page.live.into())
+    }
+
+    /// Bytes of the records of a page, about.
+    pub(super) fn used(&self, page: u32) -> usize {
+        let state = self.state.lock();
+        match state.pages.get(page as usize) {
+            Some(page) if page.used != FULL => page.used.into(),
+            _ => self.page_bytes,
+        }
+    }
+
+    /// Bytes of records that a page has room for, about.
+    pub(super) fn capacity(&self) -> usize {
+        self.page_bytes - PAGE_HEADER
     }
 
     /// An empty page, if there is one.
@@ -174,17 +196,22 @@ impl PageStore {
         self.state.lock().empty.push(page);
     }
 
-    /// Puts a composed page where searches find it, and has it written. No node is on it yet.
-    pub(super) fn publish(&self, placement: &Placement, page: u32, bytes: PageBytes) {
+    /// Puts a composed page where searches find it. No node is on it yet.
+    pub(super) fn publish(&self, placement: &Placement, page: u32, bytes: PageBytes, used: usize) {
         {
             let mut state = self.state.lock();
             let interval = state.interval;
-            state.pages[page as usize].born = interval;
+            let page = &mut state.pages[page as usize];
+            page.born = interval;
+            page.used = u16::try_from(used).unwrap_or(FULL);
         }
         placement.unwritten.insert(page, bytes);
         self.counts.composed.fetch_add(1, Ordering::Relaxed);
-        let mut queue = self.queue.lock();
-        queue.pages.push_back(page);
+    }
+
+    /// Has a page written that was published, and that nodes are on now.
+    pub(super) fn enqueue(&self, page: u32) {
+        self.queue.lock().pages.push_back(page);
         self.work.notify_one();
     }
 
@@ -248,7 +275,8 @@ impl PageStore {
         if self.live(page) > 0
             && let Some(bytes) = placement.unwritten.get(page)
         {
-            file.write_at((self.place)(page.into(), self.page_bytes), &bytes)?;
+            let offset = BLOCK as u64 + u64::from(page) * self.page_bytes as u64;
+            file.write_at(offset, &bytes)?;
             self.counts.written.fetch_add(1, Ordering::Relaxed);
         }
         placement.unwritten.remove(page);

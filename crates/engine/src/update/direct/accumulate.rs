@@ -1,0 +1,417 @@
+//! Changes wait in memory until a page has enough of them (DESIGN §2.2): records stay beside their neighbours.
+//!
+//! ```text
+//!   insert of p:   for each neighbour n:   pending[page of n] += (n: + p - what p displaces)
+//!                  pending[page of the nearest neighbour] += record of p
+//!                  a page of these with enough changes ──> composed anew from the bytes that the search holds
+//!                                                          too full: halved, each half near itself
+//! ```
+//!
+//! OdinANN §3.2 writes changed records together on whatever page has room, which costs about R / (n - m) pages an insert.
+//! With several times more records on a page, that scatters what locality order had put side by side, and one
+//! read no longer serves several hops. Here an insert writes nothing itself. A page is written when `threshold` changes
+//! wait for it, on the path of the insert that brought the last one, so that it need not be read for that. The threshold
+//! follows the memory for changes: it falls when that is full, so that memory is a cap, and rises when it is not.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use stratann_vector::to_f32;
+
+use super::compose::{Vectors, divide};
+use super::insert::{Inserter, Neighbour, Work};
+use super::prune::Decision;
+use super::store::Use;
+use crate::Error;
+use crate::nodes::pending::{Change, NONE, NewRecord, Waiting, apply};
+use crate::nodes::placement::{NOWHERE, PageBytes};
+use crate::nodes::{Composable, Composer, PageView};
+
+/// Changes that a page waits for at most, however much memory there is: to apply them takes time as well.
+const MOST: usize = 64;
+
+/// How many changes a page waits for.
+pub(super) struct Threshold {
+    changes: AtomicUsize,
+    /// Bytes that may wait.
+    budget: u64,
+}
+
+impl Threshold {
+    /// As many as a budget has room for; 1 without one: each change is written at once.
+    pub(super) fn new(budget: u64) -> Self {
+        Self {
+            changes: AtomicUsize::new(if budget == 0 { 1 } else { MOST }),
+            budget,
+        }
+    }
+
+    /// What it is while so many bytes wait.
+    fn at(&self, bytes: u64) -> usize {
+        let now = self.changes.load(Ordering::Relaxed);
+        let next = if bytes > self.budget {
+            now.saturating_sub(1).max(1)
+        } else if bytes < self.budget / 8 * 7 {
+            (now + 1).min(MOST)
+        } else {
+            now
+        };
+        if next != now {
+            self.changes.store(next, Ordering::Relaxed);
+        }
+        next
+    }
+}
+
+/// Links a new node and its neighbours. Gives its number; `None` if there is no room for it in memory.
+pub(super) fn link<N: Composable>(
+    inserter: &mut Inserter<'_, N>,
+    id: u64,
+    code: &[u8],
+) -> Result<Option<u32>, Error> {
+    let direct = inserter.direct;
+    let placement = direct.placement();
+    let list: Box<[u32]> = inserter.chosen.iter().map(|neighbour| neighbour.node).collect();
+    let Some(nearest) = inserter.chosen.first().map(|neighbour| neighbour.node) else {
+        return Ok(None);
+    };
+    let vector: Box<[u8]> = inserter.walker.traversal.ranking.query[..].into();
+    let Some((node, home)) = direct.birth(code, |node| {
+        let record = Arc::new(NewRecord {
+            node,
+            id,
+            vector,
+            list,
+        });
+        // The page may be composed anew at this moment: then its successor is meant.
+        loop {
+            let page = placement.page_of(nearest);
+            if page == NOWHERE {
+                std::hint::spin_loop();
+                continue;
+            }
+            let weight = placement.pending.append(
+                page,
+                record.clone(),
+                || placement.page_of(nearest) == page,
+                || {
+                    direct.store.join(page);
+                    placement.push(node, page);
+                },
+            );
+            if weight.is_some() {
+                return page;
+            }
+        }
+    }) else {
+        return Ok(None);
+    };
+    let mut touched = std::mem::take(&mut inserter.touched);
+    touched.clear();
+    touched.push(home);
+    for at in 0..inserter.chosen.len() {
+        let neighbour = inserter.chosen[at];
+        let remove = match decide(inserter, &neighbour, node)? {
+            Decision::Keep => continue,
+            Decision::Add => NONE,
+            Decision::Replace(leaves) => leaves,
+        };
+        let change = Change {
+            node: neighbour.node,
+            add: node,
+            remove,
+        };
+        direct.count(|counts| &counts.changes);
+        loop {
+            let page = placement.page_of(change.node);
+            let still = || placement.page_of(change.node) == page;
+            // One that is on its way will be linked to by others.
+            if page == NOWHERE || placement.pending.change(page, change, still).is_some() {
+                if !touched.contains(&page) {
+                    touched.push(page);
+                }
+                break;
+            }
+        }
+    }
+    let threshold = direct.threshold.at(placement.pending.bytes());
+    for &page in &touched {
+        if placement.pending.weight(page) >= threshold {
+            write_page(inserter, page)?;
+        }
+    }
+    inserter.touched = touched;
+    Ok(Some(node))
+}
+
+/// What becomes of a neighbour's list, as the search saw it, or as it is now.
+fn decide<N: Composable>(
+    inserter: &mut Inserter<'_, N>,
+    neighbour: &Neighbour,
+    node: u32,
+) -> Result<Decision, Error> {
+    if !inserter.read_list(neighbour)? {
+        return Ok(Decision::Keep);
+    }
+    Ok(inserter.decide(neighbour, node))
+}
+
+/// A page that is composed anew, and what waits for it.
+type Taken = (u32, Waiting);
+
+/// Composes a page anew with all that waits for it.
+fn write_page<N: Composable>(inserter: &mut Inserter<'_, N>, page: u32) -> Result<(), Error> {
+    let placement = inserter.direct.placement();
+    let Some(waiting) = placement.pending.take(page) else {
+        return Ok(());
+    };
+    let mut taken = vec![(page, waiting)];
+    let mut work = std::mem::take(&mut inserter.work);
+    let written = rewrite(inserter, &mut work, &mut taken);
+    inserter.work = work;
+    if written.is_err() {
+        for (page, _) in taken {
+            placement.pending.give_back(page);
+        }
+    }
+    written
+}
+
+/// Composes the pages that were taken anew: one, and where its records do not fit it any more, another one of the path with
+/// room for some of them.
+fn rewrite<N: Composable>(
+    inserter: &Inserter<'_, N>,
+    work: &mut Work<N>,
+    taken: &mut Vec<Taken>,
+) -> Result<(), Error> {
+    work.records.clear();
+    work.vectors.clear();
+    for page in &*taken {
+        collect(inserter, work, page)?;
+    }
+    let capacity = inserter.direct.store.capacity();
+    let bytes = work.records.bytes();
+    if bytes > capacity
+        && let Some(beside) = beside(inserter, work, taken[0].0, bytes)?
+    {
+        collect(inserter, work, &beside)?;
+        taken.push(beside);
+    }
+    let composed = compose(inserter, work)?;
+    let direct = inserter.direct;
+    let placement = direct.placement();
+    for composed in &composed {
+        let bytes = composed.bytes.clone();
+        direct.store.publish(placement, composed.number, bytes, composed.used);
+    }
+    for (page, waiting) in &*taken {
+        let rest = placement.pending.settle(*page, waiting, |rest| {
+            for Composed { number, nodes, .. } in &composed {
+                let here = |&&node: &&u32| placement.page_of(node) == *page;
+                let nodes: Vec<u32> = nodes.iter().filter(here).copied().collect();
+                direct.store.relocate(placement, &nodes, *number, Use::Empty);
+            }
+            // Records that came meanwhile belong to a page that is no more.
+            let strays: Vec<u32> = rest.records.iter().map(|record| record.node).collect();
+            direct.store.relocate(placement, &strays, NOWHERE, Use::Empty);
+        });
+        settle(inserter, rest);
+    }
+    for composed in &composed {
+        direct.store.enqueue(composed.number);
+    }
+    Ok(())
+}
+
+/// Another page, with what waits for it, to divide its records together with those of a page that are so many bytes too many:
+/// of the pages that most links lead to, the first whose bytes are in memory and that has room; else, the first of them
+/// all, so that two full pages become three and not four.
+fn beside<N: Composable>(
+    inserter: &Inserter<'_, N>,
+    work: &mut Work<N>,
+    page: u32,
+    bytes: usize,
+) -> Result<Option<Taken>, Error> {
+    let direct = inserter.direct;
+    let (placement, pages) = (direct.placement(), inserter.pages);
+    let held = inserter.page_bytes(page)?;
+    let view = pages.view(&held, page.into(), false)?;
+    let mut links: HashMap<u32, usize> = HashMap::new();
+    for slot in 0..view.len() {
+        let node = view.node(slot)?;
+        pages.list(node, &view.record(slot)?, &mut work.list)?;
+        for &link in &work.list {
+            *links.entry(placement.page_of(link)).or_default() += 1;
+        }
+    }
+    let here = |near: u32| {
+        inserter.walker.traversal.held(near.into()).is_some()
+            || placement.unwritten.get(near).is_some()
+    };
+    let mut links: Vec<(usize, u32)> = links.into_iter().map(|(near, count)| (count, near)).collect();
+    links.sort_unstable_by(|a, b| b.cmp(a));
+    let near = links.into_iter().map(|(_, near)| near);
+    let near = near.filter(|&near| near != page && near != NOWHERE && here(near));
+    let near: Vec<u32> = near.take(NEAR).collect();
+    let two = 2 * direct.store.capacity();
+    let room = |&&near: &&u32| bytes + direct.store.used(near) + RESERVE <= two;
+    let first = near.iter().find(room).or(near.first());
+    Ok(first.and_then(|&near| Some((near, placement.pending.take_any(near)?))))
+}
+
+/// Pages that are near enough to another one to share records with it.
+const NEAR: usize = 8;
+
+/// Bytes of two pages that are left free when records are divided over them: halves are not quite equal, and changes
+/// wait for the other page too.
+const RESERVE: usize = 700;
+
+/// Takes the records of a page, with all that waits for it.
+fn collect<N: Composable>(
+    inserter: &Inserter<'_, N>,
+    work: &mut Work<N>,
+    (page, waiting): &Taken,
+) -> Result<(), Error> {
+    let (page, direct) = (*page, inserter.direct);
+    let (placement, pages) = (direct.placement(), inserter.pages);
+    let bytes = inserter.page_bytes(page)?;
+    let view = pages.view(&bytes, page.into(), false)?;
+    for slot in 0..view.len() {
+        let node = view.node(slot)?;
+        if placement.page_of(node) != page {
+            continue;
+        }
+        let record = view.record(slot)?;
+        let changes = waiting.changes.iter().any(|change| change.node == node);
+        work.records.push(
+            node,
+            record.id,
+            |out| {
+                if !changes {
+                    out.extend_from_slice(record.list);
+                    return Ok(());
+                }
+                pages.list(node, &record, &mut work.list)?;
+                amended(&mut work.list, waiting, node, direct.degree);
+                pages.encode_list(node, &work.list, out)
+            },
+            |out| {
+                out.extend_from_slice(record.vector);
+                Ok(())
+            },
+        )?;
+        let vector = pages.vector(node, &record, &mut work.vector)?;
+        work.vectors.extend_from_slice(vector);
+    }
+    for record in &waiting.records {
+        work.records.push(
+            record.node,
+            record.id,
+            |out| {
+                work.list.clear();
+                work.list.extend_from_slice(&record.list);
+                amended(&mut work.list, waiting, record.node, direct.degree);
+                pages.encode_list(record.node, &work.list, out)
+            },
+            |out| pages.encode_vector(record.node, &record.vector, out),
+        )?;
+        work.vectors.extend_from_slice(&record.vector);
+    }
+    Ok(())
+}
+
+/// Applies what waits to a list, which ascends afterwards.
+fn amended(list: &mut Vec<u32>, waiting: &Waiting, node: u32, degree: usize) {
+    apply(&waiting.changes, node, list);
+    // Two that were added at once may have one too many.
+    list.truncate(degree);
+    list.sort_unstable();
+}
+
+/// A page that was composed.
+struct Composed {
+    number: u32,
+    bytes: PageBytes,
+    nodes: Vec<u32>,
+    /// Bytes of its records.
+    used: usize,
+}
+
+/// Composes pages of all records at hand.
+fn compose<N: Composable>(
+    inserter: &Inserter<'_, N>,
+    work: &mut Work<N>,
+) -> Result<Vec<Composed>, Error> {
+    let direct = inserter.direct;
+    let (placement, pages) = (direct.placement(), inserter.pages);
+    let mut places: Vec<usize> = (0..work.records.len()).collect();
+    let mut composed = Vec::new();
+    let (element, dim) = (direct.index.element(), direct.index.dim());
+    let mut floats = vec![0.0; work.records.len() * dim];
+    to_f32(element, &work.vectors, &mut floats);
+    let vectors = Vectors {
+        dim,
+        floats: &floats,
+    };
+    let records = &work.records;
+    let divided = divide(
+        records,
+        &vectors,
+        &mut places,
+        direct.store.capacity(),
+        work.composer.get_or_insert_with(|| pages.composer()),
+        &direct.index.graph().file,
+        &mut |places, composer: &mut N::Composer| {
+            let number = direct.store.take_any(placement);
+            composed.push(Composed {
+                number,
+                bytes: PageBytes::from(composer.finish(number)),
+                nodes: places.iter().map(|&at| records.node(at)).collect(),
+                used: records.bytes_of(places),
+            });
+        },
+    );
+    if let Err(error) = divided {
+        for composed in composed {
+            direct.store.give_back(composed.number);
+        }
+        return Err(error);
+    }
+    Ok(composed)
+}
+
+/// Gives what came for a page while it was composed to the pages that its nodes are on now.
+fn settle<N: Composable>(inserter: &Inserter<'_, N>, rest: Waiting) {
+    let direct = inserter.direct;
+    let placement = direct.placement();
+    for change in rest.changes {
+        loop {
+            let page = placement.page_of(change.node);
+            let still = || placement.page_of(change.node) == page;
+            if page == NOWHERE || placement.pending.change(page, change, still).is_some() {
+                break;
+            }
+        }
+    }
+    for record in rest.records {
+        // Beside its nearest neighbour, wherever that is now: an older node, so that none waits for the other.
+        let Some(&nearest) = record.list.first() else {
+            continue;
+        };
+        loop {
+            let page = placement.page_of(nearest);
+            let node = record.node;
+            let still = || page != NOWHERE && placement.page_of(nearest) == page;
+            let then = || direct.store.relocate(placement, &[node], page, Use::Empty);
+            if placement
+                .pending
+                .append(page, record.clone(), still, then)
+                .is_some()
+            {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+    }
+}

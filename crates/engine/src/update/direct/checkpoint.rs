@@ -1,0 +1,114 @@
+//! The checkpoint of an index that takes direct inserts: where its nodes are, and what waits for their pages.
+//!
+//! ```text
+//!   pages        written and synced where they are: on pages that the last checkpoint does not name
+//!   placement-…  the table from node to page, codes and ids that came since the build, ids that went
+//!   pending-…    changes and nodes that are on no page yet
+//!   MANIFEST     names these two and the files of the build, and the log that goes on from here
+//! ```
+//!
+//! It is made often, so that a restart has little of the log to replay: what it writes grows with the table, 4 bytes a node, so
+//! it is due after a share of the nodes was inserted, which makes it a fixed number of bytes an insert.
+
+use std::sync::atomic::Ordering;
+
+use stratann_layout::manifest::{FORMAT_VERSION, PLACEMENT};
+use stratann_layout::{
+    FileKind, LogFrom, PendingFile, PendingRecord, PlacementFacts, PlacementFile,
+};
+
+use super::Direct;
+use crate::Error;
+use crate::build::write_stream;
+use crate::durable::Checkpoint;
+use crate::nodes::placement::NOWHERE;
+use crate::stored;
+
+/// Inserts between two checkpoints: this share of the nodes, and no fewer than [`LEAST`].
+const SHARE: u64 = 256;
+/// Inserts between two checkpoints, at least.
+const LEAST: u64 = 1024;
+
+impl Direct {
+    /// Inserts after which a checkpoint is due.
+    pub(crate) fn interval(&self) -> u64 {
+        (u64::from(self.placement().nodes()) / SHARE).max(LEAST)
+    }
+
+    /// Commits a checkpoint of what the graph is now; the log goes on where `log_from` says. Nobody inserts or deletes meanwhile.
+    ///
+    /// # Errors
+    /// Something cannot be written; the last checkpoint goes on to count.
+    pub(crate) fn checkpoint(&self, log_from: LogFrom, next_id: u64) -> Result<(), Error> {
+        if self.failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.check()?;
+        self.store.settle();
+        self.check()?;
+        self.file.lock().sync()?;
+        let placement = self.placement();
+        let nodes = placement.nodes();
+        let volume = &**self.index.volume();
+        let mut manifest = stored::manifest(volume)?;
+        let built = manifest.vectors as u32;
+        let codes = built as usize * manifest.code_bytes as usize;
+        let mut deleted: Vec<(u64, u32)> = self
+            .deleted
+            .all()
+            .into_iter()
+            // No node above is there yet.
+            .map(|(id, bound)| (id, bound.min(nodes)))
+            .collect();
+        deleted.sort_unstable();
+        let page_of: Vec<u32> = (0..nodes).map(|node| placement.page_of(node)).collect();
+        debug_assert!(!page_of.contains(&NOWHERE), "nobody inserts");
+        let file = PlacementFile {
+            built,
+            pages: placement.pages(),
+            page_of,
+            codes: self.index.codes()[codes..].to_vec(),
+            ids: self.later.read().all(),
+            deleted,
+        };
+        let (changes, records) = placement.pending.all();
+        let pending = PendingFile {
+            changes: changes
+                .iter()
+                .map(|change| [change.node, change.add, change.remove])
+                .collect(),
+            records: records
+                .iter()
+                .map(|(_, record)| PendingRecord {
+                    node: record.node,
+                    id: record.id,
+                    vector: record.vector.to_vec(),
+                    list: record.list.to_vec(),
+                })
+                .collect(),
+        };
+        let mut checkpoint = Checkpoint::begin(volume, true)?;
+        let mut files = vec![
+            write_stream(&checkpoint, FileKind::Placement, None, &file.encode())?,
+            write_stream(&checkpoint, FileKind::Pending, None, &pending.encode())?,
+        ];
+        let replaced = |role: &str| files.iter().any(|file| file.role == role);
+        manifest.files.retain(|file| !replaced(&file.role));
+        manifest.files.append(&mut files);
+        manifest.format_version = FORMAT_VERSION;
+        manifest.reader_features |= PLACEMENT;
+        manifest.checkpoint = checkpoint.number();
+        manifest.log_from = log_from;
+        manifest.placement = Some(PlacementFacts {
+            nodes: nodes.into(),
+            pages: placement.pages().into(),
+            live: u64::from(nodes).saturating_sub(self.deleted.len() as u64),
+            next_id,
+        });
+        checkpoint.commit(&manifest)?;
+        drop(checkpoint);
+        self.store.committed(placement);
+        self.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+//! Pages put together of records that were there before, of lists that changed, and of new nodes.
+
+use std::ops::Range;
+
+use crate::Error;
+use crate::frontier;
+use crate::nodes::Composer;
+
+/// Records as they stand on a page, of any nodes.
+#[derive(Default)]
+pub(super) struct Records {
+    bytes: Vec<u8>,
+    places: Vec<Place>,
+}
+
+/// What a page has of a record beside its list and its vector: node, lengths, id.
+const BESIDE: usize = 9;
+
+/// One of them.
+#[derive(Clone, Debug)]
+struct Place {
+    node: u32,
+    id: u64,
+    list: Range<usize>,
+    vector: Range<usize>,
+}
+
+impl Records {
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.places.clear();
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Bytes that they take on pages, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len() + BESIDE * self.places.len()
+    }
+
+    /// The same of some of them.
+    pub(super) fn bytes_of(&self, places: &[usize]) -> usize {
+        let bytes = places.iter().map(|&at| {
+            let place = &self.places[at];
+            place.list.len() + place.vector.len() + BESIDE
+        });
+        bytes.sum()
+    }
+
+    /// The node in a place.
+    pub(super) fn node(&self, at: usize) -> u32 {
+        self.places[at].node
+    }
+
+    /// Adds a record; `list` and `vector` append its two parts as they stand on a page.
+    pub(super) fn push(
+        &mut self,
+        node: u32,
+        id: u64,
+        list: impl FnOnce(&mut Vec<u8>) -> Result<(), Error>,
+        vector: impl FnOnce(&mut Vec<u8>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let start = self.bytes.len();
+        list(&mut self.bytes)?;
+        let middle = self.bytes.len();
+        vector(&mut self.bytes)?;
+        self.places.push(Place {
+            node,
+            id,
+            list: start..middle,
+            vector: middle..self.bytes.len(),
+        });
+        Ok(())
+    }
+
+    /// Puts the record in a place on a page; false if it does not fit.
+    pub(super) fn put(&self, at: usize, composer: &mut impl Composer) -> bool {
+        let Place {
+            node,
+            id,
+            list,
+            vector,
+        } = &self.places[at];
+        let (list, vector) = (&self.bytes[list.clone()], &self.bytes[vector.clone()]);
+        composer.push(*node, *id, list, vector)
+    }
+}
+
+/// A record does not fit an empty page: it cannot be written anew.
+#[cold]
+pub(super) fn too_large(file: &str, node: u32) -> Error {
+    Error::Damaged {
+        file: file.to_owned(),
+        what: format!("the record of node {node} has outgrown the pages of the build (compact the index)"),
+    }
+}
+
+/// Divides records over pages of so many bytes: one if they fit, else two groups that are near themselves, of as many pages
+/// each, and those again. Calls `page` with the places of each page's records.
+pub(super) fn divide<C: Composer>(
+    records: &Records,
+    vectors: &Vectors<'_>,
+    places: &mut [usize],
+    capacity: usize,
+    composer: &mut C,
+    file: &str,
+    page: &mut dyn FnMut(&[usize], &mut C),
+) -> Result<(), Error> {
+    composer.start();
+    if places.iter().all(|&at| records.put(at, composer)) {
+        page(places, composer);
+        return Ok(());
+    }
+    if let [alone] = places {
+        return Err(too_large(file, records.node(*alone)));
+    }
+    vectors.lean(places);
+    // Of three pages, one to the left and two to the right.
+    let bytes = records.bytes_of(places);
+    let pages = bytes.div_ceil(capacity).max(2);
+    let share = bytes * (pages / 2) / pages;
+    let (mut at, mut taken) = (0, 0);
+    while at + 1 < places.len() && taken + records.bytes_of(&places[at..=at]) / 2 <= share {
+        taken += records.bytes_of(&places[at..=at]);
+        at += 1;
+    }
+    let (left, right) = places.split_at_mut(at.max(1));
+    divide(records, vectors, left, capacity, composer, file, page)?;
+    divide(records, vectors, right, capacity, composer, file, page)
+}
+
+/// The vectors of records as numbers, one after the other.
+pub(super) struct Vectors<'a> {
+    pub(super) dim: usize,
+    pub(super) floats: &'a [f32],
+}
+
+/// Rounds of balanced 2-means: more of them change next to nothing.
+const ROUNDS: usize = 4;
+
+impl Vectors<'_> {
+    fn row(&self, at: usize) -> &[f32] {
+        &self.floats[at * self.dim..][..self.dim]
+    }
+
+    /// Sorts so that the first half is near itself, and the last half as well: balanced 2-means, which begins with two rows
+    /// that are far apart.
+    fn lean(&self, places: &mut [usize]) {
+        let farthest = |from: usize| {
+            let from = self.row(from);
+            let distance = |at: usize| -> f32 {
+                let pairs = from.iter().zip(self.row(at));
+                pairs.map(|(a, b)| (a - b) * (a - b)).sum()
+            };
+            let far = places.iter().map(|&at| frontier::key(distance(at), at as u32)).max();
+            far.map_or(0, |key| frontier::node_of(key) as usize)
+        };
+        let one = farthest(places[0]);
+        let other = farthest(one);
+        let mut axis: Vec<f32> = self.row(other).iter().zip(self.row(one)).map(|(a, b)| a - b).collect();
+        for round in 0..ROUNDS {
+            places.sort_by_cached_key(|&at| {
+                let along: f32 = self.row(at).iter().zip(&axis).map(|(a, b)| a * b).sum();
+                frontier::key(along, at as u32)
+            });
+            if round + 1 < ROUNDS {
+                let half = places.len() / 2;
+                axis.fill(0.0);
+                for (group, sign) in [(&places[..half], -1.0), (&places[half..], 1.0)] {
+                    let share = sign / group.len().max(1) as f32;
+                    for &at in group {
+                        for (sum, value) in axis.iter_mut().zip(self.row(at)) {
+                            *sum += share * value;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

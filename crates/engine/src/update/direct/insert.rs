@@ -1,0 +1,270 @@
+//! One insert: search, prune, link (OdinANN §3.3; its Figure 5).
+//!
+//! ```text
+//!   1  search for the vector itself; the pages of the path stay readable      no lock
+//!   2  of the candidates, by exact distance, the neighbours                   no lock
+//!   3  the vector gets its code and its number                                a moment
+//!   4  each neighbour's list, as it is now, takes the new node                the strategy's: `relocate`, `accumulate`
+//! ```
+//!
+//! Neighbours are an approximate snapshot: what other inserts add between 1 and 4 is not looked for again. A list is taken
+//! from the bytes that the search has, if its node is still on that page, for a page never changes; so that nearly
+//! nothing is read a second time.
+
+use stratann_vector::to_f32;
+
+use super::Direct;
+use super::compose::Records;
+use super::prune::{Decision, ListPruner, New, scale};
+use super::{accumulate, relocate};
+use crate::{Error, Update};
+use crate::frontier::node_of;
+use crate::graph::{Candidate, Pruner, Rule, Space};
+use crate::nodes::placement::PageBytes;
+use crate::nodes::{Composable, PageView};
+use crate::search::{Walker, Within};
+
+/// Somebody a new node links to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Neighbour {
+    pub(super) node: u32,
+    /// Distance from the new node, as codes measure.
+    pub(super) distance: f32,
+    /// Its row among the candidates.
+    row: u32,
+}
+
+/// What pages are composed with.
+pub(super) struct Work<N: Composable> {
+    pub(super) records: Records,
+    pub(super) vectors: Vec<u8>,
+    pub(super) vector: Vec<u8>,
+    pub(super) list: Vec<u32>,
+    pub(super) composer: Option<N::Composer>,
+}
+
+impl<N: Composable> Default for Work<N> {
+    fn default() -> Self {
+        Self {
+            records: Records::default(),
+            vectors: Vec::new(),
+            vector: Vec::new(),
+            list: Vec::new(),
+            composer: None,
+        }
+    }
+}
+
+/// One task that inserts vector after vector.
+pub(super) struct Inserter<'a, N: Composable> {
+    pub(super) direct: &'a Direct,
+    pub(super) pages: &'a N,
+    pub(super) walker: Walker<'a, N>,
+    /// The neighbours of the vector at hand, nearest first.
+    pub(super) chosen: Vec<Neighbour>,
+    pub(super) work: Work<N>,
+    /// Pages that changes were added to.
+    pub(super) touched: Vec<u32>,
+    lists: ListPruner<'a>,
+    pruner: Pruner,
+    space: Space,
+    /// Candidates: their nodes, and their vectors as they are, behind that of the vector at hand.
+    nodes: Vec<u32>,
+    rows: Vec<u8>,
+    points: Vec<u8>,
+    distances: Vec<f32>,
+    /// The list of the neighbour at hand.
+    pub(super) list: Vec<u32>,
+    owner: Vec<f32>,
+    vector: Vec<u8>,
+    code: Vec<u8>,
+}
+
+impl<'a, N: Composable> Inserter<'a, N> {
+    /// A task on an index whose pages are `pages`.
+    pub(super) fn new(direct: &'a Direct, pages: &'a N, within: &Within<'a>) -> Result<Self, Error> {
+        let index = &*direct.index;
+        let row_bytes = index.dim() * index.element().size();
+        let lists = ListPruner::new(
+            index.codebook(),
+            index.metric(),
+            direct.degree,
+            direct.alpha,
+            direct.choices.pruning,
+        );
+        let mut work = Work::default();
+        work.vector.resize(row_bytes, 0);
+        Ok(Self {
+            direct,
+            pages,
+            walker: Walker::new(index, pages, direct.plan, within)?,
+            chosen: Vec::new(),
+            work,
+            touched: Vec::new(),
+            lists,
+            pruner: Pruner::new(),
+            space: Space::new(index.metric(), index.element(), index.dim()),
+            nodes: Vec::new(),
+            rows: Vec::new(),
+            points: Vec::new(),
+            distances: Vec::new(),
+            list: Vec::new(),
+            owner: vec![0.0; index.dim()],
+            vector: vec![0; row_bytes],
+            code: vec![0; index.codebook().code_bytes()],
+        })
+    }
+
+    /// Inserts a vector. Gives its node; `None` if there is no room for its code.
+    pub(super) async fn insert(&mut self, id: u64, vector: &[u8]) -> Result<Option<u32>, Error> {
+        let direct = self.direct;
+        let _pin = direct.placement().pins.pin();
+        let query = &mut self.walker.traversal.ranking.query;
+        query.clear();
+        query.extend_from_slice(vector);
+        if let Err(error) = self.walker.walk().await {
+            self.walker.reset();
+            return Err(error);
+        }
+        self.gather(vector)?;
+        self.choose();
+        let quantizer = direct.index.codebook().quantizer();
+        quantizer.encode(&self.walker.floats, &mut self.code, 1);
+        let code = std::mem::take(&mut self.code);
+        let node = match direct.choices.update {
+            Update::Relocate => relocate::link(self, id, &code),
+            _ => accumulate::link(self, id, &code),
+        };
+        self.code = code;
+        direct.add_fallbacks(std::mem::take(&mut self.lists.fallbacks));
+        node
+    }
+
+    /// Takes the vectors of the candidates from the pages that are held.
+    fn gather(&mut self, vector: &[u8]) -> Result<(), Error> {
+        self.nodes.clear();
+        self.rows.clear();
+        self.rows.extend_from_slice(vector);
+        let traversal = &self.walker.traversal;
+        let placement = self.direct.placement();
+        for key in traversal.frontier.keys() {
+            let node = node_of(key);
+            let page = placement.page_of(node);
+            let Some(held) = traversal.held(page.into()) else {
+                continue;
+            };
+            let view = self.walker.reader.view(held)?;
+            let deleted = |id: u64| self.direct.deleted.contains(id, node);
+            match view.slot_of(node) {
+                Some(slot) => {
+                    let record = view.record(slot)?;
+                    if deleted(record.id) {
+                        continue;
+                    }
+                    let found = self.pages.vector(node, &record, &mut self.vector)?;
+                    self.rows.extend_from_slice(found);
+                }
+                None => match placement.pending.record(page, node) {
+                    Some(record) if !deleted(record.id) => {
+                        self.rows.extend_from_slice(&record.vector);
+                    }
+                    _ => continue,
+                },
+            }
+            self.nodes.push(node);
+        }
+        Ok(())
+    }
+
+    /// Prunes the candidates to the neighbours.
+    fn choose(&mut self) {
+        self.points.clear();
+        self.space.append(&self.rows, &mut self.points);
+        let points = self.space.points(&self.points);
+        let rows: Vec<u32> = (1..=self.nodes.len() as u32).collect();
+        self.distances.resize(rows.len(), 0.0);
+        points.distances(points.row(0), &rows, &mut self.distances);
+        let pool = rows.iter().zip(&self.distances);
+        self.pruner.pool.clear();
+        self.pruner
+            .pool
+            .extend(pool.map(|(&id, &distance)| Candidate { distance, id }));
+        let rule = Rule {
+            degree: self.direct.degree,
+            alpha: self.direct.alpha,
+            saturate: true,
+        };
+        let kept = self.pruner.prune(&points, 0, &rule);
+        let scale = scale(self.direct.index.metric());
+        self.chosen.clear();
+        self.chosen.extend(kept.iter().map(|&row| Neighbour {
+            node: self.nodes[row as usize - 1],
+            distance: scale * self.distances[row as usize - 1],
+            row,
+        }));
+        self.chosen
+            .sort_unstable_by(|a, b| a.distance.total_cmp(&b.distance));
+    }
+
+    /// Reads the list of a neighbour into `list`: from the page that the search has, amended. False if it is not there.
+    pub(super) fn read_list(&mut self, neighbour: &Neighbour) -> Result<bool, Error> {
+        let (node, placement) = (neighbour.node, self.direct.placement());
+        let page = placement.page_of(node);
+        let bytes;
+        let view = match self.walker.traversal.held(page.into()) {
+            Some(held) => self.walker.reader.view(held)?,
+            None => match placement.unwritten.get(page) {
+                Some(found) => {
+                    bytes = found;
+                    self.pages.view(&bytes, page.into(), false)?
+                }
+                None => return Ok(false),
+            },
+        };
+        match view.slot_of(node) {
+            Some(slot) => {
+                let record = view.record(slot)?;
+                self.pages.list(node, &record, &mut self.list)?;
+            }
+            None => match placement.pending.record(page, node) {
+                Some(record) => {
+                    self.list.clear();
+                    self.list.extend_from_slice(&record.list);
+                }
+                None => return Ok(false),
+            },
+        }
+        placement.pending.amend(page, node, &mut self.list);
+        Ok(true)
+    }
+
+    /// What becomes of the list that was read, of a neighbour that is asked to link to `node`.
+    pub(super) fn decide(&mut self, neighbour: &Neighbour, node: u32) -> Decision {
+        let index = &self.direct.index;
+        let row_bytes = self.vector.len();
+        let row = &self.rows[neighbour.row as usize * row_bytes..][..row_bytes];
+        to_f32(index.element(), row, &mut self.owner);
+        if index.metric() == stratann_vector::Metric::Cosine {
+            stratann_vector::normalize(&mut self.owner);
+        }
+        let new = New {
+            node,
+            table: &self.walker.traversal.table,
+            floats: &self.walker.floats,
+            distance: neighbour.distance,
+        };
+        let codes: &[u8] = index.codes();
+        self.lists.decide(&self.owner, &self.list, &new, codes)
+    }
+
+    /// The bytes of a page: those that the search has, those that are unwritten, else read.
+    pub(super) fn page_bytes(&self, page: u32) -> Result<PageBytes, Error> {
+        if let Some(held) = self.walker.traversal.held(page.into()) {
+            return Ok(PageBytes::from(held.bytes()));
+        }
+        if let Some(bytes) = self.direct.placement().unwritten.get(page) {
+            return Ok(bytes);
+        }
+        self.direct.read_page(self.pages, page)
+    }
+}

@@ -1,0 +1,409 @@
+//! Direct insert: new vectors go straight into the graph on storage, while it is searched (OdinANN).
+//!
+//! ```text
+//!   insert.rs       one insert: search, prune, link
+//!   prune.rs        which neighbour a list gives up for a new one
+//!   relocate.rs     changed records together on other pages: the paper's way            ┐ a strategy each
+//!   accumulate.rs   changes wait until their page has enough of them: ours              ┘
+//!   compose.rs      pages put together of records
+//!   store.rs        which pages are in use, which are free, and who writes them
+//!   checkpoint.rs   what makes a restart short: tables and what waits, beside the pages
+//! ```
+//!
+//! What searches see of it is in [`placement`](crate::nodes::placement).
+
+mod accumulate;
+mod checkpoint;
+mod compose;
+mod insert;
+mod prune;
+mod relocate;
+mod store;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use parking_lot::{Mutex, RwLock};
+use serde::Serialize;
+use stratann_layout::{BLOCK, LogRecord};
+use stratann_tier::{Crew, Task, Thread, VolumeFile};
+use stratann_vector::Metric;
+
+pub use self::prune::Pruning;
+
+use self::accumulate::Threshold;
+use self::insert::Inserter;
+use self::store::PageStore;
+use super::overlay::Tombstones;
+use super::ranges::IdRanges;
+use crate::index::Index;
+use crate::nodes::placement::{PageBytes, Placement};
+use crate::nodes::{Composable, NodePages, Pages};
+use crate::search::{Plan, Timer, Within};
+use crate::{Error, Update};
+
+/// How vectors are inserted directly.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DirectOptions {
+    /// How changes become writes.
+    pub update: Update,
+    /// How lists are pruned.
+    pub pruning: Pruning,
+    /// L of an insert's search; `None` is the degree and 32 more, as in OdinANN §4.6.
+    pub list: Option<usize>,
+    /// Bytes of changes that may wait in memory ([`Update::Accumulate`]).
+    pub pending: u64,
+    /// Inserts in flight on each thread.
+    pub in_flight: usize,
+}
+
+impl DirectOptions {
+    /// The defaults of a way to update.
+    pub fn of(update: Update) -> Self {
+        Self {
+            update,
+            pruning: Pruning::Delta,
+            list: None,
+            pending: 24 << 20,
+            in_flight: 4,
+        }
+    }
+}
+
+/// What direct inserts cost, since the index was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DirectCounts {
+    /// Vectors that were inserted.
+    pub inserts: u64,
+    /// Lists that a new node joined.
+    pub changes: u64,
+    /// Of them, those whose old nodes had to be compared with each other.
+    pub fallbacks: u64,
+    /// Pages that were put together, and those of them that were written: the others were changed again before.
+    pub pages_composed: u64,
+    /// Pages that were written.
+    pub pages_written: u64,
+    /// Pages that searches for neighbours read.
+    pub pages_read: u64,
+    /// Pages of the file, and those of them that no node is on.
+    pub pages: u64,
+    /// Pages that no node is on.
+    pub pages_free: u64,
+    /// Checkpoints that were committed.
+    pub checkpoints: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    inserts: AtomicU64,
+    changes: AtomicU64,
+    fallbacks: AtomicU64,
+    reads: AtomicU64,
+    checkpoints: AtomicU64,
+}
+
+/// Stripes of the locks of records.
+const STRIPES: usize = 1 << 12;
+/// Threads that write pages: they wait for the device, and do nothing else.
+const WRITERS: usize = 4;
+
+/// An index that takes direct inserts.
+pub(crate) struct Direct {
+    index: Arc<Index>,
+    choices: DirectOptions,
+    degree: usize,
+    alpha: f32,
+    plan: Plan,
+    deleted: Arc<Tombstones>,
+    /// Ids that came since the build and count.
+    pub(super) later: RwLock<IdRanges>,
+    /// Threads that insert, none of which searches use.
+    crew: Crew,
+    threads: usize,
+    store: Arc<PageStore>,
+    writers: Vec<JoinHandle<()>>,
+    /// The file of pages, for what the writers do not do.
+    file: Mutex<Box<dyn VolumeFile>>,
+    threshold: Threshold,
+    /// Held while a node gets its number.
+    births: Mutex<()>,
+    /// Records that are changed, by node ([`Update::Relocate`]).
+    locks: Box<[Mutex<()>]>,
+    /// Held while pages are chosen for changed records.
+    allocating: Mutex<()>,
+    /// An insert failed in the middle: the graph in memory is no more what the log says.
+    failed: AtomicBool,
+    counts: Counts,
+}
+
+impl Direct {
+    /// Makes an index take direct inserts, on so many threads. `None`: its layout or metric does not.
+    ///
+    /// # Errors
+    /// The file of pages cannot be opened for writing, or no thread started.
+    pub(crate) fn open(
+        index: &Arc<Index>,
+        deleted: &Arc<Tombstones>,
+        choices: DirectOptions,
+        threads: usize,
+    ) -> Result<Option<Self>, Error> {
+        let graph = index.graph();
+        let pages = graph.pages.file(graph.nodes);
+        // The reduction of inner products to distances needs the longest vector beforehand.
+        let takes = match &graph.pages {
+            Pages::Coupled(pages) => pages.records_a_page() > 0,
+            Pages::Packed(_) => true,
+            Pages::Inline(_) | Pages::Lists(_) => false,
+        };
+        if !takes || choices.update == Update::Merge || index.metric() == Metric::InnerProduct {
+            return Ok(None);
+        }
+        let placement = graph.placement.get_or_init(|| {
+            let page_of = |node| match &graph.pages {
+                Pages::Coupled(pages) => pages.shape.page_of(node),
+                Pages::Inline(pages) => pages.page_of(node),
+                Pages::Packed(pages) => pages.pages.directory.page_of(node),
+                Pages::Lists(pages) => pages.pages.directory.page_of(node),
+            } as u32;
+            Placement::new((0..graph.nodes as u32).map(page_of), pages.pages as u32)
+        });
+        let manifest = index.manifest();
+        let degree = manifest.degree as usize;
+        let preset = index.preset();
+        let list = choices.list.unwrap_or(degree + 32);
+        let kept = index.clone();
+        let kept = move |page: u32| kept.graph().resident.get(page.into()).is_some();
+        let store = PageStore::new(placement, pages.page_bytes, Box::new(kept));
+        let mut direct = Self {
+            index: index.clone(),
+            degree,
+            alpha: manifest.alpha,
+            plan: Plan {
+                k: list,
+                list,
+                beam: preset.beam,
+                strategy: preset.strategy,
+                navigation: preset.navigation && index.has_navigation(),
+                whole_page: preset.whole_page,
+                rerank: preset.rerank,
+                hold: true,
+                parts: false,
+            },
+            deleted: deleted.clone(),
+            later: RwLock::new(IdRanges::of(&index.carried().ids)),
+            crew: Crew::new(threads, index.options().io)?,
+            threads,
+            store: Arc::new(store),
+            writers: Vec::new(),
+            file: Mutex::new(index.volume().open_pages(&graph.name)?),
+            threshold: Threshold::new(match choices.update {
+                Update::InPlace => 0,
+                _ => choices.pending,
+            }),
+            births: Mutex::default(),
+            locks: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+            allocating: Mutex::default(),
+            failed: AtomicBool::new(false),
+            counts: Counts::default(),
+            choices,
+        };
+        for number in 0..WRITERS {
+            let (store, index) = (direct.store.clone(), index.clone());
+            let mut file = index.volume().open_pages(&graph.name)?;
+            let work = move || {
+                if let Some(placement) = index.graph().placement.get() {
+                    store.write(placement, &mut *file);
+                }
+            };
+            let name = format!("stratann-write-{number}");
+            let started = std::thread::Builder::new().name(name).spawn(work);
+            let failed = |source| {
+                stratann_tier::TierError::io("start a thread for", graph.file.clone(), 0, 0, source)
+            };
+            direct.writers.push(started.map_err(failed)?);
+        }
+        Ok(Some(direct))
+    }
+
+    fn placement(&self) -> &Placement {
+        // `open` set it.
+        self.index
+            .graph()
+            .placement
+            .get()
+            .expect("an index that takes direct inserts has a placement")
+    }
+
+    /// Gives a node its number: its code goes into its place, and `place` says what page it belongs to. `None`: there is no
+    /// room.
+    fn birth<T>(&self, code: &[u8], place: impl FnOnce(u32) -> T) -> Option<(u32, T)> {
+        let _one = self.births.lock();
+        let node = self.placement().nodes();
+        if node >= u32::MAX - 2 {
+            return None;
+        }
+        self.index.codes().append(code)?;
+        Some((node, place(node)))
+    }
+
+    /// The lock of a record.
+    fn stripe(&self, node: u32) -> usize {
+        node as usize % STRIPES
+    }
+
+    fn count(&self, which: impl FnOnce(&Counts) -> &AtomicU64) {
+        which(&self.counts).fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn add_fallbacks(&self, fallbacks: u64) {
+        self.counts.fallbacks.fetch_add(fallbacks, Ordering::Relaxed);
+    }
+
+    /// Reads a page from storage.
+    fn read_page<N: NodePages>(&self, pages: &N, page: u32) -> Result<PageBytes, Error> {
+        let graph = self.index.graph();
+        let (_, length) = pages.place(page.into());
+        let mut bytes = vec![0; length];
+        let offset = BLOCK as u64 + u64::from(page) * length as u64;
+        self.index.volume().read_at(&graph.name, offset, &mut bytes)?;
+        pages.view(&bytes, page.into(), true)?;
+        Ok(bytes.into())
+    }
+
+    /// Makes sure that what could not be written before can be now.
+    ///
+    /// # Errors
+    /// It still cannot: a full disk.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.store.has_failed() {
+            self.store.retry(self.placement(), &mut **self.file.lock())?;
+        }
+        self.store.pace();
+        Ok(())
+    }
+
+    /// Inserts the vectors of log records, of new ids or of such that are replaced. Gives the places of those that could not
+    /// be: there is no room in memory for their codes, or a page cannot be read.
+    pub(crate) fn insert(&self, records: &[LogRecord<'_>]) -> Vec<usize> {
+        let next = AtomicUsize::new(0);
+        let left = Mutex::new(Vec::new());
+        if self.failed.load(Ordering::Acquire) {
+            return (0..records.len()).collect();
+        }
+        let threads = self.threads.min(records.len()).max(1);
+        self.crew.run(threads, &|thread, _| {
+            let tasks = records.len().div_ceil(threads).min(self.choices.in_flight.max(1));
+            let tasks = (0..tasks)
+                .map(|_| Box::pin(self.task(thread, records, &next, &left)) as Task<'_>)
+                .collect();
+            thread.run_all(tasks);
+        });
+        let mut left = left.into_inner();
+        left.sort_unstable();
+        left
+    }
+
+    async fn task(
+        &self,
+        thread: &Thread,
+        records: &[LogRecord<'_>],
+        next: &AtomicUsize,
+        left: &Mutex<Vec<usize>>,
+    ) {
+        match &self.index.graph().pages {
+            Pages::Coupled(pages) => self.task_on(pages, thread, records, next, left).await,
+            Pages::Packed(pages) => self.task_on(pages, thread, records, next, left).await,
+            // `open` refused them.
+            Pages::Inline(_) | Pages::Lists(_) => {}
+        }
+    }
+
+    /// Inserts one after the other until none is left.
+    async fn task_on<N: Composable>(
+        &self,
+        pages: &N,
+        thread: &Thread,
+        records: &[LogRecord<'_>],
+        next: &AtomicUsize,
+        left: &Mutex<Vec<usize>>,
+    ) {
+        let timer = Timer::new(false);
+        let within = Within {
+            thread,
+            timer: &timer,
+            heat: None,
+            deleted: Some(&*self.deleted),
+        };
+        let mut inserter = Inserter::new(self, pages, &within);
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(record) = records.get(at) else {
+                return;
+            };
+            let (id, Some(vector)) = (record.id(), record.vector()) else {
+                continue;
+            };
+            let node = match &mut inserter {
+                Ok(inserter) => inserter.insert(id, vector).await.unwrap_or_else(|e| { eprintln!("DEBUG {e}"); None }),
+                Err(e) => { eprintln!("DEBUG2 {e}"); None }
+            };
+            let Some(node) = node else {
+                left.lock().push(at);
+                continue;
+            };
+            if let Ok(inserter) = &inserter {
+                let reads = inserter.walker.traversal.counters.graph_reads;
+                self.counts.reads.fetch_add(reads, Ordering::Relaxed);
+            }
+            self.count(|counts| &counts.inserts);
+            self.later.write().insert(id);
+            if let LogRecord::Replace { .. } = record {
+                self.deleted.insert_below(id, node);
+            }
+        }
+    }
+
+    /// Waits until what was composed is on storage. Nobody inserts meanwhile.
+    pub(crate) fn settle(&self) {
+        self.store.settle();
+    }
+
+    /// How vectors are inserted.
+    pub(crate) fn choices(&self) -> DirectOptions {
+        self.choices
+    }
+
+    /// What it cost so far.
+    pub(crate) fn counts(&self) -> DirectCounts {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        DirectCounts {
+            inserts: of(&self.counts.inserts),
+            changes: of(&self.counts.changes),
+            fallbacks: of(&self.counts.fallbacks),
+            pages_composed: of(&self.store.counts.composed),
+            pages_written: of(&self.store.counts.written),
+            pages_read: of(&self.counts.reads),
+            pages: self.placement().pages().into(),
+            pages_free: self.store.free() as u64,
+            checkpoints: of(&self.counts.checkpoints),
+        }
+    }
+
+    /// Bytes that it takes in memory beyond a search's, about.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let placement = self.placement();
+        let codes = self.index.codes().len() as u64;
+        let built = u64::from(self.index.manifest().code_bytes) * self.index.manifest().vectors;
+        placement.memory_bytes() + codes.saturating_sub(built) + 8 * u64::from(placement.pages())
+    }
+}
+
+impl Drop for Direct {
+    fn drop(&mut self) {
+        self.store.stop();
+        for writer in self.writers.drain(..) {
+            let _ = writer.join();
+        }
+    }
+}

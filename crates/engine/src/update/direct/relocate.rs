@@ -1,0 +1,184 @@
+//! Changed records are written together on other pages (OdinANN §3.2: GC-free update combining).
+//!
+//! ```text
+//!   changed:  p, n1, n2 .. n60        each leaves the slot that it had, which is free for another insert
+//!   rule 1    a page that is empty                            takes n records
+//!   rule 2    a page of the path with fewer than m records    keeps those, takes n - theirs
+//!   rule 3    a new page                                      takes n records
+//! ```
+//!
+//! Pages have n slots and m = n/2 of them filled on average (§3.2.3), so that space is twice the least and so is what is
+//! written. A page of rule 2 is written to a spare page with what it keeps, since the last checkpoint may name the page
+//! itself (DESIGN §2.4); the page that it leaves is the next spare.
+//!
+//! **Concurrency** (§3.3): the locks of all records that change are taken, their lists read again, from memory as a rule, and
+//! changed; composing goes to the write-back cache, which a thread in the background writes.
+
+use std::collections::HashSet;
+
+use super::compose::too_large;
+use super::insert::Inserter;
+use super::prune::Decision;
+use super::store::Use;
+use crate::Error;
+use crate::nodes::placement::{NOWHERE, PageBytes};
+use crate::nodes::{Composable, Composer, PageView};
+
+/// Links a new node and its neighbours. Gives its number; `None` if there is no room for it in memory.
+pub(super) fn link<N: Composable>(
+    inserter: &mut Inserter<'_, N>,
+    id: u64,
+    code: &[u8],
+) -> Result<Option<u32>, Error> {
+    let direct = inserter.direct;
+    let (placement, pages) = (direct.placement(), inserter.pages);
+    let Some((node, ())) = direct.birth(code, |node| placement.push(node, NOWHERE)) else {
+        return Ok(None);
+    };
+    let mut stripes: Vec<usize> = inserter.chosen.iter().map(|n| direct.stripe(n.node)).collect();
+    stripes.sort_unstable();
+    stripes.dedup();
+    let _locks: Vec<_> = stripes.iter().map(|&stripe| direct.locks[stripe].lock()).collect();
+    let mut work = std::mem::take(&mut inserter.work);
+    work.records.clear();
+    let mut list: Vec<u32> = inserter.chosen.iter().map(|n| n.node).collect();
+    list.sort_unstable();
+    let vector = &inserter.walker.traversal.ranking.query;
+    work.records.push(
+        node,
+        id,
+        |out| pages.encode_list(node, &list, out),
+        |out| pages.encode_vector(node, vector, out),
+    )?;
+    for at in 0..inserter.chosen.len() {
+        let neighbour = inserter.chosen[at];
+        let page = placement.page_of(neighbour.node);
+        if page == NOWHERE {
+            // Being linked itself at this moment.
+            continue;
+        }
+        let bytes = inserter.page_bytes(page)?;
+        let view = pages.view(&bytes, page.into(), false)?;
+        let Some(slot) = view.slot_of(neighbour.node) else {
+            continue;
+        };
+        let record = view.record(slot)?;
+        pages.list(neighbour.node, &record, &mut inserter.list)?;
+        match inserter.decide(&neighbour, node) {
+            Decision::Keep => continue,
+            Decision::Add => {}
+            Decision::Replace(leaves) => inserter.list.retain(|&link| link != leaves),
+        }
+        direct.count(|counts| &counts.changes);
+        inserter.list.push(node);
+        inserter.list.sort_unstable();
+        let list = &inserter.list;
+        work.records.push(
+            neighbour.node,
+            record.id,
+            |out| pages.encode_list(neighbour.node, list, out),
+            |out| {
+                out.extend_from_slice(record.vector);
+                Ok(())
+            },
+        )?;
+    }
+    let written = allocate(inserter, &mut work);
+    inserter.work = work;
+    written.map(|()| Some(node))
+}
+
+/// Finds pages for all changed records by the three rules.
+fn allocate<N: Composable>(
+    inserter: &Inserter<'_, N>,
+    work: &mut super::insert::Work<N>,
+) -> Result<(), Error> {
+    let direct = inserter.direct;
+    let (placement, pages) = (direct.placement(), inserter.pages);
+    let composer = work.composer.get_or_insert_with(|| pages.composer());
+    let records = &work.records;
+    let changed: HashSet<u32> = (0..records.len()).map(|at| records.node(at)).collect();
+    // Pages of the path with fewer than m records: the emptiest first.
+    let m = pages.records_a_page() / 2;
+    let mut partial: Vec<(usize, u32)> = inserter
+        .walker
+        .traversal
+        .held_pages()
+        .map(|page| (direct.store.live(page as u32), page as u32))
+        .filter(|&(live, _)| live > 0 && live < m)
+        .collect();
+    partial.sort_unstable_by(|a, b| b.cmp(a));
+    partial.dedup();
+    // One insert at a time moves records that it did not change: else two might move the same.
+    let _allocating = direct.allocating.lock();
+    let mut next = 0;
+    while next < records.len() {
+        let mut moved = Vec::new();
+        composer.start();
+        let page = match direct.store.take_empty(placement) {
+            Some(page) => page,
+            None => {
+                let kept = keep(inserter, &mut partial, &changed, composer, &mut moved)?;
+                if kept {
+                    direct.store.take_spare(placement)
+                } else {
+                    direct.store.take_new(placement)
+                }
+            }
+        };
+        let from = next;
+        while next < records.len() && records.put(next, composer) {
+            next += 1;
+        }
+        if next == from {
+            direct.store.give_back(page);
+            if moved.is_empty() {
+                let file = &direct.index.graph().file;
+                return Err(too_large(file, records.node(next)));
+            }
+            // What it keeps leaves no room for the next record.
+            continue;
+        }
+        let nodes: Vec<u32> = (from..next).map(|at| records.node(at)).collect();
+        let bytes = PageBytes::from(composer.finish(page));
+        direct.store.publish(placement, page, bytes, usize::MAX);
+        direct.store.relocate(placement, &moved, page, Use::Spare);
+        direct.store.relocate(placement, &nodes, page, Use::Empty);
+        direct.store.enqueue(page);
+    }
+    Ok(())
+}
+
+/// Puts what a partly empty page of the path keeps onto the page that is being composed. False if there is none.
+fn keep<N: Composable>(
+    inserter: &Inserter<'_, N>,
+    partial: &mut Vec<(usize, u32)>,
+    changed: &HashSet<u32>,
+    composer: &mut N::Composer,
+    moved: &mut Vec<u32>,
+) -> Result<bool, Error> {
+    let direct = inserter.direct;
+    let (placement, pages) = (direct.placement(), inserter.pages);
+    while let Some((_, page)) = partial.pop() {
+        // Others may have filled or left it since.
+        let live = direct.store.live(page);
+        if live == 0 {
+            continue;
+        }
+        let bytes = inserter.page_bytes(page)?;
+        let view = pages.view(&bytes, page.into(), false)?;
+        for slot in 0..view.len() {
+            let node = view.node(slot)?;
+            if placement.page_of(node) != page || changed.contains(&node) {
+                continue;
+            }
+            let record = view.record(slot)?;
+            if !composer.push(node, record.id, record.list, record.vector) {
+                break;
+            }
+            moved.push(node);
+        }
+        return Ok(true);
+    }
+    Ok(false)
+}
