@@ -22,6 +22,9 @@ mod tests;
 
 pub use live::{CompactReport, LiveIndex, WriteOptions};
 
+#[cfg(test)]
+pub(crate) use contents::each_vector;
 pub(crate) use fresh::FreshScratch;
+pub(crate) use merge::bytes_in;
 pub(crate) use overlay::{Overlay, Tombstones};
 pub(crate) use replay::replay;
