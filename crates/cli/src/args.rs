@@ -53,6 +53,8 @@ pub enum Command {
     Stats(StatsArguments),
     /// Reads every byte of an index and reports what is damaged
     Verify(VerifyArguments),
+    /// Builds a damaged index anew from the vectors in it that can be read, and says what is lost
+    Repair(RepairArguments),
     /// Runs a benchmark job: builds, searches, tables, JSON and a plot
     Bench(BenchArguments),
     /// Lists the presets and the choices that each one stands for
@@ -512,6 +514,33 @@ pub struct StatsArguments {
 pub struct VerifyArguments {
     /// The index directory
     pub index: PathBuf,
+
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stratann repair`
+#[derive(Debug, Args)]
+#[command(after_help = format!(
+    "An index that is whole is left alone. What a repair could not read is gone when it is done: copy the directory first if \
+     another attempt may read more.\nExit status: 0 repaired, or nothing to do; 1 it could not be.\n{SIZES}"
+))]
+pub struct RepairArguments {
+    /// The index directory
+    pub index: PathBuf,
+
+    /// Threads [default: cores]
+    #[arg(short = 'T', long, value_name = "N", value_parser = at_least_one, visible_alias = "num-threads")]
+    pub threads: Option<usize>,
+
+    /// Cap on the memory of the build
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub memory: Option<u64>,
+
+    /// Builds an index anew that is whole
+    #[arg(long)]
+    pub force: bool,
 
     /// Prints one JSON object
     #[arg(long)]

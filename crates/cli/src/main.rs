@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         Command::Delete(arguments) => commands::update::delete(&arguments, quiet),
         Command::Compact(arguments) => commands::update::compact(&arguments, quiet),
         Command::Verify(arguments) => commands::verify::run(&arguments, quiet),
+        Command::Repair(arguments) => commands::repair::run(&arguments, quiet),
         Command::Bench(arguments) => commands::bench::run(&arguments, quiet),
         Command::Presets(arguments) => commands::presets::run(&arguments),
         Command::Completions(arguments) => commands::completions::run(&arguments),

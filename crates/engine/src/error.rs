@@ -64,13 +64,24 @@ pub enum Error {
     },
     /// Something in an index contradicts itself.
     #[error(
-        "{file}: damaged: {what}; run `stratann verify` and rebuild from the vectors, or restore a copy"
+        "{file}: damaged: {what}; run `stratann verify`, then `stratann repair`, or restore a copy"
     )]
     Damaged {
         /// The file.
         file: String,
         /// What contradicts what.
         what: String,
+    },
+    /// A damaged index of which too little can be read.
+    #[error(
+        "{}: cannot be repaired: {reason}; nothing was changed: restore a copy, or build the index again from its source",
+        path.display()
+    )]
+    Unrepairable {
+        /// The directory.
+        path: PathBuf,
+        /// What is missing.
+        reason: String,
     },
     /// The caller asked to stop.
     #[error("interrupted; nothing was changed")]

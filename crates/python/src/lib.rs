@@ -24,6 +24,7 @@ mod errors;
 mod index;
 mod process;
 mod progress;
+mod repair;
 mod truth;
 
 use pyo3::prelude::*;
@@ -39,6 +40,8 @@ mod _stratann {
     use crate::errors::StratannError;
     #[pymodule_export]
     use crate::index::{Index, open, verify};
+    #[pymodule_export]
+    use crate::repair::repair;
     #[pymodule_export]
     use crate::truth::{recall, truth};
 

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod build;
 pub mod completions;
 pub mod presets;
+pub mod repair;
 pub mod search;
 pub mod stats;
 pub mod target;

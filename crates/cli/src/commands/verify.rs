@@ -18,17 +18,22 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<(), Failure> {
         Ok(()) | Err(Failure::Closed) => {}
         Err(failure) => return Err(failure),
     }
-    match report.problem_count {
-        0 => Ok(()),
-        1 => Err(Failure::Failed(format!(
-            "{}: 1 problem, listed above",
-            arguments.index.display()
-        ))),
-        n => Err(Failure::Failed(format!(
-            "{}: {n} problems, listed above",
-            arguments.index.display()
-        ))),
-    }
+    let index = arguments.index.display();
+    let problems = match report.problem_count {
+        0 => return Ok(()),
+        1 => "1 problem".to_owned(),
+        n => format!("{n} problems"),
+    };
+    // Without a MANIFEST that reads, no file was read, and there is nothing to start from.
+    let remedy = match report.files {
+        0 => "restore a copy of it, or build the index again from its source".to_owned(),
+        _ => format!(
+            "`stratann repair {index}` builds the index anew from the vectors in it that can be read"
+        ),
+    };
+    Err(Failure::Failed(format!(
+        "{index}: {problems}, listed above: {remedy}"
+    )))
 }
 
 fn print(arguments: &VerifyArguments, report: &VerifyReport) -> Result<(), Failure> {

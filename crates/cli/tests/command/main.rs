@@ -6,6 +6,7 @@ mod bench;
 mod catalog;
 mod layouts;
 mod refusals;
+mod repair;
 mod support;
 mod tour;
 mod update;

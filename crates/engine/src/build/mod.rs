@@ -14,12 +14,14 @@
 //!   encode.rs    lists and vectors to codes, on all threads
 //!   slotted.rs   codes to pages
 //!   files.rs     bytes to files
+//!   again.rs     the choices of a manifest, to build its rows again;   spool.rs  a file of such rows
 //! ```
 //!
 //! The manifest is written last and replaced atomically, so a build that is interrupted, fails or crashes leaves no
 //! index that opens, and a build over an existing index leaves that one intact until the new one is whole. What an
 //! unfinished build wrote is removed when it ends, or by the next build in the same directory after a crash.
 
+mod again;
 mod chunks;
 mod codes;
 mod coding;
@@ -32,6 +34,7 @@ mod format;
 mod inline;
 mod packed;
 mod slotted;
+mod spool;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -63,6 +66,8 @@ use files::write_stream_with;
 use sweep::Written;
 
 pub use chunks::chunk_bytes_for_overhead;
+
+pub(crate) use spool::Spool;
 
 /// Degree bound of the navigation graph, and the list size it is built with.
 const NAVIGATION_DEGREE: usize = 32;

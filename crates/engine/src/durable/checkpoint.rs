@@ -59,7 +59,11 @@ impl<'a> Checkpoint<'a> {
         }
         // From the names of the files, not from the manifest: one that is damaged, or of a later format, must not keep
         // anyone from building the index anew, and what it names stays until the new index is whole.
-        let last = files.iter().filter_map(|name| number_of(name)).max();
+        // Names that it gives to files that are gone are not given to others: until the commit they would be its own.
+        let named = stored::manifest(volume).map_or_else(|_| Vec::new(), |manifest| manifest.files);
+        let named = named.iter().map(|entry| &entry.name);
+        let last = files.iter().chain(named).filter_map(|name| number_of(name));
+        let last = last.max();
         let checkpoint = Self {
             volume,
             number: last.unwrap_or(0).saturating_add(1),

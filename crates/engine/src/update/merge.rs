@@ -11,25 +11,22 @@
 //! build's own cap allows. Codebook and choices of the build stay: codes of the same vectors are the same.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use stratann_layout::LogFrom;
-use stratann_tier::{TierError, Volume};
-use stratann_vector::Element;
+use stratann_tier::Volume;
 
 use super::contents::{each_list, each_vector};
 use super::fresh::FreshGraph;
 use super::live::CompactReport;
+use crate::Error;
 use crate::build::{self, BuildOptions};
 use crate::data::VectorFile;
 use crate::graph::{self, GraphError, Known};
 use crate::index::Index;
 use crate::progress::{Progress, Silent, Stage};
-use crate::{Error, Preset};
 
 /// What goes into a merge besides the index.
 pub(super) struct Inputs<'a> {
@@ -61,44 +58,15 @@ pub(super) fn merge(
     let start = Instant::now();
     let bytes_before = bytes_in(&**volume)?;
     let scratch = build::ScratchFolder::beside(index.path())?;
-    let path = scratch
-        .path()
-        .join(format!("rows.{}", extension(index.element())));
-    let rows = spool(index, inputs, &path, progress)?;
-    let manifest = index.manifest();
-    let preset: Preset = manifest.preset.parse()?;
-    let facts = &manifest.build;
-    let defaults = BuildOptions::default();
-    let chosen = |value: u64, default: u64| if value == 0 { default } else { value };
+    let (source, rows) = spool(index, inputs, scratch.path(), progress)?;
     let options = BuildOptions {
-        preset,
-        metric: manifest.metric,
-        degree: Some(manifest.degree as usize),
-        build_list: manifest.build_list as usize,
-        alpha: manifest.alpha,
-        code_bytes: None,
         codebook: Some(index.codebook().clone()),
-        order: Some(manifest.order.parse()?),
-        layout: Some(manifest.layout.parse()?),
-        compression: match facts.compression.as_str() {
-            "" => None,
-            named => Some(named.parse()?),
-        },
-        chunk_bytes: chosen(facts.chunk_bytes, defaults.chunk_bytes),
-        segment_bytes: chosen(facts.segment_bytes, defaults.segment_bytes),
-        navigation: match (&manifest.navigation, facts.navigation) {
-            (None, _) => 0.0,
-            (Some(_), 0.0) => defaults.navigation,
-            (Some(_), share) => share,
-        },
+        code_bytes: None,
         memory: inputs.memory.map(|budget| budget + BEYOND_SEARCH),
-        search_memory: None,
         threads: inputs.threads,
-        seed: manifest.seed,
         ids: Some(rows.ids.clone()),
-        overwrite: true,
+        ..BuildOptions::of_manifest(index.manifest())?
     };
-    let source = VectorFile::open(&path)?;
     let known = KnownLists::of(index, &rows, progress)?;
     let worth = known.rows() >= rows.merged as usize;
     let carried = build::Carried {
@@ -126,19 +94,14 @@ struct Spooled {
     removed: u64,
 }
 
-/// Writes all live rows to a file of vectors.
+/// Writes all live rows to a file of vectors in `folder`.
 fn spool(
     index: &Index,
     inputs: &Inputs<'_>,
-    path: &Path,
+    folder: &Path,
     progress: &dyn Progress,
-) -> Result<Spooled, Error> {
-    let failed = |source| TierError::io("write", path.display().to_string(), 0, 0, source);
-    let mut file = BufWriter::with_capacity(1 << 20, File::create(path).map_err(failed)?);
-    // The number of rows is known when they are written.
-    let dim = index.dim() as u32;
-    file.write_all(&[[0; 4], dim.to_le_bytes()].concat())
-        .map_err(failed)?;
+) -> Result<(VectorFile, Spooled), Error> {
+    let mut file = build::Spool::create(folder, index.element(), index.dim())?;
     let mut ids = Vec::with_capacity(index.len());
     let mut removed = 0;
     let mut row_of = vec![NOWHERE; index.len()];
@@ -151,7 +114,7 @@ fn spool(
         }
         row_of[node as usize] = ids.len() as u32;
         ids.push(id);
-        Ok(file.write_all(vector).map_err(failed)?)
+        file.push(vector)
     })?;
     drop(stage);
     let stored = ids.len();
@@ -159,22 +122,17 @@ fn spool(
     inputs.fresh.for_each_in(inputs.epoch, |id, vector| {
         if written.is_ok() {
             ids.push(id);
-            written = file.write_all(vector);
+            written = file.push(vector);
         }
     });
-    written.map_err(failed)?;
-    let mut file = file
-        .into_inner()
-        .map_err(|error| failed(error.into_error()))?;
-    std::io::Seek::rewind(&mut file).map_err(failed)?;
-    file.write_all(&(ids.len() as u32).to_le_bytes())
-        .map_err(failed)?;
-    Ok(Spooled {
+    written?;
+    let spooled = Spooled {
         merged: (ids.len() - stored) as u64,
         removed,
         row_of,
         ids,
-    })
+    };
+    Ok((file.finish()?, spooled))
 }
 
 /// Of a node that was left out.
@@ -254,18 +212,8 @@ impl graph::Known for KnownLists<'_> {
     }
 }
 
-/// The ending of a file of such vectors.
-fn extension(element: Element) -> &'static str {
-    match element {
-        Element::F32 => "fbin",
-        Element::F16 => "hbin",
-        Element::U8 => "u8bin",
-        Element::I8 => "i8bin",
-    }
-}
-
 /// Bytes of all files of an index.
-pub(super) fn bytes_in(volume: &dyn Volume) -> Result<u64, Error> {
+pub(crate) fn bytes_in(volume: &dyn Volume) -> Result<u64, Error> {
     let mut bytes = 0;
     for name in volume.list()? {
         bytes += volume.len(&name)?;

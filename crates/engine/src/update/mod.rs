@@ -27,7 +27,10 @@ mod tests;
 pub use direct::{DirectCounts, DirectOptions, Pruning};
 pub use live::{CompactReport, LiveIndex, WriteOptions};
 
+#[cfg(test)]
+pub(crate) use contents::each_vector;
 pub(crate) use fresh::FreshScratch;
 pub(crate) use ids::CarriedIds;
+pub(crate) use merge::bytes_in;
 pub(crate) use overlay::{Overlay, Tombstones};
 pub(crate) use replay::replay;

@@ -37,11 +37,12 @@ use stratann_vector::first_invalid;
 
 use self::ids::Ids;
 use self::manifest::Sums;
+pub(crate) use self::streams::segment_model;
 use crate::durable::{self, LogPosition, log_number};
 use crate::progress::{Progress, Stage};
 use crate::{Error, Layout, stored};
 
-/// Problems listed at most; a file that is all wrong would fill the terminal.
+/// Problems listed at most, but for the first of each file; one that is all wrong would fill the terminal.
 const MOST: usize = 100;
 
 /// Something wrong in an index.
@@ -70,7 +71,7 @@ pub struct VerifyReport {
     pub edges: u64,
     /// Records of the log, which are not in the checkpoint yet.
     pub log_records: u64,
-    /// What is wrong, the first hundred.
+    /// What is wrong: the first hundred, and the first of each file.
     pub problems: Vec<Problem>,
     /// How many problems there are.
     pub problem_count: u64,
@@ -84,7 +85,8 @@ impl VerifyReport {
 
     fn problem(&mut self, file: &str, offset: Option<u64>, what: impl Into<String>) {
         self.problem_count += 1;
-        if self.problems.len() < MOST {
+        let of_another = self.problems.last().is_none_or(|last| last.file != file);
+        if self.problems.len() < MOST || of_another {
             self.problems.push(Problem {
                 file: file.to_owned(),
                 offset,

@@ -10,7 +10,7 @@ use super::Check;
 use crate::{Error, Layout, stored};
 
 /// The model of a segment's vectors, which has to be for vectors like those of the index.
-pub(super) fn segment_model(bytes: &[u8], manifest: &Manifest) -> Result<SegmentModel, String> {
+pub(crate) fn segment_model(bytes: &[u8], manifest: &Manifest) -> Result<SegmentModel, String> {
     let model = SegmentModel::from_bytes(bytes).map_err(|error| error.to_string())?;
     let shape = model.shape();
     let (element, dimension) = (manifest.element, manifest.dimension);

@@ -37,6 +37,7 @@ __all__ = [
     "build",
     "open",
     "recall",
+    "repair",
     "train",
     "truth",
     "verify",
@@ -225,6 +226,14 @@ def open(
     durability: Union[int, str, None] = None,
 ) -> Index: ...
 def verify(path: _Path, *, progress: _Progress = None) -> Dict[str, Any]: ...
+def repair(
+    path: _Path,
+    threads: Optional[int] = None,
+    memory: _Size = None,
+    force: bool = False,
+    *,
+    progress: _Progress = None,
+) -> Dict[str, Any]: ...
 def truth(
     base: Union[_Path, _Vectors],
     queries: Union[_Path, _Vectors],

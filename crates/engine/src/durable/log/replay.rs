@@ -46,7 +46,8 @@ pub(crate) struct Torn {
 ///
 /// # Errors
 /// Damage: a log that is missing between others, a header that is not right, a log that ends before the next one goes
-/// on. A torn end is none in the last log, nor in an earlier one if the next one goes on there. Or `apply`'s error.
+/// on; all that is before it was handed over. A torn end is none in the last log, nor in an earlier one if the next one
+/// goes on there. Or `apply`'s error.
 pub(crate) fn replay(
     volume: &dyn Volume,
     shape: LogShape,
@@ -59,23 +60,30 @@ pub(crate) fn replay(
     // The torn creations have no header.
     let mut logs = Vec::with_capacity(numbers.len());
     let mut torn = None;
+    // Said when all that is before it was handed over.
+    let mut damage = None;
     for (at, &number) in numbers.iter().enumerate() {
         let expected = first_number.saturating_add(at as u64);
         if number != expected {
-            return Err(Error::Damaged {
+            damage = Some(Error::Damaged {
                 file: name_of(volume, &log_name(expected)),
                 what: format!(
                     "this log is missing, and {} is there; put it back, or inserts and deletes are lost",
                     log_name(number)
                 ),
             });
+            break;
         }
-        match open(volume, shape, number)? {
-            Ok(log) => {
+        match open(volume, shape, number) {
+            Err(error) => {
+                damage = Some(error);
+                break;
+            }
+            Ok(Ok(log)) => {
                 torn = None;
                 logs.push(log);
             }
-            Err(reason) => {
+            Ok(Err(reason)) => {
                 torn = Some(Torn {
                     file: name_of(volume, &log_name(number)),
                     offset: 0,
@@ -143,7 +151,7 @@ pub(crate) fn replay(
             }
         }
     }
-    Ok(replayed)
+    damage.map_or(Ok(replayed), Err)
 }
 
 /// A log that is read.

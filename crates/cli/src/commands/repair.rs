@@ -1,0 +1,63 @@
+//! `stratann repair INDEX`
+
+use stratann::{RepairOptions, RepairReport};
+
+use crate::args::{RepairArguments, threads_or_cores};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::progress::Shown;
+use crate::size;
+use crate::table::{Table, facts};
+
+/// Builds a damaged index anew from what can be read of it, and says what could not.
+pub fn run(arguments: &RepairArguments, quiet: bool) -> Result<(), Failure> {
+    let options = RepairOptions {
+        threads: threads_or_cores(arguments.threads),
+        memory: arguments.memory,
+        force: arguments.force,
+    };
+    let report = stratann::repair(&arguments.index, &options, &Shown::new(quiet))?;
+    let mut output = Output::new();
+    if arguments.json {
+        output.json_document(&report)?;
+        return output.finish();
+    }
+    let mut lines = vec![("index", arguments.index.display().to_string())];
+    if report.repaired {
+        let log = match report.from_log {
+            0 => String::new(),
+            n => format!(", {} of them from the log", size::count(n)),
+        };
+        lines.push(("vectors", size::count(report.vectors) + &log));
+        lines.push(("lost", size::count(report.vectors_lost)));
+        let storage = format!(
+            "{}, before the repair {}",
+            size::format(report.bytes_after),
+            size::format(report.bytes_before)
+        );
+        lines.push(("on storage", storage));
+        lines.push(("repaired", format!("in {}", size::seconds(report.seconds))));
+    } else {
+        lines.push(("vectors", size::count(report.vectors)));
+        lines.push(("repaired", "nothing: the index is whole".into()));
+    }
+    output.text(facts(&lines))?;
+    if !report.lost.is_empty() {
+        output.line("")?;
+        output.text(damage(&report).render())?;
+    }
+    output.finish()
+}
+
+/// What was damaged, a line each.
+fn damage(report: &RepairReport) -> Table {
+    let mut table = Table::new(&["<file", "vectors lost", "<what was wrong with it"]);
+    for lost in &report.lost {
+        let vectors = match lost.vectors {
+            0 => "none".to_owned(),
+            n => size::count(n),
+        };
+        table.row(vec![lost.file.clone(), vectors, lost.what.clone()]);
+    }
+    table
+}

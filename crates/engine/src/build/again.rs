@@ -1,0 +1,45 @@
+//! Building an index again from its own rows: with the choices of its manifest.
+
+use stratann_layout::Manifest;
+
+use super::BuildOptions;
+use crate::Error;
+
+impl BuildOptions {
+    /// The choices that an index was built with, for one that takes its place: a codebook with codes of as many bytes is
+    /// trained, unless one is put there.
+    ///
+    /// # Errors
+    /// A preset, order, layout or compression that this version does not know.
+    pub(crate) fn of_manifest(manifest: &Manifest) -> Result<Self, Error> {
+        let facts = &manifest.build;
+        let defaults = Self::default();
+        // An index of a version that did not say has 0.
+        let chosen = |value: u64, default: u64| if value == 0 { default } else { value };
+        Ok(Self {
+            preset: manifest.preset.parse()?,
+            metric: manifest.metric,
+            degree: Some(manifest.degree as usize),
+            build_list: manifest.build_list as usize,
+            alpha: manifest.alpha,
+            code_bytes: Some(manifest.code_bytes as usize),
+            codebook: None,
+            order: Some(manifest.order.parse()?),
+            layout: Some(manifest.layout.parse()?),
+            compression: match facts.compression.as_str() {
+                "" => None,
+                named => Some(named.parse()?),
+            },
+            chunk_bytes: chosen(facts.chunk_bytes, defaults.chunk_bytes),
+            segment_bytes: chosen(facts.segment_bytes, defaults.segment_bytes),
+            navigation: match (&manifest.navigation, facts.navigation) {
+                (None, _) => 0.0,
+                (Some(_), 0.0) => defaults.navigation,
+                (Some(_), share) => share,
+            },
+            seed: manifest.seed,
+            overwrite: true,
+            ..defaults
+        })
+    }
+}

@@ -1,0 +1,80 @@
+//! Rows of which nobody knows beforehand how many there are: a file of vectors that grows, for a build to read.
+
+use std::fs::File;
+use std::io::{BufWriter, Seek, Write};
+use std::path::{Path, PathBuf};
+
+use stratann_tier::TierError;
+use stratann_vector::Element;
+
+use crate::Error;
+use crate::data::VectorFile;
+
+/// Bytes that are written at once, about.
+const PIECE: usize = 1 << 20;
+
+/// A file of vectors in a scratch folder.
+pub(crate) struct Spool {
+    file: BufWriter<File>,
+    path: PathBuf,
+    rows: u32,
+}
+
+impl Spool {
+    /// Creates the file, without rows.
+    ///
+    /// # Errors
+    /// It cannot be created or written.
+    pub(crate) fn create(folder: &Path, element: Element, dim: usize) -> Result<Self, Error> {
+        let path = folder.join(format!("rows.{}", extension(element)));
+        let failed = |source| cannot_write(&path, source);
+        let mut file = BufWriter::with_capacity(PIECE, File::create(&path).map_err(failed)?);
+        // The number of rows is known when they are written.
+        file.write_all(&[[0; 4], (dim as u32).to_le_bytes()].concat())
+            .map_err(failed)?;
+        Ok(Self {
+            file,
+            path,
+            rows: 0,
+        })
+    }
+
+    /// Appends a row.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn push(&mut self, row: &[u8]) -> Result<(), Error> {
+        self.rows = self.rows.saturating_add(1);
+        let written = self.file.write_all(row);
+        Ok(written.map_err(|source| cannot_write(&self.path, source))?)
+    }
+
+    /// Ends the file, and opens it. It has a row or more.
+    ///
+    /// # Errors
+    /// It cannot be written or opened.
+    pub(crate) fn finish(self) -> Result<VectorFile, Error> {
+        let (path, rows) = (self.path, self.rows);
+        let failed = |source| cannot_write(&path, source);
+        let file = self.file.into_inner();
+        let mut file = file.map_err(|error| failed(error.into_error()))?;
+        file.rewind().map_err(failed)?;
+        file.write_all(&rows.to_le_bytes()).map_err(failed)?;
+        drop(file);
+        Ok(VectorFile::open(&path)?)
+    }
+}
+
+fn cannot_write(path: &Path, source: std::io::Error) -> TierError {
+    TierError::io("write", path.display().to_string(), 0, 0, source)
+}
+
+/// The ending of a file of such vectors.
+fn extension(element: Element) -> &'static str {
+    match element {
+        Element::F32 => "fbin",
+        Element::F16 => "hbin",
+        Element::U8 => "u8bin",
+        Element::I8 => "i8bin",
+    }
+}

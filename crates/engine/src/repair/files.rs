@@ -1,0 +1,242 @@
+//! What can be read of a file that may be damaged, missing, cut short, or another index's.
+//!
+//! Only damage is passed over. A file that may not be read, or that a later version wrote, is no damage: its vectors would
+//! be given up although they are there.
+
+use stratann_layout::header::stored_checksum;
+use stratann_layout::{BLOCK, FileEntry, FileHeader, FileKind, LayoutError, block};
+use stratann_tier::{TierError, Volume};
+
+use crate::{Error, stored};
+
+/// Errors of the operating system that say that bytes are lost: EIO, ENODATA, EBADMSG, EUCLEAN.
+const LOST: [i32; 4] = [5, 61, 74, 117];
+
+/// What the header of a file says.
+pub(super) enum Header {
+    /// It is whole, and that of the file that the manifest names.
+    Right(FileHeader),
+    /// It is damaged: what stands behind it may still be whole.
+    Damaged(String),
+    /// Nothing of this file is of the index, for this reason.
+    None(String),
+}
+
+/// Reads the header of a file of the index.
+pub(super) fn header(
+    volume: &dyn Volume,
+    entry: &FileEntry,
+    kind: FileKind,
+) -> Result<Header, Error> {
+    match volume.len(&entry.name) {
+        Ok(_) => {}
+        Err(TierError::Missing { .. }) => return Ok(Header::None("it is missing".into())),
+        Err(error) => return Err(error.into()),
+    }
+    let mut first = vec![0; BLOCK];
+    if !read(volume, &entry.name, 0, &mut first)? {
+        return Ok(Header::Damaged("its header cannot be read".into()));
+    }
+    let damaged = |error: LayoutError| Ok(Header::Damaged(said(volume, entry, &error)));
+    match FileHeader::decode(&first, &stored::name_of(volume, &entry.name)) {
+        Ok(header) if header.kind == kind && stored_checksum(&first) == entry.header_crc32c => {
+            Ok(Header::Right(header))
+        }
+        Ok(_) => {
+            let what = "its header is not the one that the MANIFEST names: a file of another index";
+            Ok(Header::None(what.into()))
+        }
+        Err(
+            error @ (LayoutError::Magic { .. }
+            | LayoutError::Checksum { .. }
+            | LayoutError::Truncated { .. }),
+        ) => damaged(error),
+        Err(error) => {
+            let error = Error::from(error);
+            match is_newer(&error) {
+                true => Err(error),
+                false => Ok(Header::None(said(volume, entry, &error))),
+            }
+        }
+    }
+}
+
+/// Fills `out`. `false`: these bytes are lost, or were never there.
+pub(super) fn read(
+    volume: &dyn Volume,
+    name: &str,
+    offset: u64,
+    out: &mut [u8],
+) -> Result<bool, Error> {
+    match volume.read_at(name, offset, out) {
+        Ok(()) => Ok(true),
+        Err(error) if is_lost(&error) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether an error of reading means that the bytes are lost.
+fn is_lost(error: &TierError) -> bool {
+    match error {
+        TierError::Missing { .. } | TierError::Short { .. } | TierError::OutOfRange { .. } => true,
+        TierError::Io { source, .. } => {
+            source.kind() == std::io::ErrorKind::UnexpectedEof
+                || source.raw_os_error().is_some_and(|os| LOST.contains(&os))
+        }
+        _ => false,
+    }
+}
+
+/// Whether an error is damage, rather than a failure to look.
+pub(super) fn is_damage(error: &Error) -> bool {
+    match error {
+        Error::Layout(_) => !is_newer(error),
+        Error::Damaged { .. } => true,
+        Error::Tier(error) => is_lost(error),
+        _ => false,
+    }
+}
+
+/// Whether bytes are whole, and of a later version.
+pub(super) fn is_newer(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Layout(
+            LayoutError::UnknownVersion { .. }
+                | LayoutError::UnknownFeature { .. }
+                | LayoutError::UnknownKind { .. }
+        )
+    )
+}
+
+/// What an error says of a file beside its name and the remedy.
+pub(super) fn said(
+    volume: &dyn Volume,
+    entry: &FileEntry,
+    error: &dyn std::fmt::Display,
+) -> String {
+    let (text, file) = (error.to_string(), stored::name_of(volume, &entry.name));
+    let text = text.strip_prefix(&format!("{file}: ")).unwrap_or(&text);
+    first_part(text).to_owned()
+}
+
+/// An error without its remedy, which a repair is.
+pub(super) fn first_part(text: &str) -> &str {
+    text.split(';').next().unwrap_or(text)
+}
+
+/// The payload of a byte string, as far as its blocks are whole.
+pub(super) struct Payload {
+    pub(super) bytes: Vec<u8>,
+    /// Of each block of the payload.
+    pub(super) whole: Vec<bool>,
+}
+
+impl Payload {
+    /// Reads a file, whose blocks are checked one by one. It may be damaged or gone: then there is less of it, and the text
+    /// says why.
+    pub(super) fn read(
+        volume: &dyn Volume,
+        entry: &FileEntry,
+        kind: FileKind,
+    ) -> Result<(Self, Option<String>), Error> {
+        let mut payload = Self {
+            bytes: Vec::new(),
+            whole: Vec::new(),
+        };
+        let mut wrong = match header(volume, entry, kind)? {
+            Header::Right(_) => None,
+            Header::Damaged(what) => Some(what),
+            Header::None(what) => return Ok((payload, Some(what))),
+        };
+        let file = stored::name_of(volume, &entry.name);
+        // What is there, not what the manifest says: that is not to be allocated for nothing.
+        let blocks = volume.len(&entry.name)?.min(entry.length) / BLOCK as u64;
+        let mut buffer = vec![0; BLOCK];
+        for number in 1..blocks {
+            let found = read(volume, &entry.name, number * BLOCK as u64, &mut buffer)?;
+            let checked = match found {
+                true => block::check(&buffer, number, &file).map_err(|e| said(volume, entry, &e)),
+                false => Err(format!("block {number} cannot be read")),
+            };
+            payload.whole.push(checked.is_ok());
+            payload.bytes.extend_from_slice(&buffer[4..]);
+            wrong = wrong.or(checked.err());
+        }
+        if blocks * (BLOCK as u64) < entry.length {
+            let (found, length) = (volume.len(&entry.name)?, entry.length);
+            wrong = wrong.or(Some(format!("it has {found} bytes of {length}")));
+        }
+        Ok((payload, wrong))
+    }
+
+    /// Bytes of it, those included that are damaged.
+    pub(super) fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// Some bytes, if they are there and whole.
+    pub(super) fn get(&self, at: u64, length: u64) -> Option<&[u8]> {
+        let end = usize::try_from(at.checked_add(length)?).ok()?;
+        let at = usize::try_from(at).ok()?;
+        let bytes = self.bytes.get(at..end)?;
+        let blocks = at / block::PAYLOAD..end.div_ceil(block::PAYLOAD);
+        let whole = self.whole.get(blocks)?.iter().all(|&whole| whole);
+        whole.then_some(bytes)
+    }
+
+    /// A number, if its bytes are there and whole.
+    pub(super) fn u32(&self, at: u64) -> Option<u32> {
+        let bytes = self.get(at, 4)?.try_into().ok()?;
+        Some(u32::from_le_bytes(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Error as IoError;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_gone_is_lost() {
+        let error = |os| {
+            TierError::io(
+                "read",
+                "graph-000001",
+                0,
+                4096,
+                IoError::from_raw_os_error(os),
+            )
+        };
+        // EIO, ENOENT, EUCLEAN.
+        assert!([5, 2, 117].into_iter().all(|os| is_lost(&error(os))));
+        // EACCES, EMFILE, ENOMEM: it may be there.
+        assert!(![13, 24, 12].into_iter().any(|os| is_lost(&error(os))));
+        assert!(!is_damage(&error(13).into()) && is_damage(&error(5).into()));
+        assert!(!is_damage(&Error::Interrupted));
+    }
+
+    #[test]
+    fn bytes_are_given_only_where_every_block_of_them_is_whole() {
+        let bytes = (0..3 * block::PAYLOAD).map(|n| n as u8).collect();
+        let payload = Payload {
+            bytes,
+            whole: vec![true, false, true],
+        };
+        let size = block::PAYLOAD as u64;
+        assert_eq!(payload.get(0, size).map(<[u8]>::len), Some(block::PAYLOAD));
+        assert!(payload.get(2 * size, size).is_some() && payload.get(2 * size, 0).is_some());
+        for (at, length) in [
+            (size - 1, 2),
+            (size, 1),
+            (2 * size - 1, 2),
+            (2 * size, size + 1),
+        ] {
+            assert_eq!(payload.get(at, length), None, "{at} {length}");
+        }
+        assert_eq!(payload.get(u64::MAX, 2), None);
+        assert_eq!(payload.u32(1), Some(0x0403_0201));
+        assert_eq!(payload.u32(size - 3), None);
+    }
+}

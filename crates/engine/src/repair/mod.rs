@@ -1,0 +1,345 @@
+//! `repair`: an index that is damaged is built anew from the vectors that can still be read.
+//!
+//! ```text
+//!   MANIFEST ──> choices of the build ───────────────────────────────┐
+//!   pages ─────> pages.rs ──┐                                        v
+//!   models ────> tables.rs ─┴─> rows.rs ──> a file of rows ──> build::rebuild ──> commit
+//!   log-… ─────> log.rs ───────────^
+//!
+//!   files.rs   what can be read of a file that may be damaged, missing, cut short, or another index's
+//! ```
+//!
+//! Everything but the vectors, their ids and the MANIFEST can be made from these: graph, codes, codebook, directories,
+//! navigation graph. So only vectors are looked for; pages whose checksums are wrong are passed over and counted. A vector
+//! is taken as it was or not at all: nothing is guessed.
+//!
+//! The new checkpoint is committed as that of any build: until then nothing of the old index is changed, and a repair that
+//! fails, is interrupted or crashes loses nothing. What the commit replaces is gone.
+
+mod files;
+mod log;
+mod pages;
+mod rows;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::Serialize;
+use stratann_layout::header::stored_checksum;
+use stratann_layout::manifest::FILE_NAME as MANIFEST;
+use stratann_layout::{BLOCK, FileKind, LogFrom, Manifest};
+use stratann_tier::Volume;
+
+use self::log::Changes;
+use self::rows::{Fault, Rows};
+use crate::build::{self, BuildOptions};
+use crate::codebook::Codebook;
+use crate::durable::log_number;
+use crate::progress::{Progress, Stage};
+use crate::update::bytes_in;
+use crate::verify::{VerifyReport, verify_in};
+use crate::{Error, stored};
+
+/// How to repair an index.
+#[derive(Clone, Debug)]
+pub struct RepairOptions {
+    /// OS threads of the build.
+    pub threads: usize,
+    /// The most memory that the build may use, in bytes; `None` is as much as it wants.
+    pub memory: Option<u64>,
+    /// Whether an index that is whole is built anew as well.
+    pub force: bool,
+}
+
+impl Default for RepairOptions {
+    fn default() -> Self {
+        Self {
+            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            memory: None,
+            force: false,
+        }
+    }
+}
+
+/// What a repair found and did.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RepairReport {
+    /// Whether the index was built anew; `false`: it is whole and was left alone.
+    pub repaired: bool,
+    /// Vectors of the checkpoint that the index has now.
+    pub vectors: u64,
+    /// Vectors of these that came from the log.
+    pub from_log: u64,
+    /// Vectors of the checkpoint before that were not to be had, and that the log neither replaces nor deletes: exactly.
+    pub vectors_lost: u64,
+    /// What was damaged, and what is lost with it.
+    pub lost: Vec<Lost>,
+    /// Bytes on storage before, logs included.
+    pub bytes_before: u64,
+    /// Bytes on storage afterwards.
+    pub bytes_after: u64,
+    /// Wall-clock seconds.
+    pub seconds: f64,
+}
+
+/// Something that was damaged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Lost {
+    /// The file.
+    pub file: String,
+    /// What is wrong with it.
+    pub what: String,
+    /// How many vectors are lost with it, at most; of a log that is missing nobody knows. 0: what is in it was made anew.
+    pub vectors: u64,
+}
+
+/// Builds the index in a directory anew from the vectors that can be read, if anything in it is damaged.
+///
+/// # Errors
+/// No index there, or one whose manifest cannot be read; one that another process changes, or that a later version wrote;
+/// files that may not be read; not one vector left; a memory cap that is too small; a full disk; an interruption through
+/// `progress`. The index is then what it was.
+pub fn repair(
+    path: impl AsRef<Path>,
+    options: &RepairOptions,
+    progress: &dyn Progress,
+) -> Result<RepairReport, Error> {
+    let path = path.as_ref();
+    let volume: Arc<dyn Volume> = Arc::new(stored::existing(path)?);
+    repair_in(&volume, path, options, progress)
+}
+
+/// Repairs the index in a volume; scratch files go to the directory `path`.
+pub(crate) fn repair_in(
+    volume: &Arc<dyn Volume>,
+    path: &Path,
+    options: &RepairOptions,
+    progress: &dyn Progress,
+) -> Result<RepairReport, Error> {
+    if options.threads == 0 {
+        return Err(Error::call("threads", 0, "at least 1"));
+    }
+    // Before the lock, which would leave its file in a directory that is no index.
+    readable_manifest(&**volume, path)?;
+    let _lock = volume.lock()?;
+    let manifest = readable_manifest(&**volume, path)?;
+    let (start, bytes_before) = (Instant::now(), bytes_in(&**volume)?);
+    let verified = verify_in(&**volume, progress)?;
+    if verified.clean() && !options.force {
+        return Ok(RepairReport {
+            vectors: manifest.vectors,
+            bytes_before,
+            bytes_after: bytes_before,
+            seconds: start.elapsed().as_secs_f64(),
+            ..RepairReport::default()
+        });
+    }
+    let work = Work {
+        volume,
+        path,
+        manifest: &manifest,
+        options,
+        progress,
+    };
+    let mut report = work.rebuild(verified)?;
+    report.bytes_before = bytes_before;
+    report.bytes_after = bytes_in(&**volume)?;
+    report.seconds = start.elapsed().as_secs_f64();
+    Ok(report)
+}
+
+/// The manifest of an index that may be changed.
+fn readable_manifest(volume: &dyn Volume, path: &Path) -> Result<Manifest, Error> {
+    let manifest = match stored::manifest(volume) {
+        Ok(manifest) => manifest,
+        // Of a later version: nothing is wrong with it.
+        Err(error @ Error::Layout(_)) if files::is_newer(&error) => return Err(error),
+        Err(error @ (Error::Layout(_) | Error::Damaged { .. })) => {
+            let error = error.to_string();
+            let reason = format!(
+                "{}, and without a MANIFEST nobody knows what the other files hold",
+                files::first_part(&error)
+            );
+            let path = path.to_owned();
+            return Err(Error::Unrepairable { path, reason });
+        }
+        Err(error) => return Err(error),
+    };
+    manifest.check_writable(&stored::name_of(volume, MANIFEST))?;
+    Ok(manifest)
+}
+
+/// A repair of an index whose lock is held.
+struct Work<'a> {
+    volume: &'a Arc<dyn Volume>,
+    path: &'a Path,
+    manifest: &'a Manifest,
+    options: &'a RepairOptions,
+    progress: &'a dyn Progress,
+}
+
+/// What was found of an index.
+struct Found {
+    rows: Rows,
+    changes: Changes,
+    from_log: u64,
+    vectors_lost: u64,
+    lost: Vec<Lost>,
+}
+
+impl Work<'_> {
+    fn rebuild(&self, verified: VerifyReport) -> Result<RepairReport, Error> {
+        let (volume, manifest) = (&**self.volume, self.manifest);
+        let scratch = build::ScratchFolder::beside(self.path)?;
+        let Found {
+            rows,
+            changes,
+            from_log,
+            vectors_lost,
+            mut lost,
+        } = self.salvage(scratch.path())?;
+        if rows.ids.is_empty() {
+            let worst = lost.iter().max_by_key(|lost| lost.vectors);
+            let reason = match worst.filter(|_| vectors_lost > 0) {
+                Some(Lost { file, what, .. }) => {
+                    format!("not one vector can be read any more ({file}: {what})")
+                }
+                None => "all its vectors are deleted".into(),
+            };
+            let path = self.path.to_owned();
+            return Err(Error::Unrepairable { path, reason });
+        }
+        // What is not about vectors was damaged as well, and is made anew.
+        for problem in verified.problems {
+            // What is said of the index as a whole, ids and records of the log, is about vectors.
+            let of_a_file = problem.file != volume.name();
+            if of_a_file && lost.iter().all(|known| known.file != problem.file) {
+                let what = problem.what.strip_prefix(&format!("{}: ", problem.file));
+                lost.push(Lost {
+                    what: files::first_part(what.unwrap_or(&problem.what)).to_owned(),
+                    file: problem.file,
+                    vectors: 0,
+                });
+            }
+        }
+        let codebook = self.codebook();
+        let (source, ids) = rows.finish()?;
+        let options = BuildOptions {
+            code_bytes: match codebook {
+                Some(_) => None,
+                None => Some(manifest.code_bytes as usize),
+            },
+            codebook,
+            memory: self.options.memory,
+            threads: self.options.threads,
+            ids: Some(ids),
+            ..BuildOptions::of_manifest(manifest)?
+        };
+        let carried = build::Carried {
+            log_from: self.next_log()?,
+            next_id: manifest.next_id.max(changes.next_id),
+            known: None,
+        };
+        let report = build::rebuild(
+            self.volume,
+            scratch.path(),
+            &source,
+            &options,
+            carried,
+            self.progress,
+        )?;
+        Ok(RepairReport {
+            repaired: true,
+            vectors: report.vectors as u64,
+            from_log,
+            vectors_lost,
+            lost,
+            ..RepairReport::default()
+        })
+    }
+
+    /// Collects all vectors that count, in a file in `folder`.
+    fn salvage(&self, folder: &Path) -> Result<Found, Error> {
+        let (volume, manifest, progress) = (&**self.volume, self.manifest, self.progress);
+        let changes = Changes::read(volume, manifest, progress)?;
+        let mut rows = Rows::create(folder, manifest)?;
+        let mut lost = Vec::new();
+        let mut found = 0;
+        let stage = Stage::begin(progress, "reading vectors", manifest.vectors);
+        pages::salvage(volume, manifest, progress, &mut lost, &mut |id, vector| {
+            progress.advance(1);
+            if let Some(fault) = rows.fault(vector) {
+                return Ok(Some(fault));
+            }
+            if !rows.first_of(id) {
+                return Ok(Some(Fault::Twice));
+            }
+            found += 1;
+            if !changes.overrules(id) {
+                rows.push(id, vector)?;
+            }
+            Ok(None)
+        })?;
+        drop(stage);
+        let kept = rows.ids.len();
+        let mut wrong = 0;
+        changes.each_vector(
+            volume,
+            manifest,
+            progress,
+            &mut |id, vector| match rows.fault(vector) {
+                None => rows.push(id, vector),
+                Some(_) => {
+                    wrong += 1;
+                    Ok(())
+                }
+            },
+        )?;
+        lost.extend(changes.lost.clone());
+        if wrong > 0 {
+            lost.push(Lost {
+                file: volume.name(),
+                what: format!(
+                    "{wrong} vectors of the log have NaN, infinity or no direction; dropped"
+                ),
+                vectors: wrong,
+            });
+        }
+        // Vectors that the log says there were need not be found.
+        let known = found + changes.superseded(|id| !rows.has(id));
+        Ok(Found {
+            from_log: (rows.ids.len() - kept) as u64,
+            vectors_lost: manifest.vectors.saturating_sub(known),
+            lost,
+            rows,
+            changes,
+        })
+    }
+
+    /// The codebook, if it is whole and the one that the manifest names.
+    fn codebook(&self) -> Option<Codebook> {
+        let (volume, manifest) = (&**self.volume, self.manifest);
+        let entry = stored::entry(volume, manifest, FileKind::Codebook, None).ok()?;
+        let mut first = vec![0; BLOCK];
+        volume.read_at(&entry.name, 0, &mut first).ok()?;
+        let codebook = Codebook::of_index(volume, manifest).ok()?;
+        let named = stored_checksum(&first) == entry.header_crc32c;
+        (named && codebook.is_what_it_says()).then_some(codebook)
+    }
+
+    /// A log behind all that there are.
+    fn next_log(&self) -> Result<LogFrom, Error> {
+        let names = self.volume.list()?;
+        let last = names.iter().filter_map(|name| log_number(name)).max();
+        let next = last.map_or(1, |number| number.saturating_add(1));
+        Ok(LogFrom {
+            number: next.max(self.manifest.log_from.number),
+            // Whatever its first record's is.
+            sequence: 0,
+        })
+    }
+}

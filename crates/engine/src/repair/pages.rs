@@ -1,0 +1,466 @@
+//! The vectors of a checkpoint that can be read, page by page.
+//!
+//! Where pages stand follows from the manifest, or, where records differ in length, from the header of their file; if that
+//! is damaged, from the pages themselves: their checksums are right for one size only. A page says with its checksum that
+//! it stands where it was written, and a slotted one says which node it begins with. So no table is needed to find vectors,
+//! and each page counts for itself.
+
+use stratann_layout::manifest::FILE_NAME as MANIFEST;
+use stratann_layout::slotted::MAX_BLOCKS;
+use stratann_layout::{
+    BLOCK, CoupledShape, FileEntry, FileKind, InlineShape, InlineView, LayoutError, Manifest,
+    PageView, SlottedShape, SlottedView,
+};
+use stratann_tier::Volume;
+
+use super::Lost;
+use super::files::{self, Header};
+use super::rows::Fault;
+use super::tables::{Decoded, Decoders};
+use crate::progress::Progress;
+use crate::{Error, Layout, stored};
+
+/// Bytes of pages that are read at a time, about.
+const PIECE: usize = 1 << 20;
+/// Pages that are tried for each size that pages may have.
+const SAMPLE: u64 = 64;
+
+/// Takes the id and the vector of a node; says why if it did not.
+pub(super) type Take<'a> = dyn FnMut(u64, &[u8]) -> Result<Option<Fault>, Error> + 'a;
+
+/// Hands over all vectors of a checkpoint that can be read, in the order of their nodes, and says what cannot.
+pub(super) fn salvage(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    progress: &dyn Progress,
+    lost: &mut Vec<Lost>,
+    take: &mut Take<'_>,
+) -> Result<(), Error> {
+    let mut files = Files {
+        volume,
+        manifest,
+        progress,
+        lost,
+        take,
+    };
+    match stored::layout(volume, manifest)? {
+        Layout::Coupled => files.coupled(),
+        Layout::Inline => files.inline(),
+        Layout::Packed => {
+            let decoders = Decoders::packed(volume, manifest)?;
+            let tables = (FileKind::Directory, None);
+            files.slotted(
+                FileKind::Packed,
+                None,
+                (0, manifest.vectors),
+                &decoders,
+                tables,
+            )
+        }
+        Layout::Decoupled => (0..).zip(&manifest.segments).try_for_each(|(n, segment)| {
+            let decoders = Decoders::segment(volume, manifest, n)?;
+            let nodes = (segment.first, u64::from(segment.vectors));
+            let tables = (FileKind::Chunks, Some(n));
+            files.slotted(FileKind::Vectors, Some(n), nodes, &decoders, tables)
+        }),
+    }
+}
+
+struct Files<'m, 'a, 't> {
+    volume: &'a dyn Volume,
+    manifest: &'m Manifest,
+    progress: &'a dyn Progress,
+    lost: &'a mut Vec<Lost>,
+    take: &'a mut Take<'t>,
+}
+
+/// The pages of a file.
+struct Pages {
+    count: u64,
+    bytes: usize,
+}
+
+/// What was not to be had of a file.
+#[derive(Default)]
+struct Tally {
+    /// Nodes on pages that are whole.
+    seen: u64,
+    /// Pages that are not, and the first of them: its offset, and what is wrong with it.
+    pages: u64,
+    first: Option<(u64, String)>,
+    /// Vectors whose records are damaged, or whose bytes are none of a vector.
+    undecodable: u64,
+    /// Vectors of which nobody knows any more how to decode them.
+    orphans: u64,
+    not_finite: u64,
+    no_direction: u64,
+    twice: u64,
+}
+
+impl Tally {
+    fn page(&mut self, offset: u64, what: String) {
+        self.pages += 1;
+        self.first.get_or_insert((offset, what));
+    }
+
+    fn fault(&mut self, fault: Option<Fault>) {
+        match fault {
+            None => {}
+            Some(Fault::NotFinite) => self.not_finite += 1,
+            Some(Fault::NoDirection) => self.no_direction += 1,
+            Some(Fault::Twice) => self.twice += 1,
+        }
+    }
+}
+
+/// The records of a page of records of one size: ids and vectors.
+type Records<'p> = Vec<Result<(u64, &'p [u8]), LayoutError>>;
+
+/// A page that was read.
+struct Page<'p> {
+    page: u64,
+    bytes: &'p [u8],
+    file: &'p str,
+}
+
+/// Opens a page of a file of so many nodes.
+type Open<S> = for<'p> fn(&'p S, u64, Page<'p>) -> Result<Records<'p>, LayoutError>;
+
+impl<'m> Files<'m, '_, '_> {
+    fn coupled(&mut self) -> Result<(), Error> {
+        let manifest = self.manifest;
+        let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
+        let shape = CoupledShape::new(manifest.element, dim, degree)?;
+        let pages = Pages {
+            count: shape.pages(manifest.vectors),
+            bytes: shape.page_bytes(),
+        };
+        self.fixed(FileKind::Graph, &pages, &shape, |shape, nodes, at| {
+            let expected = Some(shape.nodes_on_page(at.page, nodes));
+            let view = PageView::open(shape, at.bytes, at.page, expected, true, at.file)?;
+            let record = |slot| view.node(slot).map(|node| (node.id, node.vector));
+            Ok((0..view.len()).map(record).collect())
+        })
+    }
+
+    fn inline(&mut self) -> Result<(), Error> {
+        let manifest = self.manifest;
+        let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
+        let codes = manifest.code_bytes as usize;
+        let shape = InlineShape::new(manifest.element, dim, degree, codes)?;
+        let pages = Pages {
+            count: shape.pages(manifest.vectors),
+            bytes: shape.page_bytes(),
+        };
+        self.fixed(FileKind::Inline, &pages, &shape, |shape, nodes, at| {
+            let expected = Some(shape.nodes_on_page(at.page, nodes));
+            let view = InlineView::open(shape, at.bytes, at.page, expected, true, at.file)?;
+            let record = |slot| view.node(slot).map(|node| (node.id, node.vector));
+            Ok((0..view.len()).map(record).collect())
+        })
+    }
+
+    /// Records of one size, of which nothing is encoded.
+    fn fixed<S>(
+        &mut self,
+        kind: FileKind,
+        pages: &Pages,
+        shape: &S,
+        open: Open<S>,
+    ) -> Result<(), Error> {
+        let nodes = self.manifest.vectors;
+        let Some((entry, _)) = self.file(kind, None, nodes)? else {
+            return Ok(());
+        };
+        let file = stored::name_of(self.volume, &entry.name);
+        let (volume, mut tally) = (self.volume, Tally::default());
+        self.each_page(entry, pages, &mut tally, |files, tally, page, bytes| {
+            let offset = offset_of(pages, page);
+            let at = Page {
+                page,
+                bytes,
+                file: &file,
+            };
+            let records = match open(shape, nodes, at) {
+                Ok(records) => records,
+                Err(error) => {
+                    tally.page(offset, files::said(volume, entry, &error));
+                    return Ok(());
+                }
+            };
+            tally.seen += records.len() as u64;
+            for record in records {
+                match record {
+                    Ok((id, vector)) => tally.fault((files.take)(id, vector)?),
+                    Err(_) => tally.undecodable += 1,
+                }
+            }
+            Ok(())
+        })?;
+        self.tell(entry, pages, nodes, tally);
+        Ok(())
+    }
+
+    /// Slotted pages of the nodes `first..first + count`, whose vectors are encoded. `tables` is the file that has what they
+    /// are decoded with.
+    fn slotted(
+        &mut self,
+        kind: FileKind,
+        n: Option<u32>,
+        (first, count): (u32, u64),
+        decoders: &Decoders,
+        tables: (FileKind, Option<u32>),
+    ) -> Result<(), Error> {
+        let Some((entry, header)) = self.file(kind, n, count)? else {
+            return Ok(());
+        };
+        let file = stored::name_of(self.volume, &entry.name);
+        let shape = match header {
+            Header::Right(header) => {
+                let found = SlottedShape::from_header(&header, &file);
+                let (shape, facts) = match found {
+                    Ok(found) => found,
+                    Err(error) => {
+                        let what = files::said(self.volume, entry, &error);
+                        self.nothing(entry, what, count);
+                        return Ok(());
+                    }
+                };
+                let manifest = self.manifest;
+                let said = (manifest.element, manifest.dimension as usize);
+                if (shape.element(), shape.dim()) != said
+                    || (facts.first, facts.nodes) != (first, count)
+                {
+                    let what =
+                        "its header says other vectors than the MANIFEST: a file of another index";
+                    self.nothing(entry, what.into(), count);
+                    return Ok(());
+                }
+                shape
+            }
+            Header::Damaged(what) | Header::None(what) => match self.guess(kind, entry)? {
+                Some(shape) => shape,
+                None => {
+                    let what = format!("{what}, and so is every page of it that was tried");
+                    self.nothing(entry, what, count);
+                    return Ok(());
+                }
+            },
+        };
+        let pages = Pages {
+            count: (entry.length.saturating_sub(BLOCK as u64)) / shape.page_bytes() as u64,
+            bytes: shape.page_bytes(),
+        };
+        let nodes = u64::from(first)..u64::from(first) + count;
+        let (volume, mut tally) = (self.volume, Tally::default());
+        let mut vector = vec![0; shape.vector_bytes()];
+        self.each_page(entry, &pages, &mut tally, |files, tally, page, bytes| {
+            let offset = offset_of(&pages, page);
+            let view = match SlottedView::open(&shape, bytes, page, true, &file) {
+                Ok(view) => view,
+                Err(error) => {
+                    tally.page(offset, files::said(volume, entry, &error));
+                    return Ok(());
+                }
+            };
+            let begins = u64::from(view.first());
+            if begins < nodes.start || begins + view.len() as u64 > nodes.end {
+                tally.page(
+                    offset,
+                    format!("it begins with node {begins}, of none of its file"),
+                );
+                return Ok(());
+            }
+            tally.seen += view.len() as u64;
+            for (slot, (node, record)) in (view.first()..).zip(view.records()).enumerate() {
+                let (Ok(record), Ok(id)) = (record, view.id(slot)) else {
+                    tally.undecodable += 1;
+                    continue;
+                };
+                match decoders.decode(node, record.vector, &mut vector) {
+                    Decoded::Vector => tally.fault((files.take)(id, &vector)?),
+                    Decoded::Orphan => tally.orphans += 1,
+                    Decoded::Wrong => tally.undecodable += 1,
+                }
+            }
+            Ok(())
+        })?;
+        if tally.orphans > 0 {
+            self.orphans(tables, decoders, entry, tally.orphans);
+        }
+        self.tell(entry, &pages, count, tally);
+        Ok(())
+    }
+
+    /// What is decoded with a table is lost with it.
+    fn orphans(
+        &mut self,
+        (kind, n): (FileKind, Option<u32>),
+        decoders: &Decoders,
+        entry: &FileEntry,
+        vectors: u64,
+    ) {
+        let file = stored::file_of(self.volume, self.manifest, kind, n);
+        let file = file.unwrap_or_else(|_| self.volume.name());
+        let why = decoders
+            .wrong
+            .as_deref()
+            .unwrap_or("its models are damaged");
+        let of = &entry.name;
+        let what = format!("{why}: {vectors} vectors in {of} cannot be decoded without it");
+        self.lost.push(Lost {
+            file,
+            what,
+            vectors,
+        });
+    }
+
+    /// The size of pages whose file does not say it any more: that with which most of them are whole.
+    fn guess(&self, kind: FileKind, entry: &FileEntry) -> Result<Option<SlottedShape>, Error> {
+        let manifest = self.manifest;
+        let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
+        let all = (entry.length / BLOCK as u64).saturating_sub(1);
+        let file = stored::name_of(self.volume, &entry.name);
+        let mut best = (0.0, None);
+        for blocks in 1..=MAX_BLOCKS {
+            let pages = all / blocks as u64;
+            if pages == 0 || !all.is_multiple_of(blocks as u64) {
+                continue;
+            }
+            // A record that does not fit a block less.
+            let largest = (blocks - 1) * BLOCK + 1;
+            let shape = SlottedShape::new(kind, manifest.element, dim, degree, largest)?;
+            let mut bytes = vec![0; shape.page_bytes()];
+            let (mut whole, mut tried) = (0, 0);
+            for page in (0..pages).step_by(pages.div_ceil(SAMPLE) as usize) {
+                tried += 1;
+                if files::read(
+                    self.volume,
+                    &entry.name,
+                    shape.file_offset(page),
+                    &mut bytes,
+                )? && SlottedView::open(&shape, &bytes, page, true, &file).is_ok()
+                {
+                    whole += 1;
+                }
+            }
+            let share = f64::from(whole) / f64::from(tried);
+            if share > best.0 {
+                best = (share, Some(shape));
+            }
+        }
+        Ok(best.1)
+    }
+
+    /// A file of `nodes` nodes and its header, unless nothing of it is to be had.
+    fn file(
+        &mut self,
+        kind: FileKind,
+        n: Option<u32>,
+        nodes: u64,
+    ) -> Result<Option<(&'m FileEntry, Header)>, Error> {
+        let Ok(entry) = stored::entry(self.volume, self.manifest, kind, n) else {
+            let role = FileEntry::role_of(kind, n);
+            self.lost.push(Lost {
+                file: stored::name_of(self.volume, MANIFEST),
+                what: format!("it names no {role} file, which has vectors"),
+                vectors: nodes,
+            });
+            return Ok(None);
+        };
+        match files::header(self.volume, entry, kind)? {
+            Header::None(what) => {
+                self.nothing(entry, what, nodes);
+                Ok(None)
+            }
+            header => Ok(Some((entry, header))),
+        }
+    }
+
+    /// All vectors of a file are lost.
+    fn nothing(&mut self, entry: &FileEntry, what: String, vectors: u64) {
+        self.lost.push(Lost {
+            file: stored::name_of(self.volume, &entry.name),
+            what,
+            vectors,
+        });
+    }
+
+    /// Reads all pages of a file, and gives those that can be read to `each`, which checks them.
+    fn each_page(
+        &mut self,
+        entry: &FileEntry,
+        pages: &Pages,
+        tally: &mut Tally,
+        mut each: impl FnMut(&mut Self, &mut Tally, u64, &[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let length = self.volume.len(&entry.name)?.saturating_sub(BLOCK as u64);
+        let there = (length / pages.bytes as u64).min(pages.count);
+        let step = (PIECE / pages.bytes).max(1) as u64;
+        let mut buffer = vec![0; step.min(there) as usize * pages.bytes];
+        for first in (0..there).step_by(step as usize) {
+            if self.progress.interrupted() {
+                return Err(Error::Interrupted);
+            }
+            let now = step.min(there - first);
+            let buffer = &mut buffer[..now as usize * pages.bytes];
+            let all = files::read(self.volume, &entry.name, offset_of(pages, first), buffer)?;
+            for (page, bytes) in (first..).zip(buffer.chunks_exact_mut(pages.bytes)) {
+                let offset = offset_of(pages, page);
+                // What cannot be read at once may be read page by page.
+                match all || files::read(self.volume, &entry.name, offset, bytes)? {
+                    true => each(self, tally, page, bytes)?,
+                    false => tally.page(offset, "it cannot be read".into()),
+                }
+            }
+        }
+        for page in there..pages.count {
+            tally.page(offset_of(pages, page), "the file ends before it".into());
+        }
+        Ok(())
+    }
+
+    /// Says what is lost of a file of `nodes` nodes.
+    fn tell(&mut self, entry: &FileEntry, pages: &Pages, nodes: u64, tally: Tally) {
+        let missing = nodes.saturating_sub(tally.seen);
+        let mut say = |vectors: u64, what: String| {
+            self.lost.push(Lost {
+                file: stored::name_of(self.volume, &entry.name),
+                what,
+                vectors,
+            });
+        };
+        if let Some((offset, what)) = tally.first {
+            let (bad, all) = (tally.pages, pages.count);
+            let text =
+                format!("{bad} of {all} pages are damaged, the first at byte {offset}: {what}");
+            say(missing, text);
+        } else if missing > 0 {
+            say(
+                missing,
+                format!("its pages hold {missing} vectors less than the MANIFEST says"),
+            );
+        }
+        for (vectors, what) in [
+            (tally.undecodable, "do not decode"),
+            (tally.not_finite, "have elements that are NaN or infinite"),
+            (
+                tally.no_direction,
+                "have length 0 or none, and so no direction under cosine",
+            ),
+            (
+                tally.twice,
+                "have an id that another one has, which was kept",
+            ),
+        ] {
+            if vectors > 0 {
+                say(vectors, format!("{vectors} vectors {what}"));
+            }
+        }
+    }
+}
+
+/// Where a page begins.
+fn offset_of(pages: &Pages, page: u64) -> u64 {
+    BLOCK as u64 + page.saturating_mul(pages.bytes as u64)
+}

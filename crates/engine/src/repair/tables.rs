@@ -1,0 +1,348 @@
+//! What vectors are decoded with, as far as it can be read: the models in the directory of packed pages, and the model and
+//! the base vectors among the chunks of a segment.
+//!
+//! A node's model and base follow from its number, which its page says. So of a directory whose counts are damaged all
+//! models may be whole, and where one model is damaged, the vectors of the others still decode.
+
+use stratann_codec::{SegmentModel, VectorCodec};
+use stratann_layout::{FileKind, Manifest};
+use stratann_tier::Volume;
+
+use super::files::Payload;
+use crate::verify::segment_model;
+use crate::{Error, stored};
+
+/// What the vectors of a file are decoded with.
+pub(super) struct Decoders {
+    /// The first node of the file.
+    first: u32,
+    /// Each for `model_nodes` nodes; those that can be read.
+    models: Vec<Option<SegmentModel>>,
+    model_nodes: u32,
+    /// Each for `base_nodes` nodes; of further nodes nothing is known.
+    bases: Vec<Base>,
+    /// 0: no vector has one.
+    base_nodes: u32,
+    /// Why not all of them can be read.
+    pub(super) wrong: Option<String>,
+}
+
+/// What the vectors of a chunk were made to differ from.
+#[derive(Clone)]
+enum Base {
+    Nothing,
+    Vector(Vec<u8>),
+    Unknown,
+}
+
+/// What became of a vector.
+pub(super) enum Decoded {
+    /// It is in the buffer.
+    Vector,
+    /// What it is decoded with is lost.
+    Orphan,
+    /// Its bytes are none of a vector.
+    Wrong,
+}
+
+impl Decoders {
+    fn none(wrong: String) -> Self {
+        Self {
+            first: 0,
+            models: Vec::new(),
+            model_nodes: 0,
+            bases: Vec::new(),
+            base_nodes: 0,
+            wrong: Some(wrong),
+        }
+    }
+
+    /// Those of packed pages.
+    pub(super) fn packed(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
+        let kind = FileKind::Directory;
+        let Ok(entry) = stored::entry(volume, manifest, kind, None) else {
+            return Ok(Self::none("the MANIFEST does not name it".into()));
+        };
+        let (payload, wrong) = Payload::read(volume, entry, kind)?;
+        let missing = || {
+            wrong
+                .clone()
+                .unwrap_or_else(|| "its lengths are damaged".into())
+        };
+        Ok(packed_models(&payload, manifest)
+            .map(|(models, model_nodes)| Self {
+                models,
+                model_nodes,
+                wrong: wrong.clone(),
+                ..Self::none(String::new())
+            })
+            .unwrap_or_else(|| Self::none(missing())))
+    }
+
+    /// Those of segment `n` of the decoupled layout.
+    pub(super) fn segment(volume: &dyn Volume, manifest: &Manifest, n: u32) -> Result<Self, Error> {
+        let kind = FileKind::Chunks;
+        let segment = manifest.segments.get(n as usize);
+        let entry = stored::entry(volume, manifest, kind, Some(n));
+        let (Ok(entry), Some(segment)) = (entry, segment) else {
+            return Ok(Self::none("the MANIFEST does not name it".into()));
+        };
+        let (payload, wrong) = Payload::read(volume, entry, kind)?;
+        let chunks = Chunks {
+            payload: &payload,
+            first: segment.first,
+            end: u64::from(segment.first) + u64::from(segment.vectors),
+            vector_bytes: manifest.dimension as usize * manifest.element.size(),
+            nodes: payload.u32(4).unwrap_or(0),
+        };
+        let model = payload.u32(0).and_then(|length| {
+            let bytes = payload.get(12, length.into())?;
+            Some((12 + u64::from(length), segment_model(bytes, manifest).ok()))
+        });
+        let Some((at, model)) = model.filter(|_| chunks.nodes > 0) else {
+            let why = wrong.unwrap_or_else(|| "its lengths are damaged".into());
+            return Ok(Self::none(why));
+        };
+        Ok(Self {
+            first: segment.first,
+            models: vec![model],
+            model_nodes: u32::MAX,
+            bases: chunks.bases(at),
+            base_nodes: chunks.nodes,
+            wrong,
+        })
+    }
+
+    /// Decodes the vector of a node into `out`.
+    pub(super) fn decode(&self, node: u32, bytes: &[u8], out: &mut [u8]) -> Decoded {
+        let at = node.saturating_sub(self.first);
+        let model = at.checked_div(self.model_nodes);
+        let model = model.and_then(|at| self.models.get(at as usize)?.as_ref());
+        let Some(model) = model else {
+            return Decoded::Orphan;
+        };
+        let base = match at.checked_div(self.base_nodes) {
+            // The other codecs take none.
+            Some(chunk) if model.codec() == VectorCodec::Huffman => {
+                match self.bases.get(chunk as usize) {
+                    Some(Base::Nothing) => None,
+                    Some(Base::Vector(base)) => Some(&base[..]),
+                    Some(Base::Unknown) | None => return Decoded::Orphan,
+                }
+            }
+            _ => None,
+        };
+        match model.decode(bytes, base, out) {
+            Ok(()) => Decoded::Vector,
+            Err(_) => Decoded::Wrong,
+        }
+    }
+}
+
+/// The models in the directory of packed pages, and the nodes of each.
+pub(super) fn packed_models(
+    payload: &Payload,
+    manifest: &Manifest,
+) -> Option<(Vec<Option<SegmentModel>>, u32)> {
+    let (list_bytes, nodes, models) = (payload.u32(4)?, payload.u32(8)?, payload.u32(12)?);
+    let needed = manifest.vectors.checked_div(nodes.into())?;
+    let rest = u64::from(!manifest.vectors.is_multiple_of(nodes.into()));
+    if needed + rest != u64::from(models) {
+        return None;
+    }
+    let lengths = payload.get(16, 4 * u64::from(models))?;
+    let mut at = 16 + lengths.len() as u64 + u64::from(list_bytes);
+    let models = lengths.chunks_exact(4).map(|four| {
+        let length = u64::from(u32::from_le_bytes([four[0], four[1], four[2], four[3]]));
+        let bytes = payload.get(at, length);
+        at += length;
+        segment_model(bytes?, manifest).ok()
+    });
+    Some((models.collect(), nodes))
+}
+
+/// Bytes of a chunk in front of its boundaries.
+const CHUNK_FIXED: u64 = 12;
+
+/// The chunks of a segment, of which some bytes may be lost.
+struct Chunks<'a> {
+    payload: &'a Payload,
+    /// The segment's first node, and that behind its last.
+    first: u32,
+    end: u64,
+    vector_bytes: usize,
+    /// Nodes of each chunk, but the last.
+    nodes: u32,
+}
+
+/// A chunk that is whole but for its base vector, and what follows it.
+struct Chunk {
+    base: Base,
+    first_page: u32,
+    next_page: u64,
+    /// Where the next one begins.
+    next: u64,
+}
+
+impl Chunks<'_> {
+    /// The base of each chunk; the first chunk stands at `at` of the payload.
+    fn bases(&self, mut at: u64) -> Vec<Base> {
+        let nodes = self.end - u64::from(self.first);
+        let count = nodes.div_ceil(u64::from(self.nodes)) as usize;
+        let mut bases = vec![Base::Unknown; count];
+        let (mut number, mut page) = (0, 0);
+        while number < count {
+            let chunk = self.chunk(number, at);
+            let right = chunk.filter(|chunk| u64::from(chunk.first_page) == page);
+            // Where a chunk ends is known from its first bytes alone: without them, its successors are looked for.
+            let found = right.map(|chunk| (number, chunk)).or_else(|| {
+                let places = at + 1..self.payload.len();
+                places
+                    .into_iter()
+                    .find_map(|at| self.recognise(number + 1, page, at))
+            });
+            let Some((found, chunk)) = found else {
+                break;
+            };
+            bases[found] = chunk.base;
+            (number, page, at) = (found + 1, chunk.next_page, chunk.next);
+        }
+        bases
+    }
+
+    /// The last node of a chunk.
+    fn last_of(&self, number: usize) -> u64 {
+        let behind = u64::from(self.first) + (number as u64 + 1) * u64::from(self.nodes);
+        behind.min(self.end) - 1
+    }
+
+    /// The chunk `number`, if it can stand at `at`: what of its boundaries can be read is what it must be.
+    fn chunk(&self, number: usize, at: u64) -> Option<Chunk> {
+        let first_page = self.payload.u32(at)?;
+        let pages = self.payload.u32(at + 4)?;
+        let has_base = self.payload.u32(at + 8)?;
+        let base_at = at + CHUNK_FIXED + 4 * u64::from(pages);
+        let last = self.payload.u32(base_at - 4);
+        let ends = last.is_none_or(|last| u64::from(last) == self.last_of(number));
+        if pages == 0 || has_base > 1 || !ends || base_at > self.payload.len() {
+            return None;
+        }
+        let length = u64::from(has_base) * self.vector_bytes as u64;
+        let base = match has_base {
+            0 => Base::Nothing,
+            _ => match self.payload.get(base_at, length) {
+                Some(base) => Base::Vector(base.to_vec()),
+                None => Base::Unknown,
+            },
+        };
+        Some(Chunk {
+            base,
+            first_page,
+            next_page: u64::from(first_page) + u64::from(pages),
+            next: base_at + length,
+        })
+    }
+
+    /// A chunk from `least` on that stands at `at`, if one does beyond doubt: on pages from `page` on, with boundaries that
+    /// ascend, the last of which ends that chunk.
+    fn recognise(&self, least: usize, page: u64, at: u64) -> Option<(usize, Chunk)> {
+        let pages = u64::from(self.payload.u32(at + 4)?);
+        if pages == 0 || u64::from(self.payload.u32(at)?) <= page {
+            return None;
+        }
+        let boundaries = self.payload.get(at + CHUNK_FIXED, 4 * pages)?;
+        let nodes = boundaries
+            .chunks_exact(4)
+            .map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]));
+        let last = u64::from(nodes.clone().next_back()?);
+        let number = (last.checked_sub(u64::from(self.first))? / u64::from(self.nodes)) as usize;
+        if number < least || last >= self.end || last != self.last_of(number) {
+            return None;
+        }
+        let begins = u64::from(self.first) + number as u64 * u64::from(self.nodes);
+        let first = u64::from(nodes.clone().next()?);
+        if first < begins || !nodes.is_sorted_by(|a, b| a < b) {
+            return None;
+        }
+        Some((number, self.chunk(number, at)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stratann_layout::{ChunksFile, block};
+
+    use super::*;
+
+    const V: usize = 24;
+    const FIRST: u32 = 1_000;
+
+    /// 40 chunks of 300 nodes, of which every third has no base; 100 pages or so each.
+    fn file() -> ChunksFile {
+        let (mut chunks, mut page) = (Vec::new(), 0);
+        for number in 0..40u32 {
+            let first = FIRST + number * 300;
+            let nodes = if number == 39 { 120 } else { 300 };
+            let mut boundaries: Vec<u32> = (1..nodes / 3).map(|n| first + 3 * n).collect();
+            boundaries.push(first + nodes - 1);
+            chunks.push(stratann_layout::Chunk {
+                first_page: page,
+                pages: boundaries.len() as u32,
+                base: (number % 3 > 0).then(|| vec![number as u8; V]),
+                boundaries,
+            });
+            page += chunks[number as usize].pages;
+        }
+        ChunksFile {
+            model: vec![9; 50],
+            chunk_vectors: 300,
+            chunks,
+        }
+    }
+
+    /// The bases that are found when some blocks are not whole.
+    fn bases(lost: &[usize]) -> Vec<Base> {
+        let mut bytes = file().encode();
+        let blocks = bytes.len().div_ceil(block::PAYLOAD);
+        bytes.resize(blocks * block::PAYLOAD, 0);
+        let mut whole = vec![true; blocks];
+        for &block in lost {
+            whole[block] = false;
+            bytes[block * block::PAYLOAD..][..block::PAYLOAD].fill(7);
+        }
+        let payload = Payload { bytes, whole };
+        let chunks = Chunks {
+            payload: &payload,
+            first: FIRST,
+            end: u64::from(FIRST) + 39 * 300 + 120,
+            vector_bytes: V,
+            nodes: 300,
+        };
+        chunks.bases(12 + 50)
+    }
+
+    #[test]
+    fn behind_a_damaged_block_chunks_are_found_again() {
+        let file = file();
+        let blocks = file.encode().len().div_ceil(block::PAYLOAD);
+        assert!(blocks >= 4, "{blocks}");
+        let lost_of = |lost: &[usize]| {
+            let mut unknown = 0;
+            for (number, (base, chunk)) in bases(lost).iter().zip(&file.chunks).enumerate() {
+                match base {
+                    Base::Nothing => assert_eq!(chunk.base, None, "{number}"),
+                    Base::Vector(base) => assert_eq!(chunk.base.as_ref(), Some(base), "{number}"),
+                    Base::Unknown => unknown += 1,
+                }
+            }
+            unknown
+        };
+        assert_eq!(lost_of(&[]), 0);
+        // A chunk takes a tenth of a block.
+        for block in 1..blocks {
+            let lost = lost_of(&[block]);
+            assert!((1..=12).contains(&lost), "{block}: {lost}");
+        }
+        assert!((1..=24).contains(&lost_of(&[1, 3])));
+    }
+}
