@@ -32,7 +32,8 @@ const LEAST: u64 = 1024;
 impl Direct {
     /// Inserts after which a checkpoint is due.
     pub(crate) fn interval(&self) -> u64 {
-        (u64::from(self.placement().nodes()) / SHARE).max(LEAST)
+        let by_size = (u64::from(self.placement().nodes()) / SHARE).max(LEAST);
+        self.choices.checkpoint.unwrap_or(by_size)
     }
 
     /// Commits a checkpoint of what the graph is now; the log goes on where `log_from` says. Nobody inserts or deletes meanwhile.

@@ -56,6 +56,8 @@ pub struct DirectOptions {
     pub pending: u64,
     /// Inserts in flight on each thread.
     pub in_flight: usize,
+    /// Changes of the index between two checkpoints; `None`: the more, the larger the index.
+    pub checkpoint: Option<u64>,
 }
 
 impl DirectOptions {
@@ -67,6 +69,7 @@ impl DirectOptions {
             list: None,
             pending: 24 << 20,
             in_flight: 4,
+            checkpoint: None,
         }
     }
 }
