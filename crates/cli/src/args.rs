@@ -439,6 +439,10 @@ pub struct WriteArguments {
     #[arg(long, value_name = "WAY", value_parser = |way: &str| way.parse::<stratann::Update>().map_err(|e| e.to_string()))]
     pub update: Option<stratann::Update>,
 
+    /// L of the search that finds a new vector's neighbours [default: the degree and 32 more]
+    #[arg(long, value_name = "L", value_parser = at_least_one)]
+    pub insert_list: Option<usize>,
+
     /// Cap on the memory of a search beside it; a merge takes up to 64 MiB more
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,

@@ -63,7 +63,8 @@ fn main() -> Result<(), Failure> {
     let options = WriteOptions {
         durability: Durability::Every(Duration::from_millis(100)),
         threads: 1,
-        direct: arguments.update.map(DirectOptions::of),
+        update: arguments.update,
+        direct: DirectOptions::default(),
     };
     let live = LiveIndex::open(&arguments.index, &OpenOptions::default(), &options)?;
     let (stop, inserted) = (AtomicBool::new(false), AtomicU64::new(0));

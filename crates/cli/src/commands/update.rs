@@ -85,7 +85,11 @@ fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Failure> {
     let options = WriteOptions {
         durability: write.durability,
         threads: threads_or_cores(write.threads),
-        direct: write.update.map(DirectOptions::of),
+        update: write.update,
+        direct: DirectOptions {
+            list: write.insert_list,
+            ..DirectOptions::default()
+        },
     };
     Ok(LiveIndex::open(index, &open, &options)?)
 }

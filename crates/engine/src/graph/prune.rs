@@ -33,6 +33,8 @@ pub(crate) struct Rule {
 pub(crate) struct Pruner {
     /// The candidates: the caller fills it, [`prune`](Pruner::prune) sorts it and removes duplicates.
     pub(crate) pool: Vec<Candidate>,
+    /// How many of those that were chosen are diverse; they come first.
+    pub(crate) diverse: usize,
     chosen: Vec<u32>,
     /// For each candidate the largest d(p, c) / d(s, c) seen, and the number of chosen neighbours it was compared with.
     factors: Vec<(f32, u32)>,
@@ -43,6 +45,7 @@ impl Pruner {
     pub(crate) fn new() -> Pruner {
         Pruner {
             pool: Vec::new(),
+            diverse: 0,
             chosen: Vec::new(),
             factors: Vec::new(),
         }
@@ -60,6 +63,7 @@ impl Pruner {
         if rule.alpha > 1.0 {
             self.round(points, rule.degree, rule.alpha);
         }
+        self.diverse = self.chosen.len();
         if rule.saturate {
             for (candidate, factor) in self.pool.iter().zip(&self.factors) {
                 if self.chosen.len() >= rule.degree {

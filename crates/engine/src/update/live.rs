@@ -42,7 +42,7 @@ use crate::data::{VectorSource, check_rows};
 use crate::durable::{Durability, Log, LogPosition, log_name};
 use crate::index::{Index, OpenOptions};
 use crate::progress::{Progress, Silent, Stage};
-use crate::{Error, SearchOptions, SearchResults, Stats, stored};
+use crate::{Error, SearchOptions, SearchResults, Stats, Update, stored};
 
 /// Rows that are logged and inserted at a time.
 const BATCH: usize = 256;
@@ -58,7 +58,9 @@ pub struct WriteOptions {
     pub threads: usize,
     /// How new vectors get in; `None` is what the preset does. Where layout or metric do not let them in directly, they wait for
     /// a merge.
-    pub direct: Option<DirectOptions>,
+    pub update: Option<Update>,
+    /// How they are inserted directly.
+    pub direct: DirectOptions,
 }
 
 impl Default for WriteOptions {
@@ -66,7 +68,8 @@ impl Default for WriteOptions {
         Self {
             durability: Durability::Always,
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
-            direct: None,
+            update: None,
+            direct: DirectOptions::default(),
         }
     }
 }
@@ -261,11 +264,7 @@ impl LiveIndex {
             next_sequence,
             options.durability,
         )?;
-        let choices = match options.direct {
-            Some(choices) => choices,
-            None => DirectOptions::of(index.preset().update),
-        };
-        let direct = Direct::open(&index, &overlay.deleted, choices, options.threads)?;
+        let direct = direct_of(&index, &overlay.deleted, options)?;
         Ok(Self {
             path: index.path().to_owned(),
             volume,
@@ -618,11 +617,7 @@ impl LiveIndex {
             let nodes = index.len() as u32;
             let gone: Vec<_> = since.into_keys().map(|id| (id, nodes)).collect();
             let deleted = Arc::new(Tombstones::restore(&gone, gone.len()));
-            let choices = state.direct.as_ref().map(|direct| direct.choices());
-            let direct = match choices {
-                Some(choices) => Direct::open(&index, &deleted, choices, self.options.threads)?,
-                None => None,
-            };
+            let direct = direct_of(&index, &deleted, &self.options)?;
             Ok((report, index, ids, deleted, direct))
         });
         match opened {
@@ -790,6 +785,16 @@ impl LiveIndex {
         }
         Ok(())
     }
+}
+
+/// What puts vectors into the graph of an index that was opened so.
+fn direct_of(
+    index: &Arc<Index>,
+    deleted: &Arc<Tombstones>,
+    options: &WriteOptions,
+) -> Result<Option<Direct>, Error> {
+    let update = options.update.unwrap_or(index.preset().update);
+    Direct::open(index, deleted, update, options.direct, options.threads)
 }
 
 /// Puts logged vectors into the graph on storage; those stay in `records` that have to wait in memory.

@@ -79,11 +79,12 @@ fn open(
         durability,
         threads: 1,
         // So little that pages are written now and then, and a checkpoint is made every few calls.
-        direct: Some(DirectOptions {
+        update: Some(case.1),
+        direct: DirectOptions {
             pending: 600,
             checkpoint: Some(4),
-            ..DirectOptions::of(case.1)
-        }),
+            ..DirectOptions::default()
+        },
     };
     let volume: Arc<dyn Volume> = Arc::new(volume.clone());
     LiveIndex::open_in(volume, folder, &OpenOptions::default(), &options)

@@ -25,7 +25,7 @@ use crate::nodes::placement::NOWHERE;
 use crate::stored;
 
 /// Inserts between two checkpoints: this share of the nodes, and no fewer than [`LEAST`].
-const SHARE: u64 = 256;
+const SHARE: u64 = 512;
 /// Inserts between two checkpoints, at least.
 const LEAST: u64 = 1024;
 

@@ -131,7 +131,7 @@ impl<'a, N: Composable> Inserter<'a, N> {
         let quantizer = direct.index.codebook().quantizer();
         quantizer.encode(&self.walker.floats, &mut self.code, 1);
         let code = std::mem::take(&mut self.code);
-        let node = match direct.choices.update {
+        let node = match direct.update {
             Update::Relocate => relocate::link(self, id, &code),
             _ => accumulate::link(self, id, &code),
         };

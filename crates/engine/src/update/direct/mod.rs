@@ -46,8 +46,6 @@ use crate::{Error, Update};
 /// How vectors are inserted directly.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DirectOptions {
-    /// How changes become writes.
-    pub update: Update,
     /// How lists are pruned.
     pub pruning: Pruning,
     /// L of an insert's search; `None` is the degree and 32 more, as in OdinANN §4.6.
@@ -60,14 +58,12 @@ pub struct DirectOptions {
     pub checkpoint: Option<u64>,
 }
 
-impl DirectOptions {
-    /// The defaults of a way to update.
-    pub fn of(update: Update) -> Self {
+impl Default for DirectOptions {
+    fn default() -> Self {
         Self {
-            update,
             pruning: Pruning::Delta,
             list: None,
-            pending: 24 << 20,
+            pending: 12 << 20,
             in_flight: 4,
             checkpoint: None,
         }
@@ -114,6 +110,7 @@ const WRITERS: usize = 4;
 /// An index that takes direct inserts.
 pub(crate) struct Direct {
     index: Arc<Index>,
+    update: Update,
     choices: DirectOptions,
     degree: usize,
     alpha: f32,
@@ -148,6 +145,7 @@ impl Direct {
     pub(crate) fn open(
         index: &Arc<Index>,
         deleted: &Arc<Tombstones>,
+        update: Update,
         choices: DirectOptions,
         threads: usize,
     ) -> Result<Option<Self>, Error> {
@@ -159,7 +157,7 @@ impl Direct {
             Pages::Packed(_) => true,
             Pages::Inline(_) | Pages::Lists(_) => false,
         };
-        if !takes || choices.update == Update::Merge || index.metric() == Metric::InnerProduct {
+        if !takes || update == Update::Merge || index.metric() == Metric::InnerProduct {
             return Ok(None);
         }
         let placement = graph.placement.get_or_init(|| {
@@ -200,7 +198,7 @@ impl Direct {
             store: Arc::new(store),
             writers: Vec::new(),
             file: Mutex::new(index.volume().open_pages(&graph.name)?),
-            threshold: Threshold::new(match choices.update {
+            threshold: Threshold::new(match update {
                 Update::InPlace => 0,
                 _ => choices.pending,
             }),
@@ -209,6 +207,7 @@ impl Direct {
             allocating: Mutex::default(),
             failed: AtomicBool::new(false),
             counts: Counts::default(),
+            update,
             choices,
         };
         for number in 0..WRITERS {
@@ -370,11 +369,6 @@ impl Direct {
     /// Waits until what was composed is on storage. Nobody inserts meanwhile.
     pub(crate) fn settle(&self) {
         self.store.settle();
-    }
-
-    /// How vectors are inserted.
-    pub(crate) fn choices(&self) -> DirectOptions {
-        self.choices
     }
 
     /// What it cost so far.

@@ -5,6 +5,7 @@
 //!   rule 1    a page that is empty                            takes n records
 //!   rule 2    a page of the path with fewer than m records    keeps those, takes n - theirs
 //!   rule 3    a new page                                      takes n records
+//!   (while pages have fewer than m records on average, rule 2 comes before rule 1)
 //! ```
 //!
 //! Pages have n slots and m = n/2 of them filled on average (§3.2.3), so that space is twice the least and so is what is
@@ -14,7 +15,7 @@
 //! **Concurrency** (§3.3): the locks of all records that change are taken, their lists read again, from memory as a rule, and
 //! changed; composing goes to the write-back cache, which a thread in the background writes.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::compose::too_large;
 use super::insert::Inserter;
@@ -98,33 +99,42 @@ fn allocate<N: Composable>(
     let composer = work.composer.get_or_insert_with(|| pages.composer());
     let records = &work.records;
     let changed: HashSet<u32> = (0..records.len()).map(|at| records.node(at)).collect();
-    // Pages of the path with fewer than m records: the emptiest first.
+    // One insert at a time moves records that it did not change: else two might move the same.
+    let _allocating = direct.allocating.lock();
+    let mut leave: HashMap<u32, usize> = HashMap::new();
+    for &node in &changed {
+        *leave.entry(placement.page_of(node)).or_default() += 1;
+    }
+    // Pages of the path with fewer than m records, when those have left that are written anew: the emptiest are the last.
     let m = pages.records_a_page() / 2;
     let mut partial: Vec<(usize, u32)> = inserter
         .walker
         .traversal
         .held_pages()
-        .map(|page| (direct.store.live(page as u32), page as u32))
-        .filter(|&(live, _)| live > 0 && live < m)
+        .map(|page| {
+            let page = page as u32;
+            let leave = leave.get(&page).copied().unwrap_or(0);
+            (direct.store.live(page).saturating_sub(leave), page)
+        })
+        .filter(|&(stay, _)| stay > 0 && stay < m)
         .collect();
     partial.sort_unstable_by(|a, b| b.cmp(a));
     partial.dedup();
-    // One insert at a time moves records that it did not change: else two might move the same.
-    let _allocating = direct.allocating.lock();
+    // Rule 1 is the first as long as space is what the rules aim at. Pages come free in waves, when a checkpoint lets go of
+    // them: taken first at all times, they would leave partly empty ones to fall apart.
+    let in_use = (placement.pages() as usize).saturating_sub(direct.store.free());
+    let ample = in_use * m > placement.nodes() as usize;
     let mut next = 0;
     while next < records.len() {
         let mut moved = Vec::new();
         composer.start();
-        let page = match direct.store.take_empty(placement) {
+        let empty = || direct.store.take_empty(placement);
+        let page = match (!ample).then(empty).flatten() {
             Some(page) => page,
-            None => {
-                let kept = keep(inserter, &mut partial, &changed, composer, &mut moved)?;
-                if kept {
-                    direct.store.take_spare(placement)
-                } else {
-                    direct.store.take_new(placement)
-                }
+            None if keep(inserter, &mut partial, &changed, composer, &mut moved)? => {
+                direct.store.take_spare(placement)
             }
+            None => empty().unwrap_or_else(|| direct.store.take_new(placement)),
         };
         let from = next;
         while next < records.len() && records.put(next, composer) {

@@ -163,11 +163,11 @@ impl PageStore {
         state.empty.pop()
     }
 
-    /// A page to move another one's records to: one that such a move left, else a new one.
+    /// A page to move another one's records to: one that such a move left, else an empty one, else a new one.
     pub(super) fn take_spare(&self, placement: &Placement) -> u32 {
         let mut state = self.state.lock();
         state.wake(placement);
-        let spare = state.spare.pop();
+        let spare = state.spare.pop().or_else(|| state.empty.pop());
         drop(state);
         spare.unwrap_or_else(|| self.take_new(placement))
     }
