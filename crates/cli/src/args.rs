@@ -439,7 +439,8 @@ pub struct WriteArguments {
     #[arg(long, value_name = "WAY", value_parser = |way: &str| way.parse::<stratann::Update>().map_err(|e| e.to_string()))]
     pub update: Option<stratann::Update>,
 
-    /// L of the search that finds a new vector's neighbours [default: the degree and 32 more]
+    /// L of the search that finds a new vector's neighbours [default: the degree; 32 more
+    /// where each read serves one node]
     #[arg(long, value_name = "L", value_parser = at_least_one)]
     pub insert_list: Option<usize>,
 

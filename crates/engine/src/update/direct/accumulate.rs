@@ -31,6 +31,11 @@ use crate::nodes::{Composable, Composer, PageView};
 /// Changes that a page waits for at most, however much memory there is: to apply them takes time as well.
 const MOST: usize = 64;
 
+/// The nearest neighbours of a new node that are asked to link back to it, beside those that are diverse. The others fill its
+/// list: nearer ones lead to them, and so they would give up something better for it. On photo-sift, 80,000 rows and 20,000
+/// more, asking all of them changes twice as many lists and leads to the same recall, with more reads.
+const BACK: usize = 16;
+
 /// How many changes a page waits for.
 pub(super) struct Threshold {
     changes: AtomicUsize,
@@ -112,6 +117,9 @@ pub(super) fn link<N: Composable>(
     touched.push(home);
     for at in 0..inserter.chosen.len() {
         let neighbour = inserter.chosen[at];
+        if !neighbour.diverse && at >= BACK {
+            continue;
+        }
         let remove = match decide(inserter, &neighbour, node)? {
             Decision::Keep => continue,
             Decision::Add => NONE,

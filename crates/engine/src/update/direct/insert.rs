@@ -30,6 +30,8 @@ pub(super) struct Neighbour {
     pub(super) node: u32,
     /// Distance from the new node, as codes measure.
     pub(super) distance: f32,
+    /// Whether no nearer one leads to it.
+    pub(super) diverse: bool,
     /// Its row among the candidates.
     row: u32,
 }
@@ -201,7 +203,13 @@ impl<'a, N: Composable> Inserter<'a, N> {
             node: self.nodes[row as usize - 1],
             distance: scale * self.distances[row as usize - 1],
             row,
+            diverse: false,
         }));
+        let diverse = self.pruner.diverse;
+        for neighbour in &mut self.chosen[..diverse] {
+            neighbour.diverse = true;
+        }
+
         self.chosen
             .sort_unstable_by(|a, b| a.distance.total_cmp(&b.distance));
     }

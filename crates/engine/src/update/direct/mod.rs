@@ -48,7 +48,8 @@ use crate::{Error, Update};
 pub struct DirectOptions {
     /// How lists are pruned.
     pub pruning: Pruning,
-    /// L of an insert's search; `None` is the degree and 32 more, as in OdinANN §4.6.
+    /// L of an insert's search; `None` is the degree and 32 more, as in OdinANN §4.6, and the degree where a page that was read
+    /// serves all its nodes: those are candidates as well.
     pub list: Option<usize>,
     /// Bytes of changes that may wait in memory ([`Update::Accumulate`]).
     pub pending: u64,
@@ -102,6 +103,8 @@ struct Counts {
     checkpoints: AtomicU64,
 }
 
+/// Candidates of an insert beyond the degree (OdinANN §4.6).
+const BEYOND: usize = 32;
 /// Stripes of the locks of records.
 const STRIPES: usize = 1 << 12;
 /// Threads that write pages: they wait for the device, and do nothing else.
@@ -172,7 +175,8 @@ impl Direct {
         let manifest = index.manifest();
         let degree = manifest.degree as usize;
         let preset = index.preset();
-        let list = choices.list.unwrap_or(degree + 32);
+        let beyond = if preset.whole_page { 0 } else { BEYOND };
+        let list = choices.list.unwrap_or(degree + beyond);
         let kept = index.clone();
         let kept = move |page: u32| kept.graph().resident.get(page.into()).is_some();
         let store = PageStore::new(placement, pages.page_bytes, Box::new(kept));

@@ -122,8 +122,7 @@ fn allocate<N: Composable>(
     partial.dedup();
     // Rule 1 is the first as long as space is what the rules aim at. Pages come free in waves, when a checkpoint lets go of
     // them: taken first at all times, they would leave partly empty ones to fall apart.
-    let in_use = (placement.pages() as usize).saturating_sub(direct.store.free());
-    let ample = in_use * m > placement.nodes() as usize;
+    let ample = placement.pages() as usize * m > placement.nodes() as usize;
     let mut next = 0;
     while next < records.len() {
         let mut moved = Vec::new();
