@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use stratann::{
-    DirectOptions, Durability, LiveIndex, Matrix, MatrixRef, OpenOptions, SearchOptions, Silent, VectorFile,
-    Update, VectorSource, WriteOptions,
+    DirectOptions, Durability, LiveIndex, Matrix, MatrixRef, OpenOptions, SearchOptions, Silent,
+    Update, VectorFile, VectorSource, WriteOptions,
 };
 
 /// Rows of a call.

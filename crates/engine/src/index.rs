@@ -29,8 +29,8 @@ use crate::codebook::Codebook;
 use crate::durable::log_bytes;
 use crate::navigation::Navigation;
 use crate::nodes::Graph;
-use crate::plan::{Division, Needs};
 use crate::nodes::placement::Placement;
+use crate::plan::{Division, Needs};
 use crate::update::{CarriedIds, Overlay, replay};
 use crate::{Error, Preset, nodes, plan, stored};
 
@@ -95,6 +95,8 @@ pub struct Index {
     carried: CarriedIds,
     /// What the log said when it was opened, on top of the checkpoint.
     overlay: Option<Overlay>,
+    /// Bytes of the log then.
+    logged: u64,
 }
 
 /// What indexes of one process can have in common.
@@ -187,6 +189,8 @@ impl Index {
 
     /// It with what its log says now. What is logged later is seen when the index is opened again.
     pub(crate) fn with_log(mut self) -> Result<Self, Error> {
+        // Looked at first: what comes meanwhile may be in, but then it looks as if it were not.
+        self.logged = self.log_bytes();
         let overlay = replay(&*self.volume, &self)?.overlay;
         self.overlay = (!overlay.is_empty()).then_some(overlay);
         Ok(self)
@@ -281,6 +285,7 @@ impl Index {
             navigation: OnceLock::new(),
             shared,
             overlay: None,
+            logged: 0,
             manifest,
         })
     }
@@ -299,6 +304,17 @@ impl Index {
     pub fn live(&self) -> usize {
         self.overlay()
             .map_or(self.len(), |overlay| overlay.live(self.len()))
+    }
+
+    /// Whether it is what the index in its directory is now: false when another process has merged, or made a checkpoint or a
+    /// log since it was opened. Then open it again to see that; until then it answers what it knew.
+    ///
+    /// # Errors
+    /// The manifest or the logs cannot be read.
+    pub fn is_current(&self) -> Result<bool, Error> {
+        let now = stored::manifest(&*self.volume)?;
+        let number = now.log_from.number;
+        Ok(now == self.manifest && log_bytes(&*self.volume, number)? == self.logged)
     }
 
     /// The vectors in the checkpoint, of which some may have been deleted since.

@@ -69,5 +69,8 @@ pub use stratann_tier::{
     Backend, IoMode, TierError, peak_rss_bytes, process_cpu_time, reset_peak_rss,
 };
 pub use stratann_vector::{Element, InstructionSet, Metric, QuantizerError};
-pub use update::{CompactReport, DirectCounts, DirectOptions, LiveIndex, Pruning, WriteOptions};
+pub use update::{
+    CompactReport, DirectCounts, DirectOptions, Due, LiveIndex, MergeWhen, Merger, Pruning,
+    WriteOptions,
+};
 pub use verify::{Problem, VerifyReport, verify};

@@ -112,7 +112,10 @@ pub(crate) fn check_length(
 /// Whether direct inserts add pages to files of a kind. What is behind the pages of a checkpoint is of no account: a crash
 /// may have left it there.
 fn grows(kind: FileKind) -> bool {
-    matches!(kind, FileKind::Graph | FileKind::Packed | FileKind::Adjacency)
+    matches!(
+        kind,
+        FileKind::Graph | FileKind::Packed | FileKind::Adjacency
+    )
 }
 
 /// Reads the header of a file of pages, and refuses one that is damaged or of another index, and a file of another

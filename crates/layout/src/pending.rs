@@ -86,7 +86,12 @@ impl PendingFile {
             if node >= nodes || add >= nodes || (remove >= nodes && remove != NOBODY) {
                 let found = format!("{node}, {add} and {remove}");
                 let expected = format!("below {nodes}");
-                return Err(reader.wrong(at + CHANGE * place, "nodes of a change", found, expected));
+                return Err(reader.wrong(
+                    at + CHANGE * place,
+                    "nodes of a change",
+                    found,
+                    expected,
+                ));
             }
         }
         let mut found = Vec::new();
@@ -95,7 +100,9 @@ impl PendingFile {
             let node = reader.u32("new node")?;
             let id = reader.u64("outside id")?;
             let links = reader.u32("number of links")?;
-            let vector = reader.bytes(vector_bytes as u64, "vector of a new node")?.to_vec();
+            let vector = reader
+                .bytes(vector_bytes as u64, "vector of a new node")?
+                .to_vec();
             let list = reader.bytes(4 * u64::from(links), "links of a new node")?;
             let list: Vec<u32> = list.chunks_exact(4).map(|four| u32_at(four, 0)).collect();
             if let Some(&wrong) = list.iter().chain([&node]).find(|&&link| link >= nodes) {
@@ -153,7 +160,10 @@ mod tests {
         assert_eq!(bytes[44..51], [2, 0, 0, 0, 5, 6, 7]);
         assert_eq!(bytes.len(), 59 + 19);
         let none = PendingFile::default();
-        assert_eq!(PendingFile::decode(&none.encode(), 0, 3, "p").unwrap(), none);
+        assert_eq!(
+            PendingFile::decode(&none.encode(), 0, 3, "p").unwrap(),
+            none
+        );
     }
 
     #[test]

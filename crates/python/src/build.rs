@@ -6,7 +6,7 @@ use pyo3::exceptions::PyFileExistsError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use stratann::{
-    BuildOptions, Codebook, Durability, Error, OpenOptions, TrainOptions, VectorFile, VectorSource,
+    BuildOptions, Codebook, Error, OpenOptions, TrainOptions, VectorFile, VectorSource,
 };
 
 use crate::arguments::{
@@ -14,7 +14,7 @@ use crate::arguments::{
 };
 use crate::arrays::{self, Rows};
 use crate::errors::to_python;
-use crate::index::{Index, to_dict};
+use crate::index::{Changes, Index, to_dict};
 use crate::progress::{Listener, run};
 
 /// Vectors as a user passes them: a file, which is streamed, or an array, which is borrowed.
@@ -174,8 +174,13 @@ pub fn build<'py>(
         })
     })?;
     let report = to_dict(py, &report)?.unbind();
-    let durability = Durability::Always;
-    Index::new(py, path, OpenOptions::default(), durability, Some(report))
+    Index::new(
+        py,
+        path,
+        OpenOptions::default(),
+        Changes::default(),
+        Some(report),
+    )
 }
 
 /// Trains a codebook for indexes that are to share one, and writes it to the file `path`.

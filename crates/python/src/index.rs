@@ -9,8 +9,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use stratann::{
-    Counters, Durability, LiveIndex, OpenOptions, Progress, SearchOptions, SearchResults, Silent,
-    VectorSource, WriteOptions,
+    Counters, Durability, LiveIndex, MergeWhen, Merger, OpenOptions, Progress, SearchOptions,
+    SearchResults, Silent, VectorSource, WriteOptions,
 };
 
 use crate::arguments::{
@@ -34,9 +34,51 @@ pub struct Index {
     inner: RwLock<Arc<Opened<stratann::Index>>>,
     /// The same, open for changes, from the first change on.
     live: Mutex<Option<Arc<Opened<LiveIndex>>>>,
-    durability: Durability,
+    /// What merges it in the background.
+    merger: Mutex<Option<Merging>>,
+    changes: Changes,
     path: PathBuf,
     report: Option<Py<PyAny>>,
+}
+
+/// How the index is opened for changes.
+#[derive(Clone, Copy, Debug)]
+pub struct Changes {
+    /// When a change is durable.
+    pub durability: Durability,
+    /// Whether merges begin by themselves when they are due.
+    pub merges: bool,
+}
+
+impl Default for Changes {
+    fn default() -> Self {
+        Self {
+            durability: Durability::Always,
+            merges: true,
+        }
+    }
+}
+
+/// A thread that merges, which a forked process has not.
+struct Merging {
+    merger: Option<Merger>,
+    process: u32,
+}
+
+impl Drop for Merging {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // Waiting for it would never end.
+            std::mem::forget(self.merger.take());
+        }
+    }
+}
+
+impl Drop for Index {
+    fn drop(&mut self) {
+        // Before the index that it merges.
+        self.merger.lock().take();
+    }
 }
 
 impl Index {
@@ -45,7 +87,7 @@ impl Index {
         py: Python<'_>,
         path: PathBuf,
         options: OpenOptions,
-        durability: Durability,
+        changes: Changes,
         report: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let path = existing(path, "index")?;
@@ -53,9 +95,12 @@ impl Index {
             .detach(|| stratann::Index::open(&path, &options))
             .map_err(to_python)?;
         Ok(Self {
+            inner: RwLock::new(Arc::new(Opened::new(Arc::new(inner)))),
+            live: Mutex::default(),
+            merger: Mutex::default(),
+            changes,
+            path,
             report,
-            durability,
-            ..Self::of(Arc::new(inner), path)
         })
     }
 
@@ -64,7 +109,8 @@ impl Index {
         Self {
             inner: RwLock::new(Arc::new(Opened::new(index))),
             live: Mutex::default(),
-            durability: Durability::Always,
+            merger: Mutex::default(),
+            changes: Changes::default(),
             path,
             report: None,
         }
@@ -84,7 +130,7 @@ impl Index {
         let inner = self.inner();
         inner.at_home(&self.path, "stratann.open")?;
         let options = WriteOptions {
-            durability: self.durability,
+            durability: self.changes.durability,
             ..WriteOptions::default()
         };
         py.detach(|| {
@@ -94,6 +140,13 @@ impl Index {
             }
             let opened = LiveIndex::over(inner.value(), &options)?;
             let opened = Arc::new(Opened::new(Arc::new(opened)));
+            if self.changes.merges {
+                let merger = opened.value().merge_when_due(MergeWhen::default())?;
+                *self.merger.lock() = Some(Merging {
+                    merger: Some(merger),
+                    process: std::process::id(),
+                });
+            }
             *live = Some(opened.clone());
             Ok(opened)
         })
@@ -313,6 +366,7 @@ impl Index {
             return Ok(());
         };
         py.detach(|| {
+            self.merger.lock().take();
             live.flush()?;
             drop(live);
             // A reader sees the log as it is when the index is opened.
@@ -320,6 +374,28 @@ impl Index {
             let index = stratann::Index::open(&self.path, &options)?;
             *self.inner.write() = Arc::new(Opened::new(Arc::new(index)));
             Ok::<_, stratann::Error>(())
+        })
+        .map_err(to_python)
+    }
+
+    /// Whether another process has changed the index since it was opened here, so that `refresh` would show more.
+    fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
+        if self.changing().is_some() {
+            return Ok(true);
+        }
+        py.detach(|| self.inner().is_current()).map_err(to_python)
+    }
+
+    /// Opens the index anew if another process has changed it since. Returns whether it had.
+    fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
+        if self.is_current(py)? {
+            return Ok(false);
+        }
+        py.detach(|| {
+            let options = *self.inner().options();
+            let index = stratann::Index::open(&self.path, &options)?;
+            *self.inner.write() = Arc::new(Opened::new(Arc::new(index)));
+            Ok::<_, stratann::Error>(true)
         })
         .map_err(to_python)
     }
@@ -451,9 +527,13 @@ impl Index {
 /// durability : str or int
 ///     When changes are durable: "always" (when the call returns), "flush" (when `flush`, `close` or `compact` returns),
 ///     or at the latest after so many milliseconds.
+/// merges : bool
+///     Whether merges begin by themselves, in the background, from the first change on: when a tenth of the vectors was
+///     deleted, when searches read a tenth more than before, or when many vectors wait in memory. If not, `compact` is
+///     the only one.
 #[pyfunction]
 #[pyo3(signature = (path, *, memory=None, io="auto", cache=None, cache_entries=None, navigation=None,
-    durability=None))]
+    durability=None, merges=true))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of the Python function"
@@ -467,6 +547,7 @@ pub fn open(
     cache_entries: Option<&Bound<'_, PyAny>>,
     navigation: Option<bool>,
     durability: Option<&Bound<'_, PyAny>>,
+    merges: bool,
 ) -> PyResult<Index> {
     let path = existing(path, "index")?;
     let options = OpenOptions {
@@ -476,7 +557,11 @@ pub fn open(
         navigation,
         ..OpenOptions::default()
     };
-    Index::new(py, path, options, when_durable(durability)?, None)
+    let changes = Changes {
+        durability: when_durable(durability)?,
+        merges,
+    };
+    Index::new(py, path, options, changes, None)
 }
 
 /// Reads the whole index in the folder `path` and checks every header, checksum, list and id.

@@ -419,7 +419,9 @@ proptest! {
 #[test]
 fn rows_of_codes_are_the_centroids_that_they_name() {
     for (dim, code_bytes) in [(8, 4), (16, 4), (16, 2), (10, 4), (7, 7), (9, 2)] {
-        let values = (0..dim * CENTROIDS).map(|i| (i as f32 * 0.37).sin()).collect();
+        let values = (0..dim * CENTROIDS)
+            .map(|i| (i as f32 * 0.37).sin())
+            .collect();
         let quantizer = ProductQuantizer::from_parts(dim, code_bytes, values).unwrap();
         let codes: Vec<u8> = (0..5 * code_bytes).map(|i| (i * 71) as u8).collect();
         let mut rows = vec![9];

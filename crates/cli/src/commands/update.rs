@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use serde::Serialize;
 use stratann::{
-    CompactReport, DirectCounts, DirectOptions, LiveIndex, OpenOptions, VectorFile, VectorSource,
-    WriteOptions,
+    CompactReport, DirectCounts, DirectOptions, LiveIndex, MergeWhen, OpenOptions, VectorFile,
+    VectorSource, WriteOptions,
 };
 
 use crate::args::{
@@ -32,6 +32,8 @@ struct Changed {
     direct: Option<DirectCounts>,
     /// What a merge did, if there was one.
     compact: Option<CompactReport>,
+    /// Why a merge is due, if one is.
+    due: Option<String>,
 }
 
 /// Inserts, makes it durable, and merges if that was asked for.
@@ -106,6 +108,7 @@ fn finish(
         changed.compact = Some(live.compact(shown)?);
     }
     changed.vectors = live.len() as u64;
+    changed.due = live.due(&MergeWhen::default()).map(|due| due.to_string());
     let mut output = Output::new();
     if json {
         output.json_line(&changed)?;
@@ -159,6 +162,9 @@ fn finish(
         }
     }
     lines.push(("vectors", size::count(changed.vectors)));
+    if let Some(due) = &changed.due {
+        lines.push(("due", format!("a merge: {due} (`stratann compact`)")));
+    }
     output.text(facts(&lines))?;
     output.finish()
 }

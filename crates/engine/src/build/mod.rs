@@ -44,9 +44,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
-use stratann_layout::manifest::{
-    FILE_NAME as MANIFEST, FORMAT_VERSION, WRITER_FEATURES,
-};
+use stratann_layout::manifest::{FILE_NAME as MANIFEST, FORMAT_VERSION, WRITER_FEATURES};
 use stratann_layout::{BuildFacts, FileKind, LogFrom, Manifest, NavigationFacts, NavigationFile};
 use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time};
 use stratann_vector::{Metric, Training, to_f32};

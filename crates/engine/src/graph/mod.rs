@@ -33,12 +33,12 @@ mod tests;
 mod vamana;
 
 pub use construct::{Constructed, Lists, Order, Task, construct};
+use entry::medoid;
 pub(crate) use greedy::Candidate;
+use order::locality_order;
 pub(crate) use points::Points;
 pub(crate) use prune::{Pruner, Rule};
 pub(crate) use space::Space;
-use entry::medoid;
-use order::locality_order;
 
 use crate::data::DataError;
 use std::path::PathBuf;

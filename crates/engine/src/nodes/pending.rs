@@ -177,7 +177,8 @@ impl Pending {
         let known = waiting.taken || waiting.weight() > 0;
         let before = if known { waiting.bytes() } else { 0 };
         add(waiting);
-        self.bytes.fetch_add(waiting.bytes() - before, Ordering::Relaxed);
+        self.bytes
+            .fetch_add(waiting.bytes() - before, Ordering::Relaxed);
         Some(waiting.weight())
     }
 

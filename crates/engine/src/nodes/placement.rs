@@ -36,7 +36,9 @@ pub(crate) struct Words {
 impl Default for Words {
     fn default() -> Self {
         Self {
-            chunks: (0..1 << (32 - CHUNK_BITS)).map(|_| OnceLock::new()).collect(),
+            chunks: (0..1 << (32 - CHUNK_BITS))
+                .map(|_| OnceLock::new())
+                .collect(),
         }
     }
 }
@@ -250,7 +252,9 @@ impl Placement {
 
     /// Bytes that it takes in memory, about.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.page_of.memory_bytes() + self.unwritten.bits.memory_bytes() + self.pending.memory_bytes()
+        self.page_of.memory_bytes()
+            + self.unwritten.bits.memory_bytes()
+            + self.pending.memory_bytes()
     }
 }
 

@@ -543,6 +543,7 @@ impl Place {
         let options = WriteOptions {
             durability: Durability::Always,
             threads: 1,
+            ..WriteOptions::default()
         };
         let volume: Arc<dyn Volume> = Arc::new(self.volume.clone());
         let open = OpenOptions::default();

@@ -36,8 +36,8 @@ use serde::Serialize;
 use stratann_tier::{Task, Thread, thread_cpu_time};
 
 pub use self::parts::Parts;
-use self::ranking::Ranking;
 pub(crate) use self::parts::Timer;
+use self::ranking::Ranking;
 pub(crate) use self::walker::{Plan, Walker, Within};
 use crate::data::{VectorSource, check_rows};
 use crate::index::Index;
@@ -373,7 +373,11 @@ impl Batch<'_> {
                 break;
             }
             let start = Instant::now();
-            let _pin = index.graph().placement.get().map(|placement| placement.pins.pin());
+            let _pin = index
+                .graph()
+                .placement
+                .get()
+                .map(|placement| placement.pins.pin());
             let bytes = &mut walker.traversal.ranking.query;
             queries.read(query, bytes)?;
             check_rows(queries, index.metric(), query, bytes)?;

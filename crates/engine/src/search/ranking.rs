@@ -61,7 +61,8 @@ impl<'a> Ranking<'a> {
     /// Whether an id's record on a node is no answer.
     #[inline]
     pub(crate) fn is_deleted(&self, id: u64, node: u32) -> bool {
-        self.deleted.is_some_and(|deleted| deleted.contains(id, node))
+        self.deleted
+            .is_some_and(|deleted| deleted.contains(id, node))
     }
 
     /// Starts a query of which `k` answers are wanted; `query` has been set. Of the nodes that the search starts from,

@@ -68,7 +68,16 @@ mod tests {
         let mut nearest = Nearest::default();
         nearest.clear(3);
         let mut came_in = Vec::new();
-        let offers = [(9, 2.0), (4, 1.0), (4, 1.0), (7, 1.0), (1, 5.0), (2, 2.0), (7, 1.5), (2, 1.9)];
+        let offers = [
+            (9, 2.0),
+            (4, 1.0),
+            (4, 1.0),
+            (7, 1.0),
+            (1, 5.0),
+            (2, 2.0),
+            (7, 1.5),
+            (2, 1.9),
+        ];
         for (id, distance) in offers {
             came_in.push(nearest.offer(id, distance));
         }

@@ -141,7 +141,7 @@ fn from_records<N: NodePages>(
 /// Takes a record: its page, its node and what stands there.
 type EachRecord<'a> = dyn FnMut(u64, u32, &Record<'_>) -> Result<(), Error> + 'a;
 
-/// Calls `each` with the record of every node that is on a page. What is on storage counts: nothing may be unwritten.
+/// Calls `each` with the record of every node that is on a page.
 fn each_record<N: NodePages>(
     index: &Index,
     pages: &N,
@@ -151,24 +151,7 @@ fn each_record<N: NodePages>(
     let graph = index.graph();
     let file = graph.pages.file(graph.nodes);
     let placement = graph.placement.get();
-    let in_use = placement.map(|placement| {
-        let mut in_use = vec![false; placement.pages() as usize];
-        for node in 0..placement.nodes() {
-            if let Some(page) = in_use.get_mut(placement.page_of(node) as usize) {
-                *page = true;
-            }
-        }
-        in_use
-    });
-    // Pages behind the last one that was ever written were never needed.
-    let stored = index.volume().len(&graph.name)?.saturating_sub(BLOCK as u64);
-    let stored = stored / file.page_bytes as u64;
-    let count = in_use.as_ref().map_or(file.pages, |in_use| stored.min(in_use.len() as u64));
-    let name = &graph.name;
-    each_page(index, name, count, file.page_bytes, progress, &mut |page, bytes| {
-        if in_use.as_ref().is_some_and(|in_use| !in_use[page as usize]) {
-            return Ok(());
-        }
+    let mut records_of = |page: u64, bytes: &[u8]| {
         let view = pages.view(bytes, page, true)?;
         for slot in 0..view.len() {
             let node = view.node(slot)?;
@@ -178,7 +161,55 @@ fn each_record<N: NodePages>(
             }
         }
         Ok(())
-    })
+    };
+    let (name, page_bytes) = (&graph.name, file.page_bytes);
+    let Some(placement) = placement else {
+        return each_page(
+            index,
+            name,
+            file.pages,
+            page_bytes,
+            progress,
+            &mut records_of,
+        );
+    };
+    let mut in_use = vec![false; placement.pages() as usize];
+    for node in 0..placement.nodes() {
+        if let Some(page) = in_use.get_mut(placement.page_of(node) as usize) {
+            *page = true;
+        }
+    }
+    // The last pages may not be written yet.
+    let stored = index.volume().len(name)?.saturating_sub(BLOCK as u64);
+    let stored = (stored / page_bytes as u64).min(in_use.len() as u64);
+    each_page(
+        index,
+        name,
+        stored,
+        page_bytes,
+        progress,
+        &mut |page, bytes| {
+            if !in_use[page as usize] {
+                return Ok(());
+            }
+            match placement.unwritten.get(page as u32) {
+                Some(bytes) => records_of(page, &bytes),
+                None => records_of(page, bytes),
+            }
+        },
+    )?;
+    for page in (stored..in_use.len() as u64).filter(|&page| in_use[page as usize]) {
+        match placement.unwritten.get(page as u32) {
+            Some(bytes) => records_of(page, &bytes)?,
+            None => {
+                return Err(Error::Damaged {
+                    file: graph.file.clone(),
+                    what: format!("it ends before page {page}, which nodes are on"),
+                });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Reads the pages of a file one after the other.

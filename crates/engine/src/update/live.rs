@@ -22,6 +22,8 @@
 //! **Who may do what.** One process has the index open for changes (it holds the lock file); any number of its threads insert,
 //! delete and search. Other processes open it for reading, see what was logged by then, and open it again to see more.
 
+mod directly;
+
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,7 +34,9 @@ use serde::Serialize;
 use stratann_layout::LogRecord;
 use stratann_tier::{LockGuard, Volume};
 
+use self::directly::{DIRECT_BATCH, direct_of, place_directly};
 use super::direct::{Direct, DirectOptions};
+use super::due::Reads;
 use super::fresh::FreshGraph;
 use super::ids::StoredIds;
 use super::merge;
@@ -46,8 +50,6 @@ use crate::{Error, SearchOptions, SearchResults, Stats, Update, stored};
 
 /// Rows that are logged and inserted at a time.
 const BATCH: usize = 256;
-/// The same where they go into the graph on storage: a checkpoint waits for so many at most.
-const DIRECT_BATCH: usize = 64;
 
 /// How to open an index for changes.
 #[derive(Clone, Debug)]
@@ -134,7 +136,10 @@ impl State {
         let later = !frozen && direct.is_some_and(|direct| direct.later.write().remove(id));
         let stored = !frozen
             && (later || self.ids.contains(id)?)
-            && self.overlay.deleted.insert_below(id, self.index.len() as u32);
+            && self
+                .overlay
+                .deleted
+                .insert_below(id, self.index.len() as u32);
         if let (true, Some(since)) = (frozen || stored, &self.since) {
             since.insert(id);
         }
@@ -159,6 +164,8 @@ pub struct LiveIndex {
     gate: RwLock<()>,
     /// Held by a merge or a checkpoint: there is one at a time.
     merging: Mutex<()>,
+    /// What searches read since the last merge.
+    reads: Reads,
     /// The sequence number of the log up to which the last checkpoint goes.
     checkpointed: AtomicU64,
     _lock: LockGuard,
@@ -271,6 +278,7 @@ impl LiveIndex {
             open: *index.options(),
             options: options.clone(),
             checkpointed: AtomicU64::new(log.next_sequence()),
+            reads: Reads::default(),
             next_id: AtomicU64::new(next_id.max(ids.next_id())),
             state: RwLock::new(Arc::new(State {
                 index,
@@ -290,88 +298,6 @@ impl LiveIndex {
             _lock: lock,
         })
         .and_then(Self::digested)
-    }
-
-    /// With what was replayed from the log in the graph on storage, where that is how vectors get in.
-    fn digested(self) -> Result<Self, Error> {
-        if self.state().direct.is_some() && self.state().fresh().slots() > 0 {
-            self.digest()?;
-            self.checkpoint()?;
-        }
-        Ok(self)
-    }
-
-    /// Moves vectors from memory into the graph on storage.
-    fn digest(&self) -> Result<(), Error> {
-        let state = self.state();
-        let Some(direct) = &state.direct else {
-            return Ok(());
-        };
-        let fresh = state.fresh();
-        for ids in fresh.live_ids().chunks(DIRECT_BATCH) {
-            // Nobody deletes what is on its way. A search may meet it twice, and answers it once.
-            let _gate = self.gate.write();
-            direct.check()?;
-            let vector = |&id: &u64| fresh.vector(id).map(|vector| (id, vector));
-            let rows: Vec<_> = ids.iter().filter_map(vector).collect();
-            let records: Vec<_> = rows
-                .iter()
-                .map(|(id, vector)| LogRecord::Insert { id: *id, vector })
-                .collect();
-            let left = direct.insert(&records);
-            for (at, record) in records.iter().enumerate() {
-                if !left.contains(&at) {
-                    fresh.delete(record.id());
-                }
-            }
-        }
-        let _gate = self.gate.write();
-        let state = self.state();
-        if state.fresh().len() == 0 {
-            *self.state.write() = Arc::new(State {
-                overlay: Overlay {
-                    fresh: vec![Arc::new(replay::fresh(&state.index))],
-                    deleted: state.overlay.deleted.clone(),
-                },
-                index: state.index.clone(),
-                ids: state.ids.clone(),
-                direct: state.direct.clone(),
-                since: None,
-            });
-        }
-        Ok(())
-    }
-
-    /// Makes a checkpoint without a merge, so that a restart has nothing to replay. Does nothing where vectors wait for a merge
-    /// in memory.
-    fn checkpoint(&self) -> Result<(), Error> {
-        let _gate = self.gate.write();
-        let state = self.state();
-        let waits = state.overlay.fresh.iter().any(|fresh| fresh.slots() > 0);
-        let Some(direct) = state.direct.as_ref().filter(|_| !waits) else {
-            return Ok(());
-        };
-        let sequence = self.log.next_sequence();
-        if self.checkpointed.swap(sequence, Ordering::Relaxed) == sequence {
-            return Ok(());
-        }
-        let log_from = self.log.rotate()?;
-        direct.checkpoint(log_from.into(), self.next_id.load(Ordering::Relaxed))
-    }
-
-    /// Makes a checkpoint if enough was inserted since the last one.
-    fn checkpoint_if_due(&self) {
-        let state = self.state();
-        let Some(direct) = &state.direct else {
-            return;
-        };
-        let since = self.log.next_sequence() - self.checkpointed.load(Ordering::Relaxed);
-        if since >= direct.interval()
-            && let Some(_one) = self.merging.try_lock()
-        {
-            // What was inserted is in the log: nothing is lost if there is no room for a checkpoint now.
-            let _ = self.checkpoint();
-        }
     }
 
     fn state(&self) -> Arc<State> {
@@ -457,9 +383,28 @@ impl LiveIndex {
     ) -> Result<SearchResults, Error> {
         let state = self.state();
         let overlay = Some(&state.overlay);
-        state
+        let results = state
             .index
-            .search_with(queries, options, progress, None, overlay)
+            .search_with(queries, options, progress, None, overlay)?;
+        let deleted = state.overlay.deleted.len() as f64 / state.index.len() as f64;
+        self.reads.add(options, &results, deleted);
+        Ok(results)
+    }
+
+    /// Vectors on storage, those of them that do not count, and those that wait in memory.
+    pub(super) fn extents(&self) -> (u64, u64, u64) {
+        let state = self.state();
+        let Overlay { deleted, .. } = &state.overlay;
+        (
+            state.index.len() as u64,
+            deleted.len() as u64,
+            state.overlay.logged(),
+        )
+    }
+
+    /// What searches read since the last merge.
+    pub(super) fn reads(&self) -> &Reads {
+        &self.reads
     }
 
     /// Inserts vectors under new ids: those given, or the next ones, which are returned.
@@ -556,9 +501,14 @@ impl LiveIndex {
             let _gate = self.gate.write();
             let state = self.state();
             let overlay = &state.overlay;
-            let moved = state.index.graph().placement.get().is_some_and(|placement| {
-                u64::from(placement.nodes()) > state.index.manifest().vectors
-            });
+            let moved = state
+                .index
+                .graph()
+                .placement
+                .get()
+                .is_some_and(|placement| {
+                    u64::from(placement.nodes()) > state.index.manifest().vectors
+                });
             if overlay.deleted.len() == 0 && state.fresh().slots() == 0 && !moved {
                 let bytes = merge::bytes_in(&*self.volume)?;
                 return Ok(CompactReport {
@@ -612,7 +562,11 @@ impl LiveIndex {
         let opened = merged.and_then(|report| {
             let index = Arc::new(Index::open_in(self.volume.clone(), &self.path, &self.open)?);
             let ids = StoredIds::of(&index)?;
-            let since = state.since.as_ref().map(|since| since.all()).unwrap_or_default();
+            let since = state
+                .since
+                .as_ref()
+                .map(|since| since.all())
+                .unwrap_or_default();
             // Of all nodes that there are now: a later one of the same id may count.
             let nodes = index.len() as u32;
             let gone: Vec<_> = since.into_keys().map(|id| (id, nodes)).collect();
@@ -632,14 +586,19 @@ impl LiveIndex {
                     since: None,
                     index,
                 });
-                self.checkpointed.store(log_from.sequence, Ordering::Relaxed);
+                self.checkpointed
+                    .store(log_from.sequence, Ordering::Relaxed);
+                self.reads.clear();
                 drop(gate);
-                self.digest()?;
+                // What cannot be moved now stays in memory and in the log.
+                let _ = self.digest();
                 Ok(report)
             }
             Err(error) => {
                 // Back to one graph: what came in meanwhile joins what was frozen.
                 self.unfreeze(&state);
+                drop(gate);
+                let _ = self.digest();
                 Err(error)
             }
         }
@@ -751,7 +710,7 @@ impl LiveIndex {
             }
             self.log.append_all(&records).map_err(partly)?;
             if let Some(direct) = state.direct.as_ref().filter(|_| state.since.is_none()) {
-                place_directly(&state, direct, &mut records)?;
+                place_directly(&state, direct, &mut records);
             }
             let share = records.len().div_ceil(self.options.threads).max(1);
             let place = |records: &[LogRecord<'_>]| {
@@ -785,45 +744,6 @@ impl LiveIndex {
         }
         Ok(())
     }
-}
-
-/// What puts vectors into the graph of an index that was opened so.
-fn direct_of(
-    index: &Arc<Index>,
-    deleted: &Arc<Tombstones>,
-    options: &WriteOptions,
-) -> Result<Option<Direct>, Error> {
-    let update = options.update.unwrap_or(index.preset().update);
-    Direct::open(index, deleted, update, options.direct, options.threads)
-}
-
-/// Puts logged vectors into the graph on storage; those stay in `records` that have to wait in memory.
-fn place_directly(
-    state: &State,
-    direct: &Direct,
-    records: &mut Vec<LogRecord<'_>>,
-) -> Result<(), Error> {
-    let fresh = state.fresh();
-    let waits = |record: &LogRecord<'_>| fresh.slots() > 0 && fresh.contains(record.id());
-    // What is in memory is replaced there, and need not be told from the graph's.
-    let replaced: Vec<u64> = records.iter().filter(|record| waits(record)).map(|record| record.id()).collect();
-    for record in records.iter_mut() {
-        if let LogRecord::Replace { id, vector } = *record
-            && replaced.contains(&id)
-        {
-            *record = LogRecord::Insert { id, vector };
-        }
-    }
-    let left = direct.insert(records);
-    for id in replaced {
-        fresh.delete(id);
-    }
-    let mut at = 0;
-    records.retain(|_| {
-        at += 1;
-        left.contains(&(at - 1))
-    });
-    Ok(())
 }
 
 /// Refuses ids that are too few, too many, not unique, or no ids.

@@ -3,6 +3,7 @@
 //! ```text
 //!   live.rs       the index that takes them: log, memory, merge
 //!   direct/       inserts straight into the graph on storage
+//!   due.rs        when a merge is due
 //!   fresh.rs      the graph of vectors that are not on storage yet
 //!   overlay.rs    what changed, as a search sees it
 //!   replay.rs     the same, from the logs
@@ -14,6 +15,7 @@
 
 mod contents;
 mod direct;
+mod due;
 mod fresh;
 mod ids;
 mod live;
@@ -25,6 +27,7 @@ mod replay;
 mod tests;
 
 pub use direct::{DirectCounts, DirectOptions, Pruning};
+pub use due::{Due, MergeWhen, Merger};
 pub use live::{CompactReport, LiveIndex, WriteOptions};
 
 #[cfg(test)]

@@ -102,7 +102,12 @@ impl Tombstones {
     /// Whether the record of an id on a node does not count.
     #[inline]
     pub(crate) fn contains(&self, id: u64, node: u32) -> bool {
-        self.len() > 0 && self.shard(id).read().get(&id).is_some_and(|&bound| node < bound)
+        self.len() > 0
+            && self
+                .shard(id)
+                .read()
+                .get(&id)
+                .is_some_and(|&bound| node < bound)
     }
 
     /// Whether no record of an id below any bound counts: one that the checkpoint's build has does not, then.
@@ -120,7 +125,13 @@ impl Tombstones {
     pub(crate) fn all(&self) -> HashMap<u64, u32> {
         let shards = self.shards.iter();
         shards
-            .flat_map(|shard| shard.read().iter().map(|(&id, &bound)| (id, bound)).collect::<Vec<_>>())
+            .flat_map(|shard| {
+                shard
+                    .read()
+                    .iter()
+                    .map(|(&id, &bound)| (id, bound))
+                    .collect::<Vec<_>>()
+            })
             .collect()
     }
 

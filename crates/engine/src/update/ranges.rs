@@ -20,7 +20,10 @@ impl IdRanges {
 
     /// The same, for a file.
     pub(crate) fn all(&self) -> Vec<(u64, u64)> {
-        let counts = self.ranges.iter().map(|(&first, &end)| (first, end - first));
+        let counts = self
+            .ranges
+            .iter()
+            .map(|(&first, &end)| (first, end - first));
         counts.collect()
     }
 

@@ -299,7 +299,11 @@ fn crash_everywhere(case: Case, seeds: std::ops::Range<u64>) -> usize {
 
 #[test]
 fn a_full_disk_is_an_error_and_work_goes_on_when_there_is_room() {
-    for case in [PACKED, Case(Layout::Coupled, Update::Relocate), Case(Layout::Packed, Update::Merge)] {
+    for case in [
+        PACKED,
+        Case(Layout::Coupled, Update::Relocate),
+        Case(Layout::Packed, Update::Merge),
+    ] {
         full_disk(case);
     }
 }
@@ -407,7 +411,11 @@ fn wrong_calls_are_refused_and_change_nothing() {
 
 #[test]
 fn threads_insert_delete_and_search_while_merges_go_on() {
-    for case in [PACKED, Case(Layout::Coupled, Update::Relocate), Case(Layout::Packed, Update::Merge)] {
+    for case in [
+        PACKED,
+        Case(Layout::Coupled, Update::Relocate),
+        Case(Layout::Packed, Update::Merge),
+    ] {
         threads_and_merges(case);
     }
 }

@@ -77,7 +77,11 @@ pub(super) fn link<N: Composable>(
 ) -> Result<Option<u32>, Error> {
     let direct = inserter.direct;
     let placement = direct.placement();
-    let list: Box<[u32]> = inserter.chosen.iter().map(|neighbour| neighbour.node).collect();
+    let list: Box<[u32]> = inserter
+        .chosen
+        .iter()
+        .map(|neighbour| neighbour.node)
+        .collect();
     let Some(nearest) = inserter.chosen.first().map(|neighbour| neighbour.node) else {
         return Ok(None);
     };
@@ -211,18 +215,24 @@ fn rewrite<N: Composable>(
     let placement = direct.placement();
     for composed in &composed {
         let bytes = composed.bytes.clone();
-        direct.store.publish(placement, composed.number, bytes, composed.used);
+        direct
+            .store
+            .publish(placement, composed.number, bytes, composed.used);
     }
     for (page, waiting) in &*taken {
         let rest = placement.pending.settle(*page, waiting, |rest| {
             for Composed { number, nodes, .. } in &composed {
                 let here = |&&node: &&u32| placement.page_of(node) == *page;
                 let nodes: Vec<u32> = nodes.iter().filter(here).copied().collect();
-                direct.store.relocate(placement, &nodes, *number, Use::Empty);
+                direct
+                    .store
+                    .relocate(placement, &nodes, *number, Use::Empty);
             }
             // Records that came meanwhile belong to a page that is no more.
             let strays: Vec<u32> = rest.records.iter().map(|record| record.node).collect();
-            direct.store.relocate(placement, &strays, NOWHERE, Use::Empty);
+            direct
+                .store
+                .relocate(placement, &strays, NOWHERE, Use::Empty);
         });
         settle(inserter, rest);
     }
@@ -257,7 +267,10 @@ fn beside<N: Composable>(
         inserter.walker.traversal.held(near.into()).is_some()
             || placement.unwritten.get(near).is_some()
     };
-    let mut links: Vec<(usize, u32)> = links.into_iter().map(|(near, count)| (count, near)).collect();
+    let mut links: Vec<(usize, u32)> = links
+        .into_iter()
+        .map(|(near, count)| (count, near))
+        .collect();
     links.sort_unstable_by(|a, b| b.cmp(a));
     let near = links.into_iter().map(|(_, near)| near);
     let near = near.filter(|&near| near != page && near != NOWHERE && here(near));

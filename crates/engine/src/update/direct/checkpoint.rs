@@ -10,6 +10,7 @@
 //! It is made often, so that a restart has little of the log to replay: what it writes grows with the table, 4 bytes a node, so
 //! it is due after a share of the nodes was inserted, which makes it a fixed number of bytes an insert.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use stratann_layout::manifest::{FORMAT_VERSION, PLACEMENT};
@@ -21,7 +22,8 @@ use super::Direct;
 use crate::Error;
 use crate::build::write_stream;
 use crate::durable::Checkpoint;
-use crate::nodes::placement::NOWHERE;
+use crate::nodes::pending::NewRecord;
+use crate::nodes::placement::Placement;
 use crate::stored;
 
 /// Inserts between two checkpoints: this share of the nodes, and no fewer than [`LEAST`].
@@ -62,37 +64,23 @@ impl Direct {
             .map(|(id, bound)| (id, bound.min(nodes)))
             .collect();
         deleted.sort_unstable();
-        let page_of: Vec<u32> = (0..nodes).map(|node| placement.page_of(node)).collect();
-        debug_assert!(!page_of.contains(&NOWHERE), "nobody inserts");
-        let file = PlacementFile {
+        let mut checkpoint = Checkpoint::begin(volume, true)?;
+        // One after the other, and nothing twice, so that a checkpoint takes little memory.
+        let payload = PlacementFile {
             built,
             pages: placement.pages(),
-            page_of,
+            page_of: (0..nodes).map(|node| placement.page_of(node)).collect(),
             codes: self.index.codes()[codes..].to_vec(),
             ids: self.later.read().all(),
             deleted,
-        };
-        let (changes, records) = placement.pending.all();
-        let pending = PendingFile {
-            changes: changes
-                .iter()
-                .map(|change| [change.node, change.add, change.remove])
-                .collect(),
-            records: records
-                .iter()
-                .map(|(_, record)| PendingRecord {
-                    node: record.node,
-                    id: record.id,
-                    vector: record.vector.to_vec(),
-                    list: record.list.to_vec(),
-                })
-                .collect(),
-        };
-        let mut checkpoint = Checkpoint::begin(volume, true)?;
-        let mut files = vec![
-            write_stream(&checkpoint, FileKind::Placement, None, &file.encode())?,
-            write_stream(&checkpoint, FileKind::Pending, None, &pending.encode())?,
-        ];
+        }
+        .encode();
+        let placed = write_stream(&checkpoint, FileKind::Placement, None, &payload)?;
+        drop(payload);
+        let payload = pending(placement).encode();
+        let pending = write_stream(&checkpoint, FileKind::Pending, None, &payload)?;
+        drop(payload);
+        let mut files = vec![placed, pending];
         let replaced = |role: &str| files.iter().any(|file| file.role == role);
         manifest.files.retain(|file| !replaced(&file.role));
         manifest.files.append(&mut files);
@@ -111,5 +99,23 @@ impl Direct {
         self.store.committed(placement);
         self.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+/// What waits for its page.
+fn pending(placement: &Placement) -> PendingFile {
+    let (changes, records) = placement.pending.all();
+    let record = |(_, record): (u32, Arc<NewRecord>)| PendingRecord {
+        node: record.node,
+        id: record.id,
+        vector: record.vector.to_vec(),
+        list: record.list.to_vec(),
+    };
+    PendingFile {
+        changes: changes
+            .iter()
+            .map(|change| [change.node, change.add, change.remove])
+            .collect(),
+        records: records.into_iter().map(record).collect(),
     }
 }

@@ -93,7 +93,9 @@ impl Records {
 pub(super) fn too_large(file: &str, node: u32) -> Error {
     Error::Damaged {
         file: file.to_owned(),
-        what: format!("the record of node {node} has outgrown the pages of the build (compact the index)"),
+        what: format!(
+            "the record of node {node} has outgrown the pages of the build (compact the index)"
+        ),
     }
 }
 
@@ -154,12 +156,20 @@ impl Vectors<'_> {
                 let pairs = from.iter().zip(self.row(at));
                 pairs.map(|(a, b)| (a - b) * (a - b)).sum()
             };
-            let far = places.iter().map(|&at| frontier::key(distance(at), at as u32)).max();
+            let far = places
+                .iter()
+                .map(|&at| frontier::key(distance(at), at as u32))
+                .max();
             far.map_or(0, |key| frontier::node_of(key) as usize)
         };
         let one = farthest(places[0]);
         let other = farthest(one);
-        let mut axis: Vec<f32> = self.row(other).iter().zip(self.row(one)).map(|(a, b)| a - b).collect();
+        let mut axis: Vec<f32> = self
+            .row(other)
+            .iter()
+            .zip(self.row(one))
+            .map(|(a, b)| a - b)
+            .collect();
         for round in 0..ROUNDS {
             places.sort_by_cached_key(|&at| {
                 let along: f32 = self.row(at).iter().zip(&axis).map(|(a, b)| a * b).sum();

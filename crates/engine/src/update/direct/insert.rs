@@ -17,12 +17,12 @@ use super::Direct;
 use super::compose::Records;
 use super::prune::{Decision, ListPruner, New, scale};
 use super::{accumulate, relocate};
-use crate::{Error, Update};
 use crate::frontier::node_of;
 use crate::graph::{Candidate, Pruner, Rule, Space};
 use crate::nodes::placement::PageBytes;
 use crate::nodes::{Composable, PageView};
 use crate::search::{Walker, Within};
+use crate::{Error, Update};
 
 /// Somebody a new node links to.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +84,11 @@ pub(super) struct Inserter<'a, N: Composable> {
 
 impl<'a, N: Composable> Inserter<'a, N> {
     /// A task on an index whose pages are `pages`.
-    pub(super) fn new(direct: &'a Direct, pages: &'a N, within: &Within<'a>) -> Result<Self, Error> {
+    pub(super) fn new(
+        direct: &'a Direct,
+        pages: &'a N,
+        within: &Within<'a>,
+    ) -> Result<Self, Error> {
         let index = &*direct.index;
         let row_bytes = index.dim() * index.element().size();
         let lists = ListPruner::new(

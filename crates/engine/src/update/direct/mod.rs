@@ -263,7 +263,9 @@ impl Direct {
     }
 
     fn add_fallbacks(&self, fallbacks: u64) {
-        self.counts.fallbacks.fetch_add(fallbacks, Ordering::Relaxed);
+        self.counts
+            .fallbacks
+            .fetch_add(fallbacks, Ordering::Relaxed);
     }
 
     /// Reads a page from storage.
@@ -272,7 +274,9 @@ impl Direct {
         let (_, length) = pages.place(page.into());
         let mut bytes = vec![0; length];
         let offset = BLOCK as u64 + u64::from(page) * length as u64;
-        self.index.volume().read_at(&graph.name, offset, &mut bytes)?;
+        self.index
+            .volume()
+            .read_at(&graph.name, offset, &mut bytes)?;
         pages.view(&bytes, page.into(), true)?;
         Ok(bytes.into())
     }
@@ -283,7 +287,8 @@ impl Direct {
     /// It still cannot: a full disk.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.store.has_failed() {
-            self.store.retry(self.placement(), &mut **self.file.lock())?;
+            self.store
+                .retry(self.placement(), &mut **self.file.lock())?;
         }
         self.store.pace();
         Ok(())
@@ -299,7 +304,10 @@ impl Direct {
         }
         let threads = self.threads.min(records.len()).max(1);
         self.crew.run(threads, &|thread, _| {
-            let tasks = records.len().div_ceil(threads).min(self.choices.in_flight.max(1));
+            let tasks = records
+                .len()
+                .div_ceil(threads)
+                .min(self.choices.in_flight.max(1));
             let tasks = (0..tasks)
                 .map(|_| Box::pin(self.task(thread, records, &next, &left)) as Task<'_>)
                 .collect();
@@ -351,8 +359,14 @@ impl Direct {
                 continue;
             };
             let node = match &mut inserter {
-                Ok(inserter) => inserter.insert(id, vector).await.unwrap_or_else(|e| { eprintln!("DEBUG {e}"); None }),
-                Err(e) => { eprintln!("DEBUG2 {e}"); None }
+                Ok(inserter) => inserter.insert(id, vector).await.unwrap_or_else(|e| {
+                    eprintln!("DEBUG {e}");
+                    None
+                }),
+                Err(e) => {
+                    eprintln!("DEBUG2 {e}");
+                    None
+                }
             };
             let Some(node) = node else {
                 left.lock().push(at);

@@ -137,7 +137,10 @@ impl<'a> ListPruner<'a> {
             let nearer = &self.order[at + 1..];
             let between = &mut self.from_new[..nearer.len()];
             points.distances(points.row(far), nearer, between);
-            if between.iter().any(|between| self.alpha * between < distance(far)) {
+            if between
+                .iter()
+                .any(|between| self.alpha * between < distance(far))
+            {
                 return Decision::Replace(list[far as usize - 1]);
             }
         }
@@ -150,7 +153,13 @@ impl<'a> ListPruner<'a> {
     }
 
     /// Robust prune of all of them.
-    fn decide_fully(&mut self, owner: &[f32], list: &[u32], new: &New<'_>, codes: &[u8]) -> Decision {
+    fn decide_fully(
+        &mut self,
+        owner: &[f32],
+        list: &[u32],
+        new: &New<'_>,
+        codes: &[u8],
+    ) -> Decision {
         self.decode(owner, list, codes);
         append(&mut self.rows, new.floats);
         let points = Points::new(&self.rows, Element::F32, self.codebook.dim());
@@ -174,7 +183,9 @@ impl<'a> ListPruner<'a> {
             return Decision::Keep;
         }
         let leaves = (1..joins).find(|row| !kept.contains(row));
-        leaves.map_or(Decision::Add, |row| Decision::Replace(list[row as usize - 1]))
+        leaves.map_or(Decision::Add, |row| {
+            Decision::Replace(list[row as usize - 1])
+        })
     }
 
     /// The owner and what the codes of its list stand for, one after the other.

@@ -36,10 +36,17 @@ pub(super) fn link<N: Composable>(
     let Some((node, ())) = direct.birth(code, |node| placement.push(node, NOWHERE)) else {
         return Ok(None);
     };
-    let mut stripes: Vec<usize> = inserter.chosen.iter().map(|n| direct.stripe(n.node)).collect();
+    let mut stripes: Vec<usize> = inserter
+        .chosen
+        .iter()
+        .map(|n| direct.stripe(n.node))
+        .collect();
     stripes.sort_unstable();
     stripes.dedup();
-    let _locks: Vec<_> = stripes.iter().map(|&stripe| direct.locks[stripe].lock()).collect();
+    let _locks: Vec<_> = stripes
+        .iter()
+        .map(|&stripe| direct.locks[stripe].lock())
+        .collect();
     let mut work = std::mem::take(&mut inserter.work);
     work.records.clear();
     let mut list: Vec<u32> = inserter.chosen.iter().map(|n| n.node).collect();

@@ -139,7 +139,10 @@ impl PageStore {
     /// Nodes on a page.
     pub(super) fn live(&self, page: u32) -> usize {
         let state = self.state.lock();
-        state.pages.get(page as usize).map_or(0, |page| page.live.into())
+        state
+            .pages
+            .get(page as usize)
+            .map_or(0, |page| page.live.into())
     }
 
     /// Bytes of the records of a page, about.
@@ -287,7 +290,11 @@ impl PageStore {
     ///
     /// # Errors
     /// It still cannot.
-    pub(super) fn retry(&self, placement: &Placement, file: &mut dyn VolumeFile) -> Result<(), Error> {
+    pub(super) fn retry(
+        &self,
+        placement: &Placement,
+        file: &mut dyn VolumeFile,
+    ) -> Result<(), Error> {
         let mut queue = self.queue.lock();
         while let Some(&page) = queue.failed.last() {
             self.write_one(placement, page, file)?;
@@ -337,13 +344,7 @@ impl PageStore {
 
 impl State {
     /// A node leaves a page.
-    fn leave(
-        &mut self,
-        placement: &Placement,
-        page: u32,
-        then: Use,
-        kept: &dyn Fn(u32) -> bool,
-    ) {
+    fn leave(&mut self, placement: &Placement, page: u32, then: Use, kept: &dyn Fn(u32) -> bool) {
         let Some(left) = self.pages.get_mut(page as usize) else {
             return;
         };
@@ -352,7 +353,8 @@ impl State {
             return;
         }
         if left.born == self.interval {
-            self.resting.push_back((placement.pins.advance(), page, then));
+            self.resting
+                .push_back((placement.pins.advance(), page, then));
         } else {
             self.waiting.push((page, then));
         }

@@ -1,0 +1,236 @@
+//! When a merge is due: OdinANN §3.4.2, and for vectors that wait in memory FreshDiskANN's share.
+//!
+//! ```text
+//!   deleted   vectors on storage that no search answers        10 % of them
+//!   reads     what a search reads, by its list size            1.1 times what it read when nothing was deleted
+//!   logged    vectors that wait in memory                      6 % of those on storage (OdinANN §4.1, of DiskANN)
+//! ```
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::live::LiveIndex;
+use crate::progress::Progress;
+use crate::search::SearchResults;
+use crate::{Error, SearchOptions};
+
+/// When a merge is due. A share that is infinite is never reached.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MergeWhen {
+    /// Share of the vectors on storage that were deleted or replaced.
+    pub deleted: f64,
+    /// Reads a query, as a multiple of what they were when nothing was deleted.
+    pub reads: f64,
+    /// Vectors that wait in memory, as a share of those on storage.
+    pub logged: f64,
+    /// Vectors that are worth a merge, at least.
+    pub least: u64,
+}
+
+impl Default for MergeWhen {
+    fn default() -> Self {
+        Self {
+            deleted: 0.1,
+            reads: 1.1,
+            logged: 0.06,
+            least: 1_000,
+        }
+    }
+}
+
+/// Why a merge is due.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Due {
+    /// Such a share of the vectors on storage was deleted or replaced.
+    Deleted(f64),
+    /// Searches read so many times what they read when nothing was deleted.
+    Reads(f64),
+    /// So many vectors wait in memory, as a share of those on storage.
+    Logged(f64),
+}
+
+impl fmt::Display for Due {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Due::Deleted(share) => {
+                write!(
+                    f,
+                    "{:.0} % of the vectors on storage are deleted",
+                    100.0 * share
+                )
+            }
+            Due::Reads(times) => write!(f, "searches read {times:.2} times what they did"),
+            Due::Logged(share) => write!(
+                f,
+                "vectors that wait in memory are {:.0} % of those on storage",
+                100.0 * share
+            ),
+        }
+    }
+}
+
+/// Queries whose mean is taken.
+const QUERIES: u64 = 256;
+/// Of a mean that is followed, the weight of what comes in.
+const FOLLOW: f64 = 0.3;
+/// Share of deleted vectors up to which nothing counts as deleted.
+const NOTHING: f64 = 0.01;
+
+/// What searches of one list size read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    queries: u64,
+    reads: u64,
+    /// Reads a query when nothing was deleted, and now; 0 if nobody knows.
+    first: f64,
+    now: f64,
+}
+
+/// What searches read since the last merge.
+#[derive(Debug, Default)]
+pub(super) struct Reads(Mutex<HashMap<usize, Mean>>);
+
+/// List sizes that are followed.
+const SIZES: usize = 8;
+
+impl Reads {
+    /// Takes what a batch of queries read while such a share of the vectors was deleted.
+    pub(super) fn add(&self, options: &SearchOptions, results: &SearchResults, deleted: f64) {
+        let mut means = self.0.lock();
+        if means.len() >= SIZES && !means.contains_key(&options.list) {
+            return;
+        }
+        let mean = means.entry(options.list).or_default();
+        mean.queries += results.latencies_us.len() as u64;
+        mean.reads += results.counters.graph_reads + results.counters.vector_reads;
+        if mean.queries < QUERIES {
+            return;
+        }
+        let now = mean.reads as f64 / mean.queries as f64;
+        (mean.queries, mean.reads) = (0, 0);
+        if deleted <= NOTHING {
+            mean.first = now;
+        }
+        mean.now = match mean.now {
+            0.0 => now,
+            before => before + FOLLOW * (now - before),
+        };
+    }
+
+    /// How many times what they read when nothing was deleted, at most over the list sizes.
+    fn growth(&self) -> f64 {
+        let means = self.0.lock();
+        let known = means.values().filter(|mean| mean.first > 0.0);
+        known.map(|mean| mean.now / mean.first).fold(0.0, f64::max)
+    }
+
+    /// Forgets everything: the index was merged.
+    pub(super) fn clear(&self) {
+        self.0.lock().clear();
+    }
+}
+
+impl LiveIndex {
+    /// Why a merge is due, if one is.
+    pub fn due(&self, when: &MergeWhen) -> Option<Due> {
+        let (stored, deleted, logged) = self.extents();
+        let share = |part: u64| part as f64 / stored.max(1) as f64;
+        if deleted >= when.least && share(deleted) >= when.deleted {
+            return Some(Due::Deleted(share(deleted)));
+        }
+        if logged >= when.least && share(logged) >= when.logged {
+            return Some(Due::Logged(share(logged)));
+        }
+        let growth = self.reads().growth();
+        (deleted >= when.least && growth >= when.reads).then_some(Due::Reads(growth))
+    }
+
+    /// Merges in the background whenever that is due, until what is returned is dropped or the index is. A merge that is
+    /// going on then is interrupted, and changes nothing.
+    ///
+    /// # Errors
+    /// No thread could be started.
+    pub fn merge_when_due(self: &Arc<Self>, when: MergeWhen) -> Result<Merger, Error> {
+        let stop = Arc::new(Stop::default());
+        let (index, told) = (Arc::downgrade(self), stop.clone());
+        let thread = std::thread::Builder::new()
+            .name("stratann-merge".into())
+            .spawn(move || watch(&index, &when, &told))
+            .map_err(|source| {
+                stratann_tier::TierError::io("start a thread for", "merges", 0, 0, source)
+            })?;
+        Ok(Merger {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+/// How often somebody looks whether a merge is due.
+const LOOK: Duration = Duration::from_millis(500);
+
+fn watch(index: &Weak<LiveIndex>, when: &MergeWhen, stop: &Stop) {
+    loop {
+        {
+            let mut stopped = stop.stopped.lock();
+            if !*stopped {
+                stop.changed.wait_for(&mut stopped, LOOK);
+            }
+            if *stopped {
+                return;
+            }
+        }
+        let Some(index) = index.upgrade() else {
+            return;
+        };
+        if index.due(when).is_some() && index.compact(stop).is_err() {
+            // A full disk, as a rule. Nothing is lost, and there may be room later.
+            let mut stopped = stop.stopped.lock();
+            if !*stopped {
+                stop.changed.wait_for(&mut stopped, 60 * LOOK);
+            }
+        }
+    }
+}
+
+/// Merges in the background until it is dropped.
+#[derive(Debug)]
+pub struct Merger {
+    stop: Arc<Stop>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Merger {
+    fn drop(&mut self) {
+        *self.stop.stopped.lock() = true;
+        self.stop.changed.notify_all();
+        if let Some(thread) = self.thread.take().filter(|thread| {
+            // It may be that thread which has the last reference to the index.
+            thread.thread().id() != std::thread::current().id()
+        }) {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Stop {
+    stopped: Mutex<bool>,
+    changed: parking_lot::Condvar,
+}
+
+impl Progress for Stop {
+    fn begin(&self, _: &str, _: u64) {}
+    fn advance(&self, _: u64) {}
+    fn end(&self) {}
+    fn warn(&self, _: &str) {}
+
+    fn interrupted(&self) -> bool {
+        *self.stopped.lock()
+    }
+}

@@ -1,0 +1,136 @@
+//! What a live index does where vectors go straight into the graph on storage: put them there, also those that waited in
+//! memory, and make checkpoints that merge nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use stratann_layout::LogRecord;
+
+use super::{LiveIndex, State, WriteOptions};
+use crate::Error;
+use crate::index::Index;
+use crate::update::direct::Direct;
+use crate::update::overlay::{Overlay, Tombstones};
+use crate::update::replay;
+
+/// Rows that are logged and inserted at a time: a checkpoint waits for so many at most.
+pub(super) const DIRECT_BATCH: usize = 64;
+
+impl LiveIndex {
+    /// With what was replayed from the log in the graph on storage, where that is how vectors get in.
+    pub(super) fn digested(self) -> Result<Self, Error> {
+        if self.state().direct.is_some() && self.state().fresh().slots() > 0 {
+            self.digest()?;
+            self.checkpoint()?;
+        }
+        Ok(self)
+    }
+
+    /// Moves vectors from memory into the graph on storage.
+    pub(super) fn digest(&self) -> Result<(), Error> {
+        let state = self.state();
+        let Some(direct) = &state.direct else {
+            return Ok(());
+        };
+        let fresh = state.fresh();
+        for ids in fresh.live_ids().chunks(DIRECT_BATCH) {
+            // Nobody deletes what is on its way. A search may meet it twice, and answers it once.
+            let _gate = self.gate.write();
+            direct.check()?;
+            let vector = |&id: &u64| fresh.vector(id).map(|vector| (id, vector));
+            let rows: Vec<_> = ids.iter().filter_map(vector).collect();
+            let records: Vec<_> = rows
+                .iter()
+                .map(|(id, vector)| LogRecord::Insert { id: *id, vector })
+                .collect();
+            let left = direct.insert(&records);
+            for (at, record) in records.iter().enumerate() {
+                if !left.contains(&at) {
+                    fresh.delete(record.id());
+                }
+            }
+        }
+        let _gate = self.gate.write();
+        let state = self.state();
+        if state.fresh().len() == 0 {
+            *self.state.write() = Arc::new(State {
+                overlay: Overlay {
+                    fresh: vec![Arc::new(replay::fresh(&state.index))],
+                    deleted: state.overlay.deleted.clone(),
+                },
+                index: state.index.clone(),
+                ids: state.ids.clone(),
+                direct: state.direct.clone(),
+                since: None,
+            });
+        }
+        Ok(())
+    }
+
+    /// Makes a checkpoint without a merge, so that a restart has nothing to replay. Does nothing where vectors wait for a merge
+    /// in memory.
+    pub(super) fn checkpoint(&self) -> Result<(), Error> {
+        let _gate = self.gate.write();
+        let state = self.state();
+        let waits = state.overlay.fresh.iter().any(|fresh| fresh.slots() > 0);
+        let Some(direct) = state.direct.as_ref().filter(|_| !waits) else {
+            return Ok(());
+        };
+        let sequence = self.log.next_sequence();
+        if self.checkpointed.swap(sequence, Ordering::Relaxed) == sequence {
+            return Ok(());
+        }
+        let log_from = self.log.rotate()?;
+        direct.checkpoint(log_from.into(), self.next_id.load(Ordering::Relaxed))
+    }
+
+    /// Makes a checkpoint if enough was inserted since the last one.
+    pub(super) fn checkpoint_if_due(&self) {
+        let state = self.state();
+        let Some(direct) = &state.direct else {
+            return;
+        };
+        let since = self.log.next_sequence() - self.checkpointed.load(Ordering::Relaxed);
+        if since >= direct.interval()
+            && let Some(_one) = self.merging.try_lock()
+        {
+            // What was inserted is in the log: nothing is lost if there is no room for a checkpoint now.
+            let _ = self.checkpoint();
+        }
+    }
+}
+
+/// What puts vectors into the graph of an index that was opened so.
+pub(super) fn direct_of(
+    index: &Arc<Index>,
+    deleted: &Arc<Tombstones>,
+    options: &WriteOptions,
+) -> Result<Option<Direct>, Error> {
+    let update = options.update.unwrap_or(index.preset().update);
+    Direct::open(index, deleted, update, options.direct, options.threads)
+}
+
+/// Puts logged vectors into the graph on storage; those stay in `records` that have to wait in memory.
+pub(super) fn place_directly(state: &State, direct: &Direct, records: &mut Vec<LogRecord<'_>>) {
+    let fresh = state.fresh();
+    let waits = |record: &LogRecord<'_>| fresh.slots() > 0 && fresh.contains(record.id());
+    // What is in memory is replaced there, and need not be told from the graph's.
+    let replaced = records.iter().filter(|record| waits(record));
+    let replaced: Vec<u64> = replaced.map(|record| record.id()).collect();
+    for record in records.iter_mut() {
+        if let LogRecord::Replace { id, vector } = *record
+            && replaced.contains(&id)
+        {
+            *record = LogRecord::Insert { id, vector };
+        }
+    }
+    let left = direct.insert(records);
+    for id in replaced {
+        fresh.delete(id);
+    }
+    let mut at = 0;
+    records.retain(|_| {
+        at += 1;
+        left.contains(&(at - 1))
+    });
+}
