@@ -216,7 +216,8 @@ impl Graph {
             Pages::Packed(pages) => pages.pages.directory.memory_bytes(),
             Pages::Lists(pages) => pages.pages.directory.memory_bytes(),
         };
-        directory + self.segments.as_ref().map_or(0, Segments::metadata_bytes)
+        let placement = self.placement.get().map_or(0, Placement::memory_bytes) as usize;
+        directory + placement + self.segments.as_ref().map_or(0, Segments::metadata_bytes)
     }
 
     /// The pages of the graph, and those of all segments.
@@ -245,7 +246,13 @@ impl Graph {
                 page_bytes,
                 start: BLOCK as u64,
             };
-            let mut wanted = hottest(heat.map(|heat| &*heat.graph), pages, division.graph_share);
+            let mut hot = hottest(heat.map(|heat| &*heat.graph), pages, division.graph_share);
+            // What a page without nodes holds is of no account.
+            let in_use = self.placement.get().map(Placement::pages_in_use);
+            let mut wanted = |page: u64| {
+                let used = in_use.as_ref().is_none_or(|in_use| in_use[page as usize]);
+                hot(page) && used
+            };
             let pages = &self.pages;
             self.resident = Resident::load(&source, &mut wanted, &|page, bytes| {
                 pages.check(page, bytes)

@@ -245,6 +245,17 @@ impl Placement {
         self.pages.load(Ordering::Acquire)
     }
 
+    /// For each page of the file, whether a node is on it.
+    pub(crate) fn pages_in_use(&self) -> Vec<bool> {
+        let mut in_use = vec![false; self.pages() as usize];
+        for node in 0..self.nodes() {
+            if let Some(page) = in_use.get_mut(self.page_of(node) as usize) {
+                *page = true;
+            }
+        }
+        in_use
+    }
+
     /// Adds a page behind the others.
     pub(crate) fn add_page(&self) -> u32 {
         self.pages.fetch_add(1, Ordering::AcqRel)

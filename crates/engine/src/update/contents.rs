@@ -173,12 +173,7 @@ fn each_record<N: NodePages>(
             &mut records_of,
         );
     };
-    let mut in_use = vec![false; placement.pages() as usize];
-    for node in 0..placement.nodes() {
-        if let Some(page) = in_use.get_mut(placement.page_of(node) as usize) {
-            *page = true;
-        }
-    }
+    let in_use = placement.pages_in_use();
     // The last pages may not be written yet.
     let stored = index.volume().len(name)?.saturating_sub(BLOCK as u64);
     let stored = (stored / page_bytes as u64).min(in_use.len() as u64);

@@ -89,6 +89,11 @@ impl Tombstones {
         true
     }
 
+    /// One more record does not count, whose id nobody knows.
+    pub(crate) fn bury(&self) {
+        self.dead.fetch_add(1, Ordering::Release);
+    }
+
     /// Puts back what [`all`](Tombstones::all) gave, of which `dead` records do not count.
     pub(crate) fn restore(all: &[(u64, u32)], dead: usize) -> Self {
         let tombstones = Self::default();

@@ -119,16 +119,19 @@ pub(super) fn link<N: Composable>(
     let mut touched = std::mem::take(&mut inserter.touched);
     touched.clear();
     touched.push(home);
-    for at in 0..inserter.chosen.len() {
+    let mut linked = false;
+    // The nearest is the last, and links back if no other did: nobody else would lead to the new node.
+    for at in (0..inserter.chosen.len()).rev() {
         let neighbour = inserter.chosen[at];
         if !neighbour.diverse && at >= BACK {
             continue;
         }
-        let remove = match decide(inserter, &neighbour, node)? {
-            Decision::Keep => continue,
-            Decision::Add => NONE,
+        let remove = match decide(inserter, &neighbour, node) {
+            Decision::Keep if at > 0 || linked => continue,
+            Decision::Keep | Decision::Add => NONE,
             Decision::Replace(leaves) => leaves,
         };
+        linked = true;
         let change = Change {
             node: neighbour.node,
             add: node,
@@ -150,7 +153,8 @@ pub(super) fn link<N: Composable>(
     let threshold = direct.threshold.at(placement.pending.bytes());
     for &page in &touched {
         if placement.pending.weight(page) >= threshold {
-            write_page(inserter, page)?;
+            // What cannot be read or written now waits; a search that meets a damaged page says so.
+            let _ = write_page(inserter, page);
         }
     }
     inserter.touched = touched;
@@ -162,11 +166,11 @@ fn decide<N: Composable>(
     inserter: &mut Inserter<'_, N>,
     neighbour: &Neighbour,
     node: u32,
-) -> Result<Decision, Error> {
-    if !inserter.read_list(neighbour)? {
-        return Ok(Decision::Keep);
+) -> Decision {
+    match inserter.read_list(neighbour) {
+        Ok(true) => inserter.decide(neighbour, node),
+        _ => Decision::Keep,
     }
-    Ok(inserter.decide(neighbour, node))
 }
 
 /// A page that is composed anew, and what waits for it.
@@ -345,8 +349,8 @@ fn collect<N: Composable>(
 /// Applies what waits to a list, which ascends afterwards.
 fn amended(list: &mut Vec<u32>, waiting: &Waiting, node: u32, degree: usize) {
     apply(&waiting.changes, node, list);
-    // Two that were added at once may have one too many.
-    list.truncate(degree);
+    // Two that were added at once may have one too many: then those that were added stay.
+    list.drain(..list.len().saturating_sub(degree));
     list.sort_unstable();
 }
 

@@ -253,6 +253,13 @@ impl Direct {
         Some((node, place(node)))
     }
 
+    /// An insert failed after its node had a number: what is in memory is not what the log says, and takes nothing more until
+    /// the index is opened again. The node does not count.
+    fn abandon(&self) {
+        self.failed.store(true, Ordering::Release);
+        self.deleted.bury();
+    }
+
     /// The lock of a record.
     fn stripe(&self, node: u32) -> usize {
         node as usize % STRIPES
@@ -358,15 +365,10 @@ impl Direct {
             let (id, Some(vector)) = (record.id(), record.vector()) else {
                 continue;
             };
+            // Why not is of no account here: the vector is in the log, and waits in memory.
             let node = match &mut inserter {
-                Ok(inserter) => inserter.insert(id, vector).await.unwrap_or_else(|e| {
-                    eprintln!("DEBUG {e}");
-                    None
-                }),
-                Err(e) => {
-                    eprintln!("DEBUG2 {e}");
-                    None
-                }
+                Ok(inserter) => inserter.insert(id, vector).await.unwrap_or_default(),
+                Err(_) => None,
             };
             let Some(node) = node else {
                 left.lock().push(at);

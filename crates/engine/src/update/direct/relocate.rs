@@ -18,7 +18,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::compose::too_large;
-use super::insert::Inserter;
+use super::insert::{Inserter, Work};
 use super::prune::Decision;
 use super::store::Use;
 use crate::Error;
@@ -32,7 +32,7 @@ pub(super) fn link<N: Composable>(
     code: &[u8],
 ) -> Result<Option<u32>, Error> {
     let direct = inserter.direct;
-    let (placement, pages) = (direct.placement(), inserter.pages);
+    let placement = direct.placement();
     let Some((node, ())) = direct.birth(code, |node| placement.push(node, NOWHERE)) else {
         return Ok(None);
     };
@@ -48,6 +48,24 @@ pub(super) fn link<N: Composable>(
         .map(|&stripe| direct.locks[stripe].lock())
         .collect();
     let mut work = std::mem::take(&mut inserter.work);
+    let linked = change(inserter, &mut work, node, id).and_then(|()| allocate(inserter, &mut work));
+    inserter.work = work;
+    if linked.is_err() {
+        // It has a number and no page.
+        direct.abandon();
+    }
+    linked.map(|()| Some(node))
+}
+
+/// Collects the records that change: that of the new node, and those of the neighbours that link back to it.
+fn change<N: Composable>(
+    inserter: &mut Inserter<'_, N>,
+    work: &mut Work<N>,
+    node: u32,
+    id: u64,
+) -> Result<(), Error> {
+    let direct = inserter.direct;
+    let (placement, pages) = (direct.placement(), inserter.pages);
     work.records.clear();
     let mut list: Vec<u32> = inserter.chosen.iter().map(|n| n.node).collect();
     list.sort_unstable();
@@ -58,7 +76,8 @@ pub(super) fn link<N: Composable>(
         |out| pages.encode_list(node, &list, out),
         |out| pages.encode_vector(node, vector, out),
     )?;
-    for at in 0..inserter.chosen.len() {
+    // The nearest is the last, and links back if no other did: nobody would find the new node.
+    for at in (0..inserter.chosen.len()).rev() {
         let neighbour = inserter.chosen[at];
         let page = placement.page_of(neighbour.node);
         if page == NOWHERE {
@@ -73,6 +92,9 @@ pub(super) fn link<N: Composable>(
         let record = view.record(slot)?;
         pages.list(neighbour.node, &record, &mut inserter.list)?;
         match inserter.decide(&neighbour, node) {
+            Decision::Keep if at == 0 && work.records.len() == 1 => {
+                inserter.list.truncate(direct.degree - 1);
+            }
             Decision::Keep => continue,
             Decision::Add => {}
             Decision::Replace(leaves) => inserter.list.retain(|&link| link != leaves),
@@ -91,16 +113,11 @@ pub(super) fn link<N: Composable>(
             },
         )?;
     }
-    let written = allocate(inserter, &mut work);
-    inserter.work = work;
-    written.map(|()| Some(node))
+    Ok(())
 }
 
 /// Finds pages for all changed records by the three rules.
-fn allocate<N: Composable>(
-    inserter: &Inserter<'_, N>,
-    work: &mut super::insert::Work<N>,
-) -> Result<(), Error> {
+fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Result<(), Error> {
     let direct = inserter.direct;
     let (placement, pages) = (direct.placement(), inserter.pages);
     let composer = work.composer.get_or_insert_with(|| pages.composer());
