@@ -190,3 +190,73 @@ impl Vectors<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes so many records a page.
+    struct Few(usize, Vec<u32>);
+
+    impl Composer for Few {
+        fn start(&mut self) {
+            self.1.clear();
+        }
+
+        fn push(&mut self, node: u32, _: u64, _: &[u8], _: &[u8]) -> bool {
+            self.1.push(node);
+            self.1.len() <= self.0
+        }
+
+        fn finish(&mut self, _: u32) -> &[u8] {
+            &[]
+        }
+    }
+
+    fn divided(rows: &[f32], room: usize) -> Result<Vec<Vec<u32>>, Error> {
+        let mut records = Records::default();
+        for node in 0..rows.len() as u32 {
+            let nothing = |_: &mut Vec<u8>| Ok(());
+            records.push(node, 0, nothing, nothing)?;
+        }
+        let vectors = Vectors {
+            dim: 1,
+            floats: rows,
+        };
+        let mut places: Vec<usize> = (0..rows.len()).collect();
+        let mut pages = Vec::new();
+        let capacity = room * BESIDE;
+        let mut few = Few(room, Vec::new());
+        divide(
+            &records,
+            &vectors,
+            &mut places,
+            capacity,
+            &mut few,
+            "f",
+            &mut |_, few| {
+                let mut page = few.1.clone();
+                page.sort_unstable();
+                pages.push(page);
+            },
+        )?;
+        pages.sort();
+        Ok(pages)
+    }
+
+    #[test]
+    fn records_that_fit_stay_together_and_others_part_by_where_they_are() {
+        assert_eq!(divided(&[1.0, 9.0, 2.0], 3).unwrap(), [[0, 1, 2]]);
+        let far = [1.0, 90.0, 2.0, 91.0, 3.0, 92.0];
+        assert_eq!(divided(&far, 5).unwrap(), [[0, 2, 4], [1, 3, 5]]);
+        // Three pages' worth becomes three pages and not four.
+        let three = [1.0, 50.0, 90.0, 2.0, 51.0, 91.0, 3.0, 52.0, 92.0];
+        assert_eq!(
+            divided(&three, 4).unwrap(),
+            [vec![0, 3, 6], vec![1, 4, 7], vec![2, 5, 8]]
+        );
+        // Equal ones, too.
+        assert_eq!(divided(&[5.0; 7], 2).unwrap().concat().len(), 7);
+        assert!(divided(&[1.0], 0).is_err(), "it fits no page");
+    }
+}

@@ -209,3 +209,84 @@ pub(super) fn scale(metric: Metric) -> f32 {
         _ => 1.0,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TrainOptions;
+    use crate::data::Matrix;
+
+    /// Whether the vectors on a line, at `list`, let one at `new` join the list of the one at 0. Codes are exact here.
+    fn decide(list: &[f32], new: f32, degree: usize, pruning: Pruning) -> Decision {
+        // Few values, each of which is a centroid.
+        let values: Vec<f32> = (-64..64).map(|value| value as f32).collect();
+        let bytes = |values: &[f32]| {
+            values
+                .iter()
+                .flat_map(|v| v.to_le_bytes())
+                .collect::<Vec<u8>>()
+        };
+        let rows = Matrix::new(bytes(&values), values.len(), 1, Element::F32).unwrap();
+        let options = TrainOptions {
+            metric: Metric::L2,
+            code_bytes: Some(1),
+            threads: 1,
+            seed: 1,
+        };
+        let codebook = Codebook::train(&rows, &options, &crate::progress::Silent).unwrap();
+        let mut codes = vec![0; list.len()];
+        codebook.quantizer().encode(list, &mut codes, 1);
+        let mut table = DistanceTable::default();
+        codebook.quantizer().table(Metric::L2, &[new], &mut table);
+        let mut pruner = ListPruner::new(&codebook, Metric::L2, degree, 1.2, pruning);
+        let nodes: Vec<u32> = (0..list.len() as u32).collect();
+        let new = New {
+            node: 99,
+            table: &table,
+            floats: &[new],
+            distance: new * new,
+        };
+        pruner.decide(&[0.0], &nodes, &new, &codes)
+    }
+
+    #[test]
+    fn a_list_with_room_takes_everyone_and_a_full_one_gives_up_the_farthest_that_is_shielded() {
+        let room = decide(&[10.0, 20.0], 30.0, 3, Pruning::Delta);
+        assert_eq!(room, Decision::Add);
+        // The new one at 5 shields the ones at 10 and 20, of which 20 is the farther.
+        let farthest = decide(&[10.0, 20.0, -30.0], 5.0, 3, Pruning::Delta);
+        assert_eq!(farthest, Decision::Replace(1));
+        // At 40, the one at 10 shields it, and it is the farthest that is shielded.
+        assert_eq!(
+            decide(&[10.0, -30.0], 40.0, 2, Pruning::Delta),
+            Decision::Keep
+        );
+    }
+
+    #[test]
+    fn where_the_new_one_shields_nobody_the_old_ones_are_compared() {
+        // -20 is shielded by -10; the new one at 8 by nobody, and it shields nobody.
+        let old = decide(&[-10.0, -20.0], 8.0, 2, Pruning::Delta);
+        assert_eq!(old, Decision::Replace(1));
+        // Nobody shields anybody: the farthest goes.
+        assert_eq!(
+            decide(&[-30.0], 8.0, 1, Pruning::Delta),
+            Decision::Replace(0)
+        );
+        assert_eq!(decide(&[-8.0], 30.0, 1, Pruning::Delta), Decision::Keep);
+    }
+
+    #[test]
+    fn comparing_all_decides_alike() {
+        for (list, new) in [
+            (&[10.0, 20.0, -30.0][..], 5.0),
+            (&[-10.0, -20.0], 8.0),
+            (&[-30.0], 8.0),
+            (&[-8.0], 30.0),
+        ] {
+            let [delta, full] =
+                [Pruning::Delta, Pruning::Full].map(|p| decide(list, new, list.len(), p));
+            assert_eq!(delta, full, "{list:?} {new}");
+        }
+    }
+}

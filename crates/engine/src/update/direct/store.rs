@@ -379,3 +379,104 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes() -> PageBytes {
+        PageBytes::from([0; 8])
+    }
+
+    /// Two pages of the build, two nodes on each.
+    fn store() -> (Placement, PageStore) {
+        let placement = Placement::new([0, 0, 1, 1].into_iter(), 2);
+        let store = PageStore::new(&placement, 8, Box::new(|_| false));
+        (placement, store)
+    }
+
+    #[test]
+    fn a_page_that_a_checkpoint_names_waits_for_the_next_one() {
+        let (placement, store) = store();
+        let page = store.take_any(&placement);
+        assert_eq!((page, placement.pages()), (2, 3));
+        store.publish(&placement, page, bytes(), 8);
+        store.relocate(&placement, &[0], page, Use::Empty);
+        assert_eq!((store.live(0), store.live(2)), (1, 1));
+        store.relocate(&placement, &[1], page, Use::Empty);
+        assert_eq!((store.live(0), store.free()), (0, 1));
+        assert_eq!(
+            store.take_empty(&placement),
+            None,
+            "the last checkpoint names it"
+        );
+        store.committed(&placement);
+        assert_eq!(store.take_empty(&placement), Some(0));
+        assert_eq!(store.take_any(&placement), 3);
+    }
+
+    #[test]
+    fn a_page_that_came_and_went_between_checkpoints_is_free_when_no_search_reads_it() {
+        let (placement, store) = store();
+        let page = store.take_any(&placement);
+        store.publish(&placement, page, bytes(), 8);
+        store.relocate(&placement, &[0], page, Use::Empty);
+        let search = placement.pins.pin();
+        let next = store.take_any(&placement);
+        store.publish(&placement, next, bytes(), 8);
+        store.relocate(&placement, &[0], next, Use::Spare);
+        assert_eq!(store.take_empty(&placement), None, "a search may read it");
+        drop(search);
+        assert_eq!(store.take_spare(&placement), 4, "it is not written yet");
+        placement.unwritten.remove(page);
+        assert_eq!(store.take_spare(&placement), page);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_tried_again() {
+        #[derive(Debug)]
+        struct Full(bool, Vec<u64>);
+        impl VolumeFile for Full {
+            fn write_at(&mut self, offset: u64, _: &[u8]) -> Result<(), TierError> {
+                if self.0 {
+                    let full = std::io::Error::from_raw_os_error(28);
+                    return Err(TierError::io("write", "page", offset, 8, full));
+                }
+                self.1.push(offset);
+                Ok(())
+            }
+            fn len(&self) -> u64 {
+                0
+            }
+            fn set_len(&mut self, _: u64) -> Result<(), TierError> {
+                Ok(())
+            }
+            fn sync(&mut self) -> Result<(), TierError> {
+                Ok(())
+            }
+        }
+        let (placement, store) = store();
+        let page = store.take_any(&placement);
+        store.publish(&placement, page, bytes(), 8);
+        store.relocate(&placement, &[0], page, Use::Empty);
+        store.enqueue(page);
+        store.stop();
+        let mut file = Full(true, Vec::new());
+        store.write(&placement, &mut file);
+        assert!(store.has_failed() && placement.unwritten.get(page).is_some());
+        assert!(store.retry(&placement, &mut file).is_err());
+        file.0 = false;
+        store.retry(&placement, &mut file).unwrap();
+        assert!(!store.has_failed() && placement.unwritten.get(page).is_none());
+        assert_eq!(file.1, [BLOCK as u64 + 16]);
+        // One that no node is on any more need not be written.
+        let page = store.take_any(&placement);
+        store.publish(&placement, page, bytes(), 8);
+        store.enqueue(page);
+        store.write(&placement, &mut file);
+        assert_eq!(
+            (file.1.len(), placement.unwritten.get(page).is_none()),
+            (1, true)
+        );
+    }
+}

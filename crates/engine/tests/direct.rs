@@ -1,0 +1,243 @@
+//! Direct inserts into an index of real data, as a program that uses the library would do them: what is found, what is read and
+//! written for it, and what a restart finds.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stratann::{
+    BuildOptions, DirectOptions, Durability, GroundTruth, Index, LiveIndex, Matrix, OpenOptions,
+    Preset, SearchOptions, Silent, Update, VectorFile, VectorSource, WriteOptions, brute_force,
+    build, verify,
+};
+
+/// Rows of the fixture that an index is built of; the others are inserted.
+const BUILT: usize = 15_000;
+const DEGREE: usize = 32;
+
+fn fixture(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures")
+        .join(name)
+}
+
+fn matrix(name: &str) -> Matrix {
+    Matrix::read(&VectorFile::open(fixture(name)).unwrap()).unwrap()
+}
+
+fn part(all: &Matrix, first: usize, rows: usize) -> Matrix {
+    let row = all.row_bytes();
+    let mut bytes = vec![0; rows * row];
+    all.read(first, &mut bytes).unwrap();
+    Matrix::new(bytes, rows, all.dim(), all.element()).unwrap()
+}
+
+fn built(rows: &Matrix, preset: Preset, path: &Path) {
+    let options = BuildOptions {
+        preset,
+        degree: Some(DEGREE),
+        build_list: 50,
+        threads: 2,
+        ..BuildOptions::default()
+    };
+    build(rows, path, &options, &Silent).unwrap();
+}
+
+fn writing(update: Update) -> WriteOptions {
+    WriteOptions {
+        durability: Durability::OnFlush,
+        threads: 2,
+        update: Some(update),
+        direct: DirectOptions::default(),
+    }
+}
+
+/// Recall@10 and reads a query at list size 40.
+fn quality(search: impl Fn(&Matrix, &SearchOptions) -> stratann::SearchResults) -> (f64, f64) {
+    let queries = matrix("photo-sift-20k.query.u8bin");
+    let truth = GroundTruth::read(fixture("photo-sift-20k.truth100.bin")).unwrap();
+    let options = SearchOptions {
+        list: 40,
+        ..SearchOptions::default()
+    };
+    let results = search(&queries, &options);
+    let recall = truth.recall(&results.ids, &results.distances, 10).unwrap();
+    (
+        recall,
+        results.counters.graph_reads as f64 / queries.rows() as f64,
+    )
+}
+
+#[test]
+fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
+    let all = matrix("photo-sift-20k.base.u8bin");
+    let rest = part(&all, BUILT, all.rows() - BUILT);
+    for (preset, update, most_pages) in [
+        (Preset::STRATANN, Update::Accumulate, 3.0),
+        // The bar: twice R / n, 16 records of this size on a page.
+        (Preset::ODINANN, Update::Relocate, 2.0 * 32.0 / 16.0),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let (fresh, grown) = (folder.path().join("fresh"), folder.path().join("grown"));
+        built(&all, preset, &fresh);
+        built(&part(&all, 0, BUILT), preset, &grown);
+        let index = Index::open(&fresh, &OpenOptions::default()).unwrap();
+        let (aim, reads_aim) = quality(|queries, options| index.search(queries, options).unwrap());
+        let live = LiveIndex::open(&grown, &OpenOptions::default(), &writing(update)).unwrap();
+        // Searches go on meanwhile, and find what was there.
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let some = part(&all, 100, 50);
+                while !done.load(Ordering::Relaxed) {
+                    let options = SearchOptions {
+                        k: 1,
+                        list: 60,
+                        ..SearchOptions::default()
+                    };
+                    let results = live.search(&some, &options).unwrap();
+                    let exact = results.distances.iter().filter(|&&d| d == 0.0).count();
+                    assert!(exact >= 48, "{exact} of 50");
+                }
+            });
+            let ids = live.insert(&rest, None, &Silent);
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(ids.unwrap()[0], BUILT as u64);
+        });
+        let direct = live.stats().direct.unwrap();
+        assert_eq!((direct.inserts, live.len()), (5_000, 20_000));
+        let each = |count: u64| count as f64 / direct.inserts as f64;
+        let (recall, reads) = quality(|queries, options| live.search(queries, options).unwrap());
+        let said = format!(
+            "{}: recall {recall:.4} in {reads:.1} reads, fresh {aim:.4} in {reads_aim:.1}; {:.2} pages written an insert, {:?}",
+            preset.name,
+            each(direct.pages_written),
+            direct
+        );
+        eprintln!("{said}");
+        assert!(recall >= aim - 0.01, "{said}");
+        assert!(reads <= 1.1 * reads_aim, "{said}");
+        assert!(each(direct.pages_written) <= most_pages, "{said}");
+        drop(live);
+
+        // What a restart finds is the same, without a log to read.
+        let index = Index::open(&grown, &OpenOptions::default()).unwrap();
+        assert_eq!((index.live(), index.stats().logged), (20_000, 0));
+        let again = quality(|queries, options| index.search(queries, options).unwrap());
+        assert!((again.0 - recall).abs() < 0.003, "{said}, {again:?}");
+        let report = verify(&grown, &Silent).unwrap();
+        assert!(report.clean(), "{:?}", report.problems);
+    }
+}
+
+#[test]
+fn what_was_not_checkpointed_is_replayed_and_a_merge_keeps_it() {
+    let all = matrix("photo-sift-20k.base.u8bin");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    built(&part(&all, 0, 4_000), Preset::STRATANN, &path);
+    let mut options = writing(Update::Accumulate);
+    options.durability = Durability::Always;
+    options.direct.checkpoint = Some(300);
+    let live = LiveIndex::open(&path, &OpenOptions::default(), &options).unwrap();
+    live.insert(&part(&all, 4_000, 1_000), None, &Silent)
+        .unwrap();
+    live.delete(&[5, 4_007]).unwrap();
+    live.upsert(&part(&all, 6_000, 2), &[6, 4_008], &Silent)
+        .unwrap();
+    // As a crash leaves it: nobody says goodbye.
+    let copy = folder.path().join("copy");
+    std::fs::create_dir(&copy).unwrap();
+    for file in std::fs::read_dir(&path).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+    }
+    let expected = |search: &dyn Fn(&Matrix) -> stratann::SearchResults, place: &str| {
+        for (row, id) in [
+            (5, None),
+            (4_007, None),
+            (6_000, Some(6)),
+            (6_001, Some(4_008)),
+            (4_999, Some(4_999)),
+            (17, Some(17)),
+        ] {
+            let results = search(&part(&all, row, 1));
+            match id {
+                Some(id) => {
+                    assert_eq!((results.ids[0], results.distances[0]), (id, 0.0), "{place}")
+                }
+                None => assert_ne!(results.distances[0], 0.0, "{place}"),
+            }
+        }
+    };
+    let options = |list| SearchOptions {
+        k: 1,
+        list,
+        ..SearchOptions::default()
+    };
+    expected(&|row| live.search(row, &options(50)).unwrap(), "live");
+    assert!(live.stats().direct.unwrap().checkpoints >= 2);
+    let reader = Index::open(&copy, &OpenOptions::default()).unwrap();
+    expected(
+        &|row| reader.search(row, &options(50)).unwrap(),
+        "a reader after a crash",
+    );
+    assert_eq!(reader.live(), live.len());
+    let again = LiveIndex::open(&copy, &OpenOptions::default(), &WriteOptions::default()).unwrap();
+    expected(
+        &|row| again.search(row, &options(50)).unwrap(),
+        "a writer after a crash",
+    );
+    assert_eq!((again.len(), again.stats().logged), (live.len(), 0));
+    assert!(!reader.is_current().unwrap(), "it has a checkpoint more");
+    let report = again.compact(&Silent).unwrap();
+    assert_eq!((report.vectors, report.removed), (4_998, 4));
+    expected(
+        &|row| again.search(row, &options(50)).unwrap(),
+        "after a merge",
+    );
+    let id = again.insert(&part(&all, 7_000, 1), None, &Silent).unwrap()[0];
+    assert_eq!(id, 5_000);
+    let found = again.search(&part(&all, 7_000, 1), &options(50)).unwrap();
+    assert_eq!(found.ids, [5_000]);
+    drop(again);
+    assert!(verify(&copy, &Silent).unwrap().clean());
+}
+
+#[test]
+fn cosine_vectors_go_in_directly_and_inner_products_wait_for_a_merge() {
+    let all = matrix("package-text-2k.base.fbin");
+    for (metric, direct) in [
+        (stratann::Metric::Cosine, true),
+        (stratann::Metric::InnerProduct, false),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index");
+        let options = BuildOptions {
+            metric,
+            degree: Some(24),
+            build_list: 40,
+            layout: Some(stratann::Layout::Packed),
+            threads: 1,
+            ..BuildOptions::default()
+        };
+        build(&part(&all, 0, 1_500), &path, &options, &Silent).unwrap();
+        let live =
+            LiveIndex::open(&path, &OpenOptions::default(), &WriteOptions::default()).unwrap();
+        live.insert(&part(&all, 1_500, 500), None, &Silent).unwrap();
+        let stats = live.stats();
+        assert_eq!(
+            stats.direct.map(|direct| direct.inserts),
+            direct.then_some(500)
+        );
+        assert_eq!(stats.logged, if direct { 0 } else { 500 });
+        let queries = matrix("package-text-2k.query.fbin");
+        let options = SearchOptions {
+            list: 60,
+            ..SearchOptions::default()
+        };
+        let found = live.search(&queries, &options).unwrap();
+        let truth = brute_force(&all, &queries, 10, metric, 2, &Silent).unwrap();
+        let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
+        assert!(recall > 0.9, "{metric}: {recall}");
+    }
+}
