@@ -8,7 +8,8 @@ use stratann_layout::heat::HeatFile;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{
     BLOCK, CoupledShape, DirectoryFile, EntryPoints, FileEntry, FileHeader, FileKind, InlineShape,
-    LayoutError, Manifest, PendingFile, PlacementFacts, PlacementFile, SlottedFacts, SlottedShape, StreamReader,
+    LayoutError, Manifest, PendingFile, PlacementFacts, PlacementFile, SlottedFacts, SlottedShape,
+    StreamReader,
 };
 use stratann_tier::{Directory, Volume};
 
@@ -129,7 +130,10 @@ pub(crate) fn check_file(
 /// Whether direct inserts add pages to files of a kind. What is behind the pages of a checkpoint is of no account: a crash
 /// may have left it there.
 fn grows(kind: FileKind) -> bool {
-    matches!(kind, FileKind::Graph | FileKind::Packed | FileKind::Adjacency)
+    matches!(
+        kind,
+        FileKind::Graph | FileKind::Packed | FileKind::Adjacency
+    )
 }
 
 /// Reads the header of a file of pages, and refuses one that is damaged or of another index, and a file of another

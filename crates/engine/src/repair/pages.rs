@@ -415,9 +415,15 @@ impl<'m> Files<'m, '_, '_> {
         tally: &mut Tally,
         mut each: impl FnMut(&mut Self, &mut Tally, u64, &[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.each_page_of(entry, pages, &|_| true, tally, |files, tally, page, bytes| {
-            bytes.map_or(Ok(()), |bytes| each(files, tally, page, bytes))
-        })
+        self.each_page_of(
+            entry,
+            pages,
+            &|_| true,
+            tally,
+            |files, tally, page, bytes| {
+                bytes.map_or(Ok(()), |bytes| each(files, tally, page, bytes))
+            },
+        )
     }
 
     /// As [`each_page`](Files::each_page), of those pages that are `wanted`; `each` is told of those that cannot be read, too,

@@ -14,10 +14,10 @@ use stratann_layout::{
     PlacementFile, SlottedShape, SlottedView,
 };
 
+use super::Lost;
 use super::files::{self, Header};
 use super::pages::{Files, Pages, Tally, offset_of};
 use super::tables::{Decoded, Decoders};
-use super::Lost;
 use crate::{Error, Layout, stored};
 
 /// How the records of a page are read.
@@ -279,51 +279,64 @@ impl<'m> Files<'m, '_, '_> {
             }
         }
         let (mut tally, mut damaged) = (Tally::default(), Bits::new(facts.pages));
-        let whole = |page: u64| Pages {
-            count: page,
-            bytes: pages.as_ref().map_or(BLOCK, |pages| pages.form.page_bytes()),
+        let pages_of = |count: u64| Pages {
+            count,
+            bytes: pages
+                .as_ref()
+                .map_or(BLOCK, |pages| pages.form.page_bytes()),
         };
-        if let Some(PageFile { entry, name, form, .. }) = &pages {
+        if let Some(PageFile {
+            entry, name, form, ..
+        }) = &pages
+        {
             let (volume, built) = (self.volume, self.manifest.vectors);
             let mut vector = vec![0; form.vector_bytes()];
-            let all = whole(facts.pages);
+            let all = pages_of(facts.pages);
             let wanted = |page: u64| in_use.has(page);
-            self.each_page_of(entry, &all, &wanted, &mut tally, |files, tally, page, bytes| {
-                let Some(bytes) = bytes else {
-                    damaged.add(page);
-                    return Ok(());
-                };
-                let records = match form.records(built, page, bytes, name) {
-                    Ok(records) => records,
-                    Err(error) => {
+            self.each_page_of(
+                entry,
+                &all,
+                &wanted,
+                &mut tally,
+                |files, tally, page, bytes| {
+                    let Some(bytes) = bytes else {
                         damaged.add(page);
-                        tally.page(offset_of(&all, page), files::said(volume, entry, &error));
                         return Ok(());
-                    }
-                };
-                for record in records {
-                    // Of one whose node or id is not to be had, nobody knows whether it counts: its node is missing.
-                    let Ok((node, id, bytes)) = record else {
-                        damaged.add(page);
-                        continue;
                     };
-                    let here = placement.page_of.get(node as usize);
-                    if here.is_none_or(|&here| u64::from(here) != page) || found.has(node.into()) {
-                        continue;
+                    let records = match form.records(built, page, bytes, name) {
+                        Ok(records) => records,
+                        Err(error) => {
+                            damaged.add(page);
+                            tally.page(offset_of(&all, page), files::said(volume, entry, &error));
+                            return Ok(());
+                        }
+                    };
+                    for record in records {
+                        // Of one whose node or id is not to be had, nobody knows whether it counts: its node is missing.
+                        let Ok((node, id, bytes)) = record else {
+                            damaged.add(page);
+                            continue;
+                        };
+                        let here = placement.page_of.get(node as usize);
+                        if here.is_none_or(|&here| u64::from(here) != page)
+                            || found.has(node.into())
+                        {
+                            continue;
+                        }
+                        found.add(node.into());
+                        if is_dead(id, node) {
+                            continue;
+                        }
+                        live += 1;
+                        match form.decode(node, bytes, &mut vector) {
+                            Decoded::Vector => tally.fault((files.take)(id, &vector)?),
+                            Decoded::Orphan => tally.orphans += 1,
+                            Decoded::Wrong => tally.undecodable += 1,
+                        }
                     }
-                    found.add(node.into());
-                    if is_dead(id, node) {
-                        continue;
-                    }
-                    live += 1;
-                    match form.decode(node, bytes, &mut vector) {
-                        Decoded::Vector => tally.fault((files.take)(id, &vector)?),
-                        Decoded::Orphan => tally.orphans += 1,
-                        Decoded::Wrong => tally.undecodable += 1,
-                    }
-                }
-                Ok(())
-            })?;
+                    Ok(())
+                },
+            )?;
         }
         // Of nodes that were not found some may be dead: no more are lost than there should be.
         let mut left = facts.live.saturating_sub(live);
@@ -346,7 +359,7 @@ impl<'m> Files<'m, '_, '_> {
         if let Some(PageFile { entry, form, .. }) = &pages {
             self.orphans_of(form, entry, tally.orphans);
             tally.seen = 0;
-            self.tell(entry, &whole(in_use.count()), on_pages, tally);
+            self.tell(entry, &pages_of(in_use.count()), on_pages, tally);
         }
         let file = self.table_name(FileKind::Pending);
         self.tell_faults(&file, &waiting);
@@ -376,7 +389,9 @@ impl<'m> Files<'m, '_, '_> {
         let built = self.manifest.vectors;
         let all = Pages {
             count: pages.as_ref().map_or(0, |pages| pages.stored),
-            bytes: pages.as_ref().map_or(BLOCK, |pages| pages.form.page_bytes()),
+            bytes: pages
+                .as_ref()
+                .map_or(BLOCK, |pages| pages.form.page_bytes()),
         };
         let any = |_: u64| true;
         let (mut newest, mut nodes) = (Newest::new(), Bits::new(facts.nodes));
@@ -390,7 +405,10 @@ impl<'m> Files<'m, '_, '_> {
             see(&mut newest, record.id, record.node);
         }
         let mut tally = Tally::default();
-        if let Some(PageFile { entry, name, form, .. }) = &pages {
+        if let Some(PageFile {
+            entry, name, form, ..
+        }) = &pages
+        {
             let volume = self.volume;
             self.each_page_of(entry, &all, &any, &mut tally, |_, tally, page, bytes| {
                 let Some(bytes) = bytes else {
@@ -419,7 +437,10 @@ impl<'m> Files<'m, '_, '_> {
         }
         let (bad, first) = (tally.pages, tally.first.take());
         let mut tally = Tally::default();
-        if let Some(PageFile { entry, name, form, .. }) = &pages {
+        if let Some(PageFile {
+            entry, name, form, ..
+        }) = &pages
+        {
             let mut vector = vec![0; form.vector_bytes()];
             let mut again = Tally::default();
             self.each_page_of(entry, &all, &any, &mut again, |files, _, page, bytes| {
@@ -449,7 +470,10 @@ impl<'m> Files<'m, '_, '_> {
         tally.undecodable = untaken - tally.orphans;
         let lost = missing.min(facts.live);
         let placement = self.table_name(FileKind::Placement);
-        if let Some(PageFile { entry, form, name, .. }) = &pages {
+        if let Some(PageFile {
+            entry, form, name, ..
+        }) = &pages
+        {
             self.orphans_of(form, entry, tally.orphans);
             if let Some((offset, what)) = first.filter(|_| missing > 0) {
                 let what = format!(

@@ -102,7 +102,9 @@ impl Bits {
     }
 
     fn has(&self, at: usize) -> bool {
-        self.0.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
+        self.0
+            .get(at / 64)
+            .is_some_and(|word| word >> (at % 64) & 1 == 1)
     }
 
     /// Adds a number. `false`: it was there before, or is too large.
@@ -208,7 +210,11 @@ impl Check<'_> {
     /// The pages that nodes are on, of so many that the file has.
     fn in_use(&mut self, tables: &Tables, pages: u64, name: &str) -> Bits {
         let mut waits = Bits::new(tables.placement.page_of.len());
-        for record in tables.pending.iter().flat_map(|pending| &pending.file.records) {
+        for record in tables
+            .pending
+            .iter()
+            .flat_map(|pending| &pending.file.records)
+        {
             waits.add(record.node as usize);
         }
         let mut in_use = Bits::new(pages as usize);
@@ -334,7 +340,10 @@ impl Check<'_> {
         let page_of = &walk.tables.placement.page_of;
         let Some(&here) = page_of.get(node as usize) else {
             let nodes = page_of.len();
-            self.node_problem(place, format_args!("is none of the {nodes} nodes there are"));
+            self.node_problem(
+                place,
+                format_args!("is none of the {nodes} nodes there are"),
+            );
             return None;
         };
         // Else it moved on, and left its bytes behind. No page has a node twice.

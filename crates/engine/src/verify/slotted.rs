@@ -145,12 +145,7 @@ pub(super) struct Records<'a> {
 
 impl<'a> Records<'a> {
     /// Of a file whose first node is `first`, and whose vectors take `vector_bytes`.
-    pub(super) fn new(
-        kind: FileKind,
-        tables: &'a Tables,
-        first: u32,
-        vector_bytes: usize,
-    ) -> Self {
+    pub(super) fn new(kind: FileKind, tables: &'a Tables, first: u32, vector_bytes: usize) -> Self {
         Self {
             kind,
             tables,

@@ -18,7 +18,7 @@ impl Place {
             let rows = (from..from + count).flat_map(|n| row(&others, n)).collect();
             Matrix::new(rows, count, DIM, Element::U8).unwrap()
         };
-        let mut put = |model: &mut Model, live: &LiveIndex, ids: &[u64], from: usize, new: bool| {
+        let put = |model: &mut Model, live: &LiveIndex, ids: &[u64], from: usize, new: bool| {
             let vectors = rows(from, ids.len());
             match new {
                 true => drop(live.insert(&vectors, Some(ids), &Silent).unwrap()),
@@ -34,14 +34,18 @@ impl Place {
         let old: Vec<u64> = (FIRST..FIRST + 20).chain(150..160).collect();
         put(&mut place.model, &live, &old, 200, false);
         let gone: BTreeSet<u64> = (FIRST + 15..FIRST + 40).chain(155..175).collect();
-        live.delete(&gone.iter().copied().collect::<Vec<_>>()).unwrap();
+        live.delete(&gone.iter().copied().collect::<Vec<_>>())
+            .unwrap();
         drop(live);
         gone.iter().for_each(|id| drop(place.model.remove(id)));
         let live = place.direct(update);
         let more: Vec<u64> = (400..480).chain([155, 156]).collect();
         put(&mut place.model, &live, &more, 230, true);
         drop(live);
-        let gone = gone.into_iter().filter(|id| !place.model.contains_key(id)).collect();
+        let gone = gone
+            .into_iter()
+            .filter(|id| !place.model.contains_key(id))
+            .collect();
         assert!(verify_in(&place.volume, &Silent).unwrap().clean());
         assert!(place.manifest().placement.is_some());
         (place, gone)
@@ -53,24 +57,37 @@ impl Place {
             threads: 1,
             direct: Some(DirectOptions {
                 pending: 16 << 10,
+                // One after the other: the same pages each time.
+                in_flight: 1,
                 ..DirectOptions::of(update)
             }),
         };
         let volume: Arc<dyn Volume> = Arc::new(self.volume.clone());
-        LiveIndex::open_in(volume, self.folder.path(), &OpenOptions::default(), &options).unwrap()
+        LiveIndex::open_in(
+            volume,
+            self.folder.path(),
+            &OpenOptions::default(),
+            &options,
+        )
+        .unwrap()
     }
 
     fn tables(&self) -> (PlacementFile, PendingFile) {
-        stored::placement(&self.volume, &self.manifest()).unwrap().unwrap()
+        stored::placement(&self.volume, &self.manifest())
+            .unwrap()
+            .unwrap()
     }
 
     /// The file of pages, and bytes of one.
     fn page_file(&self, layout: Layout) -> (String, usize) {
         let kind = stored::list_pages(layout);
         let bytes = match layout {
-            Layout::Coupled => CoupledShape::new(Element::U8, DIM, 16).unwrap().page_bytes(),
+            Layout::Coupled => CoupledShape::new(Element::U8, DIM, 16)
+                .unwrap()
+                .page_bytes(),
             _ => {
-                let found = stored::slotted(&self.volume, &self.manifest(), kind, None);
+                let manifest = self.manifest();
+                let found = stored::slotted(&self.volume, &manifest, kind, None);
                 found.unwrap().0.page_bytes()
             }
         };
@@ -104,11 +121,17 @@ fn tables_and_pages_that_are_not_about_vectors_cost_none() {
             assert_eq!(found, place.model, "{what}");
             let forced = place.volume.fork();
             let report = repair_with(&forced, place.folder.path(), true).unwrap();
-            assert!(report.repaired && report.lost.is_empty(), "{what}: {report:#?}");
+            assert!(
+                report.repaired && report.lost.is_empty(),
+                "{what}: {report:#?}"
+            );
             assert_eq!(place.whole(&forced, &what), place.model, "{what}");
             // Ids that were ever given are not given again.
             let after = stored::manifest(&forced).unwrap();
-            assert!(after.placement.is_none() && after.next_id == facts.next_id, "{what}");
+            assert!(
+                after.placement.is_none() && after.next_id == facts.next_id,
+                "{what}"
+            );
         }
     }
 }
@@ -122,7 +145,9 @@ fn of_a_damaged_page_the_nodes_that_are_on_it_are_lost() {
             let waits = |node: u32| pending.records.iter().any(|record| record.node == node);
             let on = |page: u32| {
                 let nodes = (0..).zip(&placement.page_of);
-                nodes.filter(|&(node, &here)| here == page && !waits(node)).count()
+                nodes
+                    .filter(|&(node, &here)| here == page && !waits(node))
+                    .count()
             };
             let used: Vec<u32> = (0..placement.pages).filter(|&page| on(page) > 0).collect();
             assert!(used.len() < placement.pages as usize);
@@ -134,7 +159,10 @@ fn of_a_damaged_page_the_nodes_that_are_on_it_are_lost() {
                 let found = place.whole(&volume, &what);
                 let lost = place.model.len() - found.len();
                 let most: usize = pages.iter().map(|&page| on(page)).sum();
-                assert!(lost <= most && lost + 12 > most && lost > 0, "{what}: {lost} of {most}");
+                assert!(
+                    lost <= most && lost + 12 > most && lost > 0,
+                    "{what}: {lost} of {most}"
+                );
                 assert_eq!(report.vectors_lost, lost as u64, "{what}");
                 assert_eq!(report.lost[0].vectors, lost as u64, "{what}: {report:#?}");
                 let text = format!("{} of {} pages are damaged", pages.len(), used.len());
@@ -157,7 +185,10 @@ fn without_the_placement_all_records_count_and_deleted_ids_come_back() {
             let missing = place.volume.fork();
             missing.remove(&name).unwrap();
             for (how, volume) in [
-                ("flip", place.damaged(&name, &|bytes| bytes[BLOCK + 900] ^= 1)),
+                (
+                    "flip",
+                    place.damaged(&name, &|bytes| bytes[BLOCK + 900] ^= 1),
+                ),
                 ("cut", place.damaged(&name, &|bytes| bytes.truncate(BLOCK))),
                 ("gone", missing),
             ] {
@@ -168,13 +199,22 @@ fn without_the_placement_all_records_count_and_deleted_ids_come_back() {
                 for (id, vector) in &place.model {
                     assert_eq!(found.get(id), Some(vector), "{what}: {id}");
                 }
-                let back: BTreeSet<u64> =
-                    found.keys().filter(|id| !place.model.contains_key(id)).copied().collect();
-                assert!(!back.is_empty() && back.is_subset(&gone), "{what}: {back:?}");
+                let back: BTreeSet<u64> = found
+                    .keys()
+                    .filter(|id| !place.model.contains_key(id))
+                    .copied()
+                    .collect();
+                assert!(
+                    !back.is_empty() && back.is_subset(&gone),
+                    "{what}: {back:?}"
+                );
                 assert_eq!(report.vectors_lost, 0, "{what}: {report:#?}");
                 let file = stored::name_of(&volume, &name);
                 let said = report.lost.iter().find(|lost| lost.file == file).unwrap();
-                assert!(said.what.contains("ids that were deleted come back"), "{report:#?}");
+                assert!(
+                    said.what.contains("ids that were deleted come back"),
+                    "{report:#?}"
+                );
             }
         }
     }
@@ -192,25 +232,46 @@ fn what_waited_is_lost_with_its_file_alone() {
         let what = format!("{layout}: pending");
         let report = place.repair(&volume).unwrap();
         let found = place.whole(&volume, &what);
-        let lost: BTreeSet<u64> =
-            place.model.keys().filter(|id| !found.contains_key(id)).copied().collect();
-        assert!(!lost.is_empty() && lost.is_subset(&waited), "{what}: {lost:?}");
-        assert_eq!(report.vectors_lost, lost.len() as u64, "{what}: {report:#?}");
-        assert_eq!(report.lost[0].vectors, lost.len() as u64, "{what}: {report:#?}");
+        let lost: BTreeSet<u64> = place
+            .model
+            .keys()
+            .filter(|id| !found.contains_key(id))
+            .copied()
+            .collect();
+        assert!(
+            !lost.is_empty() && lost.is_subset(&waited),
+            "{what}: {lost:?}"
+        );
+        assert_eq!(
+            report.vectors_lost,
+            lost.len() as u64,
+            "{what}: {report:#?}"
+        );
+        assert_eq!(
+            report.lost[0].vectors,
+            lost.len() as u64,
+            "{what}: {report:#?}"
+        );
         assert!(report.lost[0].file.ends_with(&name), "{what}: {report:#?}");
         for (id, vector) in &found {
             assert_eq!(place.model.get(id), Some(vector), "{what}: {id}");
         }
         // Both tables: the nodes that waited are lost, whatever else comes back.
         let volume = place.damaged(&name, &|bytes| bytes[BLOCK + 30] ^= 1);
-        volume.remove(&place.entry(FileKind::Placement, None).name).unwrap();
+        volume
+            .remove(&place.entry(FileKind::Placement, None).name)
+            .unwrap();
         let report = place.repair(&volume).unwrap();
         let found = place.whole(&volume, &what);
         for (id, vector) in &place.model {
             let there = found.get(id) == Some(vector);
             assert!(there || waited.contains(id), "{what}: {id}");
         }
-        assert_eq!(report.vectors_lost, pending.records.len() as u64, "{what}: {report:#?}");
+        assert_eq!(
+            report.vectors_lost,
+            pending.records.len() as u64,
+            "{what}: {report:#?}"
+        );
         assert!(placement.page_of.len() > found.len());
     }
 }
@@ -229,24 +290,38 @@ fn headers_and_ends_of_the_file_of_pages_and_the_log() {
         let volume = place.damaged(&name, &cut);
         let report = place.repair(&volume).unwrap();
         let found = place.whole(&volume, &what);
-        assert_eq!(report.vectors_lost as usize, place.model.len() - found.len(), "{what}");
-        assert!(found.iter().all(|(id, vector)| place.model.get(id) == Some(vector)), "{what}");
+        assert_eq!(
+            report.vectors_lost as usize,
+            place.model.len() - found.len(),
+            "{what}"
+        );
+        assert!(
+            found
+                .iter()
+                .all(|(id, vector)| place.model.get(id) == Some(vector)),
+            "{what}"
+        );
         // What the log says since overrules what is on pages and what waits.
-        let live = place.live();
+        let live = place.direct(Update::Accumulate);
         let waited = place.tables().1.records[0].id;
         let (replaced, new) = ([waited, 110, FIRST], [9_000]);
         let rows = |from: usize, count: usize| photos(6_000 + from, count);
         live.upsert(&rows(0, 3), &replaced, &Silent).unwrap();
         live.insert(&rows(3, 1), Some(&new), &Silent).unwrap();
         live.delete(&[111, FIRST + 1]).unwrap();
+        // As a crash leaves it.
+        let damaged = place.volume.fork();
         drop(live);
         for (n, &id) in replaced.iter().chain(&new).enumerate() {
             place.model.insert(id, row(&rows(n, 1), 0));
         }
-        [111, FIRST + 1].iter().for_each(|id| drop(place.model.remove(id)));
-        let codes = place.entry(FileKind::Codes, None).name;
+        [111, FIRST + 1]
+            .iter()
+            .for_each(|id| drop(place.model.remove(id)));
+        let manifest = stored::manifest(&damaged).unwrap();
+        let codes = &manifest.file(FileKind::Codes.name()).unwrap().name;
         let what = format!("{layout}: log");
-        let damaged = place.damaged(&codes, &|bytes| bytes[5_000] ^= 1);
+        change(&damaged, codes, &|bytes| bytes[5_000] ^= 1);
         let (report, found) = place.repaired(&damaged, &what);
         assert_eq!((found, report.from_log), (place.model.clone(), 4), "{what}");
     }

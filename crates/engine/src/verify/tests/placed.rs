@@ -18,7 +18,8 @@ const PLACED: [Layout; 2] = [Layout::Coupled, Layout::Packed];
 fn vectors(ids: &[u64], version: u64) -> Matrix {
     let vector = |id: u64| {
         let seed = id.wrapping_mul(1_009).wrapping_add(version * 7_919 + 13);
-        (0..WIDE as u64).map(move |i| (seed.wrapping_mul(i + 3).wrapping_mul(2_654_435_761) >> 11) as u8)
+        (0..WIDE as u64)
+            .map(move |i| (seed.wrapping_mul(i + 3).wrapping_mul(2_654_435_761) >> 11) as u8)
     };
     let bytes = ids.iter().flat_map(|&id| vector(id)).collect();
     Matrix::new(bytes, ids.len(), WIDE, Element::U8).unwrap()
@@ -58,7 +59,8 @@ impl Grown {
         let grown = Self::built(layout);
         let live = grown.open(update, 1);
         let insert = |ids: &[u64], version| {
-            live.insert(&vectors(ids, version), Some(ids), &Silent).unwrap();
+            live.insert(&vectors(ids, version), Some(ids), &Silent)
+                .unwrap();
         };
         let new: Vec<u64> = (1_000..1_150).chain([2_000, u64::MAX - 1]).collect();
         insert(&new, 1);
@@ -69,11 +71,10 @@ impl Grown {
         drop(live);
         let live = grown.open(update, 1);
         let more: Vec<u64> = (1_200..1_260).collect();
-        live.insert(&vectors(&more, 4), Some(&more), &Silent).unwrap();
+        live.insert(&vectors(&more, 4), Some(&more), &Silent)
+            .unwrap();
         live.delete(&[1_201, 9]).unwrap();
-        eprintln!("{layout} {update:?} {:?} logged {}", live.stats().direct, live.stats().logged);
         drop(live);
-        eprintln!("{:?} {:?}", grown.volume.list(), grown.manifest().placement);
         grown
     }
 
@@ -84,6 +85,8 @@ impl Grown {
             direct: Some(DirectOptions {
                 // Less than all of it takes: pages are written, and something waits.
                 pending: 8 << 10,
+                // One after the other, where nothing else is asked for: the same pages each time.
+                in_flight: if threads == 1 { 1 } else { 4 },
                 ..DirectOptions::of(update)
             }),
         };
@@ -97,7 +100,9 @@ impl Grown {
     }
 
     fn tables(&self) -> (PlacementFile, PendingFile) {
-        stored::placement(&self.volume, &self.manifest()).unwrap().unwrap()
+        stored::placement(&self.volume, &self.manifest())
+            .unwrap()
+            .unwrap()
     }
 
     /// The file of pages, and the bytes of one.
@@ -105,8 +110,14 @@ impl Grown {
         let kind = stored::list_pages(self.layout);
         let manifest = self.manifest();
         let bytes = match self.layout {
-            Layout::Coupled => stored::coupled(&self.volume, &manifest).unwrap().0.page_bytes(),
-            _ => stored::slotted(&self.volume, &manifest, kind, None).unwrap().0.page_bytes(),
+            Layout::Coupled => stored::coupled(&self.volume, &manifest)
+                .unwrap()
+                .0
+                .page_bytes(),
+            _ => stored::slotted(&self.volume, &manifest, kind, None)
+                .unwrap()
+                .0
+                .page_bytes(),
         };
         (manifest.file(kind.name()).unwrap().name.clone(), bytes)
     }
@@ -152,7 +163,9 @@ impl Grown {
     #[track_caller]
     fn says(&self, volume: &SimVolume, count: usize, file: &str, text: &str) {
         let found = lines(volume);
-        assert_eq!(found.len(), count, "{}: {text}: {found:#?}", self.layout);
+        // Not all of many are listed.
+        let all = report(volume).problem_count;
+        assert_eq!(all, count as u64, "{}: {text}: {found:#?}", self.layout);
         for line in found {
             assert!(line.contains(file) && line.contains(text), "{text}: {line}");
         }
@@ -169,12 +182,18 @@ fn an_index_that_took_direct_inserts_is_clean() {
             assert!(found.clean(), "{what}: {:#?}", found.problems);
             let (placement, pending) = grown.tables();
             assert_eq!(found.nodes, placement.page_of.len() as u64, "{what}");
-            assert!(found.nodes > ROWS + 200 && found.edges > found.nodes, "{what}");
+            assert!(
+                found.nodes > ROWS + 200 && found.edges > found.nodes,
+                "{what}"
+            );
             assert_eq!(found.pages, grown.in_use().0.len() as u64, "{what}");
             let waits = !pending.changes.is_empty() && !pending.records.is_empty();
             assert_eq!(waits, update == Update::Accumulate, "{what}");
             let facts = grown.manifest().placement.unwrap();
-            assert!(facts.live < facts.nodes && !placement.deleted.is_empty(), "{what}");
+            assert!(
+                facts.live < facts.nodes && !placement.deleted.is_empty(),
+                "{what}"
+            );
             // Records were left behind, and pages that no node is on.
             let (used, free) = grown.in_use();
             assert!(!used.is_empty() && !free.is_empty(), "{what}");
@@ -191,6 +210,8 @@ fn many_threads_leave_a_clean_index() {
             let ids: Vec<u64> = (1_000..2_500).collect();
             live.insert(&vectors(&ids, 1), Some(&ids), &Silent).unwrap();
             drop(live);
+            // What could not be inserted at once may be now: only then a checkpoint is made.
+            drop(grown.open(update, 1));
             let found = report(&grown.volume);
             assert!(found.clean(), "{layout}, {update:?}: {:#?}", found.problems);
         }
@@ -229,7 +250,9 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
         let (placement, pending) = grown.tables();
         let (used, _) = grown.in_use();
         let waits = |node: u32| pending.records.iter().any(|record| record.node == node);
-        let node = (0..placement.page_of.len() as u32).rfind(|&node| !waits(node)).unwrap();
+        let node = (0..placement.page_of.len() as u32)
+            .rfind(|&node| !waits(node))
+            .unwrap();
         let page = placement.page_of[node as usize];
         let other = used.iter().copied().find(|&other| other != page).unwrap();
         // On the wrong page.
@@ -239,18 +262,37 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
         // All nodes of two pages on one.
         let volume = grown.with(|placement, _, _| {
             let pages = placement.page_of.iter_mut();
-            pages.filter(|here| **here == page).for_each(|here| *here = other);
+            pages
+                .filter(|here| **here == page)
+                .for_each(|here| *here = other);
         });
         let on = (0..).zip(&placement.page_of);
-        let moved = on.filter(|&(node, &here)| here == page && !waits(node)).count();
-        grown.says(&volume, moved, "/placement-", &format!("is on page {other} by"));
+        let moved = on
+            .filter(|&(node, &here)| here == page && !waits(node))
+            .count();
+        grown.says(
+            &volume,
+            moved,
+            "/placement-",
+            &format!("is on page {other} by"),
+        );
         // On no page, and nothing of it waits.
         let gone = pending.records[0].node;
         let volume = grown.with(|_, pending, _| drop(pending.records.remove(0)));
-        grown.says(&volume, 1, "/placement-", &format!("node {gone} is on page"));
+        grown.says(
+            &volume,
+            1,
+            "/placement-",
+            &format!("node {gone} is on page"),
+        );
         // Twice among what waits, and there although it is on its page.
         let volume = grown.with(|_, pending, _| pending.records.push(pending.records[0].clone()));
-        grown.says(&volume, 1, "/pending-", &format!("node {gone} waits for its page twice"));
+        grown.says(
+            &volume,
+            1,
+            "/pending-",
+            &format!("node {gone} waits for its page twice"),
+        );
         let volume = grown.with(|_, pending, _| {
             pending.records.push(PendingRecord {
                 node,
@@ -268,7 +310,9 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
         write(&volume, &name, &bytes);
         let found = lines(&volume);
         let text = format!("pages end before page {last}, which node");
-        let named = found.iter().any(|line| line.contains(&name) && line.contains(&text));
+        let named = found
+            .iter()
+            .any(|line| line.contains(&name) && line.contains(&text));
         assert!(named, "{layout}: {found:#?}");
     }
 }
@@ -284,9 +328,18 @@ fn what_waits_is_of_nodes_that_are() {
                     as &dyn Fn(&mut PendingFile),
                 "nodes of a change",
             ),
-            (&|pending| pending.changes[0][1] = nodes, "nodes of a change"),
-            (&|pending| pending.records[0].node = nodes, "new node and its links"),
-            (&|pending| pending.records[0].list[0] = nodes, "new node and its links"),
+            (
+                &|pending| pending.changes[0][1] = nodes,
+                "nodes of a change",
+            ),
+            (
+                &|pending| pending.records[0].node = nodes,
+                "new node and its links",
+            ),
+            (
+                &|pending| pending.records[0].list[0] = nodes,
+                "new node and its links",
+            ),
             (&|pending| pending.records[0].vector.truncate(WIDE - 1), ""),
         ] {
             let volume = grown.with(|_, pending, _| change(pending));
@@ -321,7 +374,12 @@ fn ids_and_counts_are_those_of_the_records_that_count() {
                 let at = placement.ids.partition_point(|&(id, _)| id < 600);
                 placement.ids.insert(at, (600, 2));
             });
-            grown.says(&volume, 1, "/placement-", "outside ids came after the build");
+            grown.says(
+                &volume,
+                1,
+                "/placement-",
+                "outside ids came after the build",
+            );
             let first = grown.tables().0.ids[0];
             let text = format!("with the outside id {}, which is none of those", first.0);
             let less = |placement: &mut PlacementFile| match placement.ids[0].1 {
@@ -365,7 +423,8 @@ fn both_tables_are_there_or_none_is() {
         let volume = grown.with(|_, _, manifest| manifest.placement = None);
         let found = lines(&volume);
         for role in ["placement", "pending"] {
-            let text = format!("the role \"{role}\", and says of no records that were written anew");
+            let text =
+                format!("the role \"{role}\", and says of no records that were written anew");
             assert!(found.iter().any(|line| line.contains(&text)), "{found:#?}");
         }
         // Facts that are not those of the tables.
@@ -396,7 +455,11 @@ fn both_tables_are_there_or_none_is() {
             let volume = grown.volume.fork();
             volume.remove(&name).unwrap();
             grown.says(&volume, 1, &name, "");
-            let looked = if kind == FileKind::Pending { grown.in_use().0.len() } else { 0 };
+            let looked = if kind == FileKind::Pending {
+                grown.in_use().0.len()
+            } else {
+                0
+            };
             assert!(report(&volume).pages >= looked as u64);
         }
     }
@@ -425,7 +488,11 @@ fn pages_behind_those_of_the_build_are_harmless() {
         bytes.extend_from_slice(&[77; 5_000]);
         write(&volume, name, &bytes);
         let found = lines(&volume);
-        assert_eq!(found.is_empty(), layout != Layout::Inline, "{layout}: {found:#?}");
+        assert_eq!(
+            found.is_empty(),
+            layout != Layout::Inline,
+            "{layout}: {found:#?}"
+        );
     }
     for layout in PLACED {
         let grown = Grown::new(layout, Update::Accumulate);
@@ -449,7 +516,11 @@ fn without_a_placement_no_record_was_written_anew() {
         assert!(builder.push_node(number, node.id, &node.vector, &node.links));
     }
     let page = builder.finish(0).to_vec();
-    assert!(PageView::open(&shape, &page, 0, Some(60), true, "g").unwrap().is_relocated());
+    assert!(
+        PageView::open(&shape, &page, 0, Some(60), true, "g")
+            .unwrap()
+            .is_relocated()
+    );
     let mut bytes = volume.read("graph").unwrap();
     bytes[BLOCK..][..page.len()].copy_from_slice(&page);
     write(&volume, "graph", &bytes);
