@@ -38,6 +38,7 @@ use stratann_tier::{Task, Thread, thread_cpu_time};
 pub use self::parts::Parts;
 pub(crate) use self::parts::Timer;
 use self::ranking::Ranking;
+pub(crate) use self::reader::Page;
 pub(crate) use self::walker::{Plan, Walker, Within};
 use crate::data::{VectorSource, check_rows};
 use crate::index::Index;

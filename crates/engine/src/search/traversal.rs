@@ -262,9 +262,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.held.iter().find(|page| page.number() == number)
     }
 
-    /// The numbers of all of them.
-    pub(crate) fn held_pages(&self) -> impl Iterator<Item = u64> + '_ {
-        self.held.iter().map(Page::number)
+    /// All of them.
+    pub(crate) fn held_pages(&self) -> impl Iterator<Item = &Page<'a>> {
+        self.held.iter()
     }
 
     /// Brings a candidate's node here: expands it if its bytes are in memory, else sees to it that its page is read.

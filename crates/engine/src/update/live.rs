@@ -121,8 +121,7 @@ impl State {
 
     /// Whether a vector of an id was inserted directly since the build, and counts.
     fn came_later(&self, id: u64) -> bool {
-        let direct = self.direct.as_ref();
-        direct.is_some_and(|direct| direct.later.read().contains(id))
+        self.overlay.later.read().contains(id)
     }
 
     /// Makes an id no answer. Says whether it was one.
@@ -132,8 +131,7 @@ impl State {
         }
         let merging = self.overlay.fresh.len() > 1;
         let frozen = merging && self.overlay.fresh[0].delete(id);
-        let direct = self.direct.as_ref();
-        let later = !frozen && direct.is_some_and(|direct| direct.later.write().remove(id));
+        let later = !frozen && self.overlay.later.write().remove(id);
         let stored = !frozen
             && (later || self.ids.contains(id)?)
             && self
@@ -185,6 +183,7 @@ impl std::fmt::Debug for LiveIndex {
 impl Drop for LiveIndex {
     /// A log that nothing was written to is of no use to anyone; what was inserted need not be replayed.
     fn drop(&mut self) {
+        let _ = self.digest();
         let _ = self.checkpoint();
         let LogPosition { number, sequence } = self.started;
         if (self.log.number(), self.log.next_sequence()) == (number, sequence) {
@@ -271,13 +270,19 @@ impl LiveIndex {
             next_sequence,
             options.durability,
         )?;
-        let direct = direct_of(&index, &overlay.deleted, options)?;
+        let replayed = overlay.fresh[0].slots() > 0 || overlay.deleted.len() > index.carried().dead;
+        // What was replayed is in no checkpoint yet.
+        let checkpointed = match replayed {
+            true => index.manifest().log_from.sequence,
+            false => log.next_sequence(),
+        };
+        let direct = direct_of(&index, &overlay, options)?;
         Ok(Self {
             path: index.path().to_owned(),
             volume,
             open: *index.options(),
             options: options.clone(),
-            checkpointed: AtomicU64::new(log.next_sequence()),
+            checkpointed: AtomicU64::new(checkpointed),
             reads: Reads::default(),
             next_id: AtomicU64::new(next_id.max(ids.next_id())),
             state: RwLock::new(Arc::new(State {
@@ -311,9 +316,17 @@ impl LiveIndex {
         if let Some(direct) = &state.direct {
             direct.settle();
         }
-        let Overlay { fresh, deleted } = &state.overlay;
-        let (fresh, deleted) = (fresh.clone(), deleted.clone());
-        (state.index.clone(), Overlay { fresh, deleted })
+        let Overlay {
+            fresh,
+            deleted,
+            later,
+        } = &state.overlay;
+        let overlay = Overlay {
+            fresh: fresh.clone(),
+            deleted: deleted.clone(),
+            later: later.clone(),
+        };
+        (state.index.clone(), overlay)
     }
 
     /// The vectors that a search can find.
@@ -533,6 +546,7 @@ impl LiveIndex {
                 overlay: Overlay {
                     fresh: vec![state.fresh().clone(), Arc::new(replay::fresh(&state.index))],
                     deleted: overlay.deleted.clone(),
+                    later: overlay.later.clone(),
                 },
                 ids: state.ids.clone(),
                 direct: state.direct.clone(),
@@ -571,16 +585,18 @@ impl LiveIndex {
             let nodes = index.len() as u32;
             let gone: Vec<_> = since.into_keys().map(|id| (id, nodes)).collect();
             let deleted = Arc::new(Tombstones::restore(&gone, gone.len()));
-            let direct = direct_of(&index, &deleted, &self.options)?;
-            Ok((report, index, ids, deleted, direct))
+            let overlay = Overlay {
+                fresh: vec![state.overlay.fresh[1].clone()],
+                deleted,
+                later: Arc::default(),
+            };
+            let direct = direct_of(&index, &overlay, &self.options)?;
+            Ok((report, index, ids, overlay, direct))
         });
         match opened {
-            Ok((report, index, ids, deleted, direct)) => {
+            Ok((report, index, ids, overlay, direct)) => {
                 *self.state.write() = Arc::new(State {
-                    overlay: Overlay {
-                        fresh: vec![state.overlay.fresh[1].clone()],
-                        deleted,
-                    },
+                    overlay,
                     ids,
                     direct: direct.map(Arc::new),
                     since: None,
@@ -615,6 +631,7 @@ impl LiveIndex {
             overlay: Overlay {
                 fresh: vec![fresh[0].clone()],
                 deleted: state.overlay.deleted.clone(),
+                later: state.overlay.later.clone(),
             },
             ids: state.ids.clone(),
             direct: state.direct.clone(),

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::RwLock;
 
 use super::fresh::FreshGraph;
+use super::ranges::IdRanges;
 
 /// Changes on top of an index on storage.
 pub(crate) struct Overlay {
@@ -15,6 +16,8 @@ pub(crate) struct Overlay {
     pub(crate) fresh: Vec<Arc<FreshGraph>>,
     /// Ids on storage that were deleted, or replaced by a vector in one of these graphs.
     pub(crate) deleted: Arc<Tombstones>,
+    /// Ids of vectors that were inserted directly since the build, and count.
+    pub(crate) later: Arc<RwLock<IdRanges>>,
 }
 
 impl Overlay {

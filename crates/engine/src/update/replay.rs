@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use stratann_layout::{LogRecord, LogShape};
 use stratann_tier::Volume;
 
 use super::fresh::{FreshGraph, FreshParameters};
 use super::overlay::{Overlay, Tombstones};
+use super::ranges::IdRanges;
 use crate::Error;
 use crate::durable::{self, LogPosition};
 use crate::index::Index;
@@ -38,9 +40,11 @@ pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Err
     let fresh = fresh(index);
     let deleted = Tombstones::restore(&carried.deleted, carried.dead);
     let mut next_id = carried.next_id;
+    let mut later = IdRanges::of(&carried.ids);
     let nodes = index.len() as u32;
-    let remove = |id: u64| {
+    let mut remove = |id: u64| {
         if !fresh.delete(id) {
+            later.remove(id);
             deleted.insert_below(id, nodes);
         }
     };
@@ -60,6 +64,7 @@ pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Err
         overlay: Overlay {
             fresh: vec![Arc::new(fresh)],
             deleted: Arc::new(deleted),
+            later: Arc::new(RwLock::new(later)),
         },
         next_id,
         next_number: replayed.next_number,

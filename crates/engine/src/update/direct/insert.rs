@@ -21,7 +21,7 @@ use crate::frontier::node_of;
 use crate::graph::{Candidate, Pruner, Rule, Space};
 use crate::nodes::placement::PageBytes;
 use crate::nodes::{Composable, PageView};
-use crate::search::{Walker, Within};
+use crate::search::{Page, Walker, Within};
 use crate::{Error, Update};
 
 /// Somebody a new node links to.
@@ -35,6 +35,9 @@ pub(super) struct Neighbour {
     /// Its row among the candidates.
     row: u32,
 }
+
+/// Times that an insert searches for neighbours.
+const WALKS: usize = 3;
 
 /// What pages are composed with.
 pub(super) struct Work<N: Composable> {
@@ -128,12 +131,18 @@ impl<'a, N: Composable> Inserter<'a, N> {
         let query = &mut self.walker.traversal.ranking.query;
         query.clear();
         query.extend_from_slice(vector);
-        if let Err(error) = self.walker.walk().await {
-            self.walker.reset();
-            return Err(error);
+        for _ in 0..WALKS {
+            if let Err(error) = self.walker.walk().await {
+                self.walker.reset();
+                return Err(error);
+            }
+            self.gather(vector)?;
+            self.choose();
+            // None: everything near was on its way from one page to another.
+            if !self.chosen.is_empty() {
+                break;
+            }
         }
-        self.gather(vector)?;
-        self.choose();
         let quantizer = direct.index.codebook().quantizer();
         quantizer.encode(&self.walker.floats, &mut self.code, 1);
         let code = std::mem::take(&mut self.code);
@@ -156,26 +165,31 @@ impl<'a, N: Composable> Inserter<'a, N> {
         for key in traversal.frontier.keys() {
             let node = node_of(key);
             let page = placement.page_of(node);
-            let Some(held) = traversal.held(page.into()) else {
-                continue;
-            };
-            let view = self.walker.reader.view(held)?;
             let deleted = |id: u64| self.direct.deleted.contains(id, node);
-            match view.slot_of(node) {
-                Some(slot) => {
-                    let record = view.record(slot)?;
-                    if deleted(record.id) {
-                        continue;
-                    }
-                    let found = self.pages.vector(node, &record, &mut self.vector)?;
-                    self.rows.extend_from_slice(found);
+            // If it has moved since it was read, another page that is held has it: a vector never changes.
+            let here = traversal.held(page.into());
+            let on = |held: &&Page<'_>| {
+                let view = self.walker.reader.view(held);
+                view.is_ok_and(|view| view.slot_of(node).is_some())
+            };
+            if let Some(held) = here.filter(on).or_else(|| traversal.held_pages().find(on)) {
+                let view = self.walker.reader.view(held)?;
+                let Some(slot) = view.slot_of(node) else {
+                    continue;
+                };
+                let record = view.record(slot)?;
+                if deleted(record.id) {
+                    continue;
                 }
-                None => match placement.pending.record(page, node) {
+                let found = self.pages.vector(node, &record, &mut self.vector)?;
+                self.rows.extend_from_slice(found);
+            } else {
+                match placement.pending.record(page, node) {
                     Some(record) if !deleted(record.id) => {
                         self.rows.extend_from_slice(&record.vector);
                     }
                     _ => continue,
-                },
+                }
             }
             self.nodes.push(node);
         }

@@ -35,7 +35,7 @@ pub use self::prune::Pruning;
 use self::accumulate::Threshold;
 use self::insert::Inserter;
 use self::store::PageStore;
-use super::overlay::Tombstones;
+use super::overlay::{Overlay, Tombstones};
 use super::ranges::IdRanges;
 use crate::index::Index;
 use crate::nodes::placement::{PageBytes, Placement};
@@ -120,7 +120,7 @@ pub(crate) struct Direct {
     plan: Plan,
     deleted: Arc<Tombstones>,
     /// Ids that came since the build and count.
-    pub(super) later: RwLock<IdRanges>,
+    later: Arc<RwLock<IdRanges>>,
     /// Threads that insert, none of which searches use.
     crew: Crew,
     threads: usize,
@@ -147,7 +147,7 @@ impl Direct {
     /// The file of pages cannot be opened for writing, or no thread started.
     pub(crate) fn open(
         index: &Arc<Index>,
-        deleted: &Arc<Tombstones>,
+        overlay: &Overlay,
         update: Update,
         choices: DirectOptions,
         threads: usize,
@@ -195,8 +195,8 @@ impl Direct {
                 hold: true,
                 parts: false,
             },
-            deleted: deleted.clone(),
-            later: RwLock::new(IdRanges::of(&index.carried().ids)),
+            deleted: overlay.deleted.clone(),
+            later: overlay.later.clone(),
             crew: Crew::new(threads, index.options().io)?,
             threads,
             store: Arc::new(store),

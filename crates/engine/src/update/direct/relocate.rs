@@ -136,7 +136,7 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
         .traversal
         .held_pages()
         .map(|page| {
-            let page = page as u32;
+            let page = page.number() as u32;
             let leave = leave.get(&page).copied().unwrap_or(0);
             (direct.store.live(page).saturating_sub(leave), page)
         })

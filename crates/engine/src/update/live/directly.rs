@@ -10,7 +10,7 @@ use super::{LiveIndex, State, WriteOptions};
 use crate::Error;
 use crate::index::Index;
 use crate::update::direct::Direct;
-use crate::update::overlay::{Overlay, Tombstones};
+use crate::update::overlay::Overlay;
 use crate::update::replay;
 
 /// Rows that are logged and inserted at a time: a checkpoint waits for so many at most.
@@ -33,6 +33,9 @@ impl LiveIndex {
             return Ok(());
         };
         let fresh = state.fresh();
+        if fresh.slots() == 0 {
+            return Ok(());
+        }
         for ids in fresh.live_ids().chunks(DIRECT_BATCH) {
             // Nobody deletes what is on its way. A search may meet it twice, and answers it once.
             let _gate = self.gate.write();
@@ -57,6 +60,7 @@ impl LiveIndex {
                 overlay: Overlay {
                     fresh: vec![Arc::new(replay::fresh(&state.index))],
                     deleted: state.overlay.deleted.clone(),
+                    later: state.overlay.later.clone(),
                 },
                 index: state.index.clone(),
                 ids: state.ids.clone(),
@@ -95,6 +99,7 @@ impl LiveIndex {
             && let Some(_one) = self.merging.try_lock()
         {
             // What was inserted is in the log: nothing is lost if there is no room for a checkpoint now.
+            let _ = self.digest();
             let _ = self.checkpoint();
         }
     }
@@ -103,11 +108,11 @@ impl LiveIndex {
 /// What puts vectors into the graph of an index that was opened so.
 pub(super) fn direct_of(
     index: &Arc<Index>,
-    deleted: &Arc<Tombstones>,
+    overlay: &Overlay,
     options: &WriteOptions,
 ) -> Result<Option<Direct>, Error> {
     let update = options.update.unwrap_or(index.preset().update);
-    Direct::open(index, deleted, update, options.direct, options.threads)
+    Direct::open(index, overlay, update, options.direct, options.threads)
 }
 
 /// Puts logged vectors into the graph on storage; those stay in `records` that have to wait in memory.
