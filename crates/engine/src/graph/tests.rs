@@ -443,3 +443,44 @@ fn bad_rows_are_refused() {
     let error = run(&source, Metric::L2, Order::Input, None, &Silent).unwrap_err();
     assert!(error.to_string().contains("row 50"), "{error}");
 }
+
+/// A graph of the first rows.
+#[derive(Debug)]
+struct Lists<'a>(&'a [Vec<u32>]);
+
+impl Known for Lists<'_> {
+    fn rows(&self) -> usize {
+        self.0.len()
+    }
+
+    fn each(&self, each: &mut dyn FnMut(u32, &[u32])) -> Result<(), GraphError> {
+        for (row, list) in self.0.iter().enumerate() {
+            each(row as u32, list);
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_graph_grows_from_whichever_node_searches_begin_at() {
+    let (dim, old) = (8, 1_500);
+    let rows = clustered(2_500, dim, 20, 5);
+    let first = Points::new(&rows[..old * dim], Element::U8, dim);
+    let graph = build(&first, 3, &parameters(1), &Silent).unwrap();
+    let lists: Vec<_> = (0..old as u32)
+        .map(|node| graph.neighbours(node).to_vec())
+        .collect();
+    let points = Points::new(&rows, Element::U8, dim);
+    let order: Vec<u32> = (0..points.rows() as u32).collect();
+    // One that has a list, and one that has none yet.
+    for entry in [3, 2_000] {
+        let known = Lists(&lists);
+        let graph =
+            super::vamana::grow(&points, &order, &known, entry, &parameters(2), &Silent).unwrap();
+        check_graph(&graph, 24, entry);
+        let recall = recall(&rows, Element::U8, dim, entry, &|node| {
+            graph.neighbours(node).to_vec()
+        });
+        assert!(recall > 0.95, "{entry}: {recall}");
+    }
+}

@@ -176,16 +176,13 @@ pub(super) fn grow(
     let alone = |&node: &u32| slots.neighbours(node).next().is_none();
     let turn: Vec<u32> = (0..points.rows() as u32).filter(alone).collect();
     let pass = full_pass("graph, new vectors", parameters);
-    run_pass(
-        points,
-        &slots,
-        entry,
-        &pass,
-        &turn,
-        parameters.threads,
-        "",
-        progress,
-    )?;
+    let threads = parameters.threads;
+    let known = (0..points.rows() as u32).find(|node| !alone(node));
+    if let Some(known) = known.filter(|_| alone(&entry)) {
+        // All searches begin at a new node: it must lead somewhere first.
+        run_pass(points, &slots, known, &pass, &[entry], 1, "", progress)?;
+    }
+    run_pass(points, &slots, entry, &pass, &turn, threads, "", progress)?;
     finish(points, &slots, entry, &pass, parameters, "", progress)?;
     Ok(slots.into_graph())
 }

@@ -554,6 +554,8 @@ impl Place {
         let options = WriteOptions {
             durability: Durability::Always,
             threads: 1,
+            // What these tests are about is the log.
+            update: Some(Update::Merge),
             ..WriteOptions::default()
         };
         let volume: Arc<dyn Volume> = Arc::new(self.volume.clone());
