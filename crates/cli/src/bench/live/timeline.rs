@@ -18,7 +18,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use stratann::{
-    CompactReport, Durability, LiveIndex, Matrix, MatrixRef, OpenOptions, SearchOptions, Silent,
+    CompactReport, Durability, LiveIndex, Matrix, MatrixRef, OpenOptions, Progress, SearchOptions, Silent,
     VectorFile, VectorSource, WriteOptions,
 };
 
@@ -88,11 +88,26 @@ pub fn most(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
     Ok(Found::Most(rows / start.elapsed().as_secs_f64().max(1e-9)))
 }
 
+/// Ends when Ctrl-C was pressed.
 pub fn stop_if_interrupted() -> Result<(), Failure> {
     match progress::interrupted() {
         true => Err(Failure::Failed("interrupted".into())),
         false => Ok(()),
     }
+}
+
+/// A merge that Ctrl-C stops.
+#[derive(Debug)]
+pub struct Interruptible;
+
+impl Progress for Interruptible {
+    fn begin(&self, _stage: &str, _total: u64) {}
+    fn advance(&self, _steps: u64) {}
+    fn end(&self) {}
+    fn interrupted(&self) -> bool {
+        progress::interrupted()
+    }
+    fn warn(&self, _message: &str) {}
 }
 
 /// What the searches since the last look found.
@@ -356,7 +371,7 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
                 watch.merges.push(joined(merge)?);
             }
             if merging.is_none() && watch.merge_is_due() {
-                let merge = scope.spawn(|| live.compact(&Silent));
+                let merge = scope.spawn(|| live.compact(&Interruptible));
                 merging = Some((shared.start.elapsed().as_secs_f64(), merge));
             }
         }
