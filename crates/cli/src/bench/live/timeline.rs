@@ -9,7 +9,6 @@
 //! One thread of this program calls each of them; `insert_threads` and `search_threads` are the engine's, to which a call
 //! gives as many rows or queries as keep them busy.
 
-use std::ops::Range;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
