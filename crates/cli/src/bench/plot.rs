@@ -224,8 +224,12 @@ fn over_time(title: &str, subtitle: &str, lines: &[&Line]) -> String {
     const MB: f64 = 1e6;
     let rows: [[(&str, OfSecond); 2]; 3] = [
         [
-            ("P50 of searches in us (less is better)", |s| latency_of(s, s.p50_us)),
-            ("P99 of searches in us (less is better)", |s| latency_of(s, s.p99_us)),
+            ("P50 of searches in us (less is better)", |s| {
+                latency_of(s, s.p50_us)
+            }),
+            ("P99 of searches in us (less is better)", |s| {
+                latency_of(s, s.p99_us)
+            }),
         ],
         [
             ("inserts a second", |s| Some(s.rate(s.inserts))),
@@ -272,7 +276,11 @@ fn over_time(title: &str, subtitle: &str, lines: &[&Line]) -> String {
     }
     for (i, line) in lines.iter().enumerate() {
         let merges = line.seconds.iter().any(|second| second.merging);
-        let note = if merges { " (dots: a merge goes on)" } else { "" };
+        let note = if merges {
+            " (dots: a merge goes on)"
+        } else {
+            ""
+        };
         legend(&mut out, legend_top, i, line, note);
     }
     out.push_str("</svg>\n");
@@ -590,11 +598,21 @@ mod tests {
             name: name.into(),
             other: false,
             points: Vec::new(),
-            seconds: (0..60).map(|s| second(s as f64, 480.0, merging && s > 30)).collect(),
+            seconds: (0..60)
+                .map(|s| second(s as f64, 480.0, merging && s > 30))
+                .collect(),
         };
         let lines = [run("stratann", false), run("diskann <merging>", true)];
         let picture = svg("live", "machine", &Across::recall(10), &lines);
-        for name in ["P50", "P99", "inserts a second", "searches a second", "memory in MB", "on storage in MB", "seconds"] {
+        for name in [
+            "P50",
+            "P99",
+            "inserts a second",
+            "searches a second",
+            "memory in MB",
+            "on storage in MB",
+            "seconds",
+        ] {
             assert!(picture.contains(name), "{name}");
         }
         assert_eq!(picture.matches("<polyline").count(), 12);

@@ -256,7 +256,11 @@ fn check_seconds(run: &Value, seconds: usize) {
     assert_eq!(spans.len(), seconds, "{run}");
     let mut last = 0.0;
     for span in spans {
-        let number = |key: &str| span[key].as_f64().unwrap_or_else(|| panic!("{key}: {span}"));
+        let number = |key: &str| {
+            span[key]
+                .as_f64()
+                .unwrap_or_else(|| panic!("{key}: {span}"))
+        };
         assert!(number("from") == last && number("to") > last, "{span}");
         last = number("to");
         assert!(number("searches") > 0.0, "{span}");
@@ -272,26 +276,52 @@ fn check_seconds(run: &Value, seconds: usize) {
 
 fn sum(run: &Value, key: &str) -> u64 {
     let seconds = run["live"]["seconds"].as_array().unwrap();
-    seconds.iter().map(|second| second[key].as_u64().unwrap()).sum()
+    seconds
+        .iter()
+        .map(|second| second[key].as_u64().unwrap())
+        .sum()
 }
 
 #[test]
 fn live_updates_over_time() {
     let place = Place::new();
-    let job = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/updates-fixture.toml");
+    let job = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../bench/updates-fixture.toml"
+    );
     let ran = place.run(&["bench", job, "--out", "o"]).done();
-    for word in ["p50 us", "most/least", "diskann, merging", "relocate", "accumulate", "updates-fixture.svg"] {
-        assert!(ran.stdout.contains(word), "'{word}' is not in: {}", ran.stdout);
+    for word in [
+        "p50 us",
+        "most/least",
+        "diskann, merging",
+        "relocate",
+        "accumulate",
+        "updates-fixture.svg",
+    ] {
+        assert!(
+            ran.stdout.contains(word),
+            "'{word}' is not in: {}",
+            ran.stdout
+        );
     }
     // The copies of the indexes are gone, and so is the file that they were built of.
-    assert_eq!(names(&place.path("o")), ["indexes", "updates-fixture.json", "updates-fixture.svg"]);
+    assert_eq!(
+        names(&place.path("o")),
+        ["indexes", "updates-fixture.json", "updates-fixture.svg"]
+    );
     let kept = names(&place.path("o/indexes"));
-    assert!(kept.iter().all(|name| name.starts_with("photo-sift-20k")), "{kept:?}");
+    assert!(
+        kept.iter().all(|name| name.starts_with("photo-sift-20k")),
+        "{kept:?}"
+    );
 
     let result: Value =
-        serde_json::from_slice(&std::fs::read(place.path("o/updates-fixture.json")).unwrap()).unwrap();
+        serde_json::from_slice(&std::fs::read(place.path("o/updates-fixture.json")).unwrap())
+            .unwrap();
     let runs = result["runs"].as_array().unwrap();
-    let [stratann, odinann, merging, replacing] = &runs[..] else { panic!("{result}") };
+    let [stratann, odinann, merging, replacing] = &runs[..] else {
+        panic!("{result}")
+    };
     for run in runs {
         check_seconds(run, 3);
         assert!(run.get("step").is_none());
@@ -299,7 +329,10 @@ fn live_updates_over_time() {
     }
     // Half of what went in at most was the limit.
     let live = &stratann["live"];
-    assert_eq!(live["rate"].as_f64().unwrap() * 2.0, live["most_a_second"].as_f64().unwrap());
+    assert_eq!(
+        live["rate"].as_f64().unwrap() * 2.0,
+        live["most_a_second"].as_f64().unwrap()
+    );
     assert_eq!(live["way"], "accumulate");
     assert!(sum(stratann, "inserts") > 0 && live["settings"]["built"] == 8000);
     assert_eq!(odinann["live"]["way"], "relocate");
@@ -310,10 +343,16 @@ fn live_updates_over_time() {
     assert_eq!(merging["live"]["way"], "merge");
     assert!(merging["live"]["seconds"][0]["pages_read"].is_null());
     let merges = merging["live"]["merges"].as_array().unwrap();
-    assert!(!merges.is_empty() && merges[0]["merged"].as_u64() >= Some(480), "{merges:?}");
+    assert!(
+        !merges.is_empty() && merges[0]["merged"].as_u64() >= Some(480),
+        "{merges:?}"
+    );
     // As many go as come, but for those on their way.
     let (inserts, deletes) = (sum(replacing, "inserts"), sum(replacing, "deletes"));
-    assert!(deletes > 0 && deletes <= inserts + 16, "{inserts} {deletes}");
+    assert!(
+        deletes > 0 && deletes <= inserts + 16,
+        "{inserts} {deletes}"
+    );
     // Another run of the same preset has the same index; another preset has not.
     assert_eq!(odinann["index"]["key"], replacing["index"]["key"]);
     assert_ne!(odinann["index"]["key"], merging["index"]["key"]);
@@ -366,19 +405,39 @@ fn ways_to_insert_in_turn() {
     let place = Place::with_photos();
     place.write("job.toml", BREAKDOWN.as_bytes());
     let ran = place.run(&["bench", "job.toml", "--out", "o"]).done();
-    for word in ["in-place, full pruning", "call p99 us", "lists changed", "300 rows into 700"] {
-        assert!(ran.stdout.contains(word), "'{word}' is not in: {}", ran.stdout);
+    for word in [
+        "in-place, full pruning",
+        "call p99 us",
+        "lists changed",
+        "300 rows into 700",
+    ] {
+        assert!(
+            ran.stdout.contains(word),
+            "'{word}' is not in: {}",
+            ran.stdout
+        );
     }
     let result: Value =
         serde_json::from_slice(&std::fs::read(place.path("o/ways.json")).unwrap()).unwrap();
     let runs = result["runs"].as_array().unwrap();
     let ways: Vec<_> = runs.iter().map(|run| &run["live"]["way"]).collect();
-    assert_eq!(ways, ["in-place, full pruning", "relocate", "accumulate", "merge"]);
+    assert_eq!(
+        ways,
+        ["in-place, full pruning", "relocate", "accumulate", "merge"]
+    );
     for run in runs {
         let live = &run["live"];
-        assert_eq!((&live["rows"], &live["call"]["calls"]), (&300.into(), &20.into()));
+        assert_eq!(
+            (&live["rows"], &live["call"]["calls"]),
+            (&300.into(), &20.into())
+        );
         let positive = |value: &Value| value.as_f64().is_some_and(|value| value > 0.0);
-        for key in ["inserts_a_second", "peak_rss_bytes", "storage_bytes", "closed_bytes"] {
+        for key in [
+            "inserts_a_second",
+            "peak_rss_bytes",
+            "storage_bytes",
+            "closed_bytes",
+        ] {
             assert!(positive(&live[key]), "{key}: {live}");
         }
         assert!(live["call"]["p50_us"].as_f64() <= live["call"]["p99_us"].as_f64());
@@ -410,33 +469,93 @@ fn mistakes_in_a_job_of_live_updates() {
     };
     for (from, to, words) in [
         ("rate = \"half\"", "rat = 3", &["rat"][..]),
-        ("rate = \"half\"", "rate = \"third\"", &["rate", "third", "half"]),
+        (
+            "rate = \"half\"",
+            "rate = \"third\"",
+            &["rate", "third", "half"],
+        ),
         ("rate = \"half\"", "rate = -2", &["rate = -2"]),
-        ("rate = \"half\"", "rate = true", &["rate", "a number a second"]),
+        (
+            "rate = \"half\"",
+            "rate = true",
+            &["rate", "a number a second"],
+        ),
         ("rate = \"half\"", "", &["rate is missing"]),
         ("seconds = 2", "seconds = 0", &["seconds = 0", "at least 1"]),
         ("seconds = 2", "", &["seconds is missing"]),
         ("built = 700", "", &["built is missing"]),
-        ("built = 700", "built = 1000", &["built = 1000", "1000 rows"]),
+        (
+            "built = 700",
+            "built = 1000",
+            &["built = 1000", "1000 rows"],
+        ),
         ("merge_at = 1", "merge_at = -1", &["merge_at = -1"]),
-        ("merge_at = 1", "merge_at_logged = 6", &["merge_at_logged = 6", "0.06"]),
-        ("merge_at = 1", "merge_at = 1\nmerge_at_logged = 0.1", &["one of them"]),
-        ("merge_at = 1", "deletes = \"all\"", &["deletes", "all", "same"]),
+        (
+            "merge_at = 1",
+            "merge_at_logged = 6",
+            &["merge_at_logged = 6", "0.06"],
+        ),
+        (
+            "merge_at = 1",
+            "merge_at = 1\nmerge_at_logged = 0.1",
+            &["one of them"],
+        ),
+        (
+            "merge_at = 1",
+            "deletes = \"all\"",
+            &["deletes", "all", "same"],
+        ),
         ("merge_at = 1", "list = 3", &["list = 3", "smaller than k"]),
-        ("merge_at = 1", "search_threads = 0", &["search_threads = 0"]),
-        ("merge_at = 1", "insert_threads = 0", &["insert_threads = 0"]),
+        (
+            "merge_at = 1",
+            "search_threads = 0",
+            &["search_threads = 0"],
+        ),
+        (
+            "merge_at = 1",
+            "insert_threads = 0",
+            &["insert_threads = 0"],
+        ),
         ("merge_at = 1", "window = 0", &["window = 0"]),
         ("merge_at = 1", "[breakdown]\nrows = 3", &["two jobs"]),
         ("merge_at = 1", "[search]\nk = 5", &["[search]"]),
-        ("update = \"in-place\"", "update = \"sideways\"", &["sideways", "relocate"]),
-        ("pruning = \"full\"", "pruning = \"half\"", &["pruning", "half", "delta"]),
-        ("pruning = \"full\"", "breakdown = { rows = 3 }", &["breakdown"]),
-        ("pruning = \"full\"", "timeline = { sceonds = 3 }", &["sceonds"]),
+        (
+            "update = \"in-place\"",
+            "update = \"sideways\"",
+            &["sideways", "relocate"],
+        ),
+        (
+            "pruning = \"full\"",
+            "pruning = \"half\"",
+            &["pruning", "half", "delta"],
+        ),
+        (
+            "pruning = \"full\"",
+            "breakdown = { rows = 3 }",
+            &["breakdown"],
+        ),
+        (
+            "pruning = \"full\"",
+            "timeline = { sceonds = 3 }",
+            &["sceonds"],
+        ),
         ("pruning = \"full\"", "search = { beam = 3 }", &["search"]),
         ("pruning = \"full\"", "noise = true", &["noise"]),
-        ("name = \"ways\"", "name = \"ways\"\nrepeat = 2", &["repeat"]),
-        ("name = \"ways\"", "name = \"ways\"\ntargets = [0.9]", &["targets"]),
-        ("metric = \"l2\"", "metric = \"l2\"\ntruth = \"truth.bin\"", &["truth"]),
+        (
+            "name = \"ways\"",
+            "name = \"ways\"\nrepeat = 2",
+            &["repeat"],
+        ),
+        (
+            "name = \"ways\"",
+            "name = \"ways\"\ntargets = [0.9]",
+            &["targets"],
+        ),
+        (
+            "metric = \"l2\"",
+            "metric = \"l2\"\ntruth = \"truth.bin\"",
+            &["truth"],
+        ),
     ] {
         refused(&timeline, from, to, words);
     }
@@ -446,20 +565,42 @@ fn mistakes_in_a_job_of_live_updates() {
         ("rows = 300", "", &["rows is missing"]),
         ("calls = 20", "calls = 500", &["calls = 500"]),
         ("threads = 2", "threads = 0", &["threads = 0"]),
-        ("pruning = \"full\"", "timeline = { seconds = 3 }", &["timeline"]),
+        (
+            "pruning = \"full\"",
+            "timeline = { seconds = 3 }",
+            &["timeline"],
+        ),
     ] {
         refused(BREAKDOWN, from, to, words);
     }
     // Keys of live updates in a job of searches, and no truth there.
-    refused(COMPARING, "[[run]]", "[[run]]\nupdate = \"merge\"", &["update", "[timeline]"]);
-    refused(COMPARING, "[[run]]", "[[run]]\npruning = \"full\"", &["pruning"]);
-    refused(COMPARING, "truth = \"truth.bin\"", "", &["truth", "missing"]);
-    // What the index cannot do is said before anything is measured.
+    refused(
+        COMPARING,
+        "[[run]]",
+        "[[run]]\nupdate = \"merge\"",
+        &["update", "[timeline]"],
+    );
+    refused(
+        COMPARING,
+        "[[run]]",
+        "[[run]]\npruning = \"full\"",
+        &["pruning"],
+    );
+    refused(
+        COMPARING,
+        "truth = \"truth.bin\"",
+        "",
+        &["truth", "missing"],
+    );
+    // What the index cannot do is said, and not measured as something else.
     let unable = BREAKDOWN.replacen("preset = \"odinann\"", "preset = \"decouplevs\"", 1);
     place.write("job.toml", unable.as_bytes());
     let ran = place.run(&["bench", "job.toml", "--out", "o"]);
     assert_eq!(ran.status, Some(2), "{ran:?}");
-    assert!(ran.stderr.contains("in-place") && ran.stderr.contains("decoupled"), "{ran:?}");
+    assert!(
+        ran.stderr.contains("in-place") && ran.stderr.contains("decoupled"),
+        "{ran:?}"
+    );
     let repeated = ["bench", "job.toml", "--out", "o", "--repeat", "2"];
     place.run(&repeated).refused(2, &["--repeat"]);
 }

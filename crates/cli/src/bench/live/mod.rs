@@ -33,7 +33,7 @@ use crate::bench::live::truth::{FirstRows, Truth};
 use crate::bench::report::{IndexFacts, RunResult};
 use crate::bench::run::{self, Outcome, Setting};
 use crate::failure::Failure;
-use crate::progress::Shown;
+use crate::progress::{self, Shown};
 
 /// Runs a job of live updates; or, in a child process, one step of it.
 pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
@@ -45,9 +45,9 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
 
 /// The run's choices; `planned` gives them to all runs of such a job.
 fn live(run: &PlannedRun) -> Result<&LiveRun, Failure> {
-    run.live.as_ref().ok_or_else(|| {
-        Failure::Wrong(format!("run \"{}\" is not one of live updates", run.name))
-    })
+    run.live
+        .as_ref()
+        .ok_or_else(|| Failure::Wrong(format!("run \"{}\" is not one of live updates", run.name)))
 }
 
 fn measure(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
@@ -61,6 +61,9 @@ fn measure(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
     for run in &plan.runs {
         check(plan, run, live(run)?, base.rows())?;
     }
+    progress::catch_interrupts();
+    std::fs::create_dir_all(&setting.cache)
+        .map_err(|error| Failure::file("create", &setting.cache, &error))?;
     let mut indexes: Vec<(PathBuf, IndexFacts)> = Vec::new();
     for run in &plan.runs {
         indexes.push(run::index(plan, run, setting, &indexes)?);
@@ -115,7 +118,10 @@ fn measure(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
 fn check(plan: &Plan, run: &PlannedRun, live: &LiveRun, rows: usize) -> Result<(), Failure> {
     let wrong = |message: String| {
         let file = plan.file.display();
-        Err(Failure::Wrong(format!("{file}: run \"{}\": {message}", run.name)))
+        Err(Failure::Wrong(format!(
+            "{file}: run \"{}\": {message}",
+            run.name
+        )))
     };
     let base = plan.base.display();
     let built = live.built();
@@ -273,11 +279,7 @@ fn take(
 }
 
 /// How vectors get in, as it turned out: an index whose layout or metric lets none in directly makes them wait.
-fn way(
-    live: &LiveRun,
-    run: &PlannedRun,
-    stats: &stratann::Stats,
-) -> Result<String, Failure> {
+fn way(live: &LiveRun, run: &PlannedRun, stats: &stratann::Stats) -> Result<String, Failure> {
     let asked = live.direct(&run.preset).update;
     match (&stats.direct, asked) {
         (Some(_), _) | (None, Update::Merge) => Ok(keys::way(asked, live.pruning)),

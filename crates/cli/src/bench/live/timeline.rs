@@ -17,8 +17,8 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use stratann::{
-    CompactReport, Durability, LiveIndex, Matrix, MatrixRef, OpenOptions, Progress, SearchOptions, Silent,
-    VectorFile, VectorSource, WriteOptions,
+    CompactReport, Durability, LiveIndex, Matrix, MatrixRef, OpenOptions, Progress, SearchOptions,
+    Silent, VectorFile, VectorSource, WriteOptions,
 };
 
 use crate::bench::live::keys::{Deletes, K, MergeAt, Timeline};
@@ -213,9 +213,7 @@ impl Shared<'_> {
             let due = match self.timeline.deletes {
                 Deletes::None => return Ok(()),
                 Deletes::Same => high - self.timeline.built,
-                Deletes::Rows(a_second) => {
-                    (a_second * self.start.elapsed().as_secs_f64()) as usize
-                }
+                Deletes::Rows(a_second) => (a_second * self.start.elapsed().as_secs_f64()) as usize,
             };
             let count = due
                 .min(high.saturating_sub(leave))
@@ -357,19 +355,21 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
         ];
         let mut watch = Watch::new(&shared, task);
         let mut merging: Option<Merging<'_>> = None;
-        while watch.seconds.len() < timeline.seconds {
+        while !watch.is_over() {
             let next = Duration::from_secs(watch.seconds.len() as u64 + 1);
             shared.nap(next.saturating_sub(shared.start.elapsed()));
             if shared.stopped() || progress::interrupted() {
                 break;
             }
             watch.look(merging.is_some());
-            if merging.as_ref().is_some_and(|(_, merge)| merge.is_finished())
+            if merging
+                .as_ref()
+                .is_some_and(|(_, merge)| merge.is_finished())
                 && let Some(merge) = merging.take()
             {
+                // What was waiting when it was looked at may just have been merged: the next look tells.
                 watch.merges.push(joined(merge)?);
-            }
-            if merging.is_none() && watch.merge_is_due() {
+            } else if merging.is_none() && watch.merge_is_due() && !watch.is_over() {
                 let merge = scope.spawn(|| live.compact(&Interruptible));
                 merging = Some((shared.start.elapsed().as_secs_f64(), merge));
             }
@@ -539,6 +539,11 @@ impl<'a> Watch<'a> {
         }
     }
 
+    /// Whether the last second is over: a merge that begins now would not be seen.
+    fn is_over(&self) -> bool {
+        self.seconds.len() >= self.shared.timeline.seconds
+    }
+
     /// Whether it is time to begin a merge.
     fn merge_is_due(&self) -> bool {
         match self.shared.timeline.merge {
@@ -582,7 +587,11 @@ mod tests {
             searches: 10,
             ..Span::default()
         };
-        let windows = [window(500.0, true), window(700.0, true), window(90.0, false)];
+        let windows = [
+            window(500.0, true),
+            window(700.0, true),
+            window(90.0, false),
+        ];
         assert_eq!(extremes(&windows), Some([500.0, 700.0]));
         assert_eq!(extremes(&windows[2..]), None);
     }
