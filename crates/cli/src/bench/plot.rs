@@ -224,12 +224,8 @@ fn over_time(title: &str, subtitle: &str, lines: &[&Line]) -> String {
     const MB: f64 = 1e6;
     let rows: [[(&str, OfSecond); 2]; 3] = [
         [
-            ("P50 of searches in us (less is better)", |s| {
-                latency_of(s, s.p50_us)
-            }),
-            ("P99 of searches in us (less is better)", |s| {
-                latency_of(s, s.p99_us)
-            }),
+            ("P50 latency in us", |s| latency_of(s, s.p50_us)),
+            ("P99 latency in us", |s| latency_of(s, s.p99_us)),
         ],
         [
             ("inserts a second", |s| Some(s.rate(s.inserts))),
