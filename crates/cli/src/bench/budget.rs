@@ -126,6 +126,7 @@ pub fn lines(budgets: &[Budget]) -> Vec<Line> {
                 memory: Some(point.budget),
             })
             .collect(),
+        seconds: Vec::new(),
     };
     budgets.iter().map(line).collect()
 }

@@ -29,6 +29,9 @@
 //! search = { whole_page = true }
 //! ```
 //!
+//! A job with a table `[timeline]` or `[breakdown]` is one of live updates ([`live::keys`](crate::bench::live::keys)). It needs
+//! no truth, since rows come and go, and has no `[search]`.
+//!
 //! A job is checked as a whole before anything runs, so that a typing error does not cost an hour.
 
 use std::fmt;
@@ -39,6 +42,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use stratann::{Compression, Layout, Metric, Order, Preset, Strategy};
 
 use crate::args::CacheEntries;
+use crate::bench::live::keys::{self, BreakdownKeys, LiveRun, TimelineKeys};
 use crate::failure::Failure;
 use crate::size;
 
@@ -53,9 +57,8 @@ pub struct Job {
     /// Recalls at which the runs are compared.
     #[serde(default)]
     pub targets: Vec<f64>,
-    /// Repeats of every measurement.
-    #[serde(default = "three")]
-    pub repeat: usize,
+    /// Repeats of every measurement; 3 if absent.
+    pub repeat: Option<usize>,
     /// The files.
     pub data: Data,
     /// Build options of every run.
@@ -64,13 +67,13 @@ pub struct Job {
     /// Search options of every run.
     #[serde(default)]
     pub search: Search,
+    /// Inserts and searches at once.
+    pub timeline: Option<TimelineKeys>,
+    /// Ways to insert, one after the other.
+    pub breakdown: Option<BreakdownKeys>,
     /// The runs.
     #[serde(default, rename = "run")]
     pub runs: Vec<Run>,
-}
-
-fn three() -> usize {
-    3
 }
 
 /// The files of a job.
@@ -83,8 +86,9 @@ pub struct Data {
     pub base: PathBuf,
     /// The queries.
     pub queries: PathBuf,
-    /// Their exact neighbours.
-    pub truth: PathBuf,
+    /// Their exact neighbours; absent in a job of live updates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub truth: Option<PathBuf>,
     /// What near means.
     pub metric: String,
 }
@@ -196,11 +200,21 @@ pub struct Run {
     /// Search options that differ from the job's.
     #[serde(default)]
     pub search: Search,
+    /// How vectors get in: `merge`, `in-place`, `relocate` or `accumulate`; the preset's way if absent.
+    pub update: Option<String>,
+    /// How lists are pruned when one joins: `delta` or `full`.
+    pub pruning: Option<String>,
+    /// What differs from the job's.
+    pub timeline: Option<TimelineKeys>,
+    /// What differs from the job's.
+    pub breakdown: Option<BreakdownKeys>,
 }
 
 /// A job whose names all mean something.
 #[derive(Debug, Clone)]
 pub struct Plan {
+    /// The file of the job.
+    pub file: PathBuf,
     /// Names the result files.
     pub name: String,
     /// Heading of the plot.
@@ -213,8 +227,8 @@ pub struct Plan {
     pub base: PathBuf,
     /// The queries.
     pub queries: PathBuf,
-    /// Their exact neighbours.
-    pub truth: PathBuf,
+    /// Their exact neighbours; not there for live updates.
+    pub truth: Option<PathBuf>,
     /// The metric.
     pub metric: Metric,
     /// The runs.
@@ -234,6 +248,8 @@ pub struct PlannedRun {
     pub build: Build,
     /// Search options; `k`, `lists` and `threads` are always there.
     pub search: Search,
+    /// What a run of live updates measures.
+    pub live: Option<LiveRun>,
 }
 
 /// Reads a job and checks all of it.
@@ -249,6 +265,10 @@ pub fn read(path: &Path, data_root: Option<&Path>) -> Result<Plan, Failure> {
     })?;
     let folder = path.parent().unwrap_or(Path::new("."));
     plan(job, folder, data_root)
+        .map(|plan| Plan {
+            file: path.to_owned(),
+            ..plan
+        })
         .map_err(|message| Failure::Wrong(format!("{}: {message}", path.display())))
 }
 
@@ -287,8 +307,24 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
             "targets: {target} is not a recall: give shares such as 0.95"
         ));
     }
-    if job.repeat == 0 {
+    if job.repeat == Some(0) {
         return Err("repeat = 0 measures nothing: give at least 1".into());
+    }
+    let live = job.timeline.is_some() || job.breakdown.is_some();
+    if live {
+        // Nobody should think that it counts.
+        for (key, given) in [
+            ("repeat", job.repeat.is_some()),
+            ("targets", !job.targets.is_empty()),
+            ("[data] truth", job.data.truth.is_some()),
+            ("[search]", job.search != Search::default()),
+        ] {
+            if given {
+                return Err(format!(
+                    "{key} is for jobs of searches; this one has [timeline] or [breakdown]"
+                ));
+            }
+        }
     }
     if job.runs.is_empty() {
         return Err("there is no [[run]]: give at least one".into());
@@ -308,9 +344,16 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
         }
     }
     Ok(Plan {
+        file: PathBuf::new(),
         base: find(&job.data.base)?,
         queries: find(&job.data.queries)?,
-        truth: find(&job.data.truth)?,
+        truth: match &job.data.truth {
+            Some(truth) => Some(find(truth)?),
+            None if live => None,
+            None => {
+                return Err("[data] truth is missing: `stratann truth` makes the file".into());
+            }
+        },
         metric: job
             .data
             .metric
@@ -319,7 +362,7 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
         title: job.title.unwrap_or_else(|| job.name.clone()),
         name: job.name,
         targets: job.targets,
-        repeat: job.repeat,
+        repeat: job.repeat.unwrap_or(if live { 1 } else { 3 }),
         runs,
     })
 }
@@ -329,7 +372,25 @@ fn planned(job: &Job, run: &Run) -> Result<PlannedRun, String> {
         Some(name) => name.parse::<Preset>().map_err(|error| error.to_string())?,
         None => Preset::default(),
     };
+    let live = keys::planned(&keys::Said {
+        timeline: job.timeline.as_ref(),
+        breakdown: job.breakdown.as_ref(),
+        run_timeline: run.timeline.as_ref(),
+        run_breakdown: run.breakdown.as_ref(),
+        update: run.update.as_deref(),
+        pruning: run.pruning.as_deref(),
+    })?;
     let (mut build, mut search) = (run.build.clone(), run.search.clone());
+    if let Some(live) = &live {
+        if run.noise || search != Search::default() {
+            let key = if run.noise { "noise" } else { "search" };
+            return Err(format!("{key} is for jobs of searches"));
+        }
+        let (list, threads) = live.search();
+        search.k = Some(keys::K);
+        search.lists = Some(vec![list]);
+        search.threads = Some(threads);
+    }
     build.inherit(&job.build);
     search.inherit(&job.search);
     let order = match &build.order {
@@ -380,6 +441,7 @@ fn planned(job: &Job, run: &Run) -> Result<PlannedRun, String> {
         noise: run.noise,
         build,
         search,
+        live,
     })
 }
 
@@ -626,7 +688,8 @@ mod tests {
                 toml::from_str(&text).unwrap_or_else(|error| panic!("{path:?}: {error}"));
             // The data may not be here, so that it only seems to be.
             let data = tempfile::tempdir().unwrap();
-            for file in [&job.data.base, &job.data.queries, &job.data.truth] {
+            let truth = job.data.truth.iter();
+            for file in [&job.data.base, &job.data.queries].into_iter().chain(truth) {
                 std::fs::write(data.path().join(file), b"x").unwrap();
             }
             let name = job.name.clone();
@@ -634,6 +697,6 @@ mod tests {
             plan(job, bench, Some(data.path())).unwrap_or_else(|error| panic!("{path:?}: {error}"));
             jobs += 1;
         }
-        assert!(jobs >= 8, "{jobs}");
+        assert!(jobs >= 12, "{jobs}");
     }
 }

@@ -5,13 +5,15 @@
 //! run.rs      builds what is missing, searches in turns (A B A B), medians
 //! report.rs   the result as JSON; results of other programs
 //! space.rs    what the indexes take;   budget.rs  what memory buys
+//! live/       jobs of live updates: what happens while inserts, deletes and merges go on
 //! tables.rs   the result for a terminal
-//! plot.rs     reads and queries a second, across recall or across memory, as SVG
+//! plot.rs     reads and queries a second, across recall or across memory, and live updates over time, as SVG
 //! machine.rs  what it ran on
 //! ```
 
 pub mod budget;
 pub mod job;
+pub mod live;
 pub mod machine;
 pub mod plot;
 pub mod report;

@@ -1,9 +1,11 @@
-//! A plot of two panels as SVG: reads a query, and queries a second, across recall or across memory budgets.
+//! Plots as SVG: reads a query, and queries a second, across recall or across memory budgets; and what live updates do to
+//! latency, rates, memory and storage over time.
 //!
 //! Written by hand: a plot of lines is a page of code, and it needs no fonts and no drawing library.
 
 use std::fmt::Write;
 
+use crate::bench::live::result::Span;
 use crate::bench::report::{Common, Line};
 
 /// Colours that people with any colour vision tell apart (Okabe and Ito), on white.
@@ -14,8 +16,11 @@ const WIDTH: f64 = 1100.0;
 const PANEL: (f64, f64) = (440.0, 360.0);
 const TOP: f64 = 72.0;
 const LEFTS: [f64; 2] = [80.0, 632.0];
-const LEGEND_TOP: f64 = TOP + PANEL.1 + 64.0;
+/// From the panels to what is below.
+const BELOW: f64 = 64.0;
 const LEGEND_ROW: f64 = 22.0;
+/// Height of a panel over time.
+const LOW_PANEL: f64 = 240.0;
 
 /// What lies across, in both panels.
 pub struct Across {
@@ -97,6 +102,16 @@ impl Axis {
         }
     }
 
+    /// Seconds, from 0 on and never logarithmic.
+    fn of_time(last: f64) -> Axis {
+        let step = nice_step((last / 6.0).max(0.001));
+        Axis {
+            low: 0.0,
+            high: (last / step).ceil().max(1.0) * step,
+            logarithmic: false,
+        }
+    }
+
     /// Position from 0 to 1.
     fn place(&self, value: f64) -> f64 {
         if self.logarithmic {
@@ -165,24 +180,14 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// The whole picture.
+/// The whole picture: over time, if that was measured.
 pub fn svg(title: &str, subtitle: &str, across: &Across, lines: &[Line]) -> String {
-    let rows = lines.len().div_ceil(2);
-    let height = LEGEND_TOP + rows as f64 * LEGEND_ROW + 12.0;
-    let mut out = String::new();
-    // Writing to a String cannot fail.
-    let _ = writeln!(
-        out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
-         role=\"img\" font-family=\"system-ui, sans-serif\" font-size=\"13\" fill=\"#222\">\n\
-         <title>{0}</title>\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>\n\
-         <text x=\"{1}\" y=\"28\" font-size=\"18\" font-weight=\"600\">{0}</text>\n\
-         <text x=\"{1}\" y=\"48\" fill=\"#666\">{2}</text>",
-        escape(title),
-        LEFTS[0],
-        escape(subtitle)
-    );
+    let timed: Vec<&Line> = lines.iter().filter(|l| !l.seconds.is_empty()).collect();
+    if !timed.is_empty() {
+        return over_time(title, subtitle, &timed);
+    }
+    let legend_top = TOP + PANEL.1 + BELOW;
+    let mut out = head(title, subtitle, legend_top, lines.len());
     panel(
         &mut out,
         LEFTS[0],
@@ -200,30 +205,128 @@ pub fn svg(title: &str, subtitle: &str, across: &Across, lines: &[Line]) -> Stri
         |p| Some(p.qps),
     );
     for (i, line) in lines.iter().enumerate() {
-        let x = LEFTS[i % 2];
-        let y = LEGEND_TOP + (i / 2) as f64 * LEGEND_ROW;
-        let _ = writeln!(
-            out,
-            "<line x1=\"{x}\" y1=\"{y}\" x2=\"{}\" y2=\"{y}\" {}/>",
-            x + 30.0,
-            stroke(i, line)
-        );
-        marker(&mut out, i, x + 15.0, y, "");
         let note = if line.points.iter().all(|p| p.reads.is_none()) {
             " (reads not measured)"
         } else {
             ""
         };
-        let _ = writeln!(
-            out,
-            "<text x=\"{}\" y=\"{}\">{}{note}</text>",
-            x + 40.0,
-            y + 4.5,
-            escape(&line.name)
-        );
+        legend(&mut out, legend_top, i, line, note);
     }
     out.push_str("</svg>\n");
     out
+}
+
+/// What a panel over time shows.
+type OfSecond = fn(&Span) -> Option<f64>;
+
+/// Six panels over the seconds of a job of live updates; dots where a merge goes on.
+fn over_time(title: &str, subtitle: &str, lines: &[&Line]) -> String {
+    const MB: f64 = 1e6;
+    let rows: [[(&str, OfSecond); 2]; 3] = [
+        [
+            ("P50 latency in us", |s| latency_of(s, s.p50_us)),
+            ("P99 latency in us", |s| latency_of(s, s.p99_us)),
+        ],
+        [
+            ("inserts a second", |s| Some(s.rate(s.inserts))),
+            ("searches a second", |s| Some(s.rate(s.searches))),
+        ],
+        [
+            ("memory in MB", |s| Some(s.rss_bytes as f64 / MB)),
+            ("on storage in MB", |s| Some(s.storage_bytes as f64 / MB)),
+        ],
+    ];
+    let seconds = || lines.iter().flat_map(|line| &line.seconds);
+    let last = seconds().map(|second| second.to).fold(0.0, f64::max);
+    let row_height = LOW_PANEL + BELOW;
+    let legend_top = TOP + rows.len() as f64 * row_height;
+    let mut out = head(title, subtitle, legend_top, lines.len());
+    for (row, panels) in rows.iter().enumerate() {
+        for (left, (y_name, value)) in LEFTS.into_iter().zip(panels) {
+            let values: Vec<f64> = seconds().filter_map(value).collect();
+            let frame = Frame {
+                left,
+                top: TOP + row as f64 * row_height,
+                height: LOW_PANEL,
+                horizontal: Axis::of_time(last),
+                vertical: Axis::of(values.iter().copied()),
+                x_name: "seconds",
+                y_name,
+            };
+            frame.draw(&mut out);
+            for (i, line) in lines.iter().enumerate() {
+                let shown = line.seconds.iter().filter_map(|s| Some((s, value(s)?)));
+                let points: Vec<(f64, f64)> = shown.clone().map(|(s, v)| (s.to, v)).collect();
+                frame.curve(&mut out, i, line, &points);
+                for (second, value) in shown.filter(|(second, _)| second.merging) {
+                    let tooltip = format!(
+                        "{}, {:.0} s, a merge: {y_name} {}",
+                        line.name,
+                        second.to,
+                        label((value * 10.0).round() / 10.0)
+                    );
+                    marker(&mut out, i, frame.x(second.to), frame.y(value), &tooltip);
+                }
+            }
+        }
+    }
+    for (i, line) in lines.iter().enumerate() {
+        let merges = line.seconds.iter().any(|second| second.merging);
+        let note = if merges {
+            " (dots: a merge goes on)"
+        } else {
+            ""
+        };
+        legend(&mut out, legend_top, i, line, note);
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+/// No latency if nothing was searched.
+fn latency_of(second: &Span, us: f64) -> Option<f64> {
+    (second.searches > 0).then_some(us)
+}
+
+/// The beginning of a picture, with room for a legend of so many lines.
+fn head(title: &str, subtitle: &str, legend_top: f64, lines: usize) -> String {
+    let rows = lines.div_ceil(2);
+    let height = legend_top + rows as f64 * LEGEND_ROW + 12.0;
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
+         role=\"img\" font-family=\"system-ui, sans-serif\" font-size=\"13\" fill=\"#222\">\n\
+         <title>{0}</title>\n\
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#fff\"/>\n\
+         <text x=\"{1}\" y=\"28\" font-size=\"18\" font-weight=\"600\">{0}</text>\n\
+         <text x=\"{1}\" y=\"48\" fill=\"#666\">{2}</text>",
+        escape(title),
+        LEFTS[0],
+        escape(subtitle)
+    );
+    out
+}
+
+/// A line of the legend.
+fn legend(out: &mut String, top: f64, i: usize, line: &Line, note: &str) {
+    let x = LEFTS[i % 2];
+    let y = top + (i / 2) as f64 * LEGEND_ROW;
+    let _ = writeln!(
+        out,
+        "<line x1=\"{x}\" y1=\"{y}\" x2=\"{}\" y2=\"{y}\" {}/>",
+        x + 30.0,
+        stroke(i, line)
+    );
+    marker(out, i, x + 15.0, y, "");
+    let _ = writeln!(
+        out,
+        "<text x=\"{}\" y=\"{}\">{}{note}</text>",
+        x + 40.0,
+        y + 4.5,
+        escape(&line.name)
+    );
 }
 
 /// Other programs are dashed.
@@ -266,73 +369,86 @@ fn marker(out: &mut String, i: usize, x: f64, y: f64, tooltip: &str) {
     };
 }
 
-fn panel(
-    out: &mut String,
+/// Where a panel is, and its scales.
+struct Frame<'a> {
     left: f64,
-    across: &Across,
-    y_name: &str,
-    lines: &[Line],
-    value: fn(&Common) -> Option<f64>,
-) {
-    let points = || lines.iter().flat_map(|line| &line.points);
-    let horizontal = (across.axis)(&points().map(across.value).collect::<Vec<_>>());
-    let values: Vec<f64> = points().filter_map(value).collect();
-    let vertical = Axis::of(values.iter().copied());
-    let x = |value: f64| left + horizontal.place(value) * PANEL.0;
-    let y = |value: f64| TOP + (1.0 - vertical.place(value)) * PANEL.1;
-    for tick in horizontal.ticks() {
-        let at = x(tick);
-        let bottom = TOP + PANEL.1;
+    top: f64,
+    height: f64,
+    horizontal: Axis,
+    vertical: Axis,
+    x_name: &'a str,
+    y_name: &'a str,
+}
+
+impl Frame<'_> {
+    fn x(&self, value: f64) -> f64 {
+        self.left + self.horizontal.place(value) * PANEL.0
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        self.top + (1.0 - self.vertical.place(value)) * self.height
+    }
+
+    /// Ticks, names and the frame itself.
+    fn draw(&self, out: &mut String) {
+        let Self {
+            left,
+            top,
+            height,
+            horizontal,
+            vertical,
+            x_name,
+            y_name,
+        } = self;
+        for tick in horizontal.ticks() {
+            let at = self.x(tick);
+            let bottom = top + height;
+            let _ = writeln!(
+                out,
+                "<line x1=\"{at:.1}\" y1=\"{top}\" x2=\"{at:.1}\" y2=\"{bottom}\" stroke=\"#e4e4e4\"/>\
+                 <text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                bottom + 18.0,
+                label(tick)
+            );
+        }
+        for tick in vertical.ticks() {
+            let at = self.y(tick);
+            let _ = writeln!(
+                out,
+                "<line x1=\"{left}\" y1=\"{at:.1}\" x2=\"{}\" y2=\"{at:.1}\" stroke=\"#e4e4e4\"/>\
+                 <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+                left + PANEL.0,
+                left - 8.0,
+                at + 4.5,
+                label(tick)
+            );
+        }
+        let scale = |axis: &Axis| match axis.logarithmic {
+            true => ", logarithmic",
+            false => "",
+        };
+        let y_scale = scale(vertical);
+        let middle = top + height / 2.0;
         let _ = writeln!(
             out,
-            "<line x1=\"{at:.1}\" y1=\"{TOP}\" x2=\"{at:.1}\" y2=\"{bottom}\" stroke=\"#e4e4e4\"/>\
-             <text x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-            bottom + 18.0,
-            label(tick)
+            "<rect x=\"{left}\" y=\"{top}\" width=\"{}\" height=\"{height}\" fill=\"none\" stroke=\"#999\"/>\n\
+             <text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-weight=\"600\">{x_name}{}</text>\n\
+             <text x=\"{}\" y=\"{middle}\" text-anchor=\"middle\" font-weight=\"600\" \
+             transform=\"rotate(-90 {} {middle})\">{y_name}{y_scale}</text>",
+            PANEL.0,
+            left + PANEL.0 / 2.0,
+            top + height + 40.0,
+            scale(horizontal),
+            left - 66.0,
+            left - 66.0,
         );
     }
-    for tick in vertical.ticks() {
-        let at = y(tick);
-        let _ = writeln!(
-            out,
-            "<line x1=\"{left}\" y1=\"{at:.1}\" x2=\"{}\" y2=\"{at:.1}\" stroke=\"#e4e4e4\"/>\
-             <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            left + PANEL.0,
-            left - 8.0,
-            at + 4.5,
-            label(tick)
-        );
-    }
-    let scale = |axis: &Axis| match axis.logarithmic {
-        true => ", logarithmic",
-        false => "",
-    };
-    let y_scale = scale(&vertical);
-    let middle = TOP + PANEL.1 / 2.0;
-    let _ = writeln!(
-        out,
-        "<rect x=\"{left}\" y=\"{TOP}\" width=\"{}\" height=\"{}\" fill=\"none\" stroke=\"#999\"/>\n\
-         <text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-weight=\"600\">{}{}</text>\n\
-         <text x=\"{}\" y=\"{middle}\" text-anchor=\"middle\" font-weight=\"600\" \
-         transform=\"rotate(-90 {} {middle})\">{y_name}{y_scale}</text>",
-        PANEL.0,
-        PANEL.1,
-        left + PANEL.0 / 2.0,
-        TOP + PANEL.1 + 40.0,
-        across.name,
-        scale(&horizontal),
-        left - 66.0,
-        left - 66.0,
-    );
-    for (i, line) in lines.iter().enumerate() {
-        let shown: Vec<_> = line
-            .points
+
+    /// A line through points.
+    fn curve(&self, out: &mut String, i: usize, line: &Line, points: &[(f64, f64)]) {
+        let path: Vec<String> = points
             .iter()
-            .filter_map(|p| Some((p, value(p)?)))
-            .collect();
-        let path: Vec<String> = shown
-            .iter()
-            .map(|(p, v)| format!("{:.1},{:.1}", x((across.value)(p)), y(*v)))
+            .map(|(x, y)| format!("{:.1},{:.1}", self.x(*x), self.y(*y)))
             .collect();
         if path.len() > 1 {
             let _ = writeln!(
@@ -342,6 +458,38 @@ fn panel(
                 stroke(i, line)
             );
         }
+    }
+}
+
+fn panel(
+    out: &mut String,
+    left: f64,
+    across: &Across,
+    y_name: &str,
+    lines: &[Line],
+    value: fn(&Common) -> Option<f64>,
+) {
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let values: Vec<f64> = points().filter_map(value).collect();
+    let frame = Frame {
+        left,
+        top: TOP,
+        height: PANEL.1,
+        horizontal: (across.axis)(&points().map(across.value).collect::<Vec<_>>()),
+        vertical: Axis::of(values.iter().copied()),
+        x_name: &across.name,
+        y_name,
+    };
+    frame.draw(out);
+    for (i, line) in lines.iter().enumerate() {
+        let shown: Vec<_> = line
+            .points
+            .iter()
+            .filter_map(|p| Some((p, value(p)?)))
+            .collect();
+        let at = |point: &Common| (across.value)(point);
+        let points: Vec<(f64, f64)> = shown.iter().map(|(p, v)| (at(p), *v)).collect();
+        frame.curve(out, i, line, &points);
         for (point, value) in shown {
             let tooltip = format!(
                 "{}, {}, {y_name} {}",
@@ -349,7 +497,7 @@ fn panel(
                 (across.point)(point),
                 label((value * 10.0).round() / 10.0)
             );
-            marker(out, i, x((across.value)(point)), y(value), &tooltip);
+            marker(out, i, frame.x(at(point)), frame.y(value), &tooltip);
         }
     }
 }
@@ -375,6 +523,7 @@ mod tests {
                     memory: None,
                 })
                 .collect(),
+            seconds: Vec::new(),
         }
     }
 
@@ -425,6 +574,49 @@ mod tests {
             picture.contains("stratann, 48 MB: recall 0.97"),
             "{picture}"
         );
+    }
+
+    #[test]
+    fn over_time_a_line_a_run() {
+        let second = |second: f64, p50_us, merging| Span {
+            from: second,
+            to: second + 1.0,
+            searches: 900,
+            inserts: if merging { 0 } else { 3_000 },
+            p50_us,
+            p99_us: 2.0 * p50_us,
+            rss_bytes: 80_000_000,
+            storage_bytes: 400_000_000,
+            merging,
+            ..Span::default()
+        };
+        let run = |name: &str, merging| Line {
+            name: name.into(),
+            other: false,
+            points: Vec::new(),
+            seconds: (0..60)
+                .map(|s| second(s as f64, 480.0, merging && s > 30))
+                .collect(),
+        };
+        let lines = [run("stratann", false), run("diskann <merging>", true)];
+        let picture = svg("live", "machine", &Across::recall(10), &lines);
+        for name in [
+            "P50",
+            "P99",
+            "inserts a second",
+            "searches a second",
+            "memory in MB",
+            "on storage in MB",
+            "seconds",
+        ] {
+            assert!(picture.contains(name), "{name}");
+        }
+        assert_eq!(picture.matches("<polyline").count(), 12);
+        // 29 seconds in six panels, and one dot a run in the legend.
+        assert_eq!(picture.matches("<circle").count(), 29 * 6 + 2);
+        assert!(picture.contains("diskann &lt;merging&gt;, 32 s, a merge: P50"));
+        assert!(picture.contains("dots: a merge goes on") && picture.contains(">60</text>"));
+        assert!(!picture.contains("NaN") && !picture.contains("recall@10"));
     }
 
     #[test]

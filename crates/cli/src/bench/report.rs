@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::bench::budget::Budget;
 use crate::bench::job::{Build, Data, Search};
+use crate::bench::live::result::{Found, Live, Span};
 use crate::bench::machine::Machine;
 use crate::bench::space::Space;
 use crate::commands::search::{Latency, PartsUs, PerQuery};
@@ -75,10 +76,16 @@ pub struct RunResult {
     pub index: IndexFacts,
     /// One for each list size.
     pub points: Vec<Point>,
+    /// What a job of live updates measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live: Option<Live>,
+    /// What a child process found out, for the one that started it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<Found>,
 }
 
 /// One list size of a run: medians over the repeats.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Point {
     /// L.
     pub list: usize,
@@ -105,7 +112,7 @@ pub struct Point {
     /// Most memory of any repeat.
     pub peak_rss_bytes: u64,
     /// Where a query's time went, if the run measures it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts: Option<PartsUs>,
 }
 
@@ -125,6 +132,10 @@ impl RunResult {
             name: self.name.clone(),
             other: false,
             points: points.collect(),
+            seconds: match &self.live {
+                Some(Live::Timeline(over_time)) => over_time.seconds.clone(),
+                _ => Vec::new(),
+            },
         }
     }
 }
@@ -277,6 +288,8 @@ pub struct Line {
     pub other: bool,
     /// Its points, by list size.
     pub points: Vec<Common>,
+    /// What it did each second, in a job of live updates.
+    pub seconds: Vec<Span>,
 }
 
 /// All runs, ours and others', in one form.
@@ -298,6 +311,7 @@ pub fn lines(runs: &[RunResult], others: &[Other]) -> Vec<Line> {
                 memory: p.memory,
             })
             .collect(),
+        seconds: Vec::new(),
     });
     ours.chain(others).collect()
 }
@@ -373,6 +387,7 @@ mod tests {
                     memory: None,
                 })
                 .collect(),
+            seconds: Vec::new(),
         }
     }
 

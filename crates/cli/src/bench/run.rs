@@ -8,8 +8,11 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use stratann::{Element, VectorFile, VectorSource};
 
 use crate::bench::job::{Build, Plan, PlannedRun};
+use crate::bench::live;
+use crate::bench::live::truth::FirstRows;
 use crate::bench::report::{IndexFacts, Noise, Point, RunResult};
 use crate::commands::search::{Detailed, Latency, PartsUs, PerQuery};
 use crate::failure::Failure;
@@ -56,6 +59,9 @@ pub struct Outcome {
 
 /// Builds what is missing, then measures.
 pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
+    if plan.runs.iter().any(|run| run.live.is_some()) {
+        return live::run(plan, setting);
+    }
     progress::catch_interrupts();
     std::fs::create_dir_all(&setting.cache)
         .map_err(|error| Failure::file("create", &setting.cache, &error))?;
@@ -117,6 +123,8 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
                     .unwrap_or_default(),
                 index: indexes[one.run].1.clone(),
                 points,
+                live: None,
+                step: None,
             }),
         }
     }
@@ -127,20 +135,21 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
     })
 }
 
-fn say(setting: &Setting, line: &str) {
+/// Says what is done now, unless it is to be quiet.
+pub(super) fn say(setting: &Setting, line: &str) {
     if !setting.quiet {
         eprintln!("{line}");
     }
 }
 
 /// The index of a run: from an earlier run of this job, from the cache, or built now.
-fn index(
+pub(super) fn index(
     plan: &Plan,
     run: &PlannedRun,
     setting: &Setting,
     earlier: &[(PathBuf, IndexFacts)],
 ) -> Result<(PathBuf, IndexFacts), Failure> {
-    let made_from = made_from(plan, &run.build)?;
+    let made_from = made_from(plan, run)?;
     // Named after the vectors, so that jobs share what they have in common.
     let vectors = plan.base.file_stem().unwrap_or_default().to_string_lossy();
     let key = format!("{vectors}-{:016x}", fnv(made_from.as_bytes()));
@@ -179,7 +188,12 @@ fn index(
     .map(String::from)
     .to_vec();
     words.extend(build_words(&run.build));
-    let mut arguments = vec!["build".as_ref(), plan.base.as_os_str(), folder.as_os_str()];
+    let part = match &run.live {
+        Some(live) => Some(Part::write(plan, live.built(), &setting.cache)?),
+        None => None,
+    };
+    let base = part.as_ref().map_or(&plan.base, |part| &part.0);
+    let mut arguments = vec!["build".as_ref(), base.as_os_str(), folder.as_os_str()];
     arguments.extend(words.iter().map(AsRef::<std::ffi::OsStr>::as_ref));
     let report: Value = parse(&child(&arguments, setting)?)?;
     let stats = parse(&child(
@@ -201,13 +215,41 @@ fn index(
     Ok((folder, facts))
 }
 
+/// A file of the first rows of the base, removed when the index is built.
+struct Part(PathBuf);
+
+impl Part {
+    fn write(plan: &Plan, rows: usize, folder: &Path) -> Result<Part, Failure> {
+        let file = VectorFile::open(&plan.base)?;
+        let extension = match file.element() {
+            Element::F32 => "fbin",
+            Element::F16 => "hbin",
+            Element::U8 => "u8bin",
+            Element::I8 => "i8bin",
+        };
+        let name = format!("first-{rows}-of-{}.{extension}", std::process::id());
+        // Made first, so that a file that was begun goes, too.
+        let part = Part(folder.join(name));
+        let first = FirstRows { file: &file, rows };
+        stratann::data::write_bin(&part.0, &first)?;
+        Ok(part)
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
 fn remembered(note: &Path) -> Option<Remembered> {
     serde_json::from_slice(&std::fs::read(note).ok()?).ok()
 }
 
 /// All that an index depends on. Not the preset: of its choices only order, layout and compression reach the index,
-/// and these are among the build options here.
-fn made_from(plan: &Plan, build: &Build) -> Result<String, Failure> {
+/// and these are among the build options here. But live updates and the searches beside them take their choices from the
+/// preset of the index.
+fn made_from(plan: &Plan, run: &PlannedRun) -> Result<String, Failure> {
     let read = |error| Failure::file("read", &plan.base, &error);
     let base = plan.base.canonicalize().map_err(read)?;
     let facts = base.metadata().map_err(read)?;
@@ -216,14 +258,18 @@ fn made_from(plan: &Plan, build: &Build) -> Result<String, Failure> {
         .ok()
         .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
         .map_or(0, |age| age.as_nanos());
-    Ok(format!(
+    let mut all = format!(
         "stratann {}; {}, {} bytes, of {modified}; {}; {}",
         env!("CARGO_PKG_VERSION"),
         base.display(),
         facts.len(),
         plan.metric.name(),
-        serde_json::to_string(build)?
-    ))
+        serde_json::to_string(&run.build)?
+    );
+    if let Some(live) = &run.live {
+        all += &format!("; the first {} rows, {}", live.built(), run.preset.name);
+    }
+    Ok(all)
 }
 
 /// FNV-1a: names a folder, the same in every release of Rust, which `DefaultHasher` does not promise.
@@ -301,12 +347,14 @@ fn search(
         index.as_os_str(),
         plan.queries.as_os_str(),
     ];
-    arguments.extend(["--truth".as_ref(), plan.truth.as_os_str()]);
+    if let Some(truth) = &plan.truth {
+        arguments.extend(["--truth".as_ref(), truth.as_os_str()]);
+    }
     arguments.extend(words.iter().map(AsRef::<std::ffi::OsStr>::as_ref));
     child(&arguments, setting)?.lines().map(parse).collect()
 }
 
-fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Failure> {
+pub(super) fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Failure> {
     serde_json::from_str(text).map_err(|error| {
         Failure::Failed(format!(
             "the stratann that this one started printed no such JSON: {error}"
@@ -316,6 +364,15 @@ fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Failure> {
 
 /// Runs this program with other arguments and returns what it printed. Its complaints go to our standard error.
 fn child(arguments: &[&std::ffi::OsStr], setting: &Setting) -> Result<String, Failure> {
+    child_told(arguments, None, setting)
+}
+
+/// The same, with an environment variable and its value.
+pub(super) fn child_told(
+    arguments: &[&std::ffi::OsStr],
+    told: Option<(&str, String)>,
+    setting: &Setting,
+) -> Result<String, Failure> {
     if progress::interrupted() {
         return Err(Failure::Failed("interrupted".into()));
     }
@@ -326,6 +383,7 @@ fn child(arguments: &[&std::ffi::OsStr], setting: &Setting) -> Result<String, Fa
         command.arg("--quiet");
     }
     let output = command
+        .envs(told)
         .args(arguments)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
@@ -449,6 +507,7 @@ mod tests {
             name: "all".into(),
             preset: stratann::Preset::DISKANN,
             noise: false,
+            live: None,
             build: Build {
                 degree: Some(32),
                 build_list: Some(50),

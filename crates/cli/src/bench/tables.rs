@@ -1,6 +1,7 @@
 //! The result of a job as tables for a terminal.
 
 use crate::bench::budget::Budget;
+use crate::bench::live;
 use crate::bench::machine::Machine;
 use crate::bench::report::{Report, RunResult, lines};
 use crate::bench::space;
@@ -12,6 +13,10 @@ use crate::table::Table;
 pub fn render(report: &Report) -> String {
     let mut out = format!("{}\n{}\n\n", report.title, machine_line(&report.machine));
     out += &indexes(&report.runs);
+    let live = live::tables::render(report);
+    if !live.is_empty() {
+        return out + &live;
+    }
     out += &space::render(&report.space);
     let all = lines(&report.runs, &report.others);
     let k = report

@@ -247,3 +247,360 @@ fn space_parts_and_budgets() {
     let alone = ["bench", "job.toml", "--out", "o", "--only", "1MB"];
     place.run(&alone).refused(2, &["too small"]);
 }
+
+/// Looks at what every second of a run must be.
+#[track_caller]
+fn check_seconds(run: &Value, seconds: usize) {
+    let live = &run["live"];
+    let spans = live["seconds"].as_array().unwrap();
+    assert_eq!(spans.len(), seconds, "{run}");
+    let mut last = 0.0;
+    for span in spans {
+        let number = |key: &str| {
+            span[key]
+                .as_f64()
+                .unwrap_or_else(|| panic!("{key}: {span}"))
+        };
+        assert!(number("from") == last && number("to") > last, "{span}");
+        last = number("to");
+        assert!(number("searches") > 0.0, "{span}");
+        let latencies = ["p50_us", "p90_us", "p99_us"].map(number);
+        assert!(latencies[0] > 0.0 && latencies.is_sorted(), "{span}");
+        assert!(number("recall") > 0.8 && number("recall") <= 1.0, "{span}");
+        assert!(number("rss_bytes") > 1e6 && number("storage_bytes") > 1e6);
+    }
+    assert_eq!(live["stale"], 0, "{run}");
+    let [least, most] = [0, 1].map(|at| live["p50_us"][at].as_f64().unwrap());
+    assert!(live["p50_ratio"].as_f64().unwrap() >= 1.0 && least <= most);
+}
+
+fn sum(run: &Value, key: &str) -> u64 {
+    let seconds = run["live"]["seconds"].as_array().unwrap();
+    seconds
+        .iter()
+        .map(|second| second[key].as_u64().unwrap())
+        .sum()
+}
+
+#[test]
+fn live_updates_over_time() {
+    let place = Place::new();
+    let job = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../bench/updates-fixture.toml"
+    );
+    let ran = place.run(&["bench", job, "--out", "o"]).done();
+    for word in [
+        "p50 us",
+        "most/least",
+        "diskann, merging",
+        "relocate",
+        "accumulate",
+        "updates-fixture.svg",
+    ] {
+        assert!(
+            ran.stdout.contains(word),
+            "'{word}' is not in: {}",
+            ran.stdout
+        );
+    }
+    // The copies of the indexes are gone, and so is the file that they were built of.
+    assert_eq!(
+        names(&place.path("o")),
+        ["indexes", "updates-fixture.json", "updates-fixture.svg"]
+    );
+    let kept = names(&place.path("o/indexes"));
+    assert!(
+        kept.iter().all(|name| name.starts_with("photo-sift-20k")),
+        "{kept:?}"
+    );
+
+    let result: Value =
+        serde_json::from_slice(&std::fs::read(place.path("o/updates-fixture.json")).unwrap())
+            .unwrap();
+    let runs = result["runs"].as_array().unwrap();
+    let [stratann, odinann, merging, replacing] = &runs[..] else {
+        panic!("{result}")
+    };
+    for run in runs {
+        check_seconds(run, 3);
+        assert!(run.get("step").is_none());
+        assert_eq!(run["live"]["windows"].as_array().unwrap().len(), 3);
+    }
+    // Half of what went in at most was the limit.
+    let live = &stratann["live"];
+    assert_eq!(
+        live["rate"].as_f64().unwrap() * 2.0,
+        live["most_a_second"].as_f64().unwrap()
+    );
+    assert_eq!(live["way"], "accumulate");
+    assert!(sum(stratann, "inserts") > 0 && live["settings"]["built"] == 8000);
+    assert_eq!(odinann["live"]["way"], "relocate");
+    assert!(sum(odinann, "pages_read") > 0 && sum(odinann, "pages_written") > 0);
+    // 800 a second, or fewer if the machine is busy; a call's rows may be on their way.
+    assert!((1..=2_500).contains(&sum(odinann, "inserts")), "{odinann}");
+    assert_eq!(sum(odinann, "deletes"), 0);
+    assert_eq!(merging["live"]["way"], "merge");
+    assert!(merging["live"]["seconds"][0]["pages_read"].is_null());
+    let merges = merging["live"]["merges"].as_array().unwrap();
+    assert!(
+        !merges.is_empty() && merges[0]["merged"].as_u64() >= Some(240),
+        "{merges:?}"
+    );
+    // As many go as come, but for those on their way.
+    let (inserts, deletes) = (sum(replacing, "inserts"), sum(replacing, "deletes"));
+    assert!(
+        deletes > 0 && deletes <= inserts + 16,
+        "{inserts} {deletes}"
+    );
+    // Another run of the same preset has the same index; another preset has not.
+    assert_eq!(odinann["index"]["key"], replacing["index"]["key"]);
+    assert_ne!(odinann["index"]["key"], merging["index"]["key"]);
+    assert_eq!(odinann["index"]["stats"]["vectors"], 8000);
+    let picture = std::fs::read_to_string(place.path("o/updates-fixture.svg")).unwrap();
+    assert!(picture.contains("P99") && picture.contains("on storage in MB"));
+    assert_eq!(picture.matches("<polyline").count(), 6 * runs.len());
+
+    // Again: the indexes are from the cache, whatever was done to their copies.
+    let words = ["bench", job, "--out", "o", "--json", "--only", "replacing"];
+    let again = place.run(&words).done().json();
+    assert_eq!(again["runs"][0]["index"]["reused"], true);
+    check_seconds(&again["runs"][0], 3);
+}
+
+const BREAKDOWN: &str = r#"
+name = "ways"
+[data]
+base = "photos.u8bin"
+queries = "asked.u8bin"
+metric = "l2"
+[build]
+degree = 24
+build_list = 40
+[breakdown]
+built = 700
+rows = 300
+threads = 2
+list = 40
+calls = 20
+[[run]]
+name = "in-place, full"
+preset = "odinann"
+update = "in-place"
+pruning = "full"
+[[run]]
+name = "relocate"
+preset = "odinann"
+[[run]]
+name = "accumulate"
+preset = "stratann"
+[[run]]
+name = "merge"
+preset = "odinann"
+update = "merge"
+"#;
+
+#[test]
+fn ways_to_insert_in_turn() {
+    let place = Place::with_photos();
+    place.write("job.toml", BREAKDOWN.as_bytes());
+    let ran = place.run(&["bench", "job.toml", "--out", "o"]).done();
+    for word in [
+        "in-place, full pruning",
+        "call p99 us",
+        "lists changed",
+        "300 rows into 700",
+    ] {
+        assert!(
+            ran.stdout.contains(word),
+            "'{word}' is not in: {}",
+            ran.stdout
+        );
+    }
+    let result: Value =
+        serde_json::from_slice(&std::fs::read(place.path("o/ways.json")).unwrap()).unwrap();
+    let runs = result["runs"].as_array().unwrap();
+    let ways: Vec<_> = runs.iter().map(|run| &run["live"]["way"]).collect();
+    assert_eq!(
+        ways,
+        ["in-place, full pruning", "relocate", "accumulate", "merge"]
+    );
+    for run in runs {
+        let live = &run["live"];
+        assert_eq!(
+            (&live["rows"], &live["call"]["calls"]),
+            (&300.into(), &20.into())
+        );
+        let positive = |value: &Value| value.as_f64().is_some_and(|value| value > 0.0);
+        for key in [
+            "inserts_a_second",
+            "peak_rss_bytes",
+            "storage_bytes",
+            "closed_bytes",
+        ] {
+            assert!(positive(&live[key]), "{key}: {live}");
+        }
+        assert!(live["call"]["p50_us"].as_f64() <= live["call"]["p99_us"].as_f64());
+        assert!(positive(&live["searches"]["reads"]), "{live}");
+        assert!(live["searches"]["recall"].as_f64() > Some(0.9), "{live}");
+        assert_eq!(run["points"][0], live["searches"]);
+        let merges = live["way"] == "merge";
+        assert_eq!(live["merge"].is_null(), !merges);
+        for key in ["pages_read", "pages_written", "lists_changed"] {
+            assert_eq!(live[key].is_null(), merges, "{key}: {live}");
+        }
+    }
+    assert!(runs[0]["live"]["lists_changed"].as_f64() > Some(1.0));
+}
+
+#[test]
+fn mistakes_in_a_job_of_live_updates() {
+    let place = Place::with_photos();
+    let timeline = BREAKDOWN.replace(
+        "[breakdown]\nbuilt = 700\nrows = 300\nthreads = 2\nlist = 40\ncalls = 20",
+        "[timeline]\nbuilt = 700\nrate = \"half\"\nseconds = 2\nmerge_at = 1",
+    );
+    let refused = |text: &str, from: &str, to: &str, words: &[&str]| {
+        assert!(text.contains(from), "{from}");
+        place.write("job.toml", text.replacen(from, to, 1).as_bytes());
+        let ran = place.run(&["bench", "job.toml", "--out", "o"]);
+        ran.refused(2, &[&["job.toml"], words].concat());
+        assert!(!place.path("o/indexes").exists() || names(&place.path("o/indexes")).is_empty());
+    };
+    for (from, to, words) in [
+        ("rate = \"half\"", "rat = 3", &["rat"][..]),
+        (
+            "rate = \"half\"",
+            "rate = \"third\"",
+            &["rate", "third", "half"],
+        ),
+        ("rate = \"half\"", "rate = -2", &["rate = -2"]),
+        (
+            "rate = \"half\"",
+            "rate = true",
+            &["rate", "a number a second"],
+        ),
+        ("rate = \"half\"", "", &["rate is missing"]),
+        ("seconds = 2", "seconds = 0", &["seconds = 0", "at least 1"]),
+        ("seconds = 2", "", &["seconds is missing"]),
+        ("built = 700", "", &["built is missing"]),
+        (
+            "built = 700",
+            "built = 1000",
+            &["built = 1000", "1000 rows"],
+        ),
+        ("merge_at = 1", "merge_at = -1", &["merge_at = -1"]),
+        (
+            "merge_at = 1",
+            "merge_at_logged = 6",
+            &["merge_at_logged = 6", "0.06"],
+        ),
+        (
+            "merge_at = 1",
+            "merge_at = 1\nmerge_at_logged = 0.1",
+            &["one of them"],
+        ),
+        (
+            "merge_at = 1",
+            "deletes = \"all\"",
+            &["deletes", "all", "same"],
+        ),
+        ("merge_at = 1", "list = 3", &["list = 3", "smaller than k"]),
+        (
+            "merge_at = 1",
+            "search_threads = 0",
+            &["search_threads = 0"],
+        ),
+        (
+            "merge_at = 1",
+            "insert_threads = 0",
+            &["insert_threads = 0"],
+        ),
+        ("merge_at = 1", "window = 0", &["window = 0"]),
+        ("merge_at = 1", "[breakdown]\nrows = 3", &["two jobs"]),
+        ("merge_at = 1", "[search]\nk = 5", &["[search]"]),
+        (
+            "update = \"in-place\"",
+            "update = \"sideways\"",
+            &["sideways", "relocate"],
+        ),
+        (
+            "pruning = \"full\"",
+            "pruning = \"half\"",
+            &["pruning", "half", "delta"],
+        ),
+        (
+            "pruning = \"full\"",
+            "breakdown = { rows = 3 }",
+            &["breakdown"],
+        ),
+        (
+            "pruning = \"full\"",
+            "timeline = { sceonds = 3 }",
+            &["sceonds"],
+        ),
+        ("pruning = \"full\"", "search = { beam = 3 }", &["search"]),
+        ("pruning = \"full\"", "noise = true", &["noise"]),
+        (
+            "name = \"ways\"",
+            "name = \"ways\"\nrepeat = 2",
+            &["repeat"],
+        ),
+        (
+            "name = \"ways\"",
+            "name = \"ways\"\ntargets = [0.9]",
+            &["targets"],
+        ),
+        (
+            "metric = \"l2\"",
+            "metric = \"l2\"\ntruth = \"truth.bin\"",
+            &["truth"],
+        ),
+    ] {
+        refused(&timeline, from, to, words);
+    }
+    for (from, to, words) in [
+        ("rows = 300", "rows = 301", &["rows = 301", "300"][..]),
+        ("rows = 300", "row = 300", &["row"]),
+        ("rows = 300", "", &["rows is missing"]),
+        ("calls = 20", "calls = 500", &["calls = 500"]),
+        ("threads = 2", "threads = 0", &["threads = 0"]),
+        (
+            "pruning = \"full\"",
+            "timeline = { seconds = 3 }",
+            &["timeline"],
+        ),
+    ] {
+        refused(BREAKDOWN, from, to, words);
+    }
+    // Keys of live updates in a job of searches, and no truth there.
+    refused(
+        COMPARING,
+        "[[run]]",
+        "[[run]]\nupdate = \"merge\"",
+        &["update", "[timeline]"],
+    );
+    refused(
+        COMPARING,
+        "[[run]]",
+        "[[run]]\npruning = \"full\"",
+        &["pruning"],
+    );
+    refused(
+        COMPARING,
+        "truth = \"truth.bin\"",
+        "",
+        &["truth", "missing"],
+    );
+    // What the index cannot do is said, and not measured as something else.
+    let unable = BREAKDOWN.replacen("preset = \"odinann\"", "preset = \"decouplevs\"", 1);
+    place.write("job.toml", unable.as_bytes());
+    let ran = place.run(&["bench", "job.toml", "--out", "o"]);
+    assert_eq!(ran.status, Some(2), "{ran:?}");
+    assert!(
+        ran.stderr.contains("in-place") && ran.stderr.contains("decoupled"),
+        "{ran:?}"
+    );
+    let repeated = ["bench", "job.toml", "--out", "o", "--repeat", "2"];
+    place.run(&repeated).refused(2, &["--repeat"]);
+}

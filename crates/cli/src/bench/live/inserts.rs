@@ -1,0 +1,178 @@
+//! Inserts alone, as fast as they go, and what they leave behind (OdinANN, Figure 9). Runs in a process of its own.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use stratann::{
+    DirectCounts, LiveIndex, Matrix, OpenOptions, SearchOptions, VectorFile, VectorSource,
+};
+
+use crate::bench::live::keys::{Breakdown, K};
+use crate::bench::live::result::{Calls, Found, Inserted, Merge, percentile};
+use crate::bench::live::step::{Task, bytes_in};
+use crate::bench::live::timeline::{Interruptible, insert, options, stop_if_interrupted};
+use crate::bench::live::truth::Truth;
+use crate::bench::live::way;
+use crate::bench::report::Point;
+use crate::commands::search::{Latency, PerQuery};
+use crate::failure::Failure;
+
+/// Rows of a call: more than the engine takes at a time.
+const ROWS: usize = 256;
+/// Pages are written behind the inserts' back: counts are final when they have not changed for so long.
+const STILL: Duration = Duration::from_millis(300);
+/// .. or after so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Many rows, the merge if the way has one, and searches afterwards.
+pub fn many(task: &Task<'_>, breakdown: &Breakdown) -> Result<Found, Failure> {
+    let base = VectorFile::open(&task.plan.base)?;
+    let queries = Matrix::read(&VectorFile::open(&task.plan.queries)?)?;
+    let truth = Truth::read(&task.step.truth, queries.rows())?;
+    let options = options(task, breakdown.threads);
+    let live = LiveIndex::open(task.step.index(), &OpenOptions::default(), &options)?;
+    let stats = live.stats();
+    let way = way(task.live, task.run, &stats)?;
+    let (built, end) = (breakdown.built, breakdown.built + breakdown.rows);
+    let start = Instant::now();
+    let mut bytes = Vec::new();
+    for row in (built..end).step_by(ROWS) {
+        stop_if_interrupted()?;
+        insert(&live, &base, row, ROWS.min(end - row), &mut bytes)?;
+    }
+    live.flush()?;
+    let merge = match stats.direct {
+        Some(_) => None,
+        None => {
+            let began = start.elapsed().as_secs_f64();
+            Some(Merge::of(began, &live.compact(&Interruptible)?))
+        }
+    };
+    let seconds = start.elapsed().as_secs_f64();
+    let peak_rss_bytes = stratann::peak_rss_bytes();
+    // Of an index that merges there are none, also if it takes direct inserts now.
+    let counts = match stats.direct {
+        Some(_) => still(&live),
+        None => None,
+    };
+    let storage_bytes = bytes_in(&task.step.index());
+    let searches = searches(&live, breakdown, &queries, &truth)?;
+    let closing = Instant::now();
+    drop(live);
+    let mut inserted = Inserted {
+        way,
+        rows: breakdown.rows as u64,
+        seconds,
+        merge,
+        inserts_a_second: breakdown.rows as f64 / seconds.max(1e-9),
+        pages_read: None,
+        pages_written: None,
+        lists_changed: None,
+        fallbacks: None,
+        peak_rss_bytes,
+        storage_bytes,
+        close_seconds: closing.elapsed().as_secs_f64(),
+        closed_bytes: bytes_in(&task.step.index()),
+        searches,
+    };
+    if let Some(counts) = &counts {
+        inserted.count(counts);
+    }
+    Ok(Found::Inserted(Box::new(inserted)))
+}
+
+/// The counts, when what was to be written is.
+fn still(live: &LiveIndex) -> Option<DirectCounts> {
+    let start = Instant::now();
+    let mut last = live.stats().direct;
+    loop {
+        std::thread::sleep(STILL);
+        let now = live.stats().direct;
+        if now == last || start.elapsed() > PATIENCE {
+            return now;
+        }
+        last = now;
+    }
+}
+
+/// All queries, one in flight, after the inserts.
+fn searches(
+    live: &LiveIndex,
+    breakdown: &Breakdown,
+    queries: &Matrix,
+    truth: &Truth,
+) -> Result<Point, Failure> {
+    let options = SearchOptions {
+        k: K,
+        list: breakdown.list,
+        ..SearchOptions::default()
+    };
+    let found = live.search(queries, &options)?;
+    let rows = 0..breakdown.built + breakdown.rows;
+    let judged = (0..queries.rows()).filter_map(|query| {
+        let answers = query * found.k..(query + 1) * found.k;
+        let (ids, distances) = (&found.ids[answers.clone()], &found.distances[answers]);
+        truth.judge(query, ids, distances, &rows, &rows)
+    });
+    let hits: Vec<usize> = judged.map(|judged| judged.hits).collect();
+    let count = queries.rows();
+    let mean = |sum: u64| sum as f64 / count as f64;
+    let counters = &found.counters;
+    let mut latencies = found.latencies_us.clone();
+    latencies.sort_unstable_by(f32::total_cmp);
+    let qps = count as f64 / found.seconds.max(1e-9);
+    let per_query = PerQuery {
+        hops: mean(counters.hops),
+        graph_reads: mean(counters.graph_reads),
+        vector_reads: mean(counters.vector_reads),
+        bytes_read: mean(counters.bytes_read),
+        cache_hits: mean(counters.cache_hits),
+        distance_computations: mean(counters.distance_computations),
+    };
+    Ok(Point {
+        list: breakdown.list,
+        k: K,
+        recall: hits.iter().sum::<usize>() as f64 / (hits.len() * K).max(1) as f64,
+        qps,
+        qps_min: qps,
+        qps_max: qps,
+        reads: per_query.graph_reads + per_query.vector_reads,
+        latency_us: Latency {
+            mean: mean_of(&latencies),
+            p50: percentile(&latencies, 0.5),
+            p90: percentile(&latencies, 0.9),
+            p99: percentile(&latencies, 0.99),
+        },
+        per_query,
+        cpu_us: found.cpu_seconds * 1e6 / count as f64,
+        threads: 1,
+        peak_rss_bytes: stratann::peak_rss_bytes(),
+        parts: None,
+    })
+}
+
+fn mean_of(values: &[f32]) -> f64 {
+    values.iter().copied().map(f64::from).sum::<f64>() / values.len().max(1) as f64
+}
+
+/// One row a call, on one thread.
+pub fn calls(task: &Task<'_>, breakdown: &Breakdown) -> Result<Found, Failure> {
+    let base = VectorFile::open(&task.plan.base)?;
+    let index: &Path = &task.step.index();
+    let live = LiveIndex::open(index, &OpenOptions::default(), &options(task, 1))?;
+    let mut latencies = Vec::with_capacity(breakdown.calls);
+    let mut bytes = Vec::new();
+    for row in breakdown.built..breakdown.built + breakdown.calls {
+        stop_if_interrupted()?;
+        let start = Instant::now();
+        insert(&live, &base, row, 1, &mut bytes)?;
+        latencies.push(start.elapsed().as_secs_f32() * 1e6);
+    }
+    latencies.sort_unstable_by(f32::total_cmp);
+    Ok(Found::Calls(Calls {
+        calls: breakdown.calls,
+        mean_us: mean_of(&latencies),
+        p50_us: percentile(&latencies, 0.5),
+        p99_us: percentile(&latencies, 0.99),
+    }))
+}

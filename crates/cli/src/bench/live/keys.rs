@@ -1,0 +1,429 @@
+//! What a job of live updates says: the tables `[timeline]` and `[breakdown]`, and what a run may change in them.
+//!
+//! ```toml
+//! [timeline]                  # inserts and searches at once, second by second
+//! built = 800_000             # rows of the base that the index is built of; the others are inserted
+//! rate = "half"               # rows a second; 0: as fast as possible; "half": half of what this way reaches at most
+//! insert_threads = 1
+//! search_threads = 1
+//! list = 40
+//! seconds = 60
+//! window = 5                  # seconds of a line of the table
+//! deletes = 0                 # of the oldest rows, a second; "same": one for each insert
+//! merge_at = 20               # a merge begins after so many seconds; 0: none
+//! merge_at_logged = 0.06      # or whenever the vectors that wait, or those deleted, are this share of the checkpoint's
+//!
+//! [breakdown]                 # or: ways to insert in turn, nothing else meanwhile (OdinANN, Figure 9)
+//! built = 800_000
+//! rows = 20_000               # inserted
+//! threads = 2
+//! list = 40                   # of the searches afterwards
+//! calls = 1_000               # inserts of one row whose latency is measured
+//!
+//! [[run]]
+//! name = "relocate, full pruning"
+//! preset = "odinann"
+//! update = "relocate"         # the preset's way if absent
+//! pruning = "full"            # or "delta", the default
+//! timeline = { merge_at = 0 } # what differs from [timeline] (or [breakdown])
+//! ```
+
+use std::fmt;
+
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize};
+use stratann::{DirectOptions, Preset, Pruning, Update};
+
+/// Neighbours of a query in jobs of live updates.
+pub const K: usize = 10;
+
+/// `[timeline]`, and `timeline` of a run.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TimelineKeys {
+    built: Option<usize>,
+    rate: Option<NumberOrWord>,
+    insert_threads: Option<usize>,
+    search_threads: Option<usize>,
+    list: Option<usize>,
+    seconds: Option<usize>,
+    window: Option<usize>,
+    deletes: Option<NumberOrWord>,
+    merge_at: Option<f64>,
+    merge_at_logged: Option<f64>,
+}
+
+/// `[breakdown]`, and `breakdown` of a run.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BreakdownKeys {
+    built: Option<usize>,
+    rows: Option<usize>,
+    threads: Option<usize>,
+    list: Option<usize>,
+    calls: Option<usize>,
+}
+
+/// A number in the job, or a word in its place.
+#[derive(Debug, Clone, PartialEq)]
+enum NumberOrWord {
+    Number(f64),
+    Word(String),
+}
+
+impl<'de> Deserialize<'de> for NumberOrWord {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl Visitor<'_> for Either {
+            type Value = NumberOrWord;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number a second, or a word such as \"half\"")
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<NumberOrWord, E> {
+                Ok(NumberOrWord::Number(number as f64))
+            }
+
+            fn visit_f64<E>(self, number: f64) -> Result<NumberOrWord, E> {
+                Ok(NumberOrWord::Number(number))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<NumberOrWord, E> {
+                Ok(NumberOrWord::Word(text.to_owned()))
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// How many rows a second go in.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rate {
+    /// As many as can.
+    Most,
+    /// Half of what a run without searches reached.
+    Half,
+    /// So many.
+    Rows(f64),
+}
+
+/// How many of the oldest rows are deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Deletes {
+    /// None.
+    None,
+    /// One for each insert.
+    Same,
+    /// So many a second.
+    Rows(f64),
+}
+
+/// When a merge begins.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MergeAt {
+    /// Never.
+    Never,
+    /// Once, after so many seconds.
+    Second(f64),
+    /// Whenever the vectors that wait, or those deleted, are this share of the checkpoint's.
+    Logged(f64),
+}
+
+/// Inserts and searches at once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Timeline {
+    /// Rows of the base that the index is built of.
+    pub built: usize,
+    /// Inserts.
+    pub rate: Rate,
+    /// Threads that insert.
+    pub insert_threads: usize,
+    /// Threads that search.
+    pub search_threads: usize,
+    /// L of the searches.
+    pub list: usize,
+    /// How long it goes on.
+    pub seconds: usize,
+    /// Seconds of a line of the table.
+    pub window: usize,
+    /// Deletes.
+    pub deletes: Deletes,
+    /// Merges.
+    pub merge: MergeAt,
+}
+
+/// Inserts alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Breakdown {
+    /// Rows of the base that the index is built of.
+    pub built: usize,
+    /// Rows that are inserted.
+    pub rows: usize,
+    /// Threads that insert.
+    pub threads: usize,
+    /// L of the searches afterwards.
+    pub list: usize,
+    /// Inserts of one row whose latency is measured.
+    pub calls: usize,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kind {
+    /// Over time.
+    Timeline(Timeline),
+    /// In sum.
+    Breakdown(Breakdown),
+}
+
+/// A run of a job of live updates.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LiveRun {
+    /// What is measured.
+    pub kind: Kind,
+    /// How vectors get in, if the run says so itself.
+    pub update: Option<Update>,
+    /// How lists are pruned.
+    pub pruning: Pruning,
+}
+
+/// What the tables of a job say, and those of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Said<'a> {
+    /// `[timeline]`
+    pub timeline: Option<&'a TimelineKeys>,
+    /// `[breakdown]`
+    pub breakdown: Option<&'a BreakdownKeys>,
+    /// `timeline` of the run.
+    pub run_timeline: Option<&'a TimelineKeys>,
+    /// `breakdown` of the run.
+    pub run_breakdown: Option<&'a BreakdownKeys>,
+    /// `update` of the run.
+    pub update: Option<&'a str>,
+    /// `pruning` of the run.
+    pub pruning: Option<&'a str>,
+}
+
+impl LiveRun {
+    /// Rows of the base that the index is built of.
+    pub fn built(&self) -> usize {
+        match &self.kind {
+            Kind::Timeline(timeline) => timeline.built,
+            Kind::Breakdown(breakdown) => breakdown.built,
+        }
+    }
+
+    /// L of the searches, and their threads.
+    pub fn search(&self) -> (usize, usize) {
+        match &self.kind {
+            Kind::Timeline(timeline) => (timeline.list, timeline.search_threads),
+            Kind::Breakdown(breakdown) => (breakdown.list, 1),
+        }
+    }
+
+    /// How vectors are inserted directly.
+    pub fn direct(&self) -> DirectOptions {
+        DirectOptions {
+            pruning: self.pruning,
+            ..DirectOptions::default()
+        }
+    }
+
+    /// How vectors get into an index of this preset.
+    pub fn update(&self, preset: &Preset) -> Update {
+        self.update.unwrap_or(preset.update)
+    }
+}
+
+/// What a run of a job of live updates measures; `None` in a job of searches.
+pub fn planned(said: &Said<'_>) -> Result<Option<LiveRun>, String> {
+    let kind = match (said.timeline, said.breakdown) {
+        (Some(_), Some(_)) => {
+            return Err("[timeline] and [breakdown] are two jobs: write a file for each".into());
+        }
+        (Some(keys), None) => {
+            refuse("breakdown", said.run_breakdown.is_some(), "[breakdown]")?;
+            let own = said.run_timeline.cloned().unwrap_or_default();
+            Kind::Timeline(own.inherit(keys).planned()?)
+        }
+        (None, Some(keys)) => {
+            refuse("timeline", said.run_timeline.is_some(), "[timeline]")?;
+            let own = said.run_breakdown.cloned().unwrap_or_default();
+            Kind::Breakdown(own.inherit(keys).planned()?)
+        }
+        (None, None) => {
+            let either = "[timeline] or [breakdown]";
+            refuse("timeline", said.run_timeline.is_some(), "[timeline]")?;
+            refuse("breakdown", said.run_breakdown.is_some(), "[breakdown]")?;
+            refuse("update", said.update.is_some(), either)?;
+            refuse("pruning", said.pruning.is_some(), either)?;
+            return Ok(None);
+        }
+    };
+    let update = match said.update {
+        Some(name) => Some(name.parse::<Update>().map_err(|error| error.to_string())?),
+        None => None,
+    };
+    let pruning = match said.pruning {
+        None | Some("delta") => Pruning::Delta,
+        Some("full") => Pruning::Full,
+        Some(other) => {
+            return Err(format!(
+                "pruning = \"{other}\": it is \"delta\" or \"full\""
+            ));
+        }
+    };
+    Ok(Some(LiveRun {
+        kind,
+        update,
+        pruning,
+    }))
+}
+
+fn refuse(key: &str, given: bool, table: &str) -> Result<(), String> {
+    match given {
+        true => Err(format!("{key}: this job has no {table}")),
+        false => Ok(()),
+    }
+}
+
+/// A number that has to be there and above 0.
+fn needed(key: &str, value: Option<usize>) -> Result<usize, String> {
+    match value {
+        Some(0) => Err(format!("{key} = 0: give at least 1")),
+        Some(value) => Ok(value),
+        None => Err(format!("{key} is missing")),
+    }
+}
+
+/// A list size that searches can have.
+fn list(value: Option<usize>) -> Result<usize, String> {
+    match value.unwrap_or(40) {
+        list if list < K => Err(format!("list = {list} is smaller than k, which is {K}")),
+        list => Ok(list),
+    }
+}
+
+impl TimelineKeys {
+    /// With what is absent here from `other`.
+    fn inherit(self, other: &Self) -> Self {
+        let other = other.clone();
+        // A run that says when to merge does not take the job's other way to say it.
+        let merges = self.merge_at.is_some() || self.merge_at_logged.is_some();
+        Self {
+            built: self.built.or(other.built),
+            rate: self.rate.or(other.rate),
+            insert_threads: self.insert_threads.or(other.insert_threads),
+            search_threads: self.search_threads.or(other.search_threads),
+            list: self.list.or(other.list),
+            seconds: self.seconds.or(other.seconds),
+            window: self.window.or(other.window),
+            deletes: self.deletes.or(other.deletes),
+            merge_at: self.merge_at.or(other.merge_at.filter(|_| !merges)),
+            merge_at_logged: self
+                .merge_at_logged
+                .or(other.merge_at_logged.filter(|_| !merges)),
+        }
+    }
+
+    fn planned(&self) -> Result<Timeline, String> {
+        let amount = |number: f64| number.is_finite() && number >= 0.0;
+        let rate = match &self.rate {
+            None => return Err("rate is missing".into()),
+            Some(NumberOrWord::Word(word)) if word == "half" => Rate::Half,
+            Some(NumberOrWord::Number(0.0)) => Rate::Most,
+            Some(NumberOrWord::Number(rows)) if amount(*rows) => Rate::Rows(*rows),
+            Some(other) => {
+                return Err(format!(
+                    "rate = {other}: give rows a second, 0 for as many as can be, or \"half\" of these"
+                ));
+            }
+        };
+        let deletes = match &self.deletes {
+            None | Some(NumberOrWord::Number(0.0)) => Deletes::None,
+            Some(NumberOrWord::Word(word)) if word == "same" => Deletes::Same,
+            Some(NumberOrWord::Number(rows)) if amount(*rows) => Deletes::Rows(*rows),
+            Some(other) => {
+                return Err(format!(
+                    "deletes = {other}: give rows a second, 0 for none, or \"same\" for one an insert"
+                ));
+            }
+        };
+        let merge = match (self.merge_at, self.merge_at_logged) {
+            (Some(_), Some(_)) => {
+                return Err("merge_at and merge_at_logged: give one of them".into());
+            }
+            (None, None) | (Some(0.0), None) => MergeAt::Never,
+            (Some(second), None) if amount(second) => MergeAt::Second(second),
+            (Some(second), None) => {
+                return Err(format!(
+                    "merge_at = {second}: give seconds, or 0 for no merge"
+                ));
+            }
+            (None, Some(share)) if share > 0.0 && share <= 1.0 => MergeAt::Logged(share),
+            (None, Some(share)) => {
+                return Err(format!(
+                    "merge_at_logged = {share} is not a share: give for example 0.06"
+                ));
+            }
+        };
+        Ok(Timeline {
+            built: needed("built", self.built)?,
+            rate,
+            insert_threads: needed("insert_threads", self.insert_threads.or(Some(1)))?,
+            search_threads: needed("search_threads", self.search_threads.or(Some(1)))?,
+            list: list(self.list)?,
+            seconds: needed("seconds", self.seconds)?,
+            window: needed("window", self.window.or(Some(5)))?,
+            deletes,
+            merge,
+        })
+    }
+}
+
+impl BreakdownKeys {
+    /// With what is absent here from `other`.
+    fn inherit(self, other: &Self) -> Self {
+        Self {
+            built: self.built.or(other.built),
+            rows: self.rows.or(other.rows),
+            threads: self.threads.or(other.threads),
+            list: self.list.or(other.list),
+            calls: self.calls.or(other.calls),
+        }
+    }
+
+    fn planned(&self) -> Result<Breakdown, String> {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        Ok(Breakdown {
+            built: needed("built", self.built)?,
+            rows: needed("rows", self.rows)?,
+            threads: needed("threads", self.threads.or(Some(cores)))?,
+            list: list(self.list)?,
+            calls: needed("calls", self.calls.or(Some(1_000)))?,
+        })
+    }
+}
+
+impl fmt::Display for NumberOrWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Word(word) => write!(f, "\"{word}\""),
+        }
+    }
+}
+
+/// A way to update in words: `relocate`, or `relocate, full pruning`.
+pub fn way(update: Update, pruning: Pruning) -> String {
+    match (update, pruning) {
+        (Update::Merge, _) | (_, Pruning::Delta) => update.to_string(),
+        (_, Pruning::Full) => format!("{update}, full pruning"),
+    }
+}

@@ -1,0 +1,225 @@
+//! One measurement in a process of its own: what the child is told, and the copy of the index that it changes.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::bench::job::{Plan, PlannedRun};
+use crate::bench::live::keys::{Kind, LiveRun};
+use crate::bench::live::result::Found;
+use crate::bench::live::{inserts, live, timeline};
+use crate::bench::report::{IndexFacts, RunResult};
+use crate::bench::run::Outcome;
+use crate::failure::Failure;
+use crate::progress;
+
+/// The environment variable that tells a child which step to take, as JSON.
+pub const VARIABLE: &str = "STRATANN_BENCH_STEP";
+
+/// A measurement.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Step {
+    /// The run of the job.
+    pub run: String,
+    /// What is measured.
+    pub what: What,
+    /// Where the copy of the index is.
+    pub folder: PathBuf,
+    /// The truth for recall.
+    pub truth: PathBuf,
+    /// Rows a second; `None`: as many as can be.
+    pub rate: Option<f64>,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum What {
+    /// How many inserts go in, without searches.
+    Most,
+    /// Inserts and searches at once.
+    Timeline,
+    /// Many rows at once, and what searches find afterwards.
+    Insert,
+    /// One row a call.
+    Calls,
+}
+
+/// What a step works on.
+#[derive(Debug)]
+pub struct Task<'a> {
+    /// The job.
+    pub plan: &'a Plan,
+    /// Its run.
+    pub run: &'a PlannedRun,
+    /// What the run says of updates.
+    pub live: &'a LiveRun,
+    /// The step.
+    pub step: &'a Step,
+}
+
+impl Step {
+    /// What this process was told; `None` if a user started it.
+    pub fn told() -> Result<Option<Step>, Failure> {
+        let Some(text) = std::env::var_os(VARIABLE) else {
+            return Ok(None);
+        };
+        let text = text.to_string_lossy();
+        serde_json::from_str(&text).map(Some).map_err(|error| {
+            Failure::Wrong(format!(
+                "{VARIABLE} is for the processes that `stratann bench` starts: {error}; unset it"
+            ))
+        })
+    }
+
+    /// Measures.
+    pub fn take(&self, plan: &Plan) -> Result<Outcome, Failure> {
+        progress::catch_interrupts();
+        let run = plan.runs.iter().find(|run| run.name == self.run);
+        let run = run.ok_or_else(|| {
+            Failure::Wrong(format!("{VARIABLE}: there is no run \"{}\"", self.run))
+        })?;
+        let task = Task {
+            plan,
+            run,
+            live: live(run)?,
+            step: self,
+        };
+        let found = match (self.what, &task.live.kind) {
+            (What::Most, Kind::Timeline(timeline)) => timeline::most(&task, timeline)?,
+            (What::Timeline, Kind::Timeline(timeline)) => timeline::run(&task, timeline)?,
+            (What::Insert, Kind::Breakdown(breakdown)) => inserts::many(&task, breakdown)?,
+            (What::Calls, Kind::Breakdown(breakdown)) => inserts::calls(&task, breakdown)?,
+            (what, _) => {
+                let message = format!("{VARIABLE}: run \"{}\" has no step {what:?}", self.run);
+                return Err(Failure::Wrong(message));
+            }
+        };
+        Ok(Outcome {
+            runs: vec![self.outcome(run, found)],
+            noise: Vec::new(),
+            refused: Vec::new(),
+        })
+    }
+
+    fn outcome(&self, run: &PlannedRun, found: Found) -> RunResult {
+        RunResult {
+            name: run.name.clone(),
+            preset: run.preset.name.to_string(),
+            build: run.build.clone(),
+            search: run.search.clone(),
+            backend: String::new(),
+            index: IndexFacts {
+                key: String::new(),
+                reused: true,
+                report: Value::Null,
+                stats: Value::Null,
+            },
+            points: Vec::new(),
+            live: None,
+            step: Some(found),
+        }
+    }
+
+    /// The copy of the index.
+    pub fn index(&self) -> PathBuf {
+        self.folder.join(INDEX)
+    }
+}
+
+const INDEX: &str = "index";
+
+/// The folder of a job's copies, removed in the end.
+#[derive(Debug)]
+pub struct Work(PathBuf);
+
+impl Work {
+    /// Creates it.
+    pub fn create(cache: &Path) -> Result<Work, Failure> {
+        let folder = cache.join(format!("live-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)
+            .map_err(|error| Failure::file("create", &folder, &error))?;
+        Ok(Work(folder))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Copies an index, in the place of an earlier copy. It is on storage when this returns: what is measured next need not
+    /// wait for it.
+    pub fn copy(&self, index: &Path) -> Result<(), Failure> {
+        let copy = self.0.join(INDEX);
+        if copy.exists() {
+            std::fs::remove_dir_all(&copy)
+                .map_err(|error| Failure::file("remove", &copy, &error))?;
+        }
+        std::fs::create_dir_all(&copy).map_err(|error| Failure::file("create", &copy, &error))?;
+        let failed = |error| Failure::file("read", index, &error);
+        for entry in std::fs::read_dir(index).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if !entry.file_type().map_err(failed)?.is_file() {
+                continue;
+            }
+            let to = copy.join(entry.file_name());
+            std::fs::copy(entry.path(), &to)
+                .and_then(|_| std::fs::File::open(&to)?.sync_all())
+                .map_err(|error| Failure::file("write", &to, &error))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Bytes of all files in a folder, and in those in it.
+pub fn bytes_in(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let bytes = entries.map(|entry| match entry.metadata() {
+        Ok(facts) if facts.is_dir() => bytes_in(&entry.path()),
+        Ok(facts) => facts.len(),
+        // A merge removed it just now.
+        Err(_) => 0,
+    });
+    bytes.sum()
+}
+
+/// Bytes of this process in memory now; 0 where `/proc` does not say.
+pub fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_replaces_the_last_one() {
+        let place = tempfile::tempdir().unwrap();
+        let index = place.path().join("photos.idx");
+        std::fs::create_dir(&index).unwrap();
+        std::fs::write(index.join("a"), b"123").unwrap();
+        let folder;
+        {
+            let work = Work::create(place.path()).unwrap();
+            folder = work.path().to_owned();
+            work.copy(&index).unwrap();
+            std::fs::write(folder.join("index/b"), b"4567").unwrap();
+            assert_eq!(bytes_in(&folder), 7);
+            work.copy(&index).unwrap();
+            assert_eq!(bytes_in(&folder), 3);
+        }
+        assert!(!folder.exists() && index.exists());
+        assert_eq!(bytes_in(&folder), 0);
+        assert!(resident_bytes() > 0);
+    }
+}

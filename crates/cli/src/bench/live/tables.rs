@@ -1,0 +1,236 @@
+//! The result of a job of live updates as tables for a terminal.
+
+use crate::bench::live::keys::MergeAt;
+use crate::bench::live::result::{BrokenDown, Live, OverTime, Span};
+use crate::bench::report::Report;
+use crate::size;
+use crate::table::Table;
+
+/// The tables; empty for a job of searches.
+pub fn render(report: &Report) -> String {
+    let mut over_time: Vec<(&str, &OverTime)> = Vec::new();
+    let mut broken_down: Vec<(&str, &BrokenDown)> = Vec::new();
+    for run in &report.runs {
+        match &run.live {
+            Some(Live::Timeline(result)) => over_time.push((&run.name, result)),
+            Some(Live::Breakdown(result)) => broken_down.push((&run.name, result)),
+            None => {}
+        }
+    }
+    let mut out = String::new();
+    if !over_time.is_empty() {
+        out += &windows(&over_time);
+        out += &summary(&over_time);
+    }
+    if !broken_down.is_empty() {
+        out += &breakdown(&broken_down);
+    }
+    if !out.is_empty() && !report.others.is_empty() {
+        out += "\nresults of --with are in the JSON alone: they have no inserts\n";
+    }
+    out
+}
+
+fn dash() -> String {
+    "-".into()
+}
+
+fn windows(runs: &[(&str, &OverTime)]) -> String {
+    let mut table = Table::new(&[
+        "<run",
+        "from s",
+        "to s",
+        "inserts/s",
+        "deletes/s",
+        "searches/s",
+        "p50 us",
+        "p90 us",
+        "p99 us",
+        "recall@10",
+        "memory",
+        "on storage",
+        "read an insert",
+        "written",
+        "<",
+    ]);
+    for (name, result) in runs {
+        for (i, window) in result.windows.iter().enumerate() {
+            let each = |pages: Option<u64>| match pages {
+                Some(pages) if window.inserts > 0 => {
+                    format!("{:.1}", pages as f64 / window.inserts as f64)
+                }
+                _ => dash(),
+            };
+            table.row(vec![
+                if i == 0 {
+                    (*name).to_string()
+                } else {
+                    String::new()
+                },
+                format!("{:.0}", window.from),
+                format!("{:.0}", window.to),
+                format!("{:.0}", window.rate(window.inserts)),
+                format!("{:.0}", window.rate(window.deletes)),
+                format!("{:.0}", window.rate(window.searches)),
+                format!("{:.0}", window.p50_us),
+                format!("{:.0}", window.p90_us),
+                format!("{:.0}", window.p99_us),
+                window
+                    .recall
+                    .map_or_else(dash, |recall| format!("{recall:.4}")),
+                size::format(window.rss_bytes),
+                size::format(window.storage_bytes),
+                each(window.pages_read),
+                each(window.pages_written),
+                note(window),
+            ]);
+        }
+    }
+    table.render()
+}
+
+fn note(window: &Span) -> String {
+    match (window.merging, window.inserting) {
+        (true, true) => "merge".into(),
+        (true, false) => "merge, no rows left".into(),
+        (false, false) => "no rows left".into(),
+        (false, true) => String::new(),
+    }
+}
+
+fn summary(runs: &[(&str, &OverTime)]) -> String {
+    let mut table = Table::new(&[
+        "<run",
+        "<way",
+        "at most/s",
+        "rate",
+        "inserted",
+        "p50 us, least",
+        "most",
+        "most/least",
+        "recall, first",
+        "last",
+        "peak memory",
+        "on storage",
+        "merges",
+        "merging",
+    ]);
+    let mut stale = String::new();
+    for (name, result) in runs {
+        let p50 = |at: usize| {
+            result
+                .p50_us
+                .map_or_else(dash, |p50s| format!("{:.0}", p50s[at]))
+        };
+        let recall = |span: Option<&Span>| {
+            let recall = span.and_then(|span| span.recall);
+            recall.map_or_else(dash, |recall| format!("{recall:.4}"))
+        };
+        let inserted: u64 = result.seconds.iter().map(|second| second.inserts).sum();
+        let merging: f64 = result.merges.iter().map(|merge| merge.seconds).sum();
+        table.row(vec![
+            (*name).to_string(),
+            result.way.clone(),
+            result
+                .most_a_second
+                .map_or_else(dash, |most| format!("{most:.0}")),
+            result
+                .rate
+                .map_or_else(|| "most".into(), |rate| format!("{rate:.0}")),
+            size::count(inserted),
+            p50(0),
+            p50(1),
+            result
+                .p50_ratio
+                .map_or_else(dash, |ratio| format!("{ratio:.3}")),
+            recall(result.windows.first()),
+            recall(result.windows.last()),
+            size::format(result.peak_rss_bytes),
+            result
+                .seconds
+                .last()
+                .map_or_else(dash, |second| size::format(second.storage_bytes)),
+            match result.settings.merge {
+                MergeAt::Never => dash(),
+                _ => result.merges.len().to_string(),
+            },
+            match result.merges.is_empty() {
+                true => dash(),
+                false => size::seconds(merging),
+            },
+        ]);
+        if result.stale > 0 {
+            stale += &format!(
+                "WRONG: \"{name}\" answered {} ids that had been deleted\n",
+                result.stale
+            );
+        }
+    }
+    let first = runs.first().map(|(_, result)| *result);
+    let sample = first.map_or(0, |result| result.recall_of);
+    let (search, list) = first.map_or((1, 0), |result| {
+        (result.settings.search_threads, result.settings.list)
+    });
+    format!(
+        "\n{}{stale}p50: of the windows in which rows were inserted; searches: list {list}, {search} at once; recall: in each window, of \
+         {sample} queries whenever one of them\nwas searched, over what was live then; pages: of inserts, by the insert; memory and \
+         storage: at the end of the window\n",
+        table.render()
+    )
+}
+
+fn breakdown(runs: &[(&str, &BrokenDown)]) -> String {
+    let mut table = Table::new(&[
+        "<run",
+        "<way",
+        "inserts/s",
+        "merge",
+        "call p50 us",
+        "call p99 us",
+        "pages read",
+        "written",
+        "lists changed",
+        "recall@10",
+        "reads",
+        "queries/s",
+        "on storage",
+        "closed",
+        "closing",
+        "peak memory",
+    ]);
+    for (name, result) in runs {
+        let inserted = &result.inserted;
+        let number = |value: Option<f64>| value.map_or_else(dash, |value| format!("{value:.1}"));
+        let merge = inserted.merge.as_ref();
+        table.row(vec![
+            (*name).to_string(),
+            inserted.way.clone(),
+            format!("{:.0}", inserted.inserts_a_second),
+            merge.map_or_else(dash, |merge| size::seconds(merge.seconds)),
+            format!("{:.0}", result.call.p50_us),
+            format!("{:.0}", result.call.p99_us),
+            number(inserted.pages_read),
+            number(inserted.pages_written),
+            number(inserted.lists_changed),
+            format!("{:.4}", inserted.searches.recall),
+            format!("{:.1}", inserted.searches.reads),
+            format!("{:.0}", inserted.searches.qps),
+            size::format(inserted.storage_bytes),
+            size::format(inserted.closed_bytes),
+            size::seconds(inserted.close_seconds),
+            size::format(inserted.peak_rss_bytes),
+        ]);
+    }
+    let settings = runs.first().map(|(_, result)| &result.settings);
+    let words = settings.map_or_else(String::new, |settings| {
+        format!(
+            "{} rows into {}, {} threads, a merge included where there is one; calls: one row each, one thread; pages and lists: by \
+             the insert;\nsearches afterwards: list {}, one in flight; closed: with what waited in memory on storage\n",
+            size::count(settings.rows as u64),
+            size::count(settings.built as u64),
+            settings.threads,
+            settings.list
+        )
+    });
+    format!("{}{words}", table.render())
+}

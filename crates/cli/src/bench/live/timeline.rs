@@ -1,0 +1,634 @@
+//! Inserts, deletes and merges while searches go on. Runs in a process of its own.
+//!
+//! ```text
+//!   inserting ── high: rows that are in ──────┐
+//!   deleting ─── low: rows that are gone ─────┼─> searching: latencies, and what ought to be found
+//!   merging   (from time to time)             └─> each second: what was done since the last
+//! ```
+//!
+//! One thread of this program calls each of them; `insert_threads` and `search_threads` are the engine's, to which a call
+//! gives as many rows or queries as keep them busy.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Mutex, PoisonError};
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+use stratann::{
+    CompactReport, Durability, LiveIndex, Matrix, MatrixRef, OpenOptions, Progress, SearchOptions,
+    Silent, VectorFile, VectorSource, WriteOptions,
+};
+
+use crate::bench::live::keys::{Deletes, K, MergeAt, Timeline};
+use crate::bench::live::result::{Found, Merge, OverTime, Span, percentile};
+use crate::bench::live::step::{Task, bytes_in, resident_bytes};
+use crate::bench::live::truth::{Judged, Truth};
+use crate::bench::live::way;
+use crate::failure::Failure;
+use crate::progress;
+
+/// Rows of a call, for each thread that inserts.
+const ROWS: usize = 16;
+/// Queries of a call, for each of several threads that search. One thread has one a call.
+const QUERIES: usize = 16;
+/// How long as many rows as can be are inserted, to know how many these are.
+const MOST: Duration = Duration::from_secs(5);
+/// What is asked to stop looks so often.
+const NAP: Duration = Duration::from_millis(20);
+
+/// How an index is opened: durable soon, as a service would want it.
+pub fn options(task: &Task<'_>, threads: usize) -> WriteOptions {
+    WriteOptions {
+        durability: Durability::Every(Duration::from_millis(100)),
+        threads,
+        update: Some(task.live.update(&task.run.preset)),
+        direct: task.live.direct(),
+    }
+}
+
+/// Rows of a call. At a low rate they are few, so that they come evenly.
+fn batch(threads: usize, rate: Option<f64>) -> usize {
+    let most = ROWS * threads;
+    rate.map_or(most, |rate| ((rate / 20.0) as usize).clamp(1, most))
+}
+
+/// Inserts rows from `first` on, and gives their row numbers as ids.
+pub fn insert(
+    live: &LiveIndex,
+    base: &VectorFile,
+    first: usize,
+    count: usize,
+    bytes: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    bytes.resize(count * base.row_bytes(), 0);
+    base.read(first, bytes)?;
+    let rows = MatrixRef::new(bytes, count, base.dim(), base.element())?;
+    let ids: Vec<u64> = (first..first + count).map(|row| row as u64).collect();
+    live.insert(&rows, Some(&ids), &Silent)?;
+    Ok(())
+}
+
+/// How many rows a second go in without searches.
+pub fn most(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
+    let base = VectorFile::open(&task.plan.base)?;
+    let options = options(task, timeline.insert_threads);
+    let live = LiveIndex::open(task.step.index(), &OpenOptions::default(), &options)?;
+    let batch = batch(timeline.insert_threads, None);
+    let (mut row, mut bytes) = (timeline.built, Vec::new());
+    let start = Instant::now();
+    while row < base.rows() && start.elapsed() < MOST {
+        stop_if_interrupted()?;
+        let count = batch.min(base.rows() - row);
+        insert(&live, &base, row, count, &mut bytes)?;
+        row += count;
+    }
+    let rows = (row - timeline.built) as f64;
+    Ok(Found::Most(rows / start.elapsed().as_secs_f64().max(1e-9)))
+}
+
+/// Ends when Ctrl-C was pressed.
+pub fn stop_if_interrupted() -> Result<(), Failure> {
+    match progress::interrupted() {
+        true => Err(Failure::Failed("interrupted".into())),
+        false => Ok(()),
+    }
+}
+
+/// A merge that Ctrl-C stops.
+#[derive(Debug)]
+pub struct Interruptible;
+
+impl Progress for Interruptible {
+    fn begin(&self, _stage: &str, _total: u64) {}
+    fn advance(&self, _steps: u64) {}
+    fn end(&self) {}
+    fn interrupted(&self) -> bool {
+        progress::interrupted()
+    }
+    fn warn(&self, _message: &str) {}
+}
+
+/// What the searches since the last look found.
+#[derive(Debug, Default)]
+struct Searched {
+    latencies_us: Vec<f32>,
+    /// Queries that were judged, and their right answers.
+    judged: usize,
+    hits: usize,
+    stale: usize,
+}
+
+impl Searched {
+    fn add(&mut self, other: &Searched) {
+        self.latencies_us.extend_from_slice(&other.latencies_us);
+        self.judged += other.judged;
+        self.hits += other.hits;
+    }
+
+    fn recall(&self) -> Option<f64> {
+        (self.judged > 0).then(|| self.hits as f64 / (self.judged * K) as f64)
+    }
+}
+
+/// What the threads share.
+struct Shared<'a> {
+    timeline: &'a Timeline,
+    rate: Option<f64>,
+    live: &'a LiveIndex,
+    base: &'a VectorFile,
+    queries: &'a Matrix,
+    truth: &'a Truth,
+    start: Instant,
+    stop: AtomicBool,
+    /// Rows before it were deleted; it may be that those before `going` are, too.
+    low: AtomicUsize,
+    going: AtomicUsize,
+    /// Rows before it were inserted; it may be that those before `coming` are, too.
+    high: AtomicUsize,
+    coming: AtomicUsize,
+    searched: Mutex<Searched>,
+}
+
+/// Tells the others to stop when its thread ends before its time: by an error, or by a panic.
+struct StopOthers<'a>(&'a AtomicBool);
+
+impl Drop for StopOthers<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+impl Shared<'_> {
+    fn stopped(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+
+    /// Waits, but not when it is time to stop.
+    fn nap(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while !self.stopped() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(left.min(NAP));
+        }
+    }
+
+    fn guarded(&self, work: impl FnOnce(&Self) -> Result<(), Failure>) -> Result<(), Failure> {
+        let guard = StopOthers(&self.stop);
+        let done = work(self);
+        if done.is_ok() {
+            std::mem::forget(guard);
+        }
+        done
+    }
+
+    /// Inserts until there are no rows left.
+    fn insert(&self) -> Result<(), Failure> {
+        let batch = batch(self.timeline.insert_threads, self.rate);
+        let built = self.timeline.built;
+        let (mut row, mut bytes) = (built, Vec::new());
+        while !self.stopped() && row < self.base.rows() {
+            let count = batch.min(self.base.rows() - row);
+            self.coming.store(row + count, Release);
+            insert(self.live, self.base, row, count, &mut bytes)?;
+            row += count;
+            self.high.store(row, Release);
+            if let Some(rate) = self.rate {
+                let due = Duration::from_secs_f64((row - built) as f64 / rate);
+                self.nap(due.saturating_sub(self.start.elapsed()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the oldest rows, and leaves some.
+    fn delete(&self) -> Result<(), Failure> {
+        let leave = (self.timeline.built / 20).max(10 * K);
+        let mut row = 0;
+        while !self.stopped() {
+            let high = self.high.load(Acquire);
+            let due = match self.timeline.deletes {
+                Deletes::None => return Ok(()),
+                Deletes::Same => high - self.timeline.built,
+                Deletes::Rows(a_second) => (a_second * self.start.elapsed().as_secs_f64()) as usize,
+            };
+            let count = due
+                .min(high.saturating_sub(leave))
+                .saturating_sub(row)
+                .min(ROWS);
+            if count == 0 {
+                self.nap(Duration::from_millis(2));
+                continue;
+            }
+            let ids: Vec<u64> = (row..row + count).map(|row| row as u64).collect();
+            self.going.store(row + count, Release);
+            self.live.delete(&ids)?;
+            row += count;
+            self.low.store(row, Release);
+        }
+        Ok(())
+    }
+
+    /// Searches one query after the other, from the first again after the last.
+    fn search(&self) -> Result<(), Failure> {
+        let threads = self.timeline.search_threads;
+        let options = SearchOptions {
+            k: K,
+            list: self.timeline.list,
+            threads,
+            ..SearchOptions::default()
+        };
+        let most = match threads {
+            1 => 1,
+            threads => QUERIES * threads,
+        };
+        let queries = self.queries;
+        let row_bytes = queries.row_bytes();
+        let mut first = 0;
+        while !self.stopped() {
+            let count = most.min(queries.rows() - first);
+            let bytes = &queries.bytes()[first * row_bytes..(first + count) * row_bytes];
+            let rows = MatrixRef::new(bytes, count, queries.dim(), queries.element())?;
+            let (low, high) = (self.low.load(Acquire), self.high.load(Acquire));
+            let found = self.live.search(&rows, &options)?;
+            // There all the time, and for a part of it.
+            let live = self.going.load(Acquire)..high;
+            let perhaps = low..self.coming.load(Acquire);
+            let judged = (0..count).filter_map(|query| {
+                let answers = query * found.k..(query + 1) * found.k;
+                let (ids, distances) = (&found.ids[answers.clone()], &found.distances[answers]);
+                self.truth
+                    .judge(first + query, ids, distances, &live, &perhaps)
+            });
+            let judged: Vec<Judged> = judged.collect();
+            let mut searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
+            searched.latencies_us.extend_from_slice(&found.latencies_us);
+            searched.judged += judged.len();
+            searched.hits += judged.iter().map(|judged| judged.hits).sum::<usize>();
+            searched.stale += judged.iter().map(|judged| judged.stale).sum::<usize>();
+            drop(searched);
+            first = (first + count) % queries.rows();
+        }
+        Ok(())
+    }
+}
+
+/// What had been done at a moment.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mark {
+    at: f64,
+    high: usize,
+    low: usize,
+    pages: Option<(u64, u64)>,
+}
+
+/// A span in the making.
+#[derive(Debug, Default)]
+struct Making {
+    from: Mark,
+    searched: Searched,
+    merging: bool,
+}
+
+impl Making {
+    /// The span until `to`, which ends there; the next one begins.
+    fn end(&mut self, to: Mark, storage_bytes: u64, rows: usize, pages: (u64, u64)) -> Span {
+        let mut made = std::mem::take(self);
+        self.from = to;
+        made.searched.latencies_us.sort_unstable_by(f32::total_cmp);
+        let latencies = &made.searched.latencies_us;
+        Span {
+            from: made.from.at,
+            to: to.at,
+            inserts: (to.high - made.from.high) as u64,
+            deletes: (to.low - made.from.low) as u64,
+            searches: latencies.len() as u64,
+            p50_us: percentile(latencies, 0.5),
+            p90_us: percentile(latencies, 0.9),
+            p99_us: percentile(latencies, 0.99),
+            recall: made.searched.recall(),
+            rss_bytes: resident_bytes(),
+            storage_bytes,
+            pages_read: to.pages.map(|_| pages.0),
+            pages_written: to.pages.map(|_| pages.1),
+            merging: made.merging,
+            inserting: to.high < rows,
+        }
+    }
+}
+
+/// Inserts and searches at once.
+pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
+    let base = VectorFile::open(&task.plan.base)?;
+    let queries = Matrix::read(&VectorFile::open(&task.plan.queries)?)?;
+    let truth = Truth::read(&task.step.truth, queries.rows())?;
+    let options = options(task, timeline.insert_threads);
+    let live = LiveIndex::open(task.step.index(), &OpenOptions::default(), &options)?;
+    let way = way(task.live, task.run, &live.stats())?;
+    let backend = live.index().backend()?.to_string();
+    let built = timeline.built;
+    let shared = Shared {
+        timeline,
+        rate: task.step.rate,
+        live: &live,
+        base: &base,
+        queries: &queries,
+        truth: &truth,
+        start: Instant::now(),
+        stop: AtomicBool::new(false),
+        low: AtomicUsize::new(0),
+        going: AtomicUsize::new(0),
+        high: AtomicUsize::new(built),
+        coming: AtomicUsize::new(built),
+        searched: Mutex::default(),
+    };
+    let measured = std::thread::scope(|scope| {
+        // Whatever happens, the threads end, and with them the scope.
+        let _stop = StopOthers(&shared.stop);
+        let threads = [
+            scope.spawn(|| shared.guarded(Shared::insert)),
+            scope.spawn(|| shared.guarded(Shared::delete)),
+            scope.spawn(|| shared.guarded(Shared::search)),
+        ];
+        let mut watch = Watch::new(&shared, task);
+        let mut merging: Option<Merging<'_>> = None;
+        while !watch.is_over() {
+            let next = Duration::from_secs(watch.seconds.len() as u64 + 1);
+            shared.nap(next.saturating_sub(shared.start.elapsed()));
+            if shared.stopped() || progress::interrupted() {
+                break;
+            }
+            watch.look(merging.is_some());
+            if merging
+                .as_ref()
+                .is_some_and(|(_, merge)| merge.is_finished())
+                && let Some(merge) = merging.take()
+            {
+                // What was waiting when it was looked at may just have been merged: the next look tells.
+                watch.merges.push(joined(merge)?);
+            } else if merging.is_none() && watch.merge_is_due() && !watch.is_over() {
+                let merge = scope.spawn(|| live.compact(&Interruptible));
+                merging = Some((shared.start.elapsed().as_secs_f64(), merge));
+            }
+        }
+        shared.stop.store(true, Relaxed);
+        for thread in threads {
+            thread.join().map_err(|_| panicked())??;
+        }
+        if let Some(merge) = merging {
+            watch.merges.push(joined(merge)?);
+        }
+        Ok::<_, Failure>(watch.result())
+    })?;
+    stop_if_interrupted()?;
+    let p50_us = extremes(&measured.windows);
+    Ok(Found::OverTime(Box::new(OverTime {
+        settings: timeline.clone(),
+        way,
+        most_a_second: None,
+        rate: task.step.rate,
+        backend,
+        recall_of: truth.queries(),
+        vectors: live.len() as u64,
+        p50_us,
+        p50_ratio: p50_us.map(|[least, most]| most / least.max(1e-9)),
+        peak_rss_bytes: stratann::peak_rss_bytes(),
+        rows_out: measured.rows_out,
+        stale: measured.stale as u64,
+        merges: measured.merges,
+        windows: measured.windows,
+        seconds: measured.seconds,
+    })))
+}
+
+/// A merge that goes on, and when it began.
+type Merging<'scope> = (
+    f64,
+    ScopedJoinHandle<'scope, Result<CompactReport, stratann::Error>>,
+);
+
+fn joined((began, merge): Merging<'_>) -> Result<Merge, Failure> {
+    let report = merge.join().map_err(|_| panicked())??;
+    Ok(Merge::of(began, &report))
+}
+
+fn panicked() -> Failure {
+    Failure::Failed("a thread of the benchmark panicked, see above".into())
+}
+
+/// The least and the largest P50 of the windows in which rows were inserted.
+fn extremes(windows: &[Span]) -> Option<[f64; 2]> {
+    let p50s = windows
+        .iter()
+        .filter(|window| window.inserting && window.searches > 0)
+        .map(|window| window.p50_us);
+    let least = p50s.clone().fold(f64::INFINITY, f64::min);
+    least.is_finite().then(|| [least, p50s.fold(0.0, f64::max)])
+}
+
+/// Looks once a second.
+struct Watch<'a> {
+    shared: &'a Shared<'a>,
+    task: &'a Task<'a>,
+    second: Making,
+    window: Making,
+    /// Pages read and written since the window began.
+    window_pages: (u64, u64),
+    /// Vectors of the last checkpoint, for [`MergeAt::Logged`].
+    checkpoint: u64,
+    share: f64,
+    stale: usize,
+    rows_out: Option<f64>,
+    merges: Vec<Merge>,
+    windows: Vec<Span>,
+    seconds: Vec<Span>,
+}
+
+/// What a watch saw.
+struct Watched {
+    stale: usize,
+    rows_out: Option<f64>,
+    merges: Vec<Merge>,
+    windows: Vec<Span>,
+    seconds: Vec<Span>,
+}
+
+impl<'a> Watch<'a> {
+    fn new(shared: &'a Shared<'a>, task: &'a Task<'a>) -> Self {
+        let from = Mark {
+            at: 0.0,
+            high: shared.timeline.built,
+            low: 0,
+            pages: None,
+        };
+        let making = || Making {
+            from,
+            ..Making::default()
+        };
+        Self {
+            shared,
+            task,
+            second: making(),
+            window: making(),
+            window_pages: (0, 0),
+            checkpoint: shared.timeline.built as u64,
+            share: 0.0,
+            stale: 0,
+            rows_out: None,
+            merges: Vec::new(),
+            windows: Vec::new(),
+            seconds: Vec::new(),
+        }
+    }
+
+    /// Ends a second, and perhaps a window.
+    fn look(&mut self, merging: bool) {
+        let shared = self.shared;
+        let stats = shared.live.stats();
+        let mark = Mark {
+            at: shared.start.elapsed().as_secs_f64(),
+            high: shared.high.load(Acquire),
+            low: shared.low.load(Acquire),
+            pages: stats
+                .direct
+                .map(|counts| (counts.pages_read, counts.pages_written)),
+        };
+        // What waits or is deleted, by what the last checkpoint has.
+        if let Some(merge) = self.merges.last() {
+            self.checkpoint = merge.vectors;
+        }
+        let waits = stats.logged.max(stats.deleted);
+        self.share = waits as f64 / self.checkpoint.max(1) as f64;
+        let searched = std::mem::take(
+            &mut *shared
+                .searched
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        self.stale += searched.stale;
+        for making in [&mut self.second, &mut self.window] {
+            making.searched.add(&searched);
+            making.merging |= merging;
+        }
+        // They count from 0 again after a merge.
+        let since = |before: Option<(u64, u64)>| {
+            let (now, before) = (mark.pages.unwrap_or_default(), before.unwrap_or_default());
+            let one = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
+            (one(now.0, before.0), one(now.1, before.1))
+        };
+        let pages = since(self.second.from.pages);
+        self.window_pages.0 += pages.0;
+        self.window_pages.1 += pages.1;
+        let rows = shared.base.rows();
+        let storage = bytes_in(&self.task.step.index());
+        let second = self.second.end(mark, storage, rows, pages);
+        if !second.inserting && self.rows_out.is_none() {
+            self.rows_out = Some(second.to);
+        }
+        self.seconds.push(second);
+        let (done, all) = (self.seconds.len(), shared.timeline.seconds);
+        // A rest that is shorter than a window is none, unless there is no other.
+        let whole = done.is_multiple_of(shared.timeline.window);
+        if whole || (done == all && self.windows.is_empty()) {
+            let pages = std::mem::take(&mut self.window_pages);
+            self.windows
+                .push(self.window.end(mark, storage, rows, pages));
+        }
+    }
+
+    /// Whether the last second is over: a merge that begins now would not be seen.
+    fn is_over(&self) -> bool {
+        self.seconds.len() >= self.shared.timeline.seconds
+    }
+
+    /// Whether it is time to begin a merge.
+    fn merge_is_due(&self) -> bool {
+        match self.shared.timeline.merge {
+            MergeAt::Never => false,
+            MergeAt::Second(second) => {
+                let now = self.seconds.len() as f64;
+                self.merges.is_empty() && now >= second
+            }
+            MergeAt::Logged(share) => self.share >= share,
+        }
+    }
+
+    fn result(self) -> Watched {
+        Watched {
+            stale: self.stale,
+            rows_out: self.rows_out,
+            merges: self.merges,
+            windows: self.windows,
+            seconds: self.seconds,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_evenly() {
+        assert_eq!(batch(1, None), 16);
+        assert_eq!(batch(2, Some(1e6)), 32);
+        assert_eq!(batch(2, Some(100.0)), 5);
+        assert_eq!(batch(2, Some(3.0)), 1);
+    }
+
+    #[test]
+    fn windows_without_inserts_do_not_count() {
+        let window = |p50_us, inserting| Span {
+            p50_us,
+            inserting,
+            searches: 10,
+            ..Span::default()
+        };
+        let windows = [
+            window(500.0, true),
+            window(700.0, true),
+            window(90.0, false),
+        ];
+        assert_eq!(extremes(&windows), Some([500.0, 700.0]));
+        assert_eq!(extremes(&windows[2..]), None);
+    }
+
+    #[test]
+    fn a_span_is_what_was_done_since_the_last() {
+        let mut making = Making {
+            from: Mark {
+                at: 1.0,
+                high: 100,
+                low: 3,
+                pages: None,
+            },
+            searched: Searched {
+                latencies_us: vec![3.0, 1.0, 2.0, 4.0],
+                judged: 2,
+                hits: 19,
+                stale: 0,
+            },
+            merging: true,
+        };
+        let to = Mark {
+            at: 3.0,
+            high: 160,
+            low: 3,
+            pages: Some((0, 0)),
+        };
+        let span = making.end(to, 77, 1000, (5, 6));
+        assert_eq!((span.inserts, span.deletes, span.searches), (60, 0, 4));
+        assert_eq!((span.p50_us, span.p99_us), (2.0, 4.0));
+        assert_eq!(span.recall, Some(0.95));
+        assert_eq!(span.rate(span.inserts), 30.0);
+        assert_eq!((span.pages_read, span.pages_written), (Some(5), Some(6)));
+        assert!(span.merging && span.inserting);
+        let next = making.end(to, 77, 160, (0, 0));
+        assert_eq!((next.inserts, next.searches, next.recall), (0, 0, None));
+        assert!(!next.merging && !next.inserting);
+    }
+}

@@ -1,0 +1,189 @@
+//! Recall while rows come and go.
+//!
+//! What is live is always a range of rows: the oldest go, the next ones come. So the exact neighbours at any moment are known
+//! beforehand: the nearest of all rows that the base will ever give, several times k of them, less those that are not
+//! there (yet, or any more). That costs one brute-force search before the clock starts, and next to nothing while it runs.
+
+use std::ops::Range;
+use std::path::Path;
+
+use stratann::data::{DataError, VectorSource};
+use stratann::{Element, GroundTruth, Matrix, Metric, Progress, VectorFile};
+
+use crate::bench::live::keys::K;
+use crate::failure::Failure;
+
+/// The most queries whose answers are judged.
+const SAMPLE: usize = 1_000;
+/// How much larger than the k-th true distance one may be, relative to it: the order of summation may differ.
+const TOLERANCE: f32 = 1e-6;
+
+/// The first rows of a file.
+#[derive(Debug)]
+pub struct FirstRows<'a> {
+    /// The file.
+    pub file: &'a VectorFile,
+    /// How many of its rows.
+    pub rows: usize,
+}
+
+impl VectorSource for FirstRows<'_> {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn dim(&self) -> usize {
+        self.file.dim()
+    }
+
+    fn element(&self) -> Element {
+        self.file.element()
+    }
+
+    fn name(&self) -> &str {
+        self.file.name()
+    }
+
+    fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError> {
+        self.file.read(first, out)
+    }
+}
+
+/// Every how many queries one is judged.
+fn stride(queries: usize) -> usize {
+    queries.div_ceil(SAMPLE).max(1)
+}
+
+/// Exact neighbours of a sample of queries, more than k of each.
+#[derive(Debug)]
+pub struct Truth {
+    stride: usize,
+    nearest: GroundTruth,
+}
+
+/// One query's answers, judged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Judged {
+    /// How many are among the k nearest.
+    pub hits: usize,
+    /// How many were no answer at all: deleted before the search, or never inserted.
+    pub stale: usize,
+}
+
+impl Truth {
+    /// Computes the truth, and writes it to a file. `least` are the fewest rows that are live at once.
+    pub fn write(
+        path: &Path,
+        base: &FirstRows<'_>,
+        least: usize,
+        queries: &Matrix,
+        metric: Metric,
+        progress: &dyn Progress,
+    ) -> Result<(), Failure> {
+        let mut sample = Vec::new();
+        for query in (0..queries.rows()).step_by(stride(queries.rows())) {
+            sample.extend_from_slice(queries.row(query));
+        }
+        let rows = sample.len() / queries.row_bytes();
+        let sample = Matrix::new(sample, rows, queries.dim(), queries.element())?;
+        // Were the rows shuffled, k of the live ones would be among k * rows / least; several times that is never too few.
+        let all = base.rows == least;
+        let enough = match all {
+            true => K,
+            false => 50 + 4 * K * base.rows.div_ceil(least.max(1)),
+        };
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let k = enough.min(base.rows);
+        let truth = stratann::brute_force(base, &sample, k, metric, threads, progress)?;
+        Ok(truth.write(path)?)
+    }
+
+    /// Reads what [`write`](Truth::write) wrote, of so many queries.
+    pub fn read(path: &Path, queries: usize) -> Result<Truth, Failure> {
+        Ok(Truth {
+            stride: stride(queries),
+            nearest: GroundTruth::read(path)?,
+        })
+    }
+
+    /// How many queries are judged.
+    pub fn queries(&self) -> usize {
+        self.nearest.queries
+    }
+
+    /// Judges the answers to a query: `live` rows were there all the time while it was searched, and `perhaps` rows for a part
+    /// of it. `None`: the query is not in the sample, or too few of its nearest rows are live.
+    pub fn judge(
+        &self,
+        query: usize,
+        ids: &[u64],
+        distances: &[f32],
+        live: &Range<usize>,
+        perhaps: &Range<usize>,
+    ) -> Option<Judged> {
+        if !query.is_multiple_of(self.stride) {
+            return None;
+        }
+        let sampled = query / self.stride;
+        let truth = &self.nearest;
+        let known = truth.distances.as_ref()?;
+        let known = &known[sampled * truth.k..(sampled + 1) * truth.k];
+        let mut there = truth
+            .ids_of(sampled)
+            .iter()
+            .zip(known)
+            .filter(|(id, _)| live.contains(&(**id as usize)));
+        let (_, last) = there.nth(K - 1)?;
+        let limit = last + last.abs() * TOLERANCE;
+        let mut judged = Judged::default();
+        for (at, (&id, &distance)) in ids.iter().zip(distances).enumerate() {
+            if id == u64::MAX {
+                continue;
+            }
+            if !perhaps.contains(&(id as usize)) {
+                judged.stale += 1;
+            } else if distance <= limit && !ids[..at].contains(&id) {
+                judged.hits += 1;
+            }
+        }
+        Some(judged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_live_decides() {
+        // One query, 30 rows at distances 0, 1, 2, ..
+        let truth = Truth {
+            stride: 2,
+            nearest: GroundTruth {
+                queries: 1,
+                k: 30,
+                ids: (0..30).collect(),
+                distances: Some((0..30).map(|d| d as f32).collect()),
+            },
+        };
+        let judge = |ids: Range<u64>, live: Range<usize>, perhaps: Range<usize>| {
+            let ids: Vec<u64> = ids.collect();
+            let distances: Vec<f32> = ids.iter().map(|id| *id as f32).collect();
+            truth.judge(0, &ids, &distances, &live, &perhaps)
+        };
+        let judged = |hits, stale| Some(Judged { hits, stale });
+        assert_eq!(judge(0..10, 0..30, 0..30), judged(10, 0));
+        assert_eq!(judge(5..15, 0..30, 0..30), judged(5, 0));
+        // The first five are gone.
+        assert_eq!(judge(5..15, 5..30, 5..30), judged(10, 0));
+        assert_eq!(judge(0..10, 5..30, 5..30), judged(5, 5));
+        // Two of them went while the search went on: no harm.
+        assert_eq!(judge(3..13, 5..30, 3..30), judged(10, 0));
+        // Not enough is known, and not in the sample.
+        assert_eq!(judge(0..10, 25..30, 25..30), None);
+        assert_eq!(truth.judge(1, &[], &[], &(0..30), &(0..30)), None);
+        // An id counts once, and no id is none.
+        let twice = truth.judge(0, &[1, 1, u64::MAX], &[1.0, 1.0, 1.0], &(0..30), &(0..30));
+        assert_eq!(twice, judged(1, 0));
+    }
+}
