@@ -118,7 +118,7 @@ pub struct Bytes {
     /// Outside ids in the coupled layout; 0 in the others.
     pub ids: u64,
     /// Everything else: headers, checksums, padding, counts of reads; where records have different lengths also these
-    /// lengths, the ids, and the directory.
+    /// lengths, the ids, and the directory; and what direct inserts have added to the pages of the build.
     pub other: u64,
     /// The sum, which is what the files take.
     pub total: u64,
@@ -128,7 +128,13 @@ impl Index {
     /// What the index is and what it takes.
     pub fn stats(&self) -> Stats {
         let manifest = self.manifest();
-        let (bytes, graph_and_vectors) = (bytes(manifest), graph_and_vectors(manifest));
+        let (mut bytes, graph_and_vectors) = (bytes(manifest), graph_and_vectors(manifest));
+        // What direct inserts have added to the file of pages: nobody counts what of it is lists, and what vectors.
+        let (built, _) = self.graph().files();
+        let pages = manifest.placement.map_or(0, |placement| placement.pages);
+        let grown = pages.saturating_sub(built.pages) * built.page_bytes as u64;
+        bytes.other += grown;
+        bytes.total += grown;
         let mut coupled_bytes =
             bytes.total - graph_and_vectors.bytes + graph_and_vectors.coupled_bytes;
         if manifest.layout == INLINE {

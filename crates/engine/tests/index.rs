@@ -954,6 +954,38 @@ fn an_inline_index_of_format_3_opens_and_answers() {
 }
 
 #[test]
+fn a_grown_index_of_format_4_opens_and_answers() {
+    let path = fixture("index-v4-direct");
+    let report = verify(&path, &Silent).unwrap();
+    assert!(report.clean(), "{report:#?}");
+    let index = open(&path);
+    let stats = index.stats();
+    // Of two ids the vector was replaced, and two more were deleted: four records do not count.
+    assert_eq!(
+        (
+            stats.format_version,
+            stats.vectors,
+            stats.deleted,
+            index.live()
+        ),
+        (4, 2_004, 4, 2_000)
+    );
+    let (queries, truth) = frozen_truth();
+    for (strategy, whole_page) in [(Strategy::BestFirst, false), (Strategy::Pipelined, true)] {
+        let options = SearchOptions {
+            list: 60,
+            strategy: Some(strategy),
+            whole_page: Some(whole_page),
+            ..SearchOptions::default()
+        };
+        let found = index.search(&queries, &options).unwrap();
+        assert!(found.ids.iter().all(|&id| id < 2_000));
+        let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
+        assert!(recall > 0.97, "{options:?}: recall {recall}");
+    }
+}
+
+#[test]
 fn an_index_of_format_1_opens_and_answers() {
     // Written once, by the first version; `fixtures/README.md` says how. A reader must go on reading it.
     let path = fixture("index-v1");

@@ -22,43 +22,60 @@ use stratann_layout::{PendingFile, PlacementFile};
 
 use super::pending::{Change, NewRecord, Pending};
 
-/// Words of a chunk, as a shift.
-const CHUNK_BITS: u32 = 16;
-/// Words of a chunk.
-const CHUNK: usize = 1 << CHUNK_BITS;
+/// Words of a leaf, and leaves of a branch, as shifts: together with the branches of a root, all that a `u32` tells apart.
+const LEAF_BITS: u32 = 12;
+const BRANCH_BITS: u32 = 10;
+
+type Leaf = Box<[AtomicU32]>;
+type Branch = Box<[OnceLock<Leaf>]>;
 
 /// An array of words that any number of threads read and write, with a place for every `u32`; those never written are 0.
-/// Takes memory where it was written only.
+/// Takes memory where it was written, in steps of 16 KiB.
 pub(crate) struct Words {
-    chunks: Box<[OnceLock<Box<[AtomicU32]>>]>,
+    root: Box<[OnceLock<Branch>]>,
+}
+
+fn unwritten_yet<T>(count: u32) -> Box<[OnceLock<T>]> {
+    (0..count).map(|_| OnceLock::new()).collect()
 }
 
 impl Default for Words {
     fn default() -> Self {
         Self {
-            chunks: (0..1 << (32 - CHUNK_BITS))
-                .map(|_| OnceLock::new())
-                .collect(),
+            root: unwritten_yet(1 << (32 - BRANCH_BITS - LEAF_BITS)),
         }
     }
+}
+
+/// The places of a word: of its branch, of its leaf, and in the leaf.
+#[inline]
+fn places(at: u32) -> (usize, usize, usize) {
+    let leaf = at >> LEAF_BITS;
+    (
+        (leaf >> BRANCH_BITS) as usize,
+        leaf as usize & ((1 << BRANCH_BITS) - 1),
+        at as usize & ((1 << LEAF_BITS) - 1),
+    )
 }
 
 impl Words {
     /// The word in a place.
     #[inline]
     pub(crate) fn get(&self, at: u32) -> u32 {
-        match self.chunks[(at >> CHUNK_BITS) as usize].get() {
-            Some(chunk) => chunk[at as usize % CHUNK].load(Ordering::Acquire),
-            None => 0,
-        }
+        let (branch, leaf, word) = places(at);
+        let leaf = self.root[branch]
+            .get()
+            .and_then(|branch| branch[leaf].get());
+        leaf.map_or(0, |leaf| leaf[word].load(Ordering::Acquire))
     }
 
     /// A place that is written from now on.
     #[inline]
     pub(crate) fn word(&self, at: u32) -> &AtomicU32 {
-        let chunk = self.chunks[(at >> CHUNK_BITS) as usize]
-            .get_or_init(|| (0..CHUNK).map(|_| AtomicU32::new(0)).collect());
-        &chunk[at as usize % CHUNK]
+        let (branch, leaf, word) = places(at);
+        let branch = self.root[branch].get_or_init(|| unwritten_yet(1 << BRANCH_BITS));
+        let zeros = || (0..1 << LEAF_BITS).map(|_| AtomicU32::new(0)).collect();
+        &branch[leaf].get_or_init(zeros)[word]
     }
 
     /// Writes a word; what was written before it is seen by whoever reads it.
@@ -69,8 +86,12 @@ impl Words {
 
     /// Bytes that it takes.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let written = self.chunks.iter().filter(|chunk| chunk.get().is_some());
-        (size_of_val(&*self.chunks) + written.count() * 4 * CHUNK) as u64
+        let branches = self.root.iter().filter_map(OnceLock::get);
+        let bytes = branches.map(|branch| {
+            let leaves = branch.iter().filter(|leaf| leaf.get().is_some());
+            size_of_val(&**branch) + (leaves.count() << (LEAF_BITS + 2))
+        });
+        (size_of_val(&*self.root) + bytes.sum::<usize>()) as u64
     }
 }
 
@@ -277,10 +298,18 @@ mod tests {
     fn words_are_zero_until_they_are_written() {
         let words = Words::default();
         assert_eq!(words.get(u32::MAX), 0);
-        words.set(u32::MAX, 7);
-        words.set(CHUNK as u32, 8);
-        assert_eq!((words.get(u32::MAX), words.get(CHUNK as u32)), (7, 8));
-        assert_eq!(words.get(CHUNK as u32 + 1), 0);
+        let empty = words.memory_bytes();
+        let places = [0, 4_095, 4_096, 1 << 22, u32::MAX];
+        for (word, &at) in (1..).zip(&places) {
+            words.set(at, word);
+        }
+        assert_eq!(places.map(|at| words.get(at)), [1, 2, 3, 4, 5]);
+        assert_eq!((words.get(4_097), words.get(1 << 31)), (0, 0));
+        let leaves = words.memory_bytes() - empty;
+        assert!(
+            (4 * 16_384..200_000).contains(&leaves),
+            "four leaves, three branches: {leaves}"
+        );
     }
 
     #[test]
