@@ -127,7 +127,7 @@ pub struct SearchResults {
     /// Outside ids, `queries * k`, nearest first. A query that reached fewer than `k` nodes has `u64::MAX` at
     /// infinite distance in the places that are left.
     pub ids: Vec<u64>,
-    /// Their exact distances (see [`Metric`] for sign and scale).
+    /// Their exact distances (see [`Metric`](stratann_vector::Metric) for sign and scale).
     pub distances: Vec<f32>,
     /// Wall-clock seconds of the batch.
     pub seconds: f64,
