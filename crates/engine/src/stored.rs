@@ -8,7 +8,8 @@ use stratann_layout::heat::HeatFile;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{
     BLOCK, CoupledShape, DirectoryFile, EntryPoints, FileEntry, FileHeader, FileKind, InlineShape,
-    LayoutError, Manifest, PendingFile, PlacementFile, SlottedFacts, SlottedShape, StreamReader,
+    LayoutError, Manifest, PendingFile, PlacementFacts, PlacementFile, SlottedFacts, SlottedShape,
+    StreamReader,
 };
 use stratann_tier::{Directory, Volume};
 
@@ -52,6 +53,10 @@ pub(crate) fn manifest(volume: &dyn Volume) -> Result<Manifest, Error> {
     }
     if u64::from(manifest.entry) >= vectors {
         return wrong(format!("entry node {} of {vectors}", manifest.entry));
+    }
+    let nodes = manifest.placement.map_or(vectors, |facts| facts.nodes);
+    if nodes < vectors || nodes >= u64::from(u32::MAX) {
+        return wrong(format!("{nodes} nodes, of which its build had {vectors}"));
     }
     Ok(manifest)
 }
@@ -109,6 +114,19 @@ pub(crate) fn check_length(
     .into())
 }
 
+/// Refuses a file that is shorter than the manifest says, and one that is longer and to which no pages are ever added.
+pub(crate) fn check_file(
+    volume: &dyn Volume,
+    entry: &FileEntry,
+    kind: FileKind,
+) -> Result<(), Error> {
+    let length = volume.len(&entry.name)?;
+    if grows(kind) && length >= entry.length {
+        return Ok(());
+    }
+    check_length(volume, entry, length)
+}
+
 /// Whether direct inserts add pages to files of a kind. What is behind the pages of a checkpoint is of no account: a crash
 /// may have left it there.
 fn grows(kind: FileKind) -> bool {
@@ -126,10 +144,7 @@ fn page_header(
     kind: FileKind,
 ) -> Result<FileHeader, Error> {
     let file = name_of(volume, &entry.name);
-    let length = volume.len(&entry.name)?;
-    if !grows(kind) || length < entry.length {
-        check_length(volume, entry, length)?;
-    }
+    check_file(volume, entry, kind)?;
     let mut first = vec![0; BLOCK];
     volume.read_at(&entry.name, 0, &mut first)?;
     let header = FileHeader::decode_as(kind, &first, &file)?;
@@ -240,6 +255,19 @@ pub(crate) fn placement(
         return Ok(None);
     };
     let payload = read_stream_whole(volume, manifest, FileKind::Placement, None)?;
+    let placement = placement_of(volume, manifest, facts, payload)?;
+    let payload = read_stream_whole(volume, manifest, FileKind::Pending, None)?;
+    let pending = pending_of(volume, manifest, facts, &payload)?;
+    Ok(Some((placement, pending)))
+}
+
+/// Decodes the table from node to page. Refuses one of other nodes or pages than the manifest says.
+pub(crate) fn placement_of(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    facts: &PlacementFacts,
+    payload: Vec<u8>,
+) -> Result<PlacementFile, Error> {
     let file = file_of(volume, manifest, FileKind::Placement, None)?;
     let placement = PlacementFile::decode(payload, manifest.code_bytes as usize, &file)?;
     let found = (placement.page_of.len() as u64, u64::from(placement.built));
@@ -252,12 +280,21 @@ pub(crate) fn placement(
             ),
         });
     }
-    let payload = read_stream_whole(volume, manifest, FileKind::Pending, None)?;
+    Ok(placement)
+}
+
+/// Decodes what waits for its page.
+pub(crate) fn pending_of(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    facts: &PlacementFacts,
+    payload: &[u8],
+) -> Result<PendingFile, Error> {
     let file = file_of(volume, manifest, FileKind::Pending, None)?;
     let vector_bytes = manifest.dimension as usize * manifest.element.size();
-    let nodes = placement.page_of.len() as u32;
-    let pending = PendingFile::decode(&payload, nodes, vector_bytes, &file)?;
-    Ok(Some((placement, pending)))
+    // `manifest` refuses more.
+    let nodes = u32::try_from(facts.nodes).unwrap_or(u32::MAX);
+    Ok(PendingFile::decode(payload, nodes, vector_bytes, &file)?)
 }
 
 /// How often each page was read by the sample of queries that the build tried; `None` if it tried none.

@@ -3,6 +3,7 @@
 //! ```text
 //!   MANIFEST ──> choices of the build ───────────────────────────────┐
 //!   pages ─────> pages.rs ──┐                                        v
+//!   placement ─> placed.rs ─┤
 //!   models ────> tables.rs ─┴─> rows.rs ──> a file of rows ──> build::rebuild ──> commit
 //!   log-… ─────> log.rs ───────────^
 //!
@@ -19,6 +20,7 @@
 mod files;
 mod log;
 mod pages;
+mod placed;
 mod rows;
 mod tables;
 #[cfg(test)]
@@ -74,7 +76,8 @@ pub struct RepairReport {
     pub vectors: u64,
     /// Vectors of these that came from the log.
     pub from_log: u64,
-    /// Vectors of the checkpoint before that were not to be had, and that the log neither replaces nor deletes: exactly.
+    /// Vectors of the checkpoint before that were not to be had, and that the log neither replaces nor deletes: exactly; at
+    /// most where the file is damaged that says where records are after direct inserts.
     pub vectors_lost: u64,
     /// What was damaged, and what is lost with it.
     pub lost: Vec<Lost>,
@@ -131,7 +134,7 @@ pub(crate) fn repair_in(
     let verified = verify_in(&**volume, progress)?;
     if verified.clean() && !options.force {
         return Ok(RepairReport {
-            vectors: manifest.vectors,
+            vectors: live_of(&manifest),
             bytes_before,
             bytes_after: bytes_before,
             seconds: start.elapsed().as_secs_f64(),
@@ -171,6 +174,11 @@ fn readable_manifest(volume: &dyn Volume, path: &Path) -> Result<Manifest, Error
     };
     manifest.check_writable(&stored::name_of(volume, MANIFEST))?;
     Ok(manifest)
+}
+
+/// Vectors of a checkpoint that count.
+fn live_of(manifest: &Manifest) -> u64 {
+    manifest.placement.map_or(manifest.vectors, |facts| facts.live)
 }
 
 /// A repair of an index whose lock is held.
@@ -241,7 +249,11 @@ impl Work<'_> {
         };
         let carried = build::Carried {
             log_from: self.next_log()?,
-            next_id: manifest.next_id.max(changes.next_id),
+            next_id: manifest
+                .placement
+                .map_or(0, |facts| facts.next_id)
+                .max(manifest.next_id)
+                .max(changes.next_id),
             known: None,
         };
         let report = build::rebuild(
@@ -269,8 +281,8 @@ impl Work<'_> {
         let mut rows = Rows::create(folder, manifest)?;
         let mut lost = Vec::new();
         let mut found = 0;
-        let stage = Stage::begin(progress, "reading vectors", manifest.vectors);
-        pages::salvage(volume, manifest, progress, &mut lost, &mut |id, vector| {
+        let stage = Stage::begin(progress, "reading vectors", live_of(manifest));
+        let all = pages::salvage(volume, manifest, progress, &mut lost, &mut |id, vector| {
             progress.advance(1);
             if let Some(fault) = rows.fault(vector) {
                 return Ok(Some(fault));
@@ -313,7 +325,7 @@ impl Work<'_> {
         let known = found + changes.superseded(|id| !rows.has(id));
         Ok(Found {
             from_log: (rows.ids.len() - kept) as u64,
-            vectors_lost: manifest.vectors.saturating_sub(known),
+            vectors_lost: all.saturating_sub(known),
             lost,
             rows,
             changes,

@@ -28,14 +28,15 @@ const SAMPLE: u64 = 64;
 /// Takes the id and the vector of a node; says why if it did not.
 pub(super) type Take<'a> = dyn FnMut(u64, &[u8]) -> Result<Option<Fault>, Error> + 'a;
 
-/// Hands over all vectors of a checkpoint that can be read, in the order of their nodes, and says what cannot.
+/// Hands over all vectors of a checkpoint that can be read, in the order of their nodes or pages, and says what cannot.
+/// Gives how many there should be, at most.
 pub(super) fn salvage(
     volume: &dyn Volume,
     manifest: &Manifest,
     progress: &dyn Progress,
     lost: &mut Vec<Lost>,
     take: &mut Take<'_>,
-) -> Result<(), Error> {
+) -> Result<u64, Error> {
     let mut files = Files {
         volume,
         manifest,
@@ -43,7 +44,11 @@ pub(super) fn salvage(
         lost,
         take,
     };
-    match stored::layout(volume, manifest)? {
+    let layout = stored::layout(volume, manifest)?;
+    if let (Layout::Coupled | Layout::Packed, Some(facts)) = (layout, &manifest.placement) {
+        return files.placed(layout, facts);
+    }
+    match layout {
         Layout::Coupled => files.coupled(),
         Layout::Inline => files.inline(),
         Layout::Packed => {
@@ -63,47 +68,48 @@ pub(super) fn salvage(
             let tables = (FileKind::Chunks, Some(n));
             files.slotted(FileKind::Vectors, Some(n), nodes, &decoders, tables)
         }),
-    }
+    }?;
+    Ok(manifest.vectors)
 }
 
-struct Files<'m, 'a, 't> {
-    volume: &'a dyn Volume,
-    manifest: &'m Manifest,
-    progress: &'a dyn Progress,
-    lost: &'a mut Vec<Lost>,
-    take: &'a mut Take<'t>,
+pub(super) struct Files<'m, 'a, 't> {
+    pub(super) volume: &'a dyn Volume,
+    pub(super) manifest: &'m Manifest,
+    pub(super) progress: &'a dyn Progress,
+    pub(super) lost: &'a mut Vec<Lost>,
+    pub(super) take: &'a mut Take<'t>,
 }
 
 /// The pages of a file.
-struct Pages {
-    count: u64,
-    bytes: usize,
+pub(super) struct Pages {
+    pub(super) count: u64,
+    pub(super) bytes: usize,
 }
 
 /// What was not to be had of a file.
 #[derive(Default)]
-struct Tally {
+pub(super) struct Tally {
     /// Nodes on pages that are whole.
-    seen: u64,
+    pub(super) seen: u64,
     /// Pages that are not, and the first of them: its offset, and what is wrong with it.
-    pages: u64,
-    first: Option<(u64, String)>,
+    pub(super) pages: u64,
+    pub(super) first: Option<(u64, String)>,
     /// Vectors whose records are damaged, or whose bytes are none of a vector.
-    undecodable: u64,
+    pub(super) undecodable: u64,
     /// Vectors of which nobody knows any more how to decode them.
-    orphans: u64,
+    pub(super) orphans: u64,
     not_finite: u64,
     no_direction: u64,
     twice: u64,
 }
 
 impl Tally {
-    fn page(&mut self, offset: u64, what: String) {
+    pub(super) fn page(&mut self, offset: u64, what: String) {
         self.pages += 1;
         self.first.get_or_insert((offset, what));
     }
 
-    fn fault(&mut self, fault: Option<Fault>) {
+    pub(super) fn fault(&mut self, fault: Option<Fault>) {
         match fault {
             None => {}
             Some(Fault::NotFinite) => self.not_finite += 1,
@@ -215,37 +221,8 @@ impl<'m> Files<'m, '_, '_> {
             return Ok(());
         };
         let file = stored::name_of(self.volume, &entry.name);
-        let shape = match header {
-            Header::Right(header) => {
-                let found = SlottedShape::from_header(&header, &file);
-                let (shape, facts) = match found {
-                    Ok(found) => found,
-                    Err(error) => {
-                        let what = files::said(self.volume, entry, &error);
-                        self.nothing(entry, what, count);
-                        return Ok(());
-                    }
-                };
-                let manifest = self.manifest;
-                let said = (manifest.element, manifest.dimension as usize);
-                if (shape.element(), shape.dim()) != said
-                    || (facts.first, facts.nodes) != (first, count)
-                {
-                    let what =
-                        "its header says other vectors than the MANIFEST: a file of another index";
-                    self.nothing(entry, what.into(), count);
-                    return Ok(());
-                }
-                shape
-            }
-            Header::Damaged(what) | Header::None(what) => match self.guess(kind, entry)? {
-                Some(shape) => shape,
-                None => {
-                    let what = format!("{what}, and so is every page of it that was tried");
-                    self.nothing(entry, what, count);
-                    return Ok(());
-                }
-            },
+        let Some(shape) = self.slotted_shape(kind, entry, header, (first, count), count)? else {
+            return Ok(());
         };
         let pages = Pages {
             count: (entry.length.saturating_sub(BLOCK as u64)) / shape.page_bytes() as u64,
@@ -292,8 +269,52 @@ impl<'m> Files<'m, '_, '_> {
         Ok(())
     }
 
+    /// The shape of slotted pages of the nodes `first..first + count`; `None` if nothing is to be had of them, with which
+    /// so many `vectors` are lost.
+    pub(super) fn slotted_shape(
+        &mut self,
+        kind: FileKind,
+        entry: &FileEntry,
+        header: Header,
+        (first, count): (u32, u64),
+        vectors: u64,
+    ) -> Result<Option<SlottedShape>, Error> {
+        let manifest = self.manifest;
+        match header {
+            Header::Right(header) => {
+                let file = stored::name_of(self.volume, &entry.name);
+                let (shape, facts) = match SlottedShape::from_header(&header, &file) {
+                    Ok(found) => found,
+                    Err(error) => {
+                        let what = files::said(self.volume, entry, &error);
+                        self.nothing(entry, what, vectors);
+                        return Ok(None);
+                    }
+                };
+                let said = (manifest.element, manifest.dimension as usize);
+                if (shape.element(), shape.dim()) != said
+                    || (facts.first, facts.nodes) != (first, count)
+                {
+                    let what =
+                        "its header says other vectors than the MANIFEST: a file of another index";
+                    self.nothing(entry, what.into(), vectors);
+                    return Ok(None);
+                }
+                Ok(Some(shape))
+            }
+            Header::Damaged(what) | Header::None(what) => {
+                let shape = self.guess(kind, entry)?;
+                if shape.is_none() {
+                    let what = format!("{what}, and so is every page of it that was tried");
+                    self.nothing(entry, what, vectors);
+                }
+                Ok(shape)
+            }
+        }
+    }
+
     /// What is decoded with a table is lost with it.
-    fn orphans(
+    pub(super) fn orphans(
         &mut self,
         (kind, n): (FileKind, Option<u32>),
         decoders: &Decoders,
@@ -353,7 +374,7 @@ impl<'m> Files<'m, '_, '_> {
     }
 
     /// A file of `nodes` nodes and its header, unless nothing of it is to be had.
-    fn file(
+    pub(super) fn file(
         &mut self,
         kind: FileKind,
         n: Option<u32>,
@@ -394,6 +415,27 @@ impl<'m> Files<'m, '_, '_> {
         tally: &mut Tally,
         mut each: impl FnMut(&mut Self, &mut Tally, u64, &[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
+        self.each_page_of(
+            entry,
+            pages,
+            &|_| true,
+            tally,
+            |files, tally, page, bytes| {
+                bytes.map_or(Ok(()), |bytes| each(files, tally, page, bytes))
+            },
+        )
+    }
+
+    /// As [`each_page`](Files::each_page), of those pages that are `wanted`; `each` is told of those that cannot be read, too,
+    /// which are counted already.
+    pub(super) fn each_page_of(
+        &mut self,
+        entry: &FileEntry,
+        pages: &Pages,
+        wanted: &dyn Fn(u64) -> bool,
+        tally: &mut Tally,
+        mut each: impl FnMut(&mut Self, &mut Tally, u64, Option<&[u8]>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let length = self.volume.len(&entry.name)?.saturating_sub(BLOCK as u64);
         let there = (length / pages.bytes as u64).min(pages.count);
         let step = (PIECE / pages.bytes).max(1) as u64;
@@ -406,31 +448,38 @@ impl<'m> Files<'m, '_, '_> {
             let buffer = &mut buffer[..now as usize * pages.bytes];
             let all = files::read(self.volume, &entry.name, offset_of(pages, first), buffer)?;
             for (page, bytes) in (first..).zip(buffer.chunks_exact_mut(pages.bytes)) {
+                if !wanted(page) {
+                    continue;
+                }
                 let offset = offset_of(pages, page);
                 // What cannot be read at once may be read page by page.
-                match all || files::read(self.volume, &entry.name, offset, bytes)? {
-                    true => each(self, tally, page, bytes)?,
-                    false => tally.page(offset, "it cannot be read".into()),
+                if all || files::read(self.volume, &entry.name, offset, bytes)? {
+                    each(self, tally, page, Some(bytes))?;
+                } else {
+                    tally.page(offset, "it cannot be read".into());
+                    each(self, tally, page, None)?;
                 }
             }
         }
-        for page in there..pages.count {
+        for page in (there..pages.count).filter(|&page| wanted(page)) {
             tally.page(offset_of(pages, page), "the file ends before it".into());
+            each(self, tally, page, None)?;
         }
         Ok(())
     }
 
     /// Says what is lost of a file of `nodes` nodes.
-    fn tell(&mut self, entry: &FileEntry, pages: &Pages, nodes: u64, tally: Tally) {
+    pub(super) fn tell(&mut self, entry: &FileEntry, pages: &Pages, nodes: u64, tally: Tally) {
         let missing = nodes.saturating_sub(tally.seen);
+        let file = stored::name_of(self.volume, &entry.name);
         let mut say = |vectors: u64, what: String| {
             self.lost.push(Lost {
-                file: stored::name_of(self.volume, &entry.name),
+                file: file.clone(),
                 what,
                 vectors,
             });
         };
-        if let Some((offset, what)) = tally.first {
+        if let Some((offset, what)) = &tally.first {
             let (bad, all) = (tally.pages, pages.count);
             let text =
                 format!("{bad} of {all} pages are damaged, the first at byte {offset}: {what}");
@@ -441,6 +490,11 @@ impl<'m> Files<'m, '_, '_> {
                 format!("its pages hold {missing} vectors less than the MANIFEST says"),
             );
         }
+        self.tell_faults(&file, &tally);
+    }
+
+    /// Says which vectors of a file were read and not taken.
+    pub(super) fn tell_faults(&mut self, file: &str, tally: &Tally) {
         for (vectors, what) in [
             (tally.undecodable, "do not decode"),
             (tally.not_finite, "have elements that are NaN or infinite"),
@@ -454,13 +508,17 @@ impl<'m> Files<'m, '_, '_> {
             ),
         ] {
             if vectors > 0 {
-                say(vectors, format!("{vectors} vectors {what}"));
+                self.lost.push(Lost {
+                    file: file.to_owned(),
+                    what: format!("{vectors} vectors {what}"),
+                    vectors,
+                });
             }
         }
     }
 }
 
 /// Where a page begins.
-fn offset_of(pages: &Pages, page: u64) -> u64 {
+pub(super) fn offset_of(pages: &Pages, page: u64) -> u64 {
     BLOCK as u64 + page.saturating_mul(pages.bytes as u64)
 }

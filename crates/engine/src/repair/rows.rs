@@ -39,7 +39,11 @@ impl Rows {
         Ok(Self {
             file: Spool::create(folder, element, dim)?,
             ids: Vec::new(),
-            seen: Seen::new(manifest.vectors),
+            seen: Seen::new(
+                manifest
+                    .placement
+                    .map_or(manifest.vectors, |facts| facts.nodes),
+            ),
             element,
             metric: manifest.metric,
             floats: vec![0.0; dim],

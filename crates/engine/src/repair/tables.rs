@@ -117,7 +117,11 @@ impl Decoders {
     pub(super) fn decode(&self, node: u32, bytes: &[u8], out: &mut [u8]) -> Decoded {
         let at = node.saturating_sub(self.first);
         let model = at.checked_div(self.model_nodes);
-        let model = model.and_then(|at| self.models.get(at as usize)?.as_ref());
+        let model = model.and_then(|at| {
+            // Nodes that came after the build have the model of its last segment.
+            let last = self.models.len().checked_sub(1)?;
+            self.models.get((at as usize).min(last))?.as_ref()
+        });
         let Some(model) = model else {
             return Decoded::Orphan;
         };

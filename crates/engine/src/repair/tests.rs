@@ -18,8 +18,11 @@ use crate::index::Index;
 use crate::progress::Silent;
 use crate::update::each_vector;
 use crate::{
-    Compression, Durability, Layout, LiveIndex, OpenOptions, Order, SearchOptions, WriteOptions,
+    Compression, Durability, Layout, LiveIndex, OpenOptions, Order, SearchOptions,
+    Update, WriteOptions,
 };
+
+mod placed;
 
 const ROWS: usize = 600;
 const DIM: usize = 128;
@@ -218,6 +221,14 @@ fn every_file_may_be_damaged_in_any_way() {
                 ("empty", &|bytes| bytes.clear()),
                 ("longer", &|bytes| bytes.push(0)),
             ] {
+                // To those pages may have been added.
+                let grows = matches!(
+                    kind,
+                    FileKind::Graph | FileKind::Packed | FileKind::Adjacency
+                );
+                if how == "longer" && grows {
+                    continue;
+                }
                 let what = format!("{layout}: {how} of {name}");
                 let volume = place.damaged(name, damage);
                 if has_vectors(kind) && how == "empty" && layout != Layout::Decoupled {
@@ -543,6 +554,8 @@ impl Place {
         let options = WriteOptions {
             durability: Durability::Always,
             threads: 1,
+            // What is inserted stays in the log.
+            update: Some(Update::Merge),
             ..WriteOptions::default()
         };
         let volume: Arc<dyn Volume> = Arc::new(self.volume.clone());

@@ -49,6 +49,7 @@ impl Check<'_> {
             let expected = Some(shape.nodes_on_page(page, nodes));
             let first = shape.first_node(page);
             match PageView::open(&shape, bytes, page, expected, true, name) {
+                Ok(view) if view.is_relocated() => check.no_relocated(page, offset, name),
                 Ok(view) => {
                     let nodes = view.nodes().map(|node| node.map(Found::from));
                     check.records(first, offset, name, nodes);
@@ -96,7 +97,11 @@ impl Check<'_> {
         for (node, found) in (first..).zip(records) {
             match found {
                 Ok(found) => {
-                    let place = Place { file, offset, node };
+                    let place = Place {
+                        file,
+                        offset: Some(offset),
+                        node,
+                    };
                     self.report.nodes += 1;
                     found.neighbours.copy_into(&mut links);
                     self.links(place, &links, list_bytes);

@@ -4,7 +4,8 @@
 //!   manifest.rs   what the MANIFEST claims: files that the layout needs, segments, sums
 //!   pages.rs      files of pages, piece by piece; what is checked of any node
 //!     ├─ fixed.rs     records of one size: coupled, and with the neighbours' codes
-//!     └─ slotted.rs   encoded records: packed, lists alone, vectors alone
+//!     ├─ slotted.rs   encoded records: packed, lists alone, vectors alone
+//!     └─ placed.rs    pages of an index that took direct inserts: records that were written anew, and what waits
 //!   streams.rs    byte strings, and what the tables among them say
 //!   ids.rs        outside ids that stand twice
 //! ```
@@ -16,12 +17,13 @@
 //! without a table that is damaged, the checksums are still checked.
 //!
 //! It keeps a megabyte of pages and the tables of one file in memory, and the ids: two bits a vector where they are row
-//! numbers.
+//! numbers. Of an index that took direct inserts the tables are 4 bytes a node, and what waits for its page.
 
 mod fixed;
 mod ids;
 mod manifest;
 mod pages;
+mod placed;
 mod slotted;
 mod streams;
 #[cfg(test)]
@@ -138,7 +140,7 @@ pub(crate) fn verify_in(
         layout,
         report,
         sums: Sums::default(),
-        ids: Ids::new(manifest.vectors),
+        ids: Ids::new(manifest.placement.map_or(manifest.vectors, |facts| facts.nodes)),
         progress,
     };
     check.claims();
@@ -176,9 +178,15 @@ impl Check<'_> {
         };
         if !self.belongs(kind, n) {
             let (role, layout) = (&entry.role, self.layout);
-            let what = format!(
-                "the MANIFEST gives it the role {role:?}, which the {layout} layout of this index has not"
-            );
+            let placed = matches!(kind, FileKind::Placement | FileKind::Pending);
+            let what = match placed && self.manifest.placement.is_none() {
+                true => format!(
+                    "the MANIFEST gives it the role {role:?}, and says of no records that were written anew"
+                ),
+                false => format!(
+                    "the MANIFEST gives it the role {role:?}, which the {layout} layout of this index has not"
+                ),
+            };
             self.report.problem(&name, None, what);
             return Ok(());
         }
@@ -203,8 +211,11 @@ impl Check<'_> {
         n: Option<u32>,
         name: &str,
     ) -> Result<(), Error> {
-        stored::check_length(self.volume, entry, self.volume.len(&entry.name)?)?;
+        stored::check_file(self.volume, entry, kind)?;
         match kind {
+            FileKind::Graph | FileKind::Packed if self.manifest.placement.is_some() => {
+                self.placed(entry, kind, name)
+            }
             FileKind::Graph => self.coupled(entry, name),
             FileKind::Inline => self.inline(entry, name),
             FileKind::Packed | FileKind::Adjacency | FileKind::Vectors => {

@@ -24,8 +24,8 @@ pub(super) struct Pages {
 pub(super) struct Place<'a> {
     /// The file as problems name it.
     pub(super) file: &'a str,
-    /// The offset of its page.
-    pub(super) offset: u64,
+    /// The offset of its page; `None` if it is on none yet.
+    pub(super) offset: Option<u64>,
     /// Its number.
     pub(super) node: u64,
 }
@@ -36,6 +36,17 @@ impl Check<'_> {
         &mut self,
         entry: &FileEntry,
         pages: &Pages,
+        each: impl FnMut(&mut Self, u64, u64, &[u8]),
+    ) -> Result<(), Error> {
+        self.each_page_of(entry, pages, |_| true, each)
+    }
+
+    /// As [`each_page`](Check::each_page), of those pages that are `wanted`. The others are not read.
+    pub(super) fn each_page_of(
+        &mut self,
+        entry: &FileEntry,
+        pages: &Pages,
+        wanted: impl Fn(u64) -> bool,
         mut each: impl FnMut(&mut Self, u64, u64, &[u8]),
     ) -> Result<(), Error> {
         let size = pages.page_bytes as u64;
@@ -43,7 +54,12 @@ impl Check<'_> {
         let mut buffer = vec![0; step as usize * pages.page_bytes];
         let mut page = 0;
         while page < pages.count {
-            let now = step.min(pages.count - page);
+            let most = step.min(pages.count - page);
+            let now = (0..most).take_while(|&i| wanted(page + i)).count() as u64;
+            if now == 0 {
+                page += 1;
+                continue;
+            }
             let bytes = &mut buffer[..now as usize * pages.page_bytes];
             let offset = pages.start + page * size;
             self.volume.read_at(&entry.name, offset, bytes)?;
@@ -56,15 +72,29 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// Nodes of the graph, those included that came after the build.
+    pub(super) fn nodes(&self) -> u64 {
+        let placement = self.manifest.placement;
+        placement.map_or(self.manifest.vectors, |facts| facts.nodes)
+    }
+
+    /// A page of records that were written anew, in an index that has none.
+    pub(super) fn no_relocated(&mut self, page: u64, offset: u64, file: &str) {
+        let what = format!(
+            "page {page} holds records that were written anew, of which the MANIFEST says there are none"
+        );
+        self.report.problem(file, Some(offset), what);
+    }
+
     /// Something is wrong with a node.
     pub(super) fn node_problem(&mut self, place: Place<'_>, what: impl std::fmt::Display) {
         let what = format!("node {} {what}", place.node);
-        self.report.problem(place.file, Some(place.offset), what);
+        self.report.problem(place.file, place.offset, what);
     }
 
     /// Checks the links of a node, whose list takes `bytes` bytes on disk.
     pub(super) fn links(&mut self, place: Place<'_>, links: &[u32], bytes: usize) {
-        let (nodes, degree) = (self.manifest.vectors, self.manifest.degree);
+        let (nodes, degree) = (self.nodes(), self.manifest.degree);
         self.sums.lists += 1;
         self.sums.edges += links.len() as u64;
         self.sums.degree_max = self.sums.degree_max.max(links.len() as u32);

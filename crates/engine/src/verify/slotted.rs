@@ -13,7 +13,7 @@ use crate::{Error, stored};
 
 /// What is known of a file of slotted pages.
 #[derive(Default)]
-struct Tables {
+pub(super) struct Tables {
     /// Records on each page.
     counts: Option<Vec<u16>>,
     lists: Option<ListModel>,
@@ -29,7 +29,10 @@ impl Tables {
     /// What the vector in place `at` of the file is decoded with, as far as that is known.
     fn vector_code(&self, at: u64) -> Option<(&SegmentModel, Option<&[u8]>)> {
         let place = |nodes: u32| at.checked_div(u64::from(nodes)).map(|place| place as usize);
-        let model = self.models.get(place(self.model_nodes)?)?.as_ref()?;
+        // Nodes that came after the build have the model of its last segment.
+        let last = self.models.len().checked_sub(1)?;
+        let model = self.models.get(place(self.model_nodes)?.min(last))?;
+        let model = model.as_ref()?;
         let base = place(self.base_nodes).and_then(|chunk| self.bases.get(chunk)?.as_deref());
         Some((model, base))
     }
@@ -51,13 +54,7 @@ impl Check<'_> {
             start: shape.file_offset(0),
         };
         let end = u64::from(facts.first) + facts.nodes;
-        let mut records = Records {
-            kind,
-            tables: &tables,
-            first: facts.first,
-            links: Vec::new(),
-            vector: vec![0; shape.vector_bytes()],
-        };
+        let mut records = Records::new(kind, &tables, facts.first, shape.vector_bytes());
         // The first node of the page that comes next, where that is known.
         let mut next = Some(u64::from(facts.first));
         self.each_page(entry, &pages, |check, page, offset, bytes| {
@@ -73,6 +70,9 @@ impl Check<'_> {
                 Ok(view) => view,
                 Err(error) => return check.report.refused(name, &error.into()),
             };
+            if view.is_relocated() {
+                return check.no_relocated(page, offset, name);
+            }
             check.report.pages += 1;
             let (found, held) = (u64::from(view.first()), view.len());
             if count.is_none() {
@@ -101,7 +101,7 @@ impl Check<'_> {
     }
 
     /// What can be read of the tables of a file of slotted pages.
-    fn tables(&self, n: Option<u32>) -> Tables {
+    pub(super) fn tables(&self, n: Option<u32>) -> Tables {
         let (volume, manifest) = (self.volume, self.manifest);
         let model = |bytes: &Vec<u8>| streams::segment_model(bytes, manifest).ok();
         if let Some(n) = n {
@@ -133,16 +133,28 @@ impl Check<'_> {
 }
 
 /// What checks the records of a page after those of another.
-struct Records<'a> {
+pub(super) struct Records<'a> {
     kind: FileKind,
     tables: &'a Tables,
     /// The first node of the file.
     first: u32,
-    links: Vec<u32>,
+    /// The list that was decoded last.
+    pub(super) links: Vec<u32>,
     vector: Vec<u8>,
 }
 
-impl Records<'_> {
+impl<'a> Records<'a> {
+    /// Of a file whose first node is `first`, and whose vectors take `vector_bytes`.
+    pub(super) fn new(kind: FileKind, tables: &'a Tables, first: u32, vector_bytes: usize) -> Self {
+        Self {
+            kind,
+            tables,
+            first,
+            links: Vec::new(),
+            vector: vec![0; vector_bytes],
+        }
+    }
+
     /// Checks all records of a page, which is where it should be.
     fn check(&mut self, check: &mut Check<'_>, view: &SlottedView<'_>, file: &str, offset: u64) {
         let (lists, vectors) = (
@@ -152,7 +164,7 @@ impl Records<'_> {
         for (slot, record) in view.records().enumerate() {
             let place = Place {
                 file,
-                offset,
+                offset: Some(offset),
                 node: u64::from(view.first()) + slot as u64,
             };
             let record = match record {
@@ -177,12 +189,25 @@ impl Records<'_> {
     }
 
     fn list(&mut self, check: &mut Check<'_>, place: Place<'_>, bytes: &[u8]) {
+        if self.decode_list(check, place, bytes) {
+            check.links(place, &self.links, bytes.len());
+        }
+    }
+
+    /// Decodes a list into `links`. `false`: it does not, which is a problem, or nobody knows how.
+    pub(super) fn decode_list(
+        &mut self,
+        check: &mut Check<'_>,
+        place: Place<'_>,
+        bytes: &[u8],
+    ) -> bool {
         let (Some(model), Ok(own)) = (&self.tables.lists, u32::try_from(place.node)) else {
-            return;
+            return false;
         };
         match model.decode(own, bytes, &mut self.links) {
             Err(error) => {
-                check.node_problem(place, format_args!("has no list that decodes: {error}"))
+                check.node_problem(place, format_args!("has no list that decodes: {error}"));
+                false
             }
             Ok(taken) if taken != bytes.len() => {
                 let length = bytes.len();
@@ -190,13 +215,14 @@ impl Records<'_> {
                     place,
                     format_args!("has a list whose code ends after {taken} of its {length} bytes"),
                 );
+                false
             }
             // The ids ascend: the codec gives no others, whatever the bytes are.
-            Ok(_) => check.links(place, &self.links, bytes.len()),
+            Ok(_) => true,
         }
     }
 
-    fn vector(&mut self, check: &mut Check<'_>, place: Place<'_>, bytes: &[u8]) {
+    pub(super) fn vector(&mut self, check: &mut Check<'_>, place: Place<'_>, bytes: &[u8]) {
         let at = place.node.saturating_sub(u64::from(self.first));
         let Some((model, base)) = self.tables.vector_code(at) else {
             return;

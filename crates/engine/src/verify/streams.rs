@@ -109,6 +109,16 @@ impl Check<'_> {
             FileKind::Directory => self.directory(&payload, name)?,
             FileKind::Chunks => self.chunks(n, &payload, name)?,
             FileKind::Heat => self.heat(&payload, name)?,
+            FileKind::Placement => {
+                if let Some(facts) = &manifest.placement {
+                    stored::placement_of(self.volume, manifest, facts, payload)?;
+                }
+            }
+            FileKind::Pending => {
+                if let Some(facts) = &manifest.placement {
+                    stored::pending_of(self.volume, manifest, facts, &payload)?;
+                }
+            }
             _ => {}
         }
         Ok(())

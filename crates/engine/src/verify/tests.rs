@@ -19,6 +19,8 @@ use stratann_vector::{Element, Metric};
 use super::*;
 use crate::progress::Silent;
 
+mod placed;
+
 const NODES: u32 = 60;
 const DIM: usize = 5;
 const DEGREE: usize = 8;

@@ -1,0 +1,529 @@
+//! The vectors of an index that took direct inserts: records stand where they were last written, and some on no page yet.
+//!
+//! ```text
+//!   placement is whole    records of nodes on the page that it says, and what waits; those that are dead are left out
+//!   placement is lost     every record on every page that is whole, and what waits; of an id the one of the highest node
+//! ```
+//!
+//! Without the placement nobody knows which pages count and which ids were deleted: these come back. A record that was
+//! replaced is told by its node, which is lower than that of the one that replaced it. That takes a look at all pages
+//! before the first vector is taken, and 16 bytes an id. Pages that are not whole may be such that no node is on.
+
+use stratann_layout::{
+    BLOCK, CoupledShape, FileEntry, FileKind, LayoutError, PageView, PendingFile, PlacementFacts,
+    PlacementFile, SlottedShape, SlottedView,
+};
+
+use super::Lost;
+use super::files::{self, Header};
+use super::pages::{Files, Pages, Tally, offset_of};
+use super::tables::{Decoded, Decoders};
+use crate::{Error, Layout, stored};
+
+/// How the records of a page are read.
+enum Form {
+    Coupled(CoupledShape),
+    Packed(SlottedShape, Decoders),
+}
+
+/// A record: its node, its id, and the vector's bytes as they stand on the page.
+type Record<'p> = Result<(u32, u64, &'p [u8]), LayoutError>;
+
+impl Form {
+    fn page_bytes(&self) -> usize {
+        match self {
+            Form::Coupled(shape) => shape.page_bytes(),
+            Form::Packed(shape, _) => shape.page_bytes(),
+        }
+    }
+
+    fn vector_bytes(&self) -> usize {
+        match self {
+            Form::Coupled(shape) => shape.vector_bytes(),
+            Form::Packed(shape, _) => shape.vector_bytes(),
+        }
+    }
+
+    /// The records of a page that is whole, in an index of which `built` nodes are those of the build.
+    fn records<'p>(
+        &'p self,
+        built: u64,
+        page: u64,
+        bytes: &'p [u8],
+        file: &'p str,
+    ) -> Result<Vec<Record<'p>>, LayoutError> {
+        match self {
+            Form::Coupled(shape) => {
+                let expected = Some(shape.nodes_on_page(page, built));
+                let view = PageView::open(shape, bytes, page, expected, true, file)?;
+                let record = |slot| {
+                    let (number, node) = (view.node_number(slot)?, view.node(slot)?);
+                    Ok((number, node.id, node.vector))
+                };
+                Ok((0..view.len()).map(record).collect())
+            }
+            Form::Packed(shape, _) => {
+                let view = SlottedView::open(shape, bytes, page, true, file)?;
+                let records = view.records().enumerate();
+                let record =
+                    |(slot, record): (usize, Result<stratann_layout::slotted::Record<'p>, _>)| {
+                        Ok((view.node(slot)?, view.id(slot)?, record?.vector))
+                    };
+                Ok(records.map(record).collect())
+            }
+        }
+    }
+
+    fn decode(&self, node: u32, bytes: &[u8], out: &mut [u8]) -> Decoded {
+        match self {
+            Form::Coupled(_) if bytes.len() == out.len() => {
+                out.copy_from_slice(bytes);
+                Decoded::Vector
+            }
+            Form::Coupled(_) => Decoded::Wrong,
+            Form::Packed(_, decoders) => decoders.decode(node, bytes, out),
+        }
+    }
+}
+
+/// The file of pages of which something is to be had.
+struct PageFile<'m> {
+    entry: &'m FileEntry,
+    /// The file as errors name it.
+    name: String,
+    form: Form,
+    /// Pages that are in the file.
+    stored: u64,
+}
+
+/// What can be read of a table, or why none of it.
+type Table<T> = Result<T, String>;
+
+/// A set of small numbers.
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn new(count: u64) -> Self {
+        Self(vec![0; count.div_ceil(64) as usize])
+    }
+
+    fn has(&self, at: u64) -> bool {
+        let word = self.0.get((at / 64) as usize);
+        word.is_some_and(|word| word >> (at % 64) & 1 == 1)
+    }
+
+    fn add(&mut self, at: u64) {
+        if let Some(word) = self.0.get_mut((at / 64) as usize) {
+            *word |= 1 << (at % 64);
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.0.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+}
+
+/// Of each id the highest node that has it.
+struct Newest {
+    /// Id, high and low half, and the node, inverted: so that the highest comes first.
+    records: Vec<[u32; 3]>,
+    /// Records at which those are dropped that a higher one of the same id makes superfluous.
+    limit: usize,
+    /// Of each record, whether its vector was taken.
+    taken: Bits,
+}
+
+impl Newest {
+    fn new() -> Self {
+        Self {
+            records: Vec::new(),
+            limit: 1 << 12,
+            taken: Bits::new(0),
+        }
+    }
+
+    fn add(&mut self, id: u64, node: u32) {
+        if self.records.len() >= self.limit {
+            self.condense();
+            // A third more than there are ids: 16 bytes an id.
+            self.limit = self.limit.max(self.records.len() / 3 * 4);
+            self.records.reserve_exact(self.limit - self.records.len());
+        }
+        self.records.push([(id >> 32) as u32, id as u32, !node]);
+    }
+
+    fn condense(&mut self) {
+        self.records.sort_unstable();
+        self.records.dedup_by_key(|record| [record[0], record[1]]);
+    }
+
+    /// All were added: how many ids there are.
+    fn finish(&mut self) -> u64 {
+        self.condense();
+        let ids = self.records.len() as u64;
+        self.taken = Bits::new(ids);
+        ids
+    }
+
+    /// The place of a record, if it is the one that counts of its id, and was not taken yet.
+    fn wants(&self, id: u64, node: u32) -> Option<u64> {
+        let record = [(id >> 32) as u32, id as u32, !node];
+        let at = self.records.binary_search(&record).ok()? as u64;
+        (!self.taken.has(at)).then_some(at)
+    }
+}
+
+impl<'m> Files<'m, '_, '_> {
+    /// Hands over the vectors of an index that took direct inserts, and says how many there should be, at most.
+    pub(super) fn placed(&mut self, layout: Layout, facts: &PlacementFacts) -> Result<u64, Error> {
+        let pages = self.page_file(layout, facts.live)?;
+        let placement = self.table(FileKind::Placement, |files, payload| {
+            stored::placement_of(files.volume, files.manifest, facts, payload)
+        })?;
+        let pending = self.table(FileKind::Pending, |files, payload| {
+            stored::pending_of(files.volume, files.manifest, facts, &payload)
+        })?;
+        match placement {
+            Ok(placement) => self.by_table(facts, pages, &placement, pending),
+            Err(why) => self.by_search(facts, pages, why, pending),
+        }
+    }
+
+    /// The file of pages, whose `live` vectors are lost if nothing of it is to be had.
+    fn page_file(&mut self, layout: Layout, live: u64) -> Result<Option<PageFile<'m>>, Error> {
+        let (volume, manifest) = (self.volume, self.manifest);
+        let kind = stored::list_pages(layout);
+        let Some((entry, header)) = self.file(kind, None, live)? else {
+            return Ok(None);
+        };
+        let form = match layout {
+            Layout::Coupled => {
+                let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
+                Form::Coupled(CoupledShape::new(manifest.element, dim, degree)?)
+            }
+            _ => {
+                let nodes = (0, manifest.vectors);
+                let Some(shape) = self.slotted_shape(kind, entry, header, nodes, live)? else {
+                    return Ok(None);
+                };
+                Form::Packed(shape, Decoders::packed(volume, manifest)?)
+            }
+        };
+        let length = volume.len(&entry.name)?.saturating_sub(BLOCK as u64);
+        Ok(Some(PageFile {
+            entry,
+            name: stored::name_of(volume, &entry.name),
+            stored: length / form.page_bytes() as u64,
+            form,
+        }))
+    }
+
+    /// A table that is whole, or why it is not.
+    fn table<T>(
+        &self,
+        kind: FileKind,
+        decode: impl FnOnce(&Self, Vec<u8>) -> Result<T, Error>,
+    ) -> Result<Table<T>, Error> {
+        let (volume, manifest) = (self.volume, self.manifest);
+        let Ok(entry) = stored::entry(volume, manifest, kind, None) else {
+            return Ok(Err("the MANIFEST does not name it".into()));
+        };
+        match files::header(volume, entry, kind)? {
+            Header::Right(_) => {}
+            Header::Damaged(what) | Header::None(what) => return Ok(Err(what)),
+        }
+        let read = stored::read_stream_whole(volume, manifest, kind, None);
+        match read.and_then(|payload| decode(self, payload)) {
+            Ok(table) => Ok(Ok(table)),
+            Err(error) if files::is_damage(&error) => Ok(Err(files::said(volume, entry, &error))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A table as the report names it.
+    fn table_name(&self, kind: FileKind) -> String {
+        let file = stored::file_of(self.volume, self.manifest, kind, None);
+        file.unwrap_or_else(|_| stored::name_of(self.volume, kind.name()))
+    }
+
+    /// Takes the records of nodes that are where the table says, and what waits, but for those that are dead.
+    fn by_table(
+        &mut self,
+        facts: &PlacementFacts,
+        pages: Option<PageFile<'m>>,
+        placement: &PlacementFile,
+        pending: Table<PendingFile>,
+    ) -> Result<u64, Error> {
+        let nodes = facts.nodes;
+        let is_dead = |id: u64, node: u32| {
+            let at = placement.deleted.binary_search_by_key(&id, |&(id, _)| id);
+            at.is_ok_and(|at| node < placement.deleted[at].1)
+        };
+        let (mut found, mut live) = (Bits::new(nodes), 0);
+        let mut waiting = Tally::default();
+        for record in pending.iter().flat_map(|pending| &pending.records) {
+            if found.has(record.node.into()) {
+                continue;
+            }
+            found.add(record.node.into());
+            if !is_dead(record.id, record.node) {
+                live += 1;
+                waiting.fault((self.take)(record.id, &record.vector)?);
+            }
+        }
+        // Nodes that are on no page by their record are not looked for on any.
+        let mut in_use = Bits::new(facts.pages);
+        for (node, &page) in (0..).zip(&placement.page_of) {
+            if !found.has(node) {
+                in_use.add(page.into());
+            }
+        }
+        let (mut tally, mut damaged) = (Tally::default(), Bits::new(facts.pages));
+        let pages_of = |count: u64| Pages {
+            count,
+            bytes: pages
+                .as_ref()
+                .map_or(BLOCK, |pages| pages.form.page_bytes()),
+        };
+        if let Some(PageFile {
+            entry, name, form, ..
+        }) = &pages
+        {
+            let (volume, built) = (self.volume, self.manifest.vectors);
+            let mut vector = vec![0; form.vector_bytes()];
+            let all = pages_of(facts.pages);
+            let wanted = |page: u64| in_use.has(page);
+            self.each_page_of(
+                entry,
+                &all,
+                &wanted,
+                &mut tally,
+                |files, tally, page, bytes| {
+                    let Some(bytes) = bytes else {
+                        damaged.add(page);
+                        return Ok(());
+                    };
+                    let records = match form.records(built, page, bytes, name) {
+                        Ok(records) => records,
+                        Err(error) => {
+                            damaged.add(page);
+                            tally.page(offset_of(&all, page), files::said(volume, entry, &error));
+                            return Ok(());
+                        }
+                    };
+                    for record in records {
+                        // Of one whose node or id is not to be had, nobody knows whether it counts: its node is missing.
+                        let Ok((node, id, bytes)) = record else {
+                            damaged.add(page);
+                            continue;
+                        };
+                        let here = placement.page_of.get(node as usize);
+                        if here.is_none_or(|&here| u64::from(here) != page)
+                            || found.has(node.into())
+                        {
+                            continue;
+                        }
+                        found.add(node.into());
+                        if is_dead(id, node) {
+                            continue;
+                        }
+                        live += 1;
+                        match form.decode(node, bytes, &mut vector) {
+                            Decoded::Vector => tally.fault((files.take)(id, &vector)?),
+                            Decoded::Orphan => tally.orphans += 1,
+                            Decoded::Wrong => tally.undecodable += 1,
+                        }
+                    }
+                    Ok(())
+                },
+            )?;
+        }
+        // Of nodes that were not found some may be dead: no more are lost than there should be.
+        let mut left = facts.live.saturating_sub(live);
+        let (mut on_pages, mut elsewhere) = (0, 0);
+        for (node, &page) in (0..).zip(&placement.page_of) {
+            match found.has(node) {
+                true => {}
+                false if pending.is_err() && !damaged.has(page.into()) && pages.is_some() => {
+                    elsewhere += 1;
+                }
+                false => on_pages += 1,
+            }
+        }
+        let (missing, mut share) = (on_pages + elsewhere, |nodes: u64| {
+            let share = nodes.min(left);
+            left -= share;
+            share
+        });
+        let (on_pages, elsewhere) = (share(on_pages), share(elsewhere));
+        if let Some(PageFile { entry, form, .. }) = &pages {
+            self.orphans_of(form, entry, tally.orphans);
+            tally.seen = 0;
+            self.tell(entry, &pages_of(in_use.count()), on_pages, tally);
+        }
+        let file = self.table_name(FileKind::Pending);
+        self.tell_faults(&file, &waiting);
+        if let Err(why) = pending {
+            let what =
+                format!("{why}: nodes that were on no page yet, and changes of lists, are lost");
+            self.lost.push(Lost {
+                file,
+                what,
+                vectors: elsewhere,
+            });
+        }
+        Ok(match missing {
+            0 => live,
+            _ => facts.live.max(live),
+        })
+    }
+
+    /// Takes of each id the record of the highest node that is on any page or waits: nobody knows which pages count.
+    fn by_search(
+        &mut self,
+        facts: &PlacementFacts,
+        pages: Option<PageFile<'m>>,
+        why: String,
+        pending: Table<PendingFile>,
+    ) -> Result<u64, Error> {
+        let built = self.manifest.vectors;
+        let all = Pages {
+            count: pages.as_ref().map_or(0, |pages| pages.stored),
+            bytes: pages
+                .as_ref()
+                .map_or(BLOCK, |pages| pages.form.page_bytes()),
+        };
+        let any = |_: u64| true;
+        let (mut newest, mut nodes) = (Newest::new(), Bits::new(facts.nodes));
+        let mut see = |newest: &mut Newest, id: u64, node: u32| {
+            newest.add(id, node);
+            if u64::from(node) < facts.nodes {
+                nodes.add(node.into());
+            }
+        };
+        for record in pending.iter().flat_map(|pending| &pending.records) {
+            see(&mut newest, record.id, record.node);
+        }
+        let mut tally = Tally::default();
+        if let Some(PageFile {
+            entry, name, form, ..
+        }) = &pages
+        {
+            let volume = self.volume;
+            self.each_page_of(entry, &all, &any, &mut tally, |_, tally, page, bytes| {
+                let Some(bytes) = bytes else {
+                    return Ok(());
+                };
+                match form.records(built, page, bytes, name) {
+                    Ok(records) => records
+                        .into_iter()
+                        .flatten()
+                        .for_each(|(node, id, _)| see(&mut newest, id, node)),
+                    Err(error) => {
+                        tally.page(offset_of(&all, page), files::said(volume, entry, &error));
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        let missing = facts.nodes - nodes.count();
+        let ids = newest.finish();
+        let mut waiting = Tally::default();
+        for record in pending.iter().flat_map(|pending| &pending.records) {
+            if let Some(at) = newest.wants(record.id, record.node) {
+                newest.taken.add(at);
+                waiting.fault((self.take)(record.id, &record.vector)?);
+            }
+        }
+        let (bad, first) = (tally.pages, tally.first.take());
+        let mut tally = Tally::default();
+        if let Some(PageFile {
+            entry, name, form, ..
+        }) = &pages
+        {
+            let mut vector = vec![0; form.vector_bytes()];
+            let mut again = Tally::default();
+            self.each_page_of(entry, &all, &any, &mut again, |files, _, page, bytes| {
+                let Some(Ok(records)) = bytes.map(|bytes| form.records(built, page, bytes, name))
+                else {
+                    return Ok(());
+                };
+                for (node, id, bytes) in records.into_iter().flatten() {
+                    let Some(at) = newest.wants(id, node) else {
+                        continue;
+                    };
+                    match form.decode(node, bytes, &mut vector) {
+                        Decoded::Vector => {
+                            newest.taken.add(at);
+                            tally.fault((files.take)(id, &vector)?);
+                        }
+                        Decoded::Orphan => tally.orphans += 1,
+                        Decoded::Wrong => tally.undecodable += 1,
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        // Each may have been tried on several pages.
+        let untaken = ids - newest.taken.count();
+        tally.orphans = tally.orphans.min(untaken);
+        tally.undecodable = untaken - tally.orphans;
+        let lost = missing.min(facts.live);
+        let placement = self.table_name(FileKind::Placement);
+        if let Some(PageFile {
+            entry, form, name, ..
+        }) = &pages
+        {
+            self.orphans_of(form, entry, tally.orphans);
+            if let Some((offset, what)) = first.filter(|_| missing > 0) {
+                let what = format!(
+                    "{bad} of {} pages are damaged or in no use, the first at byte {offset}: {what}",
+                    all.count
+                );
+                let file = name.clone();
+                self.lost.push(Lost {
+                    file,
+                    what,
+                    vectors: lost,
+                });
+            } else if missing > 0 && pending.is_ok() {
+                let what = format!("its pages hold {missing} nodes less than the MANIFEST says");
+                let file = name.clone();
+                self.lost.push(Lost {
+                    file,
+                    what,
+                    vectors: lost,
+                });
+            }
+            self.tell(entry, &all, 0, tally);
+        }
+        self.lost.push(Lost {
+            file: placement,
+            what: format!(
+                "{why}: without it all records on all pages count, of each id the latest; ids that were deleted come back, nobody knows how many"
+            ),
+            vectors: 0,
+        });
+        let file = self.table_name(FileKind::Pending);
+        self.tell_faults(&file, &waiting);
+        if let Err(why) = pending {
+            let what =
+                format!("{why}: nodes that were on no page yet, and changes of lists, are lost");
+            self.lost.push(Lost {
+                file,
+                what,
+                vectors: lost,
+            });
+        }
+        Ok(ids + lost)
+    }
+
+    /// What is decoded with the models of packed pages is lost with them.
+    fn orphans_of(&mut self, form: &Form, entry: &FileEntry, vectors: u64) {
+        if let Form::Packed(_, decoders) = form
+            && vectors > 0
+        {
+            self.orphans((FileKind::Directory, None), decoders, entry, vectors);
+        }
+    }
+}

@@ -1,0 +1,464 @@
+//! Pages of an index that took direct inserts: the page of a node is in a table, and some of what is new is on no page yet.
+//!
+//! ```text
+//!   placement   node -> page      pages that no node is on are not looked at: what is there does not count
+//!   page        records           those whose node the table says is here; the others are leftovers of what moved on
+//!   pending     changes, records  a list counts as it will be when its page is written
+//! ```
+//!
+//! Every node is in one place: on the page that the table says, or among what waits. Ids count of the records that do: one
+//! whose id was deleted or replaced below a later node is dead, and may have the id of another.
+
+use stratann_layout::{
+    BLOCK, CoupledShape, FileEntry, FileKind, LayoutError, Manifest, PageView, PendingFile,
+    PlacementFile, SlottedShape, SlottedView,
+};
+use stratann_tier::Volume;
+
+use super::Check;
+use super::pages::{Pages, Place};
+use super::slotted::Records;
+use crate::nodes::pending::{Change, apply};
+use crate::{Error, stored};
+
+/// What is said of where nodes are.
+struct Tables {
+    placement: PlacementFile,
+    /// The file as problems name it.
+    name: String,
+    /// What waits for its page: changes in the order of their nodes, and new nodes; `None` if that cannot be read.
+    pending: Option<Waiting>,
+}
+
+/// What is on no page yet.
+struct Waiting {
+    changes: Vec<Change>,
+    file: PendingFile,
+    /// The file as problems name it.
+    name: String,
+}
+
+impl Tables {
+    /// What can be read of them: nothing at all without the placement.
+    fn read(volume: &dyn Volume, manifest: &Manifest) -> Option<Self> {
+        let facts = manifest.placement.as_ref()?;
+        let read = |kind| stored::read_stream_whole(volume, manifest, kind, None).ok();
+        let payload = read(FileKind::Placement)?;
+        let mut placement = stored::placement_of(volume, manifest, facts, payload).ok()?;
+        placement.codes = Vec::new();
+        let pending = read(FileKind::Pending).and_then(|payload| {
+            let mut file = stored::pending_of(volume, manifest, facts, &payload).ok()?;
+            let changes = std::mem::take(&mut file.changes).into_iter();
+            let mut changes: Vec<_> = changes
+                .map(|[node, add, remove]| Change { node, add, remove })
+                .collect();
+            // Those of one node stay in their order.
+            changes.sort_by_key(|change| change.node);
+            Some(Waiting {
+                changes,
+                file,
+                name: stored::file_of(volume, manifest, FileKind::Pending, None).ok()?,
+            })
+        });
+        Some(Self {
+            placement,
+            name: stored::file_of(volume, manifest, FileKind::Placement, None).ok()?,
+            pending,
+        })
+    }
+
+    /// Whether the record of an id on a node does not count.
+    fn is_dead(&self, id: u64, node: u32) -> bool {
+        let deleted = &self.placement.deleted;
+        let at = deleted.binary_search_by_key(&id, |&(id, _)| id);
+        at.is_ok_and(|at| node < deleted[at].1)
+    }
+
+    /// Whether an id is among those that came after the build.
+    fn came_later(&self, id: u64) -> bool {
+        let ids = &self.placement.ids;
+        let behind = ids.partition_point(|&(first, _)| first <= id);
+        let range = behind.checked_sub(1).map(|at| ids[at]);
+        range.is_some_and(|(first, count)| id - first < count)
+    }
+
+    /// Changes of the list of a node.
+    fn changes(&self, node: u32) -> &[Change] {
+        let Some(waiting) = &self.pending else {
+            return &[];
+        };
+        let from = waiting.changes.partition_point(|change| change.node < node);
+        let rest = &waiting.changes[from..];
+        &rest[..rest.partition_point(|change| change.node == node)]
+    }
+}
+
+/// A set of small numbers.
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn new(count: usize) -> Self {
+        Self(vec![0; count.div_ceil(64)])
+    }
+
+    fn has(&self, at: usize) -> bool {
+        self.0
+            .get(at / 64)
+            .is_some_and(|word| word >> (at % 64) & 1 == 1)
+    }
+
+    /// Adds a number. `false`: it was there before, or is too large.
+    fn add(&mut self, at: usize) -> bool {
+        let fresh = at / 64 < self.0.len() && !self.has(at);
+        if fresh {
+            self.0[at / 64] |= 1 << (at % 64);
+        }
+        fresh
+    }
+}
+
+/// A page that was read.
+struct Page<'p> {
+    number: u64,
+    offset: u64,
+    bytes: &'p [u8],
+}
+
+/// What was found on the way through the pages.
+struct Walk<'t> {
+    tables: &'t Tables,
+    /// Nodes that are in a place.
+    found: Bits,
+    /// Pages that could not be read.
+    damaged: Bits,
+    /// Records that do not count, and live ones that came after the build with an id that is said to have.
+    dead: u64,
+    later: u64,
+    /// Whether all records and their ids were read.
+    complete: bool,
+    links: Vec<u32>,
+}
+
+impl Check<'_> {
+    /// Checks all pages that nodes are on, and what waits for its page.
+    pub(super) fn placed(
+        &mut self,
+        entry: &FileEntry,
+        kind: FileKind,
+        name: &str,
+    ) -> Result<(), Error> {
+        let (volume, manifest) = (self.volume, self.manifest);
+        if kind == FileKind::Graph {
+            let shape = stored::coupled(volume, manifest)?.0;
+            let page_bytes = shape.page_bytes();
+            return self.placed_pages(entry, page_bytes, name, |check, walk, page| {
+                check.coupled_placed(walk, &shape, page, name);
+            });
+        }
+        let (shape, facts, _) = stored::slotted(volume, manifest, kind, None)?;
+        let models = self.tables(None);
+        let mut records = Records::new(kind, &models, facts.first, shape.vector_bytes());
+        self.placed_pages(entry, shape.page_bytes(), name, |check, walk, page| {
+            check.packed_placed(walk, &shape, &mut records, page, name);
+        })
+    }
+
+    /// The same, where `each` checks a page.
+    fn placed_pages(
+        &mut self,
+        entry: &FileEntry,
+        page_bytes: usize,
+        name: &str,
+        mut each: impl FnMut(&mut Self, &mut Walk<'_>, Page<'_>),
+    ) -> Result<(), Error> {
+        // Which pages count, nobody knows without the table; that it cannot be read is a problem of its own file.
+        let Some(tables) = Tables::read(self.volume, self.manifest) else {
+            return self.advance(entry.length);
+        };
+        let start = BLOCK as u64;
+        let stored = self.volume.len(&entry.name)?.saturating_sub(start) / page_bytes as u64;
+        let pages = Pages {
+            count: stored.min(tables.placement.pages.into()),
+            page_bytes,
+            start,
+        };
+        let in_use = self.in_use(&tables, pages.count, name);
+        let mut walk = Walk {
+            tables: &tables,
+            found: Bits::new(tables.placement.page_of.len()),
+            damaged: Bits::new(pages.count as usize),
+            dead: 0,
+            later: 0,
+            complete: tables.pending.is_some(),
+            links: Vec::new(),
+        };
+        let wanted = |page: u64| in_use.has(page as usize);
+        self.each_page_of(entry, &pages, wanted, |check, number, offset, bytes| {
+            let page = Page {
+                number,
+                offset,
+                bytes,
+            };
+            each(check, &mut walk, page);
+        })?;
+        self.waiting(&mut walk);
+        self.places(&walk);
+        self.totals(&walk);
+        Ok(())
+    }
+
+    /// The pages that nodes are on, of so many that the file has.
+    fn in_use(&mut self, tables: &Tables, pages: u64, name: &str) -> Bits {
+        let mut waits = Bits::new(tables.placement.page_of.len());
+        for record in tables
+            .pending
+            .iter()
+            .flat_map(|pending| &pending.file.records)
+        {
+            waits.add(record.node as usize);
+        }
+        let mut in_use = Bits::new(pages as usize);
+        let (mut behind, mut first) = (0u64, None);
+        for (node, &page) in tables.placement.page_of.iter().enumerate() {
+            if waits.has(node) {
+                continue;
+            }
+            if u64::from(page) < pages {
+                in_use.add(page as usize);
+            } else if tables.pending.is_some() || node < tables.placement.built as usize {
+                behind += 1;
+                first.get_or_insert((node, page));
+            }
+        }
+        if let Some((node, page)) = first {
+            let what = format!(
+                "its {pages} pages end before page {page}, which node {node} is on by {}; {behind} nodes are behind its end",
+                tables.name
+            );
+            self.report.problem(name, None, what);
+        }
+        in_use
+    }
+
+    fn coupled_placed(
+        &mut self,
+        walk: &mut Walk<'_>,
+        shape: &CoupledShape,
+        page: Page<'_>,
+        name: &str,
+    ) {
+        let number = page.number;
+        let expected = Some(shape.nodes_on_page(number, self.manifest.vectors));
+        let view = match PageView::open(shape, page.bytes, number, expected, true, name) {
+            Ok(view) => view,
+            Err(error) => return self.passed_over(walk, number, name, &error.into()),
+        };
+        self.report.pages += 1;
+        // A word for the degree and one for each link there is room for.
+        let list_bytes = 4 * (1 + shape.degree());
+        for slot in 0..view.len() {
+            let Some((place, node)) = self.is_here(walk, view.node_number(slot), &page, name)
+            else {
+                continue;
+            };
+            match view.node(slot) {
+                Ok(record) => {
+                    record.neighbours.copy_into(&mut walk.links);
+                    self.list(walk, place, node, list_bytes);
+                    self.vector(place, record.vector, record.vector.len());
+                    self.counted(walk, place, node, record.id);
+                }
+                Err(error) => {
+                    walk.complete = false;
+                    self.report.refused(name, &error.into());
+                }
+            }
+        }
+    }
+
+    fn packed_placed(
+        &mut self,
+        walk: &mut Walk<'_>,
+        shape: &SlottedShape,
+        records: &mut Records<'_>,
+        page: Page<'_>,
+        name: &str,
+    ) {
+        let view = match SlottedView::open(shape, page.bytes, page.number, true, name) {
+            Ok(view) => view,
+            Err(error) => return self.passed_over(walk, page.number, name, &error.into()),
+        };
+        self.report.pages += 1;
+        for (slot, record) in view.records().enumerate() {
+            let Some((place, node)) = self.is_here(walk, view.node(slot), &page, name) else {
+                continue;
+            };
+            match record.and_then(|record| Ok((record, view.id(slot)?))) {
+                Ok((record, id)) => {
+                    if records.decode_list(self, place, record.list) {
+                        std::mem::swap(&mut walk.links, &mut records.links);
+                        self.list(walk, place, node, record.list.len());
+                    }
+                    records.vector(self, place, record.vector);
+                    self.counted(walk, place, node, id);
+                }
+                Err(error) => {
+                    walk.complete = false;
+                    self.report.refused(name, &error.into());
+                }
+            }
+        }
+    }
+
+    /// A page that nodes are on cannot be read.
+    fn passed_over(&mut self, walk: &mut Walk<'_>, page: u64, name: &str, error: &Error) {
+        walk.damaged.add(page as usize);
+        walk.complete = false;
+        self.report.refused(name, error);
+    }
+
+    /// Where the node of a record is, and which it is, if it is the one that counts: the table says that it is here.
+    fn is_here<'n>(
+        &mut self,
+        walk: &mut Walk<'_>,
+        node: Result<u32, LayoutError>,
+        page: &Page<'_>,
+        file: &'n str,
+    ) -> Option<(Place<'n>, u32)> {
+        let node = match node {
+            Ok(node) => node,
+            Err(error) => {
+                self.report.refused(file, &error.into());
+                return None;
+            }
+        };
+        let place = Place {
+            file,
+            offset: Some(page.offset),
+            node: node.into(),
+        };
+        let page_of = &walk.tables.placement.page_of;
+        let Some(&here) = page_of.get(node as usize) else {
+            let nodes = page_of.len();
+            self.node_problem(
+                place,
+                format_args!("is none of the {nodes} nodes there are"),
+            );
+            return None;
+        };
+        // Else it moved on, and left its bytes behind. No page has a node twice.
+        if u64::from(here) != page.number || !walk.found.add(node as usize) {
+            return None;
+        }
+        self.report.nodes += 1;
+        Some((place, node))
+    }
+
+    /// Checks the list in `links`, of a node, as it is once all that waits is written.
+    fn list(&mut self, walk: &mut Walk<'_>, place: Place<'_>, node: u32, bytes: usize) {
+        let degree = self.manifest.degree as usize;
+        let changes = walk.tables.changes(node);
+        if !changes.is_empty() {
+            let most = walk.links.len().max(degree);
+            apply(changes, node, &mut walk.links);
+            // Two inserts at once may each have found the last room there was: then the page gets the first, and that is no
+            // damage.
+            walk.links.truncate(most);
+        }
+        self.links(place, &walk.links, bytes);
+    }
+
+    /// Counts a record by its id.
+    fn counted(&mut self, walk: &mut Walk<'_>, place: Place<'_>, node: u32, id: u64) {
+        let tables = walk.tables;
+        if tables.is_dead(id, node) {
+            walk.dead += 1;
+            return;
+        }
+        self.id(place, id);
+        if node < tables.placement.built {
+            return;
+        }
+        if tables.came_later(id) {
+            walk.later += 1;
+        } else {
+            let what = format!(
+                "node {node} came after the build with the outside id {id}, which is none of those that did"
+            );
+            self.report.problem(&tables.name, None, what);
+        }
+    }
+
+    /// Checks the nodes that are on no page yet.
+    fn waiting(&mut self, walk: &mut Walk<'_>) {
+        let tables = walk.tables;
+        let Some(pending) = &tables.pending else {
+            return;
+        };
+        let mut waits = Bits::new(tables.placement.page_of.len());
+        for record in &pending.file.records {
+            let place = Place {
+                file: &pending.name,
+                offset: None,
+                node: record.node.into(),
+            };
+            let node = record.node;
+            if !waits.add(node as usize) {
+                self.node_problem(place, "waits for its page twice");
+                continue;
+            }
+            if !walk.found.add(node as usize) {
+                let page = tables.placement.page_of[node as usize];
+                self.node_problem(place, format_args!("waits for page {page}, and is on it"));
+                continue;
+            }
+            self.report.nodes += 1;
+            walk.links.clear();
+            walk.links.extend_from_slice(&record.list);
+            self.list(walk, place, node, 4 * record.list.len());
+            self.vector(place, &record.vector, record.vector.len());
+            self.counted(walk, place, node, record.id);
+        }
+    }
+
+    /// Every node is in the place that the table says, unless that cannot be read.
+    fn places(&mut self, walk: &Walk<'_>) {
+        let tables = walk.tables;
+        let (built, knows) = (tables.placement.built as usize, tables.pending.is_some());
+        for (node, &page) in tables.placement.page_of.iter().enumerate() {
+            // A new one may be among what waits.
+            let unknown = walk.damaged.has(page as usize) || (!knows && node >= built);
+            if !walk.found.has(node) && !unknown {
+                let what = format!("node {node} is on page {page} by this table, and is not there");
+                self.report.problem(&tables.name, None, what);
+            }
+        }
+    }
+
+    /// What counts comes to what is said, if all of it was read.
+    fn totals(&mut self, walk: &Walk<'_>) {
+        let (tables, Some(facts)) = (walk.tables, self.manifest.placement) else {
+            return;
+        };
+        let nodes = tables.placement.page_of.len();
+        if !walk.complete || !(0..nodes).all(|node| walk.found.has(node)) {
+            return;
+        }
+        let (dead, live) = (walk.dead, facts.nodes - walk.dead);
+        if live != facts.live {
+            self.claim(format!(
+                "it says that {} vectors count; {live} do: of {nodes} nodes, {dead} have an id that was deleted or replaced",
+                facts.live
+            ));
+        }
+        let ranges = tables.placement.ids.iter().map(|&(_, count)| count);
+        let said = ranges.fold(0u64, u64::saturating_add);
+        if said > walk.later {
+            let found = walk.later;
+            let what = format!(
+                "it says that {said} outside ids came after the build; {found} of them are on nodes that did"
+            );
+            self.report.problem(&tables.name, None, what);
+        }
+    }
+}
