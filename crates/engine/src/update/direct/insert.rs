@@ -24,6 +24,9 @@ use crate::nodes::{Composable, PageView};
 use crate::search::{Walker, Within};
 use crate::{Error, Update};
 
+/// Searches for a vector at most: all that one met may have moved to other pages by its end, if that was little.
+const WALKS: usize = 4;
+
 /// Somebody a new node links to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Neighbour {
@@ -128,12 +131,17 @@ impl<'a, N: Composable> Inserter<'a, N> {
         let query = &mut self.walker.traversal.ranking.query;
         query.clear();
         query.extend_from_slice(vector);
-        if let Err(error) = self.walker.walk().await {
-            self.walker.reset();
-            return Err(error);
+        for _ in 0..WALKS {
+            if let Err(error) = self.walker.walk().await {
+                self.walker.reset();
+                return Err(error);
+            }
+            self.gather(vector)?;
+            self.choose();
+            if !self.chosen.is_empty() {
+                break;
+            }
         }
-        self.gather(vector)?;
-        self.choose();
         let quantizer = direct.index.codebook().quantizer();
         quantizer.encode(&self.walker.floats, &mut self.code, 1);
         let code = std::mem::take(&mut self.code);
