@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 
 import numpy
 import pytest
@@ -105,10 +106,136 @@ def test_stats_count_what_changed(index, small):
     index.delete(numpy.array([1, 2, 1049]))
     index.upsert(small[1100:1101], numpy.array([3]))
     stats = index.stats()
-    # The checkpoint has what it had; of its vectors two were deleted and one replaced.
-    assert (stats["vectors"], stats["logged"], stats["deleted"]) == (BUILT, 50, 3)
-    assert stats["memory"]["changes"] > 50 * 128
+    # All went into the graph on storage; of these three were deleted and one replaced.
+    assert (stats["vectors"], stats["logged"], stats["deleted"]) == (BUILT + 51, 0, 4)
+    assert stats["direct"]["inserts"] == 51
+    assert stats["direct"]["changes"] > 51
+    assert stats["memory"]["changes"] > 0
     assert len(index) == 1047
+
+
+@pytest.mark.parametrize("preset, direct", [("stratann", True), ("odinann", True), ("pipeann", False)])
+def test_the_preset_says_how_vectors_get_in(preset, direct, tmp_path, small):
+    index = stratann.build(small[:500], tmp_path / "i", preset=preset, degree=16, build_list=40)
+    assert index.stats()["direct"] is None
+    index.insert(small[500:520])
+    stats = index.stats()
+    assert (stats["vectors"], stats["logged"]) == ((520, 0) if direct else (500, 20))
+    if direct:
+        assert stats["direct"]["inserts"] == 20
+    else:
+        assert stats["direct"] is None
+    assert all(id in nearest(index, row) for id, row in zip(range(500, 520), small[500:520]))
+    # A checkpoint is made when it is closed, so that nobody has to read the log.
+    index.close()
+    again = stratann.open(tmp_path / "i")
+    assert len(again) == 520
+    assert again.stats()["logged"] == (0 if direct else 20)
+    assert again.verify()["log_records"] == (0 if direct else 20)
+    assert all(id in nearest(again, row) for id, row in zip(range(500, 520), small[500:520]))
+
+
+@pytest.fixture
+def two_thousand(tmp_path, small):
+    """The folder of an index that is large enough for a merge to be worth it."""
+    path = tmp_path / "more.idx"
+    stratann.build(small, path, degree=16, build_list=40)
+    return path
+
+
+def test_a_merge_begins_by_itself_when_a_tenth_is_deleted(two_thousand, small):
+    index = stratann.open(two_thousand)
+    index.delete(numpy.arange(999))
+    time.sleep(1.5)
+    assert index.stats()["deleted"] == 999, "a thousand are worth a merge, and no fewer"
+    index.delete(numpy.arange(999, 1010))
+    until = time.monotonic() + 60
+    while index.stats()["deleted"] > 0 and time.monotonic() < until:
+        # Searches and changes go on meanwhile.
+        assert 1500 in nearest(index, small[1500])
+        time.sleep(0.05)
+    stats = index.stats()
+    assert (stats["vectors"], stats["deleted"]) == (990, 0)
+    assert len(index) == 990
+    assert 5 not in nearest(index, small[5]) and 1500 in nearest(index, small[1500])
+    assert index.insert(small[5]).tolist() == [2000]
+    assert index.verify()["problems"] == []
+    index.close()
+    assert len(stratann.open(two_thousand)) == 991
+
+
+def test_no_merge_begins_where_none_is_wanted(two_thousand):
+    with stratann.open(two_thousand, merges=False) as index:
+        index.delete(numpy.arange(1500))
+        time.sleep(2)
+        stats = index.stats()
+        assert (stats["vectors"], stats["deleted"]) == (2000, 1500)
+        assert index.compact()["removed"] == 1500
+
+
+def test_close_ends_a_merge_in_the_background(two_thousand):
+    index = stratann.open(two_thousand)
+    index.delete(numpy.arange(1500))
+    time.sleep(0.6)
+    index.close()
+    other = stratann.open(two_thousand)
+    assert len(other) == 500
+    assert other.verify()["problems"] == []
+
+
+def test_refresh_shows_what_another_one_changed(path, small):
+    reader, writer = stratann.open(path), stratann.open(path)
+    assert reader.is_current() and reader.refresh() is False
+    writer.insert(small[1000:1100])
+    writer.delete(numpy.array([7]))
+    writer.flush()
+    assert not reader.is_current()
+    assert 1042 not in nearest(reader, small[1042]) and 7 in nearest(reader, small[7])
+    assert reader.refresh() is True
+    assert reader.is_current() and reader.refresh() is False
+    assert len(reader) == BUILT + 99
+    assert 1042 in nearest(reader, small[1042]) and 7 not in nearest(reader, small[7])
+    # A checkpoint, and a merge, are changes as well.
+    writer.close()
+    assert not reader.is_current() and reader.refresh() is True
+    assert 1042 in nearest(reader, small[1042]) and len(reader) == BUILT + 99
+    writer.compact()
+    assert not reader.is_current() and reader.refresh() is True
+    assert 1042 in nearest(reader, small[1042]) and len(reader) == BUILT + 99
+    # Who changes it knows all of that.
+    assert writer.is_current() and writer.refresh() is False
+
+
+@pytest.mark.filterwarnings("ignore:This process.*multi-threaded:DeprecationWarning")
+def test_a_forked_process_merges_nothing(two_thousand, small):
+    index = stratann.open(two_thousand)
+    index.delete(numpy.arange(500))
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = "nothing"
+        try:
+            # It has no thread that merges, and must not wait for one.
+            signal.alarm(30)
+            index.close()
+            del index
+            said = str(len(stratann.open(two_thousand)))
+        except BaseException as error:
+            said = repr(error)
+        finally:
+            os.write(writer, said.encode())
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        said = pipe.read().decode()
+    assert os.waitpid(child, 0)[1] == 0
+    assert said == "1500" or "stratann.open" in said
+    # The parent's goes on, and merges.
+    index.delete(numpy.arange(500, 1000))
+    until = time.monotonic() + 60
+    while index.stats()["deleted"] > 0 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert (len(index), index.stats()["deleted"]) == (1000, 0)
 
 
 def test_compact_merges(index, path, small):
@@ -118,7 +245,8 @@ def test_compact_merges(index, path, small):
     stages = []
     report = index.compact(progress=lambda stage, done, total: stages.append(stage))
     assert set(report) == {"vectors", "merged", "removed", "bytes_before", "bytes_after", "seconds"}
-    assert (report["vectors"], report["merged"], report["removed"]) == (1090, 100, 10)
+    # None waited for it.
+    assert (report["vectors"], report["merged"], report["removed"]) == (1090, 0, 10)
     assert report["seconds"] > 0 and report["bytes_after"] > 0
     assert stages, "the merge says what it does"
     stats = index.stats()

@@ -4,6 +4,8 @@
 
 mod bench;
 mod catalog;
+mod direct;
+mod disk;
 mod layouts;
 mod refusals;
 mod repair;

@@ -18,8 +18,8 @@ use crate::index::Index;
 use crate::progress::Silent;
 use crate::update::each_vector;
 use crate::{
-    Compression, DirectOptions, Durability, Layout, LiveIndex, OpenOptions, Order, SearchOptions,
-    Update, WriteOptions,
+    Compression, Durability, Layout, LiveIndex, OpenOptions, Order, SearchOptions, Update,
+    WriteOptions,
 };
 
 mod placed;

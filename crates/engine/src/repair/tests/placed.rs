@@ -1,6 +1,7 @@
 //! Indexes that took direct inserts, damaged and repaired: records stand on pages of which a table says the number, and some
 //! on none.
 
+use crate::DirectOptions;
 use std::collections::BTreeSet;
 
 use stratann_layout::{PendingFile, PlacementFile};

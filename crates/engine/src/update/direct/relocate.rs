@@ -33,6 +33,10 @@ pub(super) fn link<N: Composable>(
 ) -> Result<Option<u32>, Error> {
     let direct = inserter.direct;
     let placement = direct.placement();
+    if inserter.chosen.is_empty() {
+        // Nobody would find it: it waits in memory.
+        return Ok(None);
+    }
     let Some((node, ())) = direct.birth(code, |node| placement.push(node, NOWHERE)) else {
         return Ok(None);
     };

@@ -1,0 +1,418 @@
+//! Vectors that go straight into the graph on storage, as a user inserts them: what is found, what is counted, and what is left
+//! when the process is killed in the middle.
+
+use std::collections::HashSet;
+use std::fs;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::support::{Place, bin, numbers};
+use crate::update::{
+    BUILT, DIM, answers, changed, copy, counts, exactly, lines, logs, place, rows, verified,
+    with_files_up_to,
+};
+
+/// A preset, and how its vectors get in.
+pub const WAYS: [(&str, &str); 2] = [("stratann", "accumulate"), ("odinann", "relocate")];
+
+/// Rows of the fixture.
+const ALL: usize = 20_000;
+
+/// The rows from `first` on that were inserted, up to `end`, are found exactly, and those behind it are not; no answer is
+/// there twice.
+#[track_caller]
+pub fn found_up_to(place: &Place, first: usize, end: usize, at: &str) {
+    let count = (end + 100).min(ALL) - first;
+    place.write("sought.u8bin", &rows(first, count));
+    let mut missed = Vec::new();
+    for (row, answers) in (first..).zip(answers(place, "sought.u8bin")) {
+        if row < end && !exactly(&answers, row as u64) {
+            missed.push(row);
+        }
+        assert!(
+            row < end || !exactly(&answers, row as u64),
+            "{at}, row {row} of {first} to {end}: {answers:?}"
+        );
+        let ids: HashSet<u64> = answers.iter().map(|(id, _)| *id).collect();
+        assert_eq!(ids.len(), answers.len(), "{at}, row {row}: {answers:?}");
+    }
+    // No path leads to some outliers where lists are full of nearer ones: a merge finds them all again.
+    let few = match at.contains("relocate") || at.contains("odinann") {
+        true => 1 + count / 500,
+        false => 0,
+    };
+    assert!(missed.len() <= few, "{at}: {missed:?} of {first} to {end}");
+}
+
+/// Vectors that a search finds.
+#[track_caller]
+pub fn live(place: &Place) -> usize {
+    let (vectors, logged, deleted) = counts(place);
+    (vectors + logged - deleted) as usize
+}
+
+/// How many times what is left to chance is tried.
+pub fn times(few: usize, slow: usize) -> usize {
+    match std::env::var_os("STRATANN_SLOW") {
+        Some(_) => slow,
+        None => few,
+    }
+}
+
+#[test]
+fn what_is_inserted_directly_is_in_the_checkpoint() {
+    let ways = [
+        ("stratann", None),
+        ("stratann", Some("relocate")),
+        ("stratann", Some("in-place")),
+        ("odinann", None),
+        ("odinann", Some("accumulate")),
+    ];
+    for (preset, update) in ways {
+        let place = place(preset);
+        let way = update.map_or(vec![], |update| vec!["--update", update]);
+        let at = format!("{preset} {way:?}");
+        let change = |words: &[&str]| changed(place.run(&[words, &["--json"], &way].concat()));
+
+        // Ids count on; a checkpoint is made when the command ends.
+        place.write("new.u8bin", &rows(2_000, 300));
+        let ran = place.run(&[&["insert", "index", "new.u8bin", "--json"][..], &way].concat());
+        let json = ran.json();
+        assert_eq!(json["direct"]["inserts"], 300, "{at}: {json}");
+        assert!(json["direct"]["changes"].as_u64().unwrap() > 300, "{json}");
+        assert!(json["due"].is_null() && json["compact"].is_null(), "{json}");
+        assert_eq!(changed(ran), [300, 0, 2_300], "{at}");
+        assert_eq!(counts(&place), (2_300, 0, 0), "{at}");
+        assert_eq!(verified(&place), 0, "{at}");
+        found_up_to(&place, 2_000, 2_300, &at);
+
+        // Recall is what it would be had all been there from the beginning.
+        place.write("all.u8bin", &rows(0, 2_300));
+        place.write("asked.u8bin", &rows(10_000, 100));
+        let truth = ["truth", "all.u8bin", "asked.u8bin", "all.bin", "-k", "10"];
+        place.run(&truth).done();
+        let search = ["search", "index", "asked.u8bin", "--list", "100", "--json"];
+        let search = [&search[..], &["--truth", "all.bin"]].concat();
+        let found = place.run(&search).done().json_lines();
+        let recall = found[0]["recall"].as_f64().unwrap();
+        assert!(recall >= 0.97, "{at}: {recall}");
+
+        // Ids of the user's choice, some promised at once.
+        place.write("more.u8bin", &rows(2_300, 5));
+        place.write("more.ids", b"9000 9001 9002 9003 9004");
+        let insert = ["insert", "index", "more.u8bin", "--ids", "more.ids"];
+        let more = change(&[&insert[..], &["--durability", "always"]].concat());
+        assert_eq!(more, [5, 0, 2_305], "{at}");
+
+        // Deleted: of the build, and of what came later.
+        let gone = [0, 1, 1_999, 2_000, 2_001, 9_004];
+        place.write("gone.ids", &lines(gone));
+        let deleted = change(&["delete", "index", "gone.ids"]);
+        assert_eq!(deleted, [0, 6, 2_299], "{at}");
+        assert_eq!(counts(&place), (2_305, 0, 6), "{at}");
+        let gone_rows = [0, 1, 1_999, 2_000, 2_001, 2_304].map(|row| rows(row, 1)[8..].to_vec());
+        place.write("gone.u8bin", &bin(6, DIM, &gone_rows.concat()));
+        for answers in answers(&place, "gone.u8bin") {
+            assert!(
+                answers.iter().all(|(id, _)| !gone.contains(id)),
+                "{at}: {answers:?}"
+            );
+        }
+
+        // Replaced: one of the build, one that came later, one that was deleted, one that is new.
+        let replaced = [10, 2_010, 0, 7_000];
+        place.write("upsert.ids", &lines(replaced));
+        place.write("upsert.u8bin", &rows(3_000, 4));
+        let upsert = ["insert", "index", "upsert.u8bin", "--ids", "upsert.ids"];
+        let upserted = change(&[&upsert[..], &["--upsert"]].concat());
+        assert_eq!(upserted, [4, 0, 2_301], "{at}");
+        assert_eq!(counts(&place), (2_309, 0, 8), "{at}");
+        let before_rows = [10, 2_010].map(|row| rows(row, 1)[8..].to_vec());
+        place.write("before.u8bin", &bin(2, DIM, &before_rows.concat()));
+        let as_replaced = || {
+            for (answers, id) in answers(&place, "upsert.u8bin").iter().zip(replaced) {
+                assert!(exactly(answers, id), "{at}, {id}: {answers:?}");
+            }
+            for (answers, id) in answers(&place, "before.u8bin").iter().zip(replaced) {
+                assert!(!exactly(answers, id), "{at}, {id}: {answers:?}");
+            }
+        };
+        as_replaced();
+        assert_eq!(verified(&place), 0, "{at}");
+
+        // The same again, then deleted: an id has one vector however often it came.
+        let upserted = change(&[&upsert[..], &["--upsert"]].concat());
+        assert_eq!(upserted, [4, 0, 2_301], "{at}");
+        assert_eq!(live(&place), 2_301, "{at}");
+        as_replaced();
+
+        // What is refused is not in.
+        let insert = ["insert", "index", "more.u8bin", "--ids", "more.ids"];
+        place
+            .run(&[&insert[..], &way].concat())
+            .refused(2, &["9000", "upsert"]);
+        assert_eq!(live(&place), 2_301, "{at}");
+
+        // A merge leaves what counts.
+        let compact = [&["compact", "index", "--json"][..], &way].concat();
+        let compacted = place.run(&compact).done().json();
+        assert_eq!(compacted["compact"]["vectors"], 2_301, "{at}");
+        assert_eq!(counts(&place), (2_301, 0, 0), "{at}");
+        assert_eq!(verified(&place), 0, "{at}");
+        as_replaced();
+        let again = place.run(&[&["compact", "index"][..], &way].concat());
+        assert!(again.done().stdout.contains("nothing"), "{at}");
+
+        // An id that was given once is not given again, though it was merged away.
+        place.write("one.u8bin", &rows(4_000, 1));
+        assert_eq!(change(&["insert", "index", "one.u8bin"]), [1, 0, 2_302]);
+        let answers = answers(&place, "one.u8bin");
+        assert!(exactly(&answers[0], 9_005), "{at}: {answers:?}");
+    }
+}
+
+/// One way after the other on the same index: what waits for a merge goes into the graph when a command inserts directly.
+#[test]
+fn ways_to_insert_may_change() {
+    let place = place("stratann");
+    let mut there = BUILT;
+    let steps = [
+        ("merge", 100),
+        ("accumulate", 0),
+        ("relocate", 0),
+        ("merge", 100),
+        ("merge", 200),
+        ("in-place", 0),
+    ];
+    for (way, logged) in steps {
+        place.write("new.u8bin", &rows(there, 100));
+        let insert = ["insert", "index", "new.u8bin", "--json", "--update", way];
+        there += 100;
+        assert_eq!(changed(place.run(&insert)), [100, 0, there as u64], "{way}");
+        let expected = (there as u64 - logged, logged, 0);
+        assert_eq!(counts(&place), expected, "{way}");
+        assert_eq!(verified(&place), logged, "{way}");
+        found_up_to(&place, BUILT, there, way);
+    }
+}
+
+/// A merge is due when a tenth of the vectors is deleted, and they are a thousand.
+#[test]
+fn a_merge_that_is_due_is_said() {
+    let place = place("stratann");
+    place.write("ids", &lines(0..999));
+    let few = place.run(&["delete", "index", "ids", "--json"]).done();
+    assert!(few.json()["due"].is_null(), "{few:?}");
+    place.write("ids", &lines(999..1_010));
+    let many = place.run(&["delete", "index", "ids", "--json"]).done();
+    let due = many.json()["due"].as_str().map(str::to_owned);
+    assert!(due.is_some_and(|due| due.contains("deleted")), "{many:?}");
+    place.write("new.u8bin", &rows(2_000, 1));
+    let said = place.run(&["insert", "index", "new.u8bin"]).done().stdout;
+    assert!(
+        said.contains("due") && said.contains("stratann compact"),
+        "{said}"
+    );
+    let done = place.run(&["compact", "index", "--json"]).done().json();
+    assert!(done["due"].is_null(), "{done}");
+}
+
+/// Kills direct inserts at random moments. The process is gone, the machine is not: what a reader found in the log before is
+/// found again, by whoever opens the index next, and the graph is whole.
+#[test]
+fn a_killed_direct_insert_keeps_what_was_logged() {
+    for (preset, way) in WAYS {
+        kill_inserts(preset, way);
+    }
+}
+
+fn kill_inserts(preset: &str, way: &str) {
+    const ROWS: usize = 1_500;
+    let kills = times(10, 100);
+    let place = place(preset);
+    fs::rename(place.path("index"), place.path("fresh")).unwrap();
+    let mut next = numbers(7);
+    let (mut in_the_middle, mut replayed) = (0, 0);
+    let insert = ["insert", "index", "rows.u8bin", "--ids", "ids", "--quiet"];
+    let insert = [&insert[..], &["--update", way, "--durability", "always"]].concat();
+    // How long one takes that nobody kills.
+    copy(&place.path("fresh"), &place.path("index"));
+    let step = |first: usize, count: usize| {
+        place.write("rows.u8bin", &rows(first, count));
+        place.write("ids", &lines(first as u64..(first + count) as u64));
+    };
+    step(BUILT, ROWS);
+    let start = Instant::now();
+    place.run(&insert).done();
+    let mut whole = start.elapsed().mul_f64(0.7);
+    for life in 0..kills / 10 {
+        fs::remove_dir_all(place.path("index")).unwrap();
+        copy(&place.path("fresh"), &place.path("index"));
+        let mut there = BUILT;
+        for kill in 0..10 {
+            step(there, ROWS);
+            let mut child = place
+                .command(&insert)
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap();
+            std::thread::sleep(whole.mul_f64(f64::from(next() % 1_000) / 1_000.0));
+            // A reader opens the index in the middle, sometimes.
+            let seen = if kill % 2 == 0 { live(&place) } else { there };
+            std::thread::sleep(Duration::from_micros(u64::from(next()) % 3_000));
+            let ended = child.try_wait().unwrap();
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(ended.is_none_or(|status| status.success()), "{ended:?}");
+
+            let (files, bytes) = logs(&place);
+            let records = verified(&place);
+            let (vectors, logged, deleted) = counts(&place);
+            let now = live(&place);
+            let at = format!(
+                "{preset}, {way}, life {life}, kill {kill} of {whole:?}: {vectors} and {logged}, {seen} seen, {files:?} \
+                 of {bytes:?}"
+            );
+            assert_eq!((deleted, records), (0, logged), "{at}");
+            assert!(now >= seen && now <= there + ROWS, "{at}, {there} before");
+            if ended.is_some() {
+                assert_eq!((now, logged), (there + ROWS, 0), "{at}");
+            }
+            if now == there + ROWS {
+                whole = whole.mul_f64(0.7);
+            } else if now == there {
+                whole = whole.mul_f64(1.2);
+            }
+            in_the_middle += usize::from(now > there && now < there + ROWS);
+            replayed += usize::from(logged > 0);
+            found_up_to(&place, there.max(now.saturating_sub(300)), now, &at);
+            there = now;
+        }
+        // The next one goes on, with all that was there.
+        step(there, 50);
+        let [.., found] = changed(place.run(&[&insert[..], &["--json"]].concat()));
+        there += 50;
+        assert_eq!(found, there as u64);
+        assert_eq!(counts(&place), (found, 0, 0), "{preset}, {way}");
+        assert_eq!(verified(&place), 0);
+        found_up_to(&place, BUILT, there, way);
+        let compacted = place.run(&["compact", "index", "--json"]).done().json();
+        assert_eq!(compacted["vectors"], there as u64);
+        assert_eq!(verified(&place), 0);
+    }
+    assert!(
+        in_the_middle * 4 >= kills && replayed * 4 >= kills,
+        "{preset}, {way}: only {in_the_middle} of {kills} came in the middle, {replayed} of them with a log"
+    );
+}
+
+/// A limit on the size of files is a disk that fills up in the middle: here of pages.
+#[test]
+fn pages_that_cannot_be_written_lose_nothing() {
+    for (preset, way) in WAYS {
+        let place = place(preset);
+        let stored = |name: &str| {
+            let folder = place.path("index");
+            let found = crate::support::names(&folder).into_iter();
+            let mut found = found.filter(|file| file.starts_with(name));
+            found
+                .next()
+                .map(|file| fs::metadata(folder.join(file)).unwrap().len())
+        };
+        let pages = stored("packed-").or(stored("graph-")).unwrap();
+        for more in [20, 100, 300] {
+            let there = live(&place);
+            place.write("new.u8bin", &rows(there, 2_000));
+            let ids = there as u64..there as u64 + 2_000;
+            place.write("new.ids", &lines(ids));
+            let insert = ["insert", "index", "new.u8bin", "--ids", "new.ids"];
+            let insert = [&insert[..], &["--update", way, "--upsert"]].concat();
+            let always = [&insert[..], &["--durability", "always"]].concat();
+            let pages = pages.max(stored("packed-").or(stored("graph-")).unwrap());
+            let at = format!("{preset}, {way}, {more} KiB more than {pages}");
+            let ran = with_files_up_to(&place, (pages / 512) as u32 + 2 * more, &always);
+            eprintln!("{at}: {}", ran.stderr.lines().last().unwrap_or_default());
+            let kind = if preset == "stratann" {
+                "packed-"
+            } else {
+                "graph-"
+            };
+            ran.refused(1, &[kind, "rows are in"]);
+            let now = live(&place);
+            assert!(now >= there && now < there + 2_000, "{at}: {now}");
+            verified(&place);
+            found_up_to(&place, there, now, &at);
+            // With room again, all of it.
+            place.run(&insert).done();
+            assert_eq!(live(&place), there + 2_000, "{at}");
+            assert_eq!(verified(&place), 0, "{at}");
+            found_up_to(&place, there, there + 2_000, &at);
+        }
+    }
+}
+
+/// One process inserts and makes checkpoints, others search.
+#[test]
+fn readers_search_while_vectors_get_in_directly() {
+    for (preset, way) in WAYS {
+        let place = place(preset);
+        // Long enough that a checkpoint comes in the middle of a search, or several.
+        let asked: Vec<u8> = (0..6).flat_map(|_| rows(0, BUILT)[8..].to_vec()).collect();
+        place.write("asked.u8bin", &bin(6 * BUILT, DIM, &asked));
+        place.write("quick.u8bin", &rows(0, 100));
+        for part in 0..3 {
+            place.write(
+                &format!("part{part}.u8bin"),
+                &rows(BUILT + part * 3_000, 3_000),
+            );
+        }
+        let done = AtomicBool::new(false);
+        let (mut searches, mut again) = (0, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for part in 0..3 {
+                    let part = format!("part{part}.u8bin");
+                    let insert = ["insert", "index", &part, "--update", way, "--json"];
+                    let ran = place.run(&insert);
+                    // Else the others would search for ever.
+                    if ran.status != Some(0) {
+                        eprintln!("{ran:?}");
+                        break;
+                    }
+                }
+                done.store(true, Ordering::Release);
+            });
+            while !done.load(Ordering::Acquire) {
+                let (queries, count) = match searches % 3 {
+                    0 => ("asked.u8bin", 6 * BUILT),
+                    _ => ("quick.u8bin", 100),
+                };
+                let search = ["search", "index", queries, "--list", "100", "--json"];
+                let ran =
+                    place.run(&[&search[..], &["--out", "answers.bin", "--overwrite"]].concat());
+                searches += 1;
+                if ran.status != Some(0) {
+                    eprintln!("{preset}, {way}: {}", ran.stderr);
+                    ran.refused(1, &["again"]);
+                    again += 1;
+                    continue;
+                }
+                let found = crate::update::answers_in(&place, "answers.bin");
+                assert_eq!(found.len(), count);
+                for (at, answers) in found.iter().enumerate() {
+                    let id = (at % BUILT) as u64;
+                    assert!(exactly(answers, id), "{preset}, {id}: {answers:?}");
+                    let right = |pair: &[(u64, f32)]| pair[0].1 <= pair[1].1;
+                    assert!(answers.windows(2).all(right), "{answers:?}");
+                }
+            }
+        });
+        eprintln!("{preset}, {way}: {searches} searches, {again} to be made again");
+        assert!(searches > again, "{searches} searches, {again} failed");
+        let all = BUILT + 9_000;
+        assert_eq!(counts(&place), (all as u64, 0, 0), "{preset}, {way}");
+        assert_eq!(verified(&place), 0);
+        found_up_to(&place, all - 3_000, all, way);
+    }
+}

@@ -1,0 +1,277 @@
+//! A machine that stops and a disk that is full, with a real file system: ext4 in a file, mounted where the index is. Who may
+//! not mount (or has no `mkfs.ext4`) skips these tests.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::direct::{found_up_to, live, times};
+use crate::support::{Place, numbers};
+use crate::update::{BUILT, changed, copy, counts, lines, place, rows, verified};
+
+/// A small file system in a place, `disk`, where the place's `index` leads.
+struct Disk<'a> {
+    place: &'a Place,
+    mounted: bool,
+}
+
+/// Runs a program in a place. Says why not, if it fails.
+fn done(place: &Place, program: &str, words: &[&str]) -> Result<(), String> {
+    let output = Command::new(program)
+        .args(words)
+        .current_dir(place.path("."))
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("{program}: {error}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!(
+            "{program} {words:?}: {} {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        )),
+    }
+}
+
+impl<'a> Disk<'a> {
+    /// Puts the index of a place on a disk of its own. `None`: nobody here may mount one.
+    fn new(place: &'a Place, megabytes: u64) -> Option<Self> {
+        let image = fs::File::create(place.path("disk.img")).unwrap();
+        image.set_len(megabytes << 20).unwrap();
+        fs::create_dir(place.path("disk")).unwrap();
+        let mut disk = Disk {
+            place,
+            mounted: false,
+        };
+        let made = done(place, "mkfs.ext4", &["-q", "-F", "disk.img"]);
+        if let Err(why) = made.and_then(|()| disk.try_mount()) {
+            eprintln!("skipped, for there is no disk to test with: {why}");
+            return None;
+        }
+        copy(&place.path("index"), &place.path("disk/index"));
+        fs::rename(place.path("index"), place.path("fresh")).unwrap();
+        std::os::unix::fs::symlink("disk/index", place.path("index")).unwrap();
+        // All of that is there whatever comes.
+        disk.unmount();
+        disk.mount();
+        Some(disk)
+    }
+
+    fn try_mount(&mut self) -> Result<(), String> {
+        done(self.place, "mount", &["-o", "loop", "disk.img", "disk"])?;
+        self.mounted = true;
+        Ok(())
+    }
+
+    /// What a machine does that comes up again: the file system's own journal is replayed.
+    #[track_caller]
+    fn mount(&mut self) {
+        self.try_mount().unwrap();
+    }
+
+    #[track_caller]
+    fn unmount(&mut self) {
+        let since = Instant::now();
+        // A process that was just killed may hold a file for a moment.
+        while let Err(why) = done(self.place, "umount", &["disk"]) {
+            assert!(since.elapsed() < Duration::from_secs(20), "{why}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        self.mounted = false;
+    }
+
+    /// From now on nothing reaches the disk, as if the power had gone: what was not synced is lost.
+    #[track_caller]
+    fn shut_down(&self) {
+        // `EXT4_IOC_SHUTDOWN`, `_IOR('X', 125, u32)`, with `EXT4_GOING_FLAGS_NOLOGFLUSH`.
+        let script = "import fcntl, os, struct\n\
+            fcntl.ioctl(os.open('disk', os.O_RDONLY), 0x8004587d, struct.pack('I', 2))";
+        done(self.place, "python3", &["-c", script]).unwrap();
+    }
+}
+
+impl Drop for Disk<'_> {
+    fn drop(&mut self) {
+        if self.mounted {
+            // Also where a test failed, and a process still has files there.
+            let _ = done(self.place, "umount", &["--lazy", "disk"]);
+        }
+    }
+}
+
+/// A file of rows and one of their ids.
+fn step(place: &Place, first: usize, count: usize) {
+    place.write("rows.u8bin", &rows(first, count));
+    place.write("ids", &lines(first as u64..(first + count) as u64));
+}
+
+const INSERT: [&str; 6] = ["insert", "index", "rows.u8bin", "--ids", "ids", "--update"];
+
+/// The file system goes away in the middle of an insert. All that commands had acknowledged is there when it is back, and of
+/// the command that was running its first rows.
+fn shut_down_in_the_middle(preset: &str, way: &str) {
+    const ROWS: usize = 1_500;
+    let place = place(preset);
+    let Some(mut disk) = Disk::new(&place, 64) else {
+        return;
+    };
+    let mut next = numbers(way.len() as u64);
+    let insert = [&INSERT[..], &[way]].concat();
+    // How long one takes that nothing happens to.
+    step(&place, BUILT, ROWS);
+    let start = Instant::now();
+    place.run(&insert).done();
+    let mut whole = start.elapsed();
+    for round in 0..times(2, 20) {
+        fs::remove_dir_all(place.path("disk/index")).unwrap();
+        copy(&place.path("fresh"), &place.path("disk/index"));
+        done(&place, "sync", &["-f", "disk"]).unwrap();
+        // Acknowledged: each of these ends with status 0.
+        let mut there = BUILT;
+        for (count, durability) in [(100, "end"), (70, "always"), (130, "20ms")] {
+            step(&place, there, count);
+            let small = [&insert[..], &["--durability", durability, "--json"]].concat();
+            there += count;
+            assert_eq!(changed(place.run(&small)), [count as u64, 0, there as u64]);
+        }
+        place.write("gone", b"5\n2050\n");
+        let delete = ["delete", "index", "gone", "--json", "--update", way];
+        assert_eq!(changed(place.run(&delete)), [0, 2, there as u64 - 2]);
+        // Unacknowledged, or not all of it.
+        step(&place, there, ROWS);
+        let start = Instant::now();
+        let mut child = place
+            .command(&[&insert[..], &["--durability", "always"]].concat())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(whole.mul_f64(f64::from(next() % 1_000) / 1_000.0));
+        let ended = child.try_wait().unwrap();
+        disk.shut_down();
+        if ended.is_some() {
+            whole = start.elapsed().mul_f64(0.7);
+        }
+        let waited = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            if waited.elapsed() > Duration::from_secs(60) {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                panic!("{preset}, {way}: it hangs on a disk that is gone");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let at = format!("{preset}, {way}, round {round}, ended before: {ended:?}: {said}");
+        let acknowledged = match output.status.code() {
+            Some(0) => there + ROWS,
+            Some(1) if ended.is_none() => {
+                assert!(said.contains("error: "), "{at}");
+                // "the first 320 of 1500 rows are in", each batch durable before the next begins.
+                let first = said.split("the first ").nth(1);
+                let first = first.and_then(|rest| rest.split(' ').next());
+                there + first.map_or(0, |rows| rows.parse::<usize>().unwrap())
+            }
+            status => panic!("status {status:?}: {at}"),
+        };
+        disk.unmount();
+        disk.mount();
+
+        let (vectors, logged, deleted) = counts(&place);
+        let at = format!("{at}\n{acknowledged} acknowledged; {vectors}, {logged}, {deleted}");
+        // Rows that were not acknowledged may be there.
+        let now = live(&place) + 2;
+        assert!(now >= acknowledged && now <= there + ROWS, "{at}");
+        verified(&place);
+        eprintln!("{at}");
+        found_up_to(&place, 2_051, now, &at);
+        // It goes on: all of it once more, and what is there is replaced.
+        let again = [&insert[..], &["--upsert", "--json"]].concat();
+        let all = there + ROWS;
+        assert_eq!(changed(place.run(&again))[2], all as u64 - 2, "{at}");
+        verified(&place);
+        found_up_to(&place, 2_051, all, &at);
+        place.run(&["compact", "index", "--quiet"]).done();
+        assert_eq!((counts(&place).0, verified(&place)), (all as u64 - 2, 0));
+    }
+    disk.unmount();
+}
+
+#[test]
+fn a_shut_down_keeps_what_accumulates() {
+    shut_down_in_the_middle("stratann", "accumulate");
+}
+
+#[test]
+fn a_shut_down_keeps_what_was_relocated() {
+    shut_down_in_the_middle("odinann", "relocate");
+}
+
+#[test]
+fn a_shut_down_keeps_what_waits_for_a_merge() {
+    shut_down_in_the_middle("stratann", "merge");
+}
+
+/// Takes all room of a disk but so many KiB.
+fn fill(place: &Place, but: u64) -> PathBuf {
+    use std::io::Write;
+    let path = place.path("disk/ballast");
+    let mut ballast = fs::File::create(&path).unwrap();
+    let block = vec![1; 64 << 10];
+    while ballast.write_all(&block).is_ok() && ballast.sync_data().is_ok() {}
+    let length = ballast.metadata().unwrap().len();
+    ballast.set_len(length.saturating_sub(but << 10)).unwrap();
+    ballast.sync_all().unwrap();
+    path
+}
+
+/// A disk that fills up in the middle of an insert.
+#[test]
+fn a_full_disk_keeps_what_it_has() {
+    for (preset, way) in [
+        ("stratann", "accumulate"),
+        ("odinann", "relocate"),
+        ("stratann", "merge"),
+    ] {
+        let place = place(preset);
+        let Some(mut disk) = Disk::new(&place, 24) else {
+            return;
+        };
+        let insert = [&INSERT[..], &[way, "--upsert"]].concat();
+        let mut there = BUILT;
+        for room in [40, 150, 300, 500] {
+            let ballast = fill(&place, room);
+            step(&place, there, 3_000);
+            let always = [&insert[..], &["--durability", "always"]].concat();
+            let ran = place.run(&always);
+            let at = format!("{preset}, {way}, {room} KiB: {}", ran.stderr);
+            eprintln!("{at}");
+            // What is in is found, on a disk that is full.
+            let now = live(&place);
+            match ran.status {
+                // There may have been room for all of it but the checkpoint.
+                Some(0) => assert_eq!(now, there + 3_000, "{at}"),
+                _ => {
+                    let kinds = ["log-", "packed-", "graph-", "placement-", "pending-"];
+                    let named = kinds.iter().any(|kind| ran.stderr.contains(kind));
+                    assert!(named, "no file is named: {at}");
+                    ran.refused(1, &["no space left", "free"]);
+                    assert!(now >= there && now < there + 3_000, "{at}: {now}");
+                }
+            }
+            verified(&place);
+            found_up_to(&place, there, now, &at);
+            fs::remove_file(ballast).unwrap();
+            // With room it goes on.
+            step(&place, there, 3_000);
+            place.run(&insert).done();
+            assert_eq!(live(&place), there + 3_000, "{at}");
+            verified(&place);
+            there += 3_000;
+            found_up_to(&place, there - 3_000, there, &at);
+        }
+        disk.unmount();
+    }
+}
