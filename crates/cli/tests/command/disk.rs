@@ -214,13 +214,17 @@ fn a_shut_down_keeps_what_waits_for_a_merge() {
     shut_down_in_the_middle("stratann", "merge");
 }
 
-/// Takes all room of a disk but so many KiB.
+/// Takes all room of a disk but so many KiB. The disk is small: if it is gone, the one below is not filled in its place.
 fn fill(place: &Place, but: u64) -> PathBuf {
     use std::io::Write;
     let path = place.path("disk/ballast");
     let mut ballast = fs::File::create(&path).unwrap();
     let block = vec![1; 64 << 10];
-    while ballast.write_all(&block).is_ok() && ballast.sync_data().is_ok() {}
+    let mut blocks = 0;
+    while ballast.write_all(&block).is_ok() && ballast.sync_data().is_ok() {
+        blocks += 1;
+        assert!(blocks < 1_024, "the disk is not mounted any more");
+    }
     let length = ballast.metadata().unwrap().len();
     ballast.set_len(length.saturating_sub(but << 10)).unwrap();
     ballast.sync_all().unwrap();
