@@ -321,7 +321,7 @@ fn pages_that_cannot_be_written_lose_nothing() {
                 .map(|file| fs::metadata(folder.join(file)).unwrap().len())
         };
         let pages = stored("packed-").or(stored("graph-")).unwrap();
-        for more in [20, 100, 300] {
+        for &more in &[20, 300, 100][..times(2, 3)] {
             let there = live(&place);
             place.write("new.u8bin", &rows(there, 2_000));
             let ids = there as u64..there as u64 + 2_000;
