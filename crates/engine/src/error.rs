@@ -72,6 +72,12 @@ pub enum Error {
         /// What contradicts what.
         what: String,
     },
+    /// An index that another process has changed since it was opened for reading, so that pages are gone that it needs.
+    #[error("{}: another process has changed it since it was opened here; open it again", path.display())]
+    Outdated {
+        /// The directory.
+        path: PathBuf,
+    },
     /// A damaged index of which too little can be read.
     #[error(
         "{}: cannot be repaired: {reason}; nothing was changed: restore a copy, or build the index again from its source",

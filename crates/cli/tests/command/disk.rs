@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::direct::{found_up_to, live, times};
@@ -14,7 +15,11 @@ use crate::update::{BUILT, changed, copy, counts, lines, place, rows, verified};
 struct Disk<'a> {
     place: &'a Place,
     mounted: bool,
+    /// Loop devices are the machine's: one test at a time.
+    _alone: MutexGuard<'static, ()>,
 }
+
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Runs a program in a place. Says why not, if it fails.
 fn done(place: &Place, program: &str, words: &[&str]) -> Result<(), String> {
@@ -43,6 +48,7 @@ impl<'a> Disk<'a> {
         let mut disk = Disk {
             place,
             mounted: false,
+            _alone: ALONE.lock().unwrap_or_else(PoisonError::into_inner),
         };
         let made = done(place, "mkfs.ext4", &["-q", "-F", "disk.img"]);
         if let Err(why) = made.and_then(|()| disk.try_mount()) {

@@ -180,7 +180,8 @@ impl Index {
     /// # Errors
     /// Wrong arguments ([`Error::is_call_wrong`]): `k` of 0 or beyond the collection, a list below `k`, queries of
     /// another dimension or element type, NaN or infinity, a zero vector under cosine. Otherwise a read that failed
-    /// or a page that is damaged; no partial answers are returned.
+    /// or a page that is damaged; [`Error::Outdated`] if another process has inserted so much meanwhile that pages are gone
+    /// that this one knew. No partial answers are returned.
     pub fn search(
         &self,
         queries: &dyn VectorSource,
@@ -199,7 +200,16 @@ impl Index {
         options: &SearchOptions,
         progress: &dyn Progress,
     ) -> Result<SearchResults, Error> {
-        self.search_with(queries, options, progress, None, self.overlay())
+        let found = self.search_with(queries, options, progress, None, self.overlay());
+        found.map_err(|error| match error {
+            // Direct inserts use pages again that only checkpoints before the last one name.
+            Error::Damaged { .. } | Error::Layout(_) if matches!(self.is_current(), Ok(false)) => {
+                Error::Outdated {
+                    path: self.path().to_owned(),
+                }
+            }
+            error => error,
+        })
     }
 
     /// As [`search_observed`](Index::search_observed); `heat` is told which pages are read, and `overlay` says what

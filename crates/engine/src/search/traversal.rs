@@ -530,9 +530,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     fn not_there(&self, node: u32, page: u64) -> Error {
         Error::Damaged {
             file: self.setting.graph.file.clone(),
-            what: format!(
-                "node {node} is not on page {page}, where it should be (if another process changes this index, open it again)"
-            ),
+            what: format!("node {node} is not on page {page}, where it should be"),
         }
     }
 
