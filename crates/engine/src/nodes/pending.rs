@@ -165,6 +165,7 @@ impl Pending {
     fn add(
         &self,
         page: u32,
+        (bits, at): (&Words, u32),
         still: impl FnOnce() -> bool,
         add: impl FnOnce(&mut Waiting),
     ) -> Option<usize> {
@@ -172,6 +173,8 @@ impl Pending {
         if !still() {
             return None;
         }
+        // Under the lock, as they are cleared.
+        mark(bits, at);
         let waiting = shard.entry(page).or_default();
         // One that was made for the taking is counted already.
         let known = waiting.taken || waiting.weight() > 0;
@@ -190,8 +193,8 @@ impl Pending {
         change: Change,
         still: impl FnOnce() -> bool,
     ) -> Option<usize> {
-        mark(&self.bits, change.node);
-        self.add(page, still, |waiting| waiting.changes.push(change))
+        let bit = (&self.bits, change.node);
+        self.add(page, bit, still, |waiting| waiting.changes.push(change))
     }
 
     /// Adds a record to what waits for `page`, if `still` says, under the page's lock, that the page is in use; `then` is done
@@ -203,8 +206,7 @@ impl Pending {
         still: impl FnOnce() -> bool,
         then: impl FnOnce(),
     ) -> Option<usize> {
-        mark(&self.pages, page);
-        self.add(page, still, |waiting| {
+        self.add(page, (&self.pages, page), still, |waiting| {
             waiting.records.push(record);
             then();
         })

@@ -125,16 +125,24 @@ impl Unwritten {
 
     /// Puts a page here, before any node is said to be on it.
     pub(crate) fn insert(&self, page: u32, bytes: PageBytes) {
-        self.shard(page).write().insert(page, bytes);
+        // Bit and entry change together, under the lock: one that leaves must not take with it what comes after it.
+        let mut shard = self.shard(page).write();
+        shard.insert(page, bytes);
         let bit = 1 << (page % 32);
         self.bits.word(page / 32).fetch_or(bit, Ordering::Release);
     }
 
-    /// Takes a page out: it is on storage, or nobody needs it.
-    pub(crate) fn remove(&self, page: u32) {
-        let bit = 1 << (page % 32);
-        self.bits.word(page / 32).fetch_and(!bit, Ordering::AcqRel);
-        self.shard(page).write().remove(&page);
+    /// Takes a page out that is on storage, unless other bytes have come in its place.
+    pub(crate) fn remove(&self, page: u32, written: &PageBytes) {
+        let mut shard = self.shard(page).write();
+        if shard
+            .get(&page)
+            .is_some_and(|bytes| Arc::ptr_eq(bytes, written))
+        {
+            shard.remove(&page);
+            let bit = 1 << (page % 32);
+            self.bits.word(page / 32).fetch_and(!bit, Ordering::AcqRel);
+        }
     }
 }
 
@@ -318,9 +326,36 @@ mod tests {
         assert!(unwritten.get(40).is_none());
         unwritten.insert(40, Arc::from([1, 2]));
         unwritten.insert(56, Arc::from([3]));
-        assert_eq!(unwritten.get(40).as_deref(), Some(&[1, 2][..]));
-        unwritten.remove(40);
+        let bytes = unwritten.get(40).unwrap();
+        assert_eq!(*bytes, [1, 2]);
+        unwritten.insert(40, Arc::from([1, 2]));
+        unwritten.remove(40, &bytes);
+        assert!(unwritten.get(40).is_some(), "those are others");
+        let bytes = unwritten.get(40).unwrap();
+        unwritten.remove(40, &bytes);
         assert!(unwritten.get(40).is_none() && unwritten.get(56).is_some());
+    }
+
+    #[test]
+    fn a_page_that_leaves_takes_nothing_with_it_that_comes_after_it() {
+        let unwritten = Unwritten::default();
+        std::thread::scope(|scope| {
+            for page in 0..4 {
+                let unwritten = &unwritten;
+                scope.spawn(move || {
+                    for round in 0..20_000u32 {
+                        let bytes = PageBytes::from(round.to_le_bytes());
+                        unwritten.insert(page, bytes.clone());
+                        // Whoever sees that it has gone may put the next one here at once.
+                        unwritten.remove(page, &bytes);
+                        let next = PageBytes::from([1]);
+                        unwritten.insert(page, next.clone());
+                        assert_eq!(unwritten.get(page).as_deref(), Some(&[1][..]));
+                        unwritten.remove(page, &next);
+                    }
+                });
+            }
+        });
     }
 
     #[test]

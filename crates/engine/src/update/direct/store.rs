@@ -279,8 +279,8 @@ impl PageStore {
             let offset = BLOCK as u64 + u64::from(page) * self.page_bytes as u64;
             file.write_at(offset, &bytes)?;
             self.counts.written.fetch_add(1, Ordering::Relaxed);
+            placement.unwritten.remove(page, &bytes);
         }
-        placement.unwritten.remove(page);
         Ok(())
     }
 
@@ -426,7 +426,8 @@ mod tests {
         assert_eq!(store.take_empty(&placement), None, "a search may read it");
         drop(search);
         assert_eq!(store.take_spare(&placement), 4, "it is not written yet");
-        placement.unwritten.remove(page);
+        let bytes = placement.unwritten.get(page).unwrap();
+        placement.unwritten.remove(page, &bytes);
         assert_eq!(store.take_spare(&placement), page);
     }
 
