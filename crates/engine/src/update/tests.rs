@@ -82,6 +82,7 @@ fn open(
         update: Some(case.1),
         direct: DirectOptions {
             pending: 600,
+            write_home: case.0 == Layout::Coupled,
             checkpoint: Some(4),
             ..DirectOptions::default()
         },

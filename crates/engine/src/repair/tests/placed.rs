@@ -61,6 +61,8 @@ impl Place {
                 pending: 16 << 10,
                 // One after the other: the same pages each time.
                 in_flight: 1,
+                // So that some wait.
+                write_home: false,
                 ..DirectOptions::default()
             },
         };

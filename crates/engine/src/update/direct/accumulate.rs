@@ -9,8 +9,9 @@
 //!
 //! OdinANN §3.2 writes changed records together on whatever page has room, which costs about R / (n - m) pages an insert.
 //! With several times more records on a page, that scatters what locality order had put side by side, and one
-//! read no longer serves several hops. Here an insert writes nothing itself. A page is written when `threshold` changes
-//! wait for it, on the path of the insert that brought the last one, so that it need not be read for that. The threshold
+//! read no longer serves several hops. Here an insert writes one page, that of its own record, with all that waits for it;
+//! from the first one on, so that searches beside it are as fast at first as later. Another page is written when `threshold`
+//! changes wait for it, on the path of the insert that brought the last one, so that it need not be read for that. The threshold
 //! follows the memory for changes: it falls when that is full, so that memory is a cap, and rises when it is not.
 
 use std::collections::HashMap;
@@ -152,7 +153,8 @@ pub(super) fn link<N: Composable>(
     }
     let threshold = direct.threshold.at(placement.pending.bytes());
     for &page in &touched {
-        if placement.pending.weight(page) >= threshold {
+        let at_once = direct.choices.write_home && page == home;
+        if at_once || placement.pending.weight(page) >= threshold {
             // What cannot be read or written now waits; a search that meets a damaged page says so.
             let _ = write_page(inserter, page);
         }

@@ -53,6 +53,9 @@ pub struct DirectOptions {
     pub list: Option<usize>,
     /// Bytes of changes that may wait in memory ([`Update::Accumulate`]).
     pub pending: u64,
+    /// Whether the page that a new vector belongs to is written with it, so that writes begin with the first insert and
+    /// searches beside it are as fast at first as later; else vectors wait as changes do ([`Update::Accumulate`]).
+    pub write_home: bool,
     /// Inserts in flight on each thread.
     pub in_flight: usize,
     /// Changes of the index between two checkpoints; `None`: the more, the larger the index.
@@ -65,6 +68,7 @@ impl Default for DirectOptions {
             pruning: Pruning::Delta,
             list: None,
             pending: 12 << 20,
+            write_home: true,
             in_flight: 4,
             checkpoint: None,
         }

@@ -88,6 +88,8 @@ impl Grown {
                 pending: 8 << 10,
                 // One after the other, where nothing else is asked for: the same pages each time.
                 in_flight: if threads == 1 { 1 } else { 4 },
+                // So that some wait.
+                write_home: false,
                 ..DirectOptions::default()
             },
         };
