@@ -352,6 +352,7 @@ impl Volume for SimVolume {
             volume: self.clone(),
             name: place(name),
             inode,
+            len: state.inodes[inode].current.len() as u64,
         }))
     }
 
@@ -495,18 +496,21 @@ impl VolumeFile for SimFile {
     }
 }
 
-/// A simulated file, open for reading. As with a real one, its length is that at opening, and writes show at once.
+/// A simulated file, open for reading. As with a real one, its length is at least that at opening, and writes show at once.
 #[derive(Clone, Debug)]
 struct SimTier {
     volume: SimVolume,
     name: String,
     inode: usize,
+    /// When it was opened.
+    len: u64,
 }
 
 impl SimTier {
-    /// Its length now: a file of pages grows while vectors are inserted.
+    /// Its length, as it was or as it has grown to: of a file that was cut, a read says so.
     fn now(&self) -> u64 {
-        self.volume.lock_state().inodes[self.inode].current.len() as u64
+        let now = self.volume.lock_state().inodes[self.inode].current.len() as u64;
+        now.max(self.len)
     }
 }
 
