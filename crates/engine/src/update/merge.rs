@@ -138,7 +138,7 @@ fn spool(
 /// Of a node that was left out.
 const NOWHERE: u32 = u32::MAX;
 
-/// Neighbours of a node that was left out, which stand in for it in others' lists (OdinANN §4.3: partial lists).
+/// Neighbours of a node that was left out, which stand in for it in others' lists (OdinANN §3.4.2: partial lists).
 const STAND_INS: usize = 8;
 
 /// The checkpoint's graph as one of the rows that are left.

@@ -3,8 +3,8 @@
 //! ```text
 //!   insert of p:   for each neighbour n:   pending[page of n] += (n: + p - what p displaces)
 //!                  pending[page of the nearest neighbour] += record of p
-//!                  a page of these with enough changes ──> composed anew from the bytes that the search holds
-//!                                                          too full: halved, each half near itself
+//!                  that page, and others with enough changes ──> composed anew from the bytes that the search holds
+//!                  too full: divided together with the page that most of its links lead to
 //! ```
 //!
 //! OdinANN §3.2 writes changed records together on whatever page has room, which costs about R / (n - m) pages an insert.
