@@ -361,17 +361,7 @@ impl<'m> Files<'m, '_, '_> {
             tally.seen = 0;
             self.tell(entry, &pages_of(in_use.count()), on_pages, tally);
         }
-        let file = self.table_name(FileKind::Pending);
-        self.tell_faults(&file, &waiting);
-        if let Err(why) = pending {
-            let what =
-                format!("{why}: nodes that were on no page yet, and changes of lists, are lost");
-            self.lost.push(Lost {
-                file,
-                what,
-                vectors: elsewhere,
-            });
-        }
+        self.tell_pending(pending.err(), &waiting, elsewhere);
         Ok(match missing {
             0 => live,
             _ => facts.live.max(live),
@@ -504,18 +494,23 @@ impl<'m> Files<'m, '_, '_> {
             ),
             vectors: 0,
         });
+        self.tell_pending(pending.err(), &waiting, lost);
+        Ok(ids + lost)
+    }
+
+    /// Tells what is wrong with the records that wait for their pages, of which so many are lost if their file is.
+    fn tell_pending(&mut self, why: Option<String>, waiting: &Tally, vectors: u64) {
         let file = self.table_name(FileKind::Pending);
-        self.tell_faults(&file, &waiting);
-        if let Err(why) = pending {
+        self.tell_faults(&file, waiting);
+        if let Some(why) = why {
             let what =
                 format!("{why}: nodes that were on no page yet, and changes of lists, are lost");
             self.lost.push(Lost {
                 file,
                 what,
-                vectors: lost,
+                vectors,
             });
         }
-        Ok(ids + lost)
     }
 
     /// What is decoded with the models of packed pages is lost with them.
