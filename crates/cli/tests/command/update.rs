@@ -57,7 +57,16 @@ fn merging<'a>(words: &[&'a str]) -> Vec<&'a str> {
 
 /// The answers to each row of a file, nearest first, as a search with `--out` writes them.
 pub fn answers(place: &Place, queries: &str) -> Vec<Vec<(u64, f32)>> {
-    let search = ["search", "index", queries, "--list", "100", "--json"];
+    answers_of(place, queries, "100")
+}
+
+/// The same of a search so wide that it meets all that any path leads to.
+pub fn answers_wide(place: &Place, queries: &str) -> Vec<Vec<(u64, f32)>> {
+    answers_of(place, queries, "2000")
+}
+
+fn answers_of(place: &Place, queries: &str, list: &str) -> Vec<Vec<(u64, f32)>> {
+    let search = ["search", "index", queries, "--list", list, "--json"];
     let out = ["--out", "answers.bin", "--overwrite"];
     place.run(&[&search[..], &out].concat()).done();
     answers_in(place, "answers.bin")
