@@ -127,12 +127,12 @@ pub(crate) fn check_file(
     check_length(volume, entry, length)
 }
 
-/// Whether direct inserts add pages to files of a kind. What is behind the pages of a checkpoint is of no account: a crash
+/// Whether direct inserts add pages to files of a kind: to the last of those of vectors. What is behind the pages of a checkpoint is of no account: a crash
 /// may have left it there.
 fn grows(kind: FileKind) -> bool {
     matches!(
         kind,
-        FileKind::Graph | FileKind::Packed | FileKind::Adjacency
+        FileKind::Graph | FileKind::Packed | FileKind::Adjacency | FileKind::Vectors
     )
 }
 
@@ -291,7 +291,11 @@ pub(crate) fn pending_of(
     payload: &[u8],
 ) -> Result<PendingFile, Error> {
     let file = file_of(volume, manifest, FileKind::Pending, None)?;
-    let vector_bytes = manifest.dimension as usize * manifest.element.size();
+    // Where vectors are apart, those of new nodes do not wait for a page of the graph.
+    let vector_bytes = match layout(volume, manifest)? {
+        Layout::Decoupled => 0,
+        _ => manifest.dimension as usize * manifest.element.size(),
+    };
     // `manifest` refuses more.
     let nodes = u32::try_from(facts.nodes).unwrap_or(u32::MAX);
     Ok(PendingFile::decode(payload, nodes, vector_bytes, &file)?)

@@ -70,6 +70,7 @@ impl Direct {
             built,
             pages: placement.pages(),
             page_of: (0..nodes).map(|node| placement.page_of(node)).collect(),
+            added: Vec::new(),
             codes: self.index.codes()[codes..].to_vec(),
             ids: self.later.read().all(),
             deleted,
