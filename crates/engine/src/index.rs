@@ -238,6 +238,9 @@ impl Index {
         if let Some((mut file, pending)) = stored::placement(&*volume, &manifest)? {
             // Nobody else has it yet.
             let _ = graph.placement.set(Placement::restore(&file, pending));
+            if let Some(segments) = &graph.segments {
+                segments.grow(&file.added, file.page_of.len() as u32);
+            }
             later = std::mem::take(&mut file.codes);
             carried = CarriedIds::of(file, &manifest);
         }

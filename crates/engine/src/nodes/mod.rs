@@ -10,13 +10,14 @@
 //! ```
 //!
 //! - [`coupled`], [`inline`], [`packed`], [`lists`]: a layout of the graph each, behind [`NodePages`]
-//! - [`segments`]: the vectors of the decoupled layout
+//! - [`segments`], [`added`]: the vectors of the decoupled layout, and those of them that came after the build
 //! - [`slotted`]: what all files of slotted pages have in common
 //! - [`resident`]: pages that the memory budget holds
 //! - [`placement`], [`pending`]: where nodes are, and what waits to be written, in an index that takes direct inserts
 //!
 //! A search is compiled once for each layout, so nothing is dispatched per hop.
 
+pub(crate) mod added;
 pub(crate) mod coupled;
 pub(crate) mod inline;
 pub(crate) mod lists;

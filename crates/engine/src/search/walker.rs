@@ -27,7 +27,7 @@ pub(crate) struct Plan {
     pub(crate) navigation: bool,
     pub(crate) whole_page: bool,
     pub(crate) rerank: Rerank,
-    /// Whether pages stay readable until the next walk.
+    /// Whether pages stay readable until the next walk, which ranks no vectors that are apart from lists.
     pub(crate) hold: bool,
     pub(crate) parts: bool,
 }
@@ -86,7 +86,9 @@ impl<'a, N: NodePages> Walker<'a, N> {
             hold: plan.hold,
             timer,
         };
-        let reranker = graph.segments.as_ref().map(|segments| {
+        // A walk whose pages are held is for the lists.
+        let vectors = graph.segments.as_ref().filter(|_| !plan.hold);
+        let reranker = vectors.map(|segments| {
             Reranker::new(segments, thread, row_bytes, plan.rerank, check, timer, heat)
         });
         let ranking = Ranking::new(kernel, timer, row_bytes, deleted);

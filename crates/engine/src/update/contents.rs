@@ -62,7 +62,24 @@ pub(crate) fn each_vector(
             },
         )?;
     }
-    Ok(())
+    let Some(added) = segments.added() else {
+        return Ok(());
+    };
+    let last = segments.last();
+    let mut read = |offset: u64, bytes: &mut [u8]| {
+        if progress.interrupted() {
+            return Err(Error::Interrupted);
+        }
+        Ok(index.volume().read_at(&last.name, offset, bytes)?)
+    };
+    added.each_page(&mut read, &mut |page, bytes| {
+        let view = last.view(bytes, page, true)?;
+        for node in (view.first()..).take(view.len()) {
+            let id = last.vector(node, &view, &mut vector)?;
+            each(node, id, &vector)?;
+        }
+        Ok(())
+    })
 }
 
 /// Calls `each` with every node and its neighbours, in the same order.

@@ -18,10 +18,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use stratann_vector::to_f32;
+use stratann_vector::{Element, to_f32};
 
 use super::compose::{Vectors, divide};
-use super::insert::{Inserter, Neighbour, Work};
+use super::insert::{Inserter, Neighbour, Newborn, Work};
 use super::prune::Decision;
 use super::store::Use;
 use crate::Error;
@@ -73,8 +73,7 @@ impl Threshold {
 /// Links a new node and its neighbours. Gives its number; `None` if there is no room for it in memory.
 pub(super) fn link<N: Composable>(
     inserter: &mut Inserter<'_, N>,
-    id: u64,
-    code: &[u8],
+    newborn: &Newborn<'_>,
 ) -> Result<Option<u32>, Error> {
     let direct = inserter.direct;
     let placement = direct.placement();
@@ -86,11 +85,15 @@ pub(super) fn link<N: Composable>(
     let Some(nearest) = inserter.chosen.first().map(|neighbour| neighbour.node) else {
         return Ok(None);
     };
-    let vector: Box<[u8]> = inserter.walker.traversal.ranking.query[..].into();
-    let Some((node, home)) = direct.birth(code, |node| {
+    let vector: Box<[u8]> = match N::VECTORS {
+        true => inserter.walker.traversal.ranking.query[..].into(),
+        // It waits for a page of its own kind.
+        false => Box::default(),
+    };
+    let Some((node, home)) = direct.birth(newborn, |node| {
         let record = Arc::new(NewRecord {
             node,
-            id,
+            id: newborn.id,
             vector,
             list,
         });
@@ -328,8 +331,10 @@ fn collect<N: Composable>(
                 Ok(())
             },
         )?;
-        let vector = pages.vector(node, &record, &mut work.vector)?;
-        work.vectors.extend_from_slice(vector);
+        if N::VECTORS {
+            let vector = pages.vector(node, &record, &mut work.vector)?;
+            work.vectors.extend_from_slice(vector);
+        }
     }
     for record in &waiting.records {
         work.records.push(
@@ -374,12 +379,20 @@ fn compose<N: Composable>(
     let (placement, pages) = (direct.placement(), inserter.pages);
     let mut places: Vec<usize> = (0..work.records.len()).collect();
     let mut composed = Vec::new();
-    let (element, dim) = (direct.index.element(), direct.index.dim());
-    let mut floats = vec![0.0; work.records.len() * dim];
-    to_f32(element, &work.vectors, &mut floats);
+    let index = &direct.index;
+    let (mut element, dim) = (index.element(), index.dim());
+    if !N::VECTORS {
+        // As their codes have them.
+        let nodes: Vec<u32> = places.iter().map(|&at| work.records.node(at)).collect();
+        let quantizer = index.codebook().quantizer();
+        quantizer.decode_rows(index.codes(), &nodes, &mut work.vectors);
+        element = Element::F32;
+    }
+    work.floats.resize(work.records.len() * dim, 0.0);
+    to_f32(element, &work.vectors, &mut work.floats);
     let vectors = Vectors {
         dim,
-        floats: &floats,
+        floats: &work.floats,
     };
     let records = &work.records;
     let divided = divide(

@@ -22,6 +22,7 @@ use super::Direct;
 use crate::Error;
 use crate::build::write_stream;
 use crate::durable::Checkpoint;
+use crate::nodes::added::Added;
 use crate::nodes::pending::NewRecord;
 use crate::nodes::placement::Placement;
 use crate::stored;
@@ -50,6 +51,11 @@ impl Direct {
         self.store.settle();
         self.check()?;
         self.file.lock().sync()?;
+        if let (Some(added), Some(segment)) = (self.added(), &self.segment) {
+            added.seal();
+            self.write_vectors()?;
+            segment.lock().sync()?;
+        }
         let placement = self.placement();
         let nodes = placement.nodes();
         let volume = &**self.index.volume();
@@ -70,7 +76,7 @@ impl Direct {
             built,
             pages: placement.pages(),
             page_of: (0..nodes).map(|node| placement.page_of(node)).collect(),
-            added: Vec::new(),
+            added: self.added().map_or_else(Vec::new, Added::firsts),
             codes: self.index.codes()[codes..].to_vec(),
             ids: self.later.read().all(),
             deleted,

@@ -10,8 +10,11 @@
 //! Neighbours are an approximate snapshot: what other inserts add between 1 and 4 is not looked for again. A list is taken
 //! from the bytes that the search has, if its node is still on that page, for a page never changes; so that nearly
 //! nothing is read a second time.
+//!
+//! Where vectors are apart from lists, reading those of a hundred candidates would cost a hundred reads. There the candidates
+//! are what their codes stand for, as all of a list are when it gives up a node.
 
-use stratann_vector::to_f32;
+use stratann_vector::{Element, to_f32};
 
 use super::Direct;
 use super::compose::Records;
@@ -36,6 +39,14 @@ pub(super) struct Neighbour {
     row: u32,
 }
 
+/// What a new node is besides its links.
+pub(super) struct Newborn<'a> {
+    pub(super) id: u64,
+    pub(super) code: &'a [u8],
+    /// Its vector as it stands in a segment; empty where vectors stand beside lists.
+    pub(super) apart: &'a [u8],
+}
+
 /// Times that an insert searches for neighbours.
 const WALKS: usize = 3;
 
@@ -45,6 +56,8 @@ pub(super) struct Work<N: Composable> {
     pub(super) vectors: Vec<u8>,
     pub(super) vector: Vec<u8>,
     pub(super) list: Vec<u32>,
+    /// The vectors of the records as numbers.
+    pub(super) floats: Vec<f32>,
     pub(super) composer: Option<N::Composer>,
 }
 
@@ -55,6 +68,7 @@ impl<N: Composable> Default for Work<N> {
             vectors: Vec::new(),
             vector: Vec::new(),
             list: Vec::new(),
+            floats: Vec::new(),
             composer: None,
         }
     }
@@ -73,9 +87,11 @@ pub(super) struct Inserter<'a, N: Composable> {
     lists: ListPruner<'a>,
     pruner: Pruner,
     space: Space,
-    /// Candidates: their nodes, and their vectors as they are, behind that of the vector at hand.
+    /// Candidates: their nodes, and their vectors as they are, behind that of the vector at hand; where vectors are apart, all of
+    /// them as numbers, those of the candidates as their codes have them.
     nodes: Vec<u32>,
     rows: Vec<u8>,
+    row_element: Element,
     points: Vec<u8>,
     distances: Vec<f32>,
     /// The list of the neighbour at hand.
@@ -83,6 +99,8 @@ pub(super) struct Inserter<'a, N: Composable> {
     owner: Vec<f32>,
     vector: Vec<u8>,
     code: Vec<u8>,
+    /// The vector at hand as it stands in a segment, where vectors are apart.
+    apart: Vec<u8>,
 }
 
 impl<'a, N: Composable> Inserter<'a, N> {
@@ -103,6 +121,10 @@ impl<'a, N: Composable> Inserter<'a, N> {
         );
         let mut work = Work::default();
         work.vector.resize(row_bytes, 0);
+        let row_element = match N::VECTORS {
+            true => index.element(),
+            false => Element::F32,
+        };
         Ok(Self {
             direct,
             pages,
@@ -112,15 +134,17 @@ impl<'a, N: Composable> Inserter<'a, N> {
             touched: Vec::new(),
             lists,
             pruner: Pruner::new(),
-            space: Space::new(index.metric(), index.element(), index.dim()),
+            space: Space::new(index.metric(), row_element, index.dim()),
             nodes: Vec::new(),
             rows: Vec::new(),
+            row_element,
             points: Vec::new(),
             distances: Vec::new(),
             list: Vec::new(),
             owner: vec![0.0; index.dim()],
             vector: vec![0; row_bytes],
             code: vec![0; index.codebook().code_bytes()],
+            apart: Vec::new(),
         })
     }
 
@@ -145,18 +169,46 @@ impl<'a, N: Composable> Inserter<'a, N> {
         }
         let quantizer = direct.index.codebook().quantizer();
         quantizer.encode(&self.walker.floats, &mut self.code, 1);
+        self.apart.clear();
+        if let Some(segments) = &direct.index.graph().segments {
+            segments.last().encode(vector, &mut self.apart)?;
+        }
         let code = std::mem::take(&mut self.code);
-        let node = match direct.update {
-            Update::Relocate => relocate::link(self, id, &code),
-            _ => accumulate::link(self, id, &code),
+        let apart = std::mem::take(&mut self.apart);
+        let newborn = Newborn {
+            id,
+            code: &code,
+            apart: &apart,
         };
-        self.code = code;
+        let node = match direct.update {
+            Update::Relocate => relocate::link(self, &newborn),
+            _ => accumulate::link(self, &newborn),
+        };
+        (self.code, self.apart) = (code, apart);
         direct.add_fallbacks(std::mem::take(&mut self.lists.fallbacks));
         node
     }
 
+    /// Takes the candidates as their codes have them.
+    fn gather_codes(&mut self) {
+        self.nodes.clear();
+        let frontier = &self.walker.traversal.frontier;
+        self.nodes.extend(frontier.keys().map(node_of));
+        self.rows.clear();
+        let floats = self.walker.floats.iter();
+        self.rows
+            .extend(floats.flat_map(|value| value.to_le_bytes()));
+        let index = &self.direct.index;
+        let quantizer = index.codebook().quantizer();
+        quantizer.decode_rows(index.codes(), &self.nodes, &mut self.rows);
+    }
+
     /// Takes the vectors of the candidates from the pages that are held.
     fn gather(&mut self, vector: &[u8]) -> Result<(), Error> {
+        if !N::VECTORS {
+            self.gather_codes();
+            return Ok(());
+        }
         self.nodes.clear();
         self.rows.clear();
         self.rows.extend_from_slice(vector);
@@ -267,9 +319,9 @@ impl<'a, N: Composable> Inserter<'a, N> {
     /// What becomes of the list that was read, of a neighbour that is asked to link to `node`.
     pub(super) fn decide(&mut self, neighbour: &Neighbour, node: u32) -> Decision {
         let index = &self.direct.index;
-        let row_bytes = self.vector.len();
+        let row_bytes = index.dim() * self.row_element.size();
         let row = &self.rows[neighbour.row as usize * row_bytes..][..row_bytes];
-        to_f32(index.element(), row, &mut self.owner);
+        to_f32(self.row_element, row, &mut self.owner);
         if index.metric() == stratann_vector::Metric::Cosine {
             stratann_vector::normalize(&mut self.owner);
         }

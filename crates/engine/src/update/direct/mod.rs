@@ -33,11 +33,12 @@ use stratann_vector::Metric;
 pub use self::prune::Pruning;
 
 use self::accumulate::Threshold;
-use self::insert::Inserter;
+use self::insert::{Inserter, Newborn};
 use self::store::PageStore;
 use super::overlay::{Overlay, Tombstones};
 use super::ranges::IdRanges;
 use crate::index::Index;
+use crate::nodes::added::Added;
 use crate::nodes::placement::{PageBytes, Placement};
 use crate::nodes::{Composable, NodePages, Pages};
 use crate::search::{Plan, Timer, Within};
@@ -88,6 +89,8 @@ pub struct DirectCounts {
     pub pages_composed: u64,
     /// Pages that were written.
     pub pages_written: u64,
+    /// Pages of vectors that were written, where these are apart from lists.
+    pub vector_pages_written: u64,
     /// Pages that searches for neighbours read.
     pub pages_read: u64,
     /// Pages of the file, and those of them that no node is on.
@@ -104,6 +107,7 @@ struct Counts {
     changes: AtomicU64,
     fallbacks: AtomicU64,
     reads: AtomicU64,
+    vector_pages: AtomicU64,
     checkpoints: AtomicU64,
 }
 
@@ -132,6 +136,8 @@ pub(crate) struct Direct {
     writers: Vec<JoinHandle<()>>,
     /// The file of pages, for what the writers do not do.
     file: Mutex<Box<dyn VolumeFile>>,
+    /// The file of the segment that new vectors go to, where vectors are apart.
+    segment: Option<Mutex<Box<dyn VolumeFile>>>,
     threshold: Threshold,
     /// Held while a node gets its number.
     births: Mutex<()>,
@@ -161,8 +167,8 @@ impl Direct {
         // The reduction of inner products to distances needs the longest vector beforehand.
         let takes = match &graph.pages {
             Pages::Coupled(pages) => pages.records_a_page() > 0,
-            Pages::Packed(_) => true,
-            Pages::Inline(_) | Pages::Lists(_) => false,
+            Pages::Packed(_) | Pages::Lists(_) => true,
+            Pages::Inline(_) => false,
         };
         if !takes || update == Update::Merge || index.metric() == Metric::InnerProduct {
             return Ok(None);
@@ -176,6 +182,14 @@ impl Direct {
             } as u32;
             Placement::new((0..graph.nodes as u32).map(page_of), pages.pages as u32)
         });
+        let segment = match &graph.segments {
+            None => None,
+            Some(segments) => {
+                segments.grow(&[], graph.nodes as u32);
+                let file = index.volume().open_pages(&segments.last().name)?;
+                Some(Mutex::new(file))
+            }
+        };
         let manifest = index.manifest();
         let degree = manifest.degree as usize;
         let preset = index.preset();
@@ -206,6 +220,7 @@ impl Direct {
             store: Arc::new(store),
             writers: Vec::new(),
             file: Mutex::new(index.volume().open_pages(&graph.name)?),
+            segment,
             threshold: Threshold::new(match update {
                 Update::InPlace => 0,
                 _ => choices.pending,
@@ -245,16 +260,35 @@ impl Direct {
             .expect("an index that takes direct inserts has a placement")
     }
 
-    /// Gives a node its number: its code goes into its place, and `place` says what page it belongs to. `None`: there is no
-    /// room.
-    fn birth<T>(&self, code: &[u8], place: impl FnOnce(u32) -> T) -> Option<(u32, T)> {
+    /// Gives a node its number: its code goes into its place, its vector into its segment if it is apart, and `place` says what
+    /// page it belongs to. `None`: there is no room.
+    fn birth<T>(&self, newborn: &Newborn<'_>, place: impl FnOnce(u32) -> T) -> Option<(u32, T)> {
         let _one = self.births.lock();
         let node = self.placement().nodes();
         if node >= u32::MAX - 2 {
             return None;
         }
-        self.index.codes().append(code)?;
+        self.index.codes().append(newborn.code)?;
+        if let Some(added) = self.added() {
+            added.append(node, newborn.id, newborn.apart);
+        }
         Some((node, place(node)))
+    }
+
+    /// Vectors that came after the build, where vectors are apart.
+    fn added(&self) -> Option<&Added> {
+        self.index.graph().segments.as_ref()?.added()
+    }
+
+    /// Writes the pages of vectors that are full.
+    fn write_vectors(&self) -> Result<(), Error> {
+        if let (Some(added), Some(file)) = (self.added(), &self.segment) {
+            let written = added.write(file)?;
+            self.counts
+                .vector_pages
+                .fetch_add(written, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// An insert failed after its node had a number: what is in memory is not what the log says, and takes nothing more until
@@ -292,7 +326,7 @@ impl Direct {
         Ok(bytes.into())
     }
 
-    /// Makes sure that what could not be written before can be now.
+    /// Makes sure that what could not be written before can be now, and that not too much waits.
     ///
     /// # Errors
     /// It still cannot: a full disk.
@@ -302,7 +336,7 @@ impl Direct {
                 .retry(self.placement(), &mut **self.file.lock())?;
         }
         self.store.pace();
-        Ok(())
+        self.write_vectors()
     }
 
     /// Inserts the vectors of log records, of new ids or of such that are replaced. Gives the places of those that could not
@@ -339,8 +373,9 @@ impl Direct {
         match &self.index.graph().pages {
             Pages::Coupled(pages) => self.task_on(pages, thread, records, next, left).await,
             Pages::Packed(pages) => self.task_on(pages, thread, records, next, left).await,
+            Pages::Lists(pages) => self.task_on(pages, thread, records, next, left).await,
             // `open` refused them.
-            Pages::Inline(_) | Pages::Lists(_) => {}
+            Pages::Inline(_) => {}
         }
     }
 
@@ -404,6 +439,7 @@ impl Direct {
             fallbacks: of(&self.counts.fallbacks),
             pages_composed: of(&self.store.counts.composed),
             pages_written: of(&self.store.counts.written),
+            vector_pages_written: of(&self.counts.vector_pages),
             pages_read: of(&self.counts.reads),
             pages: self.placement().pages().into(),
             pages_free: self.store.free() as u64,

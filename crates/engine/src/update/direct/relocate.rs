@@ -18,7 +18,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::compose::too_large;
-use super::insert::{Inserter, Work};
+use super::insert::{Inserter, Newborn, Work};
 use super::prune::Decision;
 use super::store::Use;
 use crate::Error;
@@ -28,8 +28,7 @@ use crate::nodes::{Composable, Composer, PageView};
 /// Links a new node and its neighbours. Gives its number; `None` if there is no room for it in memory.
 pub(super) fn link<N: Composable>(
     inserter: &mut Inserter<'_, N>,
-    id: u64,
-    code: &[u8],
+    newborn: &Newborn<'_>,
 ) -> Result<Option<u32>, Error> {
     let direct = inserter.direct;
     let placement = direct.placement();
@@ -37,7 +36,7 @@ pub(super) fn link<N: Composable>(
         // Nobody would find it: it waits in memory.
         return Ok(None);
     }
-    let Some((node, ())) = direct.birth(code, |node| placement.push(node, NOWHERE)) else {
+    let Some((node, ())) = direct.birth(newborn, |node| placement.push(node, NOWHERE)) else {
         return Ok(None);
     };
     let mut stripes: Vec<usize> = inserter
@@ -52,7 +51,8 @@ pub(super) fn link<N: Composable>(
         .map(|&stripe| direct.locks[stripe].lock())
         .collect();
     let mut work = std::mem::take(&mut inserter.work);
-    let linked = change(inserter, &mut work, node, id).and_then(|()| allocate(inserter, &mut work));
+    let linked =
+        change(inserter, &mut work, node, newborn.id).and_then(|()| allocate(inserter, &mut work));
     inserter.work = work;
     if linked.is_err() {
         // It has a number and no page.
