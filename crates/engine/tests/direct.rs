@@ -73,6 +73,7 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
     let rest = part(&all, BUILT, all.rows() - BUILT);
     for (preset, update, most_pages) in [
         (Preset::STRATANN, Update::Accumulate, 3.0),
+        (Preset::DECOUPLEVS, Update::Accumulate, 4.0),
         // The bar: twice R / n, 16 records of this size on a page.
         (Preset::ODINANN, Update::Relocate, 2.0 * 32.0 / 16.0),
     ] {
