@@ -32,7 +32,6 @@ use crate::codebook::Codebook;
 use crate::durable::log_bytes;
 use crate::navigation::Navigation;
 use crate::nodes::Graph;
-use crate::nodes::placement::Placement;
 use crate::plan::{Division, Needs};
 use crate::update::{CarriedIds, Overlay, replay};
 use crate::{Error, Preset, nodes, plan, stored};
@@ -235,12 +234,8 @@ impl Index {
         let preset: Preset = manifest.preset.parse()?;
         let mut graph = nodes::open(&*volume, &manifest)?;
         let (mut carried, mut later) = (CarriedIds::default(), Vec::new());
-        if let Some((mut file, pending)) = stored::placement(&*volume, &manifest)? {
-            // Nobody else has it yet.
-            let _ = graph.placement.set(Placement::restore(&file, pending));
-            if let Some(segments) = &graph.segments {
-                segments.grow(&file.added, file.page_of.len() as u32);
-            }
+        if let Some(mut file) = stored::placement(&*volume, &manifest)? {
+            graph.grown(&*volume, &manifest, &file)?;
             later = std::mem::take(&mut file.codes);
             carried = CarriedIds::of(file, &manifest);
         }

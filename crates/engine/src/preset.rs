@@ -164,7 +164,7 @@ impl Preset {
         entry_points: 1,
         whole_page: false,
         rerank: Rerank::PAPER,
-        update: Update::Merge,
+        update: Update::InPlace,
     };
     /// DecoupleVS with the parameters of its §5.1.
     pub const DECOUPLEVS: Preset = Preset {

@@ -4,6 +4,9 @@
 //! written anew on a relocated page ([`crate::slotted`], [`crate::coupled`]), and new nodes stand on such pages alone.
 //! This file is what a checkpoint of such an index adds to the files of the build.
 //!
+//! Where the pages of the build are written in place, and new nodes fill pages behind them, a node's page goes on to
+//! follow from its number: then there is no table.
+//!
 //! Payload of a [stream](crate::stream) of kind `Placement`, little-endian; `n` nodes, of which `b` are those of the
 //! build, `r` ranges of ids, `d` deleted ids, `v` added pages of vectors:
 //!
@@ -16,8 +19,9 @@
 //! | 20 | 8 | `r`: ranges of ids |
 //! | 28 | 8 | `d`: deleted ids |
 //! | 36 | 4 | `v`: pages of vectors that were added behind those of the last segment, where vectors are apart; else 0 |
-//! | 40 | 4 n | the page of each node, below the number of pages |
-//! | 40 + 4 n | 4 v | the first node of each added page of vectors: ascending from `b` on, below `n` |
+//! | 40 | 4 | `t`: nodes in the table, which are all `n`; or 0: a node's page follows from its number |
+//! | 44 | 4 t | the page of each node, below the number of pages |
+//! | 44 + 4 t | 4 v | the first node of each added page of vectors: ascending from `b` on, below `n` |
 //! | … | 16 r | ranges of outside ids that came after the build: the first id u64, how many u64, one or more; ascending, and at least an id between two of them |
 //! | … | 12 d | deleted ids, ascending: the id u64, and the node u32 below which its records are dead: at most `n`, or 4294967295 for all nodes |
 //! | … | … | codes of nodes `b..n`, one after another |
@@ -26,7 +30,7 @@ use crate::block::{u32_at, u64_at};
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 
-const FIXED: usize = 40;
+const FIXED: usize = 44;
 /// Bytes of a range of ids.
 const RANGE: usize = 16;
 /// Bytes of a deleted id.
@@ -35,11 +39,13 @@ const DELETED: usize = 12;
 /// What a checkpoint of an index with relocated records adds to the files of its build, decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlacementFile {
+    /// Nodes that there are.
+    pub nodes: u32,
     /// Nodes of the build; those above came later.
     pub built: u32,
     /// Pages of the page file that may be in use: all that are named are below.
     pub pages: u32,
-    /// The page of each node.
+    /// The page of each node; none where it follows from the node's number.
     pub page_of: Vec<u32>,
     /// The first node of each page of vectors that was added behind those of the last segment: the vectors of all nodes
     /// from `built` on are on these, where vectors are apart from lists. Else there are none.
@@ -60,13 +66,14 @@ impl PlacementFile {
             + RANGE * self.ids.len()
             + DELETED * self.deleted.len();
         let mut out = Vec::with_capacity(FIXED + words + self.codes.len());
-        for field in [self.page_of.len() as u32, self.built, self.pages] {
+        for field in [self.nodes, self.built, self.pages] {
             out.extend_from_slice(&field.to_le_bytes());
         }
         for length in [self.codes.len(), self.ids.len(), self.deleted.len()] {
             out.extend_from_slice(&(length as u64).to_le_bytes());
         }
         out.extend_from_slice(&(self.added.len() as u32).to_le_bytes());
+        out.extend_from_slice(&(self.page_of.len() as u32).to_le_bytes());
         for word in self.page_of.iter().chain(&self.added) {
             out.extend_from_slice(&word.to_le_bytes());
         }
@@ -103,6 +110,11 @@ impl PlacementFile {
         let ranges = reader.u64("number of ranges of ids")?;
         let dead = reader.u64("number of deleted ids")?;
         let added = reader.u32("number of added pages of vectors")?;
+        let table = reader.u32("number of nodes in the table")?;
+        if table != 0 && table != nodes {
+            let expected = format!("0 or {nodes}, the nodes");
+            return Err(reader.wrong(40, "number of nodes in the table", table, expected));
+        }
         if built > nodes {
             let expected = format!("at most {nodes}, the nodes");
             return Err(reader.wrong(4, "number of nodes of the build", built, expected));
@@ -114,7 +126,7 @@ impl PlacementFile {
         }
 
         let at = reader.at();
-        let page_of = reader.u32s(u64::from(nodes), "pages of the nodes")?;
+        let page_of = reader.u32s(u64::from(table), "pages of the nodes")?;
         if let Some(node) = page_of.iter().position(|&page| page >= pages) {
             let expected = format!("below {pages}");
             return Err(reader.wrong(at + 4 * node, "page of a node", page_of[node], expected));
@@ -144,6 +156,7 @@ impl PlacementFile {
         payload.drain(..codes_at);
         payload.shrink_to_fit();
         Ok(PlacementFile {
+            nodes,
             built,
             pages,
             page_of,
@@ -215,6 +228,7 @@ mod tests {
 
     fn sample() -> PlacementFile {
         PlacementFile {
+            nodes: 5,
             built: 3,
             pages: 9,
             page_of: vec![0, 8, 1, 7, 8],
@@ -253,17 +267,20 @@ mod tests {
         assert_eq!(bytes[12..20], 4u64.to_le_bytes());
         assert_eq!(bytes[20..28], 3u64.to_le_bytes());
         assert_eq!(bytes[28..36], 3u64.to_le_bytes());
-        assert_eq!(bytes[36..48], [2, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0]);
-        assert_eq!(bytes[60..68], [3, 0, 0, 0, 4, 0, 0, 0]);
         assert_eq!(
-            bytes[68..84],
+            bytes[36..52],
+            [2, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0]
+        );
+        assert_eq!(bytes[64..72], [3, 0, 0, 0, 4, 0, 0, 0]);
+        assert_eq!(
+            bytes[72..88],
             [5, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]
         );
-        assert_eq!(bytes[100..109], [2, 1, 0, 0, 0, 0, 0, 0, 3]);
-        assert_eq!(bytes[116..128], [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(bytes[128..140], [6, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0]);
-        assert_eq!(bytes[140..152], [255; 12]);
-        assert_eq!(bytes[152..], [1, 2, 3, 4]);
+        assert_eq!(bytes[104..113], [2, 1, 0, 0, 0, 0, 0, 0, 3]);
+        assert_eq!(bytes[120..132], [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[132..144], [6, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0]);
+        assert_eq!(bytes[144..156], [255; 12]);
+        assert_eq!(bytes[156..], [1, 2, 3, 4]);
     }
 
     #[test]
@@ -271,9 +288,9 @@ mod tests {
         for (change, text) in [
             (
                 (|file| file.page_of[3] = 9) as fn(&mut PlacementFile),
-                "placement: page of a node at offset 4152 is 9, expected below 9",
+                "placement: page of a node at offset 4156 is 9, expected below 9",
             ),
-            (|file| file.pages = 8, "page of a node at offset 4144 is 8"),
+            (|file| file.pages = 8, "page of a node at offset 4148 is 8"),
             (
                 |file| file.built = 6,
                 "number of nodes of the build at offset 4104 is 6, expected at most 5",
@@ -284,23 +301,27 @@ mod tests {
             ),
             (
                 |file| file.added[0] = 2,
-                "first node of an added page of vectors at offset 4160 is 2, expected 3, and below 5",
+                "first node of an added page of vectors at offset 4164 is 2, expected 3, and below 5",
+            ),
+            (
+                |file| drop(file.page_of.pop()),
+                "number of nodes in the table at offset 4140 is 4, expected 0 or 5, the nodes",
             ),
             (|file| file.added[0] = 4, "is 4, expected 3"),
             (
                 |file| file.added[1] = 3,
-                "at offset 4164 is 3, expected from 4 on, and below 5",
+                "at offset 4168 is 3, expected from 4 on, and below 5",
             ),
             (|file| file.added[1] = 5, "is 5, expected from 4 on"),
             (|file| file.codes.push(1), "is 5, expected 2 for each of 2"),
             (|file| file.codes.clear(), "is 0, expected 2 for each of 2"),
             (
                 |file| file.ids[1] = (7, 0),
-                "range of ids at offset 4192 is 0 from 7 on, expected 1 id or more",
+                "range of ids at offset 4196 is 0 from 7 on, expected 1 id or more",
             ),
             (
                 |file| file.ids[1].0 = 6,
-                "range of ids at offset 4184 is 2 from 6 on, expected ascending ranges",
+                "range of ids at offset 4188 is 2 from 6 on, expected ascending ranges",
             ),
             (|file| file.ids[1].0 = 5, "is 2 from 5 on"),
             (|file| file.ids[0].1 = 3, "is 2 from 7 on"),
@@ -317,12 +338,12 @@ mod tests {
             ),
             (
                 |file| file.deleted[1].0 = 2,
-                "deleted id at offset 4228 is 2, expected above 2",
+                "deleted id at offset 4232 is 2, expected above 2",
             ),
             (|file| file.deleted.swap(0, 2), "deleted id"),
             (
                 |file| file.deleted[1].1 = 6,
-                "bound of a deleted id at offset 4236 is 6, expected at most 5, the nodes, or",
+                "bound of a deleted id at offset 4240 is 6, expected at most 5, the nodes, or",
             ),
             (|file| file.deleted[0].1 = u32::MAX - 1, "bound"),
         ] {
@@ -351,6 +372,7 @@ mod tests {
         let mut bytes = bytes;
         bytes[..8].fill(255);
         bytes[12..20].fill(0);
+        bytes[40..44].fill(255);
         let text = decode(&bytes).unwrap_err().to_string();
         assert!(text.contains("cut off after"), "{text}");
     }
@@ -362,6 +384,7 @@ mod tests {
             page_of in prop::collection::vec(any::<u32>(), 0..200),
             later: prop::sample::Index,
             added in 0u8..9,
+            table: bool,
             code_bytes in 0usize..40,
             gaps in prop::collection::vec((1u64..1 << 50, 1u64..1 << 50), 0..50),
             deleted in prop::collection::btree_map(any::<u64>(), prop::option::of(any::<u32>()), 0..50),
@@ -376,9 +399,10 @@ mod tests {
             }).collect();
             let bound = |bound: Option<u32>| bound.map_or(u32::MAX, |b| b % (nodes as u32 + 1));
             let file = PlacementFile {
+                nodes: nodes as u32,
                 built: built as u32,
                 pages,
-                page_of: page_of.iter().map(|page| page % pages).collect(),
+                page_of: page_of.iter().filter(|_| table).map(|page| page % pages).collect(),
                 added: (built as u32..nodes as u32).step_by(1 + added as usize).collect(),
                 codes: (0..(nodes - built) * code_bytes).map(|at| at as u8).collect(),
                 ids,

@@ -50,6 +50,7 @@ fn coupled(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
 
 fn inline(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
     let (shape, entry) = stored::inline(volume, manifest)?;
+    let placement = Placed::default();
     let file = stored::name_of(volume, &entry.name);
     Ok(Graph {
         name: entry.name.clone(),
@@ -59,11 +60,12 @@ fn inline(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
             shape,
             nodes: manifest.vectors,
             file: file.clone(),
+            placement: placement.clone(),
         }),
         file,
         resident: Resident::default(),
         segments: None,
-        placement: Placed::default(),
+        placement,
     })
 }
 

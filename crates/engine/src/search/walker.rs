@@ -74,7 +74,8 @@ impl<'a, N: NodePages> Walker<'a, N> {
         let graph = index.graph();
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
         let row_bytes = index.dim() * index.element().size();
-        let check = index.checks_pages();
+        // A page that another process writes in its place may be read half as it was.
+        let check = index.checks_pages() || (N::CODES && graph.placement.get().is_some());
         let lane = graph.tier.lane(thread)?;
         let setting = Setting {
             graph,

@@ -41,10 +41,11 @@ struct Case(Layout, Update);
 
 const PACKED: Case = Case(Layout::Packed, Update::Accumulate);
 
+const INLINE: Case = Case(Layout::Inline, Update::InPlace);
 const DECOUPLED: Case = Case(Layout::Decoupled, Update::Accumulate);
 
 /// All that there are: directly, and by merges.
-const CASES: [Case; 10] = [
+const CASES: [Case; 11] = [
     PACKED,
     Case(Layout::Packed, Update::Relocate),
     Case(Layout::Packed, Update::Merge),
@@ -54,6 +55,7 @@ const CASES: [Case; 10] = [
     DECOUPLED,
     Case(Layout::Decoupled, Update::Relocate),
     Case(Layout::Decoupled, Update::Merge),
+    INLINE,
     Case(Layout::Inline, Update::Merge),
 ];
 
@@ -210,7 +212,7 @@ fn an_index_under_changes_is_what_the_model_is() {
                 assert_eq!(contents(&live), model, "{case:?}, reopened after call {at}");
                 let report = verify_in(&volume, &Silent).unwrap();
                 assert!(
-                    report.clean() || case.0 == Layout::Decoupled,
+                    report.clean() || matches!(case.0, Layout::Decoupled | Layout::Inline),
                     "{case:?}: {:?}",
                     report.problems
                 );
@@ -293,7 +295,7 @@ fn crash_everywhere(case: Case, seeds: std::ops::Range<u64>) -> usize {
                 check(&found, &model, calls.get(done), &place);
                 let report = verify_in(&image, &Silent).unwrap();
                 assert!(
-                    report.clean() || case.0 == Layout::Decoupled,
+                    report.clean() || matches!(case.0, Layout::Decoupled | Layout::Inline),
                     "{place}: {:?}",
                     report.problems
                 );
@@ -317,6 +319,7 @@ fn a_full_disk_is_an_error_and_work_goes_on_when_there_is_room() {
     for case in [
         PACKED,
         DECOUPLED,
+        INLINE,
         Case(Layout::Coupled, Update::Relocate),
         Case(Layout::Packed, Update::Merge),
     ] {
@@ -430,6 +433,7 @@ fn threads_insert_delete_and_search_while_merges_go_on() {
     for case in [
         PACKED,
         DECOUPLED,
+        INLINE,
         Case(Layout::Coupled, Update::Relocate),
         Case(Layout::Packed, Update::Merge),
     ] {

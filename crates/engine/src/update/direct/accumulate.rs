@@ -32,11 +32,6 @@ use crate::nodes::{Composable, Composer, PageView};
 /// Changes that a page waits for at most, however much memory there is: to apply them takes time as well.
 const MOST: usize = 64;
 
-/// The nearest neighbours of a new node that are asked to link back to it, beside those that are diverse. The others fill its
-/// list: nearer ones lead to them, and so they would give up something better for it. On photo-sift, 80,000 rows and 20,000
-/// more, asking all of them changes twice as many lists and leads to the same recall, with more reads.
-const BACK: usize = 16;
-
 /// How many changes a page waits for.
 pub(super) struct Threshold {
     changes: AtomicUsize,
@@ -73,6 +68,7 @@ impl Threshold {
 /// Links a new node and its neighbours. Gives its number; `None` if there is no room for it in memory.
 pub(super) fn link<N: Composable>(
     inserter: &mut Inserter<'_, N>,
+    work: &mut Work<N>,
     newborn: &Newborn<'_>,
 ) -> Result<Option<u32>, Error> {
     let direct = inserter.direct;
@@ -120,16 +116,12 @@ pub(super) fn link<N: Composable>(
     }) else {
         return Ok(None);
     };
-    let mut touched = std::mem::take(&mut inserter.touched);
+    let mut touched = std::mem::take(&mut work.touched);
     touched.clear();
     touched.push(home);
     let mut linked = false;
-    // The nearest is the last, and links back if no other did: nobody else would lead to the new node.
-    for at in (0..inserter.chosen.len()).rev() {
+    for at in inserter.asked() {
         let neighbour = inserter.chosen[at];
-        if !neighbour.diverse && at >= BACK {
-            continue;
-        }
         let remove = match decide(inserter, &neighbour, node) {
             Decision::Keep if at > 0 || linked => continue,
             Decision::Keep | Decision::Add => NONE,
@@ -159,10 +151,10 @@ pub(super) fn link<N: Composable>(
         let at_once = direct.choices.write_home && page == home;
         if at_once || placement.pending.weight(page) >= threshold {
             // What cannot be read or written now waits; a search that meets a damaged page says so.
-            let _ = write_page(inserter, page);
+            let _ = write_page(inserter, work, page);
         }
     }
-    inserter.touched = touched;
+    work.touched = touched;
     Ok(Some(node))
 }
 
@@ -173,7 +165,7 @@ fn decide<N: Composable>(
     node: u32,
 ) -> Decision {
     match inserter.read_list(neighbour) {
-        Ok(true) => inserter.decide(neighbour, node),
+        Ok(true) => inserter.decide(neighbour, node, None),
         _ => Decision::Keep,
     }
 }
@@ -182,15 +174,17 @@ fn decide<N: Composable>(
 type Taken = (u32, Waiting);
 
 /// Composes a page anew with all that waits for it.
-fn write_page<N: Composable>(inserter: &mut Inserter<'_, N>, page: u32) -> Result<(), Error> {
+fn write_page<N: Composable>(
+    inserter: &Inserter<'_, N>,
+    work: &mut Work<N>,
+    page: u32,
+) -> Result<(), Error> {
     let placement = inserter.direct.placement();
     let Some(waiting) = placement.pending.take(page) else {
         return Ok(());
     };
     let mut taken = vec![(page, waiting)];
-    let mut work = std::mem::take(&mut inserter.work);
-    let written = rewrite(inserter, &mut work, &mut taken);
-    inserter.work = work;
+    let written = rewrite(inserter, work, &mut taken);
     if written.is_err() {
         for (page, _) in taken {
             placement.pending.give_back(page);
@@ -208,6 +202,8 @@ fn rewrite<N: Composable>(
 ) -> Result<(), Error> {
     work.records.clear();
     work.vectors.clear();
+    let index = &inserter.direct.index;
+    work.vector.resize(index.dim() * index.element().size(), 0);
     for page in &*taken {
         collect(inserter, work, page)?;
     }

@@ -33,10 +33,15 @@ const SHARE: u64 = 512;
 const LEAST: u64 = 1024;
 
 impl Direct {
-    /// Inserts after which a checkpoint is due.
-    pub(crate) fn interval(&self) -> u64 {
+    /// Whether a checkpoint is due after so many changes of the index.
+    pub(crate) fn is_due(&self, changes: u64) -> bool {
         let by_size = (u64::from(self.placement().nodes()) / SHARE).max(LEAST);
-        self.choices.checkpoint.unwrap_or(by_size)
+        changes >= self.choices.checkpoint.unwrap_or(by_size) || self.is_journal_full()
+    }
+
+    fn is_journal_full(&self) -> bool {
+        let page_bytes = || self.index.graph().pages.file(0).page_bytes;
+        self.in_place && self.journal.is_full(page_bytes())
     }
 
     /// Commits a checkpoint of what the graph is now; the log goes on where `log_from` says. Nobody inserts or deletes meanwhile.
@@ -75,19 +80,34 @@ impl Direct {
         let payload = PlacementFile {
             built,
             pages: placement.pages(),
-            page_of: (0..nodes).map(|node| placement.page_of(node)).collect(),
+            nodes,
+            page_of: match self.in_place {
+                true => Vec::new(),
+                false => (0..nodes).map(|node| placement.page_of(node)).collect(),
+            },
             added: self.added().map_or_else(Vec::new, Added::firsts),
-            codes: self.index.codes()[codes..].to_vec(),
+            codes: match self.in_place {
+                true => Vec::new(),
+                false => self.index.codes()[codes..].to_vec(),
+            },
             ids: self.later.read().all(),
             deleted,
         }
         .encode();
         let placed = write_stream(&checkpoint, FileKind::Placement, None, &payload)?;
         drop(payload);
-        let payload = pending(placement).encode();
-        let pending = write_stream(&checkpoint, FileKind::Pending, None, &payload)?;
-        drop(payload);
-        let mut files = vec![placed, pending];
+        let (waiting, journaled) = match self.in_place {
+            true => {
+                let page_bytes = self.index.graph().pages.file(0).page_bytes;
+                self.write_journal(&checkpoint, page_bytes)?
+            }
+            false => {
+                let payload = pending(placement).encode();
+                let entry = write_stream(&checkpoint, FileKind::Pending, None, &payload)?;
+                (entry, Vec::new())
+            }
+        };
+        let mut files = vec![placed, waiting];
         let replaced = |role: &str| files.iter().any(|file| file.role == role);
         manifest.files.retain(|file| !replaced(&file.role));
         manifest.files.append(&mut files);
@@ -103,6 +123,9 @@ impl Direct {
         });
         checkpoint.commit(&manifest)?;
         drop(checkpoint);
+        if self.in_place {
+            self.journaled(journaled);
+        }
         self.store.committed(placement);
         self.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())

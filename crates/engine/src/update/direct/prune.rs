@@ -44,10 +44,21 @@ pub(super) struct ListPruner<'a> {
     from_owner: Vec<f32>,
     from_new: Vec<f32>,
     order: Vec<u32>,
+    /// Where the codes of the list are.
+    places: Vec<u32>,
     rows: Vec<u8>,
     full: Pruner,
     /// Times that the old ones had to be compared.
     pub(super) fallbacks: u64,
+}
+
+/// The codes of a list's nodes.
+#[derive(Clone, Copy)]
+pub(super) enum Codes<'a> {
+    /// Those of all nodes, by number.
+    All(&'a [u8]),
+    /// Those of the list, in its order.
+    Beside(&'a [u8]),
 }
 
 /// A node that wants to join a list.
@@ -78,19 +89,20 @@ impl<'a> ListPruner<'a> {
             from_owner: Vec::new(),
             from_new: Vec::new(),
             order: Vec::new(),
+            places: Vec::new(),
             rows: Vec::new(),
             full: Pruner::new(),
             fallbacks: 0,
         }
     }
 
-    /// What becomes of the list of a node, `owner` as numbers in the space of the codes. `codes` are those of all nodes.
+    /// What becomes of the list of a node, `owner` as numbers in the space of the codes.
     pub(super) fn decide(
         &mut self,
         owner: &[f32],
         list: &[u32],
         new: &New<'_>,
-        codes: &[u8],
+        codes: Codes<'_>,
     ) -> Decision {
         if list.contains(&new.node) {
             return Decision::Keep;
@@ -98,10 +110,21 @@ impl<'a> ListPruner<'a> {
         if list.len() < self.degree {
             return Decision::Add;
         }
+        self.places.clear();
+        let codes = match codes {
+            Codes::All(codes) => {
+                self.places.extend_from_slice(list);
+                codes
+            }
+            Codes::Beside(codes) => {
+                self.places.extend(0..list.len() as u32);
+                codes
+            }
+        };
+        self.decode(owner, codes);
         if self.pruning == Pruning::Full {
-            return self.decide_fully(owner, list, new, codes);
+            return self.decide_fully(list, new);
         }
-        self.decode(owner, list, codes);
         let points = Points::new(&self.rows, Element::F32, self.codebook.dim());
         // Row 0 is the owner, those behind it the list's.
         self.order.clear();
@@ -109,7 +132,7 @@ impl<'a> ListPruner<'a> {
         self.from_owner.resize(list.len(), 0.0);
         self.from_new.resize(list.len(), 0.0);
         points.distances(points.row(0), &self.order, &mut self.from_owner);
-        new.table.score(codes, list, &mut self.from_new);
+        new.table.score(codes, &self.places, &mut self.from_new);
         let scale = scale(self.metric);
         let distances = self.from_owner.iter().zip(&self.from_new);
         let (mut farthest, mut leaves) = (f32::NEG_INFINITY, None);
@@ -153,14 +176,7 @@ impl<'a> ListPruner<'a> {
     }
 
     /// Robust prune of all of them.
-    fn decide_fully(
-        &mut self,
-        owner: &[f32],
-        list: &[u32],
-        new: &New<'_>,
-        codes: &[u8],
-    ) -> Decision {
-        self.decode(owner, list, codes);
+    fn decide_fully(&mut self, list: &[u32], new: &New<'_>) -> Decision {
         append(&mut self.rows, new.floats);
         let points = Points::new(&self.rows, Element::F32, self.codebook.dim());
         let joins = list.len() as u32 + 1;
@@ -189,11 +205,11 @@ impl<'a> ListPruner<'a> {
     }
 
     /// The owner and what the codes of its list stand for, one after the other.
-    fn decode(&mut self, owner: &[f32], list: &[u32], codes: &[u8]) {
+    fn decode(&mut self, owner: &[f32], codes: &[u8]) {
         self.rows.clear();
         append(&mut self.rows, owner);
         let quantizer = self.codebook.quantizer();
-        quantizer.decode_rows(codes, list, &mut self.rows);
+        quantizer.decode_rows(codes, &self.places, &mut self.rows);
     }
 }
 
@@ -246,7 +262,10 @@ mod tests {
             floats: &[new],
             distance: new * new,
         };
-        pruner.decide(&[0.0], &nodes, &new, &codes)
+        let decided = pruner.decide(&[0.0], &nodes, &new, Codes::All(&codes));
+        let beside = pruner.decide(&[0.0], &nodes, &new, Codes::Beside(&codes));
+        assert_eq!(decided, beside);
+        decided
     }
 
     #[test]

@@ -28,6 +28,7 @@ use crate::nodes::{Composable, Composer, PageView};
 /// Links a new node and its neighbours. Gives its number; `None` if there is no room for it in memory.
 pub(super) fn link<N: Composable>(
     inserter: &mut Inserter<'_, N>,
+    work: &mut Work<N>,
     newborn: &Newborn<'_>,
 ) -> Result<Option<u32>, Error> {
     let direct = inserter.direct;
@@ -50,10 +51,7 @@ pub(super) fn link<N: Composable>(
         .iter()
         .map(|&stripe| direct.locks[stripe].lock())
         .collect();
-    let mut work = std::mem::take(&mut inserter.work);
-    let linked =
-        change(inserter, &mut work, node, newborn.id).and_then(|()| allocate(inserter, &mut work));
-    inserter.work = work;
+    let linked = change(inserter, work, node, newborn.id).and_then(|()| allocate(inserter, work));
     if linked.is_err() {
         // It has a number and no page.
         direct.abandon();
@@ -95,7 +93,7 @@ fn change<N: Composable>(
         };
         let record = view.record(slot)?;
         pages.list(neighbour.node, &record, &mut inserter.list)?;
-        match inserter.decide(&neighbour, node) {
+        match inserter.decide(&neighbour, node, None) {
             Decision::Keep if at == 0 && work.records.len() == 1 => {
                 inserter.list.truncate(direct.degree - 1);
             }

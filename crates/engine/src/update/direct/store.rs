@@ -99,7 +99,7 @@ const MOST_UNWRITTEN: usize = 1024;
 
 impl PageStore {
     /// The pages of so many bytes as a placement has them, all of which a checkpoint names. `kept` says which must stay as
-    /// they are.
+    /// they are. Where all stay in their places nothing is known of any.
     pub(super) fn new(
         placement: &Placement,
         page_bytes: usize,
@@ -109,8 +109,10 @@ impl PageStore {
             used: FULL,
             ..Page::default()
         };
-        let mut pages = vec![unknown; placement.pages() as usize];
-        for node in 0..placement.nodes() {
+        let moves = !placement.is_even();
+        let count = if moves { placement.pages() } else { 0 };
+        let mut pages = vec![unknown; count as usize];
+        for node in (0..placement.nodes()).take_while(|_| moves) {
             if let Some(page) = pages.get_mut(placement.page_of(node) as usize) {
                 page.live = page.live.saturating_add(1);
             }
@@ -330,6 +332,11 @@ impl PageStore {
         for (page, then) in std::mem::take(&mut state.waiting) {
             state.resting.push_back((moment, page, then));
         }
+    }
+
+    /// Bytes that it takes in memory, about.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        (self.state.lock().pages.len() * size_of::<Page>()) as u64
     }
 
     /// Pages that no node is on, whatever they wait for.

@@ -13,9 +13,6 @@ use crate::update::direct::Direct;
 use crate::update::overlay::Overlay;
 use crate::update::replay;
 
-/// Rows that are logged and inserted at a time: a checkpoint waits for so many at most.
-pub(super) const DIRECT_BATCH: usize = 64;
-
 impl LiveIndex {
     /// With what was replayed from the log in the graph on storage, where that is how vectors get in.
     pub(super) fn digested(self) -> Result<Self, Error> {
@@ -36,7 +33,7 @@ impl LiveIndex {
         if fresh.slots() == 0 {
             return Ok(());
         }
-        for ids in fresh.live_ids().chunks(DIRECT_BATCH) {
+        for ids in fresh.live_ids().chunks(direct.batch()) {
             // Nobody deletes what is on its way. A search may meet it twice, and answers it once.
             let _gate = self.gate.write();
             direct.check()?;
@@ -95,7 +92,7 @@ impl LiveIndex {
             return;
         };
         let since = self.log.next_sequence() - self.checkpointed.load(Ordering::Relaxed);
-        if since >= direct.interval()
+        if direct.is_due(since)
             && let Some(_one) = self.merging.try_lock()
         {
             // What was inserted is in the log: nothing is lost if there is no room for a checkpoint now.

@@ -103,9 +103,10 @@ impl Grown {
     }
 
     fn tables(&self) -> (PlacementFile, PendingFile) {
-        stored::placement(&self.volume, &self.manifest())
-            .unwrap()
-            .unwrap()
+        let manifest = self.manifest();
+        let placement = stored::placement(&self.volume, &manifest).unwrap();
+        let pending = stored::pending(&self.volume, &manifest).unwrap();
+        (placement.unwrap(), pending)
     }
 
     /// The file of pages, and the bytes of one.
