@@ -28,14 +28,17 @@ use super::Direct;
 use super::insert::{Inserter, Newborn};
 use super::prune::Decision;
 use crate::Error;
-use crate::build::write_stream;
+use crate::build::write_pieces;
 use crate::durable::Checkpoint;
 use crate::nodes::inline::InlinePages;
 use crate::nodes::placement::{PageBytes, Placement};
 use crate::nodes::{NodePages, PageView};
 
 /// Bytes of composed pages after which a checkpoint is due.
-const JOURNAL: usize = 2 << 20;
+const JOURNAL: usize = 1 << 20;
+/// Threads that write pages in their places, and pages below which they are not worth it.
+const WRITERS: usize = 4;
+const FEW: usize = 32;
 
 /// A page that was composed.
 type Composed = (u32, PageBytes);
@@ -80,11 +83,11 @@ impl Direct {
             Some((page, bytes))
         });
         let pages: Vec<Composed> = pages.collect();
-        let payload = JournalFile::encode(
-            page_bytes,
-            pages.iter().map(|(page, bytes)| (*page, &**bytes)),
-        );
-        let entry = write_stream(checkpoint, FileKind::Journal, None, &payload)?;
+        let numbers: Vec<u32> = pages.iter().map(|(page, _)| *page).collect();
+        let head = JournalFile::head(page_bytes, &numbers);
+        let bytes = pages.iter().map(|(_, bytes)| &**bytes);
+        let pieces: Vec<&[u8]> = std::iter::once(&head[..]).chain(bytes).collect();
+        let entry = write_pieces(checkpoint, FileKind::Journal, None, &[], &pieces)?;
         Ok((entry, pages))
     }
 
@@ -96,16 +99,33 @@ impl Direct {
         let _ = self.write_in_place();
     }
 
+    fn write_some(&self, pages: &[Composed]) -> Result<(), Error> {
+        let mut file = self.index.volume().open_pages(&self.index.graph().name)?;
+        for (page, bytes) in pages {
+            let offset = BLOCK as u64 + u64::from(*page) * bytes.len() as u64;
+            file.write_at(offset, bytes)?;
+            self.store.counts.written.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// Writes the pages of the last checkpoint in their places, if that is still to be done.
     pub(super) fn write_in_place(&self) -> Result<(), Error> {
         let placement = self.placement();
         let mut due = self.journal.due.lock();
         if !due.is_empty() {
-            let mut file = self.file.lock();
-            for (page, bytes) in &*due {
-                file.write_at(BLOCK as u64 + u64::from(*page) * bytes.len() as u64, bytes)?;
-                self.store.counts.written.fetch_add(1, Ordering::Relaxed);
-            }
+            // They wait for the device, one after the other.
+            let share = due.len().div_ceil(WRITERS).max(FEW);
+            std::thread::scope(|scope| {
+                let writing: Vec<_> = due
+                    .chunks(share)
+                    .map(|pages| scope.spawn(|| self.write_some(pages)))
+                    .collect();
+                writing.into_iter().try_for_each(|work| match work.join() {
+                    Ok(done) => done,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                })
+            })?;
             let moment = placement.pins.advance();
             let written = std::mem::take(&mut *due);
             self.journal.resting.lock().push((moment, written));

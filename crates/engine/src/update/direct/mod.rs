@@ -405,7 +405,7 @@ impl Direct {
     /// Rows that are logged and inserted at a time: a checkpoint waits for so many at most.
     pub(crate) fn batch(&self) -> usize {
         match self.in_place {
-            true => BATCH / 8,
+            true => BATCH / 16,
             false => BATCH,
         }
     }
