@@ -76,7 +76,10 @@ fn without_pages_of_vectors_nothing_of_a_list_costs_one() {
         let (name, size) = place.page_file(LAYOUT);
         let waits = |node: u32| pending.records.iter().any(|record| record.node == node);
         let mut nodes = (0..).zip(&placement.page_of);
-        let page = nodes.rfind(|&(node, _)| !waits(node)).unwrap().1;
+        let page = nodes
+            .find(|&(node, _)| node > 300 && !waits(node))
+            .unwrap()
+            .1;
         let volume = place.hit(LAYOUT, &[0, *page]);
         let report = place.loses(&volume, &BTreeSet::new(), "pages of lists");
         assert!(report.lost[0].file.ends_with(&name), "{report:#?}");
@@ -98,11 +101,7 @@ fn of_a_damaged_page_its_vectors_are_lost_that_count() {
         let (placement, segments) = (place.tables().0, place.segments());
         let last = place.last();
         let added = placement.added.len() as u64;
-        // The chunk that new vectors would be in is one with a base, which they have not.
-        let chunks = stored::chunks(&place.volume, &place.manifest(), 2).unwrap();
         assert!(segments.len() == 3 && added > 3, "{added}");
-        let end = chunks.chunks.last().unwrap();
-        assert!(end.base.is_some() && end.boundaries.len() < 64);
         for (segment, page) in [
             (&segments[0], 0),
             (&segments[1], 2),
@@ -162,6 +161,40 @@ fn what_a_segment_is_decoded_with_takes_added_vectors_along() {
         let report = place.loses(&volume, &lost.collect(), &what);
         assert!(report.lost[0].file.ends_with(&chunks), "{report:#?}");
         assert!(report.lost[0].what.contains("cannot be decoded without"));
+    }
+}
+
+/// New vectors take a model from the last segment and no base, though its last chunk has one and is not full.
+#[test]
+fn vectors_that_came_later_have_no_base() {
+    let rows = |first: usize, count: usize| {
+        let row = |n: usize| {
+            let at = move |i: usize| match i % 32 {
+                0 => (n >> (i / 32 * 3)) as u8,
+                _ => (i * 7) as u8,
+            };
+            (0..DIM).map(at)
+        };
+        let bytes = (first..first + count).flat_map(row).collect();
+        Matrix::new(bytes, count, DIM, Element::U8).unwrap()
+    };
+    let mut place = Place::of(&rows(0, ROWS), &options(LAYOUT));
+    let chunks = stored::chunks(&place.volume, &place.manifest(), 2).unwrap();
+    let end = chunks.chunks.last().unwrap();
+    assert!(end.base.is_some() && !(ROWS as u32 % 256).is_multiple_of(chunks.chunk_vectors));
+    let live = place.direct(Update::Accumulate);
+    let ids: Vec<u64> = (0..200).collect();
+    live.insert(&rows(ROWS, 200), Some(&ids), &Silent).unwrap();
+    drop(live);
+    for (n, &id) in ids.iter().enumerate() {
+        place.model.insert(id, row(&rows(ROWS + n, 1), 0));
+    }
+    assert!(verify_in(&place.volume, &Silent).unwrap().clean());
+    let name = place.entry(FileKind::Placement, None).name;
+    for name in [place.entry(FileKind::Codes, None).name, name] {
+        let volume = place.volume.fork();
+        volume.remove(&name).unwrap();
+        place.loses(&volume, &BTreeSet::new(), &name);
     }
 }
 

@@ -103,6 +103,23 @@ fn a_flipped_byte_of_a_page_of_vectors_is_found_if_it_counts() {
 }
 
 #[test]
+fn a_flipped_byte_of_any_other_file_is_found() {
+    let grown = Grown::apart(Update::Accumulate);
+    let lists = grown.pages().0;
+    for FileEntry { name, length, .. } in grown.manifest().files {
+        // Of which not all pages count.
+        let least = if name == lists { 0 } else { length };
+        for at in (0..least.max(BLOCK as u64)).step_by(701) {
+            let volume = grown.changed(&name, |bytes| bytes[at as usize] ^= 1);
+            let found = report(&volume);
+            let file = stored::name_of(&volume, &name);
+            let named = found.problems.iter().any(|problem| problem.file == file);
+            assert!(named, "{name}, {at}: {:#?}", found.problems);
+        }
+    }
+}
+
+#[test]
 fn only_the_last_file_of_vectors_grows_and_only_with_a_placement() {
     let grown = Grown::apart(Update::Accumulate);
     let role = FileEntry::role_of(FileKind::Vectors, Some(0));
