@@ -239,6 +239,8 @@ fn without_the_placement_added_pages_are_found_where_they_follow_one_another() {
         let report = place.repair(&volume).unwrap();
         let found = place.whole(&volume, &what);
         assert_eq!(report.vectors_lost, 0, "{what}: {report:#?}");
+        let told = report.lost.iter().any(|lost| lost.file.ends_with(name));
+        assert!(!told, "{what}: {report:#?}");
         for (id, vector) in &place.model {
             assert_eq!(found.get(id), Some(vector), "{what}: {id}");
         }
