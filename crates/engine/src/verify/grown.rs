@@ -142,8 +142,8 @@ impl Bits {
 
 /// What is wrong with the added pages of vectors that a table names, in an index of this layout.
 pub(crate) fn added_wrong(layout: Layout, placement: &PlacementFile) -> Option<String> {
-    let (added, nodes) = (placement.added.len(), placement.page_of.len());
-    let later = nodes.saturating_sub(placement.built as usize);
+    let added = placement.added.len();
+    let later = placement.nodes.saturating_sub(placement.built);
     match layout {
         Layout::Decoupled if added == 0 && later > 0 => Some(format!(
             "it names no pages of vectors that were added, which those of {later} nodes are on"
