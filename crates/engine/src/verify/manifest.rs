@@ -43,7 +43,7 @@ impl Check<'_> {
 
     /// Whether records of this layout may be written anew on other pages.
     fn relocates(&self) -> bool {
-        matches!(self.layout, Layout::Coupled | Layout::Packed)
+        self.layout != Layout::Inline
     }
 
     /// Whether a node's page is looked up, not computed.

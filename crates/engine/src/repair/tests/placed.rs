@@ -8,7 +8,11 @@ use stratann_layout::{PendingFile, PlacementFile};
 
 use super::*;
 
-const PLACED: [Layout; 2] = [Layout::Coupled, Layout::Packed];
+mod apart;
+
+const PLACED: [Layout; 3] = [Layout::Coupled, Layout::Packed, Layout::Decoupled];
+/// Those where a record has all that a node is.
+const WHOLE: [Layout; 2] = [Layout::Coupled, Layout::Packed];
 
 impl Place {
     /// With direct inserts, replacements and deletes; the log is empty. Gives the ids that were deleted as well.
@@ -143,7 +147,7 @@ fn tables_and_pages_that_are_not_about_vectors_cost_none() {
 
 #[test]
 fn of_a_damaged_page_the_nodes_that_are_on_it_are_lost() {
-    for layout in PLACED {
+    for layout in WHOLE {
         for update in [Update::Accumulate, Update::Relocate] {
             let (place, gone) = Place::grown(layout, update);
             let (placement, pending) = place.tables();
@@ -227,7 +231,7 @@ fn without_the_placement_all_records_count_and_deleted_ids_come_back() {
 
 #[test]
 fn what_waited_is_lost_with_its_file_alone() {
-    for layout in PLACED {
+    for layout in WHOLE {
         let (place, _) = Place::grown(layout, Update::Accumulate);
         let (placement, pending) = place.tables();
         assert!(pending.records.len() > 5);
