@@ -12,6 +12,7 @@
 //!   INDEX/inline-…      in place of graph-…: pages of nodes with the codes of their neighbours
 //!   INDEX/entries-…     in place of codes-…: entry points and their codes
 //!
+//!   INDEX/journal-…     pages of an inline index that are about to be written in their places
 //!   INDEX/placement-…   where nodes are since vectors were inserted directly; their codes ┐ in memory while open
 //!   INDEX/pending-…     changes that wait for their pages                                 ┘
 //! ```

@@ -954,8 +954,17 @@ fn an_inline_index_of_format_3_opens_and_answers() {
 }
 
 #[test]
-fn a_grown_index_of_format_4_opens_and_answers() {
-    let path = fixture("index-v4-direct");
+fn grown_indexes_of_format_4_open_and_answer() {
+    for name in [
+        "index-v4-direct",
+        "index-v4-direct-decoupled",
+        "index-v4-direct-inline",
+    ] {
+        grown_index_opens_and_answers(&fixture(name));
+    }
+}
+
+fn grown_index_opens_and_answers(path: &Path) {
     let report = verify(&path, &Silent).unwrap();
     assert!(report.clean(), "{report:#?}");
     let index = open(&path);

@@ -256,6 +256,9 @@ impl<'a, N: NodePages> Inserter<'a, N> {
 
     /// Prunes the candidates to the neighbours.
     fn choose(&mut self) {
+        if self.space.needs_longest() {
+            self.space.measure(&self.rows);
+        }
         self.points.clear();
         self.space.append(&self.rows, &mut self.points);
         let points = self.space.points(&self.points);

@@ -30,7 +30,6 @@ use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use stratann_layout::{BLOCK, LogRecord};
 use stratann_tier::{Crew, Task, Thread, VolumeFile};
-use stratann_vector::Metric;
 
 pub use self::prune::Pruning;
 
@@ -168,7 +167,7 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// Makes an index take direct inserts, on so many threads. `None`: its layout or metric does not.
+    /// Makes an index take direct inserts, on so many threads. `None`: its layout does not, or not so.
     ///
     /// # Errors
     /// The file of pages cannot be opened for writing, or no thread started.
@@ -181,13 +180,12 @@ impl Direct {
     ) -> Result<Option<Self>, Error> {
         let graph = index.graph();
         let pages = graph.pages.file(graph.nodes);
-        // The reduction of inner products to distances needs the longest vector beforehand.
         let takes = match &graph.pages {
             Pages::Coupled(pages) => pages.records_a_page() > 0,
             Pages::Packed(_) | Pages::Lists(_) => true,
             Pages::Inline(_) => update != Update::Relocate,
         };
-        if !takes || update == Update::Merge || index.metric() == Metric::InnerProduct {
+        if !takes || update == Update::Merge {
             return Ok(None);
         }
         let in_place = matches!(graph.pages, Pages::Inline(_));

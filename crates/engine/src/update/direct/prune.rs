@@ -7,12 +7,13 @@
 //! are compared after all, from the farthest on, and the first that does not follow goes; else the farthest.
 //!
 //! Distances are those of the codes in memory, as in the paper (§4.2.1), but for the owner's, whose vector is at hand: from
-//! it to the codes of its neighbours.
+//! it to the codes of its neighbours. Inner products become distances as in the build (see [`Space`]), by the longest of the vectors at
+//! hand: any length serves that none of them exceeds.
 
 use stratann_vector::{DistanceTable, Element, Metric};
 
 use crate::codebook::Codebook;
-use crate::graph::{Candidate, Points, Pruner, Rule};
+use crate::graph::{Candidate, Points, Pruner, Rule, Space};
 
 /// What becomes of a list that a new node asks to join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,7 @@ pub(super) struct ListPruner<'a> {
     /// Where the codes of the list are.
     places: Vec<u32>,
     rows: Vec<u8>,
+    lifted: Vec<u8>,
     full: Pruner,
     /// Times that the old ones had to be compared.
     pub(super) fallbacks: u64,
@@ -91,6 +93,7 @@ impl<'a> ListPruner<'a> {
             order: Vec::new(),
             places: Vec::new(),
             rows: Vec::new(),
+            lifted: Vec::new(),
             full: Pruner::new(),
             fallbacks: 0,
         }
@@ -122,26 +125,43 @@ impl<'a> ListPruner<'a> {
             }
         };
         self.decode(owner, codes);
-        if self.pruning == Pruning::Full {
-            return self.decide_fully(list, new);
+        let product = self.metric == Metric::InnerProduct;
+        if product || self.pruning == Pruning::Full {
+            append(&mut self.rows, new.floats);
         }
-        let points = Points::new(&self.rows, Element::F32, self.codebook.dim());
+        let dim = match product {
+            true => self.lift(),
+            false => self.codebook.dim(),
+        };
+        if self.pruning == Pruning::Full {
+            return self.decide_fully(list, dim);
+        }
+        let points = Points::new(&self.rows, Element::F32, dim);
         // Row 0 is the owner, those behind it the list's.
         self.order.clear();
         self.order.extend(1..=list.len() as u32);
         self.from_owner.resize(list.len(), 0.0);
         self.from_new.resize(list.len(), 0.0);
         points.distances(points.row(0), &self.order, &mut self.from_owner);
-        new.table.score(codes, &self.places, &mut self.from_new);
+        let new_far = if product {
+            let row = list.len() as u32 + 1;
+            points.distances(points.row(row), &self.order, &mut self.from_new);
+            let mut far = [0.0];
+            points.distances(points.row(0), &[row], &mut far);
+            far[0]
+        } else {
+            new.table.score(codes, &self.places, &mut self.from_new);
+            new.distance
+        };
         let scale = scale(self.metric);
         let distances = self.from_owner.iter().zip(&self.from_new);
         let (mut farthest, mut leaves) = (f32::NEG_INFINITY, None);
         for (&node, (&old, &between)) in list.iter().zip(distances) {
             let old = scale * old;
-            let (far, who) = if old > new.distance {
+            let (far, who) = if old > new_far {
                 (old, Decision::Replace(node))
             } else {
-                (new.distance, Decision::Keep)
+                (new_far, Decision::Keep)
             };
             if self.alpha * between < far && far > farthest {
                 (farthest, leaves) = (far, Some(who));
@@ -168,7 +188,7 @@ impl<'a> ListPruner<'a> {
             }
         }
         match self.order.first() {
-            Some(&far) if scale * distance(far) > new.distance => {
+            Some(&far) if scale * distance(far) > new_far => {
                 Decision::Replace(list[far as usize - 1])
             }
             _ => Decision::Keep,
@@ -176,9 +196,8 @@ impl<'a> ListPruner<'a> {
     }
 
     /// Robust prune of all of them.
-    fn decide_fully(&mut self, list: &[u32], new: &New<'_>) -> Decision {
-        append(&mut self.rows, new.floats);
-        let points = Points::new(&self.rows, Element::F32, self.codebook.dim());
+    fn decide_fully(&mut self, list: &[u32], dim: usize) -> Decision {
+        let points = Points::new(&self.rows, Element::F32, dim);
         let joins = list.len() as u32 + 1;
         self.order.clear();
         self.order.extend(1..=joins);
@@ -202,6 +221,16 @@ impl<'a> ListPruner<'a> {
         leaves.map_or(Decision::Add, |row| {
             Decision::Replace(list[row as usize - 1])
         })
+    }
+
+    /// Makes all rows such that their distances rank them as their products do. Gives their dimension.
+    fn lift(&mut self) -> usize {
+        let mut space = Space::new(self.metric, Element::F32, self.codebook.dim());
+        space.measure(&self.rows);
+        self.lifted.clear();
+        space.append(&self.rows, &mut self.lifted);
+        std::mem::swap(&mut self.rows, &mut self.lifted);
+        space.point_bytes() / Element::F32.size()
     }
 
     /// The owner and what the codes of its list stand for, one after the other.
