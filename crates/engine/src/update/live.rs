@@ -185,6 +185,7 @@ impl Drop for LiveIndex {
     fn drop(&mut self) {
         let _ = self.digest();
         let _ = self.checkpoint();
+        let _ = self.leave_nothing();
         let LogPosition { number, sequence } = self.started;
         if (self.log.number(), self.log.next_sequence()) == (number, sequence) {
             let _ = self.volume.remove(&log_name(number));

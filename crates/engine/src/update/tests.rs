@@ -15,7 +15,7 @@ use crate::data::Matrix;
 use crate::durable::Durability;
 use crate::progress::Silent;
 use crate::verify::verify_in;
-use crate::{Error, Layout, OpenOptions, SearchOptions, Update};
+use crate::{Error, Layout, OpenOptions, SearchOptions, Update, stored};
 
 const DIM: usize = 16;
 const BASE: u64 = 40;
@@ -219,6 +219,24 @@ fn an_index_under_changes_is_what_the_model_is() {
             }
         }
     }
+}
+
+#[test]
+fn an_index_that_was_closed_has_every_page_in_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = base(INLINE, folder.path());
+    for id in 100..103 {
+        let live = open(INLINE, &volume, folder.path(), Durability::Always).unwrap();
+        live.insert(&rows(&[id], 1), Some(&[id]), &Silent).unwrap();
+        assert!(live.index().graph().placement.get().is_some());
+        drop(live);
+        let manifest = stored::manifest(&volume).unwrap();
+        let page_bytes = stored::inline(&volume, &manifest).unwrap().0.page_bytes();
+        let journal = stored::journal(&volume, &manifest, page_bytes).unwrap();
+        assert!(journal.numbers.is_empty(), "{:?}", journal.numbers);
+    }
+    let live = open(INLINE, &volume, folder.path(), Durability::Always).unwrap();
+    assert_eq!(live.len(), BASE as usize + 3);
 }
 
 /// A search for each vector finds it under its id, and no id that is not there.

@@ -39,6 +39,12 @@ impl Direct {
         changes >= self.choices.checkpoint.unwrap_or(by_size) || self.is_journal_full()
     }
 
+    /// Whether another checkpoint would leave less to those who open the index: one of nothing but that its pages are in their
+    /// places.
+    pub(crate) fn leaves_pages(&self) -> bool {
+        self.in_place && self.journal.is_named()
+    }
+
     fn is_journal_full(&self) -> bool {
         let page_bytes = || self.index.graph().pages.file(0).page_bytes;
         self.in_place && self.journal.is_full(page_bytes())

@@ -19,7 +19,7 @@
 //! of those are over, and a read that ends looks there first.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use stratann_layout::{BLOCK, FileEntry, FileKind, InlineBuilder, JournalFile};
@@ -52,15 +52,24 @@ pub(super) struct Journal {
     due: Mutex<Vec<Composed>>,
     /// Those that are there, and the moment at which they were.
     resting: Mutex<Vec<(u64, Vec<Composed>)>>,
+    /// Pages in the journal of the last checkpoint.
+    named: AtomicUsize,
 }
 
 impl Journal {
     /// With the pages that the journal of the last checkpoint has, which are unwritten.
     pub(super) fn open(placement: &Placement) -> Self {
+        let due = placement.unwritten.all();
         Self {
-            due: Mutex::new(placement.unwritten.all()),
+            named: AtomicUsize::new(due.len()),
+            due: Mutex::new(due),
             ..Self::default()
         }
+    }
+
+    /// Whether the last checkpoint has pages in it, which whoever opens the index has to keep in memory.
+    pub(super) fn is_named(&self) -> bool {
+        self.named.load(Ordering::Relaxed) > 0
     }
 
     /// Whether pages of so many bytes that were composed are enough for a checkpoint.
@@ -93,6 +102,7 @@ impl Direct {
 
     /// The checkpoint whose journal has these pages is committed: each is written in its place.
     pub(super) fn journaled(&self, pages: Vec<Composed>) {
+        self.journal.named.store(pages.len(), Ordering::Relaxed);
         self.journal.composed.lock().clear();
         self.journal.due.lock().extend(pages);
         // What cannot be written now is tried again, before the next insert.

@@ -9,6 +9,7 @@ use stratann_layout::LogRecord;
 use super::{LiveIndex, State, WriteOptions};
 use crate::Error;
 use crate::index::Index;
+use crate::stored;
 use crate::update::direct::Direct;
 use crate::update::overlay::Overlay;
 use crate::update::replay;
@@ -83,6 +84,22 @@ impl LiveIndex {
         }
         let log_from = self.log.rotate()?;
         direct.checkpoint(log_from.into(), self.next_id.load(Ordering::Relaxed))
+    }
+
+    /// Writes what a checkpoint left to be written in its place, and says so in another one: who opens the index then has
+    /// nothing of it to keep in memory.
+    pub(super) fn leave_nothing(&self) -> Result<(), Error> {
+        let state = self.state();
+        let Some(direct) = state.direct.as_ref().filter(|direct| direct.leaves_pages()) else {
+            return Ok(());
+        };
+        let _gate = self.gate.write();
+        let log_from = stored::manifest(&*self.volume)?.log_from;
+        // What came since the last checkpoint, if that could not be made, is for those who replay the log.
+        if log_from.sequence != self.log.next_sequence() {
+            return Ok(());
+        }
+        direct.checkpoint(log_from, self.next_id.load(Ordering::Relaxed))
     }
 
     /// Makes a checkpoint if enough was inserted since the last one.
