@@ -965,9 +965,9 @@ fn grown_indexes_of_format_4_open_and_answer() {
 }
 
 fn grown_index_opens_and_answers(path: &Path) {
-    let report = verify(&path, &Silent).unwrap();
+    let report = verify(path, &Silent).unwrap();
     assert!(report.clean(), "{report:#?}");
-    let index = open(&path);
+    let index = open(path);
     let stats = index.stats();
     // Of two ids the vector was replaced, and two more were deleted: four records do not count.
     assert_eq!(

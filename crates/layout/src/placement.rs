@@ -304,7 +304,7 @@ mod tests {
                 "first node of an added page of vectors at offset 4164 is 2, expected 3, and below 5",
             ),
             (
-                |file| drop(file.page_of.pop()),
+                |file| file.page_of.truncate(4),
                 "number of nodes in the table at offset 4140 is 4, expected 0 or 5, the nodes",
             ),
             (|file| file.added[0] = 4, "is 4, expected 3"),

@@ -23,7 +23,6 @@ use stratann_layout::{BLOCK, SlottedBuilder, SlottedShape};
 use stratann_tier::{TierError, VolumeFile};
 
 use super::placement::{PageBytes, Unwritten, Words};
-use crate::Error;
 
 /// The added pages of a segment.
 pub(crate) struct Added {
@@ -181,24 +180,10 @@ impl Added {
         (0..pages).map(|at| self.firsts.get(at)).collect()
     }
 
-    /// Calls `each` with the pages that are on storage or not, one after the other, as `read` finds the former.
-    pub(crate) fn each_page(
-        &self,
-        read: &mut dyn FnMut(u64, &mut [u8]) -> Result<(), Error>,
-        each: &mut dyn FnMut(u64, &[u8]) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let mut buffer = vec![0; self.shape.page_bytes()];
-        for at in 0..self.pages.load(Ordering::Acquire) {
-            let page = u64::from(self.behind + at);
-            match self.unwritten(page) {
-                Some(bytes) => each(page, &bytes)?,
-                None => {
-                    read(self.shape.file_offset(page), &mut buffer)?;
-                    each(page, &buffer)?;
-                }
-            }
-        }
-        Ok(())
+    /// The numbers of all added pages in the file of the segment.
+    pub(crate) fn pages(&self) -> std::ops::Range<u64> {
+        let behind = u64::from(self.behind);
+        behind..behind + u64::from(self.pages.load(Ordering::Acquire))
     }
 
     /// Bytes that it takes in memory, about.
