@@ -14,7 +14,12 @@ use crate::update::{
 };
 
 /// A preset, and how its vectors get in.
-pub const WAYS: [(&str, &str); 2] = [("stratann", "accumulate"), ("odinann", "relocate")];
+pub const WAYS: [(&str, &str); 4] = [
+    ("stratann", "accumulate"),
+    ("odinann", "relocate"),
+    ("decouplevs", "accumulate"),
+    ("aisaq", "in-place"),
+];
 
 /// Rows of the fixture.
 const ALL: usize = 20_000;
@@ -72,6 +77,9 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         ("stratann", Some("in-place")),
         ("odinann", None),
         ("odinann", Some("accumulate")),
+        ("decouplevs", Some("accumulate")),
+        ("decouplevs", Some("relocate")),
+        ("aisaq", None),
     ];
     for (preset, update) in ways {
         let place = place(preset);

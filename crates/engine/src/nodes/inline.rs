@@ -7,15 +7,13 @@ use stratann_layout::{InlineShape, InlineView as LayoutView};
 
 use super::coupled::words;
 use super::placement::Placement;
-use super::{NodePages, PageView, Placed, Record};
+use super::{NodePages, PageView, Record};
 use crate::Error;
 
 /// The pages of an inline index.
 pub(crate) struct InlinePages {
     pub(crate) shape: InlineShape,
-    pub(crate) nodes: u64,
     pub(crate) file: String,
-    pub(crate) placement: Placed,
 }
 
 impl InlinePages {
@@ -85,10 +83,8 @@ impl NodePages for InlinePages {
         page: u64,
         check: bool,
     ) -> Result<InlineView<'p>, Error> {
-        // The last page of an index that takes vectors may have any number of them.
-        let grows = self.placement.get().is_some();
-        let count = (!grows).then(|| self.shape.nodes_on_page(page, self.nodes));
-        let view = LayoutView::open(&self.shape, bytes, page, count, check, &self.file)?;
+        // The last page of an index that takes vectors, here or in another process, may have any number of them.
+        let view = LayoutView::open(&self.shape, bytes, page, None, check, &self.file)?;
         let first = self.shape.first_node(page) as u32;
         Ok(InlineView { view, first })
     }

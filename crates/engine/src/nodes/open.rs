@@ -50,7 +50,6 @@ fn coupled(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
 
 fn inline(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
     let (shape, entry) = stored::inline(volume, manifest)?;
-    let placement = Placed::default();
     let file = stored::name_of(volume, &entry.name);
     Ok(Graph {
         name: entry.name.clone(),
@@ -58,14 +57,12 @@ fn inline(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
         nodes: manifest.vectors,
         pages: Pages::Inline(InlinePages {
             shape,
-            nodes: manifest.vectors,
             file: file.clone(),
-            placement: placement.clone(),
         }),
         file,
         resident: Resident::default(),
         segments: None,
-        placement,
+        placement: Placed::default(),
     })
 }
 

@@ -487,7 +487,10 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
         self.fresh.truncate(new);
         if u64::from(largest) >= self.nodes && !self.is_new(largest) {
-            return Err(self.bad_link(node, largest));
+            if !N::CODES {
+                return Err(self.bad_link(node, largest));
+            }
+            self.leave_out_newer();
         }
         self.score(if N::CODES { codes } else { self.codes });
         for (&fresh, &score) in self.fresh.iter().zip(&self.scores) {
@@ -502,6 +505,15 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             reranker.expanded(self.frontier.take_touched());
         }
         Ok(())
+    }
+
+    /// Leaves out links to nodes that are not there. Where pages are written in their places, by another process, one
+    /// may be newer than the checkpoint that was opened; all that was in it is in it still.
+    #[cold]
+    fn leave_out_newer(&mut self) {
+        let (list, nodes) = (&self.list, self.nodes);
+        self.fresh
+            .retain(|&place| u64::from(list[place as usize]) < nodes);
     }
 
     #[cold]
@@ -542,6 +554,10 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         let mut largest = 0;
         for slot in 0..count {
             let node = view.node(slot)?;
+            if N::CODES && u64::from(node) >= self.nodes && !self.is_new(node) {
+                // As in a list: they are newer.
+                break;
+            }
             largest = largest.max(node);
             self.fresh.push(node);
         }
@@ -576,7 +592,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     /// exact distances take the place of estimates.
     fn share_exactly(&mut self, view: N::View<'_>) -> Result<(), Error> {
         let Setting { pages, timer, .. } = self.setting;
-        for slot in 0..view.len() {
+        for slot in 0..self.fresh.len() {
             let (node, record) = (self.fresh[slot], view.record(slot)?);
             let scratch = &mut self.vector;
             let vector = timer.time(Part::Vectors, || pages.vector(node, &record, scratch))?;
