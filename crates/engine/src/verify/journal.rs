@@ -38,7 +38,7 @@ impl Check<'_> {
             page_bytes: shape.page_bytes(),
             start,
         };
-        // What the journal has is not read here: not even that is said to be possible.
+        // What the journal has is not read from the file, where it may not even be readable.
         let wanted = |page: u64| !has(page);
         self.each_page_of(entry, &pages, wanted, |check, page, offset, bytes| {
             let expected = Some(shape.nodes_on_page(page, nodes));
