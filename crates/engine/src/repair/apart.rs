@@ -57,13 +57,13 @@ enum Added<'p> {
 }
 
 /// The records that count.
-enum Rule<'p> {
+pub(super) enum Rule<'p> {
     Table(&'p PlacementFile),
     Newest(Newest),
 }
 
 impl Rule<'_> {
-    fn takes(&self, id: u64, node: u32) -> bool {
+    pub(super) fn takes(&self, id: u64, node: u32) -> bool {
         match self {
             Rule::Table(placement) => !is_dead(placement, id, node),
             Rule::Newest(newest) => newest.wants(id, node).is_some(),

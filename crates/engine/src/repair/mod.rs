@@ -3,7 +3,7 @@
 //! ```text
 //!   MANIFEST ──> choices of the build ───────────────────────────────┐
 //!   pages ─────> pages.rs ──┐                                        v
-//!   placement ─> placed.rs ─┤   where vectors are apart: apart.rs
+//!   placement ─> placed.rs ─┤   where vectors are apart: apart.rs; where pages stay in their places: journaled.rs
 //!   models ────> tables.rs ─┴─> rows.rs ──> a file of rows ──> build::rebuild ──> commit
 //!   log-… ─────> log.rs ───────────^
 //!
@@ -19,6 +19,7 @@
 
 mod apart;
 mod files;
+mod journaled;
 mod log;
 mod pages;
 mod placed;

@@ -48,7 +48,8 @@ pub(super) fn salvage(
     match (layout, &manifest.placement) {
         (Layout::Coupled | Layout::Packed, Some(facts)) => return files.placed(layout, facts),
         (Layout::Decoupled, Some(facts)) => return files.apart(facts),
-        _ => {}
+        (Layout::Inline, Some(facts)) => return files.journaled(facts),
+        (_, None) => {}
     }
     match layout {
         Layout::Coupled => files.coupled(),

@@ -241,7 +241,7 @@ impl<'m> Files<'m, '_, '_> {
     }
 
     /// A table that is whole, or why it is not.
-    fn table<T>(
+    pub(super) fn table<T>(
         &self,
         kind: FileKind,
         decode: impl FnOnce(&Self, Vec<u8>) -> Result<T, Error>,
@@ -263,7 +263,7 @@ impl<'m> Files<'m, '_, '_> {
     }
 
     /// A table as the report names it.
-    fn table_name(&self, kind: FileKind) -> String {
+    pub(super) fn table_name(&self, kind: FileKind) -> String {
         let file = stored::file_of(self.volume, self.manifest, kind, None);
         file.unwrap_or_else(|_| stored::name_of(self.volume, kind.name()))
     }

@@ -211,11 +211,7 @@ fn an_index_under_changes_is_what_the_model_is() {
                 live = open(case, &volume, folder.path(), Durability::Always).unwrap();
                 assert_eq!(contents(&live), model, "{case:?}, reopened after call {at}");
                 let report = verify_in(&volume, &Silent).unwrap();
-                assert!(
-                    report.clean() || matches!(case.0, Layout::Decoupled | Layout::Inline),
-                    "{case:?}: {:?}",
-                    report.problems
-                );
+                assert!(report.clean(), "{case:?}: {:?}", report.problems);
             }
         }
     }
@@ -312,11 +308,7 @@ fn crash_everywhere(case: Case, seeds: std::ops::Range<u64>) -> usize {
                 let found = contents(&live);
                 check(&found, &model, calls.get(done), &place);
                 let report = verify_in(&image, &Silent).unwrap();
-                assert!(
-                    report.clean() || matches!(case.0, Layout::Decoupled | Layout::Inline),
-                    "{place}: {:?}",
-                    report.problems
-                );
+                assert!(report.clean(), "{place}: {:?}", report.problems);
                 // And it goes on from there.
                 let id = 1_000;
                 live.insert(&rows(&[id], 9), Some(&[id]), &Silent).unwrap();

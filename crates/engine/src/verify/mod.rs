@@ -6,7 +6,8 @@
 //!     ├─ fixed.rs     records of one size: coupled, and with the neighbours' codes
 //!     ├─ slotted.rs   encoded records: packed, lists alone, vectors alone
 //!     ├─ placed.rs    pages of an index that took direct inserts: records that were written anew, and what waits
-//!     └─ added.rs     pages of vectors that direct inserts added, where vectors are apart
+//!     ├─ added.rs     pages of vectors that direct inserts added, where vectors are apart
+//!     └─ journal.rs   pages that direct inserts write in their places, and the journal that has them first
 //!   grown.rs      what is said of where nodes are after direct inserts, and which of their ids count
 //!   streams.rs    byte strings, and what the tables among them say
 //!   ids.rs        outside ids that stand twice
@@ -25,6 +26,7 @@ mod added;
 mod fixed;
 mod grown;
 mod ids;
+mod journal;
 mod manifest;
 mod pages;
 mod placed;
@@ -196,7 +198,10 @@ impl Check<'_> {
         };
         if !self.belongs(kind, n) {
             let (role, layout) = (&entry.role, self.layout);
-            let placed = matches!(kind, FileKind::Placement | FileKind::Pending);
+            let placed = matches!(
+                kind,
+                FileKind::Placement | FileKind::Pending | FileKind::Journal
+            );
             let what = match placed && self.manifest.placement.is_none() {
                 true => format!(
                     "the MANIFEST gives it the role {role:?}, and says of no records that were written anew"
@@ -230,7 +235,13 @@ impl Check<'_> {
         name: &str,
     ) -> Result<(), Error> {
         stored::check_file(self.volume, entry, kind)?;
-        if kind == FileKind::Vectors && !self.may_grow(n) {
+        let may_grow = match kind {
+            FileKind::Vectors => self.may_grow(n),
+            // Pages are added only when a checkpoint was committed.
+            FileKind::Inline => self.manifest.placement.is_some(),
+            _ => true,
+        };
+        if !may_grow {
             stored::check_length(self.volume, entry, self.volume.len(&entry.name)?)?;
         }
         match kind {
@@ -239,6 +250,7 @@ impl Check<'_> {
             {
                 self.placed(entry, kind, name)
             }
+            FileKind::Inline if self.manifest.placement.is_some() => self.journaled(entry, name),
             FileKind::Graph => self.coupled(entry, name),
             FileKind::Inline => self.inline(entry, name),
             FileKind::Packed | FileKind::Adjacency | FileKind::Vectors => {

@@ -122,6 +122,7 @@ impl Check<'_> {
                     stored::pending_of(self.volume, manifest, facts, &payload)?;
                 }
             }
+            FileKind::Journal => self.journal(payload, name)?,
             _ => {}
         }
         Ok(())

@@ -57,15 +57,6 @@ impl Place {
         let at = segment.shape.file_offset(page) as usize + 300;
         self.damaged(&segment.entry.name, &|bytes| bytes[at] ^= 1)
     }
-
-    /// What is lost of the index when it is as in `volume`.
-    #[track_caller]
-    fn loses(&self, volume: &SimVolume, lost: &BTreeSet<u64>, what: &str) -> RepairReport {
-        let (report, found) = self.repaired(volume, what);
-        let gone = self.model.keys().filter(|id| !found.contains_key(id));
-        assert_eq!(&gone.copied().collect::<BTreeSet<_>>(), lost, "{what}");
-        report
-    }
 }
 
 #[test]

@@ -32,15 +32,6 @@ impl Grown {
         }
     }
 
-    /// A copy, in which something is done to the bytes of a file.
-    fn changed(&self, name: &str, change: impl Fn(&mut Vec<u8>)) -> SimVolume {
-        let volume = self.volume.fork();
-        let mut bytes = volume.read(name).unwrap();
-        change(&mut bytes);
-        write(&volume, name, &bytes);
-        volume
-    }
-
     /// A copy with an added page that was written otherwise: with another first node, or other records.
     fn rewritten(&self, at: u64, change: impl Fn(&mut u32, &mut Vec<Coded>)) -> SimVolume {
         let Last { name, shape, built } = self.last();
