@@ -33,7 +33,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use stratann_codec::CodecError;
-use stratann_layout::{BLOCK, HeatFile, Manifest, PlacementFile};
+use stratann_layout::{BLOCK, FileKind, HeatFile, Manifest, PlacementFile};
 use stratann_tier::{Tier, Volume};
 
 pub(crate) use self::open::open;
@@ -243,6 +243,16 @@ impl Graph {
             let page_bytes = pages.shape.page_bytes();
             let journal = stored::journal(volume, manifest, page_bytes)?;
             for (page, bytes) in journal.pages(page_bytes) {
+                if page >= placement.pages() {
+                    return Err(Error::Damaged {
+                        file: stored::file_of(volume, manifest, FileKind::Journal, None)?,
+                        what: format!(
+                            "it has page {page} of {}; {} nodes need no more",
+                            placement.pages(),
+                            file.nodes
+                        ),
+                    });
+                }
                 pages.view(bytes, page.into(), true)?;
                 placement.unwritten.insert(page, bytes.into());
             }

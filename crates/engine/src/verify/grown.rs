@@ -157,10 +157,10 @@ pub(crate) fn added_wrong(layout: Layout, placement: &PlacementFile) -> Option<S
 }
 
 impl Check<'_> {
-    /// Whether pages may have been added to the vectors of segment `n`.
+    /// Whether pages may have been added to the vectors of segment `n`: also those that no checkpoint has yet, as after a crash.
     pub(super) fn may_grow(&self, n: Option<u32>) -> bool {
         let behind = n.map(|n| n as usize + 1);
-        self.manifest.placement.is_some() && behind == Some(self.manifest.segments.len())
+        behind == Some(self.manifest.segments.len())
     }
 
     /// Counts a record by its id.
