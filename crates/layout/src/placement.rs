@@ -25,6 +25,7 @@
 //! | … | 16 r | ranges of outside ids that came after the build: the first id u64, how many u64, one or more; ascending, and at least an id between two of them |
 //! | … | 12 d | deleted ids, ascending: the id u64, and the node u32 below which its records are dead: at most `n`, or 4294967295 for all nodes |
 //! | … | … | codes of nodes `b..n`, one after another |
+//! | … | n - b | for each of nodes `b..n` how many lists lead to it: 0 is not known, 255 that or more |
 
 use crate::block::{u32_at, u64_at};
 use crate::error::LayoutError;
@@ -52,6 +53,8 @@ pub struct PlacementFile {
     pub added: Vec<u32>,
     /// Codes of the nodes from `built` on, one after another.
     pub codes: Vec<u8>,
+    /// How many lists lead to each node from `built` on: 0 if that is not known, 255 if they are more.
+    pub lists: Vec<u8>,
     /// Outside ids that came after the build, as ascending disjoint ranges that do not touch: first id, how many.
     pub ids: Vec<(u64, u64)>,
     /// Ids that do not count below a node number: ascending ids; records of `id` on nodes below `bound` are dead.
@@ -65,7 +68,7 @@ impl PlacementFile {
         let words = 4 * (self.page_of.len() + self.added.len())
             + RANGE * self.ids.len()
             + DELETED * self.deleted.len();
-        let mut out = Vec::with_capacity(FIXED + words + self.codes.len());
+        let mut out = Vec::with_capacity(FIXED + words + self.codes.len() + self.lists.len());
         for field in [self.nodes, self.built, self.pages] {
             out.extend_from_slice(&field.to_le_bytes());
         }
@@ -86,6 +89,7 @@ impl PlacementFile {
             out.extend_from_slice(&bound.to_le_bytes());
         }
         out.extend_from_slice(&self.codes);
+        out.extend_from_slice(&self.lists);
         out
     }
 
@@ -150,10 +154,12 @@ impl PlacementFile {
         let deleted = read_deleted(&mut reader, dead, nodes)?;
         let codes_at = reader.at();
         reader.bytes(found, "codes")?;
+        let lists = reader.bytes(later, "numbers of lists")?.to_vec();
         reader.end()?;
 
         // The codes are most of it: they stay where they are, so that they never exist twice.
         payload.drain(..codes_at);
+        payload.truncate(payload.len() - lists.len());
         payload.shrink_to_fit();
         Ok(PlacementFile {
             nodes,
@@ -162,6 +168,7 @@ impl PlacementFile {
             page_of,
             added,
             codes: payload,
+            lists,
             ids,
             deleted,
         })
@@ -234,6 +241,7 @@ mod tests {
             page_of: vec![0, 8, 1, 7, 8],
             added: vec![3, 4],
             codes: vec![1, 2, 3, 4],
+            lists: vec![9, 0],
             ids: vec![(5, 1), (7, 2), (0x0102, 3)],
             deleted: vec![(2, 0), (6, 5), (u64::MAX, u32::MAX)],
         }
@@ -280,7 +288,7 @@ mod tests {
         assert_eq!(bytes[120..132], [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[132..144], [6, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0]);
         assert_eq!(bytes[144..156], [255; 12]);
-        assert_eq!(bytes[156..], [1, 2, 3, 4]);
+        assert_eq!(bytes[156..], [1, 2, 3, 4, 9, 0]);
     }
 
     #[test]
@@ -405,6 +413,7 @@ mod tests {
                 page_of: page_of.iter().filter(|_| table).map(|page| page % pages).collect(),
                 added: (built as u32..nodes as u32).step_by(1 + added as usize).collect(),
                 codes: (0..(nodes - built) * code_bytes).map(|at| at as u8).collect(),
+                lists: (built..nodes).map(|node| node as u8).collect(),
                 ids,
                 deleted: deleted.into_iter().map(|(id, b)| (id, bound(b))).collect(),
             };

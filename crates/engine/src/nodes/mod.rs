@@ -13,11 +13,13 @@
 //! - [`segments`], [`added`]: the vectors of the decoupled layout, and those of them that came after the build
 //! - [`slotted`]: what all files of slotted pages have in common
 //! - [`resident`]: pages that the memory budget holds
-//! - [`placement`], [`pending`]: where nodes are, and what waits to be written, in an index that takes direct inserts
+//! - [`placement`], [`pending`], [`counts`]: where nodes are, what waits to be written, and how many lists lead to them, in an index
+//!   that takes direct inserts
 //!
 //! A search is compiled once for each layout, so nothing is dispatched per hop.
 
 pub(crate) mod added;
+pub(crate) mod counts;
 pub(crate) mod coupled;
 pub(crate) mod inline;
 pub(crate) mod lists;
@@ -240,6 +242,7 @@ impl Graph {
     ) -> Result<(), Error> {
         if let Pages::Inline(pages) = &self.pages {
             let placement = self.placement.get_or_init(|| pages.even(file.nodes));
+            placement.count(file);
             let page_bytes = pages.shape.page_bytes();
             let journal = stored::journal(volume, manifest, page_bytes)?;
             for (page, bytes) in journal.pages(page_bytes) {

@@ -23,6 +23,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, RwLock};
 use stratann_layout::{PendingFile, PlacementFile};
 
+use super::counts::ListCounts;
 use super::pending::{Change, NewRecord, Pending};
 
 /// Words of a leaf, and leaves of a branch, as shifts: together with the branches of a root, all that a `u32` tells apart.
@@ -223,6 +224,8 @@ pub(crate) struct Placement {
     pub(crate) unwritten: Unwritten,
     pub(crate) pending: Pending,
     pub(crate) pins: Pins,
+    /// Of nodes that came after the build.
+    pub(crate) lists: ListCounts,
 }
 
 impl Placement {
@@ -248,6 +251,13 @@ impl Placement {
         }
     }
 
+    /// Takes on how many lists lead to nodes.
+    pub(crate) fn count(&self, file: &PlacementFile) {
+        for (node, &count) in (file.built..).zip(&file.lists) {
+            self.lists.set(node, count);
+        }
+    }
+
     /// Whether nodes' pages follow from their numbers.
     pub(crate) fn is_even(&self) -> bool {
         self.a_page > 0
@@ -256,6 +266,7 @@ impl Placement {
     /// As a checkpoint has it: where nodes are, and what waits for their pages.
     pub(crate) fn restore(file: &PlacementFile, pending: PendingFile) -> Self {
         let placement = Self::new(file.page_of.iter().copied(), file.pages);
+        placement.count(file);
         for [node, add, remove] in pending.changes {
             let change = Change { node, add, remove };
             let page = placement.page_of(node);
@@ -333,6 +344,7 @@ impl Placement {
         self.page_of.memory_bytes()
             + self.unwritten.bits.memory_bytes()
             + self.pending.memory_bytes()
+            + self.lists.memory_bytes()
     }
 }
 

@@ -116,6 +116,7 @@ pub(super) fn link<N: Composable>(
     }) else {
         return Ok(None);
     };
+    inserter.born();
     let mut touched = std::mem::take(&mut work.touched);
     touched.clear();
     touched.push(home);
@@ -124,7 +125,8 @@ pub(super) fn link<N: Composable>(
         let neighbour = inserter.chosen[at];
         let remove = match decide(inserter, &neighbour, node) {
             Decision::Keep if at > 0 || linked => continue,
-            Decision::Keep | Decision::Add => NONE,
+            Decision::Keep => inserter.make_room().unwrap_or(NONE),
+            Decision::Add => NONE,
             Decision::Replace(leaves) => leaves,
         };
         linked = true;
@@ -133,7 +135,7 @@ pub(super) fn link<N: Composable>(
             add: node,
             remove,
         };
-        direct.count(|counts| &counts.changes);
+        inserter.joined(node);
         loop {
             let page = placement.page_of(change.node);
             let still = || placement.page_of(change.node) == page;
@@ -166,7 +168,10 @@ fn decide<N: Composable>(
 ) -> Decision {
     match inserter.read_list(neighbour) {
         Ok(true) => inserter.decide(neighbour, node, None),
-        _ => Decision::Keep,
+        _ => {
+            inserter.list.clear();
+            Decision::Keep
+        }
     }
 }
 

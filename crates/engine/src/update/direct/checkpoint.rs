@@ -96,6 +96,9 @@ impl Direct {
                 true => Vec::new(),
                 false => self.index.codes()[codes..].to_vec(),
             },
+            lists: (built..nodes)
+                .map(|node| placement.lists.get(node))
+                .collect(),
             ids: self.later.read().all(),
             deleted,
         }

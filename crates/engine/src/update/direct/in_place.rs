@@ -240,6 +240,7 @@ pub(super) fn link(
         return Ok(None);
     };
     appended?;
+    inserter.born();
     let mut linked = false;
     for at in inserter.asked() {
         // A page that cannot be read says so to the searches that need it.
@@ -273,9 +274,12 @@ fn link_back(
     work.codes.extend_from_slice(record.codes);
     let leaves = match inserter.decide(&neighbour, node, Some(record.codes)) {
         Decision::Keep if at > 0 || linked => return Ok(false),
-        // Somebody has to lead to the new node: the last of a list that is full makes room.
-        Decision::Keep if work.list.len() == direct.degree => work.list.last().copied(),
-        Decision::Keep | Decision::Add => None,
+        // Somebody has to lead to the new node.
+        Decision::Keep => match inserter.make_room() {
+            None if work.list.len() == direct.degree => return Ok(false),
+            leaves => leaves,
+        },
+        Decision::Add => None,
         Decision::Replace(leaves) => Some(leaves),
     };
     let place = leaves.and_then(|leaves| work.list.iter().position(|&link| link == leaves));
@@ -291,7 +295,7 @@ fn link_back(
     }
     let bytes = work.compose(pages, page, Some(&bytes), Some(slot), |_, _, _| ())?;
     publish(direct, page, bytes);
-    direct.count(|counts| &counts.changes);
+    inserter.joined(node);
     Ok(true)
 }
 

@@ -349,6 +349,30 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         }
     }
 
+    /// Who leaves the list at hand for a node that has to join it; `None` if it has room, or can give up nobody.
+    pub(super) fn make_room(&self) -> Option<u32> {
+        let lists = &self.direct.placement().lists;
+        let full = self.list.len() >= self.direct.degree;
+        let mut leave = self.list.iter().rev().filter(|_| full);
+        leave.find(|&&node| lists.leave(node)).copied()
+    }
+
+    /// The new node is in a neighbour's list.
+    pub(super) fn joined(&self, node: u32) {
+        self.direct.count(|counts| &counts.changes);
+        self.direct.placement().lists.join(node);
+    }
+
+    /// The new node's own list leads to its neighbours.
+    pub(super) fn born(&self) {
+        let built = self.direct.index.manifest().vectors;
+        for neighbour in &self.chosen {
+            if u64::from(neighbour.node) >= built {
+                self.direct.placement().lists.join(neighbour.node);
+            }
+        }
+    }
+
     /// Appends the code of a neighbour: the one that its build gave it, for the same vector has the same.
     pub(super) fn code_of(&mut self, neighbour: &Neighbour, out: &mut Vec<u8>) {
         self.own(neighbour);
@@ -379,7 +403,16 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             Some(codes) => Codes::Beside(codes),
             None => Codes::All(self.direct.index.codes()),
         };
-        self.lists.decide(&self.owner, &self.list, &new, codes)
+        let lists = &self.direct.placement().lists;
+        let keeps = |node: u32| lists.get(node) == 1;
+        match self
+            .lists
+            .decide(&self.owner, &self.list, &new, codes, &keeps)
+        {
+            // Others gave it up at this moment.
+            Decision::Replace(leaves) if !lists.leave(leaves) => Decision::Keep,
+            decision => decision,
+        }
     }
 
     /// The bytes of a page: those that the search has, those that are unwritten, else read.

@@ -99,13 +99,15 @@ impl<'a> ListPruner<'a> {
         }
     }
 
-    /// What becomes of the list of a node, `owner` as numbers in the space of the codes.
+    /// What becomes of the list of a node, `owner` as numbers in the space of the codes. It keeps those of which `keeps` says so,
+    /// but where all are compared.
     pub(super) fn decide(
         &mut self,
         owner: &[f32],
         list: &[u32],
         new: &New<'_>,
         codes: Codes<'_>,
+        keeps: &dyn Fn(u32) -> bool,
     ) -> Decision {
         if list.contains(&new.node) {
             return Decision::Keep;
@@ -159,6 +161,9 @@ impl<'a> ListPruner<'a> {
         for (&node, (&old, &between)) in list.iter().zip(distances) {
             let old = scale * old;
             let (far, who) = if old > new_far {
+                if keeps(node) {
+                    continue;
+                }
                 (old, Decision::Replace(node))
             } else {
                 (new_far, Decision::Keep)
@@ -177,6 +182,9 @@ impl<'a> ListPruner<'a> {
         self.order
             .sort_unstable_by(|&a, &b| distance(b).total_cmp(&distance(a)));
         for (at, &far) in self.order.iter().enumerate() {
+            if keeps(list[far as usize - 1]) {
+                continue;
+            }
             let nearer = &self.order[at + 1..];
             let between = &mut self.from_new[..nearer.len()];
             points.distances(points.row(far), nearer, between);
@@ -187,7 +195,8 @@ impl<'a> ListPruner<'a> {
                 return Decision::Replace(list[far as usize - 1]);
             }
         }
-        match self.order.first() {
+        let leaves = |far: &&u32| !keeps(list[**far as usize - 1]);
+        match self.order.iter().find(leaves) {
             Some(&far) if scale * distance(far) > new_far => {
                 Decision::Replace(list[far as usize - 1])
             }
@@ -291,8 +300,9 @@ mod tests {
             floats: &[new],
             distance: new * new,
         };
-        let decided = pruner.decide(&[0.0], &nodes, &new, Codes::All(&codes));
-        let beside = pruner.decide(&[0.0], &nodes, &new, Codes::Beside(&codes));
+        let keeps = |_| false;
+        let decided = pruner.decide(&[0.0], &nodes, &new, Codes::All(&codes), &keeps);
+        let beside = pruner.decide(&[0.0], &nodes, &new, Codes::Beside(&codes), &keeps);
         assert_eq!(decided, beside);
         decided
     }

@@ -78,6 +78,7 @@ fn change<N: Composable>(
         |out| pages.encode_list(node, &list, out),
         |out| pages.encode_vector(node, vector, out),
     )?;
+    inserter.born();
     // The nearest is the last, and links back if no other did: nobody would find the new node.
     for at in (0..inserter.chosen.len()).rev() {
         let neighbour = inserter.chosen[at];
@@ -95,13 +96,16 @@ fn change<N: Composable>(
         pages.list(neighbour.node, &record, &mut inserter.list)?;
         match inserter.decide(&neighbour, node, None) {
             Decision::Keep if at == 0 && work.records.len() == 1 => {
+                if let Some(leaves) = inserter.make_room() {
+                    inserter.list.retain(|&link| link != leaves);
+                }
                 inserter.list.truncate(direct.degree - 1);
             }
             Decision::Keep => continue,
             Decision::Add => {}
             Decision::Replace(leaves) => inserter.list.retain(|&link| link != leaves),
         }
-        direct.count(|counts| &counts.changes);
+        inserter.joined(node);
         inserter.list.push(node);
         inserter.list.sort_unstable();
         let list = &inserter.list;
