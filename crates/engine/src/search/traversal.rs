@@ -487,10 +487,11 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
         self.fresh.truncate(new);
         if u64::from(largest) >= self.nodes && !self.is_new(largest) {
+            // Where pages are written in their places, by another process, one may be newer than the checkpoint that was opened:
+            // what is newer leads on, and is no answer.
             if !N::CODES {
                 return Err(self.bad_link(node, largest));
             }
-            self.leave_out_newer();
         }
         self.score(if N::CODES { codes } else { self.codes });
         for (&fresh, &score) in self.fresh.iter().zip(&self.scores) {
@@ -505,15 +506,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             reranker.expanded(self.frontier.take_touched());
         }
         Ok(())
-    }
-
-    /// Leaves out links to nodes that are not there. Where pages are written in their places, by another process, one
-    /// may be newer than the checkpoint that was opened; all that was in it is in it still.
-    #[cold]
-    fn leave_out_newer(&mut self) {
-        let (list, nodes) = (&self.list, self.nodes);
-        self.fresh
-            .retain(|&place| u64::from(list[place as usize]) < nodes);
     }
 
     #[cold]
@@ -606,6 +598,10 @@ impl<'a, N: NodePages> Traversal<'a, N> {
 
     /// Re-ranking on the path: an exact distance into the answers.
     fn rank(&mut self, key: u64, record: &Record<'_>) -> Result<(), Error> {
+        let node = node_of(key);
+        if N::CODES && u64::from(node) >= self.nodes && !self.is_new(node) {
+            return Ok(());
+        }
         let Setting { pages, timer, .. } = self.setting;
         let scratch = &mut self.vector;
         let vector = timer.time(Part::Vectors, || {

@@ -217,8 +217,8 @@ fn rewrite<N: Composable>(
     if bytes > capacity
         && let Some(beside) = beside(inserter, work, taken[0].0, bytes)?
     {
-        collect(inserter, work, &beside)?;
         taken.push(beside);
+        collect(inserter, work, &taken[1])?;
     }
     let composed = compose(inserter, work)?;
     let direct = inserter.direct;
@@ -247,6 +247,7 @@ fn rewrite<N: Composable>(
         settle(inserter, rest);
     }
     for composed in &composed {
+        direct.store.release(placement, composed.number);
         direct.store.enqueue(composed.number);
     }
     Ok(())

@@ -18,6 +18,7 @@
 //! A search that began before may be reading a page while it is written. So its new bytes stay in memory until all
 //! of those are over, and a read that ends looks there first.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -124,6 +125,8 @@ impl Direct {
         let placement = self.placement();
         let mut due = self.journal.due.lock();
         if !due.is_empty() {
+            // New pages are the last by number, and the first to be written: others lead to what is on them.
+            due.sort_unstable_by_key(|(page, _)| Reverse(*page));
             // They wait for the device, one after the other.
             let share = due.len().div_ceil(WRITERS).max(FEW);
             std::thread::scope(|scope| {

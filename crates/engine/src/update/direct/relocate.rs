@@ -183,6 +183,7 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
         direct.store.publish(placement, page, bytes, usize::MAX);
         direct.store.relocate(placement, &moved, page, Use::Spare);
         direct.store.relocate(placement, &nodes, page, Use::Empty);
+        direct.store.release(placement, page);
         direct.store.enqueue(page);
     }
     Ok(())

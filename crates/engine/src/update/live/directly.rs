@@ -79,11 +79,13 @@ impl LiveIndex {
             return Ok(());
         };
         let sequence = self.log.next_sequence();
-        if self.checkpointed.swap(sequence, Ordering::Relaxed) == sequence {
+        if self.checkpointed.load(Ordering::Relaxed) == sequence {
             return Ok(());
         }
         let log_from = self.log.rotate()?;
-        direct.checkpoint(log_from.into(), self.next_id.load(Ordering::Relaxed))
+        direct.checkpoint(log_from.into(), self.next_id.load(Ordering::Relaxed))?;
+        self.checkpointed.store(sequence, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Writes what a checkpoint left to be written in its place, and says so in another one: who opens the index then has

@@ -111,7 +111,7 @@ fn a_flipped_byte_of_any_other_file_is_found() {
 }
 
 #[test]
-fn only_the_last_file_of_vectors_grows_and_only_with_a_placement() {
+fn only_the_last_file_of_vectors_grows() {
     let grown = Grown::apart(Update::Accumulate);
     let role = FileEntry::role_of(FileKind::Vectors, Some(0));
     let name = grown.manifest().file(&role).unwrap().name.clone();
@@ -119,8 +119,9 @@ fn only_the_last_file_of_vectors_grows_and_only_with_a_placement() {
     grown.says(&grown.changed(&name, longer), 1, &name, "the MANIFEST says");
     let built = Grown::built(Layout::Decoupled);
     assert!(report(&built.volume).clean());
+    // A crash before the first checkpoint leaves pages there.
     let name = built.last().name;
-    built.says(&built.changed(&name, longer), 1, &name, "the MANIFEST says");
+    assert!(report(&built.changed(&name, longer)).clean());
 }
 
 #[test]
