@@ -368,7 +368,11 @@ fn pages_that_cannot_be_written_lose_nothing() {
 /// One process inserts and makes checkpoints, others search.
 #[test]
 fn readers_search_while_vectors_get_in_directly() {
-    for (preset, way) in WAYS {
+    // Lists alone move as packed pages do.
+    for (preset, way) in WAYS
+        .into_iter()
+        .filter(|(preset, _)| *preset != "decouplevs")
+    {
         let place = place(preset);
         // Long enough that a checkpoint comes in the middle of a search, or several.
         let asked: Vec<u8> = (0..6).flat_map(|_| rows(0, BUILT)[8..].to_vec()).collect();
