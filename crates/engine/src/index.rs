@@ -12,6 +12,7 @@
 //!   INDEX/inline-…      in place of graph-…: pages of nodes with the codes of their neighbours
 //!   INDEX/entries-…     in place of codes-…: entry points and their codes
 //!
+//!   INDEX/journal-…     pages of an inline index that are about to be written in their places
 //!   INDEX/placement-…   where nodes are since vectors were inserted directly; their codes ┐ in memory while open
 //!   INDEX/pending-…     changes that wait for their pages                                 ┘
 //! ```
@@ -32,7 +33,6 @@ use crate::codebook::Codebook;
 use crate::durable::log_bytes;
 use crate::navigation::Navigation;
 use crate::nodes::Graph;
-use crate::nodes::placement::Placement;
 use crate::plan::{Division, Needs};
 use crate::update::{CarriedIds, Overlay, replay};
 use crate::{Error, Preset, nodes, plan, stored};
@@ -235,9 +235,8 @@ impl Index {
         let preset: Preset = manifest.preset.parse()?;
         let mut graph = nodes::open(&*volume, &manifest)?;
         let (mut carried, mut later) = (CarriedIds::default(), Vec::new());
-        if let Some((mut file, pending)) = stored::placement(&*volume, &manifest)? {
-            // Nobody else has it yet.
-            let _ = graph.placement.set(Placement::restore(&file, pending));
+        if let Some(mut file) = stored::placement(&*volume, &manifest)? {
+            graph.grown(&*volume, &manifest, &file)?;
             later = std::mem::take(&mut file.codes);
             carried = CarriedIds::of(file, &manifest);
         }

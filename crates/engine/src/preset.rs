@@ -63,7 +63,8 @@ pub enum Compression {
 pub enum Update {
     /// It waits in a graph in memory, which is merged when that is asked for (FreshDiskANN; DecoupleVS §3.5).
     Merge,
-    /// At once, and each list that it joins is written at once where it is: the baseline of OdinANN's Figure 9.
+    /// At once, and each list that it joins is written at once where it is: the baseline of OdinANN's Figure 9, and where codes
+    /// are in the pages the only way in which nothing in memory grows with the index.
     InPlace,
     /// At once; the records that it changes are written together, on pages that have room (OdinANN §3.2).
     Relocate,
@@ -164,7 +165,7 @@ impl Preset {
         entry_points: 1,
         whole_page: false,
         rerank: Rerank::PAPER,
-        update: Update::Merge,
+        update: Update::InPlace,
     };
     /// DecoupleVS with the parameters of its §5.1.
     pub const DECOUPLEVS: Preset = Preset {

@@ -8,8 +8,8 @@ use stratann_layout::heat::HeatFile;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{
     BLOCK, CoupledShape, DirectoryFile, EntryPoints, FileEntry, FileHeader, FileKind, InlineShape,
-    LayoutError, Manifest, PendingFile, PlacementFacts, PlacementFile, SlottedFacts, SlottedShape,
-    StreamReader,
+    JournalFile, LayoutError, Manifest, PendingFile, PlacementFacts, PlacementFile, SlottedFacts,
+    SlottedShape, StreamReader,
 };
 use stratann_tier::{Directory, Volume};
 
@@ -127,12 +127,16 @@ pub(crate) fn check_file(
     check_length(volume, entry, length)
 }
 
-/// Whether direct inserts add pages to files of a kind. What is behind the pages of a checkpoint is of no account: a crash
+/// Whether direct inserts add pages to files of a kind: to the last of those of vectors. What is behind the pages of a checkpoint is of no account: a crash
 /// may have left it there.
 fn grows(kind: FileKind) -> bool {
     matches!(
         kind,
-        FileKind::Graph | FileKind::Packed | FileKind::Adjacency
+        FileKind::Graph
+            | FileKind::Inline
+            | FileKind::Packed
+            | FileKind::Adjacency
+            | FileKind::Vectors
     )
 }
 
@@ -246,19 +250,36 @@ pub(crate) fn chunks(
     )?)
 }
 
-/// Where nodes stand that were written anew since the build, and what waits to be; `None` if nothing was inserted directly.
+/// Where nodes stand that came since the build or were written anew; `None` if nothing was inserted directly.
 pub(crate) fn placement(
     volume: &dyn Volume,
     manifest: &Manifest,
-) -> Result<Option<(PlacementFile, PendingFile)>, Error> {
+) -> Result<Option<PlacementFile>, Error> {
     let Some(facts) = &manifest.placement else {
         return Ok(None);
     };
     let payload = read_stream_whole(volume, manifest, FileKind::Placement, None)?;
-    let placement = placement_of(volume, manifest, facts, payload)?;
+    placement_of(volume, manifest, facts, payload).map(Some)
+}
+
+/// What waits for its page, in an index of a layout whose records move.
+pub(crate) fn pending(volume: &dyn Volume, manifest: &Manifest) -> Result<PendingFile, Error> {
+    let Some(facts) = &manifest.placement else {
+        return Ok(PendingFile::default());
+    };
     let payload = read_stream_whole(volume, manifest, FileKind::Pending, None)?;
-    let pending = pending_of(volume, manifest, facts, &payload)?;
-    Ok(Some((placement, pending)))
+    pending_of(volume, manifest, facts, &payload)
+}
+
+/// Pages that are about to be written in their places, in an index of a layout whose pages stay there.
+pub(crate) fn journal(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    page_bytes: usize,
+) -> Result<JournalFile, Error> {
+    let file = file_of(volume, manifest, FileKind::Journal, None)?;
+    let payload = read_stream_whole(volume, manifest, FileKind::Journal, None)?;
+    Ok(JournalFile::decode(payload, page_bytes, &file)?)
 }
 
 /// Decodes the table from node to page. Refuses one of other nodes or pages than the manifest says.
@@ -269,8 +290,20 @@ pub(crate) fn placement_of(
     payload: Vec<u8>,
 ) -> Result<PlacementFile, Error> {
     let file = file_of(volume, manifest, FileKind::Placement, None)?;
-    let placement = PlacementFile::decode(payload, manifest.code_bytes as usize, &file)?;
-    let found = (placement.page_of.len() as u64, u64::from(placement.built));
+    let moves = layout(volume, manifest)? != Layout::Inline;
+    // Where codes are in the pages, those of new nodes are as well.
+    let code_bytes = if moves { manifest.code_bytes } else { 0 };
+    let placement = PlacementFile::decode(payload, code_bytes as usize, &file)?;
+    if placement.page_of.is_empty() == moves {
+        return Err(Error::Damaged {
+            file,
+            what: match moves {
+                true => "it has no table of pages, which the layout of this index needs".into(),
+                false => "it has a table of pages, where they follow from the nodes".into(),
+            },
+        });
+    }
+    let found = (u64::from(placement.nodes), u64::from(placement.built));
     if found != (facts.nodes, manifest.vectors) || u64::from(placement.pages) != facts.pages {
         return Err(Error::Damaged {
             file,
@@ -291,7 +324,11 @@ pub(crate) fn pending_of(
     payload: &[u8],
 ) -> Result<PendingFile, Error> {
     let file = file_of(volume, manifest, FileKind::Pending, None)?;
-    let vector_bytes = manifest.dimension as usize * manifest.element.size();
+    // Where vectors are apart, those of new nodes do not wait for a page of the graph.
+    let vector_bytes = match layout(volume, manifest)? {
+        Layout::Decoupled => 0,
+        _ => manifest.dimension as usize * manifest.element.size(),
+    };
     // `manifest` refuses more.
     let nodes = u32::try_from(facts.nodes).unwrap_or(u32::MAX);
     Ok(PendingFile::decode(payload, nodes, vector_bytes, &file)?)

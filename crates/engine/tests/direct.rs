@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stratann::{
-    BuildOptions, DirectOptions, Durability, GroundTruth, Index, LiveIndex, Matrix, OpenOptions,
-    Preset, SearchOptions, Silent, Update, VectorFile, VectorSource, WriteOptions, brute_force,
-    build, verify,
+    BuildOptions, DirectOptions, Durability, GroundTruth, Index, Layout, LiveIndex, Matrix, Metric,
+    OpenOptions, Preset, SearchOptions, Silent, Update, VectorFile, VectorSource, WriteOptions,
+    brute_force, build, verify,
 };
 
 /// Rows of the fixture that an index is built of; the others are inserted.
@@ -73,6 +73,7 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
     let rest = part(&all, BUILT, all.rows() - BUILT);
     for (preset, update, most_pages) in [
         (Preset::STRATANN, Update::Accumulate, 3.0),
+        (Preset::DECOUPLEVS, Update::Accumulate, 4.0),
         // The bar: twice R / n, 16 records of this size on a page.
         (Preset::ODINANN, Update::Relocate, 2.0 * 32.0 / 16.0),
     ] {
@@ -203,41 +204,57 @@ fn what_was_not_checkpointed_is_replayed_and_a_merge_keeps_it() {
     assert!(verify(&copy, &Silent).unwrap().clean());
 }
 
+/// The rows, each a bit longer or shorter than it is, up to three times.
+fn stretched(rows: &Matrix) -> Matrix {
+    let mut bytes = vec![0; rows.rows() * rows.row_bytes()];
+    rows.read(0, &mut bytes).unwrap();
+    for (row, bytes) in bytes.chunks_exact_mut(rows.row_bytes()).enumerate() {
+        let by = 1.0 + (row * 7 % 11) as f32 / 5.0;
+        for value in bytes.chunks_exact_mut(4) {
+            let float = f32::from_le_bytes([value[0], value[1], value[2], value[3]]);
+            value.copy_from_slice(&(by * float).to_le_bytes());
+        }
+    }
+    Matrix::new(bytes, rows.rows(), rows.dim(), rows.element()).unwrap()
+}
+
 #[test]
-fn cosine_vectors_go_in_directly_and_inner_products_wait_for_a_merge() {
-    let all = matrix("package-text-2k.base.fbin");
-    for (metric, direct) in [
-        (stratann::Metric::Cosine, true),
-        (stratann::Metric::InnerProduct, false),
-    ] {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("index");
-        let options = BuildOptions {
-            metric,
-            degree: Some(24),
-            build_list: 40,
-            layout: Some(stratann::Layout::Packed),
-            threads: 1,
-            ..BuildOptions::default()
-        };
-        build(&part(&all, 0, 1_500), &path, &options, &Silent).unwrap();
-        let live =
-            LiveIndex::open(&path, &OpenOptions::default(), &WriteOptions::default()).unwrap();
-        live.insert(&part(&all, 1_500, 500), None, &Silent).unwrap();
-        let stats = live.stats();
-        assert_eq!(
-            stats.direct.map(|direct| direct.inserts),
-            direct.then_some(500)
-        );
-        assert_eq!(stats.logged, if direct { 0 } else { 500 });
-        let queries = matrix("package-text-2k.query.fbin");
-        let options = SearchOptions {
-            list: 60,
-            ..SearchOptions::default()
-        };
-        let found = live.search(&queries, &options).unwrap();
+fn vectors_go_in_directly_by_angle_and_by_product_into_every_layout() {
+    let all = stretched(&matrix("package-text-2k.base.fbin"));
+    let queries = matrix("package-text-2k.query.fbin");
+    for metric in [Metric::Cosine, Metric::InnerProduct] {
         let truth = brute_force(&all, &queries, 10, metric, 2, &Silent).unwrap();
-        let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
-        assert!(recall > 0.9, "{metric}: {recall}");
+        for layout in [
+            Layout::Coupled,
+            Layout::Packed,
+            Layout::Decoupled,
+            Layout::Inline,
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("index");
+            let options = BuildOptions {
+                metric,
+                degree: Some(24),
+                build_list: 40,
+                layout: Some(layout),
+                threads: 2,
+                ..BuildOptions::default()
+            };
+            build(&part(&all, 0, 1_500), &path, &options, &Silent).unwrap();
+            let options = WriteOptions::default();
+            let live = LiveIndex::open(&path, &OpenOptions::default(), &options).unwrap();
+            live.insert(&part(&all, 1_500, 500), None, &Silent).unwrap();
+            let stats = live.stats();
+            assert_eq!(stats.direct.map(|direct| direct.inserts), Some(500));
+            assert_eq!(stats.logged, 0);
+            let options = SearchOptions {
+                list: 60,
+                ..SearchOptions::default()
+            };
+            let found = live.search(&queries, &options).unwrap();
+            let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
+            eprintln!("{metric}, {layout}: recall {recall:.4}");
+            assert!(recall > 0.95, "{metric}, {layout}: {recall}");
+        }
     }
 }

@@ -704,8 +704,11 @@ fn verify_finds_any_flipped_bit_of_any_file() {
             }
             finds("a block less", &whole[..whole.len().saturating_sub(4096)]);
             let longer = [&whole[..], &[0; 4096]].concat();
+            let vectors = |file: &&PathBuf| name(file).starts_with("vectors-");
             let grows = ["graph-", "packed-", "adjacency-"];
-            if grows.iter().any(|kind| name(file).starts_with(kind)) {
+            if grows.iter().any(|kind| name(file).starts_with(kind))
+                || files.iter().filter(vectors).max() == Some(file)
+            {
                 // Direct inserts add pages; a crash before a checkpoint names them leaves them there.
                 fs::write(file, longer).unwrap();
                 assert!(verify(&path, &Silent).unwrap().clean(), "{file:?}");
@@ -954,11 +957,20 @@ fn an_inline_index_of_format_3_opens_and_answers() {
 }
 
 #[test]
-fn a_grown_index_of_format_4_opens_and_answers() {
-    let path = fixture("index-v4-direct");
-    let report = verify(&path, &Silent).unwrap();
+fn grown_indexes_of_format_4_open_and_answer() {
+    for name in [
+        "index-v4-direct",
+        "index-v4-direct-decoupled",
+        "index-v4-direct-inline",
+    ] {
+        grown_index_opens_and_answers(&fixture(name));
+    }
+}
+
+fn grown_index_opens_and_answers(path: &Path) {
+    let report = verify(path, &Silent).unwrap();
     assert!(report.clean(), "{report:#?}");
-    let index = open(&path);
+    let index = open(path);
     let stats = index.stats();
     // Of two ids the vector was replaced, and two more were deleted: four records do not count.
     assert_eq!(

@@ -74,11 +74,13 @@ pub enum FileKind {
     Placement = 14,
     /// Changes that wait for their pages to be written, a byte string ([`crate::pending`]).
     Pending = 15,
+    /// Pages that are about to be written in place, a byte string ([`crate::journal`]).
+    Journal = 16,
 }
 
 impl FileKind {
     /// All kinds that this build knows.
-    pub const ALL: [FileKind; 15] = [
+    pub const ALL: [FileKind; 16] = [
         FileKind::Graph,
         FileKind::Codes,
         FileKind::Codebook,
@@ -94,6 +96,7 @@ impl FileKind {
         FileKind::Log,
         FileKind::Placement,
         FileKind::Pending,
+        FileKind::Journal,
     ];
 
     /// The number that stands in the file.
@@ -124,6 +127,7 @@ impl FileKind {
             FileKind::Log => "log",
             FileKind::Placement => "placement",
             FileKind::Pending => "pending",
+            FileKind::Journal => "journal",
         }
     }
 
@@ -145,6 +149,7 @@ impl FileKind {
             FileKind::Log => crate::log::FORMAT_VERSION,
             FileKind::Placement => crate::stream::PLACEMENT_FORMAT_VERSION,
             FileKind::Pending => crate::stream::PENDING_FORMAT_VERSION,
+            FileKind::Journal => crate::stream::JOURNAL_FORMAT_VERSION,
         }
     }
 

@@ -25,6 +25,7 @@
 //! ├── heat             how often a sample of queries read each page               (heat)
 //! ├── placement        where the nodes stand that were written anew               (placement)
 //! ├── pending          changes that wait for their pages                          (pending)
+//! ├── journal          pages that are about to be written in place                (journal)
 //! │
 //! └── log-000001 ..    inserts and deletes in their order: [header block][record]..  (log)
 //! ```
@@ -46,6 +47,7 @@ mod geometry;
 pub mod header;
 pub mod heat;
 pub mod inline;
+pub mod journal;
 pub mod log;
 pub mod manifest;
 pub mod navigation;
@@ -65,6 +67,7 @@ pub use error::LayoutError;
 pub use header::{FieldsReader, FieldsWriter, FileHeader, FileKind};
 pub use heat::HeatFile;
 pub use inline::{InlineBuilder, InlineNode, InlineShape, InlineView};
+pub use journal::JournalFile;
 pub use log::{LogHeader, LogRecord, LogRecords, LogShape, RecordPlace};
 pub use manifest::{
     BuildFacts, FileEntry, HotShare, LogFrom, Manifest, Measured, NavigationFacts, PlacementFacts,

@@ -4,8 +4,11 @@
 //! written anew on a relocated page ([`crate::slotted`], [`crate::coupled`]), and new nodes stand on such pages alone.
 //! This file is what a checkpoint of such an index adds to the files of the build.
 //!
+//! Where the pages of the build are written in place, and new nodes fill pages behind them, a node's page goes on to
+//! follow from its number: then there is no table.
+//!
 //! Payload of a [stream](crate::stream) of kind `Placement`, little-endian; `n` nodes, of which `b` are those of the
-//! build, `r` ranges of ids, `d` deleted ids:
+//! build, `r` ranges of ids, `d` deleted ids, `v` added pages of vectors:
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -15,16 +18,20 @@
 //! | 12 | 8 | bytes of all codes: `n - b` times those of a code |
 //! | 20 | 8 | `r`: ranges of ids |
 //! | 28 | 8 | `d`: deleted ids |
-//! | 36 | 4 n | the page of each node, below the number of pages |
-//! | 36 + 4 n | 16 r | ranges of outside ids that came after the build: the first id u64, how many u64, one or more; ascending, and at least an id between two of them |
+//! | 36 | 4 | `v`: pages of vectors that were added behind those of the last segment, where vectors are apart; else 0 |
+//! | 40 | 4 | `t`: nodes in the table, which are all `n`; or 0: a node's page follows from its number |
+//! | 44 | 4 t | the page of each node, below the number of pages |
+//! | 44 + 4 t | 4 v | the first node of each added page of vectors: ascending from `b` on, below `n` |
+//! | … | 16 r | ranges of outside ids that came after the build: the first id u64, how many u64, one or more; ascending, and at least an id between two of them |
 //! | … | 12 d | deleted ids, ascending: the id u64, and the node u32 below which its records are dead: at most `n`, or 4294967295 for all nodes |
 //! | … | … | codes of nodes `b..n`, one after another |
+//! | … | n - b | for each of nodes `b..n` how many lists lead to it: 0 is not known, 255 that or more |
 
 use crate::block::{u32_at, u64_at};
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 
-const FIXED: usize = 36;
+const FIXED: usize = 44;
 /// Bytes of a range of ids.
 const RANGE: usize = 16;
 /// Bytes of a deleted id.
@@ -33,14 +40,21 @@ const DELETED: usize = 12;
 /// What a checkpoint of an index with relocated records adds to the files of its build, decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlacementFile {
+    /// Nodes that there are.
+    pub nodes: u32,
     /// Nodes of the build; those above came later.
     pub built: u32,
     /// Pages of the page file that may be in use: all that are named are below.
     pub pages: u32,
-    /// The page of each node.
+    /// The page of each node; none where it follows from the node's number.
     pub page_of: Vec<u32>,
+    /// The first node of each page of vectors that was added behind those of the last segment: the vectors of all nodes
+    /// from `built` on are on these, where vectors are apart from lists. Else there are none.
+    pub added: Vec<u32>,
     /// Codes of the nodes from `built` on, one after another.
     pub codes: Vec<u8>,
+    /// How many lists lead to each node from `built` on: 0 if that is not known, 255 if they are more.
+    pub lists: Vec<u8>,
     /// Outside ids that came after the build, as ascending disjoint ranges that do not touch: first id, how many.
     pub ids: Vec<(u64, u64)>,
     /// Ids that do not count below a node number: ascending ids; records of `id` on nodes below `bound` are dead.
@@ -51,15 +65,21 @@ pub struct PlacementFile {
 impl PlacementFile {
     /// The payload. [`PlacementFile::decode`] refuses it where the fields contradict each other.
     pub fn encode(&self) -> Vec<u8> {
-        let words = 4 * self.page_of.len() + RANGE * self.ids.len() + DELETED * self.deleted.len();
-        let mut out = Vec::with_capacity(FIXED + words + self.codes.len());
-        for field in [self.page_of.len() as u32, self.built, self.pages] {
+        let words = 4 * (self.page_of.len() + self.added.len())
+            + RANGE * self.ids.len()
+            + DELETED * self.deleted.len();
+        let mut out = Vec::with_capacity(FIXED + words + self.codes.len() + self.lists.len());
+        for field in [self.nodes, self.built, self.pages] {
             out.extend_from_slice(&field.to_le_bytes());
         }
         for length in [self.codes.len(), self.ids.len(), self.deleted.len()] {
             out.extend_from_slice(&(length as u64).to_le_bytes());
         }
-        out.extend(self.page_of.iter().flat_map(|page| page.to_le_bytes()));
+        out.extend_from_slice(&(self.added.len() as u32).to_le_bytes());
+        out.extend_from_slice(&(self.page_of.len() as u32).to_le_bytes());
+        for word in self.page_of.iter().chain(&self.added) {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
         for (first, count) in &self.ids {
             out.extend_from_slice(&first.to_le_bytes());
             out.extend_from_slice(&count.to_le_bytes());
@@ -69,6 +89,7 @@ impl PlacementFile {
             out.extend_from_slice(&bound.to_le_bytes());
         }
         out.extend_from_slice(&self.codes);
+        out.extend_from_slice(&self.lists);
         out
     }
 
@@ -76,7 +97,8 @@ impl PlacementFile {
     ///
     /// # Errors
     /// A length that does not follow from the counts; more nodes of the build than nodes; codes that are not
-    /// `code_bytes` for each node that came later; a page that is not below the number of pages; ranges of ids that are
+    /// `code_bytes` for each node that came later; a page that is not below the number of pages; first nodes of added pages
+    /// that do not ascend from the build's end on; ranges of ids that are
     /// empty, reach beyond the largest number, or are not ascending with an id or more between them; deleted ids that
     /// are not ascending, or a bound above the number of nodes.
     pub fn decode(
@@ -91,6 +113,12 @@ impl PlacementFile {
         let found = reader.u64("bytes of all codes")?;
         let ranges = reader.u64("number of ranges of ids")?;
         let dead = reader.u64("number of deleted ids")?;
+        let added = reader.u32("number of added pages of vectors")?;
+        let table = reader.u32("number of nodes in the table")?;
+        if table != 0 && table != nodes {
+            let expected = format!("0 or {nodes}, the nodes");
+            return Err(reader.wrong(40, "number of nodes in the table", table, expected));
+        }
         if built > nodes {
             let expected = format!("at most {nodes}, the nodes");
             return Err(reader.wrong(4, "number of nodes of the build", built, expected));
@@ -102,25 +130,45 @@ impl PlacementFile {
         }
 
         let at = reader.at();
-        let page_of = reader.u32s(u64::from(nodes), "pages of the nodes")?;
+        let page_of = reader.u32s(u64::from(table), "pages of the nodes")?;
         if let Some(node) = page_of.iter().position(|&page| page >= pages) {
             let expected = format!("below {pages}");
             return Err(reader.wrong(at + 4 * node, "page of a node", page_of[node], expected));
+        }
+        let at = reader.at();
+        let added = reader.u32s(u64::from(added), "first nodes of added pages of vectors")?;
+        let mut least = built;
+        for (page, &first) in added.iter().enumerate() {
+            // The first begins where the build ends; each holds a node at least.
+            if first < least || first >= nodes || (page == 0 && first > built) {
+                let expected = match page {
+                    0 => format!("{built}, and below {nodes}"),
+                    _ => format!("from {least} on, and below {nodes}"),
+                };
+                let what = "first node of an added page of vectors";
+                return Err(reader.wrong(at + 4 * page, what, first, expected));
+            }
+            least = first + 1;
         }
         let ids = read_ids(&mut reader, ranges)?;
         let deleted = read_deleted(&mut reader, dead, nodes)?;
         let codes_at = reader.at();
         reader.bytes(found, "codes")?;
+        let lists = reader.bytes(later, "numbers of lists")?.to_vec();
         reader.end()?;
 
         // The codes are most of it: they stay where they are, so that they never exist twice.
         payload.drain(..codes_at);
+        payload.truncate(payload.len() - lists.len());
         payload.shrink_to_fit();
         Ok(PlacementFile {
+            nodes,
             built,
             pages,
             page_of,
+            added,
             codes: payload,
+            lists,
             ids,
             deleted,
         })
@@ -187,10 +235,13 @@ mod tests {
 
     fn sample() -> PlacementFile {
         PlacementFile {
+            nodes: 5,
             built: 3,
             pages: 9,
             page_of: vec![0, 8, 1, 7, 8],
+            added: vec![3, 4],
             codes: vec![1, 2, 3, 4],
+            lists: vec![9, 0],
             ids: vec![(5, 1), (7, 2), (0x0102, 3)],
             deleted: vec![(2, 0), (6, 5), (u64::MAX, u32::MAX)],
         }
@@ -224,16 +275,20 @@ mod tests {
         assert_eq!(bytes[12..20], 4u64.to_le_bytes());
         assert_eq!(bytes[20..28], 3u64.to_le_bytes());
         assert_eq!(bytes[28..36], 3u64.to_le_bytes());
-        assert_eq!(bytes[36..44], [0, 0, 0, 0, 8, 0, 0, 0]);
         assert_eq!(
-            bytes[56..72],
+            bytes[36..52],
+            [2, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0]
+        );
+        assert_eq!(bytes[64..72], [3, 0, 0, 0, 4, 0, 0, 0]);
+        assert_eq!(
+            bytes[72..88],
             [5, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]
         );
-        assert_eq!(bytes[88..97], [2, 1, 0, 0, 0, 0, 0, 0, 3]);
-        assert_eq!(bytes[104..116], [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(bytes[116..128], [6, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0]);
-        assert_eq!(bytes[128..140], [255; 12]);
-        assert_eq!(bytes[140..], [1, 2, 3, 4]);
+        assert_eq!(bytes[104..113], [2, 1, 0, 0, 0, 0, 0, 0, 3]);
+        assert_eq!(bytes[120..132], [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[132..144], [6, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0]);
+        assert_eq!(bytes[144..156], [255; 12]);
+        assert_eq!(bytes[156..], [1, 2, 3, 4, 9, 0]);
     }
 
     #[test]
@@ -241,9 +296,9 @@ mod tests {
         for (change, text) in [
             (
                 (|file| file.page_of[3] = 9) as fn(&mut PlacementFile),
-                "placement: page of a node at offset 4148 is 9, expected below 9",
+                "placement: page of a node at offset 4156 is 9, expected below 9",
             ),
-            (|file| file.pages = 8, "page of a node at offset 4140 is 8"),
+            (|file| file.pages = 8, "page of a node at offset 4148 is 8"),
             (
                 |file| file.built = 6,
                 "number of nodes of the build at offset 4104 is 6, expected at most 5",
@@ -252,15 +307,29 @@ mod tests {
                 |file| file.built = 4,
                 "bytes of all codes at offset 4112 is 4, expected 2 for each of 1 nodes",
             ),
+            (
+                |file| file.added[0] = 2,
+                "first node of an added page of vectors at offset 4164 is 2, expected 3, and below 5",
+            ),
+            (
+                |file| file.page_of.truncate(4),
+                "number of nodes in the table at offset 4140 is 4, expected 0 or 5, the nodes",
+            ),
+            (|file| file.added[0] = 4, "is 4, expected 3"),
+            (
+                |file| file.added[1] = 3,
+                "at offset 4168 is 3, expected from 4 on, and below 5",
+            ),
+            (|file| file.added[1] = 5, "is 5, expected from 4 on"),
             (|file| file.codes.push(1), "is 5, expected 2 for each of 2"),
             (|file| file.codes.clear(), "is 0, expected 2 for each of 2"),
             (
                 |file| file.ids[1] = (7, 0),
-                "range of ids at offset 4180 is 0 from 7 on, expected 1 id or more",
+                "range of ids at offset 4196 is 0 from 7 on, expected 1 id or more",
             ),
             (
                 |file| file.ids[1].0 = 6,
-                "range of ids at offset 4172 is 2 from 6 on, expected ascending ranges",
+                "range of ids at offset 4188 is 2 from 6 on, expected ascending ranges",
             ),
             (|file| file.ids[1].0 = 5, "is 2 from 5 on"),
             (|file| file.ids[0].1 = 3, "is 2 from 7 on"),
@@ -277,12 +346,12 @@ mod tests {
             ),
             (
                 |file| file.deleted[1].0 = 2,
-                "deleted id at offset 4216 is 2, expected above 2",
+                "deleted id at offset 4232 is 2, expected above 2",
             ),
             (|file| file.deleted.swap(0, 2), "deleted id"),
             (
                 |file| file.deleted[1].1 = 6,
-                "bound of a deleted id at offset 4224 is 6, expected at most 5, the nodes, or",
+                "bound of a deleted id at offset 4240 is 6, expected at most 5, the nodes, or",
             ),
             (|file| file.deleted[0].1 = u32::MAX - 1, "bound"),
         ] {
@@ -302,15 +371,16 @@ mod tests {
             PlacementFile::decode(bytes.clone(), code_bytes, "p").unwrap_err();
         }
         // Counts of which nothing is there: refused before anything is allocated for them.
-        for at in [20, 28] {
+        for at in [20, 28, 36] {
             let mut bytes = bytes.clone();
-            bytes[at..at + 8].fill(255);
+            bytes[at..at + 4].fill(255);
             let text = decode(&bytes).unwrap_err().to_string();
             assert!(text.contains("cut off after"), "{text}");
         }
         let mut bytes = bytes;
         bytes[..8].fill(255);
         bytes[12..20].fill(0);
+        bytes[40..44].fill(255);
         let text = decode(&bytes).unwrap_err().to_string();
         assert!(text.contains("cut off after"), "{text}");
     }
@@ -321,6 +391,8 @@ mod tests {
             pages in 1u32..,
             page_of in prop::collection::vec(any::<u32>(), 0..200),
             later: prop::sample::Index,
+            added in 0u8..9,
+            table: bool,
             code_bytes in 0usize..40,
             gaps in prop::collection::vec((1u64..1 << 50, 1u64..1 << 50), 0..50),
             deleted in prop::collection::btree_map(any::<u64>(), prop::option::of(any::<u32>()), 0..50),
@@ -335,10 +407,13 @@ mod tests {
             }).collect();
             let bound = |bound: Option<u32>| bound.map_or(u32::MAX, |b| b % (nodes as u32 + 1));
             let file = PlacementFile {
+                nodes: nodes as u32,
                 built: built as u32,
                 pages,
-                page_of: page_of.iter().map(|page| page % pages).collect(),
+                page_of: page_of.iter().filter(|_| table).map(|page| page % pages).collect(),
+                added: (built as u32..nodes as u32).step_by(1 + added as usize).collect(),
                 codes: (0..(nodes - built) * code_bytes).map(|at| at as u8).collect(),
+                lists: (built..nodes).map(|node| node as u8).collect(),
                 ids,
                 deleted: deleted.into_iter().map(|(id, b)| (id, bound(b))).collect(),
             };

@@ -33,6 +33,8 @@ pub const ENTRIES_FORMAT_VERSION: u32 = 1;
 pub const PLACEMENT_FORMAT_VERSION: u32 = 1;
 /// Format version of [`FileKind::Pending`]. 1: the first.
 pub const PENDING_FORMAT_VERSION: u32 = 1;
+/// Format version of [`FileKind::Journal`]. 1: the first.
+pub const JOURNAL_FORMAT_VERSION: u32 = 1;
 
 /// Blocks that the writer collects before it hands them out: one call for 256 KiB, not for 4 KiB.
 const BATCH: usize = 64;

@@ -593,12 +593,13 @@ fn mistakes_in_a_job_of_live_updates() {
         &["truth", "missing"],
     );
     // What the index cannot do is said, and not measured as something else.
-    let unable = BREAKDOWN.replacen("preset = \"odinann\"", "preset = \"decouplevs\"", 1);
+    let inline = "name = \"relocate\"\npreset = \"aisaq\"\nupdate = \"relocate\"";
+    let unable = BREAKDOWN.replace("name = \"relocate\"\npreset = \"odinann\"", inline);
     place.write("job.toml", unable.as_bytes());
     let ran = place.run(&["bench", "job.toml", "--out", "o"]);
     assert_eq!(ran.status, Some(2), "{ran:?}");
     assert!(
-        ran.stderr.contains("in-place") && ran.stderr.contains("decoupled"),
+        ran.stderr.contains("relocate") && ran.stderr.contains("inline"),
         "{ran:?}"
     );
     let repeated = ["bench", "job.toml", "--out", "o", "--repeat", "2"];

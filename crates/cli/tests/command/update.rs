@@ -309,8 +309,13 @@ fn every_preset_takes_changes_and_merges_them() {
         ("diskann", None, false),
         ("diskann", Some("relocate"), true),
         ("pipeann", None, false),
-        ("aisaq", Some("accumulate"), false),
-        ("decouplevs", Some("relocate"), false),
+        ("aisaq", None, true),
+        ("aisaq", Some("accumulate"), true),
+        // The pages of this layout stay where they are.
+        ("aisaq", Some("relocate"), false),
+        ("decouplevs", None, false),
+        ("decouplevs", Some("relocate"), true),
+        ("decouplevs", Some("accumulate"), true),
     ] {
         let place = place(preset);
         let way = update.map_or(vec![], |update| vec!["--update", update]);

@@ -73,21 +73,24 @@ pub(crate) fn write_stream(
     n: Option<u32>,
     payload: &[u8],
 ) -> Result<FileEntry, Error> {
-    write_stream_with(checkpoint, kind, n, &[], payload)
+    write_pieces(checkpoint, kind, n, &[], &[payload])
 }
 
-/// As [`write_stream`], with fields of the kind in the header.
-pub(super) fn write_stream_with(
+/// As [`write_stream`], of a byte string that is in pieces, with fields of the kind in the header.
+pub(crate) fn write_pieces(
     checkpoint: &Checkpoint<'_>,
     kind: FileKind,
     n: Option<u32>,
     fields: &[u8],
-    payload: &[u8],
+    pieces: &[&[u8]],
 ) -> Result<FileEntry, Error> {
     let mut file = Sequential::create(checkpoint, kind, n)?;
-    let mut writer = StreamWriter::new(kind, payload.len() as u64, fields);
+    let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+    let mut writer = StreamWriter::new(kind, length, fields);
     let mut sink = |blocks: &[u8]| file.write(blocks);
-    writer.push(payload, &mut sink)?;
+    for piece in pieces {
+        writer.push(piece, &mut sink)?;
+    }
     let header = writer.finish(&mut sink)?;
     Ok(file.finish(&header)?)
 }

@@ -59,8 +59,7 @@ use crate::measure;
 use crate::progress::{Progress, Stage};
 use crate::{Compression, Error, Layout, Order, Preset};
 use facts::Facts;
-pub(crate) use files::write_stream;
-use files::write_stream_with;
+pub(crate) use files::{write_pieces, write_stream};
 use sweep::Written;
 
 pub use chunks::chunk_bytes_for_overhead;
@@ -351,7 +350,7 @@ impl Build<'_> {
         })?;
         let (fields, centroids) = codebook.file();
         let kind = FileKind::Codebook;
-        let file = write_stream_with(&self.checkpoint, kind, None, &fields, &centroids)?;
+        let file = write_pieces(&self.checkpoint, kind, None, &fields, &[&centroids])?;
         written.files.push(file);
         let queries = self.sample_queries(&graph)?;
         let (options, rows) = (self.options, self.source.rows());

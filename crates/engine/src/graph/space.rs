@@ -38,12 +38,12 @@ impl Space {
     }
 
     /// Whether [`Space::measure`] must see all rows before the first [`Space::append`].
-    pub(super) fn needs_longest(&self) -> bool {
+    pub(crate) fn needs_longest(&self) -> bool {
         self.metric == Metric::InnerProduct
     }
 
     /// Takes note of the lengths of some rows.
-    pub(super) fn measure(&mut self, rows: &[u8]) {
+    pub(crate) fn measure(&mut self, rows: &[u8]) {
         let mut floats = vec![0.0; self.dim];
         for row in rows.chunks_exact(self.dim * self.element.size()) {
             to_f32(self.element, row, &mut floats);

@@ -1,16 +1,26 @@
 //! Inline pages: as coupled ones, and beside each list stand the codes of its nodes (AiSAQ §3.1).
+//!
+//! No codes are in memory, and nothing else that grows with the index: so a node's page follows from its number also when vectors
+//! are inserted, and pages are written anew in their places.
 
 use stratann_layout::{InlineShape, InlineView as LayoutView};
 
 use super::coupled::words;
+use super::placement::Placement;
 use super::{NodePages, PageView, Record};
 use crate::Error;
 
 /// The pages of an inline index.
 pub(crate) struct InlinePages {
     pub(crate) shape: InlineShape,
-    pub(crate) nodes: u64,
     pub(crate) file: String,
+}
+
+impl InlinePages {
+    /// Where so many nodes are.
+    pub(crate) fn even(&self, nodes: u32) -> Placement {
+        Placement::even(nodes, self.shape.nodes_per_page() as u32)
+    }
 }
 
 /// One of them.
@@ -73,8 +83,8 @@ impl NodePages for InlinePages {
         page: u64,
         check: bool,
     ) -> Result<InlineView<'p>, Error> {
-        let count = self.shape.nodes_on_page(page, self.nodes);
-        let view = LayoutView::open(&self.shape, bytes, page, Some(count), check, &self.file)?;
+        // The last page of an index that takes vectors, here or in another process, may have any number of them.
+        let view = LayoutView::open(&self.shape, bytes, page, None, check, &self.file)?;
         let first = self.shape.first_node(page) as u32;
         Ok(InlineView { view, first })
     }

@@ -3,8 +3,8 @@
 
 use stratann_codec::{ListModel, elias_fano};
 
-use super::slotted::{Slotted, SlottedPages};
-use super::{NodePages, Record};
+use super::slotted::{Slotted, SlottedComposer, SlottedPages};
+use super::{Composable, NodePages, Record};
 use crate::Error;
 
 /// The pages of lists of a decoupled index.
@@ -51,5 +51,26 @@ impl NodePages for ListPages {
         _: &'s mut [u8],
     ) -> Result<&'s [u8], Error> {
         Ok(record.vector)
+    }
+}
+
+impl Composable for ListPages {
+    type Composer = SlottedComposer;
+
+    fn composer(&self) -> SlottedComposer {
+        SlottedComposer::new(self.pages.shape)
+    }
+
+    fn records_a_page(&self) -> usize {
+        self.pages.records_a_page()
+    }
+
+    fn encode_list(&self, node: u32, list: &[u32], out: &mut Vec<u8>) -> Result<(), Error> {
+        self.pages.encode_list(&self.lists, node, list, out)
+    }
+
+    /// Nothing: vectors are in segments.
+    fn encode_vector(&self, _: u32, _: &[u8], _: &mut Vec<u8>) -> Result<(), Error> {
+        Ok(())
     }
 }

@@ -10,13 +10,16 @@
 //! ```
 //!
 //! - [`coupled`], [`inline`], [`packed`], [`lists`]: a layout of the graph each, behind [`NodePages`]
-//! - [`segments`]: the vectors of the decoupled layout
+//! - [`segments`], [`added`]: the vectors of the decoupled layout, and those of them that came after the build
 //! - [`slotted`]: what all files of slotted pages have in common
 //! - [`resident`]: pages that the memory budget holds
-//! - [`placement`], [`pending`]: where nodes are, and what waits to be written, in an index that takes direct inserts
+//! - [`placement`], [`pending`], [`counts`]: where nodes are, what waits to be written, and how many lists lead to them, in an index
+//!   that takes direct inserts
 //!
 //! A search is compiled once for each layout, so nothing is dispatched per hop.
 
+pub(crate) mod added;
+pub(crate) mod counts;
 pub(crate) mod coupled;
 pub(crate) mod inline;
 pub(crate) mod lists;
@@ -32,7 +35,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use stratann_codec::CodecError;
-use stratann_layout::{BLOCK, HeatFile};
+use stratann_layout::{BLOCK, FileKind, HeatFile, Manifest, PlacementFile};
 use stratann_tier::{Tier, Volume};
 
 pub(crate) use self::open::open;
@@ -44,9 +47,9 @@ use self::packed::PackedPages;
 use self::placement::Placement;
 use self::resident::{Resident, Source};
 use self::segments::Segments;
-use crate::Error;
 use crate::measure::Hottest;
 use crate::plan::{Division, PageFile};
+use crate::{Error, stored};
 
 /// A node's bytes on a page or in a cache, not decoded yet.
 #[derive(Clone, Copy, Debug)]
@@ -230,6 +233,42 @@ impl Graph {
         (self.pages.file(self.nodes), vectors)
     }
 
+    /// Takes on what came of it since its build, by a checkpoint. Nobody else has it yet.
+    pub(crate) fn grown(
+        &self,
+        volume: &dyn Volume,
+        manifest: &Manifest,
+        file: &PlacementFile,
+    ) -> Result<(), Error> {
+        if let Pages::Inline(pages) = &self.pages {
+            let placement = self.placement.get_or_init(|| pages.even(file.nodes));
+            placement.count(file);
+            let page_bytes = pages.shape.page_bytes();
+            let journal = stored::journal(volume, manifest, page_bytes)?;
+            for (page, bytes) in journal.pages(page_bytes) {
+                if page >= placement.pages() {
+                    return Err(Error::Damaged {
+                        file: stored::file_of(volume, manifest, FileKind::Journal, None)?,
+                        what: format!(
+                            "it has page {page} of {}; {} nodes need no more",
+                            placement.pages(),
+                            file.nodes
+                        ),
+                    });
+                }
+                pages.view(bytes, page.into(), true)?;
+                placement.unwritten.insert(page, bytes.into());
+            }
+        } else {
+            let pending = stored::pending(volume, manifest)?;
+            let _ = self.placement.set(Placement::restore(file, pending));
+        }
+        if let Some(segments) = &self.segments {
+            segments.grow(&file.added, file.nodes);
+        }
+        Ok(())
+    }
+
     /// Puts the hottest pages into memory, as a division of memory says; without `heat`, the first ones.
     pub(crate) fn load(
         &mut self,
@@ -247,11 +286,13 @@ impl Graph {
                 start: BLOCK as u64,
             };
             let mut hot = hottest(heat.map(|heat| &*heat.graph), pages, division.graph_share);
-            // What a page without nodes holds is of no account.
-            let in_use = self.placement.get().map(Placement::pages_in_use);
+            // What a page without nodes holds is of no account, nor what one has that is to be written anew.
+            let placement = self.placement.get();
+            let in_use = placement.map(Placement::pages_in_use);
             let mut wanted = |page: u64| {
                 let used = in_use.as_ref().is_none_or(|in_use| in_use[page as usize]);
-                hot(page) && used
+                let old = placement.is_some_and(|p| p.unwritten.get(page as u32).is_some());
+                hot(page) && used && !old
             };
             let pages = &self.pages;
             self.resident = Resident::load(&source, &mut wanted, &|page, bytes| {

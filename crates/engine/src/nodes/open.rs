@@ -57,7 +57,6 @@ fn inline(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
         nodes: manifest.vectors,
         pages: Pages::Inline(InlinePages {
             shape,
-            nodes: manifest.vectors,
             file: file.clone(),
         }),
         file,
@@ -166,6 +165,8 @@ fn segment(volume: &dyn Volume, manifest: &Manifest, n: u32) -> Result<Segment, 
         model: model(&file, SegmentModel::from_bytes(&chunks.model))?,
         chunk_vectors: chunks.chunk_vectors,
         first: facts.first,
+        // `slotted` compared both with the manifest, whose nodes are `u32`.
+        end: facts.first + facts.nodes as u32,
         name: entry.name.clone(),
         resident: Resident::default(),
         bases: chunks.chunks.into_iter().map(|chunk| chunk.base).collect(),

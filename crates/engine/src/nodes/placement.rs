@@ -12,6 +12,9 @@
 //! names. So a search needs no lock: the page that the table names holds the node's record, now and until the search
 //! ends, and a record that was replaced meanwhile is merely a bit older (OdinANN §3.3: a consistent snapshot of each
 //! record, not of the graph).
+//!
+//! Where pages stay in their places there is no table, which takes memory for each node (see [`inline`](super::inline)): a page
+//! that was composed anew is unwritten until no search is left that began before, and a read that ends finds it here.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -20,6 +23,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, RwLock};
 use stratann_layout::{PendingFile, PlacementFile};
 
+use super::counts::ListCounts;
 use super::pending::{Change, NewRecord, Pending};
 
 /// Words of a leaf, and leaves of a branch, as shifts: together with the branches of a root, all that a `u32` tells apart.
@@ -132,6 +136,16 @@ impl Unwritten {
         self.bits.word(page / 32).fetch_or(bit, Ordering::Release);
     }
 
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<(u32, PageBytes)> {
+        let mut all = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.read();
+            all.extend(shard.iter().map(|(&page, bytes)| (page, bytes.clone())));
+        }
+        all
+    }
+
     /// Takes a page out that is on storage, unless other bytes have come in its place.
     pub(crate) fn remove(&self, page: u32, written: &PageBytes) {
         let mut shard = self.shard(page).write();
@@ -202,12 +216,16 @@ pub(crate) const NOWHERE: u32 = u32::MAX;
 #[derive(Default)]
 pub(crate) struct Placement {
     nodes: AtomicU32,
+    /// Nodes of a page, where a node's page follows from its number; 0 where it is in the table.
+    a_page: u32,
     page_of: Words,
     /// Pages of the file that were ever in use.
     pages: AtomicU32,
     pub(crate) unwritten: Unwritten,
     pub(crate) pending: Pending,
     pub(crate) pins: Pins,
+    /// Of nodes that came after the build.
+    pub(crate) lists: ListCounts,
 }
 
 impl Placement {
@@ -224,9 +242,31 @@ impl Placement {
         placement
     }
 
+    /// So many nodes whose pages follow from their numbers, `a_page` on each.
+    pub(crate) fn even(nodes: u32, a_page: u32) -> Self {
+        Self {
+            nodes: AtomicU32::new(nodes),
+            a_page,
+            ..Self::default()
+        }
+    }
+
+    /// Takes on how many lists lead to nodes.
+    pub(crate) fn count(&self, file: &PlacementFile) {
+        for (node, &count) in (file.built..).zip(&file.lists) {
+            self.lists.set(node, count);
+        }
+    }
+
+    /// Whether nodes' pages follow from their numbers.
+    pub(crate) fn is_even(&self) -> bool {
+        self.a_page > 0
+    }
+
     /// As a checkpoint has it: where nodes are, and what waits for their pages.
     pub(crate) fn restore(file: &PlacementFile, pending: PendingFile) -> Self {
         let placement = Self::new(file.page_of.iter().copied(), file.pages);
+        placement.count(file);
         for [node, add, remove] in pending.changes {
             let change = Change { node, add, remove };
             let page = placement.page_of(node);
@@ -254,14 +294,19 @@ impl Placement {
 
     /// Adds the next node, on a page. What else there is of it, its code first of all, is in its place.
     pub(crate) fn push(&self, node: u32, page: u32) {
-        self.page_of.set(node, page);
+        if self.a_page == 0 {
+            self.page_of.set(node, page);
+        }
         self.nodes.store(node + 1, Ordering::Release);
     }
 
     /// The page that a node is on.
     #[inline]
     pub(crate) fn page_of(&self, node: u32) -> u32 {
-        self.page_of.get(node)
+        match self.a_page {
+            0 => self.page_of.get(node),
+            nodes => node / nodes,
+        }
     }
 
     /// Says that a node's record is on another page now, which is in [`unwritten`](Placement::unwritten).
@@ -271,13 +316,17 @@ impl Placement {
 
     /// Pages of the file.
     pub(crate) fn pages(&self) -> u32 {
-        self.pages.load(Ordering::Acquire)
+        match self.a_page {
+            0 => self.pages.load(Ordering::Acquire),
+            nodes => self.nodes().div_ceil(nodes),
+        }
     }
 
     /// For each page of the file, whether a node is on it.
     pub(crate) fn pages_in_use(&self) -> Vec<bool> {
-        let mut in_use = vec![false; self.pages() as usize];
-        for node in 0..self.nodes() {
+        let mut in_use = vec![self.is_even(); self.pages() as usize];
+        let moves = !self.is_even();
+        for node in (0..self.nodes()).take_while(|_| moves) {
             if let Some(page) = in_use.get_mut(self.page_of(node) as usize) {
                 *page = true;
             }
@@ -295,6 +344,7 @@ impl Placement {
         self.page_of.memory_bytes()
             + self.unwritten.bits.memory_bytes()
             + self.pending.memory_bytes()
+            + self.lists.memory_bytes()
     }
 }
 

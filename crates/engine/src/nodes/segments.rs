@@ -1,13 +1,16 @@
 //! Segments of compressed vectors: where the decoupled layout re-ranks from (DecoupleVS §3.3).
 //!
 //! A node's segment and chunk are divisions; its page is found in the segment's directory, made from the chunk metadata's
-//! boundaries. The record of a vector holds its outside id.
+//! boundaries. The record of a vector holds its outside id. Vectors that came after the build are on pages that were added behind
+//! those of the last segment.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use stratann_codec::SegmentModel;
 use stratann_tier::Tier;
 
+use super::added::Added;
+use super::placement::PageBytes;
 use super::resident::Resident;
 use super::slotted::{Slotted, SlottedPages};
 use super::{PageView, Record, undecodable};
@@ -24,6 +27,8 @@ pub(crate) struct Segment {
     pub(crate) bases: Vec<Option<Vec<u8>>>,
     /// Its first node.
     pub(crate) first: u32,
+    /// The node behind its last one of the build.
+    pub(crate) end: u32,
     /// The file's name in the volume.
     pub(crate) name: String,
     /// Pages that are in memory.
@@ -35,6 +40,8 @@ pub(crate) struct Segments {
     segments: Vec<Segment>,
     /// Vectors of every segment but the last.
     capacity: u32,
+    /// The end of the last one, once it takes vectors or has taken some.
+    added: OnceLock<Added>,
 }
 
 /// A page of a segment.
@@ -47,13 +54,53 @@ pub(crate) struct Place {
 impl Segments {
     /// Takes segments in the order of their nodes, of `capacity` vectors each but the last.
     pub(crate) fn new(segments: Vec<Segment>, capacity: u32) -> Self {
-        Self { segments, capacity }
+        Self {
+            segments,
+            capacity,
+            added: OnceLock::new(),
+        }
+    }
+
+    /// The segment that new vectors go to.
+    pub(crate) fn last(&self) -> &Segment {
+        &self.segments[self.segments.len() - 1]
+    }
+
+    /// The end of the last segment, if it takes vectors or has taken some.
+    #[inline]
+    pub(crate) fn added(&self) -> Option<&Added> {
+        self.added.get()
+    }
+
+    /// Makes the last segment take vectors; `firsts` are the first nodes of the pages that were added before, and `next` is the
+    /// node that comes next.
+    pub(crate) fn grow(&self, firsts: &[u32], next: u32) -> &Added {
+        self.added.get_or_init(|| {
+            let Segment { pages, end, .. } = self.last();
+            let behind = pages.directory.pages() as u32;
+            Added::new(pages.shape, *end, behind, firsts, next)
+        })
+    }
+
+    /// A page that is not on storage yet.
+    #[inline]
+    pub(crate) fn unwritten(&self, place: Place) -> Option<PageBytes> {
+        let added = self.added.get()?;
+        let last = place.segment + 1 == self.segments.len();
+        last.then(|| added.unwritten(place.page)).flatten()
     }
 
     /// Where a node's vector stands.
     #[inline]
     pub(crate) fn place_of(&self, node: u32) -> Place {
-        let segment = ((node / self.capacity) as usize).min(self.segments.len() - 1);
+        let last = self.segments.len() - 1;
+        if let Some(added) = self.added.get().filter(|added| added.has(node)) {
+            return Place {
+                segment: last,
+                page: added.page_of(node),
+            };
+        }
+        let segment = ((node / self.capacity) as usize).min(last);
         Place {
             segment,
             page: self.segments[segment].pages.page_of(node),
@@ -83,7 +130,8 @@ impl Segments {
 
     /// Bytes of directories and base vectors in memory.
     pub(crate) fn metadata_bytes(&self) -> usize {
-        self.segments.iter().map(Segment::metadata_bytes).sum()
+        let segments: usize = self.segments.iter().map(Segment::metadata_bytes).sum();
+        segments + self.added.get().map_or(0, Added::memory_bytes)
     }
 }
 
@@ -110,10 +158,20 @@ impl Segment {
         let slot = node.wrapping_sub(page.first()) as usize;
         let record: Record<'_> = page.record(slot)?;
         let chunk = (node.saturating_sub(self.first) / self.chunk_vectors) as usize;
-        let base = self.bases.get(chunk).and_then(Option::as_deref);
+        // What came later is coded for itself.
+        let base = self.bases.get(chunk).filter(|_| node < self.end);
+        let base = base.and_then(Option::as_deref);
         match self.model.decode(record.vector, base, out) {
             Ok(()) => Ok(record.id),
             Err(error) => Err(undecodable(&self.pages.file, node, &error)),
+        }
+    }
+
+    /// Appends a new vector as it stands on a page.
+    pub(crate) fn encode(&self, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        match self.model.encode(vector, None, out) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(undecodable(&self.pages.file, self.end, &error)),
         }
     }
 

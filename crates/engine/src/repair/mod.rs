@@ -3,7 +3,7 @@
 //! ```text
 //!   MANIFEST ──> choices of the build ───────────────────────────────┐
 //!   pages ─────> pages.rs ──┐                                        v
-//!   placement ─> placed.rs ─┤
+//!   placement ─> placed.rs ─┤   where vectors are apart: apart.rs; where pages stay in their places: journaled.rs
 //!   models ────> tables.rs ─┴─> rows.rs ──> a file of rows ──> build::rebuild ──> commit
 //!   log-… ─────> log.rs ───────────^
 //!
@@ -17,7 +17,9 @@
 //! The new checkpoint is committed as that of any build: until then nothing of the old index is changed, and a repair that
 //! fails, is interrupted or crashes loses nothing. What the commit replaces is gone.
 
+mod apart;
 mod files;
+mod journaled;
 mod log;
 mod pages;
 mod placed;

@@ -45,8 +45,11 @@ pub(super) fn salvage(
         take,
     };
     let layout = stored::layout(volume, manifest)?;
-    if let (Layout::Coupled | Layout::Packed, Some(facts)) = (layout, &manifest.placement) {
-        return files.placed(layout, facts);
+    match (layout, &manifest.placement) {
+        (Layout::Coupled | Layout::Packed, Some(facts)) => return files.placed(layout, facts),
+        (Layout::Decoupled, Some(facts)) => return files.apart(facts),
+        (Layout::Inline, Some(facts)) => return files.journaled(facts),
+        (_, None) => {}
     }
     match layout {
         Layout::Coupled => files.coupled(),

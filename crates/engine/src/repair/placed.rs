@@ -18,6 +18,7 @@ use super::Lost;
 use super::files::{self, Header};
 use super::pages::{Files, Pages, Tally, offset_of};
 use super::tables::{Decoded, Decoders};
+use crate::verify::added_wrong;
 use crate::{Error, Layout, stored};
 
 /// How the records of a page are read.
@@ -97,7 +98,13 @@ struct PageFile<'m> {
 }
 
 /// What can be read of a table, or why none of it.
-type Table<T> = Result<T, String>;
+pub(super) type Table<T> = Result<T, String>;
+
+/// Whether the record of an id on a node does not count.
+pub(super) fn is_dead(placement: &PlacementFile, id: u64, node: u32) -> bool {
+    let at = placement.deleted.binary_search_by_key(&id, |&(id, _)| id);
+    at.is_ok_and(|at| node < placement.deleted[at].1)
+}
 
 /// A set of small numbers.
 struct Bits(Vec<u64>);
@@ -124,7 +131,7 @@ impl Bits {
 }
 
 /// Of each id the highest node that has it.
-struct Newest {
+pub(super) struct Newest {
     /// Id, high and low half, and the node, inverted: so that the highest comes first.
     records: Vec<[u32; 3]>,
     /// Records at which those are dropped that a higher one of the same id makes superfluous.
@@ -134,7 +141,7 @@ struct Newest {
 }
 
 impl Newest {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             records: Vec::new(),
             limit: 1 << 12,
@@ -142,7 +149,7 @@ impl Newest {
         }
     }
 
-    fn add(&mut self, id: u64, node: u32) {
+    pub(super) fn add(&mut self, id: u64, node: u32) {
         if self.records.len() >= self.limit {
             self.condense();
             // A third more than there are ids: 16 bytes an id.
@@ -158,7 +165,7 @@ impl Newest {
     }
 
     /// All were added: how many ids there are.
-    fn finish(&mut self) -> u64 {
+    pub(super) fn finish(&mut self) -> u64 {
         self.condense();
         let ids = self.records.len() as u64;
         self.taken = Bits::new(ids);
@@ -166,7 +173,7 @@ impl Newest {
     }
 
     /// The place of a record, if it is the one that counts of its id, and was not taken yet.
-    fn wants(&self, id: u64, node: u32) -> Option<u64> {
+    pub(super) fn wants(&self, id: u64, node: u32) -> Option<u64> {
         let record = [(id >> 32) as u32, id as u32, !node];
         let at = self.records.binary_search(&record).ok()? as u64;
         (!self.taken.has(at)).then_some(at)
@@ -177,9 +184,7 @@ impl<'m> Files<'m, '_, '_> {
     /// Hands over the vectors of an index that took direct inserts, and says how many there should be, at most.
     pub(super) fn placed(&mut self, layout: Layout, facts: &PlacementFacts) -> Result<u64, Error> {
         let pages = self.page_file(layout, facts.live)?;
-        let placement = self.table(FileKind::Placement, |files, payload| {
-            stored::placement_of(files.volume, files.manifest, facts, payload)
-        })?;
+        let placement = self.placement(layout, facts)?;
         let pending = self.table(FileKind::Pending, |files, payload| {
             stored::pending_of(files.volume, files.manifest, facts, &payload)
         })?;
@@ -187,6 +192,23 @@ impl<'m> Files<'m, '_, '_> {
             Ok(placement) => self.by_table(facts, pages, &placement, pending),
             Err(why) => self.by_search(facts, pages, why, pending),
         }
+    }
+
+    /// Where nodes are, or why nobody knows.
+    pub(super) fn placement(
+        &self,
+        layout: Layout,
+        facts: &PlacementFacts,
+    ) -> Result<Table<PlacementFile>, Error> {
+        let found = self.table(FileKind::Placement, |files, payload| {
+            stored::placement_of(files.volume, files.manifest, facts, payload)
+        })?;
+        Ok(
+            found.and_then(|placement| match added_wrong(layout, &placement) {
+                Some(what) => Err(what),
+                None => Ok(placement),
+            }),
+        )
     }
 
     /// The file of pages, whose `live` vectors are lost if nothing of it is to be had.
@@ -219,7 +241,7 @@ impl<'m> Files<'m, '_, '_> {
     }
 
     /// A table that is whole, or why it is not.
-    fn table<T>(
+    pub(super) fn table<T>(
         &self,
         kind: FileKind,
         decode: impl FnOnce(&Self, Vec<u8>) -> Result<T, Error>,
@@ -241,7 +263,7 @@ impl<'m> Files<'m, '_, '_> {
     }
 
     /// A table as the report names it.
-    fn table_name(&self, kind: FileKind) -> String {
+    pub(super) fn table_name(&self, kind: FileKind) -> String {
         let file = stored::file_of(self.volume, self.manifest, kind, None);
         file.unwrap_or_else(|_| stored::name_of(self.volume, kind.name()))
     }
@@ -255,10 +277,7 @@ impl<'m> Files<'m, '_, '_> {
         pending: Table<PendingFile>,
     ) -> Result<u64, Error> {
         let nodes = facts.nodes;
-        let is_dead = |id: u64, node: u32| {
-            let at = placement.deleted.binary_search_by_key(&id, |&(id, _)| id);
-            at.is_ok_and(|at| node < placement.deleted[at].1)
-        };
+        let is_dead = |id: u64, node: u32| is_dead(placement, id, node);
         let (mut found, mut live) = (Bits::new(nodes), 0);
         let mut waiting = Tally::default();
         for record in pending.iter().flat_map(|pending| &pending.records) {
@@ -459,7 +478,6 @@ impl<'m> Files<'m, '_, '_> {
         tally.orphans = tally.orphans.min(untaken);
         tally.undecodable = untaken - tally.orphans;
         let lost = missing.min(facts.live);
-        let placement = self.table_name(FileKind::Placement);
         if let Some(PageFile {
             entry, form, name, ..
         }) = &pages
@@ -487,15 +505,20 @@ impl<'m> Files<'m, '_, '_> {
             }
             self.tell(entry, &all, 0, tally);
         }
+        self.tell_placement(&why);
+        self.tell_pending(pending.err(), &waiting, lost);
+        Ok(ids + lost)
+    }
+
+    /// Tells why nobody knows where nodes are, and what that costs.
+    pub(super) fn tell_placement(&mut self, why: &str) {
         self.lost.push(Lost {
-            file: placement,
+            file: self.table_name(FileKind::Placement),
             what: format!(
                 "{why}: without it all records on all pages count, of each id the latest; ids that were deleted come back, nobody knows how many"
             ),
             vectors: 0,
         });
-        self.tell_pending(pending.err(), &waiting, lost);
-        Ok(ids + lost)
     }
 
     /// Tells what is wrong with the records that wait for their pages, of which so many are lost if their file is.

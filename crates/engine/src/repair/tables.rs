@@ -23,6 +23,8 @@ pub(super) struct Decoders {
     bases: Vec<Base>,
     /// 0: no vector has one.
     base_nodes: u32,
+    /// Vectors of nodes from this one on, which came after the build, have none.
+    based: u64,
     /// Why not all of them can be read.
     pub(super) wrong: Option<String>,
 }
@@ -53,6 +55,7 @@ impl Decoders {
             model_nodes: 0,
             bases: Vec::new(),
             base_nodes: 0,
+            based: 0,
             wrong: Some(wrong),
         }
     }
@@ -109,6 +112,7 @@ impl Decoders {
             model_nodes: u32::MAX,
             bases: chunks.bases(at),
             base_nodes: chunks.nodes,
+            based: chunks.end,
             wrong,
         })
     }
@@ -126,8 +130,10 @@ impl Decoders {
             return Decoded::Orphan;
         };
         let base = match at.checked_div(self.base_nodes) {
-            // The other codecs take none.
-            Some(chunk) if model.codec() == VectorCodec::Huffman => {
+            // The other codecs take none, and neither do nodes that came later.
+            Some(chunk)
+                if model.codec() == VectorCodec::Huffman && u64::from(node) < self.based =>
+            {
                 match self.bases.get(chunk as usize) {
                     Some(Base::Nothing) => None,
                     Some(Base::Vector(base)) => Some(&base[..]),

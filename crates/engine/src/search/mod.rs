@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use stratann_tier::{Task, Thread, thread_cpu_time};
+use stratann_tier::{Task, Thread, TierError, thread_cpu_time};
 
 pub use self::parts::Parts;
 pub(crate) use self::parts::Timer;
@@ -202,8 +202,13 @@ impl Index {
     ) -> Result<SearchResults, Error> {
         let found = self.search_with(queries, options, progress, None, self.overlay());
         found.map_err(|error| match error {
-            // Direct inserts use pages again that only checkpoints before the last one name.
-            Error::Damaged { .. } | Error::Layout(_) if matches!(self.is_current(), Ok(false)) => {
+            // Direct inserts use pages again that only checkpoints before the last one name; and where they write pages in
+            // their places, these lead to pages that the checkpoint has not.
+            Error::Damaged { .. }
+            | Error::Layout(_)
+            | Error::Tier(TierError::OutOfRange { .. })
+                if matches!(self.is_current(), Ok(false)) =>
+            {
                 Error::Outdated {
                     path: self.path().to_owned(),
                 }

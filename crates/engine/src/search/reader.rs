@@ -63,13 +63,22 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
     /// A page that needs no read.
     #[inline]
     pub(crate) fn resident(&self, number: u64) -> Option<Page<'a>> {
-        let bytes = match self.graph.resident.get(number) {
-            Some(bytes) => Bytes::Resident(bytes),
-            None => {
-                let placement = self.graph.placement.get()?;
-                Bytes::Unwritten(placement.unwritten.get(number as u32)?)
-            }
+        let resident = || {
+            let bytes = Bytes::Resident(self.graph.resident.get(number)?);
+            Some(Page { number, bytes })
         };
+        if N::CODES {
+            // What was written in its place since it was loaded.
+            return self.unwritten(number).or_else(resident);
+        }
+        resident().or_else(|| self.unwritten(number))
+    }
+
+    /// A page that waits to be written.
+    #[inline]
+    fn unwritten(&self, number: u64) -> Option<Page<'a>> {
+        let placement = self.graph.placement.get()?;
+        let bytes = Bytes::Unwritten(placement.unwritten.get(number as u32)?);
         Some(Page { number, bytes })
     }
 
@@ -129,6 +138,12 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
     }
 
     fn open(&self, done: Completion) -> Result<Page<'a>, Error> {
+        // Where pages are written in their places, one that was while it was read is in memory still.
+        if N::CODES
+            && let Some(page) = self.unwritten(done.tag)
+        {
+            return Ok(page);
+        }
         let page = Page {
             number: done.tag,
             bytes: Bytes::Read(done.result?),

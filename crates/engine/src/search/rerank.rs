@@ -29,8 +29,26 @@ use super::parts::{Part, Timer};
 use super::ranking::{Ranking, WORTH_READING};
 use crate::frontier::{Frontier, distance_of, node_of};
 use crate::measure::Heat;
+use crate::nodes::placement::PageBytes;
 use crate::nodes::segments::{Place, Segments};
 use crate::{Error, Rerank};
+
+/// A page that is here.
+enum Held {
+    /// It was read.
+    Read(Block),
+    /// It waits to be written, or for more vectors.
+    Unwritten(PageBytes),
+}
+
+impl Held {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Held::Read(block) => block,
+            Held::Unwritten(bytes) => bytes,
+        }
+    }
+}
 
 /// One query's reads of vectors.
 pub(crate) struct Reranker<'a> {
@@ -51,7 +69,7 @@ pub(crate) struct Reranker<'a> {
     /// How many of them the batch in hand waits for: they stand in front.
     due: usize,
     /// Pages that are here, until the query ends.
-    held: Vec<(Place, Block)>,
+    held: Vec<(Place, Held)>,
     vector: Vec<u8>,
 }
 
@@ -193,6 +211,9 @@ impl<'a> Reranker<'a> {
     fn ask(&mut self, node: u32, counters: &mut Counters) -> Result<(), Error> {
         let place = self.segments.place_of(node);
         let segment = self.segments.get(place.segment);
+        if segment.end <= node && self.is_unwritten(place) {
+            return Ok(());
+        }
         if self.awaited.contains(&place)
             || self.held.iter().any(|(held, _)| *held == place)
             || segment.resident.get(place.page).is_some()
@@ -216,6 +237,22 @@ impl<'a> Reranker<'a> {
         counters.bytes_read += len as u64;
         self.awaited.push(place);
         Ok(())
+    }
+
+    /// Takes a page of new vectors that is in memory, as it is now: one that was taken before may not have the one that is asked
+    /// for. Says whether it is.
+    #[cold]
+    fn is_unwritten(&mut self, place: Place) -> bool {
+        let before =
+            |(held, bytes): &(Place, Held)| *held == place && matches!(bytes, Held::Unwritten(_));
+        if let Some(at) = self.held.iter().position(before) {
+            self.held.swap_remove(at);
+        }
+        let bytes = self.segments.unwritten(place);
+        let found = bytes.is_some();
+        self.held
+            .extend(bytes.map(|bytes| (place, Held::Unwritten(bytes))));
+        found
     }
 
     /// Ranks candidates with an estimate of at most `bound`, all of which have been asked for. Returns how many became
@@ -246,7 +283,7 @@ impl<'a> Reranker<'a> {
     fn rank(&mut self, key: u64, place: Place, ranking: &mut Ranking<'_>) -> Result<bool, Error> {
         let segment = self.segments.get(place.segment);
         let bytes = match self.held.iter().find(|(held, _)| *held == place) {
-            Some((_, block)) => block,
+            Some((_, held)) => held.bytes(),
             // It was asked for, so it is held or resident.
             None => segment.resident.get(place.page).unwrap_or_default(),
         };
@@ -301,7 +338,7 @@ impl<'a> Reranker<'a> {
             self.awaited.remove(at);
             self.due -= usize::from(at < self.due);
         }
-        self.held.push((place, block));
+        self.held.push((place, Held::Read(block)));
         Ok(())
     }
 }

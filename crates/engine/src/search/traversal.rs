@@ -487,7 +487,11 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
         self.fresh.truncate(new);
         if u64::from(largest) >= self.nodes && !self.is_new(largest) {
-            return Err(self.bad_link(node, largest));
+            // Where pages are written in their places, by another process, one may be newer than the checkpoint that was opened:
+            // what is newer leads on, and is no answer.
+            if !N::CODES {
+                return Err(self.bad_link(node, largest));
+            }
         }
         self.score(if N::CODES { codes } else { self.codes });
         for (&fresh, &score) in self.fresh.iter().zip(&self.scores) {
@@ -542,6 +546,10 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         let mut largest = 0;
         for slot in 0..count {
             let node = view.node(slot)?;
+            if N::CODES && u64::from(node) >= self.nodes && !self.is_new(node) {
+                // As in a list: they are newer.
+                break;
+            }
             largest = largest.max(node);
             self.fresh.push(node);
         }
@@ -576,7 +584,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     /// exact distances take the place of estimates.
     fn share_exactly(&mut self, view: N::View<'_>) -> Result<(), Error> {
         let Setting { pages, timer, .. } = self.setting;
-        for slot in 0..view.len() {
+        for slot in 0..self.fresh.len() {
             let (node, record) = (self.fresh[slot], view.record(slot)?);
             let scratch = &mut self.vector;
             let vector = timer.time(Part::Vectors, || pages.vector(node, &record, scratch))?;
@@ -590,6 +598,10 @@ impl<'a, N: NodePages> Traversal<'a, N> {
 
     /// Re-ranking on the path: an exact distance into the answers.
     fn rank(&mut self, key: u64, record: &Record<'_>) -> Result<(), Error> {
+        let node = node_of(key);
+        if N::CODES && u64::from(node) >= self.nodes && !self.is_new(node) {
+            return Ok(());
+        }
         let Setting { pages, timer, .. } = self.setting;
         let scratch = &mut self.vector;
         let vector = timer.time(Part::Vectors, || {

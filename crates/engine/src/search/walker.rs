@@ -27,7 +27,7 @@ pub(crate) struct Plan {
     pub(crate) navigation: bool,
     pub(crate) whole_page: bool,
     pub(crate) rerank: Rerank,
-    /// Whether pages stay readable until the next walk.
+    /// Whether pages stay readable until the next walk, which ranks no vectors that are apart from lists.
     pub(crate) hold: bool,
     pub(crate) parts: bool,
 }
@@ -74,7 +74,8 @@ impl<'a, N: NodePages> Walker<'a, N> {
         let graph = index.graph();
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
         let row_bytes = index.dim() * index.element().size();
-        let check = index.checks_pages();
+        // A page that another process writes in its place may be read half as it was.
+        let check = index.checks_pages() || (N::CODES && graph.placement.get().is_some());
         let lane = graph.tier.lane(thread)?;
         let setting = Setting {
             graph,
@@ -86,7 +87,9 @@ impl<'a, N: NodePages> Walker<'a, N> {
             hold: plan.hold,
             timer,
         };
-        let reranker = graph.segments.as_ref().map(|segments| {
+        // A walk whose pages are held is for the lists.
+        let vectors = graph.segments.as_ref().filter(|_| !plan.hold);
+        let reranker = vectors.map(|segments| {
             Reranker::new(segments, thread, row_bytes, plan.rerank, check, timer, heat)
         });
         let ranking = Ranking::new(kernel, timer, row_bytes, deleted);

@@ -6,7 +6,9 @@ use stratann_layout::BLOCK;
 
 use crate::Error;
 use crate::index::Index;
+use crate::nodes::added::Added;
 use crate::nodes::pending::NewRecord;
+use crate::nodes::segments::Segment;
 use crate::nodes::{Graph, NodePages, PageView, Pages, Record};
 use crate::progress::Progress;
 
@@ -52,15 +54,38 @@ pub(crate) fn each_vector(
             pages,
             bytes,
             progress,
-            &mut |page, bytes| {
-                let view = segment.view(bytes, page, true)?;
-                for node in (view.first()..).take(view.len()) {
-                    let id = segment.vector(node, &view, &mut vector)?;
-                    each(node, id, &vector)?;
-                }
-                Ok(())
-            },
+            &mut |page, bytes| each_of_page(segment, page, bytes, &mut vector, each),
         )?;
+    }
+    let last = segments.last();
+    let mut buffer = vec![0; last.pages.shape.page_bytes()];
+    for page in segments.added().map_or(0..0, Added::pages) {
+        if progress.interrupted() {
+            return Err(Error::Interrupted);
+        }
+        if let Some(bytes) = segments.added().and_then(|added| added.unwritten(page)) {
+            buffer.copy_from_slice(&bytes);
+        } else {
+            let (offset, _) = last.pages.place(page);
+            index.volume().read_at(&last.name, offset, &mut buffer)?;
+        }
+        each_of_page(last, page, &buffer, &mut vector, each)?;
+    }
+    Ok(())
+}
+
+/// Calls `each` with the vectors of a page of a segment.
+fn each_of_page(
+    segment: &Segment,
+    page: u64,
+    bytes: &[u8],
+    vector: &mut [u8],
+    each: &mut EachVector<'_>,
+) -> Result<(), Error> {
+    let view = segment.view(bytes, page, true)?;
+    for node in (view.first()..).take(view.len()) {
+        let id = segment.vector(node, &view, vector)?;
+        each(node, id, vector)?;
     }
     Ok(())
 }

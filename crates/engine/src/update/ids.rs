@@ -32,7 +32,7 @@ pub(crate) struct CarriedIds {
 impl CarriedIds {
     /// As a checkpoint says.
     pub(crate) fn of(file: PlacementFile, manifest: &Manifest) -> Self {
-        let nodes = file.page_of.len() as u64;
+        let nodes = u64::from(file.nodes);
         let facts = manifest.placement;
         Self {
             ids: file.ids,

@@ -34,7 +34,7 @@ use serde::Serialize;
 use stratann_layout::LogRecord;
 use stratann_tier::{LockGuard, Volume};
 
-use self::directly::{DIRECT_BATCH, direct_of, place_directly};
+use self::directly::{direct_of, place_directly};
 use super::direct::{Direct, DirectOptions};
 use super::due::Reads;
 use super::fresh::FreshGraph;
@@ -185,6 +185,7 @@ impl Drop for LiveIndex {
     fn drop(&mut self) {
         let _ = self.digest();
         let _ = self.checkpoint();
+        let _ = self.leave_nothing();
         let LogPosition { number, sequence } = self.started;
         if (self.log.number(), self.log.next_sequence()) == (number, sequence) {
             let _ = self.volume.remove(&log_name(number));
@@ -240,7 +241,11 @@ impl LiveIndex {
     pub fn over(index: &Arc<Index>, options: &WriteOptions) -> Result<Self, Error> {
         let lock = index.volume().lock()?;
         let manifest = stored::manifest(&**index.volume())?;
-        if manifest == *index.manifest() {
+        // What was inserted through it, and could not be put into a checkpoint, is replayed from the log.
+        let nodes = manifest
+            .placement
+            .map_or(manifest.vectors, |facts| facts.nodes);
+        if manifest == *index.manifest() && index.len() as u64 == nodes {
             return Self::start(lock, index.clone(), options);
         }
         let (volume, path, open) = (index.volume().clone(), index.path(), index.options());
@@ -690,8 +695,8 @@ impl LiveIndex {
         self.next_id.fetch_max(next, Ordering::Relaxed);
         let mut rows = Vec::new();
         let total = ids.len();
-        let batch = match self.state().direct {
-            Some(_) => DIRECT_BATCH,
+        let batch = match &self.state().direct {
+            Some(direct) => direct.batch(),
             None => BATCH,
         };
         for (first, ids) in (0..total).step_by(batch).zip(ids.chunks(batch)) {

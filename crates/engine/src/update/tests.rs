@@ -15,7 +15,7 @@ use crate::data::Matrix;
 use crate::durable::Durability;
 use crate::progress::Silent;
 use crate::verify::verify_in;
-use crate::{Error, Layout, OpenOptions, SearchOptions, Update};
+use crate::{Error, Layout, OpenOptions, SearchOptions, Update, stored};
 
 const DIM: usize = 16;
 const BASE: u64 = 40;
@@ -41,15 +41,21 @@ struct Case(Layout, Update);
 
 const PACKED: Case = Case(Layout::Packed, Update::Accumulate);
 
+const INLINE: Case = Case(Layout::Inline, Update::InPlace);
+const DECOUPLED: Case = Case(Layout::Decoupled, Update::Accumulate);
+
 /// All that there are: directly, and by merges.
-const CASES: [Case; 8] = [
+const CASES: [Case; 11] = [
     PACKED,
     Case(Layout::Packed, Update::Relocate),
     Case(Layout::Packed, Update::Merge),
     Case(Layout::Coupled, Update::Accumulate),
     Case(Layout::Coupled, Update::Relocate),
     Case(Layout::Coupled, Update::InPlace),
+    DECOUPLED,
+    Case(Layout::Decoupled, Update::Relocate),
     Case(Layout::Decoupled, Update::Merge),
+    INLINE,
     Case(Layout::Inline, Update::Merge),
 ];
 
@@ -211,6 +217,24 @@ fn an_index_under_changes_is_what_the_model_is() {
     }
 }
 
+#[test]
+fn an_index_that_was_closed_has_every_page_in_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = base(INLINE, folder.path());
+    for id in 100..103 {
+        let live = open(INLINE, &volume, folder.path(), Durability::Always).unwrap();
+        live.insert(&rows(&[id], 1), Some(&[id]), &Silent).unwrap();
+        assert!(live.index().graph().placement.get().is_some());
+        drop(live);
+        let manifest = stored::manifest(&volume).unwrap();
+        let page_bytes = stored::inline(&volume, &manifest).unwrap().0.page_bytes();
+        let journal = stored::journal(&volume, &manifest, page_bytes).unwrap();
+        assert!(journal.numbers.is_empty(), "{:?}", journal.numbers);
+    }
+    let live = open(INLINE, &volume, folder.path(), Durability::Always).unwrap();
+    assert_eq!(live.len(), BASE as usize + 3);
+}
+
 /// A search for each vector finds it under its id, and no id that is not there.
 fn find_all(live: &LiveIndex, model: &Model) {
     let bytes = model.values().flatten().copied().collect();
@@ -247,8 +271,10 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
     let seeds = if slow { 0..40 } else { 0..2 };
     let mut crashes = 0;
     for case in CASES {
-        // The graph of a layout is merged as another one's is.
-        if slow || case != Case(Layout::Packed, Update::Relocate) {
+        // They relocate as coupled pages do.
+        let alike =
+            [Layout::Packed, Layout::Decoupled].map(|layout| Case(layout, Update::Relocate));
+        if slow || !alike.contains(&case) {
             crashes += crash_everywhere(case, seeds.clone());
         }
     }
@@ -302,6 +328,8 @@ fn crash_everywhere(case: Case, seeds: std::ops::Range<u64>) -> usize {
 fn a_full_disk_is_an_error_and_work_goes_on_when_there_is_room() {
     for case in [
         PACKED,
+        DECOUPLED,
+        INLINE,
         Case(Layout::Coupled, Update::Relocate),
         Case(Layout::Packed, Update::Merge),
     ] {
@@ -414,6 +442,8 @@ fn wrong_calls_are_refused_and_change_nothing() {
 fn threads_insert_delete_and_search_while_merges_go_on() {
     for case in [
         PACKED,
+        DECOUPLED,
+        INLINE,
         Case(Layout::Coupled, Update::Relocate),
         Case(Layout::Packed, Update::Merge),
     ] {

@@ -1,7 +1,7 @@
 //! Pages of records of one size, of which nothing is encoded: coupled ones, and those with the neighbours' codes.
 
 use stratann_layout::{
-    FileEntry, InlineNode, InlineView, LayoutError, Neighbours, NodeView, PageView,
+    FileEntry, InlineNode, InlineShape, InlineView, LayoutError, Neighbours, NodeView, PageView,
 };
 
 use super::Check;
@@ -52,7 +52,7 @@ impl Check<'_> {
                 Ok(view) if view.is_relocated() => check.no_relocated(page, offset, name),
                 Ok(view) => {
                     let nodes = view.nodes().map(|node| node.map(Found::from));
-                    check.records(first, offset, name, nodes);
+                    check.records(first, Some(offset), name, nodes);
                 }
                 Err(error) => check.report.refused(name, &error.into()),
             }
@@ -71,22 +71,31 @@ impl Check<'_> {
         };
         self.each_page(entry, &pages, |check, page, offset, bytes| {
             let expected = Some(shape.nodes_on_page(page, nodes));
-            let first = shape.first_node(page);
             match InlineView::open(&shape, bytes, page, expected, true, name) {
-                Ok(view) => {
-                    let nodes = view.nodes().map(|node| node.map(Found::from));
-                    check.records(first, offset, name, nodes);
-                }
+                Ok(view) => check.inline_records(&shape, page, Some(offset), name, &view),
                 Err(error) => check.report.refused(name, &error.into()),
             }
         })
+    }
+
+    /// Checks the records of an inline page; `offset` is that of the page in `file`, if it is in its place there.
+    pub(super) fn inline_records(
+        &mut self,
+        shape: &InlineShape,
+        page: u64,
+        offset: Option<u64>,
+        file: &str,
+        view: &InlineView<'_>,
+    ) {
+        let nodes = view.nodes().map(|node| node.map(Found::from));
+        self.records(shape.first_node(page), offset, file, nodes);
     }
 
     /// Checks the records of a page that starts at `offset`, of which the first is that of node `first`.
     fn records<'p>(
         &mut self,
         first: u64,
-        offset: u64,
+        offset: Option<u64>,
         file: &str,
         records: impl Iterator<Item = Result<Found<'p>, LayoutError>>,
     ) {
@@ -97,16 +106,12 @@ impl Check<'_> {
         for (node, found) in (first..).zip(records) {
             match found {
                 Ok(found) => {
-                    let place = Place {
-                        file,
-                        offset: Some(offset),
-                        node,
-                    };
+                    let place = Place { file, offset, node };
                     self.report.nodes += 1;
                     found.neighbours.copy_into(&mut links);
                     self.links(place, &links, list_bytes);
                     self.vector(place, found.vector, found.vector.len());
-                    self.id(place, found.id);
+                    self.counted(place, found.id);
                 }
                 Err(error) => self.report.refused(file, &error.into()),
             }

@@ -34,16 +34,16 @@ impl Check<'_> {
             FileKind::Directory => self.has_directory(),
             FileKind::Codes => self.layout != Layout::Inline,
             FileKind::Entries => self.layout == Layout::Inline,
-            FileKind::Placement | FileKind::Pending => {
-                self.manifest.placement.is_some() && self.relocates()
-            }
+            FileKind::Placement => self.manifest.placement.is_some(),
+            FileKind::Pending => self.manifest.placement.is_some() && self.relocates(),
+            FileKind::Journal => self.manifest.placement.is_some() && !self.relocates(),
             _ => true,
         }
     }
 
-    /// Whether records of this layout may be written anew on other pages.
+    /// Whether records of this layout are written anew on other pages, and not in their places.
     fn relocates(&self) -> bool {
-        matches!(self.layout, Layout::Coupled | Layout::Packed)
+        self.layout != Layout::Inline
     }
 
     /// Whether a node's page is looked up, not computed.
@@ -71,14 +71,11 @@ impl Check<'_> {
             needed.extend([(FileKind::Vectors, Some(n)), (FileKind::Chunks, Some(n))]);
         }
         if self.manifest.placement.is_some() {
-            if self.relocates() {
-                needed.extend([(FileKind::Placement, None), (FileKind::Pending, None)]);
-            } else {
-                let layout = self.layout;
-                self.claim(format!(
-                    "it says that records were written anew on other pages, which the {layout} layout of this index has not"
-                ));
-            }
+            let waits = match self.relocates() {
+                true => FileKind::Pending,
+                false => FileKind::Journal,
+            };
+            needed.extend([(FileKind::Placement, None), (waits, None)]);
         }
         for (kind, n) in needed {
             let role = FileEntry::role_of(kind, n);

@@ -5,7 +5,10 @@
 //!   pages.rs      files of pages, piece by piece; what is checked of any node
 //!     ├─ fixed.rs     records of one size: coupled, and with the neighbours' codes
 //!     ├─ slotted.rs   encoded records: packed, lists alone, vectors alone
-//!     └─ placed.rs    pages of an index that took direct inserts: records that were written anew, and what waits
+//!     ├─ placed.rs    pages of an index that took direct inserts: records that were written anew, and what waits
+//!     ├─ added.rs     pages of vectors that direct inserts added, where vectors are apart
+//!     └─ journal.rs   pages that direct inserts write in their places, and the journal that has them first
+//!   grown.rs      what is said of where nodes are after direct inserts, and which of their ids count
 //!   streams.rs    byte strings, and what the tables among them say
 //!   ids.rs        outside ids that stand twice
 //! ```
@@ -17,10 +20,13 @@
 //! without a table that is damaged, the checksums are still checked.
 //!
 //! It keeps a megabyte of pages and the tables of one file in memory, and the ids: two bits a vector where they are row
-//! numbers. Of an index that took direct inserts the tables are 4 bytes a node, and what waits for its page.
+//! numbers. Of an index that took direct inserts the tables are 4 bytes a node, and what waits for its page; these stay.
 
+mod added;
 mod fixed;
+mod grown;
 mod ids;
+mod journal;
 mod manifest;
 mod pages;
 mod placed;
@@ -37,6 +43,8 @@ use stratann_layout::{FileEntry, FileKind, LogShape, Manifest};
 use stratann_tier::Volume;
 use stratann_vector::first_invalid;
 
+pub(crate) use self::grown::added_wrong;
+use self::grown::{Counts, Tables};
 use self::ids::Ids;
 use self::manifest::Sums;
 pub(crate) use self::streams::segment_model;
@@ -134,12 +142,16 @@ pub(crate) fn verify_in(
     report.bytes += volume.len(MANIFEST)?;
     let total = manifest.files.iter().map(|entry| entry.length).sum();
     let _stage = Stage::begin(progress, "verifying", total);
+    // That they cannot be read is a problem of their own files.
+    let grown = Tables::read(volume, &manifest);
     let mut check = Check {
         volume,
         manifest: &manifest,
         layout,
         report,
         sums: Sums::default(),
+        grown: grown.as_ref(),
+        counts: Counts::default(),
         ids: Ids::new(
             manifest
                 .placement
@@ -153,6 +165,7 @@ pub(crate) fn verify_in(
     }
     check.log();
     check.sums();
+    check.totals();
     check.repeated_ids();
     check.strays()?;
     Ok(check.report)
@@ -165,6 +178,9 @@ struct Check<'a> {
     layout: Layout,
     report: VerifyReport,
     sums: Sums,
+    /// What is said of where nodes are, if direct inserts were made and it can be read.
+    grown: Option<&'a Tables>,
+    counts: Counts,
     ids: Ids,
     progress: &'a dyn Progress,
 }
@@ -182,7 +198,10 @@ impl Check<'_> {
         };
         if !self.belongs(kind, n) {
             let (role, layout) = (&entry.role, self.layout);
-            let placed = matches!(kind, FileKind::Placement | FileKind::Pending);
+            let placed = matches!(
+                kind,
+                FileKind::Placement | FileKind::Pending | FileKind::Journal
+            );
             let what = match placed && self.manifest.placement.is_none() {
                 true => format!(
                     "the MANIFEST gives it the role {role:?}, and says of no records that were written anew"
@@ -216,10 +235,22 @@ impl Check<'_> {
         name: &str,
     ) -> Result<(), Error> {
         stored::check_file(self.volume, entry, kind)?;
+        let may_grow = match kind {
+            FileKind::Vectors => self.may_grow(n),
+            // Pages are added only when a checkpoint was committed.
+            FileKind::Inline => self.manifest.placement.is_some(),
+            _ => true,
+        };
+        if !may_grow {
+            stored::check_length(self.volume, entry, self.volume.len(&entry.name)?)?;
+        }
         match kind {
-            FileKind::Graph | FileKind::Packed if self.manifest.placement.is_some() => {
+            FileKind::Graph | FileKind::Packed | FileKind::Adjacency
+                if self.manifest.placement.is_some() =>
+            {
                 self.placed(entry, kind, name)
             }
+            FileKind::Inline if self.manifest.placement.is_some() => self.journaled(entry, name),
             FileKind::Graph => self.coupled(entry, name),
             FileKind::Inline => self.inline(entry, name),
             FileKind::Packed | FileKind::Adjacency | FileKind::Vectors => {

@@ -6,116 +6,19 @@
 //!   pending     changes, records  a list counts as it will be when its page is written
 //! ```
 //!
-//! Every node is in one place: on the page that the table says, or among what waits. Ids count of the records that do: one
-//! whose id was deleted or replaced below a later node is dead, and may have the id of another.
+//! Every node is in one place: on the page that the table says, or among what waits. Where vectors are apart, they and the
+//! ids are not there: vectors do not wait, and stand on pages of their own ([`super::added`]).
 
 use stratann_layout::{
-    BLOCK, CoupledShape, FileEntry, FileKind, LayoutError, Manifest, PageView, PendingFile,
-    PlacementFile, SlottedShape, SlottedView,
+    BLOCK, CoupledShape, FileEntry, FileKind, LayoutError, PageView, SlottedShape, SlottedView,
 };
-use stratann_tier::Volume;
 
 use super::Check;
+use super::grown::{Bits, Tables};
 use super::pages::{Pages, Place};
 use super::slotted::Records;
-use crate::nodes::pending::{Change, apply};
-use crate::{Error, stored};
-
-/// What is said of where nodes are.
-struct Tables {
-    placement: PlacementFile,
-    /// The file as problems name it.
-    name: String,
-    /// What waits for its page: changes in the order of their nodes, and new nodes; `None` if that cannot be read.
-    pending: Option<Waiting>,
-}
-
-/// What is on no page yet.
-struct Waiting {
-    changes: Vec<Change>,
-    file: PendingFile,
-    /// The file as problems name it.
-    name: String,
-}
-
-impl Tables {
-    /// What can be read of them: nothing at all without the placement.
-    fn read(volume: &dyn Volume, manifest: &Manifest) -> Option<Self> {
-        let facts = manifest.placement.as_ref()?;
-        let read = |kind| stored::read_stream_whole(volume, manifest, kind, None).ok();
-        let payload = read(FileKind::Placement)?;
-        let mut placement = stored::placement_of(volume, manifest, facts, payload).ok()?;
-        placement.codes = Vec::new();
-        let pending = read(FileKind::Pending).and_then(|payload| {
-            let mut file = stored::pending_of(volume, manifest, facts, &payload).ok()?;
-            let changes = std::mem::take(&mut file.changes).into_iter();
-            let mut changes: Vec<_> = changes
-                .map(|[node, add, remove]| Change { node, add, remove })
-                .collect();
-            // Those of one node stay in their order.
-            changes.sort_by_key(|change| change.node);
-            Some(Waiting {
-                changes,
-                file,
-                name: stored::file_of(volume, manifest, FileKind::Pending, None).ok()?,
-            })
-        });
-        Some(Self {
-            placement,
-            name: stored::file_of(volume, manifest, FileKind::Placement, None).ok()?,
-            pending,
-        })
-    }
-
-    /// Whether the record of an id on a node does not count.
-    fn is_dead(&self, id: u64, node: u32) -> bool {
-        let deleted = &self.placement.deleted;
-        let at = deleted.binary_search_by_key(&id, |&(id, _)| id);
-        at.is_ok_and(|at| node < deleted[at].1)
-    }
-
-    /// Whether an id is among those that came after the build.
-    fn came_later(&self, id: u64) -> bool {
-        let ids = &self.placement.ids;
-        let behind = ids.partition_point(|&(first, _)| first <= id);
-        let range = behind.checked_sub(1).map(|at| ids[at]);
-        range.is_some_and(|(first, count)| id - first < count)
-    }
-
-    /// Changes of the list of a node.
-    fn changes(&self, node: u32) -> &[Change] {
-        let Some(waiting) = &self.pending else {
-            return &[];
-        };
-        let from = waiting.changes.partition_point(|change| change.node < node);
-        let rest = &waiting.changes[from..];
-        &rest[..rest.partition_point(|change| change.node == node)]
-    }
-}
-
-/// A set of small numbers.
-struct Bits(Vec<u64>);
-
-impl Bits {
-    fn new(count: usize) -> Self {
-        Self(vec![0; count.div_ceil(64)])
-    }
-
-    fn has(&self, at: usize) -> bool {
-        self.0
-            .get(at / 64)
-            .is_some_and(|word| word >> (at % 64) & 1 == 1)
-    }
-
-    /// Adds a number. `false`: it was there before, or is too large.
-    fn add(&mut self, at: usize) -> bool {
-        let fresh = at / 64 < self.0.len() && !self.has(at);
-        if fresh {
-            self.0[at / 64] |= 1 << (at % 64);
-        }
-        fresh
-    }
-}
+use crate::nodes::pending::apply;
+use crate::{Error, Layout, stored};
 
 /// A page that was read.
 struct Page<'p> {
@@ -131,11 +34,6 @@ struct Walk<'t> {
     found: Bits,
     /// Pages that could not be read.
     damaged: Bits,
-    /// Records that do not count, and live ones that came after the build with an id that is said to have.
-    dead: u64,
-    later: u64,
-    /// Whether all records and their ids were read.
-    complete: bool,
     links: Vec<u32>,
 }
 
@@ -159,7 +57,7 @@ impl Check<'_> {
         let models = self.tables(None);
         let mut records = Records::new(kind, &models, facts.first, shape.vector_bytes());
         self.placed_pages(entry, shape.page_bytes(), name, |check, walk, page| {
-            check.packed_placed(walk, &shape, &mut records, page, name);
+            check.slotted_placed(walk, &shape, &mut records, page, name);
         })
     }
 
@@ -172,7 +70,7 @@ impl Check<'_> {
         mut each: impl FnMut(&mut Self, &mut Walk<'_>, Page<'_>),
     ) -> Result<(), Error> {
         // Which pages count, nobody knows without the table; that it cannot be read is a problem of its own file.
-        let Some(tables) = Tables::read(self.volume, self.manifest) else {
+        let Some(tables) = self.grown else {
             return self.advance(entry.length);
         };
         let start = BLOCK as u64;
@@ -182,14 +80,11 @@ impl Check<'_> {
             page_bytes,
             start,
         };
-        let in_use = self.in_use(&tables, pages.count, name);
+        let in_use = self.in_use(tables, pages.count, name);
         let mut walk = Walk {
-            tables: &tables,
+            tables,
             found: Bits::new(tables.placement.page_of.len()),
             damaged: Bits::new(pages.count as usize),
-            dead: 0,
-            later: 0,
-            complete: tables.pending.is_some(),
             links: Vec::new(),
         };
         let wanted = |page: u64| in_use.has(page as usize);
@@ -203,18 +98,13 @@ impl Check<'_> {
         })?;
         self.waiting(&mut walk);
         self.places(&walk);
-        self.totals(&walk);
         Ok(())
     }
 
     /// The pages that nodes are on, of so many that the file has.
     fn in_use(&mut self, tables: &Tables, pages: u64, name: &str) -> Bits {
         let mut waits = Bits::new(tables.placement.page_of.len());
-        for record in tables
-            .pending
-            .iter()
-            .flat_map(|pending| &pending.file.records)
-        {
+        for record in tables.pending.iter().flat_map(|pending| &pending.records) {
             waits.add(record.node as usize);
         }
         let mut in_use = Bits::new(pages as usize);
@@ -266,17 +156,14 @@ impl Check<'_> {
                     record.neighbours.copy_into(&mut walk.links);
                     self.list(walk, place, node, list_bytes);
                     self.vector(place, record.vector, record.vector.len());
-                    self.counted(walk, place, node, record.id);
+                    self.counted(place, record.id);
                 }
-                Err(error) => {
-                    walk.complete = false;
-                    self.report.refused(name, &error.into());
-                }
+                Err(error) => self.report.refused(name, &error.into()),
             }
         }
     }
 
-    fn packed_placed(
+    fn slotted_placed(
         &mut self,
         walk: &mut Walk<'_>,
         shape: &SlottedShape,
@@ -293,19 +180,23 @@ impl Check<'_> {
             let Some((place, node)) = self.is_here(walk, view.node(slot), &page, name) else {
                 continue;
             };
-            match record.and_then(|record| Ok((record, view.id(slot)?))) {
+            let apart = records.kind == FileKind::Adjacency;
+            let id = match apart {
+                true => Ok(None),
+                false => view.id(slot).map(Some),
+            };
+            match record.and_then(|record| Ok((record, id?))) {
                 Ok((record, id)) => {
                     if records.decode_list(self, place, record.list) {
                         std::mem::swap(&mut walk.links, &mut records.links);
                         self.list(walk, place, node, record.list.len());
                     }
-                    records.vector(self, place, record.vector);
-                    self.counted(walk, place, node, id);
+                    if let Some(id) = id {
+                        records.vector(self, place, record.vector);
+                        self.counted(place, id);
+                    }
                 }
-                Err(error) => {
-                    walk.complete = false;
-                    self.report.refused(name, &error.into());
-                }
+                Err(error) => self.report.refused(name, &error.into()),
             }
         }
     }
@@ -313,7 +204,6 @@ impl Check<'_> {
     /// A page that nodes are on cannot be read.
     fn passed_over(&mut self, walk: &mut Walk<'_>, page: u64, name: &str, error: &Error) {
         walk.damaged.add(page as usize);
-        walk.complete = false;
         self.report.refused(name, error);
     }
 
@@ -368,27 +258,6 @@ impl Check<'_> {
         self.links(place, &walk.links, bytes);
     }
 
-    /// Counts a record by its id.
-    fn counted(&mut self, walk: &mut Walk<'_>, place: Place<'_>, node: u32, id: u64) {
-        let tables = walk.tables;
-        if tables.is_dead(id, node) {
-            walk.dead += 1;
-            return;
-        }
-        self.id(place, id);
-        if node < tables.placement.built {
-            return;
-        }
-        if tables.came_later(id) {
-            walk.later += 1;
-        } else {
-            let what = format!(
-                "node {node} came after the build with the outside id {id}, which is none of those that did"
-            );
-            self.report.problem(&tables.name, None, what);
-        }
-    }
-
     /// Checks the nodes that are on no page yet.
     fn waiting(&mut self, walk: &mut Walk<'_>) {
         let tables = walk.tables;
@@ -396,7 +265,7 @@ impl Check<'_> {
             return;
         };
         let mut waits = Bits::new(tables.placement.page_of.len());
-        for record in &pending.file.records {
+        for record in &pending.records {
             let place = Place {
                 file: &pending.name,
                 offset: None,
@@ -416,8 +285,11 @@ impl Check<'_> {
             walk.links.clear();
             walk.links.extend_from_slice(&record.list);
             self.list(walk, place, node, 4 * record.list.len());
-            self.vector(place, &record.vector, record.vector.len());
-            self.counted(walk, place, node, record.id);
+            // Else they are on a page of their own, and count there.
+            if self.layout != Layout::Decoupled {
+                self.vector(place, &record.vector, record.vector.len());
+                self.counted(place, record.id);
+            }
         }
     }
 
@@ -432,33 +304,6 @@ impl Check<'_> {
                 let what = format!("node {node} is on page {page} by this table, and is not there");
                 self.report.problem(&tables.name, None, what);
             }
-        }
-    }
-
-    /// What counts comes to what is said, if all of it was read.
-    fn totals(&mut self, walk: &Walk<'_>) {
-        let (tables, Some(facts)) = (walk.tables, self.manifest.placement) else {
-            return;
-        };
-        let nodes = tables.placement.page_of.len();
-        if !walk.complete || !(0..nodes).all(|node| walk.found.has(node)) {
-            return;
-        }
-        let (dead, live) = (walk.dead, facts.nodes - walk.dead);
-        if live != facts.live {
-            self.claim(format!(
-                "it says that {} vectors count; {live} do: of {nodes} nodes, {dead} have an id that was deleted or replaced",
-                facts.live
-            ));
-        }
-        let ranges = tables.placement.ids.iter().map(|&(_, count)| count);
-        let said = ranges.fold(0u64, u64::saturating_add);
-        if said > walk.later {
-            let found = walk.later;
-            let what = format!(
-                "it says that {said} outside ids came after the build; {found} of them are on nodes that did"
-            );
-            self.report.problem(&tables.name, None, what);
         }
     }
 }

@@ -23,6 +23,8 @@ pub(super) struct Tables {
     /// The bases that vectors were made to differ from, each for `base_nodes` nodes.
     bases: Vec<Option<Vec<u8>>>,
     base_nodes: u32,
+    /// Nodes that may have a base: those of the build.
+    based: u64,
 }
 
 impl Tables {
@@ -33,7 +35,8 @@ impl Tables {
         let last = self.models.len().checked_sub(1)?;
         let model = self.models.get(place(self.model_nodes)?.min(last))?;
         let model = model.as_ref()?;
-        let base = place(self.base_nodes).and_then(|chunk| self.bases.get(chunk)?.as_deref());
+        let chunk = place(self.base_nodes).filter(|_| at < self.based);
+        let base = chunk.and_then(|chunk| self.bases.get(chunk)?.as_deref());
         Some((model, base))
     }
 }
@@ -97,7 +100,13 @@ impl Check<'_> {
             let what = format!("its last page ends before node {found}; {end} is the file's end");
             self.report.problem(name, None, what);
         }
-        Ok(())
+        match self
+            .grown
+            .filter(|_| kind == FileKind::Vectors && self.may_grow(n))
+        {
+            Some(grown) => self.added(entry, (&shape, &facts), &mut records, grown, name),
+            None => Ok(()),
+        }
     }
 
     /// What can be read of the tables of a file of slotted pages.
@@ -116,6 +125,7 @@ impl Check<'_> {
                 models: vec![model(&file.model)],
                 model_nodes: u32::MAX,
                 base_nodes: file.chunk_vectors,
+                based: segment.map_or(0, |segment| segment.vectors.into()),
                 bases: file.chunks.into_iter().map(|chunk| chunk.base).collect(),
             };
         }
@@ -134,7 +144,7 @@ impl Check<'_> {
 
 /// What checks the records of a page after those of another.
 pub(super) struct Records<'a> {
-    kind: FileKind,
+    pub(super) kind: FileKind,
     tables: &'a Tables,
     /// The first node of the file.
     first: u32,
@@ -156,7 +166,13 @@ impl<'a> Records<'a> {
     }
 
     /// Checks all records of a page, which is where it should be.
-    fn check(&mut self, check: &mut Check<'_>, view: &SlottedView<'_>, file: &str, offset: u64) {
+    pub(super) fn check(
+        &mut self,
+        check: &mut Check<'_>,
+        view: &SlottedView<'_>,
+        file: &str,
+        offset: u64,
+    ) {
         let (lists, vectors) = (
             self.kind != FileKind::Vectors,
             self.kind != FileKind::Adjacency,
@@ -181,7 +197,7 @@ impl<'a> Records<'a> {
             if vectors {
                 self.vector(check, place, record.vector);
                 match view.id(slot) {
-                    Ok(id) => check.id(place, id),
+                    Ok(id) => check.counted(place, id),
                     Err(error) => check.report.refused(file, &error.into()),
                 }
             }

@@ -6,7 +6,7 @@ use stratann_layout::{
     InlineShape, Manifest, NavigationFile, header,
 };
 
-use super::Check;
+use super::{Check, added_wrong};
 use crate::{Error, Layout, stored};
 
 /// The model of a segment's vectors, which has to be for vectors like those of the index.
@@ -111,7 +111,10 @@ impl Check<'_> {
             FileKind::Heat => self.heat(&payload, name)?,
             FileKind::Placement => {
                 if let Some(facts) = &manifest.placement {
-                    stored::placement_of(self.volume, manifest, facts, payload)?;
+                    let placement = stored::placement_of(self.volume, manifest, facts, payload)?;
+                    if let Some(what) = added_wrong(self.layout, &placement) {
+                        self.report.problem(name, None, what);
+                    }
                 }
             }
             FileKind::Pending => {
@@ -119,6 +122,7 @@ impl Check<'_> {
                     stored::pending_of(self.volume, manifest, facts, &payload)?;
                 }
             }
+            FileKind::Journal => self.journal(payload, name)?,
             _ => {}
         }
         Ok(())

@@ -8,7 +8,22 @@ use stratann_layout::{PendingFile, PlacementFile};
 
 use super::*;
 
-const PLACED: [Layout; 2] = [Layout::Coupled, Layout::Packed];
+mod apart;
+mod journaled;
+
+/// All layouts, and how vectors get into them.
+const CASES: [(Layout, Update); 7] = [
+    (Layout::Coupled, Update::Accumulate),
+    (Layout::Coupled, Update::Relocate),
+    (Layout::Packed, Update::Accumulate),
+    (Layout::Packed, Update::Relocate),
+    (Layout::Decoupled, Update::Accumulate),
+    (Layout::Decoupled, Update::Relocate),
+    INLINE,
+];
+const INLINE: (Layout, Update) = (Layout::Inline, Update::InPlace);
+/// Those where a record has all that a node is.
+const WHOLE: [Layout; 2] = [Layout::Coupled, Layout::Packed];
 
 impl Place {
     /// With direct inserts, replacements and deletes; the log is empty. Gives the ids that were deleted as well.
@@ -77,9 +92,14 @@ impl Place {
     }
 
     fn tables(&self) -> (PlacementFile, PendingFile) {
-        stored::placement(&self.volume, &self.manifest())
-            .unwrap()
-            .unwrap()
+        let manifest = self.manifest();
+        let placement = stored::placement(&self.volume, &manifest).unwrap();
+        let pending = match manifest.file(FileKind::Pending.name()) {
+            Some(_) => stored::pending(&self.volume, &manifest).unwrap(),
+            // Nothing waits.
+            None => PendingFile::default(),
+        };
+        (placement.unwrap(), pending)
     }
 
     /// The file of pages, and bytes of one.
@@ -89,6 +109,7 @@ impl Place {
             Layout::Coupled => CoupledShape::new(Element::U8, DIM, 16)
                 .unwrap()
                 .page_bytes(),
+            Layout::Inline => BLOCK,
             _ => {
                 let manifest = self.manifest();
                 let found = stored::slotted(&self.volume, &manifest, kind, None);
@@ -107,42 +128,55 @@ impl Place {
             }
         })
     }
+    /// What is lost of the index when it is as in `volume`.
+    #[track_caller]
+    fn loses(&self, volume: &SimVolume, lost: &BTreeSet<u64>, what: &str) -> RepairReport {
+        let (report, found) = self.repaired(volume, what);
+        let gone = self.model.keys().filter(|id| !found.contains_key(id));
+        assert_eq!(&gone.copied().collect::<BTreeSet<_>>(), lost, "{what}");
+        report
+    }
+}
+
+/// The file of codes, of all nodes or of the entry points.
+fn codes_of(layout: Layout) -> FileKind {
+    match layout {
+        Layout::Inline => FileKind::Entries,
+        _ => FileKind::Codes,
+    }
 }
 
 #[test]
 fn tables_and_pages_that_are_not_about_vectors_cost_none() {
-    for layout in PLACED {
-        for update in [Update::Accumulate, Update::Relocate] {
-            let (place, _) = Place::grown(layout, update);
-            let facts = place.manifest().placement.unwrap();
-            let what = format!("{layout}, {update:?}");
-            assert_eq!(facts.live, place.model.len() as u64, "{what}");
-            let left = place.repair(&place.volume).unwrap();
-            assert!(!left.repaired && left.vectors == facts.live, "{what}");
-            let codes = place.entry(FileKind::Codes, None).name;
-            let (_, found) =
-                place.repaired(&place.damaged(&codes, &|bytes| bytes[5_000] ^= 1), &what);
-            assert_eq!(found, place.model, "{what}");
-            let forced = place.volume.fork();
-            let report = repair_with(&forced, place.folder.path(), true).unwrap();
-            assert!(
-                report.repaired && report.lost.is_empty(),
-                "{what}: {report:#?}"
-            );
-            assert_eq!(place.whole(&forced, &what), place.model, "{what}");
-            // Ids that were ever given are not given again.
-            let after = stored::manifest(&forced).unwrap();
-            assert!(
-                after.placement.is_none() && after.next_id == facts.next_id,
-                "{what}"
-            );
-        }
+    for (layout, update) in CASES {
+        let (place, _) = Place::grown(layout, update);
+        let facts = place.manifest().placement.unwrap();
+        let what = format!("{layout}, {update:?}");
+        assert_eq!(facts.live, place.model.len() as u64, "{what}");
+        let left = place.repair(&place.volume).unwrap();
+        assert!(!left.repaired && left.vectors == facts.live, "{what}");
+        let codes = place.entry(codes_of(layout), None).name;
+        let (_, found) = place.repaired(&place.damaged(&codes, &|bytes| bytes[5_000] ^= 1), &what);
+        assert_eq!(found, place.model, "{what}");
+        let forced = place.volume.fork();
+        let report = repair_with(&forced, place.folder.path(), true).unwrap();
+        assert!(
+            report.repaired && report.lost.is_empty(),
+            "{what}: {report:#?}"
+        );
+        assert_eq!(place.whole(&forced, &what), place.model, "{what}");
+        // Ids that were ever given are not given again.
+        let after = stored::manifest(&forced).unwrap();
+        assert!(
+            after.placement.is_none() && after.next_id == facts.next_id,
+            "{what}"
+        );
     }
 }
 
 #[test]
 fn of_a_damaged_page_the_nodes_that_are_on_it_are_lost() {
-    for layout in PLACED {
+    for layout in WHOLE {
         for update in [Update::Accumulate, Update::Relocate] {
             let (place, gone) = Place::grown(layout, update);
             let (placement, pending) = place.tables();
@@ -182,51 +216,49 @@ fn of_a_damaged_page_the_nodes_that_are_on_it_are_lost() {
 
 #[test]
 fn without_the_placement_all_records_count_and_deleted_ids_come_back() {
-    for layout in PLACED {
-        for update in [Update::Accumulate, Update::Relocate] {
-            let (place, gone) = Place::grown(layout, update);
-            let name = place.entry(FileKind::Placement, None).name;
-            let missing = place.volume.fork();
-            missing.remove(&name).unwrap();
-            for (how, volume) in [
-                (
-                    "flip",
-                    place.damaged(&name, &|bytes| bytes[BLOCK + 900] ^= 1),
-                ),
-                ("cut", place.damaged(&name, &|bytes| bytes.truncate(BLOCK))),
-                ("gone", missing),
-            ] {
-                let what = format!("{layout}, {update:?}: {how}");
-                let report = place.repair(&volume).unwrap();
-                let found = place.whole(&volume, &what);
-                // All that counts is there, as it was last; and what does not is of ids that were deleted.
-                for (id, vector) in &place.model {
-                    assert_eq!(found.get(id), Some(vector), "{what}: {id}");
-                }
-                let back: BTreeSet<u64> = found
-                    .keys()
-                    .filter(|id| !place.model.contains_key(id))
-                    .copied()
-                    .collect();
-                assert!(
-                    !back.is_empty() && back.is_subset(&gone),
-                    "{what}: {back:?}"
-                );
-                assert_eq!(report.vectors_lost, 0, "{what}: {report:#?}");
-                let file = stored::name_of(&volume, &name);
-                let said = report.lost.iter().find(|lost| lost.file == file).unwrap();
-                assert!(
-                    said.what.contains("ids that were deleted come back"),
-                    "{report:#?}"
-                );
+    for (layout, update) in CASES {
+        let (place, gone) = Place::grown(layout, update);
+        let name = place.entry(FileKind::Placement, None).name;
+        let missing = place.volume.fork();
+        missing.remove(&name).unwrap();
+        for (how, volume) in [
+            (
+                "flip",
+                place.damaged(&name, &|bytes| bytes[BLOCK + 900] ^= 1),
+            ),
+            ("cut", place.damaged(&name, &|bytes| bytes.truncate(BLOCK))),
+            ("gone", missing),
+        ] {
+            let what = format!("{layout}, {update:?}: {how}");
+            let report = place.repair(&volume).unwrap();
+            let found = place.whole(&volume, &what);
+            // All that counts is there, as it was last; and what does not is of ids that were deleted.
+            for (id, vector) in &place.model {
+                assert_eq!(found.get(id), Some(vector), "{what}: {id}");
             }
+            let back: BTreeSet<u64> = found
+                .keys()
+                .filter(|id| !place.model.contains_key(id))
+                .copied()
+                .collect();
+            assert!(
+                !back.is_empty() && back.is_subset(&gone),
+                "{what}: {back:?}"
+            );
+            assert_eq!(report.vectors_lost, 0, "{what}: {report:#?}");
+            let file = stored::name_of(&volume, &name);
+            let said = report.lost.iter().find(|lost| lost.file == file).unwrap();
+            assert!(
+                said.what.contains("ids that were deleted come back"),
+                "{report:#?}"
+            );
         }
     }
 }
 
 #[test]
 fn what_waited_is_lost_with_its_file_alone() {
-    for layout in PLACED {
+    for layout in WHOLE {
         let (place, _) = Place::grown(layout, Update::Accumulate);
         let (placement, pending) = place.tables();
         assert!(pending.records.len() > 5);
@@ -282,8 +314,9 @@ fn what_waited_is_lost_with_its_file_alone() {
 
 #[test]
 fn headers_and_ends_of_the_file_of_pages_and_the_log() {
-    for layout in PLACED {
-        let (mut place, _) = Place::grown(layout, Update::Accumulate);
+    let cases = CASES.into_iter().filter(|case| case.1 != Update::Relocate);
+    for (layout, update) in cases {
+        let (mut place, _) = Place::grown(layout, update);
         let (name, _) = place.page_file(layout);
         let what = format!("{layout}: header");
         let (_, found) = place.repaired(&place.damaged(&name, &|bytes| bytes[20] ^= 1), &what);
@@ -306,8 +339,9 @@ fn headers_and_ends_of_the_file_of_pages_and_the_log() {
             "{what}"
         );
         // What the log says since overrules what is on pages and what waits.
-        let live = place.direct(Update::Accumulate);
-        let waited = place.tables().1.records[0].id;
+        let live = place.direct(update);
+        // Where anything waits.
+        let waited = place.tables().1.records.first().map_or(410, |one| one.id);
         let (replaced, new) = ([waited, 110, FIRST], [9_000]);
         let rows = |from: usize, count: usize| photos(6_000 + from, count);
         live.upsert(&rows(0, 3), &replaced, &Silent).unwrap();
@@ -323,7 +357,7 @@ fn headers_and_ends_of_the_file_of_pages_and_the_log() {
             .iter()
             .for_each(|id| drop(place.model.remove(id)));
         let manifest = stored::manifest(&damaged).unwrap();
-        let codes = &manifest.file(FileKind::Codes.name()).unwrap().name;
+        let codes = &manifest.file(codes_of(layout).name()).unwrap().name;
         let what = format!("{layout}: log");
         change(&damaged, codes, &|bytes| bytes[5_000] ^= 1);
         let (report, found) = place.repaired(&damaged, &what);

@@ -18,10 +18,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use stratann_vector::to_f32;
+use stratann_vector::{Element, to_f32};
 
 use super::compose::{Vectors, divide};
-use super::insert::{Inserter, Neighbour, Work};
+use super::insert::{Inserter, Neighbour, Newborn, Work};
 use super::prune::Decision;
 use super::store::Use;
 use crate::Error;
@@ -31,11 +31,6 @@ use crate::nodes::{Composable, Composer, PageView};
 
 /// Changes that a page waits for at most, however much memory there is: to apply them takes time as well.
 const MOST: usize = 64;
-
-/// The nearest neighbours of a new node that are asked to link back to it, beside those that are diverse. The others fill its
-/// list: nearer ones lead to them, and so they would give up something better for it. On photo-sift, 80,000 rows and 20,000
-/// more, asking all of them changes twice as many lists and leads to the same recall, with more reads.
-const BACK: usize = 16;
 
 /// How many changes a page waits for.
 pub(super) struct Threshold {
@@ -73,8 +68,8 @@ impl Threshold {
 /// Links a new node and its neighbours. Gives its number; `None` if there is no room for it in memory.
 pub(super) fn link<N: Composable>(
     inserter: &mut Inserter<'_, N>,
-    id: u64,
-    code: &[u8],
+    work: &mut Work<N>,
+    newborn: &Newborn<'_>,
 ) -> Result<Option<u32>, Error> {
     let direct = inserter.direct;
     let placement = direct.placement();
@@ -86,11 +81,15 @@ pub(super) fn link<N: Composable>(
     let Some(nearest) = inserter.chosen.first().map(|neighbour| neighbour.node) else {
         return Ok(None);
     };
-    let vector: Box<[u8]> = inserter.walker.traversal.ranking.query[..].into();
-    let Some((node, home)) = direct.birth(code, |node| {
+    let vector: Box<[u8]> = match N::VECTORS {
+        true => inserter.walker.traversal.ranking.query[..].into(),
+        // It waits for a page of its own kind.
+        false => Box::default(),
+    };
+    let Some((node, home)) = direct.birth(newborn, |node| {
         let record = Arc::new(NewRecord {
             node,
-            id,
+            id: newborn.id,
             vector,
             list,
         });
@@ -117,19 +116,17 @@ pub(super) fn link<N: Composable>(
     }) else {
         return Ok(None);
     };
-    let mut touched = std::mem::take(&mut inserter.touched);
+    inserter.born();
+    let mut touched = std::mem::take(&mut work.touched);
     touched.clear();
     touched.push(home);
     let mut linked = false;
-    // The nearest is the last, and links back if no other did: nobody else would lead to the new node.
-    for at in (0..inserter.chosen.len()).rev() {
+    for at in inserter.asked() {
         let neighbour = inserter.chosen[at];
-        if !neighbour.diverse && at >= BACK {
-            continue;
-        }
         let remove = match decide(inserter, &neighbour, node) {
             Decision::Keep if at > 0 || linked => continue,
-            Decision::Keep | Decision::Add => NONE,
+            Decision::Keep => inserter.make_room().unwrap_or(NONE),
+            Decision::Add => NONE,
             Decision::Replace(leaves) => leaves,
         };
         linked = true;
@@ -138,7 +135,7 @@ pub(super) fn link<N: Composable>(
             add: node,
             remove,
         };
-        direct.count(|counts| &counts.changes);
+        inserter.joined(node);
         loop {
             let page = placement.page_of(change.node);
             let still = || placement.page_of(change.node) == page;
@@ -156,10 +153,10 @@ pub(super) fn link<N: Composable>(
         let at_once = direct.choices.write_home && page == home;
         if at_once || placement.pending.weight(page) >= threshold {
             // What cannot be read or written now waits; a search that meets a damaged page says so.
-            let _ = write_page(inserter, page);
+            let _ = write_page(inserter, work, page);
         }
     }
-    inserter.touched = touched;
+    work.touched = touched;
     Ok(Some(node))
 }
 
@@ -170,8 +167,11 @@ fn decide<N: Composable>(
     node: u32,
 ) -> Decision {
     match inserter.read_list(neighbour) {
-        Ok(true) => inserter.decide(neighbour, node),
-        _ => Decision::Keep,
+        Ok(true) => inserter.decide(neighbour, node, None),
+        _ => {
+            inserter.list.clear();
+            Decision::Keep
+        }
     }
 }
 
@@ -179,15 +179,17 @@ fn decide<N: Composable>(
 type Taken = (u32, Waiting);
 
 /// Composes a page anew with all that waits for it.
-fn write_page<N: Composable>(inserter: &mut Inserter<'_, N>, page: u32) -> Result<(), Error> {
+fn write_page<N: Composable>(
+    inserter: &Inserter<'_, N>,
+    work: &mut Work<N>,
+    page: u32,
+) -> Result<(), Error> {
     let placement = inserter.direct.placement();
     let Some(waiting) = placement.pending.take(page) else {
         return Ok(());
     };
     let mut taken = vec![(page, waiting)];
-    let mut work = std::mem::take(&mut inserter.work);
-    let written = rewrite(inserter, &mut work, &mut taken);
-    inserter.work = work;
+    let written = rewrite(inserter, work, &mut taken);
     if written.is_err() {
         for (page, _) in taken {
             placement.pending.give_back(page);
@@ -205,6 +207,8 @@ fn rewrite<N: Composable>(
 ) -> Result<(), Error> {
     work.records.clear();
     work.vectors.clear();
+    let index = &inserter.direct.index;
+    work.vector.resize(index.dim() * index.element().size(), 0);
     for page in &*taken {
         collect(inserter, work, page)?;
     }
@@ -213,8 +217,8 @@ fn rewrite<N: Composable>(
     if bytes > capacity
         && let Some(beside) = beside(inserter, work, taken[0].0, bytes)?
     {
-        collect(inserter, work, &beside)?;
         taken.push(beside);
+        collect(inserter, work, &taken[1])?;
     }
     let composed = compose(inserter, work)?;
     let direct = inserter.direct;
@@ -243,6 +247,7 @@ fn rewrite<N: Composable>(
         settle(inserter, rest);
     }
     for composed in &composed {
+        direct.store.release(placement, composed.number);
         direct.store.enqueue(composed.number);
     }
     Ok(())
@@ -328,8 +333,10 @@ fn collect<N: Composable>(
                 Ok(())
             },
         )?;
-        let vector = pages.vector(node, &record, &mut work.vector)?;
-        work.vectors.extend_from_slice(vector);
+        if N::VECTORS {
+            let vector = pages.vector(node, &record, &mut work.vector)?;
+            work.vectors.extend_from_slice(vector);
+        }
     }
     for record in &waiting.records {
         work.records.push(
@@ -374,12 +381,20 @@ fn compose<N: Composable>(
     let (placement, pages) = (direct.placement(), inserter.pages);
     let mut places: Vec<usize> = (0..work.records.len()).collect();
     let mut composed = Vec::new();
-    let (element, dim) = (direct.index.element(), direct.index.dim());
-    let mut floats = vec![0.0; work.records.len() * dim];
-    to_f32(element, &work.vectors, &mut floats);
+    let index = &direct.index;
+    let (mut element, dim) = (index.element(), index.dim());
+    if !N::VECTORS {
+        // As their codes have them.
+        let nodes: Vec<u32> = places.iter().map(|&at| work.records.node(at)).collect();
+        let quantizer = index.codebook().quantizer();
+        quantizer.decode_rows(index.codes(), &nodes, &mut work.vectors);
+        element = Element::F32;
+    }
+    work.floats.resize(work.records.len() * dim, 0.0);
+    to_f32(element, &work.vectors, &mut work.floats);
     let vectors = Vectors {
         dim,
-        floats: &floats,
+        floats: &work.floats,
     };
     let records = &work.records;
     let divided = divide(

@@ -22,6 +22,7 @@ use super::Direct;
 use crate::Error;
 use crate::build::write_stream;
 use crate::durable::Checkpoint;
+use crate::nodes::added::Added;
 use crate::nodes::pending::NewRecord;
 use crate::nodes::placement::Placement;
 use crate::stored;
@@ -32,10 +33,21 @@ const SHARE: u64 = 512;
 const LEAST: u64 = 1024;
 
 impl Direct {
-    /// Inserts after which a checkpoint is due.
-    pub(crate) fn interval(&self) -> u64 {
+    /// Whether a checkpoint is due after so many changes of the index.
+    pub(crate) fn is_due(&self, changes: u64) -> bool {
         let by_size = (u64::from(self.placement().nodes()) / SHARE).max(LEAST);
-        self.choices.checkpoint.unwrap_or(by_size)
+        changes >= self.choices.checkpoint.unwrap_or(by_size) || self.is_journal_full()
+    }
+
+    /// Whether another checkpoint would leave less to those who open the index: one of nothing but that its pages are in their
+    /// places.
+    pub(crate) fn leaves_pages(&self) -> bool {
+        self.in_place && self.journal.is_named()
+    }
+
+    fn is_journal_full(&self) -> bool {
+        let page_bytes = || self.index.graph().pages.file(0).page_bytes;
+        self.in_place && self.journal.is_full(page_bytes())
     }
 
     /// Commits a checkpoint of what the graph is now; the log goes on where `log_from` says. Nobody inserts or deletes meanwhile.
@@ -50,6 +62,11 @@ impl Direct {
         self.store.settle();
         self.check()?;
         self.file.lock().sync()?;
+        if let (Some(added), Some(segment)) = (self.added(), &self.segment) {
+            added.seal();
+            self.write_vectors()?;
+            segment.lock().sync()?;
+        }
         let placement = self.placement();
         let nodes = placement.nodes();
         let volume = &**self.index.volume();
@@ -69,18 +86,37 @@ impl Direct {
         let payload = PlacementFile {
             built,
             pages: placement.pages(),
-            page_of: (0..nodes).map(|node| placement.page_of(node)).collect(),
-            codes: self.index.codes()[codes..].to_vec(),
+            nodes,
+            page_of: match self.in_place {
+                true => Vec::new(),
+                false => (0..nodes).map(|node| placement.page_of(node)).collect(),
+            },
+            added: self.added().map_or_else(Vec::new, Added::firsts),
+            codes: match self.in_place {
+                true => Vec::new(),
+                false => self.index.codes()[codes..].to_vec(),
+            },
+            lists: (built..nodes)
+                .map(|node| placement.lists.get(node))
+                .collect(),
             ids: self.later.read().all(),
             deleted,
         }
         .encode();
         let placed = write_stream(&checkpoint, FileKind::Placement, None, &payload)?;
         drop(payload);
-        let payload = pending(placement).encode();
-        let pending = write_stream(&checkpoint, FileKind::Pending, None, &payload)?;
-        drop(payload);
-        let mut files = vec![placed, pending];
+        let (waiting, journaled) = match self.in_place {
+            true => {
+                let page_bytes = self.index.graph().pages.file(0).page_bytes;
+                self.write_journal(&checkpoint, page_bytes)?
+            }
+            false => {
+                let payload = pending(placement).encode();
+                let entry = write_stream(&checkpoint, FileKind::Pending, None, &payload)?;
+                (entry, Vec::new())
+            }
+        };
+        let mut files = vec![placed, waiting];
         let replaced = |role: &str| files.iter().any(|file| file.role == role);
         manifest.files.retain(|file| !replaced(&file.role));
         manifest.files.append(&mut files);
@@ -96,6 +132,9 @@ impl Direct {
         });
         checkpoint.commit(&manifest)?;
         drop(checkpoint);
+        if self.in_place {
+            self.journaled(journaled);
+        }
         self.store.committed(placement);
         self.counts.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())

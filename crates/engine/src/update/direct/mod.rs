@@ -4,7 +4,8 @@
 //!   insert.rs       one insert: search, prune, link
 //!   prune.rs        which neighbour a list gives up for a new one
 //!   relocate.rs     changed records together on other pages: the paper's way            ┐ a strategy each
-//!   accumulate.rs   changes wait until their page has enough of them: ours              ┘
+//!   accumulate.rs   changes wait until their page has enough of them: ours              │
+//!   in_place.rs     pages stay where they are, and a journal has them first: tiny memory ┘
 //!   compose.rs      pages put together of records
 //!   store.rs        which pages are in use, which are free, and who writes them
 //!   checkpoint.rs   what makes a restart short: tables and what waits, beside the pages
@@ -15,6 +16,7 @@
 mod accumulate;
 mod checkpoint;
 mod compose;
+mod in_place;
 mod insert;
 mod prune;
 mod relocate;
@@ -28,16 +30,17 @@ use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use stratann_layout::{BLOCK, LogRecord};
 use stratann_tier::{Crew, Task, Thread, VolumeFile};
-use stratann_vector::Metric;
 
 pub use self::prune::Pruning;
 
 use self::accumulate::Threshold;
-use self::insert::Inserter;
+use self::in_place::{InPlace, Journal};
+use self::insert::{Inserter, Link, Newborn, Work};
 use self::store::PageStore;
 use super::overlay::{Overlay, Tombstones};
 use super::ranges::IdRanges;
 use crate::index::Index;
+use crate::nodes::added::Added;
 use crate::nodes::placement::{PageBytes, Placement};
 use crate::nodes::{Composable, NodePages, Pages};
 use crate::search::{Plan, Timer, Within};
@@ -88,6 +91,8 @@ pub struct DirectCounts {
     pub pages_composed: u64,
     /// Pages that were written.
     pub pages_written: u64,
+    /// Pages of vectors that were written, where these are apart from lists.
+    pub vector_pages_written: u64,
     /// Pages that searches for neighbours read.
     pub pages_read: u64,
     /// Pages of the file, and those of them that no node is on.
@@ -104,15 +109,26 @@ struct Counts {
     changes: AtomicU64,
     fallbacks: AtomicU64,
     reads: AtomicU64,
+    vector_pages: AtomicU64,
     checkpoints: AtomicU64,
 }
 
+/// Rows that are logged and inserted at a time.
+const BATCH: usize = 64;
 /// Candidates of an insert beyond the degree (OdinANN §4.6).
 const BEYOND: usize = 32;
 /// Stripes of the locks of records.
 const STRIPES: usize = 1 << 12;
 /// Threads that write pages: they wait for the device, and do nothing else.
 const WRITERS: usize = 4;
+
+/// Log records whose vectors tasks insert, one after the other.
+struct Batch<'a> {
+    records: &'a [LogRecord<'a>],
+    next: AtomicUsize,
+    /// The places of those that could not be inserted.
+    left: Mutex<Vec<usize>>,
+}
 
 /// An index that takes direct inserts.
 pub(crate) struct Direct {
@@ -132,6 +148,12 @@ pub(crate) struct Direct {
     writers: Vec<JoinHandle<()>>,
     /// The file of pages, for what the writers do not do.
     file: Mutex<Box<dyn VolumeFile>>,
+    /// The file of the segment that new vectors go to, where vectors are apart.
+    segment: Option<Mutex<Box<dyn VolumeFile>>>,
+    /// Whether pages are written anew in their places.
+    in_place: bool,
+    /// Those that are to be.
+    journal: Journal,
     threshold: Threshold,
     /// Held while a node gets its number.
     births: Mutex<()>,
@@ -145,7 +167,7 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// Makes an index take direct inserts, on so many threads. `None`: its layout or metric does not.
+    /// Makes an index take direct inserts, on so many threads. `None`: its layout does not, or not so.
     ///
     /// # Errors
     /// The file of pages cannot be opened for writing, or no thread started.
@@ -158,15 +180,15 @@ impl Direct {
     ) -> Result<Option<Self>, Error> {
         let graph = index.graph();
         let pages = graph.pages.file(graph.nodes);
-        // The reduction of inner products to distances needs the longest vector beforehand.
         let takes = match &graph.pages {
             Pages::Coupled(pages) => pages.records_a_page() > 0,
-            Pages::Packed(_) => true,
-            Pages::Inline(_) | Pages::Lists(_) => false,
+            Pages::Packed(_) | Pages::Lists(_) => true,
+            Pages::Inline(_) => update != Update::Relocate,
         };
-        if !takes || update == Update::Merge || index.metric() == Metric::InnerProduct {
+        if !takes || update == Update::Merge {
             return Ok(None);
         }
+        let in_place = matches!(graph.pages, Pages::Inline(_));
         let placement = graph.placement.get_or_init(|| {
             let page_of = |node| match &graph.pages {
                 Pages::Coupled(pages) => pages.shape.page_of(node),
@@ -174,8 +196,20 @@ impl Direct {
                 Pages::Packed(pages) => pages.pages.directory.page_of(node),
                 Pages::Lists(pages) => pages.pages.directory.page_of(node),
             } as u32;
-            Placement::new((0..graph.nodes as u32).map(page_of), pages.pages as u32)
+            let nodes = graph.nodes as u32;
+            match &graph.pages {
+                Pages::Inline(pages) => pages.even(nodes),
+                _ => Placement::new((0..nodes).map(page_of), pages.pages as u32),
+            }
         });
+        let segment = match &graph.segments {
+            None => None,
+            Some(segments) => {
+                segments.grow(&[], graph.nodes as u32);
+                let file = index.volume().open_pages(&segments.last().name)?;
+                Some(Mutex::new(file))
+            }
+        };
         let manifest = index.manifest();
         let degree = manifest.degree as usize;
         let preset = index.preset();
@@ -206,6 +240,12 @@ impl Direct {
             store: Arc::new(store),
             writers: Vec::new(),
             file: Mutex::new(index.volume().open_pages(&graph.name)?),
+            segment,
+            in_place,
+            journal: match in_place {
+                true => Journal::open(placement),
+                false => Journal::default(),
+            },
             threshold: Threshold::new(match update {
                 Update::InPlace => 0,
                 _ => choices.pending,
@@ -218,7 +258,8 @@ impl Direct {
             update,
             choices,
         };
-        for number in 0..WRITERS {
+        // What stays in its place is written when a checkpoint is.
+        for number in (0..WRITERS).filter(|_| !in_place) {
             let (store, index) = (direct.store.clone(), index.clone());
             let mut file = index.volume().open_pages(&graph.name)?;
             let work = move || {
@@ -245,16 +286,37 @@ impl Direct {
             .expect("an index that takes direct inserts has a placement")
     }
 
-    /// Gives a node its number: its code goes into its place, and `place` says what page it belongs to. `None`: there is no
-    /// room.
-    fn birth<T>(&self, code: &[u8], place: impl FnOnce(u32) -> T) -> Option<(u32, T)> {
+    /// Gives a node its number: its code goes into its place, its vector into its segment if it is apart, and `place` says what
+    /// page it belongs to. `None`: there is no room.
+    fn birth<T>(&self, newborn: &Newborn<'_>, place: impl FnOnce(u32) -> T) -> Option<(u32, T)> {
         let _one = self.births.lock();
         let node = self.placement().nodes();
         if node >= u32::MAX - 2 {
             return None;
         }
-        self.index.codes().append(code)?;
+        if !self.in_place {
+            self.index.codes().append(newborn.code)?;
+        }
+        if let Some(added) = self.added() {
+            added.append(node, newborn.id, newborn.apart);
+        }
         Some((node, place(node)))
+    }
+
+    /// Vectors that came after the build, where vectors are apart.
+    fn added(&self) -> Option<&Added> {
+        self.index.graph().segments.as_ref()?.added()
+    }
+
+    /// Writes the pages of vectors that are full.
+    fn write_vectors(&self) -> Result<(), Error> {
+        if let (Some(added), Some(file)) = (self.added(), &self.segment) {
+            let written = added.write(file)?;
+            self.counts
+                .vector_pages
+                .fetch_add(written, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// An insert failed after its node had a number: what is in memory is not what the log says, and takes nothing more until
@@ -292,7 +354,7 @@ impl Direct {
         Ok(bytes.into())
     }
 
-    /// Makes sure that what could not be written before can be now.
+    /// Makes sure that what could not be written before can be now, and that not too much waits.
     ///
     /// # Errors
     /// It still cannot: a full disk.
@@ -302,56 +364,75 @@ impl Direct {
                 .retry(self.placement(), &mut **self.file.lock())?;
         }
         self.store.pace();
-        Ok(())
+        self.write_in_place()?;
+        self.write_vectors()
     }
 
     /// Inserts the vectors of log records, of new ids or of such that are replaced. Gives the places of those that could not
     /// be: there is no room in memory for their codes, or a page cannot be read.
     pub(crate) fn insert(&self, records: &[LogRecord<'_>]) -> Vec<usize> {
-        let next = AtomicUsize::new(0);
-        let left = Mutex::new(Vec::new());
+        let batch = Batch {
+            records,
+            next: AtomicUsize::new(0),
+            left: Mutex::default(),
+        };
         if self.failed.load(Ordering::Acquire) {
             return (0..records.len()).collect();
         }
         let threads = self.threads.min(records.len()).max(1);
         self.crew.run(threads, &|thread, _| {
-            let tasks = records
-                .len()
-                .div_ceil(threads)
-                .min(self.choices.in_flight.max(1));
+            let tasks = records.len().div_ceil(threads).min(self.in_flight());
             let tasks = (0..tasks)
-                .map(|_| Box::pin(self.task(thread, records, &next, &left)) as Task<'_>)
+                .map(|_| Box::pin(self.task(thread, &batch)) as Task<'_>)
                 .collect();
             thread.run_all(tasks);
         });
-        let mut left = left.into_inner();
+        let mut left = batch.left.into_inner();
         left.sort_unstable();
         left
     }
 
-    async fn task(
-        &self,
-        thread: &Thread,
-        records: &[LogRecord<'_>],
-        next: &AtomicUsize,
-        left: &Mutex<Vec<usize>>,
-    ) {
+    /// Inserts in flight on each thread: where memory is scarce, one.
+    fn in_flight(&self) -> usize {
+        match self.in_place {
+            true => 1,
+            false => self.choices.in_flight.max(1),
+        }
+    }
+
+    /// Rows that are logged and inserted at a time: a checkpoint waits for so many at most.
+    pub(crate) fn batch(&self) -> usize {
+        match self.in_place {
+            true => BATCH / 16,
+            false => BATCH,
+        }
+    }
+
+    async fn task(&self, thread: &Thread, batch: &Batch<'_>) {
+        let in_place: Link<_, InPlace> = in_place::link;
         match &self.index.graph().pages {
-            Pages::Coupled(pages) => self.task_on(pages, thread, records, next, left).await,
-            Pages::Packed(pages) => self.task_on(pages, thread, records, next, left).await,
-            // `open` refused them.
-            Pages::Inline(_) | Pages::Lists(_) => {}
+            Pages::Coupled(pages) => self.task_on(pages, self.linked(), thread, batch).await,
+            Pages::Packed(pages) => self.task_on(pages, self.linked(), thread, batch).await,
+            Pages::Lists(pages) => self.task_on(pages, self.linked(), thread, batch).await,
+            Pages::Inline(pages) => self.task_on(pages, in_place, thread, batch).await,
+        }
+    }
+
+    /// How nodes are linked where records move.
+    fn linked<N: Composable>(&self) -> Link<N, Work<N>> {
+        match self.update {
+            Update::Relocate => relocate::link,
+            _ => accumulate::link,
         }
     }
 
     /// Inserts one after the other until none is left.
-    async fn task_on<N: Composable>(
+    async fn task_on<N: NodePages, W: Default>(
         &self,
         pages: &N,
+        link: Link<N, W>,
         thread: &Thread,
-        records: &[LogRecord<'_>],
-        next: &AtomicUsize,
-        left: &Mutex<Vec<usize>>,
+        batch: &Batch<'_>,
     ) {
         let timer = Timer::new(false);
         let within = Within {
@@ -361,9 +442,10 @@ impl Direct {
             deleted: Some(&*self.deleted),
         };
         let mut inserter = Inserter::new(self, pages, &within);
+        let mut work = W::default();
         loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(record) = records.get(at) else {
+            let at = batch.next.fetch_add(1, Ordering::Relaxed);
+            let Some(record) = batch.records.get(at) else {
                 return;
             };
             let (id, Some(vector)) = (record.id(), record.vector()) else {
@@ -371,11 +453,14 @@ impl Direct {
             };
             // Why not is of no account here: the vector is in the log, and waits in memory.
             let node = match &mut inserter {
-                Ok(inserter) => inserter.insert(id, vector).await.unwrap_or_default(),
+                Ok(inserter) => {
+                    let inserted = inserter.insert(id, vector, link, &mut work).await;
+                    inserted.unwrap_or_default()
+                }
                 Err(_) => None,
             };
             let Some(node) = node else {
-                left.lock().push(at);
+                batch.left.lock().push(at);
                 continue;
             };
             if let Ok(inserter) = &inserter {
@@ -404,6 +489,7 @@ impl Direct {
             fallbacks: of(&self.counts.fallbacks),
             pages_composed: of(&self.store.counts.composed),
             pages_written: of(&self.store.counts.written),
+            vector_pages_written: of(&self.counts.vector_pages),
             pages_read: of(&self.counts.reads),
             pages: self.placement().pages().into(),
             pages_free: self.store.free() as u64,
@@ -416,7 +502,7 @@ impl Direct {
         let placement = self.placement();
         let codes = self.index.codes().len() as u64;
         let built = u64::from(self.index.manifest().code_bytes) * self.index.manifest().vectors;
-        placement.memory_bytes() + codes.saturating_sub(built) + 8 * u64::from(placement.pages())
+        placement.memory_bytes() + codes.saturating_sub(built) + self.store.memory_bytes()
     }
 }
 

@@ -7,12 +7,13 @@
 //! are compared after all, from the farthest on, and the first that does not follow goes; else the farthest.
 //!
 //! Distances are those of the codes in memory, as in the paper (§4.2.1), but for the owner's, whose vector is at hand: from
-//! it to the codes of its neighbours.
+//! it to the codes of its neighbours. Inner products become distances as in the build (see [`Space`]), by the longest of the vectors at
+//! hand: any length serves that none of them exceeds.
 
 use stratann_vector::{DistanceTable, Element, Metric};
 
 use crate::codebook::Codebook;
-use crate::graph::{Candidate, Points, Pruner, Rule};
+use crate::graph::{Candidate, Points, Pruner, Rule, Space};
 
 /// What becomes of a list that a new node asks to join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +45,22 @@ pub(super) struct ListPruner<'a> {
     from_owner: Vec<f32>,
     from_new: Vec<f32>,
     order: Vec<u32>,
+    /// Where the codes of the list are.
+    places: Vec<u32>,
     rows: Vec<u8>,
+    lifted: Vec<u8>,
     full: Pruner,
     /// Times that the old ones had to be compared.
     pub(super) fallbacks: u64,
+}
+
+/// The codes of a list's nodes.
+#[derive(Clone, Copy)]
+pub(super) enum Codes<'a> {
+    /// Those of all nodes, by number.
+    All(&'a [u8]),
+    /// Those of the list, in its order.
+    Beside(&'a [u8]),
 }
 
 /// A node that wants to join a list.
@@ -78,19 +91,23 @@ impl<'a> ListPruner<'a> {
             from_owner: Vec::new(),
             from_new: Vec::new(),
             order: Vec::new(),
+            places: Vec::new(),
             rows: Vec::new(),
+            lifted: Vec::new(),
             full: Pruner::new(),
             fallbacks: 0,
         }
     }
 
-    /// What becomes of the list of a node, `owner` as numbers in the space of the codes. `codes` are those of all nodes.
+    /// What becomes of the list of a node, `owner` as numbers in the space of the codes. It keeps those of which `keeps` says so,
+    /// but where all are compared.
     pub(super) fn decide(
         &mut self,
         owner: &[f32],
         list: &[u32],
         new: &New<'_>,
-        codes: &[u8],
+        codes: Codes<'_>,
+        keeps: &dyn Fn(u32) -> bool,
     ) -> Decision {
         if list.contains(&new.node) {
             return Decision::Keep;
@@ -98,27 +115,58 @@ impl<'a> ListPruner<'a> {
         if list.len() < self.degree {
             return Decision::Add;
         }
-        if self.pruning == Pruning::Full {
-            return self.decide_fully(owner, list, new, codes);
+        self.places.clear();
+        let codes = match codes {
+            Codes::All(codes) => {
+                self.places.extend_from_slice(list);
+                codes
+            }
+            Codes::Beside(codes) => {
+                self.places.extend(0..list.len() as u32);
+                codes
+            }
+        };
+        self.decode(owner, codes);
+        let product = self.metric == Metric::InnerProduct;
+        if product || self.pruning == Pruning::Full {
+            append(&mut self.rows, new.floats);
         }
-        self.decode(owner, list, codes);
-        let points = Points::new(&self.rows, Element::F32, self.codebook.dim());
+        let dim = match product {
+            true => self.lift(),
+            false => self.codebook.dim(),
+        };
+        if self.pruning == Pruning::Full {
+            return self.decide_fully(list, dim);
+        }
+        let points = Points::new(&self.rows, Element::F32, dim);
         // Row 0 is the owner, those behind it the list's.
         self.order.clear();
         self.order.extend(1..=list.len() as u32);
         self.from_owner.resize(list.len(), 0.0);
         self.from_new.resize(list.len(), 0.0);
         points.distances(points.row(0), &self.order, &mut self.from_owner);
-        new.table.score(codes, list, &mut self.from_new);
+        let new_far = if product {
+            let row = list.len() as u32 + 1;
+            points.distances(points.row(row), &self.order, &mut self.from_new);
+            let mut far = [0.0];
+            points.distances(points.row(0), &[row], &mut far);
+            far[0]
+        } else {
+            new.table.score(codes, &self.places, &mut self.from_new);
+            new.distance
+        };
         let scale = scale(self.metric);
         let distances = self.from_owner.iter().zip(&self.from_new);
         let (mut farthest, mut leaves) = (f32::NEG_INFINITY, None);
         for (&node, (&old, &between)) in list.iter().zip(distances) {
             let old = scale * old;
-            let (far, who) = if old > new.distance {
+            let (far, who) = if old > new_far {
+                if keeps(node) {
+                    continue;
+                }
                 (old, Decision::Replace(node))
             } else {
-                (new.distance, Decision::Keep)
+                (new_far, Decision::Keep)
             };
             if self.alpha * between < far && far > farthest {
                 (farthest, leaves) = (far, Some(who));
@@ -134,6 +182,9 @@ impl<'a> ListPruner<'a> {
         self.order
             .sort_unstable_by(|&a, &b| distance(b).total_cmp(&distance(a)));
         for (at, &far) in self.order.iter().enumerate() {
+            if keeps(list[far as usize - 1]) {
+                continue;
+            }
             let nearer = &self.order[at + 1..];
             let between = &mut self.from_new[..nearer.len()];
             points.distances(points.row(far), nearer, between);
@@ -144,8 +195,9 @@ impl<'a> ListPruner<'a> {
                 return Decision::Replace(list[far as usize - 1]);
             }
         }
-        match self.order.first() {
-            Some(&far) if scale * distance(far) > new.distance => {
+        let leaves = |far: &&u32| !keeps(list[**far as usize - 1]);
+        match self.order.iter().find(leaves) {
+            Some(&far) if scale * distance(far) > new_far => {
                 Decision::Replace(list[far as usize - 1])
             }
             _ => Decision::Keep,
@@ -153,16 +205,8 @@ impl<'a> ListPruner<'a> {
     }
 
     /// Robust prune of all of them.
-    fn decide_fully(
-        &mut self,
-        owner: &[f32],
-        list: &[u32],
-        new: &New<'_>,
-        codes: &[u8],
-    ) -> Decision {
-        self.decode(owner, list, codes);
-        append(&mut self.rows, new.floats);
-        let points = Points::new(&self.rows, Element::F32, self.codebook.dim());
+    fn decide_fully(&mut self, list: &[u32], dim: usize) -> Decision {
+        let points = Points::new(&self.rows, Element::F32, dim);
         let joins = list.len() as u32 + 1;
         self.order.clear();
         self.order.extend(1..=joins);
@@ -188,12 +232,22 @@ impl<'a> ListPruner<'a> {
         })
     }
 
+    /// Makes all rows such that their distances rank them as their products do. Gives their dimension.
+    fn lift(&mut self) -> usize {
+        let mut space = Space::new(self.metric, Element::F32, self.codebook.dim());
+        space.measure(&self.rows);
+        self.lifted.clear();
+        space.append(&self.rows, &mut self.lifted);
+        std::mem::swap(&mut self.rows, &mut self.lifted);
+        space.point_bytes() / Element::F32.size()
+    }
+
     /// The owner and what the codes of its list stand for, one after the other.
-    fn decode(&mut self, owner: &[f32], list: &[u32], codes: &[u8]) {
+    fn decode(&mut self, owner: &[f32], codes: &[u8]) {
         self.rows.clear();
         append(&mut self.rows, owner);
         let quantizer = self.codebook.quantizer();
-        quantizer.decode_rows(codes, list, &mut self.rows);
+        quantizer.decode_rows(codes, &self.places, &mut self.rows);
     }
 }
 
@@ -246,7 +300,11 @@ mod tests {
             floats: &[new],
             distance: new * new,
         };
-        pruner.decide(&[0.0], &nodes, &new, &codes)
+        let keeps = |_| false;
+        let decided = pruner.decide(&[0.0], &nodes, &new, Codes::All(&codes), &keeps);
+        let beside = pruner.decide(&[0.0], &nodes, &new, Codes::Beside(&codes), &keeps);
+        assert_eq!(decided, beside);
+        decided
     }
 
     #[test]

@@ -18,7 +18,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::compose::too_large;
-use super::insert::{Inserter, Work};
+use super::insert::{Inserter, Newborn, Work};
 use super::prune::Decision;
 use super::store::Use;
 use crate::Error;
@@ -28,8 +28,8 @@ use crate::nodes::{Composable, Composer, PageView};
 /// Links a new node and its neighbours. Gives its number; `None` if there is no room for it in memory.
 pub(super) fn link<N: Composable>(
     inserter: &mut Inserter<'_, N>,
-    id: u64,
-    code: &[u8],
+    work: &mut Work<N>,
+    newborn: &Newborn<'_>,
 ) -> Result<Option<u32>, Error> {
     let direct = inserter.direct;
     let placement = direct.placement();
@@ -37,7 +37,7 @@ pub(super) fn link<N: Composable>(
         // Nobody would find it: it waits in memory.
         return Ok(None);
     }
-    let Some((node, ())) = direct.birth(code, |node| placement.push(node, NOWHERE)) else {
+    let Some((node, ())) = direct.birth(newborn, |node| placement.push(node, NOWHERE)) else {
         return Ok(None);
     };
     let mut stripes: Vec<usize> = inserter
@@ -51,9 +51,7 @@ pub(super) fn link<N: Composable>(
         .iter()
         .map(|&stripe| direct.locks[stripe].lock())
         .collect();
-    let mut work = std::mem::take(&mut inserter.work);
-    let linked = change(inserter, &mut work, node, id).and_then(|()| allocate(inserter, &mut work));
-    inserter.work = work;
+    let linked = change(inserter, work, node, newborn.id).and_then(|()| allocate(inserter, work));
     if linked.is_err() {
         // It has a number and no page.
         direct.abandon();
@@ -80,6 +78,7 @@ fn change<N: Composable>(
         |out| pages.encode_list(node, &list, out),
         |out| pages.encode_vector(node, vector, out),
     )?;
+    inserter.born();
     // The nearest is the last, and links back if no other did: nobody would find the new node.
     for at in (0..inserter.chosen.len()).rev() {
         let neighbour = inserter.chosen[at];
@@ -95,15 +94,18 @@ fn change<N: Composable>(
         };
         let record = view.record(slot)?;
         pages.list(neighbour.node, &record, &mut inserter.list)?;
-        match inserter.decide(&neighbour, node) {
+        match inserter.decide(&neighbour, node, None) {
             Decision::Keep if at == 0 && work.records.len() == 1 => {
+                if let Some(leaves) = inserter.make_room() {
+                    inserter.list.retain(|&link| link != leaves);
+                }
                 inserter.list.truncate(direct.degree - 1);
             }
             Decision::Keep => continue,
             Decision::Add => {}
             Decision::Replace(leaves) => inserter.list.retain(|&link| link != leaves),
         }
-        direct.count(|counts| &counts.changes);
+        inserter.joined(node);
         inserter.list.push(node);
         inserter.list.sort_unstable();
         let list = &inserter.list;
@@ -181,6 +183,7 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
         direct.store.publish(placement, page, bytes, usize::MAX);
         direct.store.relocate(placement, &moved, page, Use::Spare);
         direct.store.relocate(placement, &nodes, page, Use::Empty);
+        direct.store.release(placement, page);
         direct.store.enqueue(page);
     }
     Ok(())

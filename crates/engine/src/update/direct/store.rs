@@ -99,7 +99,7 @@ const MOST_UNWRITTEN: usize = 1024;
 
 impl PageStore {
     /// The pages of so many bytes as a placement has them, all of which a checkpoint names. `kept` says which must stay as
-    /// they are.
+    /// they are. Where all stay in their places nothing is known of any.
     pub(super) fn new(
         placement: &Placement,
         page_bytes: usize,
@@ -109,8 +109,10 @@ impl PageStore {
             used: FULL,
             ..Page::default()
         };
-        let mut pages = vec![unknown; placement.pages() as usize];
-        for node in 0..placement.nodes() {
+        let moves = !placement.is_even();
+        let count = if moves { placement.pages() } else { 0 };
+        let mut pages = vec![unknown; count as usize];
+        for node in (0..placement.nodes()).take_while(|_| moves) {
             if let Some(page) = pages.get_mut(placement.page_of(node) as usize) {
                 page.live = page.live.saturating_add(1);
             }
@@ -199,17 +201,26 @@ impl PageStore {
         self.state.lock().empty.push(page);
     }
 
-    /// Puts a composed page where searches find it. No node is on it yet.
+    /// Puts a composed page where searches find it. No node is on it yet; until [`release`](PageStore::release) it stays in use
+    /// all the same: others may move those that were put there first before the last one is.
     pub(super) fn publish(&self, placement: &Placement, page: u32, bytes: PageBytes, used: usize) {
         {
             let mut state = self.state.lock();
             let interval = state.interval;
             let page = &mut state.pages[page as usize];
+            page.live = 1;
             page.born = interval;
             page.used = u16::try_from(used).unwrap_or(FULL);
         }
         placement.unwritten.insert(page, bytes);
         self.counts.composed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// All nodes are on a page that was published: it is free when they have left.
+    pub(super) fn release(&self, placement: &Placement, page: u32) {
+        self.state
+            .lock()
+            .leave(placement, page, Use::Empty, &self.kept);
     }
 
     /// Has a page written that was published, and that nodes are on now.
@@ -332,6 +343,11 @@ impl PageStore {
         }
     }
 
+    /// Bytes that it takes in memory, about.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        (self.state.lock().pages.len() * size_of::<Page>()) as u64
+    }
+
     /// Pages that no node is on, whatever they wait for.
     pub(super) fn free(&self) -> usize {
         let state = self.state.lock();
@@ -400,6 +416,7 @@ mod tests {
         assert_eq!((page, placement.pages()), (2, 3));
         store.publish(&placement, page, bytes(), 8);
         store.relocate(&placement, &[0], page, Use::Empty);
+        store.release(&placement, page);
         assert_eq!((store.live(0), store.live(2)), (1, 1));
         store.relocate(&placement, &[1], page, Use::Empty);
         assert_eq!((store.live(0), store.free()), (0, 1));
@@ -419,16 +436,39 @@ mod tests {
         let page = store.take_any(&placement);
         store.publish(&placement, page, bytes(), 8);
         store.relocate(&placement, &[0], page, Use::Empty);
+        store.release(&placement, page);
         let search = placement.pins.pin();
         let next = store.take_any(&placement);
         store.publish(&placement, next, bytes(), 8);
         store.relocate(&placement, &[0], next, Use::Spare);
+        store.release(&placement, next);
         assert_eq!(store.take_empty(&placement), None, "a search may read it");
         drop(search);
         assert_eq!(store.take_spare(&placement), 4, "it is not written yet");
         let bytes = placement.unwritten.get(page).unwrap();
         placement.unwritten.remove(page, &bytes);
         assert_eq!(store.take_spare(&placement), page);
+    }
+
+    #[test]
+    fn a_page_stays_in_use_until_all_its_nodes_are_on_it() {
+        let (placement, store) = store();
+        let page = store.take_any(&placement);
+        store.publish(&placement, page, bytes(), 8);
+        let written = placement.unwritten.get(page).unwrap();
+        placement.unwritten.remove(page, &written);
+        store.relocate(&placement, &[0], page, Use::Empty);
+        // Somebody is faster: the first has gone before the second comes.
+        let other = store.take_any(&placement);
+        store.publish(&placement, other, bytes(), 8);
+        store.relocate(&placement, &[0], other, Use::Empty);
+        store.release(&placement, other);
+        assert_eq!(store.take_empty(&placement), None);
+        store.relocate(&placement, &[2], page, Use::Empty);
+        store.release(&placement, page);
+        assert_eq!((store.live(page), store.take_empty(&placement)), (1, None));
+        store.relocate(&placement, &[2], other, Use::Empty);
+        assert_eq!(store.take_empty(&placement), Some(page));
     }
 
     #[test]
@@ -458,6 +498,7 @@ mod tests {
         let page = store.take_any(&placement);
         store.publish(&placement, page, bytes(), 8);
         store.relocate(&placement, &[0], page, Use::Empty);
+        store.release(&placement, page);
         store.enqueue(page);
         store.stop();
         let mut file = Full(true, Vec::new());

@@ -9,12 +9,10 @@ use stratann_layout::LogRecord;
 use super::{LiveIndex, State, WriteOptions};
 use crate::Error;
 use crate::index::Index;
+use crate::stored;
 use crate::update::direct::Direct;
 use crate::update::overlay::Overlay;
 use crate::update::replay;
-
-/// Rows that are logged and inserted at a time: a checkpoint waits for so many at most.
-pub(super) const DIRECT_BATCH: usize = 64;
 
 impl LiveIndex {
     /// With what was replayed from the log in the graph on storage, where that is how vectors get in.
@@ -36,7 +34,7 @@ impl LiveIndex {
         if fresh.slots() == 0 {
             return Ok(());
         }
-        for ids in fresh.live_ids().chunks(DIRECT_BATCH) {
+        for ids in fresh.live_ids().chunks(direct.batch()) {
             // Nobody deletes what is on its way. A search may meet it twice, and answers it once.
             let _gate = self.gate.write();
             direct.check()?;
@@ -81,11 +79,29 @@ impl LiveIndex {
             return Ok(());
         };
         let sequence = self.log.next_sequence();
-        if self.checkpointed.swap(sequence, Ordering::Relaxed) == sequence {
+        if self.checkpointed.load(Ordering::Relaxed) == sequence {
             return Ok(());
         }
         let log_from = self.log.rotate()?;
-        direct.checkpoint(log_from.into(), self.next_id.load(Ordering::Relaxed))
+        direct.checkpoint(log_from.into(), self.next_id.load(Ordering::Relaxed))?;
+        self.checkpointed.store(sequence, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Writes what a checkpoint left to be written in its place, and says so in another one: who opens the index then has
+    /// nothing of it to keep in memory.
+    pub(super) fn leave_nothing(&self) -> Result<(), Error> {
+        let state = self.state();
+        let Some(direct) = state.direct.as_ref().filter(|direct| direct.leaves_pages()) else {
+            return Ok(());
+        };
+        let _gate = self.gate.write();
+        let log_from = stored::manifest(&*self.volume)?.log_from;
+        // What came since the last checkpoint, if that could not be made, is for those who replay the log.
+        if log_from.sequence != self.log.next_sequence() {
+            return Ok(());
+        }
+        direct.checkpoint(log_from, self.next_id.load(Ordering::Relaxed))
     }
 
     /// Makes a checkpoint if enough was inserted since the last one.
@@ -95,7 +111,7 @@ impl LiveIndex {
             return;
         };
         let since = self.log.next_sequence() - self.checkpointed.load(Ordering::Relaxed);
-        if since >= direct.interval()
+        if direct.is_due(since)
             && let Some(_one) = self.merging.try_lock()
         {
             // What was inserted is in the log: nothing is lost if there is no room for a checkpoint now.

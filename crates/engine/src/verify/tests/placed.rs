@@ -9,11 +9,26 @@ use tempfile::TempDir;
 use super::*;
 use crate::build::{BuildOptions, build_rows};
 use crate::data::Matrix;
-use crate::{DirectOptions, Durability, LiveIndex, OpenOptions, Update, WriteOptions};
+use crate::{Compression, DirectOptions, Durability, LiveIndex, OpenOptions, Update, WriteOptions};
+
+mod added;
+mod journal;
 
 const ROWS: u64 = 300;
 const WIDE: usize = 16;
-const PLACED: [Layout; 2] = [Layout::Coupled, Layout::Packed];
+/// Those whose records move.
+const PLACED: [Layout; 3] = [Layout::Coupled, Layout::Packed, Layout::Decoupled];
+/// All layouts, and how vectors get into them.
+const CASES: [(Layout, Update); 7] = [
+    (Layout::Coupled, Update::Accumulate),
+    (Layout::Coupled, Update::Relocate),
+    (Layout::Packed, Update::Accumulate),
+    (Layout::Packed, Update::Relocate),
+    (Layout::Decoupled, Update::Accumulate),
+    (Layout::Decoupled, Update::Relocate),
+    INLINE,
+];
+const INLINE: (Layout, Update) = (Layout::Inline, Update::InPlace);
 
 fn vectors(ids: &[u64], version: u64) -> Matrix {
     let vector = |id: u64| {
@@ -44,6 +59,10 @@ impl Grown {
             navigation: 0.0,
             threads: 1,
             layout: Some(layout),
+            // Two segments, the last of which ends within a chunk.
+            chunk_bytes: 256 * WIDE as u64,
+            segment_bytes: 256 * WIDE as u64,
+            compression: (layout == Layout::Decoupled).then_some(Compression::Paper),
             ..BuildOptions::default()
         };
         build_rows(&volume, &vectors(&ids, 0), &options, folder.path());
@@ -103,9 +122,23 @@ impl Grown {
     }
 
     fn tables(&self) -> (PlacementFile, PendingFile) {
-        stored::placement(&self.volume, &self.manifest())
-            .unwrap()
-            .unwrap()
+        let manifest = self.manifest();
+        let placement = stored::placement(&self.volume, &manifest).unwrap();
+        let pending = match self.layout {
+            // Nothing waits.
+            Layout::Inline => PendingFile::default(),
+            _ => stored::pending(&self.volume, &manifest).unwrap(),
+        };
+        (placement.unwrap(), pending)
+    }
+
+    /// A copy, in which something is done to the bytes of a file.
+    fn changed(&self, name: &str, change: impl Fn(&mut Vec<u8>)) -> SimVolume {
+        let volume = self.volume.fork();
+        let mut bytes = volume.read(name).unwrap();
+        change(&mut bytes);
+        write(&volume, name, &bytes);
+        volume
     }
 
     /// The file of pages, and the bytes of one.
@@ -114,6 +147,10 @@ impl Grown {
         let manifest = self.manifest();
         let bytes = match self.layout {
             Layout::Coupled => stored::coupled(&self.volume, &manifest)
+                .unwrap()
+                .0
+                .page_bytes(),
+            Layout::Inline => stored::inline(&self.volume, &manifest)
                 .unwrap()
                 .0
                 .page_bytes(),
@@ -131,11 +168,25 @@ impl Grown {
         let (name, bytes) = self.pages();
         let count = (self.volume.len(&name).unwrap() as usize - BLOCK) / bytes;
         let waits = |node: u32| pending.records.iter().any(|record| record.node == node);
+        if self.layout == Layout::Inline {
+            return (0..count as u32).partition(|&page| page < placement.pages);
+        }
         let used = |page: &u32| {
             let mut on = (0..).zip(&placement.page_of);
             on.any(|(node, here)| here == page && !waits(node))
         };
         (0..count as u32).partition(used)
+    }
+
+    /// Pages of vectors that count, where these are apart.
+    fn vector_pages(&self) -> u64 {
+        let manifest = self.manifest();
+        let segments = 0..manifest.segments.len() as u32;
+        let pages = segments.map(|n| {
+            let found = stored::slotted(&self.volume, &manifest, FileKind::Vectors, Some(n));
+            found.unwrap().1.pages
+        });
+        pages.sum::<u64>() + self.tables().0.added.len() as u64
     }
 
     /// Another index, of which a table or the manifest is other than it should be.
@@ -177,47 +228,46 @@ impl Grown {
 
 #[test]
 fn an_index_that_took_direct_inserts_is_clean() {
-    for layout in PLACED {
-        for update in [Update::Accumulate, Update::Relocate, Update::InPlace] {
-            let grown = Grown::new(layout, update);
-            let what = format!("{layout}, {update:?}");
-            let found = report(&grown.volume);
-            assert!(found.clean(), "{what}: {:#?}", found.problems);
-            let (placement, pending) = grown.tables();
-            assert_eq!(found.nodes, placement.page_of.len() as u64, "{what}");
-            assert!(
-                found.nodes > ROWS + 200 && found.edges > found.nodes,
-                "{what}"
-            );
-            assert_eq!(found.pages, grown.in_use().0.len() as u64, "{what}");
-            let waits = !pending.changes.is_empty() && !pending.records.is_empty();
-            assert_eq!(waits, update == Update::Accumulate, "{what}");
-            let facts = grown.manifest().placement.unwrap();
-            assert!(
-                facts.live < facts.nodes && !placement.deleted.is_empty(),
-                "{what}"
-            );
-            // Records were left behind, and pages that no node is on.
-            let (used, free) = grown.in_use();
-            assert!(!used.is_empty() && !free.is_empty(), "{what}");
-        }
+    let in_place = PLACED.map(|layout| (layout, Update::InPlace));
+    for (layout, update) in CASES.into_iter().chain(in_place) {
+        let grown = Grown::new(layout, update);
+        let what = format!("{layout}, {update:?}");
+        let found = report(&grown.volume);
+        assert!(found.clean(), "{what}: {:#?}", found.problems);
+        let (placement, pending) = grown.tables();
+        assert_eq!(found.nodes, u64::from(placement.nodes), "{what}");
+        assert!(
+            found.nodes > ROWS + 200 && found.edges > found.nodes,
+            "{what}"
+        );
+        let pages = grown.in_use().0.len() as u64 + grown.vector_pages();
+        assert_eq!(found.pages, pages, "{what}");
+        let waits = !pending.changes.is_empty() && !pending.records.is_empty();
+        assert_eq!(waits, update == Update::Accumulate, "{what}");
+        let facts = grown.manifest().placement.unwrap();
+        assert!(
+            facts.live < facts.nodes && !placement.deleted.is_empty(),
+            "{what}"
+        );
+        // Records were left behind, and pages that no node is on, where they move.
+        let (used, free) = grown.in_use();
+        let moves = layout != Layout::Inline;
+        assert!(!used.is_empty() && free.is_empty() != moves, "{what}");
     }
 }
 
 #[test]
 fn many_threads_leave_a_clean_index() {
-    for layout in PLACED {
-        for update in [Update::Accumulate, Update::Relocate] {
-            let grown = Grown::built(layout);
-            let live = grown.open(update, 4);
-            let ids: Vec<u64> = (1_000..2_500).collect();
-            live.insert(&vectors(&ids, 1), Some(&ids), &Silent).unwrap();
-            drop(live);
-            // What could not be inserted at once may be now: only then a checkpoint is made.
-            drop(grown.open(update, 1));
-            let found = report(&grown.volume);
-            assert!(found.clean(), "{layout}, {update:?}: {:#?}", found.problems);
-        }
+    for (layout, update) in CASES {
+        let grown = Grown::built(layout);
+        let live = grown.open(update, 4);
+        let ids: Vec<u64> = (1_000..2_500).collect();
+        live.insert(&vectors(&ids, 1), Some(&ids), &Silent).unwrap();
+        drop(live);
+        // What could not be inserted at once may be now: only then a checkpoint is made.
+        drop(grown.open(update, 1));
+        let found = report(&grown.volume);
+        assert!(found.clean(), "{layout}, {update:?}: {:#?}", found.problems);
     }
 }
 
@@ -303,7 +353,11 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
             });
         });
         let text = format!("node {node} waits for page {page}, and is on it");
-        grown.says(&volume, 1, "/pending-", &text);
+        let found = lines(&volume);
+        assert!(found[0].contains("/pending-") && found[0].contains(&text));
+        // Where vectors are apart, the id is not the one that it has there.
+        let apart = layout == Layout::Decoupled;
+        assert_eq!(found.len(), 1 + usize::from(apart), "{layout}: {found:#?}");
         // Behind the end of the file.
         let (name, size) = grown.pages();
         let last = *used.last().unwrap();
@@ -343,7 +397,7 @@ fn what_waits_is_of_nodes_that_are() {
                 &|pending| pending.records[0].list[0] = nodes,
                 "new node and its links",
             ),
-            (&|pending| pending.records[0].vector.truncate(WIDE - 1), ""),
+            (&|pending| pending.records[0].vector.push(1), ""),
         ] {
             let volume = grown.with(|_, pending, _| change(pending));
             // Of nodes that may wait nothing else is said.
@@ -357,60 +411,58 @@ fn what_waits_is_of_nodes_that_are() {
 
 #[test]
 fn ids_and_counts_are_those_of_the_records_that_count() {
-    for layout in PLACED {
-        for update in [Update::Accumulate, Update::Relocate] {
-            let grown = Grown::new(layout, update);
-            let facts = grown.manifest().placement.unwrap();
-            let (live, nodes) = (facts.live, facts.nodes);
-            let with_live = |live: u64| {
-                grown.with(|_, _, manifest| {
-                    let facts = manifest.placement.as_mut().unwrap();
-                    facts.live = live;
-                })
-            };
-            for wrong in [live - 1, live + 1] {
-                let text = format!("says that {wrong} vectors count; {live} do: of {nodes} nodes");
-                grown.says(&with_live(wrong), 1, "/MANIFEST", &text);
-            }
-            // An id too many, one too few, and both.
-            let volume = grown.with(|placement, _, _| {
-                let at = placement.ids.partition_point(|&(id, _)| id < 600);
-                placement.ids.insert(at, (600, 2));
-            });
-            grown.says(
-                &volume,
-                1,
-                "/placement-",
-                "outside ids came after the build",
-            );
-            let first = grown.tables().0.ids[0];
-            let text = format!("with the outside id {}, which is none of those", first.0);
-            let less = |placement: &mut PlacementFile| match placement.ids[0].1 {
-                1 => drop(placement.ids.remove(0)),
-                _ => placement.ids[0] = (first.0 + 1, first.1 - 1),
-            };
-            grown.says(&grown.with(|p, _, _| less(p)), 1, "/placement-", &text);
-            let both = grown.with(|placement, _, _| {
-                less(placement);
-                placement.ids.insert(0, (first.0 - 1, 1));
-            });
-            let found = lines(&both);
-            assert_eq!(found.len(), 2, "{layout}: {found:#?}");
-            // A deleted id that is not: it counts, and one of these twice.
-            let volume = grown.with(|placement, _, _| placement.deleted.retain(|d| d.0 != 7));
-            let found = lines(&volume);
-            let twice = |line: &String| line.contains("has the outside id 7, which another");
-            assert!(found.iter().any(twice), "{layout}: {found:#?}");
-            let text = format!("says that {live} vectors count; {} do", live + 1);
-            assert!(found.iter().any(|line| line.contains(&text)), "{found:#?}");
-            // One that is deleted and should not be.
-            let volume = grown.with(|placement, _, _| {
-                let at = placement.deleted.partition_point(|&(id, _)| id < 20);
-                placement.deleted.insert(at, (20, 300));
-            });
-            let text = format!("says that {live} vectors count; {} do", live - 1);
-            grown.says(&volume, 1, "/MANIFEST", &text);
+    for (layout, update) in CASES {
+        let grown = Grown::new(layout, update);
+        let facts = grown.manifest().placement.unwrap();
+        let (live, nodes) = (facts.live, facts.nodes);
+        let with_live = |live: u64| {
+            grown.with(|_, _, manifest| {
+                let facts = manifest.placement.as_mut().unwrap();
+                facts.live = live;
+            })
+        };
+        for wrong in [live - 1, live + 1] {
+            let text = format!("says that {wrong} vectors count; {live} do: of {nodes} nodes");
+            grown.says(&with_live(wrong), 1, "/MANIFEST", &text);
         }
+        // An id too many, one too few, and both.
+        let volume = grown.with(|placement, _, _| {
+            let at = placement.ids.partition_point(|&(id, _)| id < 600);
+            placement.ids.insert(at, (600, 2));
+        });
+        grown.says(
+            &volume,
+            1,
+            "/placement-",
+            "outside ids came after the build",
+        );
+        let first = grown.tables().0.ids[0];
+        let text = format!("with the outside id {}, which is none of those", first.0);
+        let less = |placement: &mut PlacementFile| match placement.ids[0].1 {
+            1 => drop(placement.ids.remove(0)),
+            _ => placement.ids[0] = (first.0 + 1, first.1 - 1),
+        };
+        grown.says(&grown.with(|p, _, _| less(p)), 1, "/placement-", &text);
+        let both = grown.with(|placement, _, _| {
+            less(placement);
+            placement.ids.insert(0, (first.0 - 1, 1));
+        });
+        let found = lines(&both);
+        assert_eq!(found.len(), 2, "{layout}: {found:#?}");
+        // A deleted id that is not: it counts, and one of these twice.
+        let volume = grown.with(|placement, _, _| placement.deleted.retain(|d| d.0 != 7));
+        let found = lines(&volume);
+        let twice = |line: &String| line.contains("has the outside id 7, which another");
+        assert!(found.iter().any(twice), "{layout}: {found:#?}");
+        let text = format!("says that {live} vectors count; {} do", live + 1);
+        assert!(found.iter().any(|line| line.contains(&text)), "{found:#?}");
+        // One that is deleted and should not be.
+        let volume = grown.with(|placement, _, _| {
+            let at = placement.deleted.partition_point(|&(id, _)| id < 20);
+            placement.deleted.insert(at, (20, 300));
+        });
+        let text = format!("says that {live} vectors count; {} do", live - 1);
+        grown.says(&volume, 1, "/MANIFEST", &text);
     }
 }
 
@@ -466,20 +518,6 @@ fn both_tables_are_there_or_none_is() {
             assert!(report(&volume).pages >= looked as u64);
         }
     }
-    let placed = in_manifest(|manifest| {
-        manifest.reader_features = stratann_layout::manifest::PLACEMENT;
-        manifest.placement = Some(stratann_layout::PlacementFacts {
-            nodes: NODES.into(),
-            pages: 9,
-            live: NODES.into(),
-            next_id: 60,
-        });
-    });
-    for layout in [Layout::Decoupled, Layout::Inline] {
-        let found = lines(&index(layout, &placed));
-        assert_eq!(found.len(), 1, "{found:#?}");
-        assert!(found[0].contains(&format!("which the {layout} layout of this index has not")));
-    }
 }
 
 #[test]
@@ -497,13 +535,12 @@ fn pages_behind_those_of_the_build_are_harmless() {
             "{layout}: {found:#?}"
         );
     }
-    for layout in PLACED {
-        let grown = Grown::new(layout, Update::Accumulate);
-        let (name, _) = grown.pages();
-        let mut bytes = grown.volume.read(&name).unwrap();
-        bytes.extend_from_slice(&[77; 5_000]);
-        write(&grown.volume, &name, &bytes);
-        assert_eq!(lines(&grown.volume), Vec::<String>::new());
+    for (layout, update) in CASES {
+        let grown = Grown::new(layout, update);
+        let volume = grown.changed(&grown.pages().0, |bytes| {
+            bytes.extend_from_slice(&[77; 5_000])
+        });
+        assert_eq!(lines(&volume), Vec::<String>::new());
     }
 }
 

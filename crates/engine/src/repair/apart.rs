@@ -1,0 +1,317 @@
+//! The vectors of an index that took direct inserts and has them apart from lists: those of the build in segments, and those
+//! that came since on pages behind the last.
+//!
+//! ```text
+//!   placement is whole    added pages that it names; records that are dead are left out
+//!   placement is lost     pages that go on where the one before ended, up to the last node; of an id the highest node's record
+//! ```
+//!
+//! A page says which node it begins with, so that added ones are found without the placement. What is behind the last node
+//! was written after the checkpoint, and the log has it. Nodes that wait for a page of the graph have their vectors here.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use stratann_layout::{
+    BLOCK, FileEntry, FileKind, PlacementFacts, PlacementFile, SegmentFacts, SlottedShape,
+    SlottedView,
+};
+
+use super::files;
+use super::pages::{Files, Pages, Tally, offset_of};
+use super::placed::{Newest, is_dead};
+use super::tables::{Decoded, Decoders};
+use crate::{Error, Layout, stored};
+
+/// The file of a segment, of which something is to be had.
+struct Part<'m> {
+    entry: &'m FileEntry,
+    /// The file as errors name it.
+    name: String,
+    n: u32,
+    shape: SlottedShape,
+    decoders: Decoders,
+    /// Nodes of the build, and their pages.
+    built: Range<u64>,
+    pages: u64,
+    /// Nodes on added pages: of the last segment those that came after the build.
+    later: Range<u64>,
+    /// Added pages, as many as there are in the file.
+    behind: u64,
+}
+
+/// What became of the file of a segment.
+enum Piece<'m> {
+    Found(Box<Part<'m>>),
+    /// Nothing is to be had of so many nodes: where that was told.
+    Nothing(usize, u64),
+}
+
+/// The added pages that count.
+#[derive(Clone, Copy)]
+enum Added<'p> {
+    /// With these first nodes.
+    Named(&'p [u32]),
+    /// As they follow one another.
+    Following,
+}
+
+/// The records that count.
+pub(super) enum Rule<'p> {
+    Table(&'p PlacementFile),
+    Newest(Newest),
+}
+
+impl Rule<'_> {
+    pub(super) fn takes(&self, id: u64, node: u32) -> bool {
+        match self {
+            Rule::Table(placement) => !is_dead(placement, id, node),
+            Rule::Newest(newest) => newest.wants(id, node).is_some(),
+        }
+    }
+}
+
+impl Part<'_> {
+    fn nodes(&self) -> u64 {
+        length(&self.built) + length(&self.later)
+    }
+
+    /// The pages that are looked at.
+    fn pages(&self, added: Added<'_>) -> Pages {
+        let behind = match added {
+            _ if self.later.is_empty() => 0,
+            Added::Named(added) => added.len() as u64,
+            Added::Following => self.behind,
+        };
+        Pages {
+            count: self.pages + behind,
+            bytes: self.shape.page_bytes(),
+        }
+    }
+
+    /// What is wrong with the nodes of a page of the build, or of one that the table names.
+    fn wrong(&self, page: u64, nodes: &Range<u64>, added: &[u32]) -> Option<String> {
+        let (begins, ends) = (nodes.start, nodes.end);
+        if page < self.pages {
+            let inside = begins >= self.built.start && ends <= self.built.end;
+            return (!inside).then(|| format!("it begins with node {begins}, of none of its file"));
+        }
+        let at = (page - self.pages) as usize;
+        let named = |at: usize| added.get(at).map_or(self.later.end, |&node| node.into());
+        let (first, end) = (named(at), named(at + 1));
+        ((begins, ends) != (first, end)).then(|| {
+            format!("it has nodes {begins} to {ends}, where those from {first} to {end} should be")
+        })
+    }
+}
+
+fn length(nodes: &Range<u64>) -> u64 {
+    nodes.end.saturating_sub(nodes.start)
+}
+
+impl<'m> Files<'m, '_, '_> {
+    /// Hands over the vectors of a decoupled index that took direct inserts, and says how many there should be, at most.
+    pub(super) fn apart(&mut self, facts: &PlacementFacts) -> Result<u64, Error> {
+        let placement = self.placement(Layout::Decoupled, facts)?;
+        let pieces = self.pieces(facts)?;
+        let (rule, added) = match &placement {
+            Ok(placement) => (Rule::Table(placement), Added::Named(&placement.added)),
+            Err(_) => (Rule::Newest(self.newest(&pieces)?), Added::Following),
+        };
+        let (mut live, mut missing) = (0, 0);
+        let mut tallies = Vec::new();
+        for piece in &pieces {
+            let Piece::Found(part) = piece else {
+                continue;
+            };
+            let mut vector = vec![0; part.shape.vector_bytes()];
+            let each = |files: &mut Self, tally: &mut Tally, node, id, bytes: &[u8]| {
+                if rule.takes(id, node) {
+                    live += 1;
+                    match part.decoders.decode(node, bytes, &mut vector) {
+                        Decoded::Vector => tally.fault((files.take)(id, &vector)?),
+                        Decoded::Orphan => tally.orphans += 1,
+                        Decoded::Wrong => tally.undecodable += 1,
+                    }
+                }
+                Ok(())
+            };
+            tallies.push(self.each_record(part, added, each)?);
+        }
+        // Of nodes that were not found some may be dead: no more are lost than there should be.
+        let mut left = match &placement {
+            Ok(_) => facts.live.saturating_sub(live),
+            Err(_) => facts.live,
+        };
+        let mut share = |nodes: u64| {
+            missing += nodes;
+            let share = nodes.min(left);
+            left -= share;
+            share
+        };
+        let mut tallies = tallies.into_iter();
+        for piece in &pieces {
+            let part = match piece {
+                Piece::Found(part) => part,
+                &Piece::Nothing(told, nodes) => {
+                    let share = share(nodes);
+                    if let Some(lost) = self.lost.get_mut(told) {
+                        lost.vectors = share;
+                    }
+                    continue;
+                }
+            };
+            let mut tally = tallies.next().unwrap_or_default();
+            let lost = share(part.nodes().saturating_sub(tally.seen));
+            tally.seen = 0;
+            if tally.orphans > 0 {
+                let tables = (FileKind::Chunks, Some(part.n));
+                self.orphans(tables, &part.decoders, part.entry, tally.orphans);
+            }
+            self.tell(part.entry, &part.pages(added), lost, tally);
+        }
+        Ok(match placement {
+            Ok(_) if missing == 0 => live,
+            Ok(_) => facts.live.max(live),
+            Err(why) => {
+                self.tell_placement(&why);
+                live + missing.min(facts.live)
+            }
+        })
+    }
+
+    /// The files of all segments.
+    fn pieces(&mut self, facts: &PlacementFacts) -> Result<Vec<Piece<'m>>, Error> {
+        let manifest = self.manifest;
+        let last = manifest.segments.len().saturating_sub(1);
+        let mut pieces = Vec::new();
+        for (n, segment) in (0..).zip(&manifest.segments) {
+            let later = match n as usize == last {
+                true => manifest.vectors..facts.nodes,
+                false => 0..0,
+            };
+            let nodes = u64::from(segment.vectors) + length(&later);
+            let told = self.lost.len();
+            pieces.push(match self.part(n, segment, later)? {
+                Some(part) => Piece::Found(Box::new(part)),
+                None => Piece::Nothing(told, nodes),
+            });
+        }
+        Ok(pieces)
+    }
+
+    /// The file of segment `n`, with the nodes `later` on added pages; `None` if nothing is to be had of it, which was told.
+    fn part(
+        &mut self,
+        n: u32,
+        segment: &SegmentFacts,
+        later: Range<u64>,
+    ) -> Result<Option<Part<'m>>, Error> {
+        let (volume, kind) = (self.volume, FileKind::Vectors);
+        let (first, count) = (segment.first, u64::from(segment.vectors));
+        let nodes = count + length(&later);
+        let Some((entry, header)) = self.file(kind, Some(n), nodes)? else {
+            return Ok(None);
+        };
+        let Some(shape) = self.slotted_shape(kind, entry, header, (first, count), nodes)? else {
+            return Ok(None);
+        };
+        let pages = |length: u64| length.saturating_sub(BLOCK as u64) / shape.page_bytes() as u64;
+        let built = pages(entry.length);
+        Ok(Some(Part {
+            entry,
+            name: stored::name_of(volume, &entry.name),
+            n,
+            decoders: Decoders::segment(volume, self.manifest, n)?,
+            built: u64::from(first)..u64::from(first) + count,
+            pages: built,
+            later,
+            behind: pages(volume.len(&entry.name)?).saturating_sub(built),
+            shape,
+        }))
+    }
+
+    /// Of each id the highest node that has it on any page.
+    fn newest(&mut self, pieces: &[Piece<'m>]) -> Result<Newest, Error> {
+        let mut newest = Newest::new();
+        for piece in pieces {
+            if let Piece::Found(part) = piece {
+                self.each_record(part, Added::Following, |_, _, node, id, _| {
+                    newest.add(id, node);
+                    Ok(())
+                })?;
+            }
+        }
+        newest.finish();
+        Ok(newest)
+    }
+
+    /// Reads the pages of a segment that count, and gives `each` the node, the id and the coded vector of every record that is
+    /// whole. Gives what was not to be had.
+    fn each_record(
+        &mut self,
+        part: &Part<'m>,
+        added: Added<'_>,
+        mut each: impl FnMut(&mut Self, &mut Tally, u32, u64, &[u8]) -> Result<(), Error>,
+    ) -> Result<Tally, Error> {
+        let (volume, pages) = (self.volume, part.pages(added));
+        // The node that comes next, where nobody says with which a page begins.
+        let next = Cell::new(part.later.start);
+        let wanted = |page: u64| {
+            let named = matches!(added, Added::Named(_));
+            page < part.pages || named || next.get() < part.later.end
+        };
+        let mut tally = Tally::default();
+        self.each_page_of(
+            part.entry,
+            &pages,
+            &wanted,
+            &mut tally,
+            |files, tally, page, bytes| {
+                let Some(bytes) = bytes else {
+                    return Ok(());
+                };
+                let offset = offset_of(&pages, page);
+                let view = match SlottedView::open(&part.shape, bytes, page, true, &part.name) {
+                    Ok(view) => view,
+                    Err(error) => {
+                        tally.page(offset, files::said(volume, part.entry, &error));
+                        return Ok(());
+                    }
+                };
+                let first = u64::from(view.first());
+                let nodes = first..first + view.len() as u64;
+                match added {
+                    Added::Following if page >= part.pages => {
+                        // Else a writer that crashed left it.
+                        if nodes.start < next.get() || nodes.end > part.later.end {
+                            return Ok(());
+                        }
+                        next.set(nodes.end);
+                    }
+                    Added::Following => {
+                        if let Some(what) = part.wrong(page, &nodes, &[]) {
+                            tally.page(offset, what);
+                            return Ok(());
+                        }
+                    }
+                    Added::Named(added) => {
+                        if let Some(what) = part.wrong(page, &nodes, added) {
+                            tally.page(offset, what);
+                            return Ok(());
+                        }
+                    }
+                }
+                for (slot, (node, record)) in (view.first()..).zip(view.records()).enumerate() {
+                    // Of one whose id is not to be had, nobody knows whether it counts: its node is missing.
+                    if let (Ok(record), Ok(id)) = (record, view.id(slot)) {
+                        tally.seen += 1;
+                        each(files, tally, node, id, record.vector)?;
+                    }
+                }
+                Ok(())
+            },
+        )?;
+        Ok(tally)
+    }
+}

@@ -1,0 +1,211 @@
+//! The vectors of an inline index that took direct inserts: pages are where their nodes' numbers say, and those that the last
+//! checkpoint was about to write there are in its journal.
+//!
+//! ```text
+//!   journal is whole      its pages, and the others of the file, up to that of the last node
+//!   journal is lost       pages as they are in the file: those that are torn are lost, and of older ones the nodes that came since
+//!   placement is whole    records that are dead are left out
+//!   placement is lost     all records; of an id that of the highest node
+//! ```
+//!
+//! Which node a record is follows from its place, and a node's id and vector never change: so that what is on an older page is as
+//! good as on a later one.
+
+use stratann_layout::{
+    FileEntry, FileKind, InlineShape, InlineView, JournalFile, LayoutError, PlacementFacts,
+};
+
+use super::Lost;
+use super::apart::Rule;
+use super::files;
+use super::pages::{Files, Pages, Tally, offset_of};
+use super::placed::Newest;
+use crate::{Error, Layout, stored};
+
+/// A record: its node, its id and its vector.
+type Record<'p> = (u32, u64, &'p [u8]);
+
+/// The pages of which something is to be had.
+struct Even<'m> {
+    shape: InlineShape,
+    nodes: u64,
+    /// Pages that nodes are on.
+    pages: Pages,
+    /// The file, and its name as errors have it; `None` if nothing of it is to be had.
+    file: Option<(&'m FileEntry, String)>,
+    journal: JournalFile,
+    /// Pages of the journal that are whole, ascending.
+    laid: Vec<u32>,
+}
+
+impl Even<'_> {
+    fn is_laid(&self, page: u64) -> bool {
+        u32::try_from(page).is_ok_and(|page| self.laid.binary_search(&page).is_ok())
+    }
+
+    /// The records of a page that is whole, as far as they are readable and of nodes that there are.
+    fn records<'p>(
+        &'p self,
+        page: u64,
+        bytes: &'p [u8],
+        file: &'p str,
+    ) -> Result<Vec<Record<'p>>, LayoutError> {
+        let view = InlineView::open(&self.shape, bytes, page, None, true, file)?;
+        let nodes = self.shape.first_node(page)..self.nodes;
+        let records = nodes.zip(view.nodes()).filter_map(|(number, node)| {
+            let node = node.ok()?;
+            Some((u32::try_from(number).ok()?, node.id, node.vector))
+        });
+        Ok(records.collect())
+    }
+}
+
+impl<'m> Files<'m, '_, '_> {
+    /// Hands over the vectors of an inline index that took direct inserts, and says how many there should be, at most.
+    pub(super) fn journaled(&mut self, facts: &PlacementFacts) -> Result<u64, Error> {
+        let placement = self.placement(Layout::Inline, facts)?;
+        // Where in the report it says that nothing of the file is to be had, if it does.
+        let told = self.lost.len();
+        let even = self.even(facts)?;
+        let rule = match &placement {
+            Ok(placement) => Rule::Table(placement),
+            Err(_) => Rule::Newest(self.newest_of(&even)?),
+        };
+        let mut live = 0;
+        let mut tally = self.each_node(&even, |files, tally, (node, id, vector)| {
+            if rule.takes(id, node) {
+                live += 1;
+                tally.fault((files.take)(id, vector)?);
+            }
+            Ok(())
+        })?;
+        // Of nodes that were not found some may be dead: no more are lost than there should be.
+        let most = match &placement {
+            Ok(_) => facts.live.saturating_sub(live),
+            Err(_) => facts.live,
+        };
+        let missing = facts.nodes.saturating_sub(tally.seen);
+        let lost = missing.min(most);
+        match even.file {
+            Some((entry, _)) => {
+                tally.seen = 0;
+                self.tell(entry, &even.pages, lost, tally);
+            }
+            None => {
+                if let Some(told) = self.lost.get_mut(told) {
+                    told.vectors = lost;
+                }
+                self.tell_faults(&self.table_name(FileKind::Journal), &tally);
+            }
+        }
+        Ok(match placement {
+            Ok(_) if missing == 0 => live,
+            Ok(_) => facts.live.max(live),
+            Err(why) => {
+                self.tell_placement(&why);
+                live + lost
+            }
+        })
+    }
+
+    /// The pages of the file and of the journal. What is wrong with either is told.
+    fn even(&mut self, facts: &PlacementFacts) -> Result<Even<'m>, Error> {
+        let (volume, manifest) = (self.volume, self.manifest);
+        let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
+        let code_bytes = manifest.code_bytes as usize;
+        let shape = InlineShape::new(manifest.element, dim, degree, code_bytes)?;
+        let found = self.file(FileKind::Inline, None, facts.live)?;
+        let mut even = Even {
+            shape,
+            nodes: facts.nodes,
+            pages: Pages {
+                count: shape.pages(facts.nodes),
+                bytes: shape.page_bytes(),
+            },
+            file: found.map(|(entry, _)| (entry, stored::name_of(volume, &entry.name))),
+            journal: JournalFile::default(),
+            laid: Vec::new(),
+        };
+        let name = self.table_name(FileKind::Journal);
+        let journal = self.table(FileKind::Journal, |_, payload| {
+            Ok(JournalFile::decode(payload, shape.page_bytes(), &name)?)
+        })?;
+        match journal {
+            Ok(journal) => even.journal = journal,
+            Err(why) => self.lost.push(Lost {
+                what: format!(
+                    "{why}: pages that it had count as they are in their file, where some may be torn, and some without the latest nodes"
+                ),
+                file: name,
+                vectors: 0,
+            }),
+        }
+        let pages = even.journal.pages(even.pages.bytes);
+        let whole = pages.filter(|&(page, bytes)| {
+            let page = u64::from(page);
+            let expected = Some(shape.nodes_on_page(page, facts.nodes));
+            page < even.pages.count
+                && InlineView::open(&shape, bytes, page, expected, true, "").is_ok()
+        });
+        even.laid = whole.map(|(page, _)| page).collect();
+        Ok(even)
+    }
+
+    /// Of each id the highest node that has it.
+    fn newest_of(&mut self, even: &Even<'m>) -> Result<Newest, Error> {
+        let mut newest = Newest::new();
+        self.each_node(even, |_, _, (node, id, _)| {
+            newest.add(id, node);
+            Ok(())
+        })?;
+        newest.finish();
+        Ok(newest)
+    }
+
+    /// Reads the pages that count, and gives `each` every record of them. Gives what was not to be had.
+    fn each_node(
+        &mut self,
+        even: &Even<'m>,
+        mut each: impl FnMut(&mut Self, &mut Tally, Record<'_>) -> Result<(), Error>,
+    ) -> Result<Tally, Error> {
+        let (volume, mut tally) = (self.volume, Tally::default());
+        for (page, bytes) in even.journal.pages(even.pages.bytes) {
+            if !even.is_laid(page.into()) {
+                continue;
+            }
+            for record in even.records(page.into(), bytes, "").into_iter().flatten() {
+                tally.seen += 1;
+                each(self, &mut tally, record)?;
+            }
+        }
+        let Some((entry, name)) = &even.file else {
+            return Ok(tally);
+        };
+        let wanted = |page: u64| !even.is_laid(page);
+        self.each_page_of(
+            entry,
+            &even.pages,
+            &wanted,
+            &mut tally,
+            |this, tally, page, bytes| {
+                let Some(bytes) = bytes else {
+                    return Ok(());
+                };
+                match even.records(page, bytes, name) {
+                    Ok(records) => {
+                        tally.seen += records.len() as u64;
+                        for record in records {
+                            each(this, tally, record)?;
+                        }
+                    }
+                    Err(error) => {
+                        let offset = offset_of(&even.pages, page);
+                        tally.page(offset, files::said(volume, entry, &error));
+                    }
+                }
+                Ok(())
+            },
+        )?;
+        Ok(tally)
+    }
+}
