@@ -428,7 +428,7 @@ pub struct CompactArguments {
 /// What commands that change an index have in common.
 #[derive(Debug, Args)]
 pub struct WriteArguments {
-    /// When a change is durable: always (each batch of 256 before the next), at the end, or at the latest after so many
+    /// When a change is durable: always (each batch of rows before the next), at the end, or at the latest after so many
     /// milliseconds
     #[arg(long, value_name = "WHEN", default_value = "end", value_parser = durability)]
     pub durability: stratann::Durability,

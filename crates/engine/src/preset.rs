@@ -64,7 +64,7 @@ pub enum Update {
     /// It waits in a graph in memory, which is merged when that is asked for (FreshDiskANN; DecoupleVS §3.5).
     Merge,
     /// At once, and each list that it joins is written at once where it is: the baseline of OdinANN's Figure 9, and where codes
-    /// are in the pages the only way in which nothing in memory grows with the index.
+    /// are in the pages the only way: it needs no codes and no table in memory.
     InPlace,
     /// At once; the records that it changes are written together, on pages that have room (OdinANN §3.2).
     Relocate,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
-use stratann_layout::{BLOCK, SlottedBuilder, SlottedShape};
+use stratann_layout::{SlottedBuilder, SlottedShape};
 use stratann_tier::{TierError, VolumeFile};
 
 use super::placement::{PageBytes, Unwritten, Words};
@@ -188,7 +188,7 @@ impl Added {
 
     /// Bytes that it takes in memory, about.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.firsts.memory_bytes() as usize + 2 * self.shape.page_bytes() + BLOCK
+        self.firsts.memory_bytes() as usize + 2 * self.shape.page_bytes()
     }
 }
 

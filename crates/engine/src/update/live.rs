@@ -12,7 +12,7 @@
 //!              digest:  what came meanwhile ─> new graph       where inserts are direct
 //! ```
 //!
-//! Layout, metric and preset say whether vectors go into the graph on storage at once, or wait in memory for a merge. In
+//! Layout and preset say whether vectors go into the graph on storage at once, or wait in memory for a merge. In
 //! the first case a checkpoint is made every so many inserts, without a merge.
 //!
 //! **What is promised.** A call that returned is durable as [`Durability`] says; searches that begin after it see it. After a
@@ -58,8 +58,8 @@ pub struct WriteOptions {
     pub durability: Durability,
     /// OS threads that insert the rows of one call.
     pub threads: usize,
-    /// How new vectors get in; `None` is what the preset does. Where layout or metric do not let them in directly, they wait for
-    /// a merge.
+    /// How new vectors get in; `None` is what the preset does. Where the layout does not let them in so, they wait for a
+    /// merge.
     pub update: Option<Update>,
     /// How they are inserted directly.
     pub direct: DirectOptions,

@@ -1,4 +1,4 @@
-//! Pages are written anew in their places, all or none: how an index takes inserts whose memory must not grow with it.
+//! Pages are written anew in their places, all or none: how an index takes inserts that has neither codes nor tables in memory.
 //!
 //! ```text
 //!   insert of p:   p behind the last node: its page follows from its number
@@ -12,8 +12,7 @@
 //! node, beside the codes that are in memory anyway. AiSAQ (§3.1) has neither codes nor anything else there that grows
 //! with the index, and so a node has to stay where its number says. A page that is written in its place is at risk while it is
 //! written, and so is a checkpoint that names it: hence the journal ([`stratann_layout::journal`]), of which each page is written
-//! twice. What is composed and not yet in the journal takes at most [`JOURNAL`] bytes; a checkpoint is due when it is that
-//! much.
+//! twice. When what is composed and not yet in the journal takes [`JOURNAL`] bytes, a checkpoint is due.
 //!
 //! A search that began before may be reading a page while it is written. So its new bytes stay in memory until all
 //! of those are over, and a read that ends looks there first.
