@@ -34,7 +34,7 @@ use crate::durable::log_bytes;
 use crate::navigation::Navigation;
 use crate::nodes::Graph;
 use crate::plan::{Division, Needs};
-use crate::update::{CarriedIds, Overlay, replay};
+use crate::update::{CarriedIds, Overlay, replay, tight_bytes};
 use crate::{Error, Preset, nodes, plan, stored};
 
 /// How to open an index.
@@ -262,6 +262,13 @@ impl Index {
             cache: cache.as_ref().map_or(0, SlotCache::memory_bytes),
             navigation: navigation.map_or(0, |entry| entry.length),
             changes: logged_bytes(&*volume, &manifest)?,
+            inserting: match graph.pages {
+                nodes::Pages::Inline(_) => {
+                    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+                    threads as u64 * tight_bytes(graph_pages.page_bytes)
+                }
+                _ => 0,
+            },
             graph: graph_pages,
             vectors: vector_pages,
         };

@@ -3,6 +3,7 @@
 //! ```text
 //!   must    the program, its threads and the queries in flight
 //!           codes (without them nothing can be scored), tables that say where things are, the cache that was asked for
+//!           what an insert takes beside a search, where all is on storage and memory is not to grow
 //!   may     navigation graph                     all or nothing
 //!           pages of lists (and their vectors)   the hottest first, up to all
 //!           pages of vectors alone               the hottest first, up to all
@@ -49,6 +50,8 @@ pub(crate) struct Needs {
     pub(crate) navigation: u64,
     /// What the log holds, once it is in memory.
     pub(crate) changes: u64,
+    /// What an insert takes beside a search, where that is not to grow with the index.
+    pub(crate) inserting: u64,
     /// Pages with lists.
     pub(crate) graph: PageFile,
     /// Pages with vectors alone.
@@ -72,6 +75,8 @@ pub struct Division {
     pub tables: u64,
     /// The cache of hot records.
     pub cache: u64,
+    /// What an insert takes beside a search, where all is on storage; as much of it as there is room for.
+    pub inserting: u64,
     /// The navigation graph, when a search uses it.
     pub navigation: u64,
     /// Pages with lists that stay in memory.
@@ -162,6 +167,8 @@ pub(crate) fn divide(
     let queries = (left / QUERY_SHARE / query).min(MOST_QUERIES - 1);
     division.queries = (1 + queries) * query;
     left -= queries * query;
+    division.inserting = needs.inserting.min(left);
+    left -= division.inserting;
 
     let mut slices = Vec::new();
     // Where all lists are in memory the approach reads nothing, so nothing can be saved there.
@@ -360,6 +367,7 @@ mod tests {
             cache: 0,
             navigation: 3_000_000,
             changes: 100_000,
+            inserting: 50_000,
             graph: PageFile {
                 pages: 43_000,
                 page_bytes: 4096,
@@ -394,6 +402,7 @@ mod tests {
                 + d.tables
                 + d.cache
                 + d.changes
+                + d.inserting
                 + d.navigation
                 + d.graph_pages
                 + d.vector_pages

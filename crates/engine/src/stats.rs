@@ -67,6 +67,9 @@ pub struct Stats {
     pub log_bytes: u64,
     /// What direct inserts cost since the index was opened for changes, where it takes them.
     pub direct: Option<DirectCounts>,
+    /// Why vectors wait in memory that belong in the graph on storage, or why there is no checkpoint of late: what failed last.
+    /// They are in the log and are found; opening the index takes longer, and so does every search.
+    pub trouble: Option<String>,
     /// How memory is divided while searching, under the budget that the index was opened with.
     pub memory: Division,
     /// The format version of the index.
@@ -179,6 +182,7 @@ impl Index {
             logged: self.overlay().map_or(0, Overlay::logged),
             log_bytes: self.log_bytes(),
             direct: None,
+            trouble: None,
             memory: Division {
                 changes: self.overlay().map_or(0, Overlay::memory_bytes),
                 ..self.memory().clone()

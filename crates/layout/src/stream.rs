@@ -36,8 +36,9 @@ pub const PENDING_FORMAT_VERSION: u32 = 1;
 /// Format version of [`FileKind::Journal`]. 1: the first.
 pub const JOURNAL_FORMAT_VERSION: u32 = 1;
 
-/// Blocks that the writer collects before it hands them out: one call for 256 KiB, not for 4 KiB.
-const BATCH: usize = 64;
+/// Blocks that the writer collects before it hands them out: one call for 64 KiB, not for 4 KiB, and memory that allocators give
+/// back and take again without asking the system.
+const BATCH: usize = 16;
 
 /// The length in bytes of a file that holds `payload` bytes.
 pub fn file_length(payload: u64) -> u64 {

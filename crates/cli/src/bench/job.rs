@@ -204,6 +204,8 @@ pub struct Run {
     pub update: Option<String>,
     /// How lists are pruned when one joins: `delta` or `full`.
     pub pruning: Option<String>,
+    /// Whether inserts go on while their pages are written: `behind`, or `waited`.
+    pub writes: Option<String>,
     /// What differs from the job's.
     pub timeline: Option<TimelineKeys>,
     /// What differs from the job's.
@@ -379,6 +381,7 @@ fn planned(job: &Job, run: &Run) -> Result<PlannedRun, String> {
         run_breakdown: run.breakdown.as_ref(),
         update: run.update.as_deref(),
         pruning: run.pruning.as_deref(),
+        writes: run.writes.as_deref(),
     })?;
     let (mut build, mut search) = (run.build.clone(), run.search.clone());
     if let Some(live) = &live {

@@ -251,6 +251,7 @@ fn division(division: &Division) -> Table {
             division.vector_pages,
         ),
         ("changes since the checkpoint".to_owned(), division.changes),
+        ("room for inserts".to_owned(), division.inserting),
         ("unused".to_owned(), division.unused),
     ] {
         table.row(vec![part, size::count(bytes), size::format(bytes)]);

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use serde::Serialize;
 use stratann::{
-    CompactReport, DirectCounts, DirectOptions, LiveIndex, MergeWhen, OpenOptions, VectorFile,
-    VectorSource, WriteOptions,
+    CompactReport, DirectCounts, DirectOptions, LiveIndex, MergeWhen, OpenOptions, Progress as _,
+    VectorFile, VectorSource, WriteOptions,
 };
 
 use crate::args::{
@@ -103,7 +103,18 @@ fn finish(
     json: bool,
     shown: &Shown,
 ) -> Result<(), Failure> {
-    changed.direct = live.stats().direct;
+    let stats = live.stats();
+    changed.direct = stats.direct;
+    if let Some(trouble) = stats.trouble.filter(|_| !compact) {
+        let what = match stats.logged {
+            0 => "no checkpoint could be made, so that opening the index takes longer".to_owned(),
+            logged => format!(
+                "{} vectors wait in the log for the graph",
+                size::count(logged)
+            ),
+        };
+        shown.warn(&format!("{what}: {trouble}"));
+    }
     if compact {
         changed.compact = Some(live.compact(shown)?);
     }

@@ -84,13 +84,25 @@ pub(crate) fn write_pieces(
     fields: &[u8],
     pieces: &[&[u8]],
 ) -> Result<FileEntry, Error> {
-    let mut file = Sequential::create(checkpoint, kind, n)?;
     let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+    write_made(checkpoint, kind, n, fields, length, |push| {
+        pieces.iter().try_for_each(|piece| push(piece))
+    })
+}
+
+/// As [`write_pieces`], of a byte string of `length` bytes that is never in memory as a whole: `make` pushes it.
+pub(crate) fn write_made(
+    checkpoint: &Checkpoint<'_>,
+    kind: FileKind,
+    n: Option<u32>,
+    fields: &[u8],
+    length: u64,
+    make: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error>,
+) -> Result<FileEntry, Error> {
+    let mut file = Sequential::create(checkpoint, kind, n)?;
     let mut writer = StreamWriter::new(kind, length, fields);
     let mut sink = |blocks: &[u8]| file.write(blocks);
-    for piece in pieces {
-        writer.push(piece, &mut sink)?;
-    }
+    make(&mut |piece| Ok(writer.push(piece, &mut sink)?))?;
     let header = writer.finish(&mut sink)?;
     Ok(file.finish(&header)?)
 }

@@ -59,7 +59,7 @@ use crate::measure;
 use crate::progress::{Progress, Stage};
 use crate::{Compression, Error, Layout, Order, Preset};
 use facts::Facts;
-pub(crate) use files::{write_pieces, write_stream};
+pub(crate) use files::{write_made, write_pieces, write_stream};
 use sweep::Written;
 
 pub use chunks::chunk_bytes_for_overhead;

@@ -12,6 +12,10 @@
 //! change, where the record that it changes takes some hundred. The log has the vectors that they come from, so that
 //! losing them costs nothing but time. Searches see them at once: a list that was read is amended.
 //!
+//! Where codes stand beside lists (`inline`), a search that meets such a neighbour needs its code as well: codes of neighbours to
+//! add are here too, and what is on the page is amended list and codes together. Nothing grows with the index there: a bit
+//! stands for all pages whose numbers end alike.
+//!
 //! Changes are of sets, so that none is wrong if it is seen twice, or in another order: a neighbour that is there is not
 //! added, one that is not there is not dropped, and a node is added to a list once, when it is new.
 
@@ -25,6 +29,10 @@ use super::placement::Words;
 
 /// Parts of the map, each with a lock.
 const SHARDS: usize = 64;
+
+/// Bits of pages, where codes stand beside lists.
+const PAGE_BITS: u32 = 1 << 16;
+const _: () = assert!(PAGE_BITS.is_multiple_of(SHARDS as u32));
 
 /// No node.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -81,9 +89,11 @@ impl Waiting {
 
 /// Everything that waits, by page.
 pub(crate) struct Pending {
-    /// A bit for each node whose list is to change or whose record is here, so that a search takes a lock for those only.
-    /// A bit that is set in vain costs a look; none is cleared before its change is on a page.
+    /// A bit for each node whose list is to change, or where codes stand beside lists for each page of one, so that a search takes a
+    /// lock for those only. A bit that is set in vain costs a look; none is cleared before its change is on a page.
     bits: Words,
+    /// Codes of nodes that lists are to lead to, where codes stand beside lists.
+    codes: Option<RwLock<HashMap<u32, Box<[u8]>>>>,
     /// The same for pages with records.
     pages: Words,
     bytes: AtomicU64,
@@ -94,6 +104,7 @@ impl Default for Pending {
     fn default() -> Self {
         Self {
             bits: Words::default(),
+            codes: None,
             pages: Words::default(),
             bytes: AtomicU64::new(0),
             shards: std::array::from_fn(|_| RwLock::default()),
@@ -117,6 +128,24 @@ fn marked(bits: &Words, at: u32) -> bool {
 }
 
 impl Pending {
+    /// Where codes stand beside lists.
+    pub(crate) fn coded() -> Self {
+        Self {
+            codes: Some(RwLock::default()),
+            ..Self::default()
+        }
+    }
+
+    /// The bit of a node whose list is on `page`.
+    #[inline]
+    fn bit(&self, page: u32, node: u32) -> u32 {
+        match self.codes {
+            // As many bits for any number of pages; those of one bit are in one shard.
+            Some(_) => page % PAGE_BITS,
+            None => node,
+        }
+    }
+
     fn shard(&self, page: u32) -> &RwLock<HashMap<u32, Waiting>> {
         &self.shards[page as usize % SHARDS]
     }
@@ -135,11 +164,71 @@ impl Pending {
     /// Amends a list that was read from `page`.
     #[inline]
     pub(crate) fn amend(&self, page: u32, node: u32, list: &mut Vec<u32>) {
-        if marked(&self.bits, node) {
+        if marked(&self.bits, self.bit(page, node)) {
             let shard = self.shard(page).read();
             if let Some(waiting) = shard.get(&page) {
                 apply(&waiting.changes, node, list);
             }
+        }
+    }
+
+    /// Amends a list that was read from `page` together with the `codes` that stand beside it, which go to `amended`. False if
+    /// nothing waits for it.
+    #[inline]
+    pub(crate) fn amend_coded(
+        &self,
+        page: u32,
+        node: u32,
+        list: &mut Vec<u32>,
+        codes: &[u8],
+        amended: &mut Vec<u8>,
+    ) -> bool {
+        let (Some(known), true) = (&self.codes, marked(&self.bits, self.bit(page, node))) else {
+            return false;
+        };
+        let shard = self.shard(page).read();
+        let Some(waiting) = shard.get(&page) else {
+            return false;
+        };
+        amended.clear();
+        amended.extend_from_slice(codes);
+        let known = known.read();
+        for change in waiting.changes.iter().filter(|change| change.node == node) {
+            if let Some(code) = known.get(&change.add) {
+                apply_coded(change, code, list, amended);
+            }
+        }
+        true
+    }
+
+    /// The code of a node that lists are to lead to; before the first of them does.
+    pub(crate) fn learn(&self, node: u32, code: &[u8]) {
+        if let Some(codes) = &self.codes {
+            codes.write().insert(node, code.into());
+        }
+    }
+
+    /// Whether something waits for a page.
+    pub(crate) fn has(&self, page: u32) -> bool {
+        self.shard(page).read().contains_key(&page)
+    }
+
+    /// What waits for a page is on it now, where codes stand beside lists and pages stay in their places.
+    pub(crate) fn settled(&self, page: u32) {
+        let mut shard = self.shard(page).write();
+        if let Some(waiting) = shard.remove(&page) {
+            self.bytes.fetch_sub(waiting.bytes(), Ordering::Relaxed);
+            let bit = self.bit(page, NONE);
+            if !shard.keys().any(|&other| self.bit(other, NONE) == bit) {
+                clear(&self.bits, bit);
+            }
+        }
+    }
+
+    /// Nothing waits any more: codes are of no use.
+    pub(crate) fn forget_codes(&self) {
+        if let Some(codes) = &self.codes {
+            *codes.write() = HashMap::new();
         }
     }
 
@@ -193,7 +282,7 @@ impl Pending {
         change: Change,
         still: impl FnOnce() -> bool,
     ) -> Option<usize> {
-        let bit = (&self.bits, change.node);
+        let bit = (&self.bits, self.bit(page, change.node));
         self.add(page, bit, still, |waiting| waiting.changes.push(change))
     }
 
@@ -308,6 +397,31 @@ pub(crate) fn apply(changes: &[Change], node: u32, list: &mut Vec<u32>) {
     }
 }
 
+/// Applies a change to a list and the codes beside it, in place where a neighbour leaves for the new one.
+fn apply_coded(change: &Change, code: &[u8], list: &mut Vec<u32>, codes: &mut Vec<u8>) {
+    let place = |node: u32, list: &[u32]| list.iter().position(|&link| link == node);
+    let leaves = match change.remove {
+        NONE => None,
+        remove => place(remove, list),
+    };
+    let bytes = |at: usize| at * code.len()..(at + 1) * code.len();
+    match (leaves, place(change.add, list)) {
+        (Some(at), None) => {
+            list[at] = change.add;
+            codes[bytes(at)].copy_from_slice(code);
+        }
+        (None, None) => {
+            list.push(change.add);
+            codes.extend_from_slice(code);
+        }
+        (Some(at), Some(_)) => {
+            list.remove(at);
+            codes.drain(bytes(at));
+        }
+        (None, Some(_)) => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -335,6 +449,47 @@ mod tests {
         let rest = pending.settle(17, &taken, |_| {});
         assert_eq!(rest.changes, [change(4, 10, 9)]);
         assert_eq!((amended(4), pending.bytes()), (vec![1, 2, 3], 0));
+    }
+
+    #[test]
+    fn a_list_is_amended_together_with_the_codes_beside_it() {
+        let pending = Pending::coded();
+        let amended = |page, node| {
+            let (mut list, mut codes) = (vec![1, 2, 3], Vec::new());
+            let some = pending.amend_coded(page, node, &mut list, &[10, 20, 30], &mut codes);
+            some.then_some((list, codes))
+        };
+        let (page, alike) = (17, 17 + PAGE_BITS);
+        assert_eq!(amended(page, 4), None);
+        pending.learn(9, &[90]);
+        pending.learn(8, &[80]);
+        for changed in [
+            change(4, 9, 2),
+            change(4, 8, NONE),
+            change(4, 9, 1),
+            change(5, 8, 3),
+        ] {
+            pending.change(page, changed, || true);
+        }
+        pending.change(alike, change(6, 8, 7), || true);
+        assert_eq!(amended(page, 4), Some((vec![9, 3, 8], vec![90, 30, 80])));
+        assert_eq!(amended(page, 5), Some((vec![1, 2, 8], vec![10, 20, 80])));
+        assert_eq!(
+            amended(alike, 6),
+            Some((vec![1, 2, 3, 8], vec![10, 20, 30, 80]))
+        );
+        assert!(pending.has(page) && !pending.has(page + 1));
+        // What stands on the page already is not added again.
+        let (mut list, mut codes) = (vec![9, 3, 8], Vec::new());
+        assert!(pending.amend_coded(page, 4, &mut list, &[90, 30, 80], &mut codes));
+        assert_eq!((list, codes), (vec![9, 3, 8], vec![90, 30, 80]));
+        // The other page of the bit keeps it.
+        pending.settled(page);
+        assert_eq!(amended(page, 4), None);
+        assert!(amended(alike, 6).is_some());
+        pending.settled(alike);
+        assert_eq!((amended(alike, 6), pending.bytes()), (None, 0));
+        pending.forget_codes();
     }
 
     #[test]

@@ -110,10 +110,30 @@ const SHARDS: usize = 16;
 pub(crate) struct Unwritten {
     /// A bit for each page, so that a search takes a lock only for a page that is here.
     bits: Words,
+    /// Whether a bit stands for all pages whose numbers end alike, so that bits do not grow with the file.
+    few: bool,
     shards: [RwLock<HashMap<u32, PageBytes>>; SHARDS],
 }
 
+/// Bits, where one stands for several pages; those are in one shard.
+const FEW_BITS: u32 = 1 << 16;
+const _: () = assert!(FEW_BITS.is_multiple_of(SHARDS as u32));
+
 impl Unwritten {
+    /// Of a few pages of a file of any length.
+    fn of_few() -> Self {
+        Self {
+            few: true,
+            ..Self::default()
+        }
+    }
+
+    /// A page's bit.
+    #[inline]
+    fn bit(&self, page: u32) -> u32 {
+        if self.few { page % FEW_BITS } else { page }
+    }
+
     fn shard(&self, page: u32) -> &RwLock<HashMap<u32, PageBytes>> {
         &self.shards[page as usize % SHARDS]
     }
@@ -121,7 +141,8 @@ impl Unwritten {
     /// A page's bytes, if it is here.
     #[inline]
     pub(crate) fn get(&self, page: u32) -> Option<PageBytes> {
-        if self.bits.get(page / 32) & (1 << (page % 32)) == 0 {
+        let bit = self.bit(page);
+        if self.bits.get(bit / 32) & (1 << (bit % 32)) == 0 {
             return None;
         }
         self.shard(page).read().get(&page).cloned()
@@ -132,8 +153,10 @@ impl Unwritten {
         // Bit and entry change together, under the lock: one that leaves must not take with it what comes after it.
         let mut shard = self.shard(page).write();
         shard.insert(page, bytes);
-        let bit = 1 << (page % 32);
-        self.bits.word(page / 32).fetch_or(bit, Ordering::Release);
+        let bit = self.bit(page);
+        self.bits
+            .word(bit / 32)
+            .fetch_or(1 << (bit % 32), Ordering::Release);
     }
 
     /// All of them.
@@ -154,8 +177,13 @@ impl Unwritten {
             .is_some_and(|bytes| Arc::ptr_eq(bytes, written))
         {
             shard.remove(&page);
-            let bit = 1 << (page % 32);
-            self.bits.word(page / 32).fetch_and(!bit, Ordering::AcqRel);
+            let bit = self.bit(page);
+            if self.few && shard.keys().any(|&other| self.bit(other) == bit) {
+                return;
+            }
+            self.bits
+                .word(bit / 32)
+                .fetch_and(!(1 << (bit % 32)), Ordering::AcqRel);
         }
     }
 }
@@ -247,6 +275,8 @@ impl Placement {
         Self {
             nodes: AtomicU32::new(nodes),
             a_page,
+            unwritten: Unwritten::of_few(),
+            pending: Pending::coded(),
             ..Self::default()
         }
     }

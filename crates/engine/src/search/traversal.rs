@@ -90,6 +90,8 @@ pub(crate) struct Traversal<'a, N> {
     list: Vec<u32>,
     vector: Vec<u8>,
     cached: Vec<u8>,
+    /// The codes of a list that was amended, where codes stand beside lists.
+    amended: Vec<u8>,
     /// Nodes to score, or where codes stand beside the list, their places in it.
     fresh: Vec<u32>,
     scores: Vec<f32>,
@@ -119,6 +121,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             due: Vec::new(),
             list: Vec::new(),
             cached: Vec::new(),
+            amended: Vec::new(),
             fresh: Vec::new(),
             scores: Vec::new(),
         }
@@ -419,7 +422,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             }
             return Ok(());
         }
-        if u64::from(placement.page_of(node)) == page {
+        // A page that stays in its place may have been read before the node came to it.
+        if u64::from(placement.page_of(node)) == page && !placement.is_even() {
             return Err(self.not_there(node, page));
         }
         // What it would have led to, its neighbours lead to as well.
@@ -474,8 +478,15 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     /// The same from its list, as it stands on `page`.
     fn expand_list(&mut self, page: u64, key: u64, codes: &[u8]) -> Result<(), Error> {
         let node = node_of(key);
+        let mut amended = std::mem::take(&mut self.amended);
+        let mut codes = codes;
         if let Some(placement) = self.setting.graph.placement.get() {
-            placement.pending.amend(page as u32, node, &mut self.list);
+            let (pending, page, list) = (&placement.pending, page as u32, &mut self.list);
+            if !N::CODES {
+                pending.amend(page, node, list);
+            } else if pending.amend_coded(page, node, list, codes, &mut amended) {
+                codes = &amended;
+            }
         }
         // Without a branch on whether a neighbour is new, which no processor can guess.
         self.fresh.resize(self.list.len(), 0);
@@ -494,6 +505,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             }
         }
         self.score(if N::CODES { codes } else { self.codes });
+        self.amended = amended;
         for (&fresh, &score) in self.fresh.iter().zip(&self.scores) {
             let neighbour = if N::CODES {
                 self.list[fresh as usize]

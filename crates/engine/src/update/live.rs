@@ -166,6 +166,8 @@ pub struct LiveIndex {
     reads: Reads,
     /// The sequence number of the log up to which the last checkpoint goes.
     checkpointed: AtomicU64,
+    /// Why the last checkpoint that was due could not be made.
+    trouble: Mutex<Option<String>>,
     _lock: LockGuard,
 }
 
@@ -288,6 +290,7 @@ impl LiveIndex {
             open: *index.options(),
             options: options.clone(),
             checkpointed: AtomicU64::new(checkpointed),
+            trouble: Mutex::default(),
             reads: Reads::default(),
             next_id: AtomicU64::new(next_id.max(ids.next_id())),
             state: RwLock::new(Arc::new(State {
@@ -364,6 +367,10 @@ impl LiveIndex {
         stats.memory.changes = state.overlay.memory_bytes();
         if let Some(direct) = &state.direct {
             stats.direct = Some(direct.counts());
+            stats.trouble = match stats.logged {
+                0 => self.trouble.lock().clone(),
+                _ => direct.trouble().or_else(|| self.trouble.lock().clone()),
+            };
             stats.memory.changes += direct.memory_bytes();
         }
         stats
@@ -717,6 +724,7 @@ impl LiveIndex {
             }
             rows.resize(ids.len() * row_bytes, 0);
             vectors.read(first, &mut rows)?;
+            self.checkpoint_if_full().map_err(partly)?;
             // Logged and applied under one state: a merge begins before or after both.
             let gate = self.gate.read();
             let state = self.state();

@@ -26,6 +26,7 @@ mod replay;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use direct::tight_bytes;
 pub use direct::{DirectCounts, DirectOptions, Pruning};
 pub use due::{Due, MergeWhen, Merger};
 pub use live::{CompactReport, LiveIndex, WriteOptions};

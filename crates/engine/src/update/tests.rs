@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use stratann_layout::BLOCK;
 use stratann_tier::{Crash, Failure, SimVolume, Volume};
 use stratann_vector::Element;
 
@@ -377,6 +378,38 @@ fn full_disk(case: Case) {
         let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
         assert_eq!(contents(&live), model, "operation {at}");
     }
+}
+
+#[test]
+fn a_vector_that_the_graph_cannot_take_waits_and_stats_say_why() {
+    let (case, folder) = (PACKED, tempfile::tempdir().unwrap());
+    let volume = base(case, folder.path());
+    let live = open(case, &volume, folder.path(), Durability::OnFlush).unwrap();
+    live.insert(&rows(&[500], 1), Some(&[500]), &Silent)
+        .unwrap();
+    assert_eq!((live.stats().logged, live.stats().trouble), (0, None));
+    let names = volume.list().unwrap();
+    let name = names
+        .into_iter()
+        .find(|name| name.starts_with("packed"))
+        .unwrap();
+    let pages = volume.len(&name).unwrap() as usize - BLOCK;
+    let mut sound = vec![0; pages];
+    volume.read_at(&name, BLOCK as u64, &mut sound).unwrap();
+    let mut file = volume.open_pages(&name).unwrap();
+    file.write_at(BLOCK as u64, &vec![0xff; pages]).unwrap();
+    live.insert(&rows(&[501], 1), Some(&[501]), &Silent)
+        .unwrap();
+    let stats = live.stats();
+    assert_eq!(stats.logged, 1);
+    let trouble = stats.trouble.unwrap();
+    assert!(trouble.contains(&name), "{trouble}");
+    assert!(live.contains(501).unwrap());
+    file.write_at(BLOCK as u64, &sound).unwrap();
+    drop(live);
+    let live = open(case, &volume, folder.path(), Durability::OnFlush).unwrap();
+    assert_eq!((live.stats().logged, live.stats().trouble), (0, None));
+    assert!(live.contains(501).unwrap());
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //! list = 40
 //! seconds = 60
 //! window = 5                  # seconds of a line of the table
+//! alone = 30                  # seconds of searches before the first insert, whole windows: how steady the machine is by itself
 //! deletes = 0                 # of the oldest rows, a second; "same": one for each insert
 //! merge_at = 20               # a merge begins after so many seconds; 0: none
 //! merge_at_logged = 0.06      # or whenever the vectors that wait, or those deleted, are this share of the checkpoint's
@@ -25,6 +26,7 @@
 //! preset = "odinann"
 //! update = "relocate"         # the preset's way if absent
 //! pruning = "full"            # or "delta", the default
+//! writes = "waited"           # by the insert itself; or "behind", by threads in the background, the default
 //! timeline = { merge_at = 0 } # what differs from [timeline] (or [breakdown])
 //! ```
 
@@ -48,6 +50,7 @@ pub struct TimelineKeys {
     list: Option<usize>,
     seconds: Option<usize>,
     window: Option<usize>,
+    alone: Option<usize>,
     deletes: Option<NumberOrWord>,
     merge_at: Option<f64>,
     merge_at_logged: Option<f64>,
@@ -152,6 +155,8 @@ pub struct Timeline {
     pub seconds: usize,
     /// Seconds of a line of the table.
     pub window: usize,
+    /// Seconds of searches before the first insert.
+    pub alone: usize,
     /// Deletes.
     pub deletes: Deletes,
     /// Merges.
@@ -191,6 +196,8 @@ pub struct LiveRun {
     pub update: Option<Update>,
     /// How lists are pruned.
     pub pruning: Pruning,
+    /// Whether inserts go on while their pages are written.
+    pub write_behind: bool,
 }
 
 /// What the tables of a job say, and those of a run.
@@ -208,6 +215,8 @@ pub struct Said<'a> {
     pub update: Option<&'a str>,
     /// `pruning` of the run.
     pub pruning: Option<&'a str>,
+    /// `writes` of the run.
+    pub writes: Option<&'a str>,
 }
 
 impl LiveRun {
@@ -231,6 +240,7 @@ impl LiveRun {
     pub fn direct(&self) -> DirectOptions {
         DirectOptions {
             pruning: self.pruning,
+            write_behind: self.write_behind,
             ..DirectOptions::default()
         }
     }
@@ -263,6 +273,7 @@ pub fn planned(said: &Said<'_>) -> Result<Option<LiveRun>, String> {
             refuse("breakdown", said.run_breakdown.is_some(), "[breakdown]")?;
             refuse("update", said.update.is_some(), either)?;
             refuse("pruning", said.pruning.is_some(), either)?;
+            refuse("writes", said.writes.is_some(), either)?;
             return Ok(None);
         }
     };
@@ -279,10 +290,20 @@ pub fn planned(said: &Said<'_>) -> Result<Option<LiveRun>, String> {
             ));
         }
     };
+    let write_behind = match said.writes {
+        None | Some("behind") => true,
+        Some("waited") => false,
+        Some(other) => {
+            return Err(format!(
+                "writes = \"{other}\": it is \"behind\" or \"waited\""
+            ));
+        }
+    };
     Ok(Some(LiveRun {
         kind,
         update,
         pruning,
+        write_behind,
     }))
 }
 
@@ -324,6 +345,7 @@ impl TimelineKeys {
             list: self.list.or(other.list),
             seconds: self.seconds.or(other.seconds),
             window: self.window.or(other.window),
+            alone: self.alone.or(other.alone),
             deletes: self.deletes.or(other.deletes),
             merge_at: self.merge_at.or(other.merge_at.filter(|_| !merges)),
             merge_at_logged: self
@@ -373,6 +395,13 @@ impl TimelineKeys {
                 ));
             }
         };
+        let window = needed("window", self.window.or(Some(5)))?;
+        let alone = self.alone.unwrap_or(0);
+        if !alone.is_multiple_of(window) {
+            return Err(format!(
+                "alone = {alone}: give whole windows, of {window} s each"
+            ));
+        }
         Ok(Timeline {
             built: needed("built", self.built)?,
             rate,
@@ -380,7 +409,8 @@ impl TimelineKeys {
             search_threads: needed("search_threads", self.search_threads.or(Some(1)))?,
             list: list(self.list)?,
             seconds: needed("seconds", self.seconds)?,
-            window: needed("window", self.window.or(Some(5)))?,
+            window,
+            alone,
             deletes,
             merge,
         })
@@ -420,10 +450,16 @@ impl fmt::Display for NumberOrWord {
     }
 }
 
-/// A way to update in words: `relocate`, or `relocate, full pruning`.
-pub fn way(update: Update, pruning: Pruning) -> String {
-    match (update, pruning) {
-        (Update::Merge, _) | (_, Pruning::Delta) => update.to_string(),
-        (_, Pruning::Full) => format!("{update}, full pruning"),
+/// A way to update in words: `relocate`, or `in-place, full pruning, waits`.
+pub fn way(update: Update, direct: &DirectOptions) -> String {
+    let mut words = update.to_string();
+    if update != Update::Merge {
+        if direct.pruning == Pruning::Full {
+            words.push_str(", full pruning");
+        }
+        if !direct.write_behind {
+            words.push_str(", waits");
+        }
     }
+    words
 }

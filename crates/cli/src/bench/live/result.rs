@@ -49,6 +49,8 @@ pub struct Span {
     pub merging: bool,
     /// Whether there were rows to insert all the time.
     pub inserting: bool,
+    /// Whether it was before the first insert.
+    pub alone: bool,
 }
 
 impl Span {
@@ -114,6 +116,9 @@ pub struct OverTime {
     pub p50_us: Option<[f64; 2]>,
     /// The largest over the least.
     pub p50_ratio: Option<f64>,
+    /// The least and the largest P50 of the windows before the first insert, but for the first of them: what the machine alone
+    /// makes of it.
+    pub alone_p50_us: Option<[f64; 2]>,
     /// Most memory.
     pub peak_rss_bytes: u64,
     /// The merges.

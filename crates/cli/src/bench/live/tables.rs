@@ -90,6 +90,9 @@ fn windows(runs: &[(&str, &OverTime)]) -> String {
 }
 
 fn note(window: &Span) -> String {
+    if window.alone {
+        return "searches alone".into();
+    }
     match (window.merging, window.inserting) {
         (true, true) => "merge".into(),
         (true, false) => "merge, no rows left".into(),
@@ -107,6 +110,8 @@ fn summary(runs: &[(&str, &OverTime)]) -> String {
         "inserted",
         "p50 us, least",
         "most",
+        "most/least",
+        "alone, least",
         "most/least",
         "recall, first",
         "last",
@@ -126,6 +131,7 @@ fn summary(runs: &[(&str, &OverTime)]) -> String {
             let recall = span.and_then(|span| span.recall);
             recall.map_or_else(dash, |recall| format!("{recall:.4}"))
         };
+        let alone = result.alone_p50_us;
         let inserted: u64 = result.seconds.iter().map(|second| second.inserts).sum();
         let merging: f64 = result.merges.iter().map(|merge| merge.seconds).sum();
         table.row(vec![
@@ -143,6 +149,10 @@ fn summary(runs: &[(&str, &OverTime)]) -> String {
             result
                 .p50_ratio
                 .map_or_else(dash, |ratio| format!("{ratio:.3}")),
+            alone.map_or_else(dash, |[least, _]| format!("{least:.0}")),
+            alone.map_or_else(dash, |[least, most]| {
+                format!("{:.3}", most / least.max(1e-9))
+            }),
             recall(result.windows.first()),
             recall(result.windows.last()),
             size::format(result.peak_rss_bytes),
@@ -172,7 +182,7 @@ fn summary(runs: &[(&str, &OverTime)]) -> String {
         (result.settings.search_threads, result.settings.list)
     });
     format!(
-        "\n{}{stale}p50: of the windows in which rows were inserted; searches: list {list}, {search} at once; recall: in each window, of \
+        "\n{}{stale}p50: of the windows in which rows were inserted; alone: of those before, but for the first; searches: list {list}, {search} at once; recall: in each window, of \
          {sample} queries whenever one of them\nwas searched, over what was live then; pages: of inserts, by the insert; memory and \
          storage: at the end of the window\n",
         table.render()

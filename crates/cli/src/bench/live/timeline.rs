@@ -6,6 +6,8 @@
 //!   merging   (from time to time)             └─> each second: what was done since the last
 //! ```
 //!
+//! Searches go on alone at first, where the job says so: how much their latency varies by itself.
+//!
 //! One thread of this program calls each of them; `insert_threads` and `search_threads` are the engine's, to which a call
 //! gives as many rows or queries as keep them busy.
 
@@ -186,8 +188,19 @@ impl Shared<'_> {
         done
     }
 
+    /// Since when rows come and go.
+    fn changing(&self) -> Duration {
+        self.start.elapsed().saturating_sub(self.alone())
+    }
+
+    /// How long searches are alone.
+    fn alone(&self) -> Duration {
+        Duration::from_secs(self.timeline.alone as u64)
+    }
+
     /// Inserts until there are no rows left.
     fn insert(&self) -> Result<(), Failure> {
+        self.nap(self.alone().saturating_sub(self.start.elapsed()));
         let batch = batch(self.timeline.insert_threads, self.rate);
         let built = self.timeline.built;
         let (mut row, mut bytes) = (built, Vec::new());
@@ -199,7 +212,7 @@ impl Shared<'_> {
             self.high.store(row, Release);
             if let Some(rate) = self.rate {
                 let due = Duration::from_secs_f64((row - built) as f64 / rate);
-                self.nap(due.saturating_sub(self.start.elapsed()));
+                self.nap(due.saturating_sub(self.changing()));
             }
         }
         Ok(())
@@ -214,7 +227,7 @@ impl Shared<'_> {
             let due = match self.timeline.deletes {
                 Deletes::None => return Ok(()),
                 Deletes::Same => high - self.timeline.built,
-                Deletes::Rows(a_second) => (a_second * self.start.elapsed().as_secs_f64()) as usize,
+                Deletes::Rows(a_second) => (a_second * self.changing().as_secs_f64()) as usize,
             };
             let count = due
                 .min(high.saturating_sub(leave))
@@ -286,6 +299,15 @@ struct Mark {
     pages: Option<(u64, u64)>,
 }
 
+/// When inserts begin and end.
+#[derive(Debug, Clone, Copy)]
+struct Ends {
+    /// Seconds before the first.
+    alone: f64,
+    /// Rows after the last.
+    rows: usize,
+}
+
 /// A span in the making.
 #[derive(Debug, Default)]
 struct Making {
@@ -296,7 +318,7 @@ struct Making {
 
 impl Making {
     /// The span until `to`, which ends there; the next one begins.
-    fn end(&mut self, to: Mark, storage_bytes: u64, rows: usize, pages: (u64, u64)) -> Span {
+    fn end(&mut self, to: Mark, storage_bytes: u64, ends: Ends, pages: (u64, u64)) -> Span {
         let mut made = std::mem::take(self);
         self.from = to;
         made.searched.latencies_us.sort_unstable_by(f32::total_cmp);
@@ -316,7 +338,8 @@ impl Making {
             pages_read: to.pages.map(|_| pages.0),
             pages_written: to.pages.map(|_| pages.1),
             merging: made.merging,
-            inserting: to.high < rows,
+            inserting: to.high < ends.rows && to.at.floor() > ends.alone,
+            alone: to.at.floor() <= ends.alone,
         }
     }
 }
@@ -385,7 +408,11 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
         Ok::<_, Failure>(watch.result())
     })?;
     stop_if_interrupted()?;
-    let p50_us = extremes(&measured.windows);
+    let windows = &measured.windows;
+    let p50_us = extremes(windows.iter().filter(|window| window.inserting));
+    // The first one finds everything cold.
+    let alone = windows.iter().filter(|window| window.alone).skip(1);
+    let alone_p50_us = extremes(alone);
     Ok(Found::OverTime(Box::new(OverTime {
         settings: timeline.clone(),
         way,
@@ -396,6 +423,7 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
         vectors: live.len() as u64,
         p50_us,
         p50_ratio: p50_us.map(|[least, most]| most / least.max(1e-9)),
+        alone_p50_us,
         peak_rss_bytes: stratann::peak_rss_bytes(),
         rows_out: measured.rows_out,
         stale: measured.stale as u64,
@@ -420,12 +448,10 @@ fn panicked() -> Failure {
     Failure::Failed("a thread of the benchmark panicked, see above".into())
 }
 
-/// The least and the largest P50 of the windows in which rows were inserted.
-fn extremes(windows: &[Span]) -> Option<[f64; 2]> {
-    let p50s = windows
-        .iter()
-        .filter(|window| window.inserting && window.searches > 0)
-        .map(|window| window.p50_us);
+/// The least and the largest P50 of windows.
+fn extremes<'a>(windows: impl Iterator<Item = &'a Span> + Clone) -> Option<[f64; 2]> {
+    let searched = windows.filter(|window| window.searches > 0);
+    let p50s = searched.map(|window| window.p50_us);
     let least = p50s.clone().fold(f64::INFINITY, f64::min);
     least.is_finite().then(|| [least, p50s.fold(0.0, f64::max)])
 }
@@ -523,26 +549,34 @@ impl<'a> Watch<'a> {
         let pages = since(self.second.from.pages);
         self.window_pages.0 += pages.0;
         self.window_pages.1 += pages.1;
-        let rows = shared.base.rows();
+        let ends = Ends {
+            alone: shared.timeline.alone as f64,
+            rows: shared.base.rows(),
+        };
         let storage = bytes_in(&self.task.step.index());
-        let second = self.second.end(mark, storage, rows, pages);
-        if !second.inserting && self.rows_out.is_none() {
+        let second = self.second.end(mark, storage, ends, pages);
+        if mark.high == ends.rows && self.rows_out.is_none() {
             self.rows_out = Some(second.to);
         }
         self.seconds.push(second);
-        let (done, all) = (self.seconds.len(), shared.timeline.seconds);
+        let (done, all) = (self.seconds.len(), self.all());
         // A rest that is shorter than a window is none, unless there is no other.
         let whole = done.is_multiple_of(shared.timeline.window);
         if whole || (done == all && self.windows.is_empty()) {
             let pages = std::mem::take(&mut self.window_pages);
             self.windows
-                .push(self.window.end(mark, storage, rows, pages));
+                .push(self.window.end(mark, storage, ends, pages));
         }
     }
 
     /// Whether the last second is over: a merge that begins now would not be seen.
     fn is_over(&self) -> bool {
-        self.seconds.len() >= self.shared.timeline.seconds
+        self.seconds.len() >= self.all()
+    }
+
+    /// How many seconds it takes.
+    fn all(&self) -> usize {
+        self.shared.timeline.alone + self.shared.timeline.seconds
     }
 
     /// Whether it is time to begin a merge.
@@ -550,7 +584,7 @@ impl<'a> Watch<'a> {
         match self.shared.timeline.merge {
             MergeAt::Never => false,
             MergeAt::Second(second) => {
-                let now = self.seconds.len() as f64;
+                let now = self.shared.changing().as_secs_f64();
                 self.merges.is_empty() && now >= second
             }
             MergeAt::Logged(share) => self.share >= share,
@@ -581,20 +615,15 @@ mod tests {
     }
 
     #[test]
-    fn windows_without_inserts_do_not_count() {
-        let window = |p50_us, inserting| Span {
+    fn windows_without_searches_do_not_count() {
+        let window = |p50_us, searches| Span {
             p50_us,
-            inserting,
-            searches: 10,
+            searches,
             ..Span::default()
         };
-        let windows = [
-            window(500.0, true),
-            window(700.0, true),
-            window(90.0, false),
-        ];
-        assert_eq!(extremes(&windows), Some([500.0, 700.0]));
-        assert_eq!(extremes(&windows[2..]), None);
+        let windows = [window(500.0, 10), window(700.0, 10), window(0.0, 0)];
+        assert_eq!(extremes(windows.iter()), Some([500.0, 700.0]));
+        assert_eq!(extremes(windows[2..].iter()), None);
     }
 
     #[test]
@@ -620,15 +649,18 @@ mod tests {
             low: 3,
             pages: Some((0, 0)),
         };
-        let span = making.end(to, 77, 1000, (5, 6));
+        let ends = |rows, alone| Ends { rows, alone };
+        let span = making.end(to, 77, ends(1000, 2.0), (5, 6));
         assert_eq!((span.inserts, span.deletes, span.searches), (60, 0, 4));
         assert_eq!((span.p50_us, span.p99_us), (2.0, 4.0));
         assert_eq!(span.recall, Some(0.95));
         assert_eq!(span.rate(span.inserts), 30.0);
         assert_eq!((span.pages_read, span.pages_written), (Some(5), Some(6)));
-        assert!(span.merging && span.inserting);
-        let next = making.end(to, 77, 160, (0, 0));
+        assert!(span.merging && span.inserting && !span.alone);
+        let next = making.end(to, 77, ends(160, 2.0), (0, 0));
         assert_eq!((next.inserts, next.searches, next.recall), (0, 0, None));
-        assert!(!next.merging && !next.inserting);
+        assert!(!next.merging && !next.inserting && !next.alone);
+        let alone = making.end(to, 77, ends(1000, 3.0), (0, 0));
+        assert!(!alone.inserting && alone.alone);
     }
 }

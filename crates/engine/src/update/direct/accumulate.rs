@@ -149,6 +149,7 @@ pub(super) fn link<N: Composable>(
         }
     }
     let threshold = direct.threshold.at(placement.pending.bytes());
+    work.composed.clear();
     for &page in &touched {
         let at_once = direct.choices.write_home && page == home;
         if at_once || placement.pending.weight(page) >= threshold {
@@ -157,6 +158,7 @@ pub(super) fn link<N: Composable>(
         }
     }
     work.touched = touched;
+    direct.wait_for(&work.composed);
     Ok(Some(node))
 }
 
@@ -249,6 +251,7 @@ fn rewrite<N: Composable>(
     for composed in &composed {
         direct.store.release(placement, composed.number);
         direct.store.enqueue(composed.number);
+        work.composed.push(composed.number);
     }
     Ok(())
 }

@@ -22,6 +22,7 @@ use super::Direct;
 use crate::Error;
 use crate::build::write_stream;
 use crate::durable::Checkpoint;
+use crate::nodes::Pages;
 use crate::nodes::added::Added;
 use crate::nodes::pending::NewRecord;
 use crate::nodes::placement::Placement;
@@ -45,7 +46,8 @@ impl Direct {
         self.in_place && self.journal.is_named()
     }
 
-    fn is_journal_full(&self) -> bool {
+    /// Whether so much is to be written in its place that a checkpoint has to come first.
+    pub(crate) fn is_journal_full(&self) -> bool {
         let page_bytes = || self.index.graph().pages.file(0).page_bytes;
         self.in_place && self.journal.is_full(page_bytes())
     }
@@ -105,12 +107,9 @@ impl Direct {
         .encode();
         let placed = write_stream(&checkpoint, FileKind::Placement, None, &payload)?;
         drop(payload);
-        let (waiting, journaled) = match self.in_place {
-            true => {
-                let page_bytes = self.index.graph().pages.file(0).page_bytes;
-                self.write_journal(&checkpoint, page_bytes)?
-            }
-            false => {
+        let (waiting, journaled) = match &self.index.graph().pages {
+            Pages::Inline(pages) => self.write_journal(&checkpoint, pages)?,
+            _ => {
                 let payload = pending(placement).encode();
                 let entry = write_stream(&checkpoint, FileKind::Pending, None, &payload)?;
                 (entry, Vec::new())

@@ -1,18 +1,20 @@
 //! Pages are written anew in their places, all or none: how an index takes inserts that has neither codes nor tables in memory.
 //!
 //! ```text
-//!   insert of p:   p behind the last node: its page follows from its number
-//!                  for each neighbour n: its page composed anew, with p and its code in the list of n
-//!   composed       in memory; searches see it there
-//!   checkpoint     all that were composed ──> journal, MANIFEST names it: from here on they count
-//!                  then each in its place, and nothing waits
+//!   insert of p:   p behind the last node: its page follows from its number, and is composed in memory
+//!                  for each neighbour n: "p joins the list of n" waits, and beside it, once, the code of p
+//!   searches       see both: a list that was read is amended, with the codes beside it
+//!   checkpoint     each page that something waits for is read, composed ──> journal, MANIFEST names it: from here on they count
+//!                  then the same once more, some at a time, each page in its place; and nothing waits
 //! ```
 //!
 //! Where pages move ([`relocate`](super::relocate), [`accumulate`](super::accumulate)), a table says where each node is: 4 bytes a
 //! node, beside the codes that are in memory anyway. AiSAQ (§3.1) has neither codes nor anything else there that grows
 //! with the index, and so a node has to stay where its number says. A page that is written in its place is at risk while it is
 //! written, and so is a checkpoint that names it: hence the journal ([`stratann_layout::journal`]), of which each page is written
-//! twice. When what is composed and not yet in the journal takes [`JOURNAL`] bytes, a checkpoint is due.
+//! twice. A page that waits takes a page of memory, a change of it some tens of bytes: so changes wait, and pages are composed one
+//! at a time. When those that are to be written take [`JOURNAL`] bytes, a checkpoint is due; whoever opens the index after a
+//! crash has so much in memory.
 //!
 //! A search that began before may be reading a page while it is written. So its new bytes stay in memory until all
 //! of those are over, and a read that ends looks there first.
@@ -20,6 +22,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use stratann_layout::{BLOCK, FileEntry, FileKind, InlineBuilder, JournalFile};
@@ -28,28 +31,32 @@ use super::Direct;
 use super::insert::{Inserter, Newborn};
 use super::prune::Decision;
 use crate::Error;
-use crate::build::write_pieces;
+use crate::build::write_made;
 use crate::durable::Checkpoint;
 use crate::nodes::inline::InlinePages;
+use crate::nodes::pending::{Change, NONE};
 use crate::nodes::placement::{PageBytes, Placement};
-use crate::nodes::{NodePages, PageView};
+use crate::nodes::{NodePages, PageView, Pages};
 
-/// Bytes of composed pages after which a checkpoint is due.
-const JOURNAL: usize = 1 << 20;
-/// Threads that write pages in their places, and pages below which they are not worth it.
-const WRITERS: usize = 4;
-const FEW: usize = 32;
+/// Bytes of pages to write after which a checkpoint is due.
+const JOURNAL: usize = 2 << 20;
+/// Threads that read or write pages in their places, where memory is not scarce, and the pages of each at a time: those are in
+/// memory.
+pub(super) const HANDS: usize = 4;
+const HANDFUL: usize = 8;
+/// How long writing waits for searches that began before it, so that what it wrote leaves memory.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// A page that was composed.
 type Composed = (u32, PageBytes);
 
-/// What became of the pages that were composed.
+/// What became of the pages that are written anew.
 #[derive(Default)]
 pub(super) struct Journal {
-    /// Pages that the last checkpoint has not.
-    composed: Mutex<BTreeSet<u32>>,
+    /// Pages that are to be in the next checkpoint: composed, or something waits for them.
+    changed: Mutex<BTreeSet<u32>>,
     /// Those of the last checkpoint that are to be written in their places.
-    due: Mutex<Vec<Composed>>,
+    due: Mutex<Vec<u32>>,
     /// Those that are there, and the moment at which they were.
     resting: Mutex<Vec<(u64, Vec<Composed>)>>,
     /// Pages in the journal of the last checkpoint.
@@ -59,7 +66,12 @@ pub(super) struct Journal {
 impl Journal {
     /// With the pages that the journal of the last checkpoint has, which are unwritten.
     pub(super) fn open(placement: &Placement) -> Self {
-        let due = placement.unwritten.all();
+        let due: Vec<u32> = placement
+            .unwritten
+            .all()
+            .into_iter()
+            .map(|(page, _)| page)
+            .collect();
         Self {
             named: AtomicUsize::new(due.len()),
             due: Mutex::new(due),
@@ -72,41 +84,101 @@ impl Journal {
         self.named.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether pages of so many bytes that were composed are enough for a checkpoint.
+    /// Whether pages of so many bytes that are to be written are enough for a checkpoint.
     pub(super) fn is_full(&self, page_bytes: usize) -> bool {
-        self.composed.lock().len() * page_bytes >= JOURNAL
+        self.changed.lock().len() * page_bytes >= JOURNAL
     }
 }
 
 impl Direct {
-    /// Puts what was composed since the last checkpoint into the journal of the next one. Nobody inserts.
+    /// Puts what changed since the last checkpoint into the journal of the next one. Nobody inserts. Gives the pages.
     pub(super) fn write_journal(
         &self,
         checkpoint: &Checkpoint<'_>,
-        page_bytes: usize,
-    ) -> Result<(FileEntry, Vec<Composed>), Error> {
-        let unwritten = &self.placement().unwritten;
-        let composed = self.journal.composed.lock();
-        let pages = composed.iter().filter_map(|&page| {
-            let bytes = unwritten.get(page)?;
-            Some((page, bytes))
-        });
-        let pages: Vec<Composed> = pages.collect();
-        let numbers: Vec<u32> = pages.iter().map(|(page, _)| *page).collect();
+        pages: &InlinePages,
+    ) -> Result<(FileEntry, Vec<u32>), Error> {
+        let numbers: Vec<u32> = self.journal.changed.lock().iter().copied().collect();
+        let page_bytes = pages.shape.page_bytes();
         let head = JournalFile::head(page_bytes, &numbers);
-        let bytes = pages.iter().map(|(_, bytes)| &**bytes);
-        let pieces: Vec<&[u8]> = std::iter::once(&head[..]).chain(bytes).collect();
-        let entry = write_pieces(checkpoint, FileKind::Journal, None, &[], &pieces)?;
-        Ok((entry, pages))
+        let length = (head.len() + numbers.len() * page_bytes) as u64;
+        let kind = FileKind::Journal;
+        let entry = write_made(checkpoint, kind, None, &[], length, |push| {
+            push(&head)?;
+            numbers.chunks(self.hands * HANDFUL).try_for_each(|some| {
+                let composed = self.composed(pages, some)?;
+                composed.iter().try_for_each(|(_, bytes)| push(bytes))
+            })
+        })?;
+        Ok((entry, numbers))
     }
 
     /// The checkpoint whose journal has these pages is committed: each is written in its place.
-    pub(super) fn journaled(&self, pages: Vec<Composed>) {
-        self.journal.named.store(pages.len(), Ordering::Relaxed);
-        self.journal.composed.lock().clear();
-        self.journal.due.lock().extend(pages);
+    pub(super) fn journaled(&self, numbers: Vec<u32>) {
+        self.journal.named.store(numbers.len(), Ordering::Relaxed);
+        self.journal.changed.lock().clear();
+        self.journal.due.lock().extend(numbers);
         // What cannot be written now is tried again, before the next insert.
         let _ = self.write_in_place();
+    }
+
+    /// Pages as they are with all that waits for them. Nobody inserts.
+    fn composed(&self, pages: &InlinePages, numbers: &[u32]) -> Result<Vec<Composed>, Error> {
+        let share = numbers.len().div_ceil(self.hands).max(1);
+        let compose = |numbers: &[u32]| {
+            let mut work = InPlace::default();
+            let one = |&page| Ok((page, self.compose_waiting(pages, &mut work, page)?));
+            numbers.iter().map(one).collect::<Result<Vec<_>, Error>>()
+        };
+        let shares = shared(numbers.chunks(share), compose)?;
+        Ok(shares.into_iter().flatten().collect())
+    }
+
+    /// A page as it is with all that waits for it.
+    fn compose_waiting(
+        &self,
+        pages: &InlinePages,
+        work: &mut InPlace,
+        page: u32,
+    ) -> Result<PageBytes, Error> {
+        let placement = self.placement();
+        let bytes = match placement.unwritten.get(page) {
+            Some(bytes) => bytes,
+            None => self.read_page(pages, page)?,
+        };
+        match placement.pending.has(page) {
+            true => work.amend(pages, placement, page, &bytes),
+            false => Ok(bytes),
+        }
+    }
+
+    /// Writes the pages of the last checkpoint in their places, if that is still to be done.
+    pub(super) fn write_in_place(&self) -> Result<(), Error> {
+        let Pages::Inline(pages) = &self.index.graph().pages else {
+            return Ok(());
+        };
+        let placement = self.placement();
+        let mut due = self.journal.due.lock();
+        if !due.is_empty() {
+            // New pages are the last by number, and the first to be written: others lead to what is on them.
+            due.sort_unstable_by_key(|&page| Reverse(page));
+            while !due.is_empty() {
+                let some = due.len().min(self.hands * HANDFUL);
+                let composed = self.composed(pages, &due[..some])?;
+                for (page, bytes) in &composed {
+                    placement.unwritten.insert(*page, bytes.clone());
+                    placement.pending.settled(*page);
+                }
+                // They wait for the device, one after the other.
+                shared(composed.chunks(HANDFUL), |pages| self.write_some(pages))?;
+                due.drain(..some);
+                let moment = placement.pins.advance();
+                self.journal.resting.lock().push((moment, composed));
+                self.wake(placement, Some(Instant::now() + PATIENCE));
+            }
+            placement.pending.forget_codes();
+        }
+        self.wake(placement, None);
+        Ok(())
     }
 
     fn write_some(&self, pages: &[Composed]) -> Result<(), Error> {
@@ -119,42 +191,50 @@ impl Direct {
         Ok(())
     }
 
-    /// Writes the pages of the last checkpoint in their places, if that is still to be done.
-    pub(super) fn write_in_place(&self) -> Result<(), Error> {
-        let placement = self.placement();
-        let mut due = self.journal.due.lock();
-        if !due.is_empty() {
-            // New pages are the last by number, and the first to be written: others lead to what is on them.
-            due.sort_unstable_by_key(|(page, _)| Reverse(*page));
-            // They wait for the device, one after the other.
-            let share = due.len().div_ceil(WRITERS).max(FEW);
-            std::thread::scope(|scope| {
-                let writing: Vec<_> = due
-                    .chunks(share)
-                    .map(|pages| scope.spawn(|| self.write_some(pages)))
-                    .collect();
-                writing.into_iter().try_for_each(|work| match work.join() {
-                    Ok(done) => done,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                })
-            })?;
-            let moment = placement.pins.advance();
-            let written = std::mem::take(&mut *due);
-            self.journal.resting.lock().push((moment, written));
-        }
-        let oldest = placement.pins.oldest();
-        self.journal.resting.lock().retain(|(moment, pages)| {
-            let over = *moment < oldest;
-            for (page, bytes) in pages.iter().filter(|_| over) {
-                // Of a page that the memory budget holds, that is the one that counts.
-                if self.index.graph().resident.get((*page).into()).is_none() {
-                    placement.unwritten.remove(*page, bytes);
+    /// Forgets pages that are in their places and that no search is left for that began before; waits for those until `until`.
+    fn wake(&self, placement: &Placement, until: Option<Instant>) {
+        loop {
+            let oldest = placement.pins.oldest();
+            let mut resting = self.journal.resting.lock();
+            resting.retain(|(moment, pages)| {
+                let over = *moment < oldest;
+                for (page, bytes) in pages.iter().filter(|_| over) {
+                    // Of a page that the memory budget holds, that is the one that counts.
+                    if self.index.graph().resident.get((*page).into()).is_none() {
+                        placement.unwritten.remove(*page, bytes);
+                    }
                 }
+                !over
+            });
+            let rest = !resting.is_empty();
+            drop(resting);
+            if !rest || until.is_none_or(|until| Instant::now() >= until) {
+                return;
             }
-            !over
-        });
-        Ok(())
+            std::thread::sleep(Duration::from_micros(200));
+        }
     }
+}
+
+/// Has each share of some work done by a thread of its own, unless there is just one.
+fn shared<S: Send, T: Send>(
+    shares: impl ExactSizeIterator<Item = S>,
+    work: impl Fn(S) -> Result<T, Error> + Sync,
+) -> Result<Vec<T>, Error> {
+    if shares.len() == 1 {
+        return shares.map(work).collect();
+    }
+    std::thread::scope(|scope| {
+        let work = &work;
+        let working: Vec<_> = shares
+            .map(|share| scope.spawn(move || work(share)))
+            .collect();
+        let joined = working.into_iter().map(|work| match work.join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        joined.collect()
+    })
 }
 
 /// What pages are composed with.
@@ -163,39 +243,67 @@ pub(super) struct InPlace {
     builder: Option<InlineBuilder>,
     list: Vec<u32>,
     codes: Vec<u8>,
-    /// The list of a node that stays as it is.
-    other: Vec<u32>,
 }
 
 impl InPlace {
-    /// Composes a page anew: all its records, of which the one in place `changed` gets the list at hand, and those that `more`
-    /// adds.
-    fn compose(
+    /// Composes a page anew with what waits for its lists.
+    fn amend(
+        &mut self,
+        pages: &InlinePages,
+        placement: &Placement,
+        page: u32,
+        bytes: &[u8],
+    ) -> Result<PageBytes, Error> {
+        let builder = self
+            .builder
+            .get_or_insert_with(|| InlineBuilder::new(pages.shape));
+        builder.clear();
+        let view = pages.view(bytes, page.into(), false)?;
+        for slot in 0..view.len() {
+            let record = view.record(slot)?;
+            let node = view.node(slot)?;
+            let vector = &record.vector[..pages.shape.vector_bytes()];
+            pages.list(node, &record, &mut self.list)?;
+            let codes = match placement.pending.amend_coded(
+                page,
+                node,
+                &mut self.list,
+                record.codes,
+                &mut self.codes,
+            ) {
+                true => &self.codes[..],
+                false => record.codes,
+            };
+            builder.push(record.id, vector, &self.list, codes);
+        }
+        Ok(PageBytes::from(builder.finish(page.into())))
+    }
+
+    /// Composes the page of a new node: behind the records that are there, if there are any, stands its own, with the list at
+    /// hand.
+    fn append(
         &mut self,
         pages: &InlinePages,
         page: u32,
         bytes: Option<&[u8]>,
-        changed: Option<usize>,
-        more: impl FnOnce(&mut InlineBuilder, &[u32], &[u8]),
+        id: u64,
+        vector: &[u8],
     ) -> Result<PageBytes, Error> {
         let builder = self
             .builder
             .get_or_insert_with(|| InlineBuilder::new(pages.shape));
         builder.clear();
         if let Some(bytes) = bytes {
+            let mut list = Vec::new();
             let view = pages.view(bytes, page.into(), false)?;
             for slot in 0..view.len() {
                 let record = view.record(slot)?;
                 let vector = &record.vector[..pages.shape.vector_bytes()];
-                if changed == Some(slot) {
-                    builder.push(record.id, vector, &self.list, &self.codes);
-                } else {
-                    pages.list(0, &record, &mut self.other)?;
-                    builder.push(record.id, vector, &self.other, record.codes);
-                }
+                pages.list(view.node(slot)?, &record, &mut list)?;
+                builder.push(record.id, vector, &list, record.codes);
             }
         }
-        more(builder, &self.list, &self.codes);
+        builder.push(id, vector, &self.list, &self.codes);
         Ok(PageBytes::from(builder.finish(page.into())))
     }
 }
@@ -228,14 +336,10 @@ pub(super) fn link(
             true => Some(latest(inserter, page)?),
             false => None,
         };
-        let bytes = work.compose(
-            inserter.pages,
-            page,
-            before.as_deref(),
-            None,
-            |builder, list, codes| builder.push(newborn.id, vector, list, codes),
-        )?;
-        publish(direct, page, bytes);
+        let bytes = work.append(inserter.pages, page, before.as_deref(), newborn.id, vector)?;
+        placement.unwritten.insert(page, bytes);
+        direct.journal.changed.lock().insert(page);
+        direct.store.counts.composed.fetch_add(1, Ordering::Relaxed);
         placement.push(node, page);
         Ok::<_, Error>(())
     }) else {
@@ -243,10 +347,11 @@ pub(super) fn link(
     };
     appended?;
     inserter.born();
+    placement.pending.learn(node, newborn.code);
     let mut linked = false;
     for at in inserter.asked() {
         // A page that cannot be read says so to the searches that need it.
-        linked |= link_back(inserter, work, at, node, newborn.code, linked).unwrap_or(false);
+        linked |= link_back(inserter, work, at, node, linked).unwrap_or(false);
     }
     Ok(Some(node))
 }
@@ -257,12 +362,12 @@ fn link_back(
     work: &mut InPlace,
     at: usize,
     node: u32,
-    code: &[u8],
     linked: bool,
 ) -> Result<bool, Error> {
     let (direct, pages) = (inserter.direct, inserter.pages);
+    let placement = direct.placement();
     let neighbour = inserter.chosen[at];
-    let page = direct.placement().page_of(neighbour.node);
+    let page = placement.page_of(neighbour.node);
     let _one = direct.locks[direct.stripe(page)].lock();
     let bytes = latest(inserter, page)?;
     let view = pages.view(&bytes, page.into(), false)?;
@@ -270,49 +375,41 @@ fn link_back(
         return Ok(false);
     };
     let record = view.record(slot)?;
-    pages.list(neighbour.node, &record, &mut inserter.list)?;
-    work.list.clone_from(&inserter.list);
-    work.codes.clear();
-    work.codes.extend_from_slice(record.codes);
-    let leaves = match inserter.decide(&neighbour, node, Some(record.codes)) {
+    let list = &mut inserter.list;
+    pages.list(neighbour.node, &record, list)?;
+    let pending = &placement.pending;
+    let amended = pending.amend_coded(page, neighbour.node, list, record.codes, &mut work.codes);
+    let beside = if amended {
+        &work.codes[..]
+    } else {
+        record.codes
+    };
+    let remove = match inserter.decide(&neighbour, node, Some(beside)) {
         Decision::Keep if at > 0 || linked => return Ok(false),
         // Somebody has to lead to the new node.
         Decision::Keep => match inserter.make_room() {
-            None if work.list.len() == direct.degree => return Ok(false),
-            leaves => leaves,
+            None if inserter.list.len() == direct.degree => return Ok(false),
+            leaves => leaves.unwrap_or(NONE),
         },
-        Decision::Add => None,
-        Decision::Replace(leaves) => Some(leaves),
+        Decision::Add => NONE,
+        Decision::Replace(leaves) => leaves,
     };
-    let place = leaves.and_then(|leaves| work.list.iter().position(|&link| link == leaves));
-    match place {
-        Some(place) => {
-            work.list[place] = node;
-            work.codes[place * code.len()..][..code.len()].copy_from_slice(code);
-        }
-        None => {
-            work.list.push(node);
-            work.codes.extend_from_slice(code);
-        }
-    }
-    let bytes = work.compose(pages, page, Some(&bytes), Some(slot), |_, _, _| ())?;
-    publish(direct, page, bytes);
+    let change = Change {
+        node: neighbour.node,
+        add: node,
+        remove,
+    };
+    pending.change(page, change, || true);
+    direct.journal.changed.lock().insert(page);
     inserter.joined(node);
     Ok(true)
 }
 
-/// A page as it is now; its lock is held.
+/// A page as it is now, without what waits for it; its lock is held.
 fn latest(inserter: &Inserter<'_, InlinePages>, page: u32) -> Result<PageBytes, Error> {
     // What the search holds is older, if there is anything else.
     match inserter.direct.placement().unwritten.get(page) {
         Some(bytes) => Ok(bytes),
         None => inserter.page_bytes(page),
     }
-}
-
-/// Puts a composed page where searches find it.
-fn publish(direct: &Direct, page: u32, bytes: PageBytes) {
-    direct.placement().unwritten.insert(page, bytes);
-    direct.journal.composed.lock().insert(page);
-    direct.store.counts.composed.fetch_add(1, Ordering::Relaxed);
 }

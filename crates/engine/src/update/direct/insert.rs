@@ -67,6 +67,8 @@ pub(super) struct Work<N: Composable> {
     pub(super) floats: Vec<f32>,
     /// Pages that changes were added to.
     pub(super) touched: Vec<u32>,
+    /// Pages that the insert at hand composed.
+    pub(super) composed: Vec<u32>,
     pub(super) composer: Option<N::Composer>,
 }
 
@@ -79,6 +81,7 @@ impl<N: Composable> Default for Work<N> {
             list: Vec::new(),
             floats: Vec::new(),
             touched: Vec::new(),
+            composed: Vec::new(),
             composer: None,
         }
     }

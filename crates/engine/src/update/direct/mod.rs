@@ -34,7 +34,7 @@ use stratann_tier::{Crew, Task, Thread, VolumeFile};
 pub use self::prune::Pruning;
 
 use self::accumulate::Threshold;
-use self::in_place::{InPlace, Journal};
+use self::in_place::{HANDS, InPlace, Journal};
 use self::insert::{Inserter, Link, Newborn, Work};
 use self::store::PageStore;
 use super::overlay::{Overlay, Tombstones};
@@ -59,6 +59,10 @@ pub struct DirectOptions {
     /// Whether the page that a new vector belongs to is written with it, so that writes begin with the first insert and
     /// searches beside it are as fast at first as later; else vectors wait as changes do ([`Update::Accumulate`]).
     pub write_home: bool,
+    /// Whether threads in the background write what inserts changed (OdinANN §3.3, optimisation 1: the write-back cache). Else each
+    /// insert waits until its pages are on storage, and under [`Update::Relocate`] holds the locks of its records meanwhile:
+    /// what the paper compares with (Figure 9), and nothing else.
+    pub write_behind: bool,
     /// Inserts in flight on each thread.
     pub in_flight: usize,
     /// Changes of the index between two checkpoints; `None`: the more, the larger the index.
@@ -72,6 +76,7 @@ impl Default for DirectOptions {
             list: None,
             pending: 12 << 20,
             write_home: true,
+            write_behind: true,
             in_flight: 4,
             checkpoint: None,
         }
@@ -117,10 +122,17 @@ struct Counts {
 const BATCH: usize = 64;
 /// Candidates of an insert beyond the degree (OdinANN §4.6).
 const BEYOND: usize = 32;
+/// Pages that an insert where all is on storage holds, its search and what it writes together, as an upper bound for usual degrees.
+const TIGHT_PAGES: u64 = 160;
 /// Stripes of the locks of records.
 const STRIPES: usize = 1 << 12;
 /// Threads that write pages: they wait for the device, and do nothing else.
 const WRITERS: usize = 4;
+
+/// What an insert takes beside a search in an index of which all is on storage, on pages of so many bytes.
+pub(crate) fn tight_bytes(page_bytes: usize) -> u64 {
+    TIGHT_PAGES * page_bytes as u64
+}
 
 /// Log records whose vectors tasks insert, one after the other.
 struct Batch<'a> {
@@ -150,8 +162,9 @@ pub(crate) struct Direct {
     file: Mutex<Box<dyn VolumeFile>>,
     /// The file of the segment that new vectors go to, where vectors are apart.
     segment: Option<Mutex<Box<dyn VolumeFile>>>,
-    /// Whether pages are written anew in their places.
+    /// Whether pages are written anew in their places, and by how many threads at a time.
     in_place: bool,
+    hands: usize,
     /// Those that are to be.
     journal: Journal,
     threshold: Threshold,
@@ -163,6 +176,8 @@ pub(crate) struct Direct {
     allocating: Mutex<()>,
     /// An insert failed in the middle: the graph in memory is no more what the log says.
     failed: AtomicBool,
+    /// Why a vector could not be inserted that still waits.
+    trouble: Mutex<Option<String>>,
     counts: Counts,
 }
 
@@ -189,6 +204,13 @@ impl Direct {
             return Ok(None);
         }
         let in_place = matches!(graph.pages, Pages::Inline(_));
+        let threads = match in_place && index.options().memory.is_some() {
+            true => {
+                let room = index.memory().inserting / tight_bytes(pages.page_bytes);
+                threads.min(room.max(1) as usize)
+            }
+            false => threads,
+        };
         let placement = graph.placement.get_or_init(|| {
             let page_of = |node| match &graph.pages {
                 Pages::Coupled(pages) => pages.shape.page_of(node),
@@ -242,6 +264,7 @@ impl Direct {
             file: Mutex::new(index.volume().open_pages(&graph.name)?),
             segment,
             in_place,
+            hands: if threads == 1 { 1 } else { HANDS },
             journal: match in_place {
                 true => Journal::open(placement),
                 false => Journal::default(),
@@ -254,6 +277,7 @@ impl Direct {
             locks: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             allocating: Mutex::default(),
             failed: AtomicBool::new(false),
+            trouble: Mutex::default(),
             counts: Counts::default(),
             update,
             choices,
@@ -451,15 +475,16 @@ impl Direct {
             let (id, Some(vector)) = (record.id(), record.vector()) else {
                 continue;
             };
-            // Why not is of no account here: the vector is in the log, and waits in memory.
-            let node = match &mut inserter {
-                Ok(inserter) => {
-                    let inserted = inserter.insert(id, vector, link, &mut work).await;
-                    inserted.unwrap_or_default()
-                }
-                Err(_) => None,
+            let inserted = match &mut inserter {
+                Ok(inserter) => inserter.insert(id, vector, link, &mut work).await,
+                Err(_) => Ok(None),
             };
-            let Some(node) = node else {
+            // The vector is in the log, and waits in memory: nothing is lost, but it is to be told.
+            let failed = inserted.as_ref().err().or(inserter.as_ref().err());
+            if let Some(error) = failed {
+                *self.trouble.lock() = Some(error.to_string());
+            }
+            let Ok(Some(node)) = inserted else {
                 batch.left.lock().push(at);
                 continue;
             };
@@ -475,9 +500,21 @@ impl Direct {
         }
     }
 
+    /// Waits until pages that an insert composed are on storage, if it has to.
+    fn wait_for(&self, pages: &[u32]) {
+        if !self.choices.write_behind {
+            self.store.wait_for(self.placement(), pages);
+        }
+    }
+
     /// Waits until what was composed is on storage. Nobody inserts meanwhile.
     pub(crate) fn settle(&self) {
         self.store.settle();
+    }
+
+    /// Why the last vector that could not be inserted could not.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.trouble.lock().clone()
     }
 
     /// What it cost so far.

@@ -51,7 +51,9 @@ pub(super) fn link<N: Composable>(
         .iter()
         .map(|&stripe| direct.locks[stripe].lock())
         .collect();
+    work.composed.clear();
     let linked = change(inserter, work, node, newborn.id).and_then(|()| allocate(inserter, work));
+    direct.wait_for(&work.composed);
     if linked.is_err() {
         // It has a number and no page.
         direct.abandon();
@@ -185,6 +187,7 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
         direct.store.relocate(placement, &nodes, page, Use::Empty);
         direct.store.release(placement, page);
         direct.store.enqueue(page);
+        work.composed.push(page);
     }
     Ok(())
 }

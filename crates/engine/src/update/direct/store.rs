@@ -255,6 +255,18 @@ impl PageStore {
         }
     }
 
+    /// Waits until pages that were published are written, or cannot be.
+    pub(super) fn wait_for(&self, placement: &Placement, pages: &[u32]) {
+        let mut queue = self.queue.lock();
+        while queue.error.is_none()
+            && pages
+                .iter()
+                .any(|&page| placement.unwritten.get(page).is_some())
+        {
+            self.done.wait(&mut queue);
+        }
+    }
+
     /// One thread's share of the writing, until [`stop`](PageStore::stop).
     pub(super) fn write(&self, placement: &Placement, file: &mut dyn VolumeFile) {
         let mut queue = self.queue.lock();

@@ -104,6 +104,21 @@ impl LiveIndex {
         direct.checkpoint(log_from, self.next_id.load(Ordering::Relaxed))
     }
 
+    /// Makes the checkpoint that was due and could not be made, where what it is to write fills memory.
+    ///
+    /// # Errors
+    /// It still cannot: a full disk.
+    pub(super) fn checkpoint_if_full(&self) -> Result<(), Error> {
+        let direct = self.state().direct.clone();
+        if direct.is_some_and(|direct| direct.is_journal_full())
+            && let Some(_one) = self.merging.try_lock()
+        {
+            self.digest()?;
+            self.checkpoint()?;
+        }
+        Ok(())
+    }
+
     /// Makes a checkpoint if enough was inserted since the last one.
     pub(super) fn checkpoint_if_due(&self) {
         let state = self.state();
@@ -115,8 +130,8 @@ impl LiveIndex {
             && let Some(_one) = self.merging.try_lock()
         {
             // What was inserted is in the log: nothing is lost if there is no room for a checkpoint now.
-            let _ = self.digest();
-            let _ = self.checkpoint();
+            let made = self.digest().and_then(|()| self.checkpoint());
+            *self.trouble.lock() = made.err().map(|error| error.to_string());
         }
     }
 }
