@@ -177,6 +177,7 @@ impl From<DataError> for Error {
     fn from(error: DataError) -> Self {
         match error {
             DataError::Interrupted => Self::Interrupted,
+            DataError::Index(error) => *error,
             error => Self::Data(error),
         }
     }

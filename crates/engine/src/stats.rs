@@ -61,6 +61,9 @@ pub struct Stats {
     pub graph_and_vectors: GraphAndVectors,
     /// Vectors of the checkpoint that were deleted or replaced since.
     pub deleted: u64,
+    /// Records in segments of vectors that are no vectors of the checkpoint any more: what a merge deleted and left where it
+    /// was. A later one frees it when it is much (DecoupleVS §3.5).
+    pub garbage: u64,
     /// Vectors that are in the log and not in the checkpoint.
     pub logged: u64,
     /// Bytes of the log's files, which are not among [`Stats::bytes`].
@@ -121,7 +124,7 @@ pub struct Bytes {
     /// Outside ids in the coupled layout; 0 in the others.
     pub ids: u64,
     /// Everything else: headers, checksums, padding, counts of reads; where records have different lengths also these
-    /// lengths, the ids, and the directory; and what direct inserts have added to the pages of the build.
+    /// lengths, the ids, the directory, and vectors that are garbage; and what direct inserts have added to the pages of the build.
     pub other: u64,
     /// The sum, which is what the files take.
     pub total: u64,
@@ -179,6 +182,11 @@ impl Index {
             deleted: self
                 .overlay()
                 .map_or(0, |overlay| overlay.deleted.len() as u64),
+            garbage: manifest
+                .segments
+                .iter()
+                .map(|segment| u64::from(segment.garbage()))
+                .sum(),
             logged: self.overlay().map_or(0, Overlay::logged),
             log_bytes: self.log_bytes(),
             direct: None,

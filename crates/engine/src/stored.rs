@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use stratann_layout::chunks::ChunksFile;
+use stratann_layout::chunks::{ChunksFile, SegmentSpan};
 use stratann_layout::header::stored_checksum;
 use stratann_layout::heat::HeatFile;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{
     BLOCK, CoupledShape, DirectoryFile, EntryPoints, FileEntry, FileHeader, FileKind, InlineShape,
-    JournalFile, LayoutError, Manifest, PendingFile, PlacementFacts, PlacementFile, SlottedFacts,
-    SlottedShape, StreamReader,
+    JournalFile, LayoutError, Manifest, PendingFile, PlacementFacts, PlacementFile, SegmentFacts,
+    SlottedFacts, SlottedShape, StreamReader,
 };
 use stratann_tier::{Directory, Volume};
 
@@ -192,8 +192,9 @@ pub(crate) fn inline<'m>(
     Ok((shape, entry))
 }
 
-/// The shape of a file of slotted pages and the nodes that it holds, `n` as for [`entry`]. Refuses one whose header is
-/// damaged, of another index, or of other nodes than the manifest says.
+/// The shape of a file of slotted pages and the nodes that it holds by its own numbers, `n` as for [`entry`]. Refuses one whose
+/// header is damaged, of another index, or of other nodes than the manifest says. (Of a segment that a merge kept, these are
+/// records: some are garbage, and nodes are numbered otherwise since.)
 pub(crate) fn slotted<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -205,10 +206,7 @@ pub(crate) fn slotted<'m>(
     let (shape, facts) = SlottedShape::from_header(&header, &name_of(volume, &entry.name))?;
     let nodes = match n {
         None => Some((0, manifest.vectors)),
-        Some(n) => manifest
-            .segments
-            .get(n as usize)
-            .map(|segment| (segment.first, u64::from(segment.vectors))),
+        Some(n) => manifest.segments.get(n as usize).map(SegmentFacts::stored),
     };
     let said = (manifest.element, manifest.dimension, manifest.degree);
     let found = (shape.element(), shape.dim() as u32, shape.degree() as u32);
@@ -238,16 +236,34 @@ pub(crate) fn chunks(
     manifest: &Manifest,
     n: u32,
 ) -> Result<ChunksFile, Error> {
-    let (shape, facts, _) = slotted(volume, manifest, FileKind::Vectors, Some(n))?;
+    let (shape, span) = span(volume, manifest, n)?;
     let payload = read_stream_whole(volume, manifest, FileKind::Chunks, Some(n))?;
+    let file = file_of(volume, manifest, FileKind::Chunks, Some(n))?;
     Ok(ChunksFile::decode(
         &payload,
-        facts.first,
-        facts.nodes,
-        facts.pages,
+        span,
         shape.vector_bytes(),
-        &file_of(volume, manifest, FileKind::Chunks, Some(n))?,
+        &file,
     )?)
+}
+
+/// What manifest and header say of segment `n`.
+pub(crate) fn span(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    n: u32,
+) -> Result<(SlottedShape, SegmentSpan), Error> {
+    let (shape, facts, _) = slotted(volume, manifest, FileKind::Vectors, Some(n))?;
+    let segment = manifest.segments.get(n as usize);
+    // `slotted` refuses a file of a segment that is not there.
+    let (first, nodes) = segment.map_or((0, 0), |s| (s.first, u64::from(s.vectors)));
+    let span = SegmentSpan {
+        first,
+        nodes,
+        garbage: facts.nodes.saturating_sub(nodes),
+        pages: facts.pages,
+    };
+    Ok((shape, span))
 }
 
 /// Where nodes stand that came since the build or were written anew; `None` if nothing was inserted directly.

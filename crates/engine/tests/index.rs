@@ -967,6 +967,37 @@ fn grown_indexes_of_format_4_open_and_answer() {
     }
 }
 
+#[test]
+fn an_index_of_format_4_with_segments_that_merges_kept_opens_and_answers() {
+    let path = fixture("index-v4-kept");
+    let report = verify(&path, &Silent).unwrap();
+    assert!(report.clean(), "{report:#?}");
+    let index = open(&path);
+    let stats = index.stats();
+    let counts = (stats.vectors, stats.deleted, stats.garbage);
+    assert_eq!((stats.format_version, counts), (4, (2_000, 0, 41)));
+    assert_eq!(stats.compression.vector_codec, "huffman");
+    let (queries, truth) = frozen_truth();
+    for strategy in [Strategy::BestFirst, Strategy::Pipelined] {
+        let options = SearchOptions {
+            list: 60,
+            strategy: Some(strategy),
+            ..SearchOptions::default()
+        };
+        let found = index.search(&queries, &options).unwrap();
+        assert!(found.ids.iter().all(|&id| id < 2_000));
+        let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
+        assert!(recall > 0.97, "{strategy}: recall {recall}");
+    }
+    // What is garbage is no answer, though its vectors are those of rows.
+    let rows = head("photo-sift-20k.base.u8bin", 1_000);
+    let found = index.search(&rows, &SearchOptions::default()).unwrap();
+    for ids in found.ids.chunks(10) {
+        let unique: std::collections::HashSet<_> = ids.iter().collect();
+        assert_eq!(unique.len(), ids.len(), "{ids:?}");
+    }
+}
+
 fn grown_index_opens_and_answers(path: &Path) {
     let report = verify(path, &Silent).unwrap();
     assert!(report.clean(), "{report:#?}");

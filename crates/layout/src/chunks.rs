@@ -1,8 +1,18 @@
 //! What a search needs in memory of one segment of vectors: which page holds which node, and what the
 //! vectors were made to differ from.
 //!
-//! A segment is a file of kind `Vectors`. Its nodes are cut into chunks of the same number of nodes, and each
+//! A segment is a file of kind `Vectors`. Its records are cut into chunks of the same number of records, and each
 //! chunk has pages of its own. This is the chunk-level metadata of DecoupleVS (section 3.3).
+//!
+//! A record is a node, as a rule. A merge that keeps the file of a segment, though some of its vectors are deleted,
+//! writes this file anew: what is deleted is *garbage*, a record without a node, and the nodes of the others are
+//! numbered without holes. The pages themselves say the numbers that were theirs when they were written.
+//!
+//! ```text
+//!   page, as it was written    | 300 301 302 303 | 304 305 306 | 307 308 |      first node 300
+//!   its dead slots                    1   2          0   1   2                   302 was deleted in another merge
+//!   nodes now, from 100 on     | 100         101 |             | 102 103 |      boundaries 101, 101, 103
+//! ```
 //!
 //! Payload of a [stream](crate::stream) of kind `Chunks`, little-endian; `m` bytes of a model, `n` chunks,
 //! `V` bytes a vector:
@@ -10,7 +20,7 @@
 //! | offset | bytes | what |
 //! |---|---|---|
 //! | 0 | 4 | `m`, bytes of the model of the segment's vectors |
-//! | 4 | 4 | nodes of each chunk, but the last, which may have fewer; 1 or more |
+//! | 4 | 4 | records of each chunk, but the last, which may have fewer; 1 or more |
 //! | 8 | 4 | `n`, the chunks |
 //! | 12 | m | the model |
 //! | … | … | the chunks, one after another |
@@ -21,12 +31,18 @@
 //! |---|---|---|
 //! | 0 | 4 | number of its first page in the segment's file |
 //! | 4 | 4 | `p`, 1 or more |
-//! | 8 | 4 | 1 if it has a base vector, else 0 |
-//! | 12 | 4 p | the last node of each page, ascending |
+//! | 8 | 4 | bits: 1 if it has a base vector, 2 if it has garbage |
+//! | 12 | 4 p | the last node of each page, ascending; that of the page before (of the first one, 1 less than the segment's first node, modulo 2^32) where all is garbage |
 //! | 12 + 4 p | V | the base vector, if it has one |
+//! | … | 2 p | if it has garbage: the dead slots of each page, how many |
+//! | … | 2 g | and all of them, those of a page ascending |
 //!
-//! So a chunk takes `4 p + 12 + V` bytes, on which the paper's formula for the size of a chunk rests
+//! Without garbage a chunk takes `4 p + 12 + V` bytes, on which the paper's formula for the size of a chunk rests
 //! ([`chunk_bytes_for`]).
+
+mod dead;
+
+pub use dead::DeadSlots;
 
 use crate::directory::PageDirectory;
 use crate::error::LayoutError;
@@ -34,6 +50,10 @@ use crate::payload::PayloadReader;
 
 /// Bytes of a chunk beside its boundaries and its base vector.
 const CHUNK_FIXED: usize = 12;
+
+/// The bits of what a chunk has.
+const BASE: u32 = 1;
+const GARBAGE: u32 = 2;
 
 /// A run of consecutive nodes of a segment, on pages of their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,7 +63,7 @@ pub struct Chunk {
     /// Its pages, which follow one another.
     pub pages: u32,
     /// The last node of each of its pages, as the index numbers nodes. A page's nodes are those above the
-    /// last node of the page before it.
+    /// last node of the page before it; none where these are the same.
     pub boundaries: Vec<u32>,
     /// What each of its vectors was made to differ from, if they were: the bytes of a vector.
     pub base: Option<Vec<u8>>,
@@ -54,10 +74,31 @@ pub struct Chunk {
 pub struct ChunksFile {
     /// How the vectors are encoded: the bytes of a model of the codec.
     pub model: Vec<u8>,
-    /// Nodes of each chunk, but the last, which may have fewer.
+    /// Records of each chunk, but the last, which may have fewer. They are nodes, but for what is dead.
     pub chunk_vectors: u32,
     /// The chunks, in the order of their nodes and pages.
     pub chunks: Vec<Chunk>,
+    /// The records that are garbage.
+    pub dead: DeadSlots,
+}
+
+/// What is said elsewhere of a segment: by the manifest, and by the header of its vectors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SegmentSpan {
+    /// Its first node.
+    pub first: u32,
+    /// Its nodes.
+    pub nodes: u64,
+    /// Records of its file that are no nodes.
+    pub garbage: u64,
+    /// Pages of its file.
+    pub pages: u64,
+}
+
+impl SegmentSpan {
+    fn records(&self) -> u64 {
+        self.nodes.saturating_add(self.garbage)
+    }
 }
 
 impl ChunksFile {
@@ -73,32 +114,36 @@ impl ChunksFile {
         }
         out.extend_from_slice(&self.model);
         for chunk in &self.chunks {
-            for field in [
-                chunk.first_page,
-                chunk.pages,
-                u32::from(chunk.base.is_some()),
-            ] {
+            let pages =
+                u64::from(chunk.first_page)..u64::from(chunk.first_page) + u64::from(chunk.pages);
+            let dead = || pages.clone().map(|page| self.dead.of_page(page));
+            let has_garbage = dead().any(|slots| !slots.is_empty());
+            let has = [(BASE, chunk.base.is_some()), (GARBAGE, has_garbage)];
+            let bits = has.iter().filter(|(_, has)| *has).map(|(bit, _)| bit).sum();
+            for field in [chunk.first_page, chunk.pages, bits] {
                 out.extend_from_slice(&field.to_le_bytes());
             }
             out.extend(chunk.boundaries.iter().flat_map(|node| node.to_le_bytes()));
             out.extend_from_slice(chunk.base.as_deref().unwrap_or_default());
+            if has_garbage {
+                out.extend(dead().flat_map(|slots| (slots.len() as u16).to_le_bytes()));
+                out.extend(dead().flatten().flat_map(|slot| slot.to_le_bytes()));
+            }
         }
         out
     }
 
-    /// Reads a payload; the segment holds nodes `first..first + nodes` on `pages` pages
-    /// ([`crate::SlottedFacts`]), a vector has `vector_bytes` bytes, and `file` names the chunks' file in
-    /// errors.
+    /// Reads a payload of the segment that `span` says; a vector has `vector_bytes` bytes, and `file` names the
+    /// chunks' file in errors.
     ///
     /// # Errors
-    /// A length that does not follow from the counts; not as many chunks as the nodes need; chunks whose pages
-    /// do not follow one another or are not `pages` in all; boundaries that do not ascend, or do not end where
-    /// the chunk ends; a page of more nodes than a page holds.
+    /// A length that does not follow from the counts; not as many chunks as the records need; chunks whose pages
+    /// do not follow one another or are not as many as those of the file; boundaries that do not ascend, or do not
+    /// end where the chunk ends; a page of more records than a page holds, or of none; dead slots that do not
+    /// ascend, that are of no record, or that are not as many as the garbage.
     pub fn decode(
         payload: &[u8],
-        first: u32,
-        nodes: u64,
-        pages: u64,
+        span: SegmentSpan,
         vector_bytes: usize,
         file: &str,
     ) -> Result<ChunksFile, LayoutError> {
@@ -109,35 +154,44 @@ impl ChunksFile {
         if chunk_vectors == 0 {
             return Err(reader.wrong(4, "nodes of a chunk", 0, "1 or more"));
         }
-        let needed = nodes.div_ceil(u64::from(chunk_vectors));
+        let records = span.records();
+        let needed = records.div_ceil(u64::from(chunk_vectors));
         if u64::from(count) != needed {
-            let expected = format!("{needed} for {nodes} nodes, {chunk_vectors} each");
+            let expected = format!("{needed} for {records} nodes, {chunk_vectors} each");
             return Err(reader.wrong(8, "number of chunks", count, expected));
         }
         let model = reader.bytes(u64::from(model_bytes), "model")?.to_vec();
         let mut place = Place {
             next_page: 0,
-            next_node: u64::from(first),
+            next_node: u64::from(span.first),
+            nodes_left: span.nodes,
+            records_left: records,
+            dead: DeadSlots::default(),
         };
-        let end = u64::from(first).saturating_add(nodes);
         let mut chunks = Vec::new();
         for _ in 0..count {
-            let chunk_end = end.min(place.next_node.saturating_add(u64::from(chunk_vectors)));
-            chunks.push(place.chunk(&mut reader, chunk_end, vector_bytes)?);
+            let records = place.records_left.min(u64::from(chunk_vectors));
+            chunks.push(place.chunk(&mut reader, records, vector_bytes)?);
         }
-        if place.next_page != pages {
+        if place.next_page != span.pages {
             let at = reader.at();
-            return Err(reader.wrong(at, "pages of all chunks", place.next_page, pages));
+            return Err(reader.wrong(at, "pages of all chunks", place.next_page, span.pages));
+        }
+        let garbage = place.dead.count();
+        if garbage != span.garbage {
+            let at = reader.at();
+            return Err(reader.wrong(at, "dead slots of all chunks", garbage, span.garbage));
         }
         reader.end()?;
         Ok(ChunksFile {
             model,
             chunk_vectors,
             chunks,
+            dead: place.dead,
         })
     }
 
-    /// Records on each page of the segment, whose first record is node `first`.
+    /// Nodes on each page of the segment, whose first node is `first`.
     pub fn counts(&self, first: u32) -> impl Iterator<Item = u16> + '_ {
         let mut next = first;
         let boundaries = self.chunks.iter().flat_map(|chunk| &chunk.boundaries);
@@ -148,22 +202,59 @@ impl ChunksFile {
         })
     }
 
-    /// The directory of the segment's pages, whose first record is node `first`.
-    ///
-    /// # Panics
-    /// When a page has no node, which [`ChunksFile::decode`] refuses.
+    /// Records on each page of the segment, whose first node is `first`: nodes and garbage.
+    pub fn records(&self, first: u32) -> impl Iterator<Item = u16> + '_ {
+        let counts = (0..).zip(self.counts(first));
+        counts.map(|(page, count)| count.wrapping_add(self.dead.of_page(page).len() as u16))
+    }
+
+    /// The directory of the segment's pages, whose first node is `first`.
     pub fn pages(&self, first: u32) -> PageDirectory {
         PageDirectory::from_counts(first, self.counts(first))
     }
 
-    /// The chunk that holds `node`, in a segment whose first record is node `first`; `None` if none does.
-    #[inline]
+    /// The chunk that holds `node`, in a segment whose first node is `first`; `None` if none does.
     pub fn chunk_of(&self, first: u32, node: u32) -> Option<&Chunk> {
-        let chunk = node
-            .checked_sub(first)?
-            .checked_div(self.chunk_vectors)
-            .and_then(|at| self.chunks.get(at as usize))?;
-        (chunk.boundaries.last() >= Some(&node)).then_some(chunk)
+        let mut next = first;
+        self.chunks.iter().find(|chunk| {
+            let behind = chunk
+                .boundaries
+                .last()
+                .map_or(next, |last| last.wrapping_add(1));
+            let nodes = next..behind;
+            next = behind;
+            nodes.contains(&node)
+        })
+    }
+
+    /// The same pages with more garbage, and nodes that are numbered anew: `from` was the first, and `to` is from now
+    /// on. `dead` are the pages and slots of the records that die, ascending, none of which is dead already.
+    #[must_use]
+    pub fn bury(&self, from: u32, to: u32, dead: &[(u32, u16)]) -> ChunksFile {
+        let mut counts = self.counts(from);
+        let (mut rest, mut next, mut slots) = (dead, to, Vec::new());
+        let mut all = DeadSlots::default();
+        let mut chunks = self.chunks.clone();
+        let boundaries = chunks.iter_mut().flat_map(|chunk| &mut chunk.boundaries);
+        for (page, boundary) in (0..).zip(boundaries) {
+            let here = rest.partition_point(|&(of, _)| of <= page);
+            let (dying, others) = rest.split_at(here);
+            rest = others;
+            slots.clear();
+            slots.extend_from_slice(self.dead.of_page(u64::from(page)));
+            slots.extend(dying.iter().map(|&(_, slot)| slot));
+            slots.sort_unstable();
+            all.push(page, &slots);
+            let count = counts.next().unwrap_or(0);
+            next = next.wrapping_add(u32::from(count).wrapping_sub(dying.len() as u32));
+            *boundary = next.wrapping_sub(1);
+        }
+        ChunksFile {
+            model: self.model.clone(),
+            chunk_vectors: self.chunk_vectors,
+            chunks,
+            dead: all,
+        }
     }
 }
 
@@ -171,51 +262,60 @@ impl ChunksFile {
 struct Place {
     next_page: u64,
     next_node: u64,
+    /// Nodes and records of the chunks that are to come.
+    nodes_left: u64,
+    records_left: u64,
+    /// Of the pages that were read.
+    dead: DeadSlots,
 }
 
 impl Place {
-    /// Reads a chunk that has to end before node `end`.
+    /// Reads a chunk of so many records.
     fn chunk(
         &mut self,
         reader: &mut PayloadReader<'_>,
-        end: u64,
+        records: u64,
         vector_bytes: usize,
     ) -> Result<Chunk, LayoutError> {
         let at = reader.at();
         let first_page = reader.u32("first page of a chunk")?;
         let pages = reader.u32("pages of a chunk")?;
-        let has_base = reader.u32("whether a chunk has a base vector")?;
+        let bits = reader.u32("what a chunk has")?;
         if u64::from(first_page) != self.next_page {
             return Err(reader.wrong(at, "first page of a chunk", first_page, self.next_page));
         }
         if pages == 0 {
             return Err(reader.wrong(at + 4, "pages of a chunk", pages, "1 or more"));
         }
-        if has_base > 1 {
-            let what = "whether a chunk has a base vector";
-            return Err(reader.wrong(at + 8, what, has_base, "0 or 1"));
+        if bits > BASE | GARBAGE {
+            return Err(reader.wrong(at + 8, "what a chunk has", bits, "0 to 3"));
         }
+        let boundaries_at = reader.at();
         let boundaries = reader.u32s(u64::from(pages), "boundaries of a chunk")?;
-        for (page, &last) in boundaries.iter().enumerate() {
-            // The nodes of this page are `next_node..=last`, 1 to 65535 of them.
-            let most = (self.next_node + u64::from(u16::MAX)).min(end);
-            if u64::from(last) < self.next_node || u64::from(last) >= most {
-                let expected = format!("{} to {}", self.next_node, most.saturating_sub(1));
-                let at = at + CHUNK_FIXED + 4 * page;
-                return Err(reader.wrong(at, "last node of a page", last, expected));
-            }
-            self.next_node = u64::from(last) + 1;
-        }
-        if self.next_node != end {
-            let at = at + CHUNK_FIXED + 4 * (boundaries.len() - 1);
-            let what = "last node of a chunk";
-            return Err(reader.wrong(at, what, self.next_node - 1, end.saturating_sub(1)));
-        }
-        self.next_page += u64::from(pages);
-        let base = match has_base {
+        let base = match bits & BASE {
             0 => None,
             _ => Some(reader.bytes(vector_bytes as u64, "base vector")?.to_vec()),
         };
+        let mut dead = Garbage::read(reader, pages, bits & GARBAGE != 0)?;
+        let mut left = records;
+        for (page, &last) in boundaries.iter().enumerate() {
+            let (slots_at, slots) = dead.next_page();
+            let at = boundaries_at + 4 * page;
+            let nodes = self.page(reader, at, last, slots.len() as u64, left)?;
+            let all = nodes + slots.len() as u64;
+            check_slots(reader, slots_at, slots, all)?;
+            left -= all;
+            self.dead
+                .push(first_page.saturating_add(page as u32), slots);
+        }
+        if left > 0 {
+            let at = boundaries_at + 4 * (boundaries.len() - 1);
+            let last = self.next_node + left - 1;
+            let found = boundaries[boundaries.len() - 1];
+            return Err(reader.wrong(at, "last node of a chunk", found, last));
+        }
+        self.records_left -= records;
+        self.next_page += u64::from(pages);
         Ok(Chunk {
             first_page,
             pages,
@@ -223,6 +323,100 @@ impl Place {
             base,
         })
     }
+
+    /// Takes the last node of a page, which stands at `at`, and says how many nodes the page has; so many of its records are
+    /// dead, and its chunk has `left` more.
+    fn page(
+        &mut self,
+        reader: &PayloadReader<'_>,
+        at: usize,
+        last: u32,
+        dead: u64,
+        left: u64,
+    ) -> Result<u64, LayoutError> {
+        // Nodes of the page are `next_node..behind`. Where they begin with 0 and there are none, the last is -1.
+        let behind = match (self.next_node, last) {
+            (0, u32::MAX) => 0,
+            _ => u64::from(last) + 1,
+        };
+        let least = u64::from(dead == 0);
+        let most = left.min(u64::from(u16::MAX)).saturating_sub(dead);
+        let most = most.min(self.nodes_left);
+        let nodes = behind.checked_sub(self.next_node);
+        let Some(nodes) = nodes.filter(|nodes| (least..=most).contains(nodes) && dead <= left)
+        else {
+            let node = |nodes: u64| (self.next_node + nodes) as i64 - 1;
+            let expected = format!("{} to {}", node(least), node(most));
+            return Err(reader.wrong(at, "last node of a page", last, expected));
+        };
+        self.next_node += nodes;
+        self.nodes_left -= nodes;
+        Ok(nodes)
+    }
+}
+
+/// The dead slots of a chunk that is read, page by page.
+struct Garbage {
+    /// How many each page has; empty where none has any.
+    counts: std::vec::IntoIter<u16>,
+    slots: Vec<u16>,
+    /// Where the slots stand in the payload.
+    at: usize,
+    /// Those of the pages before.
+    taken: usize,
+}
+
+impl Garbage {
+    /// Reads those of a chunk of so many pages, if it has any.
+    fn read(reader: &mut PayloadReader<'_>, pages: u32, any: bool) -> Result<Garbage, LayoutError> {
+        let (mut counts, mut slots) = (Vec::new(), Vec::new());
+        if any {
+            let at = reader.at();
+            counts = reader.u16s(u64::from(pages), "dead slots of each page")?;
+            let all = counts.iter().map(|&count| u64::from(count)).sum();
+            if all == 0 {
+                return Err(reader.wrong(
+                    at,
+                    "dead slots of a chunk that has some",
+                    0,
+                    "1 or more",
+                ));
+            }
+            slots = reader.u16s(all, "dead slots of a chunk")?;
+        }
+        Ok(Garbage {
+            at: reader.at() - 2 * slots.len(),
+            counts: counts.into_iter(),
+            slots,
+            taken: 0,
+        })
+    }
+
+    /// Those of the next page, and where they stand.
+    fn next_page(&mut self) -> (usize, &[u16]) {
+        let count = usize::from(self.counts.next().unwrap_or(0));
+        let (at, start) = (self.at + 2 * self.taken, self.taken);
+        self.taken += count;
+        (at, &self.slots[start..self.taken])
+    }
+}
+
+/// Refuses dead slots, which stand at `at`, that do not ascend or that are none of a page of so many records.
+fn check_slots(
+    reader: &PayloadReader<'_>,
+    at: usize,
+    slots: &[u16],
+    records: u64,
+) -> Result<(), LayoutError> {
+    let mut least = 0;
+    for (place, &slot) in slots.iter().enumerate() {
+        if u64::from(slot) < least || u64::from(slot) >= records {
+            let expected = format!("{least} or more, below {records}");
+            return Err(reader.wrong(at + 2 * place, "dead slot of a page", slot, expected));
+        }
+        least = u64::from(slot) + 1;
+    }
+    Ok(())
 }
 
 /// What the chunks of `chunk_bytes` bytes of vectors, before they are encoded, take beside them, as a part of
@@ -241,303 +435,4 @@ pub fn chunk_bytes_for(overhead: f64, alpha: f64, vector_bytes: usize) -> Option
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const V: usize = 3;
-
-    /// Nodes 100 to 109 in chunks of 4, on 6 pages.
-    fn sample() -> ChunksFile {
-        ChunksFile {
-            model: vec![7, 8, 9, 10, 11],
-            chunk_vectors: 4,
-            chunks: vec![
-                Chunk {
-                    first_page: 0,
-                    pages: 2,
-                    boundaries: vec![102, 103],
-                    base: Some(vec![1, 2, 3]),
-                },
-                Chunk {
-                    first_page: 2,
-                    pages: 3,
-                    boundaries: vec![104, 105, 107],
-                    base: None,
-                },
-                Chunk {
-                    first_page: 5,
-                    pages: 1,
-                    boundaries: vec![109],
-                    base: Some(vec![4, 5, 6]),
-                },
-            ],
-        }
-    }
-
-    fn decode(payload: &[u8]) -> Result<ChunksFile, LayoutError> {
-        ChunksFile::decode(payload, 100, 10, 6, V, "chunks-0")
-    }
-
-    fn refused(change: impl FnOnce(&mut ChunksFile)) -> String {
-        let mut file = sample();
-        change(&mut file);
-        decode(&file.encode()).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn round_trips() {
-        let file = sample();
-        assert_eq!(decode(&file.encode()).unwrap(), file);
-        assert!(file.counts(100).eq([3, 1, 1, 1, 2, 2]));
-        let pages = file.pages(100);
-        assert_eq!((pages.nodes(), pages.pages()), (10, 6));
-        assert_eq!(pages.page_of(107), 4);
-        let empty = ChunksFile {
-            chunk_vectors: 1,
-            ..ChunksFile::default()
-        };
-        let back = ChunksFile::decode(&empty.encode(), 0, 0, 0, V, "chunks-0").unwrap();
-        assert_eq!(back, empty);
-    }
-
-    #[test]
-    fn bytes_stand_where_the_table_says() {
-        let bytes = sample().encode();
-        assert_eq!(bytes[..12], [5, 0, 0, 0, 4, 0, 0, 0, 3, 0, 0, 0]);
-        assert_eq!(bytes[12..17], [7, 8, 9, 10, 11]);
-        assert_eq!(bytes[17..29], [0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0]);
-        assert_eq!(bytes[29..37], [102, 0, 0, 0, 103, 0, 0, 0]);
-        assert_eq!(bytes[37..40], [1, 2, 3]);
-        // Chunks take the bytes that the paper's formula is made of: 4 for a page, 12, and their base.
-        assert_eq!(bytes.len(), 17 + 3 * 12 + 6 * 4 + 2 * V);
-    }
-
-    #[test]
-    fn a_node_has_one_chunk() {
-        let file = sample();
-        for node in 100..110 {
-            let chunk = file.chunk_of(100, node).unwrap();
-            assert_eq!(chunk, &file.chunks[(node as usize - 100) / 4], "{node}");
-        }
-        for node in [0, 99, 110, 111, 112, u32::MAX] {
-            assert_eq!(file.chunk_of(100, node), None, "{node}");
-        }
-        assert_eq!(ChunksFile::default().chunk_of(0, 0), None);
-    }
-
-    #[test]
-    fn every_contradiction_is_refused() {
-        let text = refused(|file| file.chunks[1].first_page = 3);
-        // The first chunk takes 17..40 of the payload, and the first block 4 bytes for its checksum.
-        assert!(
-            text.starts_with(
-                "chunks-0: first page of a chunk at offset 4140 is 3, expected 2; restore"
-            ),
-            "{text}"
-        );
-        for (text, change) in [
-            (
-                "number of chunks at offset 4108 is 2, expected 3 for 10 nodes, 4 each",
-                (|file| drop(file.chunks.pop())) as fn(&mut ChunksFile),
-            ),
-            ("nodes of a chunk at offset 4104 is 0", |file| {
-                file.chunk_vectors = 0
-            }),
-            ("number of chunks", |file| file.chunk_vectors = 3),
-            ("number of chunks", |file| file.chunk_vectors = 5),
-            ("pages of a chunk", |file| {
-                file.chunks[0].pages = 0;
-                file.chunks[0].boundaries.clear();
-            }),
-            ("is 104, expected 103 to 103", |file| {
-                file.chunks[0].boundaries[1] = 104
-            }),
-            ("is 102, expected 103 to 103", |file| {
-                file.chunks[0].boundaries[1] = 102
-            }),
-            ("is 99, expected 100 to 103", |file| {
-                file.chunks[0].boundaries[0] = 99
-            }),
-            ("is 101, expected 103 to 103", |file| {
-                file.chunks[0].boundaries[1] = 101
-            }),
-            ("last node of a chunk", |file| {
-                file.chunks[1].boundaries[2] = 106
-            }),
-            ("is 103, expected 104 to 107", |file| {
-                file.chunks[1].boundaries[0] = 103
-            }),
-            ("is 110, expected 108 to 109", |file| {
-                file.chunks[2].boundaries[0] = 110
-            }),
-            ("last node of a chunk", |file| {
-                file.chunks[2].boundaries[0] = 108
-            }),
-            ("base vector", |file| file.chunks[2].base = Some(vec![4, 5])),
-            ("payload length", |file| {
-                file.chunks[2].base = Some(vec![4, 5, 6, 7])
-            }),
-            ("payload length", |file| {
-                file.model.truncate(3);
-                file.chunks[2].base = Some(vec![0; V + 2]);
-            }),
-        ] {
-            let found = refused(change);
-            assert!(found.contains(text), "{found}\n{text}");
-        }
-        let mut bytes = sample().encode();
-        bytes[25] = 2;
-        let text = decode(&bytes).unwrap_err().to_string();
-        assert!(text.contains("is 2, expected 0 or 1"), "{text}");
-    }
-
-    #[test]
-    fn a_segment_of_another_size_is_refused() {
-        let bytes = sample().encode();
-        for (first, nodes, pages, vector_bytes) in [
-            (101, 10, 6, V),
-            (99, 10, 6, V),
-            (100, 11, 6, V),
-            (100, 9, 6, V),
-            (100, 10, 5, V),
-            (100, 10, 7, V),
-            (100, 10, 6, V - 1),
-            (100, 10, 6, V + 1),
-            (100, 0, 0, V),
-            (u32::MAX, u64::MAX, u64::MAX, usize::MAX),
-        ] {
-            ChunksFile::decode(&bytes, first, nodes, pages, vector_bytes, "f").unwrap_err();
-        }
-        for length in 0..bytes.len() {
-            decode(&bytes[..length]).unwrap_err();
-        }
-    }
-
-    #[test]
-    fn a_page_holds_at_most_what_its_count_holds() {
-        let file = |last| ChunksFile {
-            chunk_vectors: last + 1,
-            chunks: vec![Chunk {
-                first_page: 0,
-                pages: 1,
-                boundaries: vec![last],
-                base: None,
-            }],
-            ..ChunksFile::default()
-        };
-        let decode = |last: u32| {
-            let nodes = u64::from(last) + 1;
-            ChunksFile::decode(&file(last).encode(), 0, nodes, 1, V, "f")
-        };
-        assert!(decode(65_534).unwrap().counts(0).eq([65_535]));
-        let text = decode(65_535).unwrap_err().to_string();
-        assert!(text.contains("is 65535, expected 0 to 65534"), "{text}");
-    }
-
-    #[test]
-    fn the_formula_is_the_papers() {
-        // Section 3.3, with C = 4 MiB, V = 128 bytes and no savings.
-        let overhead = chunk_overhead(4 << 20, 1.0, 128);
-        assert!((overhead - (140.0 / 4_194_304.0 + 1.0 / 1024.0)).abs() < 1e-12);
-        assert_eq!(chunk_bytes_for(overhead, 1.0, 128), Some(4 << 20));
-        // The boundaries alone take 1/1024.
-        assert_eq!(chunk_bytes_for(1.0 / 1024.0, 1.0, 128), None);
-        assert_eq!(chunk_bytes_for(0.0005, 1.0, 128), None);
-        assert_eq!(chunk_bytes_for(f64::NAN, 1.0, 128), None);
-        assert_eq!(chunk_bytes_for(-1.0, 0.5, 128), None);
-        assert_eq!(chunk_bytes_for(0.0 + f64::MIN_POSITIVE, 0.0, 128), None);
-        assert_eq!(chunk_bytes_for(140.0, 0.0, 128), Some(1));
-        assert_eq!(chunk_overhead(0, 1.0, 128), f64::INFINITY);
-    }
-
-    /// Any segment: its first node, its file, and how many nodes and pages it has.
-    fn any_segment() -> impl Strategy<Value = (u32, ChunksFile, u64, u64)> {
-        let pages = prop::collection::vec(1u32..40, 0..60);
-        let model = prop::collection::vec(any::<u8>(), 0..20);
-        (any::<u16>(), pages, 1u32..200, model, any::<u64>()).prop_map(
-            |(first, mut pages, chunk_vectors, model, bases)| {
-                let first = u32::from(first);
-                let mut file = ChunksFile {
-                    model,
-                    chunk_vectors,
-                    chunks: Vec::new(),
-                };
-                let (mut nodes, mut number) = (0, 0);
-                pages.reverse();
-                while let Some(mut count) = pages.pop() {
-                    // A page does not go on into the next chunk: cut it there.
-                    let room = chunk_vectors - nodes % chunk_vectors;
-                    if count > room {
-                        pages.push(count - room);
-                        count = room;
-                    }
-                    if nodes.is_multiple_of(chunk_vectors) {
-                        let has_base = bases >> (file.chunks.len() % 64) & 1 == 1;
-                        file.chunks.push(Chunk {
-                            first_page: number,
-                            base: has_base.then(|| vec![number as u8; V]),
-                            ..Chunk::default()
-                        });
-                    }
-                    nodes += count;
-                    number += 1;
-                    let chunk = file.chunks.last_mut().unwrap();
-                    chunk.pages += 1;
-                    chunk.boundaries.push(first + nodes - 1);
-                }
-                (first, file, u64::from(nodes), u64::from(number))
-            },
-        )
-    }
-
-    proptest! {
-        #[test]
-        fn any_segment_round_trips((first, file, nodes, pages) in any_segment()) {
-            let back = ChunksFile::decode(&file.encode(), first, nodes, pages, V, "f").unwrap();
-            prop_assert_eq!(&back, &file);
-            let directory = file.pages(first);
-            prop_assert_eq!((directory.nodes(), directory.pages()), (nodes, pages));
-            for node in (first..).take(nodes as usize) {
-                let chunk = file.chunk_of(first, node).unwrap();
-                let page = directory.page_of(node) - u64::from(chunk.first_page);
-                prop_assert!(node <= chunk.boundaries[page as usize]);
-                prop_assert!(page == 0 || node > chunk.boundaries[page as usize - 1]);
-            }
-        }
-
-        #[test]
-        fn arbitrary_bytes_never_panic(
-            bytes in prop::collection::vec(any::<u8>(), 0..200),
-            (first, nodes, pages) in any::<(u32, u64, u64)>(),
-            at: prop::sample::Index,
-            flip: u8,
-        ) {
-            let _ = ChunksFile::decode(&bytes, first, nodes, pages, V, "f");
-            let mut close = sample().encode();
-            let at = at.index(close.len());
-            close[at] ^= flip;
-            if let Ok(file) = decode(&close) {
-                prop_assert_eq!(file.counts(100).map(u64::from).sum::<u64>(), 10);
-            }
-            // A file that was not checked is no reason to panic either.
-            let mut wild = sample();
-            wild.chunks[0].boundaries[0] = first;
-            prop_assert_eq!(wild.counts(nodes as u32).count(), 6);
-            let _ = wild.chunk_of(first, pages as u32);
-        }
-
-        #[test]
-        fn the_inverse_is_the_least(overhead in 1e-6f64..1.0, alpha in 0.0f64..1.0, vector_bytes in 1usize..10_000) {
-            match chunk_bytes_for(overhead, alpha, vector_bytes) {
-                None => prop_assert!(overhead <= alpha / 1024.0),
-                Some(bytes) => {
-                    let slack = overhead * 1e-9;
-                    prop_assert!(chunk_overhead(bytes, alpha, vector_bytes) <= overhead + slack);
-                    prop_assert!(bytes < 2 || chunk_overhead(bytes - 1, alpha, vector_bytes) >= overhead - slack);
-                }
-            }
-        }
-    }
-}
+mod tests;

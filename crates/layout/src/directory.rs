@@ -15,7 +15,8 @@
 //! | … | 2 p | records on each page, 1 or more |
 //!
 //! In memory it is a [`PageDirectory`]: a bit for each node, set where a page begins, and a count of the
-//! set bits before every 512 nodes.
+//! set bits before every 512 nodes. A page that holds no node has no bit; the numbers of such pages, which only
+//! [segments](crate::chunks) with garbage have, stand beside.
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
@@ -35,17 +36,21 @@ pub struct PageDirectory {
     bits: Vec<u64>,
     /// Bits set before each [`RANKED`] nodes.
     ranks: Vec<u32>,
+    /// The pages that hold no node, ascending.
+    empty: Vec<u32>,
 }
 
 impl PageDirectory {
-    /// The directory of a file whose first record is node `first` and whose pages hold `counts` records.
-    ///
-    /// # Panics
-    /// When a count is zero; no file that this crate decodes has one.
+    /// The directory of a file whose first record is node `first` and whose pages hold `counts` nodes.
     pub fn from_counts(first: u32, counts: impl IntoIterator<Item = u16>) -> PageDirectory {
         let (mut nodes, mut pages, mut bits) = (0u64, 0u64, Vec::new());
+        let mut empty = Vec::new();
         for count in counts {
-            assert!(count > 0, "page {pages} of a directory holds no record");
+            if count == 0 {
+                empty.push(pages as u32);
+                pages += 1;
+                continue;
+            }
             let word = (nodes / 64) as usize;
             if word >= bits.len() {
                 bits.resize(word + 1, 0u64);
@@ -71,6 +76,7 @@ impl PageDirectory {
             pages,
             bits,
             ranks,
+            empty,
         }
     }
 
@@ -89,15 +95,33 @@ impl PageDirectory {
         }
         // The node's own bit counts: the first node's is set, so that at least one is.
         ones += (self.bits[word] << (63 - bit)).count_ones();
-        u64::from(ones) - 1
+        self.nth_in_use(u64::from(ones) - 1)
     }
 
-    /// The first node of a page, if there is that page. Looks in time that grows with the logarithm of the
+    /// The `nth` of the pages that hold a node, from 0.
+    #[inline]
+    fn nth_in_use(&self, nth: u64) -> u64 {
+        // Empty pages that stand before it: as many as have `nth` or fewer pages in use before them.
+        let (mut low, mut high) = (0, self.empty.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match u64::from(self.empty[middle]) - middle as u64 <= nth {
+                true => low = middle + 1,
+                false => high = middle,
+            }
+        }
+        nth + low as u64
+    }
+
+    /// The first node of a page, if there is that page and it holds one. Looks in time that grows with the logarithm of the
     /// number of nodes.
     pub fn first_of(&self, page: u64) -> Option<u32> {
         if page >= self.pages {
             return None;
         }
+        let number = u32::try_from(page).ok()?;
+        // An empty one is found there, and has no node.
+        let page = page - self.empty.binary_search(&number).err()? as u64;
         let ranked = self
             .ranks
             .partition_point(|&rank| u64::from(rank) <= page)
@@ -136,7 +160,8 @@ impl PageDirectory {
 
     /// Bytes that this takes in memory.
     pub fn memory_bytes(&self) -> usize {
-        size_of::<PageDirectory>() + 8 * self.bits.capacity() + 4 * self.ranks.capacity()
+        let words = self.ranks.capacity() + self.empty.capacity();
+        size_of::<PageDirectory>() + 8 * self.bits.capacity() + 4 * words
     }
 }
 
@@ -233,9 +258,6 @@ impl DirectoryFile {
     }
 
     /// The directory of the pages, whose first record is node `first`.
-    ///
-    /// # Panics
-    /// When a count is zero, which [`DirectoryFile::decode`] refuses.
     pub fn pages(&self, first: u32) -> PageDirectory {
         PageDirectory::from_counts(first, self.counts.iter().copied())
     }
@@ -268,7 +290,7 @@ mod tests {
         assert_eq!(directory.first(), first);
         let mut node = first;
         for (page, &count) in (0..).zip(counts) {
-            assert_eq!(directory.first_of(page), Some(node));
+            assert_eq!(directory.first_of(page), (count > 0).then_some(node));
             for _ in 0..count {
                 assert_eq!(directory.page_of(node), page, "node {node}");
                 node = node.saturating_add(1);
@@ -277,11 +299,13 @@ mod tests {
         assert_eq!(directory.first_of(counts.len() as u64), None);
         assert_eq!(directory.first_of(u64::MAX), None);
         // Nodes that are not in the file.
-        let last = (counts.len() as u64).saturating_sub(1);
+        let in_use = |page: Option<usize>| page.unwrap_or(0) as u64;
+        let last = in_use(counts.iter().rposition(|&count| count > 0));
         assert_eq!(directory.page_of(node.max(1)), last);
         assert_eq!(directory.page_of(u32::MAX), last);
-        assert_eq!(directory.page_of(0), 0);
-        assert_eq!(directory.page_of(first.saturating_sub(1)), 0);
+        let least = in_use(counts.iter().position(|&count| count > 0));
+        assert_eq!(directory.page_of(0), least);
+        assert_eq!(directory.page_of(first.saturating_sub(1)), least);
     }
 
     #[test]
@@ -303,6 +327,11 @@ mod tests {
             &[1; 512],
             &[1; 1025],
             &varied,
+            // Pages that hold no node.
+            &[0],
+            &[0, 0, 3],
+            &[3, 0],
+            &[0, 5, 0, 0, 511, 1, 0, 64, 0],
         ] {
             for first in [0, 1, 63, 1_000_000] {
                 let directory = PageDirectory::from_counts(first, counts.iter().copied());
@@ -319,12 +348,6 @@ mod tests {
         let directory = PageDirectory::from_counts(0, std::iter::repeat_n(24, 100_000));
         let bytes = directory.memory_bytes() as f64 / directory.nodes() as f64;
         assert!((0.13..0.134).contains(&bytes), "{bytes}");
-    }
-
-    #[test]
-    #[should_panic(expected = "page 2 of a directory holds no record")]
-    fn a_page_without_records_is_a_mistake() {
-        PageDirectory::from_counts(0, [1, 1, 0]);
     }
 
     #[test]
@@ -429,7 +452,7 @@ mod tests {
         #[test]
         fn any_counts_are_found(
             first in 0u32..1 << 31,
-            counts in prop::collection::vec(prop_oneof![1u16..4, 1u16..100, 1u16..2000], 0..300),
+            counts in prop::collection::vec(prop_oneof![0u16..4, 1u16..100, 1u16..2000], 0..300),
         ) {
             let directory = PageDirectory::from_counts(first, counts.iter().copied());
             assert_right(&directory, first, &counts);

@@ -59,7 +59,7 @@ pub mod slotted;
 pub mod stream;
 
 pub use block::{BLOCK, PAYLOAD};
-pub use chunks::{Chunk, ChunksFile};
+pub use chunks::{Chunk, ChunksFile, DeadSlots, SegmentSpan};
 pub use coupled::{CoupledShape, Neighbours, NodeView, PageBuilder, PageView};
 pub use directory::{DirectoryFile, PageDirectory};
 pub use entries::EntryPoints;
@@ -70,8 +70,8 @@ pub use inline::{InlineBuilder, InlineNode, InlineShape, InlineView};
 pub use journal::JournalFile;
 pub use log::{LogHeader, LogRecord, LogRecords, LogShape, RecordPlace};
 pub use manifest::{
-    BuildFacts, FileEntry, HotShare, LogFrom, Manifest, Measured, NavigationFacts, PlacementFacts,
-    SegmentFacts,
+    BuildFacts, FileEntry, HotShare, KeptFacts, LogFrom, Manifest, Measured, NavigationFacts,
+    PlacementFacts, SegmentFacts,
 };
 pub use navigation::NavigationFile;
 pub use pending::{PendingFile, PendingRecord};

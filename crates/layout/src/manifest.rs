@@ -9,7 +9,8 @@
 //! checksum covers every byte of the body, so that any damage is found.
 //!
 //! Version 2 has keys that version 1 has not, from `layout` to `measured`; version 3 those from `codebook` to `build`;
-//! version 4 `placement`. An index of version 1 is read as one of the coupled layout, which was the only one.
+//! version 4 `placement`, and `kept` in a segment where reader feature bit 1 is set. An index of version 1 is read as one of the
+//! coupled layout, which was the only one.
 
 use crate::block::crc32c;
 use crate::error::LayoutError;
@@ -36,8 +37,11 @@ const LAYOUTS: [&str; 4] = [COUPLED, PACKED, DECOUPLED, INLINE];
 /// Reader feature bit of an index with records that were written anew after the build: it has the key `placement`, and
 /// who does not look there reads records that are out of date.
 pub const PLACEMENT: u64 = 1;
+/// Reader feature bit of an index with segments that a merge kept ([`KeptFacts`]): who does not know of these takes
+/// records for other nodes than they are, and garbage for vectors.
+pub const KEPT: u64 = 2;
 /// Reader feature bits that this build understands.
-pub const READER_FEATURES: u64 = PLACEMENT;
+pub const READER_FEATURES: u64 = PLACEMENT | KEPT;
 /// Writer feature bits that this build understands.
 pub const WRITER_FEATURES: u64 = 0;
 
@@ -116,7 +120,7 @@ pub struct Manifest {
     /// Encoded bytes of all lists; 0 where they are not encoded.
     #[serde(default)]
     pub list_bytes: u64,
-    /// Encoded bytes of all vectors; 0 where they are not encoded.
+    /// Encoded bytes of all vectors, garbage left out; 0 where they are not encoded.
     #[serde(default)]
     pub vector_bytes: u64,
     /// How the lists are encoded, in words; empty where they are not.
@@ -198,6 +202,33 @@ pub struct SegmentFacts {
     pub vectors: u32,
     /// How they are encoded, in words.
     pub codec: String,
+    /// What its file says otherwise, if a merge kept it; reader feature bit [`KEPT`] is set then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<KeptFacts>,
+}
+
+/// Facts about the file of a segment that an earlier checkpoint wrote, and whose nodes have other numbers since, or
+/// are fewer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptFacts {
+    /// Its first node, as the file says.
+    pub first: u32,
+    /// Records in the file that are garbage: no nodes any more ([`crate::chunks`] says which).
+    pub garbage: u32,
+}
+
+impl SegmentFacts {
+    /// The records of its file: the first node by their numbers, and how many they are.
+    pub fn stored(&self) -> (u32, u64) {
+        let garbage = u64::from(self.garbage());
+        let first = self.kept.map_or(self.first, |kept| kept.first);
+        (first, u64::from(self.vectors) + garbage)
+    }
+
+    /// Records of its file that are garbage.
+    pub fn garbage(&self) -> u32 {
+        self.kept.map_or(0, |kept| kept.garbage)
+    }
 }
 
 /// What a sample of queries read when the index was built: what a plan for the memory is made from.
@@ -409,6 +440,19 @@ impl Manifest {
                 return Err(field(file, at, "segment", found, expected));
             }
             next += u64::from(segment.vectors);
+            let (first, records) = segment.stored();
+            if u64::from(first) + records > u64::from(u32::MAX) {
+                let found = format!("{number}: {records} records from {first} on");
+                let expected = "at most 4294967295 together";
+                return Err(field(file, at, "segment", found, expected));
+            }
+            if segment.kept.is_some() && self.reader_features & KEPT == 0 {
+                let (found, expected) = (
+                    self.reader_features,
+                    "bit 1 set where a segment was kept by a merge",
+                );
+                return Err(field(file, at, "reader_features", found, expected));
+            }
         }
         let needed = match self.layout.as_str() {
             DECOUPLED => self.vectors,

@@ -244,7 +244,17 @@ def test_compact_merges(index, path, small):
     before = logs(path)
     stages = []
     report = index.compact(progress=lambda stage, done, total: stages.append(stage))
-    assert set(report) == {"vectors", "merged", "removed", "bytes_before", "bytes_after", "seconds"}
+    assert set(report) == {
+        "vectors",
+        "merged",
+        "removed",
+        "segments_kept",
+        "segments_rewritten",
+        "vectors_rewritten",
+        "bytes_before",
+        "bytes_after",
+        "seconds",
+    }
     # None waited for it.
     assert (report["vectors"], report["merged"], report["removed"]) == (1090, 0, 10)
     assert report["seconds"] > 0 and report["bytes_after"] > 0

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use stratann::{BlockFill, Catalog, Codecs, Division, Index, OpenOptions};
+use stratann::{BlockFill, Catalog, Codecs, Division, Index, OpenOptions, Stats};
 
 use super::target::indexes_in;
 use crate::args::StatsArguments;
@@ -39,7 +39,7 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
                 size::format(stats.log_bytes)
             ),
         ),
-        ("deleted", size::count(stats.deleted)),
+        ("deleted", deleted(&stats)),
         ("dimension", stats.dimension.to_string()),
         ("element", stats.element.clone()),
         ("metric", stats.metric.clone()),
@@ -130,6 +130,18 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
         }
     }
     output.finish()
+}
+
+/// Vectors that were deleted and take room, some of which merges left where they were.
+fn deleted(stats: &Stats) -> String {
+    let deleted = size::count(stats.deleted);
+    match stats.garbage {
+        0 => deleted,
+        garbage => format!(
+            "{deleted}, and {} of before in segments",
+            size::count(garbage)
+        ),
+    }
 }
 
 /// How nodes with the codes of their neighbours fill their blocks, and what would fill them better.

@@ -159,13 +159,25 @@ fn finish(
             size::count(report.removed),
             size::seconds(report.seconds)
         );
+        let segments = format!(
+            "{} kept, {} written anew with {} vectors",
+            size::count(report.segments_kept),
+            size::count(report.segments_rewritten),
+            size::count(report.vectors_rewritten)
+        );
         let storage = format!(
             "{}, before the merge {}",
             size::format(report.bytes_after),
             size::format(report.bytes_before)
         );
         match report.seconds > 0.0 {
-            true => lines.extend([("merged", merged), ("on storage", storage)]),
+            true => {
+                lines.push(("merged", merged));
+                if report.segments_kept + report.segments_rewritten > 0 {
+                    lines.push(("segments", segments));
+                }
+                lines.push(("on storage", storage));
+            }
             false => lines.push((
                 "merged",
                 "nothing: nothing changed since the checkpoint".into(),

@@ -148,6 +148,7 @@ fn stats_json_has_the_documented_keys() {
         "bits_per_edge",
         "vector_ratio",
         "deleted",
+        "garbage",
         "format_version",
         "layout",
         "compression",

@@ -269,7 +269,10 @@ fn insert_delete_upsert_compact() {
         "merged",
         "removed",
         "seconds",
+        "segments_kept",
+        "segments_rewritten",
         "vectors",
+        "vectors_rewritten",
     ];
     assert_eq!(keys(report), expected);
     assert_eq!(compacted["vectors"], 2_303);
@@ -742,4 +745,33 @@ fn kill_merges(preset: &str, way: &[&str], before: (u64, u64, u64)) {
             assert!(!kinds.contains(&"build".to_owned()), "{at}: {kinds:?}");
         }
     }
+}
+
+#[test]
+fn a_merge_says_which_segments_it_kept_and_stats_what_is_garbage_in_them() {
+    let place = Place::new();
+    place.write("built.u8bin", &rows(0, BUILT));
+    let build = ["build", "built.u8bin", "index", "--preset", "decouplevs"];
+    let small = ["--degree", "16", "--build-list", "40", "--seed", "1"];
+    // 256 rows each.
+    let sizes = ["--chunk", "16KiB", "--segment", "32KiB"];
+    place.run(&[&build[..], &small, &sizes].concat()).done();
+    // Half of the first segment, and ten of the second.
+    place.write("ids", &lines((0..256).step_by(2).chain(300..310)));
+    place.run(&merging(&["delete", "index", "ids"])).done();
+    let said = place.run(&merging(&["compact", "index"])).done().stdout;
+    let segments = said.lines().find(|line| line.starts_with("segments"));
+    let segments = segments.unwrap_or_else(|| panic!("{said}"));
+    assert!(
+        segments.ends_with("6 kept, 2 written anew with 336 vectors"),
+        "{segments}"
+    );
+    let stats = place.run(&["stats", "index", "--json"]).done().json();
+    assert_eq!(
+        (&stats["garbage"], &stats["deleted"]),
+        (&10.into(), &0.into())
+    );
+    let said = place.run(&["stats", "index"]).done().stdout;
+    assert!(said.contains("0, and 10 of before in segments"), "{said}");
+    assert_eq!((counts(&place), verified(&place)), ((1_862, 0, 0), 0));
 }

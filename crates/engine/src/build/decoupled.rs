@@ -8,18 +8,20 @@
 //!   chunks-…-0000    what they are coded with; pages, last nodes and base of each chunk
 //!   vectors-…-0001   ..
 //! ```
+//!
+//! A merge may keep the files of some segments: they come first, and of each only the chunks are written.
 
 use std::ops::Range;
 
 use stratann_layout::chunks::{Chunk, ChunksFile};
-use stratann_layout::{DirectoryFile, FileEntry, FileKind, SegmentFacts, SlottedShape};
+use stratann_layout::{DeadSlots, DirectoryFile, FileEntry, FileKind, SegmentFacts, SlottedShape};
 
-use super::Build;
 use super::coding::{Coding, SegmentCode};
 use super::encode::Encoder;
 use super::files::write_stream;
 use super::slotted::SlottedFile;
 use super::sweep::{Sweep, Written};
+use super::{Build, BuildOptions};
 use crate::Error;
 use crate::data::VectorSource;
 
@@ -33,9 +35,36 @@ pub(super) struct DecoupledFormat {
     segment_nodes: u32,
 }
 
+/// Nodes of a chunk and of a segment of so many bytes of vectors, rounded down to whole vectors and chunks, but of one
+/// at least.
+fn sizes(vector_bytes: usize, chunk_bytes: u64, segment_bytes: u64) -> (u32, u32) {
+    let nodes = |bytes: u64| bytes / vector_bytes as u64;
+    let chunk_nodes = nodes(chunk_bytes).clamp(1, u64::from(u32::MAX));
+    let segment_chunks = (nodes(segment_bytes).min(u64::from(u32::MAX)) / chunk_nodes).max(1);
+    (chunk_nodes as u32, (segment_chunks * chunk_nodes) as u32)
+}
+
+/// The vectors of each segment that a build with these options writes, but of the last, which may have fewer; a vector
+/// takes so many bytes.
+pub(crate) fn segment_vectors(options: &BuildOptions, vector_bytes: usize) -> u32 {
+    sizes(vector_bytes, options.chunk_bytes, options.segment_bytes).1
+}
+
+/// A segment whose file goes over into the next checkpoint as it is.
+#[derive(Debug)]
+pub(crate) struct KeptSegment {
+    /// Its file.
+    pub(crate) vectors: FileEntry,
+    /// What the next manifest says of it.
+    pub(crate) facts: SegmentFacts,
+    /// Its chunks, with the nodes of the next checkpoint.
+    pub(crate) chunks: ChunksFile,
+    /// Encoded bytes of its vectors, garbage left out.
+    pub(crate) bytes: u64,
+}
+
 impl DecoupledFormat {
-    /// Pages that hold the largest record there can be; chunks and segments of so many bytes of vectors, rounded down
-    /// to whole vectors and chunks, but of one at least.
+    /// Pages that hold the largest record there can be; chunks and segments of so many bytes of vectors.
     pub(super) fn new(
         source: &dyn VectorSource,
         degree: usize,
@@ -46,15 +75,13 @@ impl DecoupledFormat {
         let shape = |kind, largest| {
             SlottedShape::new(kind, source.element(), source.dim(), degree, largest)
         };
-        let nodes = |bytes: u64| bytes / coding.vector_bytes() as u64;
-        let chunk_nodes = nodes(chunk_bytes).clamp(1, u64::from(u32::MAX));
-        let segment_chunks = (nodes(segment_bytes).min(u64::from(u32::MAX)) / chunk_nodes).max(1);
+        let (chunk_nodes, segment_nodes) = sizes(coding.vector_bytes(), chunk_bytes, segment_bytes);
         Ok(Self {
             lists: shape(FileKind::Adjacency, coding.largest_list())?,
             vectors: shape(FileKind::Vectors, coding.largest_vector())?,
             coding,
-            chunk_nodes: chunk_nodes as u32,
-            segment_nodes: (segment_chunks * chunk_nodes) as u32,
+            chunk_nodes,
+            segment_nodes,
         })
     }
 }
@@ -69,10 +96,23 @@ pub(super) fn write(
     let mut encoder = Encoder::new(lists, build.options.threads);
     let mut adjacency = SlottedFile::create(&build.checkpoint, format.lists, None, 0)?;
     let (mut segments, mut segment_files) = (Vec::new(), Vec::new());
-    for (n, range) in (0..).zip(sweep.segments(format.segment_nodes)) {
+    let mut vector_bytes = 0;
+    let kept = build.carried.kept;
+    for (n, segment) in (0..).zip(kept) {
+        while let Some(nodes) = sweep.next(segment.facts.first + segment.facts.vectors)? {
+            encoder.encode(&nodes, None)?;
+            for (place, (list, _)) in encoder.codes().enumerate() {
+                adjacency.push(nodes.id(place), list, &[])?;
+            }
+        }
+        vector_bytes += segment.bytes;
+        segments.push(segment.facts.clone());
+        segment_files.extend(segment.files(build, n)?);
+    }
+    for (n, range) in (kept.len() as u32..).zip(sweep.segments(format.segment_nodes)) {
         let mut segment = Segment::begin(build, format, sweep.rows(), n, range)?;
         while let Some(nodes) = sweep.next(segment.range.end)? {
-            encoder.encode(&nodes, &segment.code)?;
+            encoder.encode(&nodes, Some(&segment.code))?;
             for (place, (list, vector)) in encoder.codes().enumerate() {
                 adjacency.push(nodes.id(place), list, &[])?;
                 segment.push(nodes.number(place), nodes.id(place), vector)?;
@@ -99,11 +139,35 @@ pub(super) fn write(
     Ok(Written {
         files,
         list_bytes: encoder.list_bytes(),
-        vector_bytes: encoder.vector_bytes(),
+        vector_bytes: vector_bytes + encoder.vector_bytes(),
         list_codec: encoder.list_codecs(),
-        vector_codec: encoder.vector_codecs(),
+        vector_codec: codecs(&segments),
         segments,
     })
+}
+
+/// Names of the codecs of segments, in the order in which they come up.
+fn codecs(segments: &[SegmentFacts]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for segment in segments {
+        if !names.contains(&segment.codec.as_str()) {
+            names.push(&segment.codec);
+        }
+    }
+    names.join(", ")
+}
+
+impl KeptSegment {
+    /// Its files as those of segment `n`: the one that is there, and that of its chunks, which is written.
+    fn files(&self, build: &Build<'_>, n: u32) -> Result<[FileEntry; 2], Error> {
+        let vectors = FileEntry {
+            role: FileEntry::role_of(FileKind::Vectors, Some(n)),
+            ..self.vectors.clone()
+        };
+        let payload = self.chunks.encode();
+        let chunks = write_stream(&build.checkpoint, FileKind::Chunks, Some(n), &payload)?;
+        Ok([vectors, chunks])
+    }
 }
 
 /// A segment being written.
@@ -181,6 +245,7 @@ impl Segment {
             first: self.range.start,
             vectors: self.range.end - self.range.start,
             codec: self.code.name().to_owned(),
+            kept: None,
         }
     }
 
@@ -190,6 +255,7 @@ impl Segment {
             model: self.code.model.to_bytes(),
             chunk_vectors: self.chunk_nodes,
             chunks: self.chunks,
+            dead: DeadSlots::default(),
         };
         let (vectors, _) = self.file.finish()?;
         let chunks = write_stream(

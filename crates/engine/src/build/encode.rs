@@ -51,8 +51,12 @@ impl Encoder {
     }
 
     /// Encodes a batch, which [`Encoder::codes`] gives until the next one. All of it is of the segment that `vectors`
-    /// is for.
-    pub(super) fn encode(&mut self, nodes: &Nodes<'_>, vectors: &SegmentCode) -> Result<(), Error> {
+    /// is for; without, lists alone.
+    pub(super) fn encode(
+        &mut self,
+        nodes: &Nodes<'_>,
+        vectors: Option<&SegmentCode>,
+    ) -> Result<(), Error> {
         let lists = &self.lists;
         let share = nodes.len().div_ceil(self.shares.len()).max(LEAST_SHARE);
         let ranges = (0..self.shares.len())
@@ -87,8 +91,10 @@ impl Encoder {
         let gaps: u64 = self.shares.iter().map(|share| share.gaps).sum();
         self.gaps += gaps;
         self.others += nodes.len() as u64 - gaps;
-        if !self.vector_codecs.contains(&vectors.name()) {
-            self.vector_codecs.push(vectors.name());
+        if let Some(name) = vectors.map(SegmentCode::name)
+            && !self.vector_codecs.contains(&name)
+        {
+            self.vector_codecs.push(name);
         }
         Ok(())
     }
@@ -143,7 +149,7 @@ impl Share {
         nodes: &Nodes<'_>,
         range: Range<usize>,
         lists: &ListModel,
-        vectors: &SegmentCode,
+        vectors: Option<&SegmentCode>,
     ) -> Result<(), Error> {
         self.clear();
         for place in range {
@@ -158,10 +164,12 @@ impl Share {
                 .map_err(wrong)?;
             self.gaps += u64::from(codec == ListCodec::Gaps);
             let list_end = self.bytes.len();
-            vectors
-                .model
-                .encode(nodes.vector(place), vectors.base(node), &mut self.bytes)
-                .map_err(wrong)?;
+            if let Some(SegmentCode { model, .. }) = vectors {
+                let base = vectors.and_then(|vectors| vectors.base(node));
+                model
+                    .encode(nodes.vector(place), base, &mut self.bytes)
+                    .map_err(wrong)?;
+            }
             self.ends.push((list_end, self.bytes.len()));
         }
         Ok(())

@@ -44,7 +44,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
-use stratann_layout::manifest::{FILE_NAME as MANIFEST, FORMAT_VERSION, WRITER_FEATURES};
+use stratann_layout::manifest::{FILE_NAME as MANIFEST, FORMAT_VERSION, KEPT, WRITER_FEATURES};
 use stratann_layout::{BuildFacts, FileKind, LogFrom, Manifest, NavigationFacts, NavigationFile};
 use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time};
 use stratann_vector::{Metric, Training, to_f32};
@@ -58,6 +58,7 @@ use crate::index::{Index, OpenOptions};
 use crate::measure;
 use crate::progress::{Progress, Stage};
 use crate::{Compression, Error, Layout, Order, Preset};
+pub(crate) use decoupled::{KeptSegment, segment_vectors};
 use facts::Facts;
 pub(crate) use files::{write_made, write_pieces, write_stream};
 use sweep::Written;
@@ -271,6 +272,7 @@ fn build_in(
             },
             next_id: 0,
             known: None,
+            kept: &[],
         }),
         checkpoint,
         scratch,
@@ -288,6 +290,8 @@ pub(crate) struct Carried<'a> {
     pub(crate) next_id: u64,
     /// Lists of its first rows.
     pub(crate) known: Option<&'a dyn graph::Known>,
+    /// Segments of vectors that stay as they are, whose rows are the first. The rows keep their order then.
+    pub(crate) kept: &'a [KeptSegment],
 }
 
 /// Builds an index in a volume, for tests of what is done with one.
@@ -356,7 +360,10 @@ impl Build<'_> {
         let (options, rows) = (self.options, self.source.rows());
         let mut manifest = Manifest {
             format_version: FORMAT_VERSION,
-            reader_features: 0,
+            reader_features: match written.segments.iter().any(|s| s.kept.is_some()) {
+                true => KEPT,
+                false => 0,
+            },
             writer_features: WRITER_FEATURES,
             created_by: env!("CARGO_PKG_VERSION").to_owned(),
             checkpoint: self.checkpoint.number(),

@@ -65,7 +65,7 @@ pub(super) fn write(
             .learn_vectors(build, sweep.rows(), segment, None)?;
         vector_models.push(vectors.model.to_bytes());
         while let Some(nodes) = sweep.next(end)? {
-            encoder.encode(&nodes, &vectors)?;
+            encoder.encode(&nodes, Some(&vectors))?;
             for (place, (list, vector)) in encoder.codes().enumerate() {
                 pages.push(nodes.id(place), list, vector)?;
             }

@@ -158,10 +158,10 @@ impl<'a> Sweep<'a> {
         self.lists
     }
 
-    /// All nodes, in ranges of `nodes`, of which the last has what is left.
+    /// The nodes that are to come, in ranges of `nodes`, of which the last has what is left.
     pub(super) fn segments(&self, nodes: u32) -> impl Iterator<Item = Range<u32>> + use<> {
         let rows = self.rows.rows() as u32;
-        (0..rows)
+        (self.next as u32..rows)
             .step_by(nodes as usize)
             .map(move |first| first..rows.min(first.saturating_add(nodes)))
     }

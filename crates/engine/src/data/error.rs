@@ -162,6 +162,9 @@ pub enum DataError {
         /// The range that would be right.
         expected: String,
     },
+    /// Rows that stand in an index cannot be read.
+    #[error(transparent)]
+    Index(Box<crate::Error>),
     /// The user wanted the work to stop.
     #[error("interrupted")]
     Interrupted,

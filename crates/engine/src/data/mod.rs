@@ -23,5 +23,6 @@ mod vecs;
 pub use bin::write_bin;
 pub use error::DataError;
 pub use exact::brute_force;
+pub(crate) use source::check_range;
 pub use source::{Matrix, MatrixRef, VectorFile, VectorSource, check_rows};
 pub use truth::GroundTruth;

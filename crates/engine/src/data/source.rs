@@ -58,7 +58,11 @@ pub trait VectorSource: Sync {
 }
 
 /// Refuses a read that is not of whole rows, or of rows that are not there. Gives the number of rows.
-fn check_range(source: &dyn VectorSource, first: usize, bytes: usize) -> Result<usize, DataError> {
+pub(crate) fn check_range(
+    source: &dyn VectorSource,
+    first: usize,
+    bytes: usize,
+) -> Result<usize, DataError> {
     let count = bytes / source.row_bytes();
     if !bytes.is_multiple_of(source.row_bytes()) {
         return Err(size_error(

@@ -1,6 +1,7 @@
 //! Opening the files of an index's graph and vectors, whatever their layout.
 
 use stratann_codec::{CodecError, ListModel, SegmentModel};
+use stratann_layout::manifest::KEPT;
 use stratann_layout::{FileKind, Manifest};
 use stratann_tier::Volume;
 
@@ -9,7 +10,7 @@ use super::inline::InlinePages;
 use super::lists::ListPages;
 use super::packed::PackedPages;
 use super::resident::Resident;
-use super::segments::{Segment, Segments};
+use super::segments::{Kept, Segment, Segments};
 use super::slotted::SlottedPages;
 use super::{Graph, Pages, Placed};
 use crate::{Error, Layout, stored};
@@ -120,16 +121,12 @@ fn decoupled(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
     let segments = (0..manifest.segments.len() as u32)
         .map(|n| segment(volume, manifest, n))
         .collect::<Result<Vec<_>, _>>()?;
-    let capacity = manifest.segments.first().map_or(0, |first| first.vectors);
-    // A node's segment is a division.
-    let starts = |n: usize| n as u64 * u64::from(capacity);
-    let divides = |(n, segment): (usize, &Segment)| u64::from(segment.first) == starts(n);
-    if capacity == 0 || !segments.iter().enumerate().all(divides) {
+    let Some(segments) = Segments::new(segments, manifest.reader_features & KEPT != 0) else {
         return Err(Error::Damaged {
             file: stored::name_of(volume, stratann_layout::manifest::FILE_NAME),
             what: "its segments do not hold equally many vectors each".into(),
         });
-    }
+    };
     Ok(Graph {
         name: entry.name.clone(),
         tier,
@@ -145,31 +142,39 @@ fn decoupled(volume: &dyn Volume, manifest: &Manifest) -> Result<Graph, Error> {
         }),
         file,
         resident: Resident::default(),
-        segments: Some(Segments::new(segments, capacity)),
+        segments: Some(segments),
         placement,
     })
 }
 
 fn segment(volume: &dyn Volume, manifest: &Manifest, n: u32) -> Result<Segment, Error> {
-    let (shape, facts, entry) = stored::slotted(volume, manifest, FileKind::Vectors, Some(n))?;
-    let chunks = stored::chunks(volume, manifest, n)?;
+    let (shape, _, entry) = stored::slotted(volume, manifest, FileKind::Vectors, Some(n))?;
+    let (chunks, (_, span)) = (
+        stored::chunks(volume, manifest, n)?,
+        stored::span(volume, manifest, n)?,
+    );
+    let kept = manifest.segments.get(n as usize).and_then(|s| s.kept);
     let file = stored::file_of(volume, manifest, FileKind::Chunks, Some(n))?;
     Ok(Segment {
         tier: volume.open_tier(&entry.name)?,
         pages: SlottedPages {
             shape,
-            directory: chunks.pages(facts.first),
+            directory: chunks.pages(span.first),
             file: stored::name_of(volume, &entry.name),
             placement: Placed::default(),
         },
         model: model(&file, SegmentModel::from_bytes(&chunks.model))?,
         chunk_vectors: chunks.chunk_vectors,
-        first: facts.first,
-        // `slotted` compared both with the manifest, whose nodes are `u32`.
-        end: facts.first + facts.nodes as u32,
+        first: span.first,
+        // Both are the manifest's, whose nodes are `u32`.
+        end: span.first + span.nodes as u32,
         name: entry.name.clone(),
         resident: Resident::default(),
         bases: chunks.chunks.into_iter().map(|chunk| chunk.base).collect(),
+        kept: kept.map(|kept| Kept {
+            first: kept.first,
+            dead: chunks.dead,
+        }),
     })
 }
 

@@ -3,10 +3,15 @@
 //! A node's segment and chunk are divisions; its page is found in the segment's directory, made from the chunk metadata's
 //! boundaries. The record of a vector holds its outside id. Vectors that came after the build are on pages that were added behind
 //! those of the last segment.
+//!
+//! A segment whose file a merge [kept](Kept) has fewer nodes than records, and numbers them otherwise than its pages do: then its
+//! nodes are looked up by where segments begin, and a node's slot is counted over the dead ones of its page.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use stratann_codec::SegmentModel;
+use stratann_layout::DeadSlots;
 use stratann_tier::Tier;
 
 use super::added::Added;
@@ -33,13 +38,25 @@ pub(crate) struct Segment {
     pub(crate) name: String,
     /// Pages that are in memory.
     pub(crate) resident: Resident,
+    /// What its file says otherwise, where a merge kept it.
+    pub(crate) kept: Option<Kept>,
+}
+
+/// What the file of a segment that a merge kept says otherwise.
+pub(crate) struct Kept {
+    /// Its first node, as the pages number nodes.
+    pub(crate) first: u32,
+    /// The records that are garbage.
+    pub(crate) dead: DeadSlots,
 }
 
 /// The segments of an index.
 pub(crate) struct Segments {
     segments: Vec<Segment>,
-    /// Vectors of every segment but the last.
+    /// Vectors of every segment but the last; of no use where `firsts` is.
     capacity: u32,
+    /// The first node of each segment, where these hold not equally many; empty where they do.
+    firsts: Vec<u32>,
     /// The end of the last one, once it takes vectors or has taken some.
     added: OnceLock<Added>,
 }
@@ -52,13 +69,25 @@ pub(crate) struct Place {
 }
 
 impl Segments {
-    /// Takes segments in the order of their nodes, of `capacity` vectors each but the last.
-    pub(crate) fn new(segments: Vec<Segment>, capacity: u32) -> Self {
-        Self {
+    /// Takes segments in the order of their nodes. They hold equally many each, but the last, unless they may be
+    /// `uneven`; else there are none.
+    pub(crate) fn new(segments: Vec<Segment>, uneven: bool) -> Option<Self> {
+        let capacity = segments.first().map_or(0, |first| first.end - first.first);
+        let starts = |n: usize| n as u64 * u64::from(capacity);
+        let divides = |(n, segment): (usize, &Segment)| u64::from(segment.first) == starts(n);
+        let even = segments.iter().enumerate().all(divides);
+        if capacity == 0 || !(even || uneven) {
+            return None;
+        }
+        Some(Self {
+            firsts: match even {
+                true => Vec::new(),
+                false => segments.iter().map(|segment| segment.first).collect(),
+            },
             segments,
             capacity,
             added: OnceLock::new(),
-        }
+        })
     }
 
     /// The segment that new vectors go to.
@@ -100,10 +129,23 @@ impl Segments {
                 page: added.page_of(node),
             };
         }
-        let segment = ((node / self.capacity) as usize).min(last);
+        let segment = match self.firsts.is_empty() {
+            true => (node / self.capacity) as usize,
+            false => self.firsts.partition_point(|&first| first <= node) - 1,
+        };
+        let segment = segment.min(last);
         Place {
             segment,
             page: self.segments[segment].pages.page_of(node),
+        }
+    }
+
+    /// The nodes of a segment, in an index of `all` nodes: those of the last one go on behind its build.
+    pub(crate) fn nodes_of(&self, segment: usize, all: u32) -> Range<u32> {
+        let Segment { first, end, .. } = self.segments[segment];
+        match segment + 1 == self.segments.len() {
+            true => first..all,
+            false => first..end,
         }
     }
 
@@ -131,7 +173,8 @@ impl Segments {
     /// Bytes of directories and base vectors in memory.
     pub(crate) fn metadata_bytes(&self) -> usize {
         let segments: usize = self.segments.iter().map(Segment::metadata_bytes).sum();
-        segments + self.added.get().map_or(0, Added::memory_bytes)
+        let added = self.added.get().map_or(0, Added::memory_bytes);
+        segments + 4 * self.firsts.capacity() + added
     }
 }
 
@@ -147,17 +190,39 @@ impl Segment {
         self.pages.view(bytes, page, check, true)
     }
 
-    /// Decodes the vector of `node`, which stands on this page, into `out`. Returns its outside id.
+    /// The slot of `node`, which stands on page `number`.
+    #[inline]
+    fn slot_of(&self, node: u32, number: u64, page: &Slotted<'_>) -> usize {
+        match &self.kept {
+            None => node.wrapping_sub(page.first()) as usize,
+            Some(kept) => {
+                let first = self.pages.directory.first_of(number).unwrap_or(node);
+                kept.dead
+                    .live_slot(number, node.wrapping_sub(first) as usize)
+            }
+        }
+    }
+
+    /// Decodes the vector of `node`, which stands on this page, the segment's `number`-th, into `out`. Returns its outside id.
     #[inline]
     pub(crate) fn vector(
         &self,
         node: u32,
+        number: u64,
         page: &Slotted<'_>,
         out: &mut [u8],
     ) -> Result<u64, Error> {
-        let slot = node.wrapping_sub(page.first()) as usize;
+        let slot = self.slot_of(node, number, page);
         let record: Record<'_> = page.record(slot)?;
-        let chunk = (node.saturating_sub(self.first) / self.chunk_vectors) as usize;
+        // Chunks are so many records, whatever became of their nodes.
+        let at = match &self.kept {
+            None => node.saturating_sub(self.first),
+            Some(kept) => page
+                .first()
+                .wrapping_add(slot as u32)
+                .wrapping_sub(kept.first),
+        };
+        let chunk = (at / self.chunk_vectors) as usize;
         // What came later is coded for itself.
         let base = self.bases.get(chunk).filter(|_| node < self.end);
         let base = base.and_then(Option::as_deref);
@@ -165,6 +230,36 @@ impl Segment {
             Ok(()) => Ok(record.id),
             Err(error) => Err(undecodable(&self.pages.file, node, &error)),
         }
+    }
+
+    /// The nodes of a page, the segment's `number`-th, in the order of their slots.
+    pub(crate) fn nodes(&self, number: u64, page: &Slotted<'_>) -> Range<u32> {
+        let (first, garbage) = match &self.kept {
+            None => (page.first(), 0),
+            Some(kept) => {
+                let first = self.pages.directory.first_of(number).unwrap_or(0);
+                (first, kept.dead.of_page(number).len())
+            }
+        };
+        // A file that has other records than its tables say is refused when they are read.
+        first..first.saturating_add(page.len().saturating_sub(garbage) as u32)
+    }
+
+    /// The slot of a node, and its record, on this page, the segment's `number`-th.
+    pub(crate) fn record<'p>(
+        &self,
+        node: u32,
+        number: u64,
+        page: &Slotted<'p>,
+    ) -> Result<(u16, Record<'p>), Error> {
+        let slot = self.slot_of(node, number, page);
+        Ok((slot as u16, page.record(slot)?))
+    }
+
+    /// The records of its file, of which some may be garbage.
+    pub(crate) fn records(&self) -> u32 {
+        let garbage = self.kept.as_ref().map_or(0, |kept| kept.dead.count());
+        self.end - self.first + garbage as u32
     }
 
     /// Appends a new vector as it stands on a page.
@@ -177,6 +272,10 @@ impl Segment {
 
     fn metadata_bytes(&self) -> usize {
         let bases: usize = self.bases.iter().flatten().map(Vec::len).sum();
-        self.pages.directory.memory_bytes() + bases
+        let dead = self
+            .kept
+            .as_ref()
+            .map_or(0, |kept| kept.dead.memory_bytes());
+        self.pages.directory.memory_bytes() + bases + dead
     }
 }

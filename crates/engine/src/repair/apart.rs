@@ -8,6 +8,9 @@
 //!
 //! A page says which node it begins with, so that added ones are found without the placement. What is behind the last node
 //! was written after the checkpoint, and the log has it. Nodes that wait for a page of the graph have their vectors here.
+//!
+//! The pages of a segment that a merge kept have numbers of before that merge. Its records are as old as its first node is now,
+//! and each has an id of its own: so they count as that node, which is below all that were deleted since.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -31,13 +34,40 @@ struct Part<'m> {
     n: u32,
     shape: SlottedShape,
     decoders: Decoders,
-    /// Nodes of the build, and their pages.
+    /// Records of the build as its pages number them, and their pages.
     built: Range<u64>,
     pages: u64,
+    /// Vectors of the build that count.
+    vectors: u64,
+    /// The node that its records count as, if a merge kept it.
+    kept_as: Option<u32>,
     /// Nodes on added pages: of the last segment those that came after the build.
     later: Range<u64>,
     /// Added pages, as many as there are in the file.
     behind: u64,
+}
+
+/// A record that was read.
+struct Found<'p> {
+    /// The node that it is by its page.
+    stored: u32,
+    id: u64,
+    /// Its vector as it stands.
+    bytes: &'p [u8],
+    /// Whether it is garbage, if that is known: then it is not.
+    garbage: Option<bool>,
+}
+
+/// The order in which pieces are taken: what may be garbage comes last, and of it what is the newest first, so that the vector
+/// that took the place of another one counts.
+fn in_turn(pieces: &[Piece<'_>]) -> Vec<usize> {
+    let known = |&at: &usize| match &pieces[at] {
+        Piece::Found(part) => part.decoders.garbage.is_known(),
+        Piece::Nothing(..) => true,
+    };
+    let (mut turns, unclear): (Vec<_>, Vec<_>) = (0..pieces.len()).partition(known);
+    turns.extend(unclear.into_iter().rev());
+    turns
 }
 
 /// What became of the file of a segment.
@@ -73,7 +103,12 @@ impl Rule<'_> {
 
 impl Part<'_> {
     fn nodes(&self) -> u64 {
-        length(&self.built) + length(&self.later)
+        self.vectors + length(&self.later)
+    }
+
+    /// The node that a record counts as, which is one by its page.
+    fn node(&self, stored: u32) -> u32 {
+        self.kept_as.unwrap_or(stored)
     }
 
     /// The pages that are looked at.
@@ -119,24 +154,29 @@ impl<'m> Files<'m, '_, '_> {
             Err(_) => (Rule::Newest(self.newest(&pieces)?), Added::Following),
         };
         let (mut live, mut missing) = (0, 0);
-        let mut tallies = Vec::new();
-        for piece in &pieces {
-            let Piece::Found(part) = piece else {
+        let mut tallies: Vec<_> = pieces.iter().map(|_| Tally::default()).collect();
+        for at in in_turn(&pieces) {
+            let Piece::Found(part) = &pieces[at] else {
                 continue;
             };
             let mut vector = vec![0; part.shape.vector_bytes()];
-            let each = |files: &mut Self, tally: &mut Tally, node, id, bytes: &[u8]| {
-                if rule.takes(id, node) {
-                    live += 1;
-                    match part.decoders.decode(node, bytes, &mut vector) {
-                        Decoded::Vector => tally.fault((files.take)(id, &vector)?),
+            let mut here = 0;
+            let each = |files: &mut Self, tally: &mut Tally, found: &Found<'_>| {
+                if rule.takes(found.id, part.node(found.stored)) {
+                    here += 1;
+                    match part.decoders.decode(found.stored, found.bytes, &mut vector) {
+                        Decoded::Vector => {
+                            tally.taken((files.take)(found.id, &vector)?, found.garbage);
+                        }
                         Decoded::Orphan => tally.orphans += 1,
                         Decoded::Wrong => tally.undecodable += 1,
                     }
                 }
                 Ok(())
             };
-            tallies.push(self.each_record(part, added, each)?);
+            tallies[at] = self.each_record(part, added, each)?;
+            // Garbage that is not known for it does not count.
+            live += part.nodes().min(here);
         }
         // Of nodes that were not found some may be dead: no more are lost than there should be.
         let mut left = match &placement {
@@ -149,8 +189,7 @@ impl<'m> Files<'m, '_, '_> {
             left -= share;
             share
         };
-        let mut tallies = tallies.into_iter();
-        for piece in &pieces {
+        for (piece, mut tally) in pieces.iter().zip(tallies) {
             let part = match piece {
                 Piece::Found(part) => part,
                 &Piece::Nothing(told, nodes) => {
@@ -161,11 +200,14 @@ impl<'m> Files<'m, '_, '_> {
                     continue;
                 }
             };
-            let mut tally = tallies.next().unwrap_or_default();
             let lost = share(part.nodes().saturating_sub(tally.seen));
             tally.seen = 0;
+            let garbage = length(&part.built).saturating_sub(part.vectors);
+            let tables = (FileKind::Chunks, Some(part.n));
+            self.unclear(tables, &part.decoders, part.entry, garbage, tally.unclear);
+            // Garbage is not lost.
+            tally.orphans = tally.orphans.min(part.nodes());
             if tally.orphans > 0 {
-                let tables = (FileKind::Chunks, Some(part.n));
                 self.orphans(tables, &part.decoders, part.entry, tally.orphans);
             }
             self.tell(part.entry, &part.pages(added), lost, tally);
@@ -208,8 +250,9 @@ impl<'m> Files<'m, '_, '_> {
         later: Range<u64>,
     ) -> Result<Option<Part<'m>>, Error> {
         let (volume, kind) = (self.volume, FileKind::Vectors);
-        let (first, count) = (segment.first, u64::from(segment.vectors));
-        let nodes = count + length(&later);
+        let (first, count) = segment.stored();
+        let vectors = u64::from(segment.vectors);
+        let nodes = vectors + length(&later);
         let Some((entry, header)) = self.file(kind, Some(n), nodes)? else {
             return Ok(None);
         };
@@ -224,6 +267,8 @@ impl<'m> Files<'m, '_, '_> {
             n,
             decoders: Decoders::segment(volume, self.manifest, n)?,
             built: u64::from(first)..u64::from(first) + count,
+            vectors,
+            kept_as: segment.kept.map(|_| segment.first),
             pages: built,
             later,
             behind: pages(volume.len(&entry.name)?).saturating_sub(built),
@@ -236,8 +281,8 @@ impl<'m> Files<'m, '_, '_> {
         let mut newest = Newest::new();
         for piece in pieces {
             if let Piece::Found(part) = piece {
-                self.each_record(part, Added::Following, |_, _, node, id, _| {
-                    newest.add(id, node);
+                self.each_record(part, Added::Following, |_, _, found| {
+                    newest.add(found.id, part.node(found.stored));
                     Ok(())
                 })?;
             }
@@ -246,13 +291,13 @@ impl<'m> Files<'m, '_, '_> {
         Ok(newest)
     }
 
-    /// Reads the pages of a segment that count, and gives `each` the node, the id and the coded vector of every record that is
-    /// whole. Gives what was not to be had.
+    /// Reads the pages of a segment that count, and gives `each` every record that is whole and not known to be garbage. Gives
+    /// what was not to be had.
     fn each_record(
         &mut self,
         part: &Part<'m>,
         added: Added<'_>,
-        mut each: impl FnMut(&mut Self, &mut Tally, u32, u64, &[u8]) -> Result<(), Error>,
+        mut each: impl FnMut(&mut Self, &mut Tally, &Found<'_>) -> Result<(), Error>,
     ) -> Result<Tally, Error> {
         let (volume, pages) = (self.volume, part.pages(added));
         // The node that comes next, where nobody says with which a page begins.
@@ -302,11 +347,27 @@ impl<'m> Files<'m, '_, '_> {
                         }
                     }
                 }
-                for (slot, (node, record)) in (view.first()..).zip(view.records()).enumerate() {
+                for (slot, (stored, record)) in (view.first()..).zip(view.records()).enumerate() {
+                    let garbage = part.decoders.garbage.has(page, slot);
+                    // What is added is none.
+                    let garbage = if page < part.pages {
+                        garbage
+                    } else {
+                        Some(false)
+                    };
                     // Of one whose id is not to be had, nobody knows whether it counts: its node is missing.
-                    if let (Ok(record), Ok(id)) = (record, view.id(slot)) {
+                    if let (Ok(record), Ok(id), false) =
+                        (record, view.id(slot), garbage == Some(true))
+                    {
                         tally.seen += 1;
-                        each(files, tally, node, id, record.vector)?;
+                        let bytes = record.vector;
+                        let found = Found {
+                            stored,
+                            id,
+                            bytes,
+                            garbage,
+                        };
+                        each(files, tally, &found)?;
                     }
                 }
                 Ok(())

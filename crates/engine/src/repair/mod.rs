@@ -79,7 +79,8 @@ pub struct RepairReport {
     /// Vectors of these that came from the log.
     pub from_log: u64,
     /// Vectors of the checkpoint before that were not to be had, and that the log neither replaces nor deletes: exactly; at
-    /// most where the file is damaged that says where records are after direct inserts.
+    /// most where the file is damaged that says where records are after direct inserts, and at least where nobody knows which
+    /// vectors of a segment are garbage.
     pub vectors_lost: u64,
     /// What was damaged, and what is lost with it.
     pub lost: Vec<Lost>,
@@ -259,6 +260,7 @@ impl Work<'_> {
                 .max(manifest.next_id)
                 .max(changes.next_id),
             known: None,
+            kept: &[],
         };
         let report = build::rebuild(
             self.volume,

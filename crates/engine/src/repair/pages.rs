@@ -9,7 +9,7 @@ use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::slotted::MAX_BLOCKS;
 use stratann_layout::{
     BLOCK, CoupledShape, FileEntry, FileKind, InlineShape, InlineView, LayoutError, Manifest,
-    PageView, SlottedShape, SlottedView,
+    PageView, SegmentFacts, SlottedShape, SlottedView,
 };
 use stratann_tier::Volume;
 
@@ -57,20 +57,29 @@ pub(super) fn salvage(
         Layout::Packed => {
             let decoders = Decoders::packed(volume, manifest)?;
             let tables = (FileKind::Directory, None);
+            let records = (0, manifest.vectors);
             files.slotted(
                 FileKind::Packed,
                 None,
-                (0, manifest.vectors),
+                records,
+                manifest.vectors,
                 &decoders,
                 tables,
             )
         }
-        Layout::Decoupled => (0..).zip(&manifest.segments).try_for_each(|(n, segment)| {
-            let decoders = Decoders::segment(volume, manifest, n)?;
-            let nodes = (segment.first, u64::from(segment.vectors));
-            let tables = (FileKind::Chunks, Some(n));
-            files.slotted(FileKind::Vectors, Some(n), nodes, &decoders, tables)
-        }),
+        Layout::Decoupled => {
+            let mut unclear = Vec::new();
+            for (n, segment) in (0..).zip(&manifest.segments) {
+                let decoders = Decoders::segment(volume, manifest, n)?;
+                match decoders.garbage.is_known() {
+                    true => files.segment(n, segment, &decoders)?,
+                    false => unclear.push((n, segment, decoders)),
+                }
+            }
+            // What may be garbage comes last, and of it what is the newest first: the vector that took its place counts.
+            let mut unclear = unclear.into_iter().rev();
+            unclear.try_for_each(|(n, segment, decoders)| files.segment(n, segment, &decoders))
+        }
     }?;
     Ok(manifest.vectors)
 }
@@ -101,6 +110,8 @@ pub(super) struct Tally {
     pub(super) undecodable: u64,
     /// Vectors of which nobody knows any more how to decode them.
     pub(super) orphans: u64,
+    /// Vectors that were taken, of which nobody knows whether they are garbage.
+    pub(super) unclear: u64,
     not_finite: u64,
     no_direction: u64,
     twice: u64,
@@ -110,6 +121,16 @@ impl Tally {
     pub(super) fn page(&mut self, offset: u64, what: String) {
         self.pages += 1;
         self.first.get_or_insert((offset, what));
+    }
+
+    /// Notes what became of a vector, of which `garbage` says whether it is none that counts, if anybody knows.
+    pub(super) fn taken(&mut self, fault: Option<Fault>, garbage: Option<bool>) {
+        match (fault, garbage) {
+            (None, None) => self.unclear += 1,
+            // Another one took its place: so this one is garbage.
+            (Some(Fault::Twice), None) => {}
+            (fault, _) => self.fault(fault),
+        }
     }
 
     pub(super) fn fault(&mut self, fault: Option<Fault>) {
@@ -210,21 +231,34 @@ impl<'m> Files<'m, '_, '_> {
         Ok(())
     }
 
-    /// Slotted pages of the nodes `first..first + count`, whose vectors are encoded. `tables` is the file that has what they
-    /// are decoded with.
+    /// Segment `n` of the decoupled layout.
+    fn segment(
+        &mut self,
+        n: u32,
+        segment: &SegmentFacts,
+        decoders: &Decoders,
+    ) -> Result<(), Error> {
+        let (kind, n) = (FileKind::Vectors, Some(n));
+        let (records, vectors) = (segment.stored(), segment.vectors.into());
+        self.slotted(kind, n, records, vectors, decoders, (FileKind::Chunks, n))
+    }
+
+    /// Slotted pages of records `first..first + count`, of which so many are `vectors` that count, and encoded. `tables` is the
+    /// file that has what they are decoded with.
     fn slotted(
         &mut self,
         kind: FileKind,
         n: Option<u32>,
         (first, count): (u32, u64),
+        vectors: u64,
         decoders: &Decoders,
         tables: (FileKind, Option<u32>),
     ) -> Result<(), Error> {
-        let Some((entry, header)) = self.file(kind, n, count)? else {
+        let Some((entry, header)) = self.file(kind, n, vectors)? else {
             return Ok(());
         };
         let file = stored::name_of(self.volume, &entry.name);
-        let Some(shape) = self.slotted_shape(kind, entry, header, (first, count), count)? else {
+        let Some(shape) = self.slotted_shape(kind, entry, header, (first, count), vectors)? else {
             return Ok(());
         };
         let pages = Pages {
@@ -251,24 +285,31 @@ impl<'m> Files<'m, '_, '_> {
                 );
                 return Ok(());
             }
-            tally.seen += view.len() as u64;
             for (slot, (node, record)) in (view.first()..).zip(view.records()).enumerate() {
+                let garbage = decoders.garbage.has(page, slot);
+                if garbage == Some(true) {
+                    continue;
+                }
+                tally.seen += 1;
                 let (Ok(record), Ok(id)) = (record, view.id(slot)) else {
                     tally.undecodable += 1;
                     continue;
                 };
                 match decoders.decode(node, record.vector, &mut vector) {
-                    Decoded::Vector => tally.fault((files.take)(id, &vector)?),
+                    Decoded::Vector => tally.taken((files.take)(id, &vector)?, garbage),
                     Decoded::Orphan => tally.orphans += 1,
                     Decoded::Wrong => tally.undecodable += 1,
                 }
             }
             Ok(())
         })?;
+        // Garbage is not lost.
+        tally.orphans = tally.orphans.min(vectors);
         if tally.orphans > 0 {
             self.orphans(tables, decoders, entry, tally.orphans);
         }
-        self.tell(entry, &pages, count, tally);
+        self.unclear(tables, decoders, entry, count - vectors, tally.unclear);
+        self.tell(entry, &pages, vectors, tally);
         Ok(())
     }
 
@@ -336,6 +377,35 @@ impl<'m> Files<'m, '_, '_> {
             file,
             what,
             vectors,
+        });
+    }
+
+    /// Says how many vectors were taken that may be garbage, of which there is so much in the file.
+    pub(super) fn unclear(
+        &mut self,
+        (kind, n): (FileKind, Option<u32>),
+        decoders: &Decoders,
+        entry: &FileEntry,
+        garbage: u64,
+        taken: u64,
+    ) {
+        if taken == 0 {
+            return;
+        }
+        let file = stored::file_of(self.volume, self.manifest, kind, n);
+        let file = file.unwrap_or_else(|_| self.volume.name());
+        let why = decoders
+            .wrong
+            .as_deref()
+            .unwrap_or("it does not say what is garbage");
+        let (of, most) = (&entry.name, garbage.min(taken));
+        let what = format!(
+            "{why}: {taken} vectors in {of} were taken without it, of which up to {most} may have been deleted before"
+        );
+        self.lost.push(Lost {
+            file,
+            what,
+            vectors: 0,
         });
     }
 

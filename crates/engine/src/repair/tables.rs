@@ -3,9 +3,12 @@
 //!
 //! A node's model and base follow from its number, which its page says. So of a directory whose counts are damaged all
 //! models may be whole, and where one model is damaged, the vectors of the others still decode.
+//!
+//! Of a segment that a merge kept, only the chunks say which records are garbage. Where they are damaged, what is behind cannot be
+//! told from vectors that count, and is taken for one.
 
 use stratann_codec::{SegmentModel, VectorCodec};
-use stratann_layout::{FileKind, Manifest};
+use stratann_layout::{DeadSlots, FileKind, Manifest, SegmentFacts};
 use stratann_tier::Volume;
 
 use super::files::Payload;
@@ -25,6 +28,8 @@ pub(super) struct Decoders {
     base_nodes: u32,
     /// Vectors of nodes from this one on, which came after the build, have none.
     based: u64,
+    /// Records that are no nodes.
+    pub(super) garbage: Garbage,
     /// Why not all of them can be read.
     pub(super) wrong: Option<String>,
 }
@@ -35,6 +40,45 @@ enum Base {
     Nothing,
     Vector(Vec<u8>),
     Unknown,
+}
+
+/// What is known of the records of a file that are garbage.
+pub(super) struct Garbage {
+    dead: DeadSlots,
+    /// From this page on nobody knows.
+    until: u64,
+}
+
+impl Garbage {
+    /// There is none.
+    fn none() -> Self {
+        Self {
+            dead: DeadSlots::default(),
+            until: u64::MAX,
+        }
+    }
+
+    /// Of a segment of which nothing can be read that would say.
+    fn unknown_in(segment: &SegmentFacts) -> Self {
+        match segment.garbage() {
+            0 => Self::none(),
+            _ => Self {
+                dead: DeadSlots::default(),
+                until: 0,
+            },
+        }
+    }
+
+    /// Whether a record is garbage; `None` if nobody knows.
+    pub(super) fn has(&self, page: u64, slot: usize) -> Option<bool> {
+        let here = || u16::try_from(slot).is_ok_and(|s| self.dead.of_page(page).contains(&s));
+        (page < self.until).then(here)
+    }
+
+    /// Whether that is known of all records.
+    pub(super) fn is_known(&self) -> bool {
+        self.until == u64::MAX
+    }
 }
 
 /// What became of a vector.
@@ -56,6 +100,7 @@ impl Decoders {
             bases: Vec::new(),
             base_nodes: 0,
             based: 0,
+            garbage: Garbage::none(),
             wrong: Some(wrong),
         }
     }
@@ -88,13 +133,17 @@ impl Decoders {
         let segment = manifest.segments.get(n as usize);
         let entry = stored::entry(volume, manifest, kind, Some(n));
         let (Ok(entry), Some(segment)) = (entry, segment) else {
-            return Ok(Self::none("the MANIFEST does not name it".into()));
+            return Ok(Self {
+                garbage: segment.map_or_else(Garbage::none, Garbage::unknown_in),
+                ..Self::none("the MANIFEST does not name it".into())
+            });
         };
         let (payload, wrong) = Payload::read(volume, entry, kind)?;
+        let (first, records) = segment.stored();
         let chunks = Chunks {
             payload: &payload,
-            first: segment.first,
-            end: u64::from(segment.first) + u64::from(segment.vectors),
+            first,
+            end: u64::from(first) + records,
             vector_bytes: manifest.dimension as usize * manifest.element.size(),
             nodes: payload.u32(4).unwrap_or(0),
         };
@@ -104,15 +153,23 @@ impl Decoders {
         });
         let Some((at, model)) = model.filter(|_| chunks.nodes > 0) else {
             let why = wrong.unwrap_or_else(|| "its lengths are damaged".into());
-            return Ok(Self::none(why));
+            return Ok(Self {
+                garbage: Garbage::unknown_in(segment),
+                ..Self::none(why)
+            });
+        };
+        let (bases, garbage) = match segment.garbage() {
+            0 => (chunks.bases(at), Garbage::none()),
+            _ => chunks.with_garbage(at),
         };
         Ok(Self {
-            first: segment.first,
+            first,
             models: vec![model],
             model_nodes: u32::MAX,
-            bases: chunks.bases(at),
+            bases,
             base_nodes: chunks.nodes,
             based: chunks.end,
+            garbage,
             wrong,
         })
     }
@@ -177,7 +234,7 @@ const CHUNK_FIXED: u64 = 12;
 /// The chunks of a segment, of which some bytes may be lost.
 struct Chunks<'a> {
     payload: &'a Payload,
-    /// The segment's first node, and that behind its last.
+    /// The segment's first node, and that behind its last, by the numbers of its pages.
     first: u32,
     end: u64,
     vector_bytes: usize,
@@ -191,6 +248,12 @@ struct Chunk {
     first_page: u32,
     next_page: u64,
     /// Where the next one begins.
+    next: u64,
+}
+
+/// The dead slots of the pages of a chunk, and where the next chunk begins.
+struct Dead {
+    slots: Vec<Vec<u16>>,
     next: u64,
 }
 
@@ -220,6 +283,55 @@ impl Chunks<'_> {
         bases
     }
 
+    /// The bases and the garbage of the chunks of a segment that a merge kept, up to the first that cannot be read: behind it, no
+    /// boundary would tell where another one stands.
+    fn with_garbage(&self, mut at: u64) -> (Vec<Base>, Garbage) {
+        let count = (self.end - u64::from(self.first)).div_ceil(u64::from(self.nodes)) as usize;
+        let mut bases = vec![Base::Unknown; count];
+        let mut garbage = Garbage {
+            dead: DeadSlots::default(),
+            until: 0,
+        };
+        for base in &mut bases {
+            let Some((chunk, dead)) = self.chunk_with_garbage(at, garbage.until) else {
+                return (bases, garbage);
+            };
+            for (page, slots) in (chunk.first_page..).zip(&dead.slots) {
+                garbage.dead.push(page, slots);
+            }
+            *base = chunk.base;
+            (at, garbage.until) = (dead.next, chunk.next_page);
+        }
+        // All of it was read.
+        garbage.until = u64::MAX;
+        (bases, garbage)
+    }
+
+    /// The chunk that stands at `at`, if all of it can be read but for its base vector and its boundaries, and it is on pages from
+    /// `page` on.
+    fn chunk_with_garbage(&self, at: u64, page: u64) -> Option<(Chunk, Dead)> {
+        let bits = self.payload.u32(at + 8)?;
+        let chunk = self.chunk_of(at, bits)?;
+        let right = u64::from(chunk.first_page) == page && bits <= 3;
+        let pages = chunk.next_page.checked_sub(page).filter(|_| right)?;
+        let mut dead = Dead {
+            slots: Vec::new(),
+            next: chunk.next,
+        };
+        if bits & 2 != 0 {
+            let counts = self.payload.get(chunk.next, 2 * pages)?;
+            dead.next += 2 * pages;
+            for two in counts.chunks_exact(2) {
+                let bytes = 2 * u64::from(u16::from_le_bytes([two[0], two[1]]));
+                let slots = self.payload.get(dead.next, bytes)?.chunks_exact(2);
+                let slots = slots.map(|two| u16::from_le_bytes([two[0], two[1]]));
+                dead.slots.push(slots.collect());
+                dead.next += bytes;
+            }
+        }
+        Some((chunk, dead))
+    }
+
     /// The last node of a chunk.
     fn last_of(&self, number: usize) -> u64 {
         let behind = u64::from(self.first) + (number as u64 + 1) * u64::from(self.nodes);
@@ -228,17 +340,24 @@ impl Chunks<'_> {
 
     /// The chunk `number`, if it can stand at `at`: what of its boundaries can be read is what it must be.
     fn chunk(&self, number: usize, at: u64) -> Option<Chunk> {
+        let has_base = self.payload.u32(at + 8)?;
+        let chunk = self.chunk_of(at, has_base)?;
+        let last = at + CHUNK_FIXED + 4 * (chunk.next_page - u64::from(chunk.first_page)) - 4;
+        let last = self.payload.u32(last);
+        let ends = last.is_none_or(|last| u64::from(last) == self.last_of(number));
+        (ends && has_base <= 1).then_some(chunk)
+    }
+
+    /// What stands at `at` as a chunk that has what `bits` say, without its garbage.
+    fn chunk_of(&self, at: u64, bits: u32) -> Option<Chunk> {
         let first_page = self.payload.u32(at)?;
         let pages = self.payload.u32(at + 4)?;
-        let has_base = self.payload.u32(at + 8)?;
         let base_at = at + CHUNK_FIXED + 4 * u64::from(pages);
-        let last = self.payload.u32(base_at - 4);
-        let ends = last.is_none_or(|last| u64::from(last) == self.last_of(number));
-        if pages == 0 || has_base > 1 || !ends || base_at > self.payload.len() {
+        if pages == 0 || base_at > self.payload.len() {
             return None;
         }
-        let length = u64::from(has_base) * self.vector_bytes as u64;
-        let base = match has_base {
+        let length = u64::from(bits & 1) * self.vector_bytes as u64;
+        let base = match bits & 1 {
             0 => Base::Nothing,
             _ => match self.payload.get(base_at, length) {
                 Some(base) => Base::Vector(base.to_vec()),
@@ -307,6 +426,7 @@ mod tests {
             model: vec![9; 50],
             chunk_vectors: 300,
             chunks,
+            dead: DeadSlots::default(),
         }
     }
 

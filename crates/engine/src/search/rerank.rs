@@ -290,7 +290,7 @@ impl<'a> Reranker<'a> {
         let page = segment.view(bytes, place.page, false)?;
         let vector = &mut self.vector;
         let id = self.timer.time(Part::Vectors, || {
-            segment.vector(node_of(key), &page, vector)
+            segment.vector(node_of(key), place.page, &page, vector)
         })?;
         Ok(ranking.rank(key, id, &self.vector))
     }

@@ -8,7 +8,8 @@ use crate::Error;
 use crate::index::Index;
 use crate::nodes::added::Added;
 use crate::nodes::pending::NewRecord;
-use crate::nodes::segments::Segment;
+use crate::nodes::segments::{Place, Segment};
+use crate::nodes::slotted::Slotted;
 use crate::nodes::{Graph, NodePages, PageView, Pages, Record};
 use crate::progress::Progress;
 
@@ -19,6 +20,9 @@ const PIECE: usize = 1 << 20;
 pub(crate) type EachVector<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error> + 'a;
 /// Takes a node: its number and its neighbours.
 pub(crate) type EachList<'a> = dyn FnMut(u32, &[u32]) -> Result<(), Error> + 'a;
+/// Takes a page of vectors: its segment, by number and as it is, its number there and what it holds.
+pub(crate) type EachVectorPage<'a> =
+    dyn FnMut(usize, &Segment, u64, &Slotted<'_>) -> Result<(), Error> + 'a;
 /// Takes a page: its number and its bytes.
 type EachPage<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
 
@@ -33,19 +37,40 @@ pub(crate) fn each_vector(
 ) -> Result<(), Error> {
     let graph = index.graph();
     let mut vector = vec![0; index.dim() * index.element().size()];
-    let Some(segments) = &graph.segments else {
-        match &graph.pages {
-            Pages::Coupled(pages) => from_records(index, pages, progress, &mut vector, each),
-            Pages::Inline(pages) => from_records(index, pages, progress, &mut vector, each),
-            Pages::Packed(pages) => from_records(index, pages, progress, &mut vector, each),
-            Pages::Lists(pages) => from_records(index, pages, progress, &mut vector, each),
-        }?;
-        for record in pending(graph) {
-            each(record.node, record.id, &record.vector)?;
-        }
+    if graph.segments.is_some() {
+        return each_vector_page(index, progress, &mut |_, segment, page, view| {
+            for node in segment.nodes(page, view) {
+                let id = segment.vector(node, page, view, &mut vector)?;
+                each(node, id, &vector)?;
+            }
+            Ok(())
+        });
+    }
+    match &graph.pages {
+        Pages::Coupled(pages) => from_records(index, pages, progress, &mut vector, each),
+        Pages::Inline(pages) => from_records(index, pages, progress, &mut vector, each),
+        Pages::Packed(pages) => from_records(index, pages, progress, &mut vector, each),
+        Pages::Lists(pages) => from_records(index, pages, progress, &mut vector, each),
+    }?;
+    for record in pending(graph) {
+        each(record.node, record.id, &record.vector)?;
+    }
+    Ok(())
+}
+
+/// Calls `each` with every page of vectors, in the order of nodes, where vectors are apart; else not at all.
+///
+/// # Errors
+/// As [`each_vector`].
+pub(crate) fn each_vector_page(
+    index: &Index,
+    progress: &dyn Progress,
+    each: &mut EachVectorPage<'_>,
+) -> Result<(), Error> {
+    let Some(segments) = &index.graph().segments else {
         return Ok(());
     };
-    for segment in segments.iter() {
+    for (n, segment) in segments.iter().enumerate() {
         let pages = segment.pages.directory.pages();
         let bytes = segment.pages.shape.page_bytes();
         each_page(
@@ -54,40 +79,33 @@ pub(crate) fn each_vector(
             pages,
             bytes,
             progress,
-            &mut |page, bytes| each_of_page(segment, page, bytes, &mut vector, each),
+            &mut |page, bytes| each(n, segment, page, &segment.view(bytes, page, true)?),
         )?;
     }
-    let last = segments.last();
+    let (n, last) = (segments.len() - 1, segments.last());
     let mut buffer = vec![0; last.pages.shape.page_bytes()];
     for page in segments.added().map_or(0..0, Added::pages) {
         if progress.interrupted() {
             return Err(Error::Interrupted);
         }
-        if let Some(bytes) = segments.added().and_then(|added| added.unwritten(page)) {
-            buffer.copy_from_slice(&bytes);
-        } else {
-            let (offset, _) = last.pages.place(page);
-            index.volume().read_at(&last.name, offset, &mut buffer)?;
-        }
-        each_of_page(last, page, &buffer, &mut vector, each)?;
+        vector_page(index, Place { segment: n, page }, &mut buffer)?;
+        each(n, last, page, &last.view(&buffer, page, true)?)?;
     }
     Ok(())
 }
 
-/// Calls `each` with the vectors of a page of a segment.
-fn each_of_page(
-    segment: &Segment,
-    page: u64,
-    bytes: &[u8],
-    vector: &mut [u8],
-    each: &mut EachVector<'_>,
-) -> Result<(), Error> {
-    let view = segment.view(bytes, page, true)?;
-    for node in (view.first()..).take(view.len()) {
-        let id = segment.vector(node, &view, vector)?;
-        each(node, id, vector)?;
+/// Fills `out` with a page of vectors of a segment, from memory if it is not on storage yet.
+pub(crate) fn vector_page(index: &Index, place: Place, out: &mut [u8]) -> Result<(), Error> {
+    let Some(segments) = &index.graph().segments else {
+        return Ok(());
+    };
+    if let Some(bytes) = segments.unwritten(place) {
+        out.copy_from_slice(&bytes);
+        return Ok(());
     }
-    Ok(())
+    let segment = segments.get(place.segment);
+    let (offset, _) = segment.pages.place(place.page);
+    Ok(index.volume().read_at(&segment.name, offset, out)?)
 }
 
 /// Calls `each` with every node and its neighbours, in the same order.

@@ -85,6 +85,13 @@ pub struct CompactReport {
     pub merged: u64,
     /// Vectors of the last checkpoint that were deleted or replaced.
     pub removed: u64,
+    /// Segments of vectors whose files stayed as they are, garbage included (DecoupleVS §3.5); 0 where vectors stand beside
+    /// their lists, or order decides where.
+    pub segments_kept: u64,
+    /// Segments whose vectors were written anew: the last one, and those with much garbage.
+    pub segments_rewritten: u64,
+    /// Vectors of these.
+    pub vectors_rewritten: u64,
     /// Bytes on storage before and after, logs included.
     pub bytes_before: u64,
     /// Bytes on storage afterwards.

@@ -2,31 +2,33 @@
 //! part of DecoupleVS §3.5).
 //!
 //! ```text
-//!   pass 1   vectors: live ones to a file; lists of deleted nodes: some neighbours of each are kept
+//!   pass 1   vectors: which are live (survey.rs); lists of deleted nodes: some neighbours of each are kept
 //!   pass 2   lists: deleted nodes out, neighbours of theirs in; new vectors search for theirs; prune; write
 //! ```
 //!
 //! The graph is kept: only new vectors search, unless they are more than the old ones or the memory cap asks for a build in
-//! parts. Rows are spooled beside the index, vectors of the checkpoint first, so that memory holds none of them beyond what the
-//! build's own cap allows. Codebook and choices of the build stay: codes of the same vectors are the same.
+//! parts. Rows are not held in memory beyond what the build's own cap allows ([`survey`](super::survey)). Codebook and choices of
+//! the build stay: codes of the same vectors are the same.
+//!
+//! Where vectors are apart from lists, and in the input's order, segments of vectors with little garbage are kept as they are
+//! ([`garbage`](super::garbage)): then a merge writes the graph, the codes and the vectors that are new, and little else.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use stratann_layout::LogFrom;
 use stratann_tier::Volume;
 
-use super::contents::{each_list, each_vector};
+use super::contents::each_list;
 use super::fresh::FreshGraph;
 use super::live::CompactReport;
+use super::survey::{self, NOWHERE, Rows};
 use crate::Error;
 use crate::build::{self, BuildOptions};
-use crate::data::VectorFile;
 use crate::graph::{self, GraphError, Known};
 use crate::index::Index;
-use crate::progress::{Progress, Silent, Stage};
+use crate::progress::{Progress, Silent};
 
 /// What goes into a merge besides the index.
 pub(super) struct Inputs<'a> {
@@ -58,85 +60,46 @@ pub(super) fn merge(
     let start = Instant::now();
     let bytes_before = bytes_in(&**volume)?;
     let scratch = build::ScratchFolder::beside(index.path())?;
-    let (source, rows) = spool(index, inputs, scratch.path(), progress)?;
     let options = BuildOptions {
         codebook: Some(index.codebook().clone()),
         code_bytes: None,
         memory: inputs.memory.map(|budget| budget + BEYOND_SEARCH),
         threads: inputs.threads,
-        ids: Some(rows.ids.clone()),
         ..BuildOptions::of_manifest(index.manifest())?
     };
+    let (source, rows) = survey::survey(index, inputs, &options, scratch.path(), progress)?;
     let known = KnownLists::of(index, &rows, progress)?;
     let worth = known.rows() >= rows.merged as usize;
     let carried = build::Carried {
         log_from: inputs.log_from,
         next_id: inputs.next_id,
         known: worth.then_some(&known),
+        kept: &rows.kept,
     };
-    let report = build::rebuild(volume, scratch.path(), &source, &options, carried, progress)?;
+    let options = BuildOptions {
+        ids: Some(rows.ids.clone()),
+        ..options
+    };
+    let report = build::rebuild(
+        volume,
+        scratch.path(),
+        &*source,
+        &options,
+        carried,
+        progress,
+    )?;
     Ok(CompactReport {
         vectors: report.vectors as u64,
         merged: rows.merged,
         removed: rows.removed,
+        segments_kept: rows.kept.len() as u64,
+        segments_rewritten: rows.segments_rewritten,
+        vectors_rewritten: rows.vectors_rewritten,
         bytes_before,
         bytes_after: bytes_in(&**volume)?,
         seconds: start.elapsed().as_secs_f64(),
     })
 }
-
-/// What was spooled.
-struct Spooled {
-    ids: Vec<u64>,
-    /// The row of each node of the checkpoint; [`NOWHERE`] if it was left out.
-    row_of: Vec<u32>,
-    merged: u64,
-    removed: u64,
-}
-
-/// Writes all live rows to a file of vectors in `folder`.
-fn spool(
-    index: &Index,
-    inputs: &Inputs<'_>,
-    folder: &Path,
-    progress: &dyn Progress,
-) -> Result<(VectorFile, Spooled), Error> {
-    let mut file = build::Spool::create(folder, index.element(), index.dim())?;
-    let mut ids = Vec::with_capacity(index.len());
-    let mut removed = 0;
-    let mut row_of = vec![NOWHERE; index.len()];
-    let stage = Stage::begin(progress, "reading vectors", index.len() as u64);
-    each_vector(index, progress, &mut |node, id, vector| {
-        progress.advance(1);
-        if inputs.removed.get(&id).is_some_and(|&bound| node < bound) {
-            removed += 1;
-            return Ok(());
-        }
-        row_of[node as usize] = ids.len() as u32;
-        ids.push(id);
-        file.push(vector)
-    })?;
-    drop(stage);
-    let stored = ids.len();
-    let mut written = Ok(());
-    inputs.fresh.for_each_in(inputs.epoch, |id, vector| {
-        if written.is_ok() {
-            ids.push(id);
-            written = file.push(vector);
-        }
-    });
-    written?;
-    let spooled = Spooled {
-        merged: (ids.len() - stored) as u64,
-        removed,
-        row_of,
-        ids,
-    };
-    Ok((file.finish()?, spooled))
-}
-
-/// Of a node that was left out.
-const NOWHERE: u32 = u32::MAX;
 
 /// Neighbours of a node that was left out, which stand in for it in others' lists (OdinANN §3.4.2: partial lists).
 const STAND_INS: usize = 8;
@@ -153,7 +116,7 @@ struct KnownLists<'a> {
 
 impl<'a> KnownLists<'a> {
     /// Reads the lists of the nodes that were left out: the first of the two passes.
-    fn of(index: &'a Index, rows: &'a Spooled, progress: &dyn Progress) -> Result<Self, Error> {
+    fn of(index: &'a Index, rows: &'a Rows, progress: &dyn Progress) -> Result<Self, Error> {
         let row_of = &rows.row_of;
         let mut stand_ins = HashMap::new();
         if rows.removed > 0 {

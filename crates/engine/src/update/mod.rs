@@ -8,6 +8,9 @@
 //!   overlay.rs    what changed, as a search sees it
 //!   replay.rs     the same, from the logs
 //!   merge.rs      the batched merge: everything live becomes the next checkpoint
+//!   survey.rs     what a merge takes, row after row, and which segments of vectors it keeps
+//!   garbage.rs    which of them have too much garbage
+//!   rows.rs       rows that are read where they stand
 //!   contents.rs   what a checkpoint holds, node after node
 //!   ids.rs        which ids it holds
 //!   ranges.rs     a set of ids that are mostly consecutive
@@ -17,12 +20,15 @@ mod contents;
 mod direct;
 mod due;
 mod fresh;
+mod garbage;
 mod ids;
 mod live;
 mod merge;
 mod overlay;
 mod ranges;
 mod replay;
+mod rows;
+mod survey;
 #[cfg(test)]
 mod tests;
 

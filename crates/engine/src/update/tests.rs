@@ -16,7 +16,7 @@ use crate::data::Matrix;
 use crate::durable::Durability;
 use crate::progress::Silent;
 use crate::verify::verify_in;
-use crate::{Error, Layout, OpenOptions, SearchOptions, Update, stored};
+use crate::{Compression, Error, Layout, OpenOptions, Order, SearchOptions, Update, stored};
 
 const DIM: usize = 16;
 const BASE: u64 = 40;
@@ -32,8 +32,14 @@ fn vector(id: u64, version: u64) -> Vec<u8> {
 }
 
 fn rows(ids: &[u64], version: u64) -> Matrix {
-    let bytes = ids.iter().flat_map(|&id| vector(id, version)).collect();
-    Matrix::new(bytes, ids.len(), DIM, Element::U8).unwrap()
+    wide_rows(DIM, ids, version)
+}
+
+/// The same with more dimensions, each vector over and over.
+fn wide_rows(dim: usize, ids: &[u64], version: u64) -> Matrix {
+    let vectors = ids.iter().map(|&id| vector(id, version).repeat(dim / DIM));
+    let bytes = vectors.flatten().collect();
+    Matrix::new(bytes, ids.len(), dim, Element::U8).unwrap()
 }
 
 /// A layout, and how vectors get into it.
@@ -44,6 +50,20 @@ const PACKED: Case = Case(Layout::Packed, Update::Accumulate);
 
 const INLINE: Case = Case(Layout::Inline, Update::InPlace);
 const DECOUPLED: Case = Case(Layout::Decoupled, Update::Accumulate);
+
+/// Dimensions of vectors of which a segment holds eight.
+const WIDE: usize = 512;
+
+impl Case {
+    /// Whether merges keep segments of vectors: these are many, and the order is the input's.
+    fn keeps(self) -> bool {
+        self.0 == Layout::Decoupled && self != DECOUPLED
+    }
+
+    fn dim(self) -> usize {
+        if self.keeps() { WIDE } else { DIM }
+    }
+}
 
 /// All that there are: directly, and by merges.
 const CASES: [Case; 11] = [
@@ -60,19 +80,26 @@ const CASES: [Case; 11] = [
     Case(Layout::Inline, Update::Merge),
 ];
 
-fn base(Case(layout, _): Case, folder: &Path) -> SimVolume {
+fn base(case: Case, folder: &Path) -> SimVolume {
     let volume = SimVolume::new();
     let ids: Vec<u64> = (0..BASE).collect();
-    let options = BuildOptions {
+    let mut options = BuildOptions {
         degree: Some(6),
         build_list: 12,
         code_bytes: Some(4),
         navigation: 0.0,
         threads: 1,
-        layout: Some(layout),
+        layout: Some(case.0),
         ..BuildOptions::default()
     };
-    build_rows(&volume, &rows(&ids, 0), &options, folder);
+    if case.keeps() {
+        options.order = Some(Order::Input);
+        options.compression = Some(Compression::Paper);
+        options.chunk_bytes = 4096;
+        options.segment_bytes = 4096;
+    }
+    let rows = wide_rows(case.dim(), &ids, 0);
+    build_rows(&volume, &rows, &options, folder);
     volume
 }
 
@@ -102,17 +129,20 @@ fn open(
 fn contents(live: &LiveIndex) -> Model {
     let (index, overlay) = live.parts();
     let mut model = Model::new();
+    let mut insert = |id, vector: &[u8]| {
+        let part = &vector[..DIM];
+        assert_eq!(vector, part.repeat(vector.len() / DIM), "{id}");
+        assert!(model.insert(id, part.to_vec()).is_none(), "{id} twice");
+    };
     each_vector(&index, &Silent, &mut |node, id, vector| {
         if !overlay.deleted.contains(id, node) {
-            assert!(model.insert(id, vector.to_vec()).is_none(), "{id} twice");
+            insert(id, vector);
         }
         Ok(())
     })
     .unwrap();
     for fresh in &overlay.fresh {
-        fresh.for_each(|id, vector| {
-            assert!(model.insert(id, vector.to_vec()).is_none(), "{id} twice");
-        });
+        fresh.for_each(&mut insert);
     }
     model
 }
@@ -145,6 +175,7 @@ fn script() -> Vec<Call> {
 
 impl Call {
     fn make(&self, live: &LiveIndex) -> Result<(), Error> {
+        let rows = |ids, version| wide_rows(live.index().dim(), ids, version);
         match self {
             Call::Insert(ids, version) => live
                 .insert(&rows(ids, *version), Some(ids), &Silent)
@@ -219,6 +250,29 @@ fn an_index_under_changes_is_what_the_model_is() {
 }
 
 #[test]
+fn the_script_keeps_segments_with_garbage_and_numbers_that_are_not_theirs() {
+    let case = Case(Layout::Decoupled, Update::Merge);
+    let folder = tempfile::tempdir().unwrap();
+    let volume = base(case, folder.path());
+    let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
+    let mut found = Vec::new();
+    for call in script() {
+        call.make(&live).unwrap();
+        if let Call::Compact = call {
+            let manifest = stored::manifest(&volume).unwrap();
+            let kept = manifest.segments.iter().filter_map(|segment| segment.kept);
+            let kept: Vec<_> = kept.map(|kept| (kept.first, kept.garbage)).collect();
+            found.push((manifest.segments.len(), kept));
+        }
+    }
+    // The first segment loses two of its eight vectors and is written anew, as the last is. Then one vector goes of the next, and
+    // one of those that were written.
+    let first = vec![(8, 0), (16, 0), (24, 0)];
+    let second = vec![(8, 1), (16, 0), (24, 0), (24, 0), (32, 1)];
+    assert_eq!(found, [(6, first), (6, second)]);
+}
+
+#[test]
 fn an_index_that_was_closed_has_every_page_in_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let volume = base(INLINE, folder.path());
@@ -238,8 +292,9 @@ fn an_index_that_was_closed_has_every_page_in_its_place() {
 
 /// A search for each vector finds it under its id, and no id that is not there.
 fn find_all(live: &LiveIndex, model: &Model) {
-    let bytes = model.values().flatten().copied().collect();
-    let queries = Matrix::new(bytes, model.len(), DIM, Element::U8).unwrap();
+    let dim = live.index().dim();
+    let bytes = model.values().flat_map(|vector| vector.repeat(dim / DIM));
+    let queries = Matrix::new(bytes.collect(), model.len(), dim, Element::U8).unwrap();
     let options = SearchOptions {
         k: 3,
         list: 60,
@@ -312,7 +367,8 @@ fn crash_everywhere(case: Case, seeds: std::ops::Range<u64>) -> usize {
                 assert!(report.clean(), "{place}: {:?}", report.problems);
                 // And it goes on from there.
                 let id = 1_000;
-                live.insert(&rows(&[id], 9), Some(&[id]), &Silent).unwrap();
+                let row = wide_rows(case.dim(), &[id], 9);
+                live.insert(&row, Some(&[id]), &Silent).unwrap();
                 drop(live);
                 let again = open(case, &image, folder.path(), Durability::Always).unwrap();
                 let mut expected = found;
@@ -333,6 +389,7 @@ fn a_full_disk_is_an_error_and_work_goes_on_when_there_is_room() {
         INLINE,
         Case(Layout::Coupled, Update::Relocate),
         Case(Layout::Packed, Update::Merge),
+        Case(Layout::Decoupled, Update::Merge),
     ] {
         full_disk(case);
     }

@@ -65,7 +65,7 @@ impl Check<'_> {
                 );
                 return check.report.problem(name, Some(offset), what);
             }
-            records.check(check, &view, name, offset);
+            records.check(check, &view, page, name, offset);
             check.as_they_wait(&view, grown, name, offset);
         })
     }

@@ -2,7 +2,7 @@
 //! vectors come to.
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
-use stratann_layout::{FileEntry, FileKind};
+use stratann_layout::{FileEntry, FileKind, SegmentFacts};
 
 use super::Check;
 use crate::{Layout, stored};
@@ -87,16 +87,23 @@ impl Check<'_> {
         let Some((last, others)) = segments.split_last() else {
             return;
         };
-        let capacity = segments[0].vectors;
+        // Of one that a merge kept, what is garbage counts: all but the last were full when they were written.
+        let records = |segment: &SegmentFacts| segment.stored().1;
+        let capacity = records(&segments[0]);
         let wrong = |&n: &usize| match others.get(n) {
-            Some(segment) => segment.vectors != capacity,
-            None => last.vectors > capacity,
+            Some(segment) => records(segment) != capacity,
+            None => records(last) > capacity,
         };
         if let Some(n) = (0..segments.len()).find(wrong) {
-            let vectors = segments[n].vectors;
+            let vectors = records(&segments[n]);
             self.claim(format!(
                 "segment {n} has {vectors} vectors; the first has {capacity}, and only the last may have fewer"
             ));
+        }
+        if last.kept.is_some() {
+            self.claim(
+                "its last segment, to which vectors are added, is one that a merge kept".into(),
+            );
         }
     }
 

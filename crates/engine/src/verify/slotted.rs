@@ -5,7 +5,7 @@
 //! without.
 
 use stratann_codec::{ListModel, SegmentModel};
-use stratann_layout::{FileKind, SlottedView};
+use stratann_layout::{DeadSlots, FileKind, PageDirectory, SlottedView};
 
 use super::pages::{Pages, Place};
 use super::{Check, streams};
@@ -25,6 +25,45 @@ pub(super) struct Tables {
     base_nodes: u32,
     /// Nodes that may have a base: those of the build.
     based: u64,
+    numbers: Numbers,
+}
+
+/// Which nodes the records of a page are.
+#[derive(Default)]
+enum Numbers {
+    /// As the page says.
+    #[default]
+    Stored,
+    /// Of a segment that a merge kept: where its nodes are now, and what is garbage.
+    Anew(PageDirectory, DeadSlots),
+    /// Of one whose chunks cannot be read, so that nobody knows.
+    Unknown,
+}
+
+impl Numbers {
+    /// The nodes of the records of a page with so many, the `page`-th of its file, by slot; none of one that is garbage.
+    fn of_page<'a>(
+        &'a self,
+        page: u64,
+        view: &SlottedView<'_>,
+    ) -> impl Iterator<Item = Option<u64>> + 'a {
+        let (mut next, dead) = match self {
+            Self::Stored => (Some(u64::from(view.first())), &[][..]),
+            Self::Anew(directory, dead) => {
+                (directory.first_of(page).map(u64::from), dead.of_page(page))
+            }
+            Self::Unknown => (None, &[][..]),
+        };
+        let mut dead = dead.iter().peekable();
+        (0..view.len()).map(move |slot| {
+            if dead.next_if(|&&dead| usize::from(dead) == slot).is_some() {
+                return None;
+            }
+            let node = next;
+            next = next.map(|node| node + 1);
+            node
+        })
+    }
 }
 
 impl Tables {
@@ -92,7 +131,7 @@ impl Check<'_> {
                         format!("page {page} begins with node {found}; {expected} is the next");
                     check.report.problem(name, Some(offset), what);
                 }
-                _ => records.check(check, &view, name, offset),
+                _ => records.check(check, &view, page, name, offset),
             }
         })?;
         // A page that was passed over is a problem already.
@@ -114,18 +153,30 @@ impl Check<'_> {
         let (volume, manifest) = (self.volume, self.manifest);
         let model = |bytes: &Vec<u8>| streams::segment_model(bytes, manifest).ok();
         if let Some(n) = n {
-            let Ok(file) = stored::chunks(volume, manifest, n) else {
+            let Some(segment) = manifest.segments.get(n as usize) else {
                 return Tables::default();
             };
-            let segment = manifest.segments.get(n as usize);
-            let counts = segment.map(|segment| file.counts(segment.first).collect());
+            let Ok(file) = stored::chunks(volume, manifest, n) else {
+                return Tables {
+                    numbers: match segment.kept {
+                        Some(_) => Numbers::Unknown,
+                        None => Numbers::Stored,
+                    },
+                    ..Tables::default()
+                };
+            };
+            let (_, records) = segment.stored();
             return Tables {
-                counts,
+                counts: Some(file.records(segment.first).collect()),
+                numbers: match segment.kept {
+                    Some(_) => Numbers::Anew(file.pages(segment.first), file.dead.clone()),
+                    None => Numbers::Stored,
+                },
                 lists: None,
                 models: vec![model(&file.model)],
                 model_nodes: u32::MAX,
                 base_nodes: file.chunk_vectors,
-                based: segment.map_or(0, |segment| segment.vectors.into()),
+                based: records,
                 bases: file.chunks.into_iter().map(|chunk| chunk.base).collect(),
             };
         }
@@ -146,7 +197,7 @@ impl Check<'_> {
 pub(super) struct Records<'a> {
     pub(super) kind: FileKind,
     tables: &'a Tables,
-    /// The first node of the file.
+    /// The first node of the file, by its own numbers.
     first: u32,
     /// The list that was decoded last.
     pub(super) links: Vec<u32>,
@@ -165,11 +216,13 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Checks all records of a page, which is where it should be.
+    /// Checks all records of a page, the `page`-th of its file, which is where it should be. Of one that is garbage nothing counts
+    /// but that it is there.
     pub(super) fn check(
         &mut self,
         check: &mut Check<'_>,
         view: &SlottedView<'_>,
+        page: u64,
         file: &str,
         offset: u64,
     ) {
@@ -177,12 +230,8 @@ impl<'a> Records<'a> {
             self.kind != FileKind::Vectors,
             self.kind != FileKind::Adjacency,
         );
-        for (slot, record) in view.records().enumerate() {
-            let place = Place {
-                file,
-                offset: Some(offset),
-                node: u64::from(view.first()) + slot as u64,
-            };
+        let nodes = self.tables.numbers.of_page(page, view);
+        for ((slot, record), node) in view.records().enumerate().zip(nodes) {
             let record = match record {
                 Ok(record) => record,
                 Err(error) => {
@@ -190,12 +239,22 @@ impl<'a> Records<'a> {
                     continue;
                 }
             };
+            let Some(node) = node else {
+                continue;
+            };
+            let place = Place {
+                file,
+                offset: Some(offset),
+                node,
+            };
             if lists {
                 check.report.nodes += 1;
                 self.list(check, place, record.list);
             }
             if vectors {
-                self.vector(check, place, record.vector);
+                let at = u64::from(view.first()) + slot as u64;
+                let at = at.saturating_sub(u64::from(self.first));
+                self.vector_at(check, place, at, record.vector);
                 match view.id(slot) {
                     Ok(id) => check.counted(place, id),
                     Err(error) => check.report.refused(file, &error.into()),
@@ -240,6 +299,11 @@ impl<'a> Records<'a> {
 
     pub(super) fn vector(&mut self, check: &mut Check<'_>, place: Place<'_>, bytes: &[u8]) {
         let at = place.node.saturating_sub(u64::from(self.first));
+        self.vector_at(check, place, at, bytes);
+    }
+
+    /// Checks the vector of a node that is the `at`-th record of its file.
+    fn vector_at(&mut self, check: &mut Check<'_>, place: Place<'_>, at: u64, bytes: &[u8]) {
         let Some((model, base)) = self.tables.vector_code(at) else {
             return;
         };

@@ -155,12 +155,10 @@ impl Check<'_> {
 
     /// The chunks of a segment. They fit its file, and the model of its vectors decodes.
     fn chunks(&mut self, n: Option<u32>, payload: &[u8], name: &str) -> Result<(), Error> {
-        let kind = FileKind::Vectors;
-        let Ok((shape, facts, _)) = stored::slotted(self.volume, self.manifest, kind, n) else {
+        let Ok((shape, span)) = stored::span(self.volume, self.manifest, n.unwrap_or(0)) else {
             return Ok(());
         };
-        let (first, nodes, pages) = (facts.first, facts.nodes, facts.pages);
-        let file = ChunksFile::decode(payload, first, nodes, pages, shape.vector_bytes(), name)?;
+        let file = ChunksFile::decode(payload, span, shape.vector_bytes(), name)?;
         self.vector_model(format_args!("the model of the vectors"), &file.model, name);
         Ok(())
     }

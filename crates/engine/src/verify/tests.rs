@@ -9,7 +9,7 @@ use stratann_layout::block::seal;
 use stratann_layout::header::{FieldsWriter, stored_checksum};
 use stratann_layout::manifest::{FORMAT_VERSION, SegmentFacts};
 use stratann_layout::{
-    BuildFacts, Chunk, ChunksFile, CoupledShape, DirectoryFile, EntryPoints, HeatFile,
+    BuildFacts, Chunk, ChunksFile, CoupledShape, DeadSlots, DirectoryFile, EntryPoints, HeatFile,
     InlineBuilder, InlineShape, LogFrom, NavigationFacts, NavigationFile, PageBuilder,
     SlottedBuilder, SlottedShape, stream,
 };
@@ -214,6 +214,7 @@ fn index(layout: Layout, change: Change<'_>) -> SimVolume {
                     first: range.start,
                     vectors: range.end - range.start,
                     codec: String::new(),
+                    kept: None,
                 });
                 let vectors = records(range.start as usize..range.end as usize, false, true);
                 let (kind, n) = (FileKind::Vectors, Some(n));
@@ -417,6 +418,7 @@ fn chunks(
         model,
         chunk_vectors: CHUNK,
         chunks,
+        dead: DeadSlots::default(),
     }
 }
 

@@ -38,11 +38,13 @@ fn sample() -> Manifest {
                 first: 0,
                 vectors: 65_536,
                 codec: "columns".into(),
+                kept: None,
             },
             SegmentFacts {
                 first: 65_536,
                 vectors: 34_464,
                 codec: "raw".into(),
+                kept: None,
             },
         ],
         measured: Some(Measured {
@@ -539,6 +541,36 @@ fn a_role_says_kind_and_segment() {
     assert_eq!(role(FileKind::Graph, 0), None);
 }
 
+#[test]
+fn segments_that_were_kept_need_their_bit_and_leave_others_as_they_were() {
+    let before = String::from_utf8(sample().encode()).unwrap();
+    assert!(!before.contains("kept"), "{before}");
+    let mut manifest = sample();
+    manifest.segments[1].kept = Some(KeptFacts {
+        first: 80_000,
+        garbage: 31_072,
+    });
+    assert_eq!(manifest.segments[1].stored(), (80_000, 65_536));
+    assert_eq!(manifest.segments[0].stored(), (0, 65_536));
+    let decode = |manifest: &Manifest| Manifest::decode(&manifest.encode(), "m");
+    let text = decode(&manifest).unwrap_err().to_string();
+    assert!(
+        text.contains("is 1, expected bit 1 set where a segment was kept"),
+        "{text}"
+    );
+    manifest.reader_features |= KEPT;
+    assert_eq!(decode(&manifest).unwrap(), manifest);
+    manifest.segments[1].kept = Some(KeptFacts {
+        first: u32::MAX - 40_000,
+        garbage: 31_072,
+    });
+    let text = decode(&manifest).unwrap_err().to_string();
+    assert!(
+        text.contains("1: 65536 records from 4294927295 on"),
+        "{text}"
+    );
+}
+
 proptest! {
     #[test]
     fn any_manifest_round_trips(
@@ -551,18 +583,20 @@ proptest! {
         navigation in prop::option::of(any::<(u64, u32)>()),
         (list_bytes, vector_bytes) in any::<(u64, u64)>(),
         codecs in any::<(String, String)>(),
-        segments in prop::collection::vec(any::<u16>(), 0..5),
+        segments in prop::collection::vec((any::<u16>(), prop::option::of(any::<(u16, u16)>())), 0..5),
         measured in prop::option::of((any::<(u32, u32)>(), prop::collection::vec(0.0f64..1.0, 0..6))),
         packed: bool,
         placement in prop::option::of(any::<(u64, u64, u64)>()),
         files in prop::collection::btree_map("[a-z]{1,8}\\.[0-9]{1,5}", any::<(u64, u32)>(), 0..5),
     ) {
         let mut first = 0;
-        let segments: Vec<_> = segments.into_iter().map(|vectors| {
+        let segments: Vec<_> = segments.into_iter().map(|(vectors, kept)| {
             let vectors = u32::from(vectors) + 1;
             first += vectors;
-            SegmentFacts { first: first - vectors, vectors, codec: format!("{vectors}") }
+            let kept = kept.map(|(first, garbage)| KeptFacts { first: first.into(), garbage: garbage.into() });
+            SegmentFacts { first: first - vectors, vectors, codec: format!("{vectors}"), kept }
         }).collect();
+        let kept = if segments.iter().any(|segment| segment.kept.is_some()) { KEPT } else { 0 };
         let layout = match (segments.is_empty(), packed) {
             (false, _) => DECOUPLED,
             (true, true) => PACKED,
@@ -579,7 +613,7 @@ proptest! {
         });
         let manifest = Manifest {
             layout: layout.into(),
-            reader_features: if placement.is_some() { PLACEMENT } else { 0 },
+            reader_features: kept | if placement.is_some() { PLACEMENT } else { 0 },
             placement: placement.map(|(a, pages, b)| PlacementFacts { nodes: a.max(b), pages, live: a.min(b), next_id: a }),
             list_codec: codecs.0, vector_codec: codecs.1,
             list_bytes, vector_bytes, segments, measured,

@@ -85,7 +85,8 @@ pub struct SlottedShape {
 pub struct SlottedFacts {
     /// The node of the file's first record.
     pub first: u32,
-    /// Records in the file: nodes `first..first + nodes`.
+    /// Records in the file: nodes `first..first + nodes`. Of a segment of vectors that a merge kept they were when it was
+    /// written ([`crate::chunks`]).
     pub nodes: u64,
     /// Pages of the file.
     pub pages: u64,

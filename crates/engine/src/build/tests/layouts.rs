@@ -77,6 +77,7 @@ fn with_build<T>(
             log_from: LogFrom::default(),
             next_id: 0,
             known: None,
+            kept: &[],
         },
         stages: Vec::new(),
     })

@@ -1,0 +1,126 @@
+//! The rows of a merge that keeps segments of vectors, read where they stand: those of the index in another order, then the new
+//! ones. So nothing is copied that is not written anew.
+//!
+//! ```text
+//!   row     0 ..                                                          ..    rows
+//!           | live vectors of kept segments | of those written anew | new vectors |
+//!   node        12 13 15 ..                     3 4 9 .. 88 90            a file
+//! ```
+
+use stratann_vector::Element;
+
+use super::contents::vector_page;
+use crate::Error;
+use crate::data::{DataError, VectorFile, VectorSource, check_range};
+use crate::index::Index;
+use crate::nodes::segments::{Place, Segments};
+
+/// Bytes of pages that are read at a time, about.
+const PIECE: usize = 1 << 20;
+
+/// Rows that are vectors of an index whose vectors are apart, and rows of a file behind them.
+pub(super) struct IndexRows<'a> {
+    index: &'a Index,
+    segments: &'a Segments,
+    name: String,
+    /// The node of each row; those of a segment ascend and follow one another.
+    node_of: Vec<u32>,
+    new: Option<VectorFile>,
+}
+
+impl<'a> IndexRows<'a> {
+    /// The vectors of these nodes, then those of a file. Of an index whose vectors are apart: those are its `segments`.
+    pub(super) fn new(
+        index: &'a Index,
+        segments: &'a Segments,
+        node_of: Vec<u32>,
+        new: Option<VectorFile>,
+    ) -> Self {
+        Self {
+            name: index.path().display().to_string(),
+            index,
+            segments,
+            node_of,
+            new,
+        }
+    }
+
+    /// Decodes the vectors of nodes.
+    fn stored(&self, nodes: &[u32], mut out: &mut [u8]) -> Result<(), Error> {
+        let mut pages = Vec::new();
+        let mut rest = nodes;
+        while let Some(&node) = rest.first() {
+            let place = self.segments.place_of(node);
+            let segment = self.segments.get(place.segment);
+            // Of the nodes that follow in this segment, those whose pages are read at once.
+            let size = segment.pages.shape.page_bytes();
+            let end = place.page + (PIECE / size).max(1) as u64;
+            let there = segment.pages.directory.pages();
+            let same = |&node: &u32| {
+                let other = self.segments.place_of(node);
+                other.segment == place.segment && (place.page..end).contains(&other.page)
+            };
+            let count = rest.iter().take_while(|node| same(node)).count();
+            let (run, later) = rest.split_at(count);
+            rest = later;
+            let last = self.segments.place_of(run[run.len() - 1]).page;
+            pages.resize((last + 1 - place.page) as usize * size, 0);
+            if last < there {
+                let (offset, _) = segment.pages.place(place.page);
+                let volume = self.index.volume();
+                volume.read_at(&segment.name, offset, &mut pages)?;
+            } else {
+                // Some of those that were added may not be on storage yet.
+                for (page, bytes) in (place.page..).zip(pages.chunks_exact_mut(size)) {
+                    vector_page(self.index, Place { page, ..place }, bytes)?;
+                }
+            }
+            let on_page =
+                |a: &u32, b: &u32| self.segments.place_of(*a) == self.segments.place_of(*b);
+            for run in run.chunk_by(on_page) {
+                let page = self.segments.place_of(run[0]).page;
+                let at = (page - place.page) as usize * size;
+                let view = segment.view(&pages[at..at + size], page, true)?;
+                for &node in run {
+                    let (vector, others) = out.split_at_mut(self.row_bytes());
+                    segment.vector(node, page, &view, vector)?;
+                    out = others;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl VectorSource for IndexRows<'_> {
+    fn rows(&self) -> usize {
+        self.node_of.len() + self.new.as_ref().map_or(0, VectorSource::rows)
+    }
+
+    fn dim(&self) -> usize {
+        self.index.dim()
+    }
+
+    fn element(&self) -> Element {
+        self.index.element()
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError> {
+        let count = check_range(self, first, out.len())?;
+        let stored = self.node_of.len();
+        let nodes = &self.node_of[first.min(stored)..(first + count).min(stored)];
+        let (now, later) = out.split_at_mut(nodes.len() * self.row_bytes());
+        if !nodes.is_empty() {
+            let read = self.stored(nodes, now);
+            read.map_err(|error| DataError::Index(Box::new(error)))?;
+        }
+        match &self.new {
+            Some(new) if !later.is_empty() => new.read(first.max(stored) - stored, later),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What a merge takes: the rows of the next checkpoint, in their order, and the segments of vectors that it keeps.
+//!
+//! ```text
+//!   vectors apart, input order   kept segments | segments that are written anew | new vectors   read where they stand
+//!   all others                   checkpoint                                     | new vectors   a file of all rows
+//! ```
+//!
+//! The rows of a build are its nodes where the order is the input's. So those of kept segments are the first, and numbers stay
+//! dense: nothing but the chunks of those segments knows that some of their records are garbage.
+
+use std::path::Path;
+
+use stratann_layout::{FileKind, KeptFacts, SegmentFacts};
+
+use super::contents::{each_vector, each_vector_page};
+use super::garbage::{Fate, Held, fates};
+use super::merge::Inputs;
+use super::rows::IndexRows;
+use crate::build::{self, BuildOptions, KeptSegment, Spool};
+use crate::data::{VectorFile, VectorSource};
+use crate::index::Index;
+use crate::nodes::segments::Segments;
+use crate::progress::{Progress, Stage};
+use crate::{Error, Order, stored};
+
+/// Of a node that was left out.
+pub(super) const NOWHERE: u32 = u32::MAX;
+
+/// The rows of a merge.
+pub(super) struct Rows {
+    /// Their outside ids.
+    pub(super) ids: Vec<u64>,
+    /// The row of each node of the checkpoint; [`NOWHERE`] if it was left out.
+    pub(super) row_of: Vec<u32>,
+    /// Rows that are new, and nodes that were left out.
+    pub(super) merged: u64,
+    pub(super) removed: u64,
+    /// Segments whose files stay, with the first rows.
+    pub(super) kept: Vec<KeptSegment>,
+    /// Segments that do not, though they have vectors, and how many.
+    pub(super) segments_rewritten: u64,
+    pub(super) vectors_rewritten: u64,
+}
+
+/// Finds the rows of a merge with these options; what is copied of them is in `folder`.
+///
+/// # Errors
+/// A page that cannot be read or is damaged, a full disk, or an interruption.
+pub(super) fn survey<'a>(
+    index: &'a Index,
+    inputs: &Inputs<'_>,
+    options: &BuildOptions,
+    folder: &Path,
+    progress: &dyn Progress,
+) -> Result<(Box<dyn VectorSource + 'a>, Rows), Error> {
+    let _stage = Stage::begin(progress, "reading vectors", index.len() as u64);
+    match &index.graph().segments {
+        // In locality order all rows find other places: that is what the order is for.
+        Some(segments) if options.order == Some(Order::Input) => {
+            let (source, rows) = in_place(index, segments, inputs, options, folder, progress)?;
+            Ok((Box::new(source), rows))
+        }
+        segments => {
+            let (source, mut rows) = copied(index, inputs, folder, progress)?;
+            if let Some(segments) = segments {
+                rows.segments_rewritten = segments.len() as u64;
+                rows.vectors_rewritten = rows.ids.len() as u64 - rows.merged;
+            }
+            Ok((Box::new(source), rows))
+        }
+    }
+}
+
+/// Whether a vector on storage is left out.
+fn is_removed(inputs: &Inputs<'_>, id: u64, node: u32) -> bool {
+    inputs.removed.get(&id).is_some_and(|&bound| node < bound)
+}
+
+/// Appends the new vectors to a file, and their ids to `ids`. Says how many they are.
+fn push_new(inputs: &Inputs<'_>, file: &mut Spool, ids: &mut Vec<u64>) -> Result<u64, Error> {
+    let before = ids.len();
+    let mut written = Ok(());
+    inputs.fresh.for_each_in(inputs.epoch, |id, vector| {
+        if written.is_ok() {
+            ids.push(id);
+            written = file.push(vector);
+        }
+    });
+    written?;
+    Ok((ids.len() - before) as u64)
+}
+
+/// All rows, copied to a file.
+fn copied(
+    index: &Index,
+    inputs: &Inputs<'_>,
+    folder: &Path,
+    progress: &dyn Progress,
+) -> Result<(VectorFile, Rows), Error> {
+    let mut file = Spool::create(folder, index.element(), index.dim())?;
+    let mut ids = Vec::with_capacity(index.len());
+    let mut removed = 0;
+    let mut row_of = vec![NOWHERE; index.len()];
+    each_vector(index, progress, &mut |node, id, vector| {
+        progress.advance(1);
+        if is_removed(inputs, id, node) {
+            removed += 1;
+            return Ok(());
+        }
+        row_of[node as usize] = ids.len() as u32;
+        ids.push(id);
+        file.push(vector)
+    })?;
+    let merged = push_new(inputs, &mut file, &mut ids)?;
+    let rows = Rows {
+        ids,
+        row_of,
+        merged,
+        removed,
+        kept: Vec::new(),
+        segments_rewritten: 0,
+        vectors_rewritten: 0,
+    };
+    Ok((file.finish()?, rows))
+}
+
+/// What a merge finds in a segment.
+#[derive(Default)]
+struct Census {
+    /// Its live nodes, and the bytes of their vectors as they stand.
+    live: u32,
+    bytes: u64,
+    /// Pages and slots of the records that become garbage.
+    dying: Vec<(u32, u16)>,
+}
+
+/// The rows of an index with segments, read where they stand.
+fn in_place<'a>(
+    index: &'a Index,
+    segments: &'a Segments,
+    inputs: &Inputs<'_>,
+    options: &BuildOptions,
+    folder: &Path,
+    progress: &dyn Progress,
+) -> Result<(IndexRows<'a>, Rows), Error> {
+    let mut census: Vec<Census> = segments.iter().map(|_| Census::default()).collect();
+    // Of nodes first: rows are known when it is known which segments are kept.
+    let mut id_of = vec![0; index.len()];
+    let mut row_of = vec![NOWHERE; index.len()];
+    each_vector_page(index, progress, &mut |n, segment, page, view| {
+        for node in segment.nodes(page, view) {
+            let (slot, record) = segment.record(node, page, view)?;
+            if is_removed(inputs, record.id, node) {
+                census[n].dying.push((page as u32, slot));
+                continue;
+            }
+            id_of[node as usize] = record.id;
+            row_of[node as usize] = 0;
+            census[n].live += 1;
+            census[n].bytes += record.vector.len() as u64;
+        }
+        progress.advance(segment.nodes(page, view).len() as u64);
+        Ok(())
+    })?;
+    let mut new_ids = Vec::new();
+    let mut file = Spool::create(folder, index.element(), index.dim())?;
+    let merged = push_new(inputs, &mut file, &mut new_ids)?;
+
+    let vector_bytes = index.dim() * index.element().size();
+    let capacity = build::segment_vectors(options, vector_bytes);
+    let held: Vec<Held> = segments
+        .iter()
+        .zip(&census)
+        .map(|(segment, census)| Held {
+            records: segment.records(),
+            live: census.live,
+        })
+        .collect();
+    let fates = fates(&held, capacity, merged);
+    let of = |fate: Fate| {
+        let segments = fates.iter().enumerate().filter(|&(_, &is)| is == fate);
+        segments.map(|(n, _)| n).collect::<Vec<_>>()
+    };
+    let (kept, rewritten) = (of(Fate::Kept), of(Fate::Rewritten));
+
+    let mut node_of = Vec::with_capacity(index.len());
+    let mut ids = Vec::with_capacity(index.len() + new_ids.len());
+    let mut kept_segments = Vec::with_capacity(kept.len());
+    for &n in kept.iter().chain(&rewritten) {
+        if fates[n] == Fate::Kept {
+            let first = node_of.len() as u32;
+            kept_segments.push(keep(index, n as u32, first, &census[n])?);
+        }
+        for node in segments.nodes_of(n, index.len() as u32) {
+            if row_of[node as usize] != NOWHERE {
+                row_of[node as usize] = node_of.len() as u32;
+                node_of.push(node);
+                ids.push(id_of[node as usize]);
+            }
+        }
+    }
+    ids.append(&mut new_ids);
+    let new = match merged {
+        0 => None,
+        _ => Some(file.finish()?),
+    };
+    let rows = Rows {
+        ids,
+        row_of,
+        merged,
+        removed: census.iter().map(|census| census.dying.len() as u64).sum(),
+        kept: kept_segments,
+        segments_rewritten: rewritten.len() as u64,
+        vectors_rewritten: rewritten.iter().map(|&n| u64::from(held[n].live)).sum(),
+    };
+    Ok((IndexRows::new(index, segments, node_of, new), rows))
+}
+
+/// Segment `n` of an index as the next checkpoint has it, whose nodes begin with `first` there.
+fn keep(index: &Index, n: u32, first: u32, census: &Census) -> Result<KeptSegment, Error> {
+    let (volume, manifest) = (&**index.volume(), index.manifest());
+    let (_, _, entry) = stored::slotted(volume, manifest, FileKind::Vectors, Some(n))?;
+    let chunks = stored::chunks(volume, manifest, n)?;
+    // `slotted` refuses a segment that is not there.
+    let before = &manifest.segments[n as usize];
+    let chunks = chunks.bury(before.first, first, &census.dying);
+    let (stored_first, _) = before.stored();
+    let garbage = chunks.dead.count() as u32;
+    // One that is as it was written needs no mention.
+    let otherwise = garbage > 0 || stored_first != first;
+    Ok(KeptSegment {
+        vectors: entry.clone(),
+        facts: SegmentFacts {
+            first,
+            vectors: census.live,
+            codec: before.codec.clone(),
+            kept: otherwise.then_some(KeptFacts {
+                first: stored_first,
+                garbage,
+            }),
+        },
+        chunks,
+        bytes: census.bytes,
+    })
+}

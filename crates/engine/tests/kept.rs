@@ -1,0 +1,533 @@
+//! Merges that keep segments of vectors (DecoupleVS §3.5), on real data: what stays on storage as it is, what is found afterwards,
+//! and what is left when something is damaged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use stratann::{
+    BuildOptions, CompactReport, Compression, DirectOptions, Durability, Index, LiveIndex, Matrix,
+    Metric, OpenOptions, Preset, RepairOptions, SearchOptions, Silent, Update, VectorFile,
+    VectorSource, WriteOptions, brute_force, build, repair, verify,
+};
+use stratann_layout::{
+    BLOCK, ChunksFile, DeadSlots, FileKind, Manifest, SegmentSpan, StreamReader, stream,
+};
+
+/// A collection whose rows are built, deleted and inserted.
+#[derive(Clone, Copy)]
+struct Data {
+    name: &'static str,
+    queries: &'static str,
+    metric: Metric,
+    /// Rows that are built; the others are inserted.
+    built: u64,
+    /// Rows of a segment, which is what so many bytes hold.
+    segment: u64,
+    segment_bytes: u64,
+    chunk_bytes: u64,
+}
+
+const SIFT: Data = Data {
+    name: "photo-sift-20k.base.u8bin",
+    queries: "photo-sift-20k.query.u8bin",
+    metric: Metric::L2,
+    built: 1_100,
+    segment: 128,
+    segment_bytes: 16 << 10,
+    chunk_bytes: 8 << 10,
+};
+
+/// Queries whose answers are compared with brute force.
+const QUERIES: u64 = 100;
+
+const TEXT: Data = Data {
+    name: "package-text-2k.base.fbin",
+    queries: "package-text-2k.query.fbin",
+    metric: Metric::Cosine,
+    built: 900,
+    // Ten chunks of ten.
+    segment: 100,
+    segment_bytes: 10 * (16 << 10),
+    chunk_bytes: 16 << 10,
+};
+
+fn matrix(name: &str) -> Matrix {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+    Matrix::read(&VectorFile::open(path.join(name)).unwrap()).unwrap()
+}
+
+fn gather(all: &Matrix, rows: &[u64]) -> Matrix {
+    let rows: Vec<u32> = rows.iter().map(|&row| row as u32).collect();
+    let mut bytes = vec![0; rows.len() * all.row_bytes()];
+    all.gather(&rows, &mut bytes).unwrap();
+    Matrix::new(bytes, rows.len(), all.dim(), all.element()).unwrap()
+}
+
+fn writing(update: Update) -> WriteOptions {
+    WriteOptions {
+        durability: Durability::OnFlush,
+        threads: 2,
+        update: Some(update),
+        direct: DirectOptions::default(),
+    }
+}
+
+fn manifest(path: &Path) -> Manifest {
+    Manifest::decode(&std::fs::read(path.join("MANIFEST")).unwrap(), "MANIFEST").unwrap()
+}
+
+/// An index whose ids are rows of a collection, and which of them it has.
+struct Place {
+    data: Data,
+    all: Matrix,
+    folder: tempfile::TempDir,
+    live: BTreeSet<u64>,
+    /// The next row to insert.
+    next: u64,
+    /// The recall that it had first.
+    recall: f64,
+}
+
+impl Place {
+    fn new(data: Data, compression: Compression) -> Self {
+        let mut place = Self {
+            all: matrix(data.name),
+            folder: tempfile::tempdir().unwrap(),
+            live: (0..data.built).collect(),
+            next: data.built,
+            recall: 0.0,
+            data,
+        };
+        let rows: Vec<u64> = (0..data.built).collect();
+        let options = BuildOptions {
+            preset: Preset::DECOUPLEVS,
+            metric: data.metric,
+            compression: Some(compression),
+            degree: Some(24),
+            build_list: 50,
+            chunk_bytes: data.chunk_bytes,
+            segment_bytes: data.segment_bytes,
+            threads: 2,
+            ..BuildOptions::default()
+        };
+        build(&gather(&place.all, &rows), place.index(), &options, &Silent).unwrap();
+        place.recall = place.recall_now();
+        place
+    }
+
+    fn index(&self) -> std::path::PathBuf {
+        self.folder.path().join("index")
+    }
+
+    fn open(&self, update: Update) -> LiveIndex {
+        let open = OpenOptions::default();
+        LiveIndex::open(self.index(), &open, &writing(update)).unwrap()
+    }
+
+    fn delete(&mut self, live: &LiveIndex, ids: impl IntoIterator<Item = u64>) {
+        let ids: Vec<u64> = ids.into_iter().filter(|id| self.live.remove(id)).collect();
+        live.delete(&ids).unwrap();
+    }
+
+    fn insert(&mut self, live: &LiveIndex, count: u64) {
+        let ids: Vec<u64> = (self.next..self.next + count).collect();
+        self.next += count;
+        live.insert(&gather(&self.all, &ids), Some(&ids), &Silent)
+            .unwrap();
+        self.live.extend(ids);
+    }
+
+    /// Merges; files of segments that are kept are as they were, and so many as is said.
+    fn compact(&self, live: &LiveIndex) -> CompactReport {
+        let before = self.vectors();
+        let report = live.compact(&Silent).unwrap();
+        let after = self.vectors();
+        let kept = after.iter().filter(|(name, bytes)| {
+            let old = before.get(*name);
+            assert!(old.is_none_or(|old| old == *bytes), "{name} was changed");
+            old.is_some()
+        });
+        assert_eq!(kept.count() as u64, report.segments_kept);
+        report
+    }
+
+    /// The files of vectors, in the order of their segments, by name.
+    fn vectors(&self) -> BTreeMap<String, Vec<u8>> {
+        let manifest = manifest(&self.index());
+        let of_vectors = manifest
+            .files
+            .iter()
+            .filter(|file| matches!(file.kind(), Some((FileKind::Vectors, _))));
+        of_vectors
+            .map(|file| {
+                let bytes = std::fs::read(self.index().join(&file.name)).unwrap();
+                (file.name.clone(), bytes)
+            })
+            .collect()
+    }
+
+    /// Recall@10 against brute force over what it should have.
+    fn recall_now(&self) -> f64 {
+        let live: Vec<u64> = self.live.iter().copied().collect();
+        let queries: Vec<u64> = (0..QUERIES).collect();
+        let queries = gather(&matrix(self.data.queries), &queries);
+        let base = gather(&self.all, &live);
+        let truth = brute_force(&base, &queries, 10, self.data.metric, 2, &Silent).unwrap();
+        let index = Index::open(self.index(), &OpenOptions::default()).unwrap();
+        let options = SearchOptions {
+            list: 60,
+            ..SearchOptions::default()
+        };
+        let results = index.search(&queries, &options).unwrap();
+        let places: Vec<u64> = results
+            .ids
+            .iter()
+            .map(|id| {
+                let place = live.binary_search(id);
+                place.unwrap_or_else(|_| panic!("id {id} was deleted")) as u64
+            })
+            .collect();
+        truth.recall(&places, &results.distances, 10).unwrap()
+    }
+
+    /// Everything is as it should be, and as good as it was.
+    fn check(&self) {
+        let report = verify(self.index(), &Silent).unwrap();
+        assert!(report.clean(), "{:#?}", report.problems);
+        let recall = self.recall_now();
+        assert!(
+            recall > self.recall - 0.01,
+            "{recall}, first {}",
+            self.recall
+        );
+        self.find(5);
+    }
+
+    /// Each vector that counts is found, as [`find`](Place::find) says.
+    fn find_all(&self) {
+        self.find(1);
+    }
+
+    /// Every `step`-th of the vectors that count is found with its id and no distance, so it is what it was. A graph is no proof
+    /// that each is: a few may be missed.
+    fn find(&self, step: usize) {
+        let ids: Vec<u64> = self.live.iter().copied().step_by(step).collect();
+        let index = Index::open(self.index(), &OpenOptions::default()).unwrap();
+        assert_eq!(index.live(), self.live.len());
+        let options = SearchOptions {
+            list: 100,
+            ..SearchOptions::default()
+        };
+        let results = index.search(&gather(&self.all, &ids), &options).unwrap();
+        let mut missed = Vec::new();
+        for (at, id) in ids.iter().enumerate() {
+            let found = &results.ids[10 * at..10 * at + 10];
+            assert!(found.iter().all(|id| self.live.contains(id)), "{found:?}");
+            let Some(place) = found.iter().position(|found| found == id) else {
+                missed.push(id);
+                continue;
+            };
+            let distance = results.distances[10 * at + place];
+            assert!(distance.abs() < 1e-6, "{id} at {distance}");
+        }
+        assert!(missed.len() <= 1 + ids.len() / 1000, "{missed:?}");
+    }
+}
+
+/// Every `step`-th number of a range.
+fn some(range: std::ops::Range<u64>, step: usize) -> impl Iterator<Item = u64> {
+    range.step_by(step)
+}
+
+fn merges_over_and_over(data: Data, update: Update) {
+    let mut place = Place::new(data, Compression::Paper);
+    let (segment, built) = (data.segment, data.built);
+    let live = place.open(update);
+    let segments = built.div_ceil(segment);
+
+    // Half of the second segment and all of the fourth, and one in thirty of the others.
+    place.delete(&live, some(segment..2 * segment, 2));
+    place.delete(&live, 3 * segment..4 * segment);
+    place.delete(&live, some(0..built, 30));
+    place.insert(&live, segment / 2);
+    let report = place.compact(&live);
+    assert_eq!(report.segments_kept, segments - 3, "{report:?}");
+    assert_eq!(report.segments_rewritten, 2, "{report:?}");
+    let stats = live.stats();
+    assert!(stats.garbage > 0 && stats.deleted == 0, "{stats:?}");
+    place.check();
+
+    // Garbage adds up: one in thirty is gone already, and no segment has a fifth yet.
+    let garbage = stats.garbage;
+    place.delete(&live, some(10..built, 12));
+    place.insert(&live, segment);
+    let report = place.compact(&live);
+    assert!(report.segments_kept >= segments - 3, "{report:?}");
+    assert!(live.stats().garbage > garbage);
+    place.check();
+
+    // Then most have, and of these as many are written anew as there is to write.
+    place.delete(&live, some(5..built, 8));
+    place.insert(&live, segment);
+    let report = place.compact(&live);
+    assert!(report.segments_rewritten > 1, "{report:?}");
+    let anyway = 2 * segment;
+    let written = report.vectors_rewritten + report.merged;
+    assert!(written > segment && written <= 2 * anyway, "{report:?}");
+    place.check();
+
+    // And after it was opened again. Nothing is inserted, and the last segment is emptied: there is one to insert into all the same.
+    drop(live);
+    let live = place.open(update);
+    place.delete(&live, built..built + 3 * segment);
+    place.compact(&live);
+    place.check();
+    place.insert(&live, 20);
+    live.flush().unwrap();
+    place.find(5);
+    drop(live);
+    place.check();
+    let live = place.open(Update::Merge);
+    place.delete(&live, some(1..built, 40));
+    place.compact(&live);
+    place.check();
+    place.find_all();
+}
+
+#[test]
+fn segments_of_bytes_are_kept_from_merge_to_merge() {
+    merges_over_and_over(SIFT, Update::Merge);
+}
+
+#[test]
+fn segments_of_floats_are_kept_from_merge_to_merge() {
+    merges_over_and_over(TEXT, Update::Merge);
+}
+
+#[test]
+fn segments_are_kept_where_inserts_are_direct() {
+    merges_over_and_over(SIFT, Update::Accumulate);
+}
+
+#[test]
+fn what_was_replaced_is_found_as_it_is_now() {
+    let place = Place::new(SIFT, Compression::Paper);
+    let live = place.open(Update::Merge);
+    // The vector of another row under the id.
+    let ids: Vec<u64> = some(7..SIFT.built, 50).collect();
+    let rows: Vec<u64> = ids.iter().map(|id| id + 5_000).collect();
+    let rows = gather(&place.all, &rows);
+    for _ in 0..2 {
+        live.upsert(&rows, &ids, &Silent).unwrap();
+        let report = place.compact(&live);
+        assert!(report.segments_kept > 4, "{report:?}");
+    }
+    let results = live.search(&rows, &SearchOptions::default()).unwrap();
+    for (at, id) in ids.iter().enumerate() {
+        assert_eq!(
+            (results.ids[10 * at], results.distances[10 * at]),
+            (*id, 0.0)
+        );
+    }
+    assert_eq!(live.len(), SIFT.built as usize);
+    drop(live);
+    assert!(verify(place.index(), &Silent).unwrap().clean());
+}
+
+#[test]
+fn a_slot_that_is_not_the_dead_one_is_found_by_the_id_that_stands_twice() {
+    let place = Place::new(SIFT, Compression::Paper);
+    let live = place.open(Update::Merge);
+    let ids: Vec<u64> = some(7..SIFT.built, 50).collect();
+    live.upsert(&gather(&place.all, &ids), &ids, &Silent)
+        .unwrap();
+    place.compact(&live);
+    drop(live);
+    let manifest = manifest(&place.index());
+    let (segment, kept) = (&manifest.segments[0], manifest.segments[0].kept.unwrap());
+    let path = place
+        .index()
+        .join(&manifest.segment_file(FileKind::Chunks, 0).unwrap().name);
+    let whole = std::fs::read(&path).unwrap();
+    let mut reader = StreamReader::open(FileKind::Chunks, &whole[..BLOCK], "chunks").unwrap();
+    let mut payload = Vec::new();
+    let take = |bytes: &[u8]| payload.extend_from_slice(bytes);
+    reader.push_with(&whole[BLOCK..], take).unwrap();
+    let vectors = place.vectors();
+    let (_, bytes) = vectors.iter().next().unwrap();
+    let span = SegmentSpan {
+        first: segment.first,
+        nodes: segment.vectors.into(),
+        garbage: kept.garbage.into(),
+        pages: bytes.len() as u64 / 4096 - 1,
+    };
+    let chunks = ChunksFile::decode(&payload, span, place.all.dim(), "chunks").unwrap();
+    let mut wrong = chunks.clone();
+    wrong.dead = DeadSlots::default();
+    for page in 0..span.pages {
+        let mut slots = chunks.dead.of_page(page).to_vec();
+        slots.iter_mut().for_each(|slot| *slot ^= 1);
+        wrong.dead.push(page as u32, &slots);
+    }
+    assert_ne!(wrong, chunks);
+    std::fs::write(
+        &path,
+        stream::encode(FileKind::Chunks, &wrong.encode(), &[]),
+    )
+    .unwrap();
+    let report = verify(place.index(), &Silent).unwrap();
+    let found = |problem: &stratann::Problem| problem.what.contains("which another node has, too");
+    assert!(report.problems.iter().any(found), "{:#?}", report.problems);
+    // One node less on the first page than there is, and one more on the second.
+    let mut wrong = chunks;
+    wrong.chunks[0].boundaries[0] -= 1;
+    std::fs::write(
+        &path,
+        stream::encode(FileKind::Chunks, &wrong.encode(), &[]),
+    )
+    .unwrap();
+    let report = verify(place.index(), &Silent).unwrap();
+    let found = |problem: &stratann::Problem| problem.what.contains("by the table of pages");
+    assert!(report.problems.iter().any(found), "{:#?}", report.problems);
+}
+
+#[test]
+fn a_reader_that_was_open_before_a_merge_goes_on() {
+    let mut place = Place::new(SIFT, Compression::Paper);
+    let reader = Index::open(place.index(), &OpenOptions::default()).unwrap();
+    let queries = matrix(SIFT.queries);
+    let options = SearchOptions::default();
+    let before = reader.search(&queries, &options).unwrap();
+    let live = place.open(Update::Merge);
+    place.delete(&live, some(0..SIFT.built, 9));
+    let report = place.compact(&live);
+    assert!(report.segments_kept > 4, "{report:?}");
+    let after = reader.search(&queries, &options).unwrap();
+    assert_eq!((after.ids, after.distances), (before.ids, before.distances));
+}
+
+/// An index with garbage in its segments, and one of them that a merge kept.
+fn with_garbage(data: Data, compression: Compression) -> (Place, String) {
+    let mut place = Place::new(data, compression);
+    let live = place.open(Update::Merge);
+    place.delete(&live, some(0..data.built, 9));
+    place.insert(&live, data.segment / 2);
+    let report = place.compact(&live);
+    assert!(report.segments_kept > 0, "{report:?}");
+    drop(live);
+    let manifest = manifest(&place.index());
+    assert!(
+        manifest.segments[0]
+            .kept
+            .is_some_and(|kept| kept.garbage > 0)
+    );
+    let chunks = manifest.segment_file(FileKind::Chunks, 0).unwrap();
+    let name = chunks.name.clone();
+    (place, name)
+}
+
+fn damage(path: &Path, at: usize) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at] ^= 0x55;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn repair_leaves_garbage_where_it_is() {
+    for update in [Update::Merge, Update::Accumulate] {
+        let (mut place, _) = with_garbage(TEXT, Compression::Paper);
+        if update == Update::Accumulate {
+            let live = place.open(update);
+            place.insert(&live, 30);
+            place.delete(&live, some(4..TEXT.built, 50));
+        }
+        let manifest = manifest(&place.index());
+        let lists = place
+            .index()
+            .join(&manifest.file("adjacency").unwrap().name);
+        // Every page, so that one of them is in use.
+        for page in 1..std::fs::metadata(&lists).unwrap().len() as usize / 4096 {
+            damage(&lists, 4096 * page + 100);
+        }
+        assert!(!verify(place.index(), &Silent).unwrap().clean());
+        let report = repair(place.index(), &RepairOptions::default(), &Silent).unwrap();
+        assert!(report.repaired && report.vectors_lost == 0, "{report:#?}");
+        assert_eq!(report.vectors, place.live.len() as u64);
+        place.check();
+    }
+}
+
+#[test]
+fn with_the_chunks_of_a_segment_its_vectors_are_lost_and_no_garbage_comes_back() {
+    for update in [Update::Merge, Update::Accumulate] {
+        let (mut place, chunks) = with_garbage(TEXT, Compression::Paper);
+        let vectors = u64::from(manifest(&place.index()).segments[0].vectors);
+        if update == Update::Accumulate {
+            let live = place.open(update);
+            place.insert(&live, 30);
+        }
+        std::fs::remove_file(place.index().join(chunks)).unwrap();
+        let report = verify(place.index(), &Silent).unwrap();
+        assert!(!report.clean());
+        let report = repair(place.index(), &RepairOptions::default(), &Silent).unwrap();
+        assert_eq!(report.vectors_lost, vectors, "{report:#?}");
+        assert_eq!(report.vectors, place.live.len() as u64 - vectors);
+        // Those of the first segment.
+        place.live = place.live.split_off(&TEXT.segment);
+        place.check();
+    }
+}
+
+#[test]
+fn where_nobody_knows_what_is_garbage_it_is_taken_and_said() {
+    for update in [Update::Merge, Update::Accumulate] {
+        // Codes that need no base, and chunks of two vectors, which take more than a block.
+        let data = Data {
+            built: 1_100,
+            segment: 700,
+            segment_bytes: 700 * 1536,
+            chunk_bytes: 4096,
+            ..TEXT
+        };
+        let (mut place, chunks) = with_garbage(data, Compression::Best);
+        // Of some that are deleted, a vector came after.
+        let again: Vec<u64> = vec![9, 9 * 77];
+        let live = place.open(update);
+        live.insert(&gather(&place.all, &again), Some(&again), &Silent)
+            .unwrap();
+        place.live.extend(again);
+        if update == Update::Merge {
+            let report = place.compact(&live);
+            assert!(report.segments_kept > 0, "{report:?}");
+        }
+        drop(live);
+        let name = manifest(&place.index())
+            .segment_file(FileKind::Chunks, 0)
+            .unwrap()
+            .name
+            .clone();
+        assert_eq!(name == chunks, update == Update::Accumulate);
+        let path = place.index().join(name);
+        let length = std::fs::metadata(&path).unwrap().len();
+        assert!(length >= 3 * 4096, "{length}");
+        damage(&path, length as usize - 4096 + 10);
+        let report = repair(place.index(), &RepairOptions::default(), &Silent).unwrap();
+        let said = report
+            .lost
+            .iter()
+            .find(|lost| lost.what.contains("may have been deleted"));
+        assert!(said.is_some_and(|said| said.vectors == 0), "{report:#?}");
+        assert_eq!(report.vectors_lost, 0, "{report:#?}");
+        // Nothing is lost; of what was deleted some is back, and never in the place of what came after.
+        let back = report.vectors - place.live.len() as u64;
+        assert!(back > 0 && back < data.segment / 9, "{back}");
+        let live = place.open(Update::Merge);
+        let gone: Vec<u64> = some(0..data.built, 9)
+            .filter(|id| !place.live.contains(id) && live.contains(*id).unwrap())
+            .collect();
+        assert_eq!(gone.len() as u64, back);
+        live.delete(&gone).unwrap();
+        drop(live);
+        place.find_all();
+    }
+}
