@@ -111,6 +111,9 @@ pub struct Build {
     pub layout: Option<String>,
     /// `raw`, `paper` or `best`.
     pub compression: Option<String>,
+    /// Raw bytes of a segment of vectors, as `2MiB`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub segment: Option<String>,
     /// Share of the vectors in the navigation graph.
     pub navigation: Option<f64>,
     /// Cap on memory, as `2GiB`.
@@ -493,6 +496,7 @@ impl Build {
             order,
             layout,
             compression,
+            segment,
             navigation,
             memory,
             search_memory,
@@ -506,6 +510,7 @@ impl Build {
         self.order = self.order.take().or(order);
         self.layout = self.layout.take().or(layout);
         self.compression = self.compression.take().or(compression);
+        self.segment = self.segment.take().or(segment);
         self.navigation = self.navigation.or(navigation);
         self.memory = self.memory.take().or(memory);
         self.search_memory = self.search_memory.take().or(search_memory);

@@ -295,6 +295,7 @@ fn build_words(build: &Build) -> Vec<String> {
     option(&mut words, "--order", build.order.as_ref());
     option(&mut words, "--layout", build.layout.as_ref());
     option(&mut words, "--compression", build.compression.as_ref());
+    option(&mut words, "--segment", build.segment.as_ref());
     option(&mut words, "--navigation", build.navigation);
     option(&mut words, "--memory", build.memory.as_ref());
     let search_memory = build.search_memory.as_ref();
@@ -516,6 +517,7 @@ mod tests {
                 order: Some("locality".into()),
                 layout: Some("decoupled".into()),
                 compression: Some("paper".into()),
+                segment: Some("2MiB".into()),
                 navigation: Some(0.0),
                 memory: Some("1GiB".into()),
                 search_memory: Some("64MB".into()),
@@ -550,8 +552,8 @@ mod tests {
             panic!("not a build")
         };
         assert_eq!(
-            (build.degree, build.seed, build.memory),
-            (Some(32), 7, Some(1 << 30))
+            (build.degree, build.seed, build.memory, build.segment),
+            (Some(32), 7, Some(1 << 30), 2 << 20)
         );
         assert_eq!(
             (build.layout, build.compression),

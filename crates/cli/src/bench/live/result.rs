@@ -71,6 +71,12 @@ pub struct Merge {
     pub merged: u64,
     /// Vectors that were deleted or replaced.
     pub removed: u64,
+    /// Segments of vectors that stayed as they were, and those that were written anew, with how many vectors.
+    pub segments_kept: u64,
+    /// Segments that were written anew.
+    pub segments_rewritten: u64,
+    /// Vectors of those.
+    pub vectors_rewritten: u64,
     /// Bytes on storage afterwards.
     pub bytes_after: u64,
     /// How long it took.
@@ -85,6 +91,9 @@ impl Merge {
             vectors: report.vectors,
             merged: report.merged,
             removed: report.removed,
+            segments_kept: report.segments_kept,
+            segments_rewritten: report.segments_rewritten,
+            vectors_rewritten: report.vectors_rewritten,
             bytes_after: report.bytes_after,
             seconds: report.seconds,
         }
