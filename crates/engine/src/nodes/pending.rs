@@ -157,8 +157,14 @@ impl Pending {
 
     /// Bytes of memory that it takes, about.
     pub(crate) fn memory_bytes(&self) -> u64 {
+        let codes = self.codes.as_ref().map_or(0, |codes| {
+            let codes = codes.read();
+            let entry = size_of::<(u32, Box<[u8]>)>() + 16;
+            codes.values().map(|code| code.len() + entry).sum()
+        });
         // Vectors grow by half on average beyond what they hold.
-        self.bytes() * 3 / 2 + self.bits.memory_bytes() + self.pages.memory_bytes()
+        let waits = self.bytes() * 3 / 2 + codes as u64;
+        waits + self.bits.memory_bytes() + self.pages.memory_bytes()
     }
 
     /// Amends a list that was read from `page`.
