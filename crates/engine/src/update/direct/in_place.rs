@@ -34,7 +34,7 @@ use crate::Error;
 use crate::build::write_made;
 use crate::durable::Checkpoint;
 use crate::nodes::inline::InlinePages;
-use crate::nodes::pending::{Change, NONE};
+use crate::nodes::pending::{Change, NONE, Pending};
 use crate::nodes::placement::{PageBytes, Placement};
 use crate::nodes::{NodePages, PageView, Pages};
 
@@ -146,7 +146,7 @@ impl Direct {
             None => self.read_page(pages, page)?,
         };
         match placement.pending.has(page) {
-            true => work.amend(pages, placement, page, &bytes),
+            true => work.compose(pages, page, Some(&bytes), Some(&placement.pending), None),
             false => Ok(bytes),
         }
     }
@@ -241,69 +241,46 @@ fn shared<S: Send, T: Send>(
 #[derive(Default)]
 pub(super) struct InPlace {
     builder: Option<InlineBuilder>,
+    /// The list of a new node, and the codes beside it.
     list: Vec<u32>,
     codes: Vec<u8>,
+    /// The list of a node that is there, and the codes beside it if it was amended.
+    other: Vec<u32>,
+    amended: Vec<u8>,
 }
 
 impl InPlace {
-    /// Composes a page anew with what waits for its lists.
-    fn amend(
-        &mut self,
-        pages: &InlinePages,
-        placement: &Placement,
-        page: u32,
-        bytes: &[u8],
-    ) -> Result<PageBytes, Error> {
-        let builder = self
-            .builder
-            .get_or_insert_with(|| InlineBuilder::new(pages.shape));
-        builder.clear();
-        let view = pages.view(bytes, page.into(), false)?;
-        for slot in 0..view.len() {
-            let record = view.record(slot)?;
-            let node = view.node(slot)?;
-            let vector = &record.vector[..pages.shape.vector_bytes()];
-            pages.list(node, &record, &mut self.list)?;
-            let codes = match placement.pending.amend_coded(
-                page,
-                node,
-                &mut self.list,
-                record.codes,
-                &mut self.codes,
-            ) {
-                true => &self.codes[..],
-                false => record.codes,
-            };
-            builder.push(record.id, vector, &self.list, codes);
-        }
-        Ok(PageBytes::from(builder.finish(page.into())))
-    }
-
-    /// Composes the page of a new node: behind the records that are there, if there are any, stands its own, with the list at
-    /// hand.
-    fn append(
+    /// Composes a page anew: the records that are on it, with what waits for their lists if that is given, and behind them a new
+    /// one, of an outside id and a vector, with the list at hand.
+    fn compose(
         &mut self,
         pages: &InlinePages,
         page: u32,
         bytes: Option<&[u8]>,
-        id: u64,
-        vector: &[u8],
+        waiting: Option<&Pending>,
+        newborn: Option<(u64, &[u8])>,
     ) -> Result<PageBytes, Error> {
         let builder = self
             .builder
             .get_or_insert_with(|| InlineBuilder::new(pages.shape));
         builder.clear();
         if let Some(bytes) = bytes {
-            let mut list = Vec::new();
             let view = pages.view(bytes, page.into(), false)?;
             for slot in 0..view.len() {
-                let record = view.record(slot)?;
+                let (node, record) = (view.node(slot)?, view.record(slot)?);
                 let vector = &record.vector[..pages.shape.vector_bytes()];
-                pages.list(view.node(slot)?, &record, &mut list)?;
-                builder.push(record.id, vector, &list, record.codes);
+                let (list, amended) = (&mut self.other, &mut self.amended);
+                pages.list(node, &record, list)?;
+                let changes = waiting.is_some_and(|waiting| {
+                    waiting.amend_coded(page, node, list, record.codes, amended)
+                });
+                let codes = if changes { &**amended } else { record.codes };
+                builder.push(record.id, vector, list, codes);
             }
         }
-        builder.push(id, vector, &self.list, &self.codes);
+        if let Some((id, vector)) = newborn {
+            builder.push(id, vector, &self.list, &self.codes);
+        }
         Ok(PageBytes::from(builder.finish(page.into())))
     }
 }
@@ -336,7 +313,8 @@ pub(super) fn link(
             true => Some(latest(inserter, page)?),
             false => None,
         };
-        let bytes = work.append(inserter.pages, page, before.as_deref(), newborn.id, vector)?;
+        let newborn = (newborn.id, &**vector);
+        let bytes = work.compose(inserter.pages, page, before.as_deref(), None, Some(newborn))?;
         placement.unwritten.insert(page, bytes);
         direct.journal.changed.lock().insert(page);
         direct.store.counts.composed.fetch_add(1, Ordering::Relaxed);
@@ -378,11 +356,10 @@ fn link_back(
     let list = &mut inserter.list;
     pages.list(neighbour.node, &record, list)?;
     let pending = &placement.pending;
-    let amended = pending.amend_coded(page, neighbour.node, list, record.codes, &mut work.codes);
-    let beside = if amended {
-        &work.codes[..]
-    } else {
-        record.codes
+    let amended = pending.amend_coded(page, neighbour.node, list, record.codes, &mut work.amended);
+    let beside = match amended {
+        true => &work.amended[..],
+        false => record.codes,
     };
     let remove = match inserter.decide(&neighbour, node, Some(beside)) {
         Decision::Keep if at > 0 || linked => return Ok(false),
