@@ -423,6 +423,7 @@ mod tests {
         assert_eq!(tight.navigation, 0);
         let more = divide(Some(50_000_000), &needs(), Some(&measured())).unwrap();
         assert_eq!(more.navigation, needs().navigation);
+        assert_eq!(more.inserting, needs().inserting);
         assert!(more.graph_share < 0.05, "{more:?}");
     }
 
@@ -430,6 +431,7 @@ mod tests {
     fn without_a_limit_only_what_every_search_needs_is_kept() {
         let d = divide(None, &needs(), None).unwrap();
         assert_eq!((d.navigation, d.graph_pages), (3_000_000, 0));
+        assert_eq!(d.inserting, 0);
         assert_eq!(d.queries_in_flight(100, 4096), usize::MAX);
     }
 }
