@@ -209,6 +209,18 @@ impl Index {
         Self::assemble(volume, path, manifest, options, Arc::default())
     }
 
+    /// As [`open_in`](Index::open_in), with room in the memory budget for inserts.
+    pub(crate) fn open_for_changes(
+        volume: Arc<dyn Volume>,
+        path: &Path,
+        options: &OpenOptions,
+    ) -> Result<Self, Error> {
+        let manifest = stored::manifest(&*volume)?;
+        let measured = manifest.measured.clone();
+        let divide = |needs: &Needs| plan::divide(options.memory, needs, measured.as_ref());
+        Self::assemble_within(volume, path, manifest, options, Arc::default(), divide)
+    }
+
     /// Opens the files that a manifest names, which need not be committed yet.
     pub(crate) fn assemble(
         volume: Arc<dyn Volume>,
@@ -218,7 +230,18 @@ impl Index {
         shared: Arc<Shared>,
     ) -> Result<Self, Error> {
         let measured = manifest.measured.clone();
-        let divide = |needs: &Needs| plan::divide(options.memory, needs, measured.as_ref());
+        // Who only searches has more pages in memory instead.
+        let divide = |needs: &Needs| {
+            let inserting = 0;
+            plan::divide(
+                options.memory,
+                &Needs {
+                    inserting,
+                    ..*needs
+                },
+                measured.as_ref(),
+            )
+        };
         Self::assemble_within(volume, path, manifest, options, shared, divide)
     }
 

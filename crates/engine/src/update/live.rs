@@ -45,6 +45,7 @@ use super::replay::{self, Replayed};
 use crate::data::{VectorSource, check_rows};
 use crate::durable::{Durability, Log, LogPosition, log_name};
 use crate::index::{Index, OpenOptions};
+use crate::nodes::Pages;
 use crate::progress::{Progress, Silent, Stage};
 use crate::{Error, SearchOptions, SearchResults, Stats, Update, stored};
 
@@ -239,7 +240,7 @@ impl LiveIndex {
         options: &WriteOptions,
     ) -> Result<Self, Error> {
         let lock = volume.lock()?;
-        let index = Arc::new(Index::open_in(volume.clone(), path, open)?);
+        let index = Arc::new(Index::open_for_changes(volume.clone(), path, open)?);
         Self::start(lock, index, options)
     }
 
@@ -254,11 +255,14 @@ impl LiveIndex {
         let nodes = manifest
             .placement
             .map_or(manifest.vectors, |facts| facts.nodes);
-        if manifest == *index.manifest() && index.len() as u64 == nodes {
+        // One that was opened for searching alone has pages in the memory that inserts are to take.
+        let inline = matches!(index.graph().pages, Pages::Inline(_));
+        let has_room = index.memory().budget.is_none() || !inline;
+        if has_room && manifest == *index.manifest() && index.len() as u64 == nodes {
             return Self::start(lock, index.clone(), options);
         }
         let (volume, path, open) = (index.volume().clone(), index.path(), index.options());
-        let index = Arc::new(Index::open_in(volume, path, open)?);
+        let index = Arc::new(Index::open_for_changes(volume, path, open)?);
         Self::start(lock, index, options)
     }
 
@@ -593,7 +597,11 @@ impl LiveIndex {
         );
         let gate = self.gate.write();
         let opened = merged.and_then(|report| {
-            let index = Arc::new(Index::open_in(self.volume.clone(), &self.path, &self.open)?);
+            let index = Arc::new(Index::open_for_changes(
+                self.volume.clone(),
+                &self.path,
+                &self.open,
+            )?);
             let ids = StoredIds::of(&index)?;
             let since = state
                 .since
