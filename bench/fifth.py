@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """What is left of an index after a fifth was inserted and another fifth deleted, beside one that is built anew of the same rows.
 
-    bench/fifth.py STRATANN BASE.u8bin QUERIES.u8bin FOLDER [BUILD OPTIONS..] -- PRESET..
+    bench/fifth.py STRATANN BASE.u8bin QUERIES.u8bin FOLDER [BUILD OPTIONS..] -- PRESET[:UPDATE]..
 
-Builds an index of the first four fifths of BASE for each preset, inserts the last fifth, deletes a fifth of all rows at random, and
-merges. After each step: recall@10 against brute force and reads a query at lists of 20, 40 and 80, bytes on storage, peak memory.
+Builds an index of the first four fifths of BASE for each preset, inserts the last fifth (in the way UPDATE, if it is not to be the
+preset's: `stratann insert --update`), deletes a fifth of all rows at random, and merges. After each step: recall@10 against brute force
+and reads a query at lists of 20, 40 and 80, bytes on storage (1 MB is 10^6), peak memory; of the inserts, pages written an insert. Beside it,
+fresh builds of all rows and of those that are left.
 Needs Python 3.8 and nothing else. FOLDER takes some times the size of BASE, and what it holds is used again.
 """
 
@@ -91,11 +93,18 @@ def main():
         print(f"{preset:12} {what:28} {recall:28} {reads:22} {size:6.0f} MB {peak:>8}", flush=True)
 
     for preset in presets:
+        preset, _, update = preset.partition(":")
+        update = ["--update", update] if update else []
         index, fresh = path(preset + ".idx"), path(preset + "-fresh.idx")
         build = ["--preset", preset, "--metric", "l2", "--overwrite", "--json", *options]
+        run("build", base, fresh, *build)
+        show(preset, "built of all rows", fresh, "all")
         run("build", first, index, *build)
-        report = json.loads(run("insert", index, later, "--json"))
-        show(preset, "a fifth inserted", index, "all", report)
+        report = json.loads(run("insert", index, later, "--json", *update))
+        show(preset, " ".join(["a fifth inserted", *update[1:]]), index, "all", report)
+        direct = report["direct"]
+        if direct and direct["inserts"]:
+            print(f"{preset:12} {direct['pages_written'] / direct['inserts']:.1f} pages written an insert", flush=True)
         report = json.loads(run("delete", index, path("gone.txt"), "--json"))
         show(preset, "a fifth deleted", index, "left", report)
         report = json.loads(run("compact", index, "--json"))
