@@ -1,0 +1,422 @@
+//! Indexes that were written once and never again (`fixtures/README.md` says how): whatever is read today must go on being
+//! read, with the same answers, and must take changes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use stratann::{
+    Codebook, GroundTruth, Index, LiveIndex, Matrix, Metric, OpenOptions, SearchOptions, Silent,
+    Strategy, VectorFile, VectorSource, WriteOptions, brute_force, verify,
+};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name)
+}
+
+fn open(path: &Path) -> Index {
+    Index::open(path, &OpenOptions::default()).unwrap()
+}
+
+/// Some rows of a fixture, or the first elements of them.
+fn rows(name: &str, first: usize, count: usize, dim: usize) -> Matrix {
+    let file = VectorFile::open(fixture(name)).unwrap();
+    let mut bytes = vec![0; count * file.row_bytes()];
+    file.read(first, &mut bytes).unwrap();
+    let kept: Vec<u8> = bytes
+        .chunks_exact(file.row_bytes())
+        .flat_map(|row| &row[..dim * file.element().size()])
+        .copied()
+        .collect();
+    Matrix::new(kept, count, dim, file.element()).unwrap()
+}
+
+fn head(name: &str, count: usize) -> Matrix {
+    rows(name, 0, count, 128)
+}
+
+/// The exact answers to some queries in the rows that the frozen indexes are built of.
+fn frozen_truth() -> (Matrix, GroundTruth) {
+    let base = head("photo-sift-20k.base.u8bin", 2_000);
+    let queries = head("photo-sift-20k.query.u8bin", 100);
+    let truth = brute_force(&base, &queries, 10, Metric::L2, 1, &Silent).unwrap();
+    (queries, truth)
+}
+
+#[test]
+fn an_inline_index_of_format_3_opens_and_answers() {
+    let path = fixture("index-v3-inline");
+    let report = verify(&path, &Silent).unwrap();
+    assert!(report.clean(), "{report:#?}");
+    assert_eq!(
+        (report.nodes, report.edges, report.pages),
+        (2_000, 32_000, 250)
+    );
+    let index = open(&path);
+    let stats = index.stats();
+    assert_eq!(
+        (
+            stats.layout.as_str(),
+            stats.format_version,
+            stats.code_bytes
+        ),
+        ("inline", 3, 16)
+    );
+    assert_eq!((stats.preset.as_str(), stats.bytes.ids), ("aisaq", 16_000));
+    let codebook = Codebook::read(path.join("codebook-000001")).unwrap();
+    assert_eq!(codebook.hash(), index.codebook().hash());
+    let hash = "778e95b64173907023c6920d2e8429b71277e186b4f5375876e9d875f91b2357";
+    assert_eq!(codebook.hash(), hash);
+    let (queries, truth) = frozen_truth();
+    for ((strategy, navigation), whole_page) in [
+        (Strategy::BestFirst, false),
+        (Strategy::BestFirst, true),
+        (Strategy::Pipelined, false),
+        (Strategy::Pipelined, true),
+    ]
+    .into_iter()
+    .flat_map(|choice| [false, true].map(|whole_page| (choice, whole_page)))
+    {
+        let options = SearchOptions {
+            list: 60,
+            strategy: Some(strategy),
+            navigation: Some(navigation),
+            whole_page: Some(whole_page),
+            ..SearchOptions::default()
+        };
+        let found = index.search(&queries, &options).unwrap();
+        let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
+        assert!(recall > 0.97, "{options:?}: recall {recall}");
+    }
+}
+
+#[test]
+fn grown_indexes_of_format_4_open_and_answer() {
+    for name in [
+        "index-v4-direct",
+        "index-v4-direct-decoupled",
+        "index-v4-direct-inline",
+    ] {
+        grown_index_opens_and_answers(&fixture(name));
+    }
+}
+
+#[test]
+fn an_index_of_format_4_with_segments_that_merges_kept_opens_and_answers() {
+    let path = fixture("index-v4-kept");
+    let report = verify(&path, &Silent).unwrap();
+    assert!(report.clean(), "{report:#?}");
+    let index = open(&path);
+    let stats = index.stats();
+    let counts = (stats.vectors, stats.deleted, stats.garbage);
+    assert_eq!((stats.format_version, counts), (4, (2_000, 0, 41)));
+    assert_eq!(stats.compression.vector_codec, "huffman");
+    let (queries, truth) = frozen_truth();
+    for strategy in [Strategy::BestFirst, Strategy::Pipelined] {
+        let options = SearchOptions {
+            list: 60,
+            strategy: Some(strategy),
+            ..SearchOptions::default()
+        };
+        let found = index.search(&queries, &options).unwrap();
+        assert!(found.ids.iter().all(|&id| id < 2_000));
+        let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
+        assert!(recall > 0.97, "{strategy}: recall {recall}");
+    }
+    // What is garbage is no answer, though its vectors are those of rows.
+    let rows = head("photo-sift-20k.base.u8bin", 1_000);
+    let found = index.search(&rows, &SearchOptions::default()).unwrap();
+    for ids in found.ids.chunks(10) {
+        let unique: std::collections::HashSet<_> = ids.iter().collect();
+        assert_eq!(unique.len(), ids.len(), "{ids:?}");
+    }
+}
+
+fn grown_index_opens_and_answers(path: &Path) {
+    let report = verify(path, &Silent).unwrap();
+    assert!(report.clean(), "{report:#?}");
+    let index = open(path);
+    let stats = index.stats();
+    // Of two ids the vector was replaced, and two more were deleted: four records do not count.
+    assert_eq!(
+        (
+            stats.format_version,
+            stats.vectors,
+            stats.deleted,
+            index.live()
+        ),
+        (4, 2_004, 4, 2_000)
+    );
+    let (queries, truth) = frozen_truth();
+    for (strategy, whole_page) in [(Strategy::BestFirst, false), (Strategy::Pipelined, true)] {
+        let options = SearchOptions {
+            list: 60,
+            strategy: Some(strategy),
+            whole_page: Some(whole_page),
+            ..SearchOptions::default()
+        };
+        let found = index.search(&queries, &options).unwrap();
+        assert!(found.ids.iter().all(|&id| id < 2_000));
+        let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
+        assert!(recall > 0.97, "{options:?}: recall {recall}");
+    }
+}
+
+#[test]
+fn an_index_of_format_1_opens_and_answers() {
+    // Written once, by the first version; `fixtures/README.md` says how. A reader must go on reading it.
+    let path = fixture("index-v1");
+    assert!(verify(&path, &Silent).unwrap().clean());
+    let index = Index::open(&path, &OpenOptions::default()).unwrap();
+    assert_eq!(
+        (index.len(), index.dim(), index.stats().format_version),
+        (2_000, 128, 1)
+    );
+    let stats = index.stats();
+    assert_eq!(
+        (stats.layout.as_str(), stats.vector_ratio),
+        ("coupled", 1.0)
+    );
+    let lists = 2_000.0 * 4.0 * 17.0;
+    let bits = 8.0 * lists / (2_000.0 * stats.degree_mean);
+    assert!((stats.bits_per_edge - bits).abs() < 1e-9, "{stats:#?}");
+    assert_eq!((stats.coupled_bytes, stats.saved), (stats.bytes.total, 0.0));
+    assert_eq!(stats.bytes.ids, 8 * 2_000);
+    let (queries, truth) = frozen_truth();
+    for strategy in [Strategy::BestFirst, Strategy::Pipelined] {
+        let options = SearchOptions {
+            list: 60,
+            strategy: Some(strategy),
+            ..SearchOptions::default()
+        };
+        let found = index.search(&queries, &options).unwrap();
+        let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
+        assert!(recall > 0.97, "{strategy}: recall {recall}");
+    }
+}
+
+/// An index of few rows, and what it is made of.
+struct Small {
+    name: &'static str,
+    layout: &'static str,
+    metric: Metric,
+    vector_codec: &'static str,
+    /// The fixture that its rows are of, how many of them were there from the start, and how many there are.
+    source: &'static str,
+    dim: usize,
+    built: usize,
+    rows: usize,
+    /// Whether vectors were inserted into the graph; else they are in the log.
+    direct: bool,
+}
+
+const PHOTOS: &str = "photo-sift-20k";
+const TEXTS: &str = "package-text-2k";
+const SMALL: [Small; 5] = [
+    Small {
+        name: "index-v4-odinann",
+        layout: "coupled",
+        metric: Metric::L2,
+        vector_codec: "raw",
+        source: PHOTOS,
+        dim: 128,
+        built: 200,
+        rows: 300,
+        direct: true,
+    },
+    texts("index-v4-float", "packed", Metric::L2, "float-split", true),
+    texts(
+        "index-v4-cosine",
+        "decoupled",
+        Metric::Cosine,
+        "float-split",
+        true,
+    ),
+    texts(
+        "index-v4-inner-product",
+        "coupled",
+        Metric::InnerProduct,
+        "raw",
+        false,
+    ),
+    texts(
+        "index-v4-xor-delta",
+        "decoupled",
+        Metric::L2,
+        "xor+huffman",
+        false,
+    ),
+];
+
+const fn texts(
+    name: &'static str,
+    layout: &'static str,
+    metric: Metric,
+    vector_codec: &'static str,
+    direct: bool,
+) -> Small {
+    Small {
+        name,
+        layout,
+        metric,
+        vector_codec,
+        source: TEXTS,
+        dim: 64,
+        built: 300,
+        rows: 400,
+        direct,
+    }
+}
+
+impl Small {
+    fn base(&self, first: usize, count: usize) -> Matrix {
+        let suffix = if self.source == TEXTS {
+            "fbin"
+        } else {
+            "u8bin"
+        };
+        rows(
+            &format!("{}.base.{suffix}", self.source),
+            first,
+            count,
+            self.dim,
+        )
+    }
+
+    fn queries(&self) -> Matrix {
+        let suffix = if self.source == TEXTS {
+            "fbin"
+        } else {
+            "u8bin"
+        };
+        rows(&format!("{}.query.{suffix}", self.source), 0, 100, self.dim)
+    }
+
+    /// Compares answers with those of brute force over the first `rows` rows: with lists of a fifth of the index and more, hardly one may be
+    /// missing.
+    fn agrees(
+        &self,
+        rows: usize,
+        search: impl Fn(&Matrix, &SearchOptions) -> stratann::SearchResults,
+    ) {
+        let queries = self.queries();
+        let truth =
+            brute_force(&self.base(0, rows), &queries, 10, self.metric, 1, &Silent).unwrap();
+        for (strategy, whole_page) in [(Strategy::BestFirst, false), (Strategy::Pipelined, true)] {
+            let options = SearchOptions {
+                list: 80,
+                strategy: Some(strategy),
+                whole_page: Some(whole_page),
+                ..SearchOptions::default()
+            };
+            let found = search(&queries, &options);
+            // Of two ids the vector was replaced by itself, and two more were deleted: none of these are answers.
+            assert!(
+                found.ids.iter().all(|&id| id < rows as u64),
+                "{}",
+                self.name
+            );
+            let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
+            // The largest products are harder to find than the nearest vectors.
+            let least = match self.metric {
+                Metric::InnerProduct => 0.97,
+                _ => 0.99,
+            };
+            assert!(
+                recall >= least,
+                "{}, {strategy}: recall {recall}",
+                self.name
+            );
+        }
+    }
+}
+
+#[test]
+fn floats_other_metrics_codecs_and_relocated_records_open_and_answer() {
+    for small in &SMALL {
+        let path = fixture(small.name);
+        let report = verify(&path, &Silent).unwrap();
+        assert!(report.clean(), "{}: {:?}", small.name, report.problems);
+        let index = open(&path);
+        let stats = index.stats();
+        assert_eq!(
+            (
+                stats.format_version,
+                stats.layout.as_str(),
+                stats.metric.as_str(),
+                stats.compression.vector_codec.as_str(),
+                index.live(),
+            ),
+            (
+                4,
+                small.layout,
+                small.metric.name(),
+                small.vector_codec,
+                small.rows
+            ),
+            "{}",
+            small.name
+        );
+        // Where vectors went into the graph nothing is left to replay; elsewhere all of them are in the log.
+        let (nodes, logged) = match small.direct {
+            true => (small.rows + 4, 0),
+            false => (small.built, small.rows - small.built + 1),
+        };
+        assert_eq!(
+            (index.len(), stats.logged),
+            (nodes, logged as u64),
+            "{}",
+            small.name
+        );
+        small.agrees(small.rows, |queries, options| {
+            index.search(queries, options).unwrap()
+        });
+    }
+}
+
+#[test]
+fn floats_other_metrics_codecs_and_relocated_records_take_changes() {
+    const MORE: usize = 50;
+    for small in &SMALL {
+        let folder = tempfile::tempdir().unwrap();
+        for file in fs::read_dir(fixture(small.name)).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
+        }
+        let path = folder.path();
+        let writing = WriteOptions {
+            threads: 1,
+            ..WriteOptions::default()
+        };
+        let live = LiveIndex::open(path, &OpenOptions::default(), &writing).unwrap();
+        let ids: Vec<u64> = (small.rows..small.rows + MORE)
+            .map(|id| id as u64)
+            .collect();
+        let more = small.base(small.rows, MORE);
+        live.insert(&more, Some(&ids), &Silent).unwrap();
+        live.upsert(&small.base(3, 1), &[3], &Silent).unwrap();
+        assert_eq!(live.len(), small.rows + MORE, "{}", small.name);
+        let all = small.rows + MORE;
+        small.agrees(all, |queries, options| {
+            live.search(queries, options).unwrap()
+        });
+        drop(live);
+        let report = verify(path, &Silent).unwrap();
+        assert!(report.clean(), "{}: {:?}", small.name, report.problems);
+        let index = open(path);
+        assert_eq!(index.live(), all, "{}", small.name);
+        small.agrees(all, |queries, options| {
+            index.search(queries, options).unwrap()
+        });
+        drop(index);
+
+        let live = LiveIndex::open(path, &OpenOptions::default(), &writing).unwrap();
+        let report = live.compact(&Silent).unwrap();
+        assert_eq!(report.vectors, all as u64, "{}", small.name);
+        small.agrees(all, |queries, options| {
+            live.search(queries, options).unwrap()
+        });
+        drop(live);
+        let report = verify(path, &Silent).unwrap();
+        assert!(report.clean(), "{}: {:?}", small.name, report.problems);
+    }
+}
