@@ -1,0 +1,266 @@
+//! Random calls of several threads of a process that is killed, against a model: a map from id to the version of its vector.
+//!
+//! This program starts itself again as the process that makes the calls and says which are done; at a random moment it is killed, as the
+//! kernel kills a process without memory. Then the index is opened, and other processes read it meanwhile: what was
+//! acknowledged is there, what was deleted stays away, and of the calls that were running each id is as before or as after.
+//!
+//! `STRATANN_SEED=n` runs the trial of one seed again.
+
+mod script;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use stratann::{
+    BuildOptions, DirectOptions, Durability, Element, Index, Layout, LiveIndex, Matrix,
+    OpenOptions, SearchOptions, SearchResults, Silent, Update, WriteOptions, build, verify,
+};
+
+use self::script::{BASE, Call, Caller, DIM, Random, Versions, each_seed, first, vector};
+
+/// Threads that make calls.
+const CALLERS: u64 = 2;
+/// Calls of each, if it is not killed before.
+const CALLS: u64 = 60;
+/// What the process that makes calls is told: the directory of the trial, and what follows from the seed.
+const WORK: &str = "STRATANN_TRIAL";
+
+/// What an id may be found as: versions, or not there.
+type May = BTreeMap<u64, BTreeSet<Option<u64>>>;
+
+const CASES: [(Layout, Update); 8] = [
+    (Layout::Packed, Update::Accumulate),
+    (Layout::Coupled, Update::Relocate),
+    (Layout::Inline, Update::InPlace),
+    (Layout::Decoupled, Update::Accumulate),
+    (Layout::Packed, Update::Merge),
+    (Layout::Decoupled, Update::Merge),
+    (Layout::Packed, Update::Relocate),
+    (Layout::Coupled, Update::Merge),
+];
+
+fn rows(of: &[(u64, u64)]) -> Matrix {
+    let bytes = of.iter().flat_map(|&(id, version)| vector(id, version));
+    Matrix::new(bytes.collect(), of.len(), DIM, Element::U8).unwrap()
+}
+
+/// Lists as long as the index is large, so that a search that misses something misses it for another reason.
+fn thorough() -> SearchOptions {
+    SearchOptions {
+        k: 3,
+        list: 400,
+        threads: 1,
+        ..SearchOptions::default()
+    }
+}
+
+fn open(path: &Path, case: usize) -> LiveIndex {
+    let options = WriteOptions {
+        durability: Durability::Always,
+        threads: 1,
+        update: Some(CASES[case].1),
+        direct: DirectOptions {
+            pending: 800,
+            checkpoint: Some(7),
+            ..DirectOptions::default()
+        },
+    };
+    LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
+}
+
+/// What becomes of some vectors: the nearest of each, if it is the same vector.
+fn found(of: &[(u64, u64)], results: &SearchResults) -> Vec<Option<u64>> {
+    let nearest = results.ids.chunks(3).zip(results.distances.chunks(3));
+    let exact = nearest.map(|(ids, distances)| (distances[0] == 0.0).then_some(ids[0]));
+    let exact: Vec<_> = exact.collect();
+    assert_eq!(exact.len(), of.len());
+    exact
+}
+
+/// Makes the calls of all callers and says which are done, until it is killed.
+fn work(told: &str) {
+    let words: Vec<&str> = told.splitn(3, ' ').collect();
+    let (seed, case) = (words[0].parse().unwrap(), words[1].parse().unwrap());
+    let folder = Path::new(words[2]);
+    let live = open(&folder.join("index"), case);
+    let all = read_versions(folder);
+    std::thread::scope(|scope| {
+        for number in 0..CALLERS {
+            let (live, mut caller) = (&live, Caller::new(seed, number, CALLERS, &all));
+            scope.spawn(move || {
+                for at in 0..CALLS {
+                    make(live, &caller.call());
+                    // One line, at once: whoever reads it knows that the call was acknowledged.
+                    let line = format!("done {number} {at}\n");
+                    std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
+                    std::io::stdout().lock().flush().unwrap();
+                }
+            });
+        }
+    });
+}
+
+fn make(live: &LiveIndex, call: &Call) {
+    let ids = |of: &[(u64, u64)]| of.iter().map(|&(id, _)| id).collect::<Vec<_>>();
+    match call {
+        Call::Insert(of) => {
+            live.insert(&rows(of), Some(&ids(of)), &Silent).unwrap();
+        }
+        Call::Upsert(of) => live.upsert(&rows(of), &ids(of), &Silent).unwrap(),
+        Call::Delete(ids) => live.delete(ids).unwrap(),
+        Call::Flush => live.flush().unwrap(),
+        Call::Compact => {
+            live.compact(&Silent).unwrap();
+        }
+        Call::Read => {
+            Index::open(live.path(), &OpenOptions::default()).unwrap();
+        }
+    }
+}
+
+fn read_versions(folder: &Path) -> Versions {
+    let text = fs::read_to_string(folder.join("versions")).unwrap();
+    let line = |line: &str| {
+        let (id, version) = line.split_once(' ').unwrap();
+        (id.parse().unwrap(), version.parse().unwrap())
+    };
+    text.lines().map(line).collect()
+}
+
+/// What ids may be after the calls that each caller is known to have done, and perhaps one more.
+fn may(seed: u64, all: &Versions, done: &[u64]) -> May {
+    let mut may: May = all.iter().map(|(&id, &v)| (id, [Some(v)].into())).collect();
+    for (number, &done) in (0..).zip(done) {
+        let mut caller = Caller::new(seed, number, CALLERS, all);
+        for at in 0..CALLS.min(done + 1) {
+            for (id, version) in caller.call().changes() {
+                let states = may.entry(id).or_insert_with(|| [None].into());
+                if at < done {
+                    states.clear();
+                }
+                states.insert(version);
+            }
+        }
+    }
+    may
+}
+
+/// What an index holds is one of what it may hold. Gives what that is.
+fn settled(live: &LiveIndex, may: &May, place: &str) -> Versions {
+    let mut versions = Versions::new();
+    for (&id, states) in may {
+        let asked: Vec<_> = states.iter().filter_map(|&v| Some((id, v?))).collect();
+        let mut is = None;
+        if !asked.is_empty() {
+            let results = live.search(&rows(&asked), &thorough()).unwrap();
+            let exact = found(&asked, &results).into_iter().zip(&asked);
+            let mut exact = exact.filter(|(found, _)| *found == Some(id));
+            is = exact.next().map(|(_, &(_, version))| version);
+            assert!(exact.next().is_none(), "{place}: id {id} has two vectors");
+        }
+        let said = format!("{place}: id {id}, which may be {states:?}, is {is:?}");
+        assert_eq!(is.is_some(), live.contains(id).unwrap(), "{said}");
+        assert!(states.contains(&is), "{said}");
+        versions.extend(is.map(|version| (id, version)));
+    }
+    assert_eq!(live.len(), versions.len(), "{place}");
+    versions
+}
+
+/// A process makes calls, and is killed; as often as there are rounds.
+fn trial(seed: u64) {
+    let mut random = Random::new(seed);
+    let case = (seed % CASES.len() as u64) as usize;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    let mut versions = first();
+    assert_eq!(versions.len() as u64, BASE);
+    let options = BuildOptions {
+        degree: Some(8),
+        build_list: 16,
+        code_bytes: Some(4),
+        navigation: 0.0,
+        threads: 1,
+        layout: Some(CASES[case].0),
+        ..BuildOptions::default()
+    };
+    let base: Vec<_> = versions
+        .iter()
+        .map(|(&id, &version)| (id, version))
+        .collect();
+    build(&rows(&base), &path, &options, &Silent).unwrap();
+    for round in 0..4 {
+        let calls = random.next();
+        let place = format!("seed {seed}, round {round}, {:?}", CASES[case]);
+        let lines = versions
+            .iter()
+            .map(|(id, version)| format!("{id} {version}\n"));
+        fs::write(folder.path().join("versions"), lines.collect::<String>()).unwrap();
+        let done = killed(calls, case, folder.path(), &mut random, &place);
+        let may = may(calls, &versions, &done);
+        let place = format!("{place}, after {done:?} calls");
+        let live = open(&path, case);
+        versions = settled(&live, &may, &place);
+        drop(live);
+        let report = verify(&path, &Silent).unwrap();
+        assert!(report.clean(), "{place}: {:?}", report.problems);
+        let reader = Index::open(&path, &OpenOptions::default()).unwrap();
+        assert_eq!(reader.live(), versions.len(), "{place}");
+    }
+}
+
+/// Has a process make calls and kills it after some of them. Says how many calls each caller is known to have done.
+fn killed(calls: u64, case: usize, folder: &Path, random: &mut Random, place: &str) -> Vec<u64> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "worker", "--nocapture", "--test-threads=1"])
+        .env(WORK, format!("{calls} {case} {}", folder.display()))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut done = vec![0; CALLERS as usize];
+    // Now and then nobody kills it.
+    let last = random.below(CALLERS * CALLS * 5 / 4);
+    let pause = Duration::from_micros(random.below(3_000));
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut count = 0;
+    // What it said before it was killed counts, whenever it is read.
+    while let Some(Ok(line)) = said.next() {
+        let Some(words) = line.split_once("done ").map(|(_, words)| words) else {
+            continue;
+        };
+        let (number, at) = words.split_once(' ').unwrap();
+        let number: usize = number.parse().unwrap();
+        assert_eq!(at.parse::<u64>().unwrap(), done[number], "{place}");
+        done[number] += 1;
+        count += 1;
+        if count == last {
+            std::thread::sleep(pause);
+            child.kill().unwrap();
+        }
+    }
+    let output = child.wait_with_output().unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(!complaint.contains("panicked"), "{place}: {complaint}");
+    done
+}
+
+/// Not a test of its own: what the process does that is killed.
+#[test]
+fn worker() {
+    if let Ok(told) = std::env::var(WORK) {
+        work(&told);
+    }
+}
+
+#[test]
+fn a_process_that_is_killed_loses_nothing_that_it_acknowledged() {
+    let slow = std::env::var_os("STRATANN_SLOW").is_some();
+    let cases = CASES.len() as u64;
+    each_seed(0..if slow { 40 * cases } else { cases }, trial);
+}
