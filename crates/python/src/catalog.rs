@@ -98,7 +98,7 @@ impl Catalog {
     /// Returns
     /// -------
     /// ids, distances, stats
-    ///     As those of `Index.search`; of equal distances the smaller id comes first.
+    ///     As those of `Index.search`, places without an answer included; of equal distances the smaller id comes first.
     #[pyo3(signature = (queries, k=10, *, names=None, list_size=None, beam=None, strategy=None, navigation=None,
         whole_page=None, threads=None, in_flight=None, return_stats=false))]
     #[expect(

@@ -52,7 +52,8 @@ pub fn truth<'py>(
 ///
 /// `found` is what `Index.search` returned, `truth` what `stratann.truth` returned or a truth file held
 /// (`stratann.read`): pairs of ids and distances. A vector as near as the k-th exact one counts as found, whichever id it
-/// has; without distances in `truth` (None) only ids count. `k` is by default the width of `found`.
+/// has; without distances in `truth` (None) only ids count. `k` is by default the width of `found`. Where `found` has no answer
+/// (the id 2^64 - 1), nothing was found.
 #[pyfunction]
 #[pyo3(signature = (found, truth, k=None))]
 pub fn recall<'py>(
@@ -86,7 +87,12 @@ pub fn recall<'py>(
             ids.columns, exact.columns
         )));
     }
-    let rows: Result<Vec<u32>, _> = exact.values.iter().map(|&id| u32::try_from(id)).collect();
+    // What stands where a search had no answer is at an infinite distance, and so no neighbour.
+    let row = |&id: &u64| match id {
+        u64::MAX => Ok(u32::MAX),
+        id => u32::try_from(id),
+    };
+    let rows: Result<Vec<u32>, _> = exact.values.iter().map(row).collect();
     let truth = GroundTruth {
         queries: exact.rows,
         k: exact.columns,

@@ -213,3 +213,21 @@ def test_a_codebook_that_does_not_fit(tmp_path, small):
     with pytest.raises(ValueError, match="metric"):
         stratann.train(small, tmp_path / "x", metric="l3")
     assert not (tmp_path / "i").exists() and not (tmp_path / "x").exists()
+
+
+def test_few_vectors_leave_places_without_an_answer(tmp_path, small):
+    for name in ["a", "b"]:
+        stratann.build(small[:100], tmp_path / name, degree=16)
+    with stratann.open(tmp_path / "a", merges=False) as index:
+        index.delete(numpy.arange(3, 100))
+    with stratann.open(tmp_path / "b", merges=False) as index:
+        index.delete(numpy.arange(100))
+    ids, distances = stratann.Catalog(tmp_path).search(small[:3], k=10, list_size=100)
+    assert (numpy.sort(ids[:, :3]) == [0, 1, 2]).all() and numpy.isfinite(distances[:, :3]).all()
+    assert (ids[:, 3:] == 2**64 - 1).all() and numpy.isinf(distances[:, 3:]).all()
+    truth = stratann.truth(small[:3], small[:3], 3)
+    assert stratann.recall((ids[:, :3], distances[:, :3]), truth) == 1.0
+    # What was not found is no hit, whatever its distance; and it need not be found.
+    none = (numpy.full((3, 3), 2**64 - 1, numpy.uint64), numpy.full((3, 3), numpy.inf, numpy.float32))
+    assert stratann.recall(none, truth) == 0.0
+    assert stratann.recall((ids, distances), (ids, distances)) == 1.0

@@ -48,7 +48,7 @@ impl Catalog {
     /// not say which index it is from; one that two indexes give with the same id and distance is one answer.
     ///
     /// Indexes are searched one after the other, each once, and only one has to be in memory at a time. Each returns `k`
-    /// answers, or all that it has, from a candidate list of the size in `options`; what `options` leave open is taken
+    /// answers, or all that it has (where all together have fewer, the rest are the id 2^64-1 at an infinite distance), from a candidate list of the size in `options`; what `options` leave open is taken
     /// from its own preset. The counters and the latency of a query are the sums over the indexes; the seconds are those of
     /// the whole call, in which indexes are opened.
     ///
@@ -102,10 +102,12 @@ impl Catalog {
         let mut merged = Vec::with_capacity(k);
         for name in each {
             let index = self.index(name)?;
-            let options = SearchOptions {
-                k: k.min(index.len()),
-                ..*options
-            };
+            // What was deleted is no answer, and an index that has none has nothing to be asked for.
+            let k = k.min(index.live());
+            if k == 0 {
+                continue;
+            }
+            let options = SearchOptions { k, ..*options };
             let found = index
                 .search_observed(queries, &options, progress)
                 .map_err(|error| of_index(error, name))?;
@@ -258,6 +260,11 @@ mod tests {
         );
         assert_eq!(merged(&a, &[(0.0, 0)]), [(0.0, 0), (1.0, 4), (2.0, 9)]);
         assert_eq!(merged(&a, &[]), a);
+        // Both with fewer than were asked for.
+        assert_eq!(
+            merged(&[(4.0, 1), none, none], &[(5.0, 7), none, none]),
+            [(4.0, 1), (5.0, 7), none]
+        );
         // Zero has one value, whatever its sign.
         assert_eq!(merged(&[(0.0, 8), none], &[(-0.0, 5), none])[0].1, 5);
     }

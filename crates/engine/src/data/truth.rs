@@ -76,10 +76,8 @@ impl GroundTruth {
     pub fn read_nearest(path: impl AsRef<Path>, most: usize) -> Result<GroundTruth, DataError> {
         let path = path.as_ref();
         let name = path.display().to_string();
+        Self::check_name(path)?;
         let extension = extension(path);
-        if !matches!(extension.as_str(), "bin" | "ibin" | "ivecs") {
-            return Err(extension_error(path, EXTENSIONS));
-        }
         let (file, length) = open(path, &name)?;
         if extension == "ivecs" {
             return read_ivecs(&file, length, most, &name);
@@ -136,14 +134,20 @@ impl GroundTruth {
         })
     }
 
+    /// Refuses a path whose extension is none of a ground-truth file: before hours of work, and not after them.
+    pub fn check_name(path: impl AsRef<Path>) -> Result<(), DataError> {
+        match extension(path.as_ref()).as_str() {
+            "bin" | "ibin" | "ivecs" => Ok(()),
+            _ => Err(extension_error(path.as_ref(), EXTENSIONS)),
+        }
+    }
+
     /// Writes the file: `.bin` (with the distances, if there are any), `.ibin` or `.ivecs` (without). The
     /// file appears when it is complete.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), DataError> {
         let path = path.as_ref();
+        Self::check_name(path)?;
         let extension = extension(path);
-        if !matches!(extension.as_str(), "bin" | "ibin" | "ivecs") {
-            return Err(extension_error(path, EXTENSIONS));
-        }
         let number = |what: &'static str, value: usize| {
             u32::try_from(value).map_err(|_| DataError::Argument {
                 what,
@@ -197,6 +201,9 @@ impl GroundTruth {
     /// is not larger than the k-th true one: which of several rows at the same distance is named is no
     /// matter. An id that was found twice counts once.
     ///
+    /// What is no answer, the id 2^64-1 among those that were found, is no hit; and what is no neighbour, an infinite
+    /// distance in the truth, need not be found.
+    ///
     /// Refuses a k larger than the truth's, and another number of queries.
     pub fn recall(
         &self,
@@ -227,12 +234,28 @@ impl GroundTruth {
                 });
             }
         }
-        let mut hits = 0;
+        let (mut hits, mut there) = (0, 0);
         for query in 0..self.queries {
             let range = query * k..(query + 1) * k;
             hits += self.hits(query, &found_ids[range.clone()], &found_distances[range]);
+            there += self.neighbours(query, k);
         }
-        Ok(hits as f64 / (self.queries * k) as f64)
+        Ok(match there {
+            0 => 1.0,
+            there => hits as f64 / there as f64,
+        })
+    }
+
+    /// How many of the `k` nearest of a query there are.
+    fn neighbours(&self, query: usize, k: usize) -> usize {
+        let Some(distances) = &self.distances else {
+            return k;
+        };
+        let distances = &distances[query * self.k..][..k];
+        let there = distances
+            .iter()
+            .take_while(|distance| !distance.is_infinite());
+        there.count()
     }
 
     /// How many of one query's found ids count.
@@ -243,13 +266,17 @@ impl GroundTruth {
             .distances
             .as_ref()
             .map(|all| &all[query * self.k..(query + 1) * self.k]);
+        let there = self.neighbours(query, k);
+        if there == 0 {
+            return 0;
+        }
         let limit = distances.map(|distances| {
-            let last = distances[k - 1];
+            let last = distances[there - 1];
             last + last.abs() * TOLERANCE
         });
         let counts = |at: usize| {
             let id = found[at];
-            if found[..at].contains(&id) {
+            if id == u64::MAX || found[..at].contains(&id) {
                 return false;
             }
             match (
@@ -257,7 +284,7 @@ impl GroundTruth {
                 distances,
                 limit,
             ) {
-                (Some(place), ..) if place < k => true,
+                (Some(place), ..) if place < there => true,
                 // Both distances from the truth: no tolerance is needed, but it does no harm.
                 (Some(place), Some(distances), Some(limit)) => distances[place] <= limit,
                 (None, _, Some(limit)) => found_distances[at] <= limit,
@@ -457,6 +484,25 @@ mod tests {
         // The same id twice, and places that were left empty.
         assert_eq!(recall(&[5, 5, 5, 5, 1, 1, 1, 1], &[0.0; 8], 4), 2.0 / 8.0);
         assert_eq!(recall(&[u64::MAX; 8], &[f32::INFINITY; 8], 4), 0.0);
+        // Two neighbours of the second query, one of which was found, and an answer that is none of them.
+        let few = GroundTruth {
+            ids: vec![5, 6, 7, 8, 1, 2, u32::MAX, u32::MAX],
+            distances: Some(
+                [0.0, 1.0, 2.0, 2.0, 10.0, 20.0]
+                    .into_iter()
+                    .chain([f32::INFINITY; 2])
+                    .collect(),
+            ),
+            ..sample()
+        };
+        let ids = [5, 6, 7, 8, 1, 44, u64::MAX, u64::MAX];
+        let distances = [0.0, 1.0, 2.0, 2.0, 10.0, 50.0, f32::INFINITY, f32::INFINITY];
+        assert_eq!(few.recall(&ids, &distances, 4).unwrap(), 5.0 / 6.0);
+        let none = GroundTruth {
+            distances: Some(vec![f32::INFINITY; 8]),
+            ..sample()
+        };
+        assert_eq!(none.recall(&ids, &distances, 4).unwrap(), 1.0);
         assert_eq!(recall(&[u64::MAX; 8], &[f32::NAN; 8], 4), 0.0);
         assert_eq!(recall(&[5, 1], &[0.0, 10.0], 1), 1.0);
     }
