@@ -1,6 +1,7 @@
 //! How a command ends: the three exit statuses, and one line on standard error that says why.
 
 use std::io::{ErrorKind, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Why a command did not do what was asked.
@@ -16,12 +17,22 @@ pub enum Failure {
 
 impl Failure {
     /// A failure to do something with a file or folder of the user's.
-    pub fn file(what: &str, path: &std::path::Path, error: &std::io::Error) -> Failure {
-        let remedy = match error.kind() {
-            ErrorKind::NotFound => "; check the path",
-            ErrorKind::PermissionDenied => "; check who may read and write there",
-            ErrorKind::StorageFull => "; free some space",
-            _ => "",
+    pub fn file(what: &str, path: &Path, error: &std::io::Error) -> Failure {
+        let parent = path.parent().filter(|parent| *parent != Path::new(""));
+        let remedy = match (error.kind(), parent) {
+            (ErrorKind::NotFound | ErrorKind::NotADirectory, Some(parent)) if !parent.is_dir() => {
+                format!("; there is no directory {}", parent.display())
+            }
+            (ErrorKind::NotFound | ErrorKind::NotADirectory, _) => "; check the path".to_owned(),
+            (ErrorKind::PermissionDenied, _) => "; check who may read and write there".to_owned(),
+            (ErrorKind::ReadOnlyFilesystem, _) => {
+                "; choose a place that is not mounted read-only".to_owned()
+            }
+            (ErrorKind::StorageFull | ErrorKind::QuotaExceeded, _) => {
+                "; free some space there".to_owned()
+            }
+            (ErrorKind::IsADirectory, _) => "; give the name of a file".to_owned(),
+            _ => String::new(),
         };
         Failure::Failed(format!("cannot {what} {}: {error}{remedy}", path.display()))
     }

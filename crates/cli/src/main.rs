@@ -4,7 +4,7 @@
 //! args.rs      what may be typed;   names.rs  values that have names, and what they mean to the engine
 //! commands/    one file a command: read arguments, call the engine, print
 //! bench/       `stratann bench`: jobs as data, runs in child processes, tables and plots
-//! progress.rs  bars on a terminal, log lines elsewhere, Ctrl-C
+//! progress.rs  bars on a terminal, log lines elsewhere, the signals that end a program
 //! table.rs     aligned tables;   output.rs  standard output, pipes that close early
 //! ids.rs       ids in a file
 //! size.rs      `2GiB`, `64MB` and back;   failure.rs  errors and exit statuses

@@ -1,7 +1,9 @@
-//! Standard output. `println!` panics when a pipe closes early; this returns the error instead, and
-//! [`crate::failure`] turns it into a quiet end.
+//! Standard output, and the files that results go to. `println!` panics when a pipe closes early; this returns the error
+//! instead, and [`crate::failure`] turns it into a quiet end.
 
+use std::fs::File;
 use std::io::{self, BufWriter, StdoutLock, Write};
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -48,4 +50,28 @@ impl Output {
         self.0.flush()?;
         Ok(())
     }
+}
+
+/// Refuses a file for results that could not be written, before the work of which they are the results. One that is there
+/// already is only replaced when that was asked for.
+pub fn refuse(path: &Path, overwrite: bool) -> Result<(), Failure> {
+    if path.is_dir() {
+        return Err(Failure::Wrong(format!(
+            "{} is a directory: give the name of a file",
+            path.display()
+        )));
+    }
+    if path.exists() {
+        return match overwrite {
+            true => Ok(()),
+            false => Err(Failure::Wrong(format!(
+                "{} exists: choose another name, or say --overwrite",
+                path.display()
+            ))),
+        };
+    }
+    // Whether a file can be made there is known when one was.
+    File::create_new(path)
+        .and_then(|_| std::fs::remove_file(path))
+        .map_err(|error| Failure::file("create", path, &error))
 }

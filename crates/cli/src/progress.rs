@@ -1,12 +1,15 @@
 //! Long work made visible, and stopped: a bar with the time left on a terminal, plain log lines elsewhere,
-//! and Ctrl-C.
+//! and the signals that end a program, Ctrl-C first of all.
 
+use std::ffi::c_int;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use stratann::Progress;
 
 use crate::size;
@@ -14,23 +17,55 @@ use crate::size;
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static HANDLER: Once = Once::new();
 
-/// From now on the first Ctrl-C only asks to stop, so that the work can tidy up; the second one kills.
+/// From now on the first Ctrl-C, `kill` or hang-up of the terminal only asks to stop, so that the work can tidy up; the
+/// second one ends the program.
 pub fn catch_interrupts() {
     HANDLER.call_once(|| {
-        let handler = || {
-            if INTERRUPTED.swap(true, Ordering::SeqCst) {
-                // 128 + SIGINT, what a shell reports of a program that a signal ended.
-                std::process::exit(130);
-            }
-            let _ = writeln!(std::io::stderr(), "stopping: Ctrl-C again kills at once");
+        let without = |error: std::io::Error| {
+            log::warn!("Ctrl-C and kill will end the program without tidying up: {error}");
         };
-        if let Err(error) = ctrlc::set_handler(handler) {
-            log::warn!("Ctrl-C will end the program without tidying up: {error}");
+        // The handlers are installed by the thread that serves them: were it the other way round and no thread could be
+        // started, nothing would end the program any more.
+        let serve = move || match Signals::new(heeded()) {
+            Ok(mut signals) => signals.forever().for_each(stop),
+            Err(error) => without(error),
+        };
+        let thread = std::thread::Builder::new().name("signals".into());
+        if let Err(error) = thread.spawn(serve) {
+            without(error);
         }
     });
 }
 
-/// Whether Ctrl-C was pressed.
+/// What a signal does: the first one asks, the second one ends.
+fn stop(signal: c_int) {
+    if INTERRUPTED.swap(true, Ordering::SeqCst) {
+        // What a shell reports of a program that a signal ended.
+        std::process::exit(128 + signal);
+    }
+    say("stopping: a second Ctrl-C or kill ends it at once");
+}
+
+/// The signals that end a program, but for those that whoever started it wants ignored, as `nohup` does.
+fn heeded() -> Vec<c_int> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = ignored(&status);
+    let signals = [SIGINT, SIGTERM, SIGHUP].into_iter();
+    signals
+        .filter(|signal| ignored >> (signal - 1) & 1 == 0)
+        .collect()
+}
+
+/// The mask of ignored signals in a `/proc/self/status`, from signal 1 at its lowest bit; none where it does not say.
+fn ignored(status: &str) -> u64 {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .unwrap_or_default();
+    u64::from_str_radix(line.trim(), 16).unwrap_or(0)
+}
+
+/// Whether the program was asked to stop.
 pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::SeqCst)
 }
@@ -74,7 +109,7 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 const LINE_AT_LEAST: Duration = Duration::from_secs(1);
 
 impl Shown {
-    /// A bar if standard error is a terminal, else lines; nothing if `quiet`. Catches Ctrl-C.
+    /// A bar if standard error is a terminal, else lines; nothing if `quiet`. Catches signals.
     pub fn new(quiet: bool) -> Shown {
         catch_interrupts();
         let face = if quiet {
@@ -246,6 +281,17 @@ pub fn install_logger(quiet: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signals_that_are_to_be_ignored_are() {
+        let status =
+            "Name:\tx\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000003\nSigCgt:\t00\n";
+        let ignored = super::ignored(status);
+        let heeded = |signal: c_int| ignored >> (signal - 1) & 1 == 0;
+        assert!(!heeded(SIGHUP) && !heeded(SIGINT) && heeded(SIGTERM));
+        assert_eq!(super::ignored("no such line"), 0);
+        assert_eq!(super::ignored("SigIgn: x"), 0);
+    }
 
     #[test]
     fn counts_over_threads_and_stages() {

@@ -100,7 +100,7 @@ pub enum TierError {
     },
     /// Another process writes here.
     #[error(
-        "{place} is in use: another process has it open for writing (lock file {lock}); wait until it has finished, or open it read-only"
+        "{place} is in use: another process changes it (lock file {lock}); wait until it has finished. Searching needs no lock and works meanwhile"
     )]
     InUse {
         /// The directory's path.

@@ -35,6 +35,7 @@
 //! A job is checked as a whole before anything runs, so that a typing error does not cost an hour.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::de::Visitor;
@@ -259,8 +260,13 @@ pub struct PlannedRun {
 
 /// Reads a job and checks all of it.
 pub fn read(path: &Path, data_root: Option<&Path>) -> Result<Plan, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::file("read the job", path, &error))?;
+    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        ErrorKind::InvalidData => Failure::Wrong(format!(
+            "{} is not a job: it is no text; a job is a TOML file, see bench/README.md",
+            path.display()
+        )),
+        _ => Failure::file("read the job", path, &error),
+    })?;
     let job: Job = toml::from_str(&text).map_err(|error| {
         Failure::Wrong(format!(
             "{} is not a job: {}",

@@ -10,7 +10,7 @@ use stratann::{
 use super::target::Target;
 use crate::args::{SearchArguments, threads_or_cores};
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::size;
 use crate::table::Table;
 
@@ -136,6 +136,8 @@ pub struct Detailed {
     pub cpu_seconds: f64,
     /// How pages were read.
     pub backend: String,
+    /// Queries with fewer than k answers.
+    pub short: usize,
 }
 
 /// A search that is ready to run at any list size.
@@ -154,6 +156,12 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
             arguments.queries().display()
         )));
     }
+    if arguments.queries().is_dir() {
+        return Err(Failure::Wrong(format!(
+            "{} is a directory: the index comes first, and the file of query vectors last",
+            arguments.queries().display()
+        )));
+    }
     if arguments.out.is_some() && arguments.list.len() > 1 {
         return Err(Failure::Wrong(format!(
             "--out takes the answers of one list size, but --list names {}: give one",
@@ -161,7 +169,7 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
         )));
     }
     if let Some(path) = &arguments.out {
-        refuse_existing(path, arguments.overwrite)?;
+        output::refuse(path, arguments.overwrite)?;
     }
     let searcher = Searcher::open(arguments)?;
     let mut printer = Printer::new(arguments, &searcher);
@@ -300,6 +308,7 @@ impl Searcher {
             seconds: results.seconds,
             cpu_seconds: results.cpu_seconds,
             backend: self.target.backend()?.to_string(),
+            short: short(&results),
         };
         Ok((detailed, results))
     }
@@ -338,6 +347,12 @@ impl Searcher {
         }
         Ok(best)
     }
+}
+
+/// How many queries have fewer than k answers; what is missing of these is the id 2^64-1 at an infinite distance.
+fn short(results: &SearchResults) -> usize {
+    let rows = results.ids.chunks_exact(results.k.max(1));
+    rows.filter(|ids| ids.last() == Some(&u64::MAX)).count()
 }
 
 const LARGEST_LIST: usize = 8192;
@@ -389,17 +404,6 @@ fn latency(latencies_us: &[f32]) -> Latency {
         p90: rank(0.90),
         p99: rank(0.99),
     }
-}
-
-/// A file that is there already is only replaced when that was asked for.
-pub fn refuse_existing(path: &Path, overwrite: bool) -> Result<(), Failure> {
-    if !overwrite && path.exists() {
-        return Err(Failure::Wrong(format!(
-            "{} exists: choose another name, or say --overwrite",
-            path.display()
-        )));
-    }
-    Ok(())
 }
 
 /// Prints each measurement when it is there (JSON), or all as a table at the end.
@@ -513,6 +517,14 @@ impl Printer {
                 last.backend,
                 size::format(last.measured.peak_rss_bytes)
             ))?;
+            if last.short > 0 {
+                self.output.line(format!(
+                    "{} of the queries at list {} have fewer than {} answers: so few vectors are there, or were met",
+                    size::count(last.short as u64),
+                    last.measured.list,
+                    last.measured.k
+                ))?;
+            }
         }
         self.output.finish()
     }

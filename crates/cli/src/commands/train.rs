@@ -7,7 +7,7 @@ use stratann::{Codebook, Error, TrainOptions, VectorFile, VectorSource};
 
 use crate::args::{TrainArguments, threads_or_cores};
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::progress::{self, Shown};
 use crate::size;
 use crate::table::facts;
@@ -28,7 +28,7 @@ struct Trained {
 /// Trains and writes it.
 pub fn run(arguments: &TrainArguments, quiet: bool) -> Result<(), Failure> {
     let source = VectorFile::open(&arguments.base)?;
-    super::search::refuse_existing(&arguments.codebook, arguments.overwrite)?;
+    output::refuse(&arguments.codebook, arguments.overwrite)?;
     let options = TrainOptions {
         metric: arguments.metric.into(),
         code_bytes: arguments.code_bytes,

@@ -1,10 +1,10 @@
 //! `stratann truth BASE QUERIES OUT`
 
-use stratann::VectorFile;
+use stratann::{GroundTruth, VectorFile};
 
 use crate::args::{TruthArguments, threads_or_cores};
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::progress::Shown;
 use crate::size;
 
@@ -12,7 +12,8 @@ use crate::size;
 pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
     let base = VectorFile::open(&arguments.base)?;
     let queries = VectorFile::open(&arguments.queries)?;
-    super::search::refuse_existing(&arguments.out, arguments.overwrite)?;
+    GroundTruth::check_name(&arguments.out)?;
+    output::refuse(&arguments.out, arguments.overwrite)?;
     let progress = Shown::new(quiet);
     let threads = threads_or_cores(arguments.threads);
     let started = std::time::Instant::now();

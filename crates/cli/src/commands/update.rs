@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use serde::Serialize;
 use stratann::{
-    CompactReport, DirectCounts, DirectOptions, LiveIndex, MergeWhen, OpenOptions, Progress as _,
-    VectorFile, VectorSource, WriteOptions,
+    CompactReport, DirectCounts, DirectOptions, Error, LiveIndex, MergeWhen, OpenOptions,
+    Progress as _, TierError, VectorFile, VectorSource, WriteOptions,
 };
 
 use crate::args::{
@@ -43,11 +43,11 @@ pub fn insert(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
     let live = open(&arguments.index, &arguments.write)?;
     let shown = Shown::new(quiet);
     let start = Instant::now();
-    match (&ids, arguments.upsert) {
-        (Some(ids), true) => live.upsert(&vectors, ids, &shown)?,
-        (ids, _) => drop(live.insert(&vectors, ids.as_deref(), &shown)?),
-    }
-    live.flush()?;
+    let inserted = match (&ids, arguments.upsert) {
+        (Some(ids), true) => live.upsert(&vectors, ids, &shown),
+        (ids, _) => live.insert(&vectors, ids.as_deref(), &shown).map(drop),
+    };
+    inserted.and_then(|()| live.flush()).map_err(changing)?;
     let changed = Changed {
         inserted: vectors.rows() as u64,
         seconds: start.elapsed().as_secs_f64(),
@@ -61,8 +61,9 @@ pub fn delete(arguments: &DeleteArguments, quiet: bool) -> Result<(), Failure> {
     let ids = ids::read(&arguments.ids)?;
     let live = open(&arguments.index, &arguments.write)?;
     let start = Instant::now();
-    live.delete(&ids)?;
-    live.flush()?;
+    live.delete(&ids)
+        .and_then(|()| live.flush())
+        .map_err(changing)?;
     let changed = Changed {
         deleted: ids.len() as u64,
         seconds: start.elapsed().as_secs_f64(),
@@ -93,7 +94,31 @@ fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Failure> {
             ..DirectOptions::default()
         },
     };
-    Ok(LiveIndex::open(index, &open, &options)?)
+    LiveIndex::open(index, &open, &options).map_err(changing)
+}
+
+/// Why an index could not be changed. Where the disk is full, what one would try first does not help.
+fn changing(error: Error) -> Failure {
+    let advice = match is_full(&error) {
+        true => {
+            "; it can be searched as before. Deleting vectors makes no room by itself: a delete takes some kB of log, and the merge \
+             that gives their space back writes the new index beside the old one first"
+        }
+        false => "",
+    };
+    match Failure::from(error) {
+        Failure::Failed(message) => Failure::Failed(message + advice),
+        failure => failure,
+    }
+}
+
+/// Whether there was no space left on the device.
+fn is_full(error: &Error) -> bool {
+    match error {
+        Error::Tier(error) => matches!(error, TierError::NoSpace { .. }),
+        Error::Partly { source, .. } => is_full(source),
+        _ => false,
+    }
 }
 
 fn finish(
@@ -116,7 +141,7 @@ fn finish(
         shown.warn(&format!("{what}: {trouble}"));
     }
     if compact {
-        changed.compact = Some(live.compact(shown)?);
+        changed.compact = Some(live.compact(shown).map_err(changing)?);
     }
     changed.vectors = live.len() as u64;
     changed.due = live.due(&MergeWhen::default()).map(|due| due.to_string());
@@ -153,9 +178,14 @@ fn finish(
         ));
     }
     if let Some(report) = &changed.compact {
+        // Where inserts are direct, vectors are in the graph already, and none comes from the log.
+        let from_log = match report.merged {
+            0 => String::new(),
+            merged => format!(", {} of them from the log", size::count(merged)),
+        };
         let merged = format!(
-            "{} from the log, without {} deleted or replaced, in {}",
-            size::count(report.merged),
+            "{} vectors{from_log}, without {} deleted or replaced, in {}",
+            size::count(report.vectors),
             size::count(report.removed),
             size::seconds(report.seconds)
         );
@@ -190,4 +220,35 @@ fn finish(
     }
     output.text(facts(&lines))?;
     output.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_says_what_works_and_what_does_not_help() {
+        let full = || {
+            // ENOSPC
+            let full = std::io::Error::from_raw_os_error(28);
+            Error::Tier(TierError::io("write", "x.idx/log-000001", 0, 4096, full))
+        };
+        let partly = Error::Partly {
+            done: 3,
+            total: 5,
+            source: Box::new(full()),
+        };
+        for error in [full(), partly] {
+            let Failure::Failed(message) = changing(error) else {
+                panic!("a full disk is no wrong call");
+            };
+            for word in ["no space left", "can be searched", "makes no room"] {
+                assert!(message.contains(word), "{message}");
+            }
+        }
+        let Failure::Failed(message) = changing(Error::Interrupted) else {
+            panic!("an interruption is no wrong call");
+        };
+        assert!(!message.contains("room"), "{message}");
+    }
 }

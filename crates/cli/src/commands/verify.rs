@@ -26,6 +26,9 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<(), Failure> {
     };
     // Without a MANIFEST that reads, no file was read, and there is nothing to start from.
     let remedy = match report.files {
+        _ if report.unread == report.problem_count => {
+            "what could not be looked at is not known to be damaged: remove the cause, then verify again".to_owned()
+        }
         0 => "restore a copy of it, or build the index again from its source".to_owned(),
         _ => format!(
             "`stratann repair {index}` builds the index anew from the vectors in it that can be read"

@@ -181,6 +181,32 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
     }
 }
 
+/// Vectors that are in the graph already do not come from the log, and a merge that took seconds is not said to be of none.
+#[test]
+fn a_merge_says_what_it_wrote() {
+    for (way, words) in [
+        ("accumulate", "2,040 vectors, without 10 deleted"),
+        (
+            "merge",
+            "2,040 vectors, 50 of them from the log, without 10",
+        ),
+    ] {
+        let place = place("stratann");
+        place.write("new.u8bin", &rows(BUILT, 50));
+        let gone: Vec<String> = (0..10).map(|id| id.to_string()).collect();
+        place.write("gone.ids", gone.join(" ").as_bytes());
+        let insert = ["insert", "index", "new.u8bin", "--update", way];
+        place.run(&insert).done();
+        let delete = ["delete", "index", "gone.ids", "--update", way];
+        place.run(&delete).done();
+        let merged = place
+            .run(&["compact", "index", "--update", way])
+            .done()
+            .stdout;
+        assert!(merged.contains(words), "{way}: {merged}");
+    }
+}
+
 /// One way after the other on the same index: what waits for a merge goes into the graph when a command inserts directly.
 #[test]
 fn ways_to_insert_may_change() {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{DIM, Place, QUERIES, ROWS, SMALL_BUILD, f32s, names, u8s};
+use crate::support::{DIM, Place, QUERIES, ROWS, SMALL_BUILD, bin, f32s, names, u8s};
 
 /// A build that is refused leaves the folder as it was.
 #[track_caller]
@@ -326,6 +326,168 @@ fn what_is_no_index() {
     place.run(&["verify", "."]).refused(1, &["not an index"]);
 }
 
+/// A file that this user may not read is not damaged, for all that is known, and nobody is sent to build the index anew.
+#[cfg(unix)]
+#[test]
+fn what_may_not_be_read_is_not_called_damaged() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::process::CommandExt;
+
+    let place = Place::with_index();
+    let mode = |name: &str, mode: u32| {
+        fs::set_permissions(place.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    // As root everything may be read: then it is somebody else who tries, with a copy of the command within reach.
+    let root = fs::metadata(place.path("index")).unwrap().uid() == 0;
+    fs::copy(env!("CARGO_BIN_EXE_stratann"), place.path("stratann")).unwrap();
+    mode("", 0o755);
+    let run = |words: &[&str]| {
+        let mut command = std::process::Command::new(place.path("stratann"));
+        command.current_dir(place.path("")).args(words);
+        if root {
+            command.uid(65_534).gid(65_534);
+        }
+        let output = command.output().unwrap();
+        crate::support::Ran {
+            status: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    };
+    let index = names(&place.path("index"));
+    let packed = index.iter().find(|name| name.starts_with("packed"));
+    let packed = format!("index/{}", packed.unwrap());
+    mode(&packed, 0);
+    run(&["stats", "index"]).refused(1, &[&packed, "permission denied"]);
+    run(&["search", "index", "queries.u8bin"]).refused(1, &[&packed, "permission denied"]);
+    let verified = run(&["verify", "index"]).refused(1, &["not known to be damaged"]);
+    assert!(!verified.stderr.contains("stratann repair"), "{verified:?}");
+    mode(&packed, 0o644);
+    run(&["verify", "index"]).done();
+    // Nor is it where the directory itself is closed.
+    mode("index", 0);
+    for command in [&["stats", "index"][..], &["verify", "index"]] {
+        let ran = run(command).refused(1, &["index"]);
+        assert!(!ran.stderr.contains("stratann repair"), "{ran:?}");
+    }
+    mode("index", 0o755);
+}
+
+/// What takes hours must not be refused after them for where its result is to go.
+#[test]
+fn results_that_have_no_place_are_refused_before_the_work() {
+    let place = Place::with_index();
+    fs::create_dir(place.path("folder.bin")).unwrap();
+    for (words, status, expected) in [
+        (
+            &["truth", "base.u8bin", "queries.u8bin", "t.txt"][..],
+            2,
+            &["t.txt", ".bin"][..],
+        ),
+        (
+            &["truth", "base.u8bin", "queries.u8bin", "no/such/t.bin"],
+            1,
+            &["no/such/t.bin", "there is no directory no/such"],
+        ),
+        (
+            &["truth", "base.u8bin", "queries.u8bin", "folder.bin"],
+            2,
+            &["folder.bin", "directory"],
+        ),
+        (
+            &["train", "base.u8bin", "no/such/code"],
+            1,
+            &["no/such/code", "there is no directory no/such"],
+        ),
+        (
+            &["train", "base.u8bin", "base.u8bin/code"],
+            1,
+            &["base.u8bin/code", "there is no directory base.u8bin"],
+        ),
+        (
+            &["search", "index", "queries.u8bin", "--out", "no/such.bin"],
+            1,
+            &["no/such.bin", "there is no directory no"],
+        ),
+    ] {
+        let ran = place.run(words).refused(status, expected);
+        assert!(
+            !ran.stderr.contains("done in") && ran.stdout.is_empty(),
+            "{ran:?}"
+        );
+    }
+    let names = place.names();
+    assert_eq!(
+        names,
+        ["base.u8bin", "folder.bin", "index", "queries.u8bin"],
+        "looking leaves nothing"
+    );
+}
+
+/// Each file or folder in the place of another.
+#[test]
+fn arguments_in_the_wrong_order() {
+    let place = Place::with_index();
+    place
+        .run(&["search", "queries.u8bin", "index"])
+        .refused(2, &["index is a directory", "first", "last"]);
+    place
+        .run(&["build", "index", "base.u8bin"])
+        .refused(2, &["index: a directory", ".fbin"]);
+    place
+        .run(&["insert", "base.u8bin", "index"])
+        .refused(2, &["index: a directory", ".fbin"]);
+    place
+        .run(&["delete", "index", "index"])
+        .refused(1, &["index", "give the name of a file"]);
+    place
+        .run(&["insert", "index", "missing.u8bin"])
+        .refused(1, &["missing.u8bin", "check the path"]);
+    place
+        .run(&["build", "base", "other"])
+        .refused(2, &["base: a name without an extension", ".u8bin"]);
+}
+
+/// Fewer vectors are left than answers were asked for.
+#[test]
+fn answers_that_are_not_there_are_counted() {
+    let place = Place::new();
+    place.write(
+        "rest.u8bin",
+        &bin(5, DIM, &u8s(ROWS, DIM, 1)[8..8 + 5 * DIM]),
+    );
+    let truth = ["truth", "rest.u8bin", "queries.u8bin", "t.bin", "-k", "5"];
+    place.run(&truth).done();
+    let ids = |ids: std::ops::Range<usize>| {
+        let ids: Vec<String> = ids.map(|id| id.to_string()).collect();
+        ids.join("\n")
+    };
+    place.write("most.ids", ids(5..ROWS).as_bytes());
+    place.write("all.ids", ids(0..ROWS).as_bytes());
+    fs::create_dir(place.path("shelf")).unwrap();
+    // The same five vectors are left in two, and nothing in the third.
+    for (name, gone) in [
+        ("shelf/a", "most.ids"),
+        ("shelf/b", "most.ids"),
+        ("shelf/c", "all.ids"),
+    ] {
+        place
+            .run(&["build", "base.u8bin", name, "--degree", "16"])
+            .done();
+        place.run(&["delete", name, gone]).done();
+    }
+    let search = |words: &[&str]| {
+        let search = ["search", "shelf", "queries.u8bin", "--list", "600"];
+        place.run(&[&search[..], words].concat()).done()
+    };
+    let found = search(&["-k", "10"]);
+    let short = "20 of the queries at list 600 have fewer than 10 answers";
+    assert!(found.stdout.contains(short), "{found:?}");
+    assert!(!search(&["-k", "5"]).stdout.contains("fewer than"));
+    let json = search(&["-k", "5", "--truth", "t.bin", "--json"]).json_lines();
+    assert_eq!(json[0]["recall"], 1.0);
+}
+
 /// Each file of the index in turn gets a wrong magic, a wrong end, or a wrong bit somewhere.
 #[test]
 fn damage_is_named_and_verify_finds_it() {
@@ -373,6 +535,7 @@ fn jobs() {
     place
         .run(&["bench", "missing.toml"])
         .refused(1, &["missing.toml"]);
+    place.run(&["bench", "base.u8bin"]).refused(2, &["no text"]);
     place.write("broken.toml", b"name = ");
     place
         .run(&["bench", "broken.toml"])
@@ -385,45 +548,97 @@ fn jobs() {
     assert!(!names.contains(&"bench".to_string()), "{names:?}");
 }
 
-/// Ctrl-C in the middle of a build.
+/// A build that is in the middle of something when a signal comes, for long enough.
+#[cfg(unix)]
+const LONG_BUILD: [&str; 9] = [
+    "build",
+    "large.u8bin",
+    "large",
+    "--threads",
+    "1",
+    "--degree",
+    "64",
+    "--build-list",
+    "200",
+];
+
+/// A process, with its output kept.
+#[cfg(unix)]
+fn start(command: &mut std::process::Command) -> std::process::Child {
+    let command = command
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// Sends a signal to a process, a second later.
+#[cfg(unix)]
+fn signal(child: &std::process::Child, signal: &str) {
+    std::thread::sleep(std::time::Duration::from_millis(1000));
+    let sent = std::process::Command::new("kill")
+        .args([signal, &child.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+}
+
+/// Ctrl-C, `kill` and the end of a terminal in the middle of a build.
 #[cfg(unix)]
 #[test]
 fn an_interrupted_build_leaves_nothing() {
     let place = Place::new();
-    // Long enough to be in the middle of something after half a second.
     place.write("large.u8bin", &u8s(60_000, 64, 9));
-    let build = [
-        "build",
-        "large.u8bin",
-        "large",
-        "--threads",
-        "1",
-        "--degree",
-        "64",
-        "--build-list",
-        "200",
-    ];
-    let child = place
-        .command(&build)
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(1000));
-    let killed = std::process::Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status()
-        .unwrap();
-    assert!(killed.success());
+    for sent in ["-INT", "-TERM", "-HUP"] {
+        let child = start(&mut place.command(&LONG_BUILD));
+        signal(&child, sent);
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{sent}: {stderr}");
+        assert!(stderr.contains("error: interrupted"), "{sent}: {stderr}");
+        place.run(&["stats", "large"]).refused(1, &["large"]);
+        let left = if place.path("large").exists() {
+            names(&place.path("large"))
+        } else {
+            Vec::new()
+        };
+        assert!(left.is_empty(), "{sent}: {left:?}");
+    }
+}
+
+/// `nohup` has the end of the terminal ignored, and that is not taken back.
+#[cfg(unix)]
+#[test]
+fn a_signal_that_is_to_be_ignored_is() {
+    let place = Place::new();
+    place.write("large.u8bin", &u8s(60_000, 64, 9));
+    let mut command = std::process::Command::new("sh");
+    command
+        .current_dir(place.path(""))
+        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\""])
+        .arg(env!("CARGO_BIN_EXE_stratann"))
+        .args(LONG_BUILD);
+    let child = start(&mut command);
+    signal(&child, "-HUP");
+    signal(&child, "-TERM");
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("error: interrupted"), "{stderr}");
-    place.run(&["stats", "large"]).refused(1, &["large"]);
-    let left = if place.path("large").exists() {
-        names(&place.path("large"))
-    } else {
-        Vec::new()
-    };
-    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(stderr.matches("stopping").count(), 1, "{stderr}");
+}
+
+/// What a build left that was killed outright is cleared by the next one.
+#[cfg(unix)]
+#[test]
+fn a_killed_build_is_cleared_by_the_next() {
+    let place = Place::new();
+    place.write("large.u8bin", &u8s(60_000, 64, 9));
+    let child = start(&mut place.command(&LONG_BUILD));
+    signal(&child, "-KILL");
+    child.wait_with_output().unwrap();
+    let left = names(&place.path("large"));
+    assert!(left.contains(&"build-scratch".to_owned()), "{left:?}");
+    let again = ["build", "base.u8bin", "large", "--degree", "16"];
+    place.run(&again).done();
+    let left = names(&place.path("large"));
+    assert!(!left.contains(&"build-scratch".to_owned()), "{left:?}");
+    place.run(&["verify", "large"]).done();
 }

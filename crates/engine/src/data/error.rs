@@ -9,7 +9,7 @@ use stratann_vector::Element;
 #[non_exhaustive]
 pub enum DataError {
     /// The operating system refused.
-    #[error("{file}: cannot {action}: {source}")]
+    #[error("{file}: cannot {action}: {source}{}", remedy(source))]
     Io {
         /// The file.
         file: String,
@@ -19,11 +19,11 @@ pub enum DataError {
         source: io::Error,
     },
     /// The file's extension says no format that can be read here.
-    #[error("{file}: the extension {found} is not one of {expected}")]
+    #[error("{file}: {found} is not one of {expected}")]
     Extension {
         /// The file.
         file: String,
-        /// Its extension, with the dot, in quotes.
+        /// `the extension`, with the dot, in quotes; or what there is in its place.
         found: String,
         /// The extensions that would be right.
         expected: &'static str,
@@ -168,6 +168,17 @@ pub enum DataError {
     /// The user wanted the work to stop.
     #[error("interrupted")]
     Interrupted,
+}
+
+/// What to do about what the operating system said; empty where it is not known.
+fn remedy(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "; check the path",
+        io::ErrorKind::PermissionDenied => "; check who may read and write there",
+        io::ErrorKind::ReadOnlyFilesystem => "; choose a place that is not mounted read-only",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space there",
+        _ => "",
+    }
 }
 
 impl DataError {

@@ -397,7 +397,11 @@ pub(super) fn open(path: &Path, name: &str) -> Result<(File, u64), DataError> {
         .map_err(|source| DataError::io(name, "open", source))?;
     if !about.is_file() {
         // Rows are read by position, in any order: pipes and directories cannot do that.
-        let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file");
+        let what = match about.is_dir() {
+            true => "not a regular file but a directory, and vectors are in a file",
+            false => "not a regular file, which can be read in any order: copy it to one",
+        };
+        let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, what);
         return Err(DataError::io(name, "open", source));
     }
     Ok((file, about.len()))
@@ -428,9 +432,14 @@ pub(super) fn extension(path: &Path) -> String {
 
 /// The error for a path with an extension that is not in `expected`.
 pub(super) fn extension_error(path: &Path, expected: &'static str) -> DataError {
+    let found = match extension(path).as_str() {
+        "" if path.is_dir() => "a directory".to_owned(),
+        "" => "a name without an extension".to_owned(),
+        extension => format!("the extension \".{extension}\""),
+    };
     DataError::Extension {
         file: path.display().to_string(),
-        found: format!("{:?}", format!(".{}", extension(path))),
+        found,
         expected,
     }
 }

@@ -40,7 +40,7 @@ use std::path::Path;
 use serde::Serialize;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileEntry, FileKind, LogShape, Manifest};
-use stratann_tier::Volume;
+use stratann_tier::{TierError, Volume};
 use stratann_vector::first_invalid;
 
 pub(crate) use self::grown::added_wrong;
@@ -85,6 +85,8 @@ pub struct VerifyReport {
     pub problems: Vec<Problem>,
     /// How many problems there are.
     pub problem_count: u64,
+    /// How many of them are no damage: files that could not be looked at, because this user may not, or the machine failed.
+    pub unread: u64,
 }
 
 impl VerifyReport {
@@ -106,6 +108,15 @@ impl VerifyReport {
     }
 
     fn refused(&mut self, file: &str, error: &Error) {
+        let unread = match error {
+            // Bytes that are not there where the manifest says that they are.
+            Error::Tier(error) => !matches!(
+                error,
+                TierError::Missing { .. } | TierError::Short { .. } | TierError::OutOfRange { .. }
+            ),
+            _ => false,
+        };
+        self.unread += u64::from(unread);
         let offset = match error {
             Error::Layout(error) => error.offset(),
             _ => None,

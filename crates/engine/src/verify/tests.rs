@@ -1215,3 +1215,16 @@ fn an_interruption_ends_the_walk() {
         assert!(matches!(outcome, Err(Error::Interrupted)), "{layout}");
     }
 }
+
+#[test]
+fn what_could_not_be_looked_at_is_no_damage() {
+    let mut report = VerifyReport::default();
+    let denied = std::io::Error::from_raw_os_error(13);
+    let denied = stratann_tier::TierError::io("read", "x", 0, 0, denied);
+    report.refused("x", &denied.into());
+    assert_eq!((report.problem_count, report.unread), (1, 1));
+    let missing = std::io::Error::from_raw_os_error(2);
+    let missing = stratann_tier::TierError::io("read", "y", 0, 0, missing);
+    report.refused("y", &missing.into());
+    assert_eq!((report.problem_count, report.unread), (2, 1));
+}
