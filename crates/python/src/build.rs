@@ -102,7 +102,7 @@ impl<'py> Vectors<'py> {
 /// Returns
 /// -------
 /// Index
-///     Open, with `build_report`. Ctrl-C stops the build and leaves nothing behind.
+///     Open, with `build_report`. Ctrl-C stops the build and leaves nothing behind (`stratann.Interrupted`).
 #[pyfunction]
 #[pyo3(signature = (base, path, *, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2,
     code_bytes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01,

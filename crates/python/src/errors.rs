@@ -5,7 +5,12 @@
 //! | the call was wrong, or a vector holds NaN or infinity | `ValueError` |
 //! | a catalog has no index of that name | `KeyError` |
 //! | a file or folder is missing, exists already, or may not be touched | `FileNotFoundError`, `FileExistsError`, `PermissionError` |
-//! | anything else (damage, a full disk, an index in use) | `StratannError`, a `RuntimeError` |
+//! | bytes of an index are not what was written | `DamagedError` |
+//! | another process or object changes the index | `InUseError` |
+//! | somebody else has changed it since it was opened here | `OutdatedError` |
+//! | the disk is full | `NoSpaceError` |
+//! | anything else | `StratannError`, a `RuntimeError`, of which the four above are kinds |
+//! | the work was interrupted | `Interrupted`, a `KeyboardInterrupt` ([`crate::progress`]) |
 //!
 //! The message is the engine's own: it names the file, the value and the remedy.
 
@@ -14,17 +19,56 @@ use std::io::ErrorKind;
 
 use pyo3::create_exception;
 use pyo3::exceptions::{
-    PyFileExistsError, PyFileNotFoundError, PyKeyError, PyPermissionError, PyRuntimeError,
-    PyValueError,
+    PyFileExistsError, PyFileNotFoundError, PyKeyError, PyKeyboardInterrupt, PyPermissionError,
+    PyRuntimeError, PyValueError,
 };
 use pyo3::prelude::*;
-use stratann::{DataError, Error, TierError};
+use stratann::{DataError, Error, LayoutError, TierError};
 
 create_exception!(
     stratann,
     StratannError,
     PyRuntimeError,
-    "The work could not be done though the call was right: a damaged index, a full disk, an index in use."
+    "The work could not be done though the call was right. `DamagedError`, `InUseError`, `OutdatedError` and `NoSpaceError` \
+     are kinds of it."
+);
+create_exception!(
+    stratann,
+    DamagedError,
+    StratannError,
+    "Bytes of an index are not what was written: `stratann.verify` says which, and `stratann.repair` builds the index anew \
+     from the vectors that can be read."
+);
+create_exception!(
+    stratann,
+    InUseError,
+    StratannError,
+    "Another process, or another object of this one, changes the index. Searching needs no lock and works meanwhile."
+);
+create_exception!(
+    stratann,
+    OutdatedError,
+    StratannError,
+    "The index was changed by somebody else since it was opened here: open it again."
+);
+create_exception!(
+    stratann,
+    NoSpaceError,
+    StratannError,
+    "The disk is full. What is in the index can be searched as before."
+);
+create_exception!(
+    stratann,
+    Interrupted,
+    PyKeyboardInterrupt,
+    "Ctrl-C in the middle of the engine's work: a `KeyboardInterrupt` that knows what became of it.\n\
+     \n\
+     done : int or None\n    \
+         Of `insert` and `upsert`: how many rows are in, the first ones. None for other work.\n\
+     total : int or None\n    \
+         How many rows the call had.\n\
+     complete : bool\n    \
+         Whether the work was done all the same, because Ctrl-C came too late."
 );
 
 /// The exception for `error`.
@@ -40,8 +84,46 @@ pub fn to_python(error: impl Into<Error>) -> PyErr {
         (_, Some(ErrorKind::PermissionDenied)) => PyPermissionError::new_err(text),
         (Error::Data(data), _) if is_value(data) => PyValueError::new_err(text),
         _ if error.is_call_wrong() => PyValueError::new_err(text),
+        _ => failed(&error, text),
+    }
+}
+
+/// The kind of [`StratannError`] that an error is.
+fn failed(error: &Error, text: String) -> PyErr {
+    match error {
+        Error::Partly { source, .. } => failed(source, text),
+        // Whole, and of a version that this one does not know.
+        Error::Layout(
+            LayoutError::UnknownKind { .. }
+            | LayoutError::UnknownVersion { .. }
+            | LayoutError::UnknownFeature { .. },
+        ) => StratannError::new_err(text),
+        Error::Damaged { .. } | Error::Layout(_) | Error::Codec { .. } => {
+            DamagedError::new_err(text)
+        }
+        Error::Tier(TierError::Short { .. } | TierError::OutOfRange { .. }) => {
+            DamagedError::new_err(text)
+        }
+        Error::Tier(TierError::InUse { .. }) => InUseError::new_err(text),
+        Error::Tier(TierError::NoSpace { .. }) => NoSpaceError::new_err(text),
+        Error::Data(DataError::Io { source, .. }) if source.kind() == ErrorKind::StorageFull => {
+            NoSpaceError::new_err(text)
+        }
+        Error::Outdated { .. } => OutdatedError::new_err(text),
         _ => StratannError::new_err(text),
     }
+}
+
+/// An error of a change of an index. Where the disk is full, what one would try first does not help.
+pub fn changing(py: Python<'_>, error: PyErr) -> PyErr {
+    if !error.is_instance_of::<NoSpaceError>(py) {
+        return error;
+    }
+    NoSpaceError::new_err(format!(
+        "{}; the index can be searched as before. Deleting vectors makes no room by itself: a delete takes some kB of log, and \
+         the merge that gives their space back writes the new index beside the old one first",
+        error.value(py)
+    ))
 }
 
 /// Whether vectors were given that no index can hold: the command line says that the work failed, but in Python
@@ -58,6 +140,7 @@ fn io_kind(error: &Error) -> Option<ErrorKind> {
     match error {
         Error::Tier(TierError::Denied { .. }) => return Some(ErrorKind::PermissionDenied),
         Error::Tier(TierError::Missing { .. }) => return Some(ErrorKind::NotFound),
+        Error::Partly { source, .. } => return io_kind(source),
         _ => {}
     }
     let mut cause = error.source();

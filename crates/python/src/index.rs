@@ -18,9 +18,9 @@ use crate::arguments::{
     rerank as reranking, shown, threads as thread_count,
 };
 use crate::arrays::{self, Rows, dtype_name, shape_text, table};
-use crate::errors::to_python;
+use crate::errors::{changing, to_python};
 use crate::process::Opened;
-use crate::progress::{Listener, run};
+use crate::progress::{Listener, run, run_rows};
 
 /// From so many queries on, a search is watched, so that Ctrl-C ends it; fewer are done before anyone could press it, and
 /// would pay for the watching.
@@ -151,7 +151,7 @@ impl Index {
             Ok(opened)
         })
         // With the lock given back: an error that is made waits for the interpreter.
-        .map_err(to_python)
+        .map_err(|error| changing(py, to_python(error)))
     }
 
     /// The vectors that a search can find.
@@ -203,9 +203,11 @@ impl Index {
     /// Returns
     /// -------
     /// ids : numpy.ndarray
-    ///     uint64, (nq, k), or (k,) for one query; nearest first.
+    ///     uint64, (nq, k), or (k,) for one query; nearest first. Where fewer than k vectors are left in the index, the rest of a
+    ///     row is 2^64 - 1, which is no vector's id.
     /// distances : numpy.ndarray
-    ///     float32, of the same shape. Squared Euclidean, minus the inner product, or 1 - cos: smaller is nearer.
+    ///     float32, of the same shape. Squared Euclidean, minus the inner product, or 1 - cos: smaller is nearer. Infinite where
+    ///     there is no answer.
     /// stats : dict
     ///     Only with `return_stats`: the keys of `stratann search --json`, of which `per_query` holds means, and
     ///     `queries`, `seconds`, `cpu_seconds` and `latencies_us`, one for each query.
@@ -280,6 +282,9 @@ impl Index {
 
     /// Inserts vectors; searches that begin after it find them.
     ///
+    /// An insert is not all or nothing: when it is interrupted, or the disk fills up, the first rows are in, and the exception
+    /// says how many (`stratann.Interrupted.done`).
+    ///
     /// Parameters
     /// ----------
     /// vectors : numpy.ndarray
@@ -305,13 +310,16 @@ impl Index {
         self.fits(&rows, "vectors")?;
         let ids = ids.map(|ids| arrays::ids(ids, rows.rows())).transpose()?;
         let (live, listener, source) = (self.live(py)?, Listener::new(progress)?, rows.source()?);
-        let inserted = run(py, &listener, |progress| {
+        let total = Some(rows.rows());
+        let inserted = run_rows(py, &listener, total, |progress| {
             live.insert(&source, ids.as_deref(), progress)
-        })?;
+        })
+        .map_err(|error| changing(py, error))?;
         Ok(PyArray1::from_vec(py, inserted))
     }
 
-    /// Inserts vectors; one whose id is in the index replaces the one that has it. Arguments as of `insert`.
+    /// Inserts vectors; one whose id is in the index replaces the one that has it. Arguments and interruptions as of `insert`;
+    /// the same call again does no harm.
     #[pyo3(signature = (vectors, ids, *, progress=None))]
     fn upsert<'py>(
         &self,
@@ -324,9 +332,10 @@ impl Index {
         self.fits(&rows, "vectors")?;
         let ids = arrays::ids(ids, rows.rows())?;
         let (live, listener, source) = (self.live(py)?, Listener::new(progress)?, rows.source()?);
-        run(py, &listener, |progress| {
+        run_rows(py, &listener, Some(rows.rows()), |progress| {
             live.upsert(&source, &ids, progress)
         })
+        .map_err(|error| changing(py, error))
     }
 
     /// Deletes ids, an array of integers: searches that begin after it do not answer them. An id that is not in the
@@ -334,7 +343,8 @@ impl Index {
     fn delete(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<()> {
         let ids = arrays::ids(ids, ids.len()?)?;
         let live = self.live(py)?;
-        py.detach(|| live.delete(&ids)).map_err(to_python)
+        let deleted = py.detach(|| live.delete(&ids)).map_err(to_python);
+        deleted.map_err(|error| changing(py, error))
     }
 
     /// Makes every change durable that was made before. With `durability="always"` they are already.
@@ -342,11 +352,15 @@ impl Index {
         let Some(live) = self.changing() else {
             return Ok(());
         };
-        py.detach(|| live.flush()).map_err(to_python)
+        let flushed = py.detach(|| live.flush()).map_err(to_python);
+        flushed.map_err(|error| changing(py, error))
     }
 
     /// Merges all changes into a new checkpoint and gives their space back. Searches and changes go on meanwhile.
-    /// Returns a dict of what was done.
+    ///
+    /// Returns a dict of what was done: `vectors` in the new checkpoint, of which `merged` waited in the log (none where inserts
+    /// are direct, since these are in the graph already), without `removed` ones that were deleted or replaced; segments of
+    /// vectors that were kept or written anew; bytes before and after, and seconds. If nothing had changed, all but `vectors` is 0.
     #[pyo3(signature = (*, progress=None))]
     fn compact<'py>(
         &self,
@@ -354,7 +368,8 @@ impl Index {
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (live, listener) = (self.live(py)?, Listener::new(progress)?);
-        let report = run(py, &listener, |progress| live.compact(progress))?;
+        let report = run(py, &listener, |progress| live.compact(progress))
+            .map_err(|error| changing(py, error))?;
         *self.inner.write() = Arc::new(Opened::new(live.index()));
         to_dict(py, &report)
     }
@@ -375,10 +390,11 @@ impl Index {
             *self.inner.write() = Arc::new(Opened::new(Arc::new(index)));
             Ok::<_, stratann::Error>(())
         })
-        .map_err(to_python)
+        .map_err(|error| changing(py, to_python(error)))
     }
 
-    /// Whether another process has changed the index since it was opened here, so that `refresh` would show more.
+    /// Whether what is open here is all that the index has by now: False when somebody else has changed it since, so that
+    /// `refresh` would show more.
     fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
         if self.changing().is_some() {
             return Ok(true);
@@ -386,7 +402,7 @@ impl Index {
         py.detach(|| self.inner().is_current()).map_err(to_python)
     }
 
-    /// Opens the index anew if another process has changed it since. Returns whether it had.
+    /// Opens the index anew if somebody else has changed it since it was opened here. Returns whether somebody had.
     fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
         if self.is_current(py)? {
             return Ok(false);
@@ -507,6 +523,9 @@ impl Index {
 }
 
 /// Opens the index in the folder `path`.
+///
+/// Opening and searching need neither a lock nor a right to write, whoever else changes the index meanwhile. The first change
+/// takes the folder's lock, which `close`, or the end of a `with` block, gives back.
 ///
 /// Parameters
 /// ----------

@@ -37,7 +37,9 @@ mod _stratann {
     #[pymodule_export]
     use crate::catalog::Catalog;
     #[pymodule_export]
-    use crate::errors::StratannError;
+    use crate::errors::{
+        DamagedError, InUseError, Interrupted, NoSpaceError, OutdatedError, StratannError,
+    };
     #[pymodule_export]
     use crate::index::{Index, open, verify};
     #[pymodule_export]

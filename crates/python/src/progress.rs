@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyRuntimeWarning, PyTypeError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeWarning, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
-use stratann::Progress;
+use stratann::{Error, Progress};
+
+use crate::errors::{Interrupted, to_python};
 
 /// How long Ctrl-C may wait: short for a person, long for a machine.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -166,10 +168,20 @@ impl Drop for Finish<'_> {
 }
 
 /// Runs `work` without the interpreter's lock. A signal handler or a callback that raises stops it, and what was
-/// raised is what comes back.
-pub fn run<T: Send, E: Into<stratann::Error> + Send>(
+/// raised is what comes back, with what became of the work: a `KeyboardInterrupt` as [`Interrupted`], others with a note.
+pub fn run<T: Send, E: Into<Error> + Send>(
     py: Python<'_>,
     listener: &Listener,
+    work: impl FnOnce(&dyn Progress) -> Result<T, E> + Send,
+) -> PyResult<T> {
+    run_rows(py, listener, None, work)
+}
+
+/// As [`run`], of work on so many rows, which go in one after the other.
+pub fn run_rows<T: Send, E: Into<Error> + Send>(
+    py: Python<'_>,
+    listener: &Listener,
+    rows: Option<usize>,
     work: impl FnOnce(&dyn Progress) -> Result<T, E> + Send,
 ) -> PyResult<T> {
     let board = Board::default();
@@ -200,10 +212,45 @@ pub fn run<T: Send, E: Into<stratann::Error> + Send>(
                 Ok(result) => result,
                 Err(panic) => std::panic::resume_unwind(panic),
             };
+            let result: Result<T, Error> = result.map_err(Into::into);
             match raised {
-                Some(error) => Err(error),
-                None => result.map_err(crate::errors::to_python),
+                Some(error) => Python::attach(|py| Err(stopped(py, error, rows, result.err()))),
+                None => result.map_err(to_python),
             }
         })
     })
+}
+
+/// What was raised while the engine worked, with what became of the work; `error` is what the engine said, `None` if it was
+/// done.
+fn stopped(py: Python<'_>, raised: PyErr, rows: Option<usize>, error: Option<Error>) -> PyErr {
+    let (done, said) = match &error {
+        None => (
+            rows,
+            "it came when the work was done already, which counts".to_owned(),
+        ),
+        Some(error @ Error::Partly { done, .. }) => (Some(*done), error.to_string()),
+        Some(error) => (Some(0), error.to_string()),
+    };
+    if !raised.get_type(py).is(py.get_type::<PyKeyboardInterrupt>()) {
+        // Python 3.11 and later know notes. That there is none is no reason to raise something else.
+        let noted = raised
+            .value(py)
+            .call_method1("add_note", (format!("stratann: {said}"),));
+        drop(noted);
+        return raised;
+    }
+    let interrupted = Interrupted::new_err(said);
+    let facts = interrupted.value(py);
+    let set = facts
+        .setattr("done", rows.and(done))
+        .and_then(|()| facts.setattr("total", rows))
+        .and_then(|()| facts.setattr("complete", error.is_none()));
+    match set {
+        Ok(()) => {
+            interrupted.set_cause(py, Some(raised));
+            interrupted
+        }
+        Err(_) => raised,
+    }
 }

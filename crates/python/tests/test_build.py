@@ -279,9 +279,11 @@ def test_ctrl_c_stops_the_build_and_leaves_nothing(base, tmp_path):
     timer = threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT))
     timer.start()
     begun = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as raised:
         stratann.build(base, tmp_path / "a.idx", degree=64, build_list=400)
     timer.join()
+    assert "nothing was changed" in str(raised.value)
+    assert (raised.value.done, raised.value.total, raised.value.complete) == (None, None, False)
     assert time.monotonic() - begun < 20
     assert list(tmp_path.iterdir()) == []
 

@@ -38,6 +38,11 @@ def test_signatures_are_readable():
 def test_failures_are_runtime_errors():
     assert issubclass(stratann.StratannError, RuntimeError)
     assert stratann.StratannError.__module__ == "stratann"
+    for kind in (stratann.DamagedError, stratann.InUseError, stratann.OutdatedError, stratann.NoSpaceError):
+        assert issubclass(kind, stratann.StratannError) and kind.__module__ == "stratann"
+    # What catches Ctrl-C catches it, and what catches errors does not.
+    assert issubclass(stratann.Interrupted, KeyboardInterrupt)
+    assert not issubclass(stratann.Interrupted, Exception)
 
 
 def test_the_package_is_typed():

@@ -78,3 +78,9 @@ def test_what_cannot_be_repaired_says_so(path, tmp_path):
     (path / "MANIFEST").write_bytes(b"STRATANN")
     with pytest.raises(stratann.StratannError, match="cannot be repaired"):
         stratann.repair(path)
+
+
+def test_damage_has_an_error_of_its_own(path):
+    flip(path, "codebook", 0.5)
+    with pytest.raises(stratann.DamagedError, match="codebook"):
+        stratann.open(path)

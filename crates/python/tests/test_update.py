@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 
@@ -238,6 +239,42 @@ def test_a_forked_process_merges_nothing(two_thousand, small):
     assert (len(index), index.stats()["deleted"]) == (1000, 0)
 
 
+@pytest.mark.parametrize("upserted", [False, True])
+def test_ctrl_c_says_how_many_rows_are_in(upserted, path, base):
+    index = stratann.open(path, durability="flush")
+    rows = base[2000:]
+    main = threading.get_ident()
+    timer = threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt) as raised:
+        if upserted:
+            index.upsert(rows, numpy.arange(2000, 20_000))
+        else:
+            index.insert(rows)
+    timer.join()
+    interrupted = raised.value
+    assert isinstance(interrupted, stratann.Interrupted)
+    assert interrupted.total == len(rows) and not interrupted.complete
+    assert 0 < interrupted.done < interrupted.total
+    assert f"the first {interrupted.done} of {len(rows)} rows are in" in str(interrupted)
+    assert len(index) == BUILT + interrupted.done
+    first = 2000 if upserted else BUILT
+    assert first in nearest(index, rows[0])
+    index.close()
+    assert len(stratann.open(path)) == BUILT + interrupted.done
+
+
+def test_what_a_callback_raises_says_how_many_rows_are_in(path, base):
+    def refuse(stage, done, total):
+        raise LookupError("enough")
+
+    index = stratann.open(path, durability="flush")
+    with pytest.raises(LookupError, match="enough") as raised:
+        index.insert(base[2000:], progress=refuse)
+    notes = getattr(raised.value, "__notes__", None)
+    assert sys.version_info < (3, 11) or "rows are in" in notes[0] or "nothing was changed" in notes[0]
+
+
 def test_compact_merges(index, path, small):
     index.insert(small[1000:1100])
     index.delete(numpy.arange(10))
@@ -290,7 +327,7 @@ def test_a_block_gives_the_lock_back(path, small):
     with stratann.open(path) as index:
         index.insert(small[1000])
         other = stratann.open(path)
-        with pytest.raises(stratann.StratannError, match="LOCK"):
+        with pytest.raises(stratann.InUseError, match="LOCK.*wait.*[Ss]earching needs no lock"):
             other.insert(small[1001])
         assert len(other) == BUILT + 1, "reading needs no lock, and sees what was logged when it was opened"
     assert stratann.open(path).insert(small[1001]).tolist() == [1001]

@@ -12,13 +12,20 @@
 Distances: "l2" is the squared Euclidean distance, "ip" minus the inner product, "cosine" 1 - cos; a smaller one is
 nearer. Arrays must be C-contiguous and float32, float16, uint8 or int8; they are read in place.
 
-A wrong call raises TypeError or ValueError, a missing path FileNotFoundError, a name that a catalog does not have
-KeyError, and what failed though the call was right StratannError.
+A wrong call raises TypeError or ValueError, a missing path FileNotFoundError, one that may not be touched
+PermissionError, a name that a catalog does not have KeyError, and what failed though the call was right StratannError:
+DamagedError, InUseError, OutdatedError and NoSpaceError are kinds of it. Ctrl-C raises Interrupted, a KeyboardInterrupt
+that says what became of the work.
 """
 
 from ._stratann import (
     Catalog,
+    DamagedError,
     Index,
+    Interrupted,
+    InUseError,
+    NoSpaceError,
+    OutdatedError,
     StratannError,
     __version__,
     build,
@@ -33,7 +40,12 @@ from .files import read, write
 
 __all__ = [
     "Catalog",
+    "DamagedError",
+    "InUseError",
     "Index",
+    "Interrupted",
+    "NoSpaceError",
+    "OutdatedError",
     "StratannError",
     "__version__",
     "build",

@@ -31,7 +31,12 @@ _Progress = Union[bool, Callable[[str, int, int], object], None]
 
 __all__ = [
     "Catalog",
+    "DamagedError",
+    "InUseError",
     "Index",
+    "Interrupted",
+    "NoSpaceError",
+    "OutdatedError",
     "StratannError",
     "__version__",
     "build",
@@ -46,6 +51,15 @@ __all__ = [
 __version__: Final[str]
 
 class StratannError(RuntimeError): ...
+class DamagedError(StratannError): ...
+class InUseError(StratannError): ...
+class OutdatedError(StratannError): ...
+class NoSpaceError(StratannError): ...
+
+class Interrupted(KeyboardInterrupt):
+    done: Optional[int]
+    total: Optional[int]
+    complete: bool
 
 @final
 class Index:
