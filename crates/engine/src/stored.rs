@@ -11,7 +11,7 @@ use stratann_layout::{
     JournalFile, LayoutError, Manifest, PendingFile, PlacementFacts, PlacementFile, SegmentFacts,
     SlottedFacts, SlottedShape, StreamReader,
 };
-use stratann_tier::{Directory, Volume};
+use stratann_tier::{Directory, TierError, Volume};
 
 use crate::{Error, Layout};
 
@@ -33,13 +33,12 @@ pub(crate) fn existing(path: &Path) -> Result<Directory, Error> {
 
 /// The manifest of the index in a volume.
 pub(crate) fn manifest(volume: &dyn Volume) -> Result<Manifest, Error> {
-    if !volume.exists(MANIFEST) {
-        return Err(Error::not_an_index(
-            Path::new(&volume.name()),
-            "it has no MANIFEST: a build that was interrupted, or another directory; build the index again",
-        ));
-    }
-    let manifest = Manifest::decode(&volume.read(MANIFEST)?, &name_of(volume, MANIFEST))?;
+    let bytes = match volume.read(MANIFEST) {
+        Ok(bytes) => bytes,
+        Err(TierError::Missing { .. }) => return Err(no_manifest(volume)),
+        Err(error) => return Err(error.into()),
+    };
+    let manifest = Manifest::decode(&bytes, &name_of(volume, MANIFEST))?;
     let wrong = |what: String| Err(damaged(volume, MANIFEST, what));
     let (vectors, dimension) = (manifest.vectors, manifest.dimension);
     if vectors == 0 || vectors >= u64::from(u32::MAX) || dimension == 0 {
@@ -59,6 +58,14 @@ pub(crate) fn manifest(volume: &dyn Volume) -> Result<Manifest, Error> {
         return wrong(format!("{nodes} nodes, of which its build had {vectors}"));
     }
     Ok(manifest)
+}
+
+/// What is said of a directory that certainly has no manifest.
+fn no_manifest(volume: &dyn Volume) -> Error {
+    Error::not_an_index(
+        Path::new(&volume.name()),
+        "it has no MANIFEST: a build that was interrupted, or another directory; build the index again",
+    )
 }
 
 /// How many vectors the index in a directory holds, from its manifest alone: what a cache's size as a share of them

@@ -65,7 +65,7 @@ pub use growing::GrowingBytes;
 pub use mapped::MappedTier;
 pub use meter::{Meter, Reading};
 pub use process::{peak_rss_bytes, process_cpu_time, reset_peak_rss, rss_bytes, thread_cpu_time};
-pub use simulated::{Crash, Failure, SimVolume};
+pub use simulated::{Crash, Failure, Mishap, Operation, SimVolume};
 pub use ssd::FileTier;
 pub use tier::{Completion, Lane, Request, Tier, next};
 pub use volume::{Directory, LOCK_FILE, LockGuard, Volume, VolumeFile};

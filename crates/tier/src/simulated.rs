@@ -12,11 +12,15 @@
 //!
 //! A test runs its work with [`fail_after`](SimVolume::fail_after)`(n, Failure::Crash)` for each `n` below the number of
 //! [`operations`](SimVolume::operations) that the work needs; then it opens several
-//! [`crash_image`](SimVolume::crash_image)s of each, which are healthy volumes, and checks what it finds.
+//! [`crash_image`](SimVolume::crash_image)s of each, which are healthy volumes, and checks what it finds. With
+//! [`fail_call`](SimVolume::fail_call)`(n, Mishap)` one operation of any kind fails, reads included, and the work goes on.
 
 mod image;
+mod mishap;
 
 pub use image::Crash;
+pub use mishap::{Mishap, Operation};
+use mishap::{Trip, Verdict};
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -80,6 +84,14 @@ struct State {
     /// The operation number at which the volume fails, and how.
     failure: Option<(u64, Failure)>,
     locked: bool,
+    /// Operations of any kind.
+    calls: u64,
+    /// The one of them that is to fail.
+    trip: Option<Trip>,
+    tripped: Option<(Operation, String)>,
+    /// Whether a failed sync of a file, or of the names, discards what it was to make durable.
+    discards_files: bool,
+    discards_names: bool,
 }
 
 /// A volume in memory. Clones are handles to the same one.
@@ -113,13 +125,6 @@ fn missing(action: &'static str, name: &str) -> TierError {
     }
 }
 
-/// What a changing operation is to do.
-enum Verdict {
-    Done,
-    /// It fails, but its change may be found after the crash.
-    Fails(TierError),
-}
-
 impl State {
     /// Fails if the machine is gone.
     fn alive(&self, name: &str) -> Result<(), TierError> {
@@ -136,6 +141,7 @@ impl State {
     /// `Err`: nothing happens. `Fails`: the crash strikes during this operation.
     fn change(
         &mut self,
+        operation: Operation,
         action: &'static str,
         name: &str,
         offset: u64,
@@ -145,6 +151,11 @@ impl State {
         let number = self.operations;
         // The operation at which the machine crashes is the last that is counted.
         self.operations += 1;
+        if let Verdict::Fails(error) =
+            self.call(operation, action, name, offset, space.unwrap_or(0))?
+        {
+            return Ok(Verdict::Fails(error));
+        }
         match self.failure {
             Some((at, Failure::Crash)) if number + 1 == at => {
                 Ok(Verdict::Fails(TierError::Crashed { place: place(name) }))
@@ -171,7 +182,6 @@ impl State {
     }
 
     fn inode(&self, action: &'static str, name: &str) -> Result<usize, TierError> {
-        self.alive(name)?;
         self.names
             .get(name)
             .copied()
@@ -264,6 +274,11 @@ impl SimVolume {
             operations: state.operations,
             failure: state.failure,
             locked: false,
+            calls: state.calls,
+            trip: state.trip,
+            tripped: state.tripped.clone(),
+            discards_files: state.discards_files,
+            discards_names: state.discards_names,
         };
         SimVolume {
             state: Arc::new(Mutex::new(copy)),
@@ -279,24 +294,20 @@ impl Volume for SimVolume {
     fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
         check_name(PLACE, name)?;
         let mut state = self.lock_state();
-        let verdict = state.change("create", name, 0, Some(0))?;
-        let inode = match state.names.get(name) {
-            // As with O_TRUNC: the same file, emptied.
-            Some(&inode) => {
-                state.write(inode, Change::Resize { len: 0 });
-                inode
-            }
-            None => {
-                let inode = state.inodes.len();
-                state.inodes.push(Inode::default());
-                state.names.insert(name.to_owned(), inode);
-                state.unsynced_names.push(NameChange::Create {
-                    name: name.to_owned(),
-                    inode,
-                });
-                inode
-            }
-        };
+        let verdict = state.change(Operation::Create, "create", name, 0, Some(0))?;
+        // Another file in its place, as a directory makes it: nothing is emptied.
+        if state.names.contains_key(name) {
+            state.unsynced_names.push(NameChange::Remove {
+                name: name.to_owned(),
+            });
+        }
+        let inode = state.inodes.len();
+        state.inodes.push(Inode::default());
+        state.names.insert(name.to_owned(), inode);
+        state.unsynced_names.push(NameChange::Create {
+            name: name.to_owned(),
+            inode,
+        });
         match verdict {
             Verdict::Done => Ok(Box::new(SimFile {
                 volume: self.clone(),
@@ -309,7 +320,10 @@ impl Volume for SimVolume {
 
     fn open(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
         check_name(PLACE, name)?;
-        let inode = self.lock_state().inode("open", name)?;
+        let mut state = self.lock_state();
+        state.look(Operation::Open, "open", name)?;
+        let inode = state.inode("open", name)?;
+        drop(state);
         Ok(Box::new(SimFile {
             volume: self.clone(),
             name: name.to_owned(),
@@ -319,14 +333,16 @@ impl Volume for SimVolume {
 
     fn read(&self, name: &str) -> Result<Vec<u8>, TierError> {
         check_name(PLACE, name)?;
-        let state = self.lock_state();
+        let mut state = self.lock_state();
+        state.look(Operation::Read, "read", name)?;
         let inode = state.inode("read", name)?;
         Ok(state.inodes[inode].current.clone())
     }
 
     fn read_at(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError> {
         check_name(PLACE, name)?;
-        let state = self.lock_state();
+        let mut state = self.lock_state();
+        state.look(Operation::Read, "read", name)?;
         let inode = state.inode("read", name)?;
         let end = (offset as usize).saturating_add(out.len());
         let Some(bytes) = state.inodes[inode].current.get(offset as usize..end) else {
@@ -339,14 +355,16 @@ impl Volume for SimVolume {
 
     fn len(&self, name: &str) -> Result<u64, TierError> {
         check_name(PLACE, name)?;
-        let state = self.lock_state();
-        let inode = state.inode("open", name)?;
+        let mut state = self.lock_state();
+        state.look(Operation::Len, "look for", name)?;
+        let inode = state.inode("look for", name)?;
         Ok(state.inodes[inode].current.len() as u64)
     }
 
     fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
         check_name(PLACE, name)?;
-        let state = self.lock_state();
+        let mut state = self.lock_state();
+        state.look(Operation::OpenTier, "open", name)?;
         let inode = state.inode("open", name)?;
         Ok(Arc::new(SimTier {
             volume: self.clone(),
@@ -360,8 +378,9 @@ impl Volume for SimVolume {
         check_name(PLACE, from)?;
         check_name(PLACE, to)?;
         let mut state = self.lock_state();
+        state.alive(from)?;
         state.inode("rename", from)?;
-        let verdict = state.change("rename", from, 0, None)?;
+        let verdict = state.change(Operation::Rename, "rename", from, 0, None)?;
         let change = NameChange::Rename {
             from: from.to_owned(),
             to: to.to_owned(),
@@ -377,8 +396,9 @@ impl Volume for SimVolume {
     fn remove(&self, name: &str) -> Result<(), TierError> {
         check_name(PLACE, name)?;
         let mut state = self.lock_state();
+        state.alive(name)?;
         state.inode("remove", name)?;
-        let verdict = state.change("remove", name, 0, None)?;
+        let verdict = state.change(Operation::Remove, "remove", name, 0, None)?;
         let change = NameChange::Remove {
             name: name.to_owned(),
         };
@@ -391,27 +411,35 @@ impl Volume for SimVolume {
     }
 
     fn list(&self) -> Result<Vec<String>, TierError> {
-        let state = self.lock_state();
-        state.alive("")?;
+        let mut state = self.lock_state();
+        state.look(Operation::List, "list", "")?;
         Ok(state.names.keys().cloned().collect())
     }
 
     fn sync(&self) -> Result<(), TierError> {
         let mut state = self.lock_state();
-        match state.change("sync", "", 0, None)? {
+        let failed = match state.change(Operation::SyncNames, "sync", "", 0, None) {
             // A sync that the crash interrupts has promised nothing.
-            Verdict::Fails(error) => Err(error),
-            Verdict::Done => {
-                state.durable_names = state.names.clone();
-                state.unsynced_names.clear();
-                Ok(())
+            Ok(Verdict::Fails(error)) if state.alive("").is_err() => return Err(error),
+            Ok(Verdict::Fails(error)) => Some(error),
+            Ok(Verdict::Done) => None,
+            Err(error) => {
+                if state.discards_names && state.alive("").is_ok() {
+                    state.unsynced_names.clear();
+                }
+                return Err(error);
             }
+        };
+        // Not simply the names of now: of those, a sync that failed may have discarded some.
+        for change in std::mem::take(&mut state.unsynced_names) {
+            apply_name(&mut state.durable_names, &change);
         }
+        failed.map_or(Ok(()), Err)
     }
 
     fn lock(&self) -> Result<LockGuard, TierError> {
         let mut state = self.lock_state();
-        state.alive("LOCK")?;
+        state.look(Operation::Lock, "lock", "LOCK")?;
         if state.locked {
             return Err(TierError::InUse {
                 place: PLACE.to_owned(),
@@ -446,7 +474,7 @@ impl VolumeFile for SimFile {
             offset,
             bytes: bytes.into(),
         };
-        match state.change("write", &self.name, offset, Some(len)) {
+        match state.change(Operation::Write, "write", &self.name, offset, Some(len)) {
             Ok(verdict) => {
                 state.write(self.inode, write(bytes));
                 match verdict {
@@ -472,7 +500,8 @@ impl VolumeFile for SimFile {
     fn set_len(&mut self, len: u64) -> Result<(), TierError> {
         let mut state = self.volume.lock_state();
         let grows = len > state.inodes[self.inode].current.len() as u64;
-        let verdict = state.change("resize", &self.name, len, grows.then_some(0))?;
+        let room = grows.then_some(0);
+        let verdict = state.change(Operation::Resize, "resize", &self.name, len, room)?;
         state.write(self.inode, Change::Resize { len });
         match verdict {
             Verdict::Done => Ok(()),
@@ -482,17 +511,23 @@ impl VolumeFile for SimFile {
 
     fn sync(&mut self) -> Result<(), TierError> {
         let mut state = self.volume.lock_state();
-        match state.change("sync", &self.name, 0, None)? {
-            Verdict::Fails(error) => Err(error),
-            Verdict::Done => {
-                let inode = &mut state.inodes[self.inode];
-                // Replaying is cheaper than copying a long file for each short append.
-                for (_, change) in inode.unsynced.drain(..) {
-                    apply(&mut inode.durable, &change);
+        let failed = match state.change(Operation::Sync, "sync", &self.name, 0, None) {
+            Ok(Verdict::Fails(error)) if state.alive("").is_err() => return Err(error),
+            Ok(Verdict::Fails(error)) => Some(error),
+            Ok(Verdict::Done) => None,
+            Err(error) => {
+                if state.discards_files && state.alive("").is_ok() {
+                    state.inodes[self.inode].unsynced.clear();
                 }
-                Ok(())
+                return Err(error);
             }
+        };
+        let inode = &mut state.inodes[self.inode];
+        // Replaying is cheaper than copying a long file for each short append.
+        for (_, change) in inode.unsynced.drain(..) {
+            apply(&mut inode.durable, &change);
         }
+        failed.map_or(Ok(()), Err)
     }
 }
 
@@ -548,8 +583,10 @@ impl Source for SimTier {
     fn prepare(&self, _request: Request) {}
 
     fn fetch(&self, request: Request) -> Result<Block, TierError> {
-        let state = self.volume.lock_state();
-        state.alive(&self.name)?;
+        let mut state = self.volume.lock_state();
+        let name = self.name.strip_prefix(PLACE).unwrap_or(&self.name);
+        let name = name.trim_start_matches('/');
+        state.look(Operation::TierRead, "read", name)?;
         let bytes = &state.inodes[self.inode].current;
         let (start, len) = (request.offset as usize, request.len as usize);
         match bytes.get(start..start + len) {

@@ -42,9 +42,13 @@ pub trait Volume: Send + Sync + Debug {
     /// Length of a file in bytes.
     fn len(&self, name: &str) -> Result<u64, TierError>;
 
-    /// True if there is a file of this name.
-    fn exists(&self, name: &str) -> bool {
-        self.len(name).is_ok()
+    /// Whether there is a file of this name: an error is not an answer, least of all "no".
+    fn exists(&self, name: &str) -> Result<bool, TierError> {
+        match self.len(name) {
+            Ok(_) => Ok(true),
+            Err(TierError::Missing { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Opens a file for random reads.

@@ -129,7 +129,12 @@ fn names_need_a_sync_of_their_own() {
     volume.sync().unwrap();
     volume.remove("a").unwrap();
     let survives = (0..SEEDS)
-        .filter(|&seed| volume.crash_image(seed, Crash::Dropped).exists("a"))
+        .filter(|&seed| {
+            volume
+                .crash_image(seed, Crash::Dropped)
+                .exists("a")
+                .unwrap()
+        })
         .count();
     assert!(
         survives > 0 && survives < SEEDS as usize,
@@ -274,7 +279,7 @@ fn errors_without_a_crash_can_be_recovered_from() {
 
     let copy = volume.fork();
     volume.remove("c").unwrap();
-    assert!(copy.exists("c"), "a fork is independent");
+    assert!(copy.exists("c").unwrap(), "a fork is independent");
     volume.fail_after(0, Failure::Crash);
     assert!(volume.sync().is_err());
     volume.heal();
@@ -282,4 +287,81 @@ fn errors_without_a_crash_can_be_recovered_from() {
         volume.has_crashed(),
         "only an image brings a crashed machine back"
     );
+}
+
+#[test]
+fn any_one_operation_fails_once_and_is_counted() {
+    use stratann_tier::{Mishap, Operation};
+    let work = |volume: &SimVolume| -> Vec<bool> {
+        let mut file = None;
+        vec![
+            volume.create("a").map(|new| file = Some(new)).is_ok(),
+            file.as_mut()
+                .is_some_and(|f| f.write_at(0, &[7; 4096]).is_ok()),
+            file.as_mut().is_some_and(|f| f.sync().is_ok()),
+            volume.sync().is_ok(),
+            volume.list().is_ok(),
+            volume.exists("a").is_ok(),
+            volume.read("a").is_ok(),
+            volume.lock().is_ok(),
+            volume.open_tier("a").is_ok(),
+            volume.rename("a", "b").is_ok(),
+            volume.open("b").is_ok(),
+            volume.remove("b").is_ok(),
+        ]
+    };
+    let whole = SimVolume::new();
+    assert!(work(&whole).into_iter().all(|ok| ok));
+    let calls = whole.calls();
+    assert_eq!(calls, 12);
+    for mishap in Mishap::ALL {
+        for n in 0..calls {
+            let volume = SimVolume::new();
+            volume.fail_call(n, mishap);
+            let done = work(&volume);
+            assert_eq!(
+                done.iter().position(|ok| !ok),
+                Some(n as usize),
+                "{mishap:?}"
+            );
+            assert!(volume.failed().is_some(), "{mishap:?} {n}");
+        }
+        let volume = SimVolume::new();
+        volume.fail_call(calls, mishap);
+        assert!(work(&volume).into_iter().all(|ok| ok));
+        assert_eq!(volume.failed(), None);
+    }
+    let volume = SimVolume::new();
+    volume.fail_nth(Operation::Rename, 0, Mishap::Done);
+    assert_eq!(work(&volume).iter().filter(|ok| !**ok).count(), 1);
+    assert!(volume.list().unwrap().is_empty(), "renamed nevertheless");
+    assert_eq!(volume.failed(), Some((Operation::Rename, "a".to_owned())));
+}
+
+#[test]
+fn a_failed_sync_discards_what_it_was_to_keep_where_it_is_told_to() {
+    use stratann_tier::{Mishap, Operation};
+    for discards in [false, true] {
+        let (volume, mut file) = written("a", b"old");
+        volume.discard_failed_syncs(discards, discards);
+        file.write_at(0, b"new").unwrap();
+        volume.create("b").unwrap();
+        volume.fail_nth(Operation::Sync, 0, Mishap::Undone);
+        file.sync().unwrap_err();
+        volume.fail_nth(Operation::SyncNames, 0, Mishap::Undone);
+        volume.sync().unwrap_err();
+        file.sync().unwrap();
+        volume.sync().unwrap();
+        assert_eq!(
+            volume.read("a").unwrap(),
+            b"new",
+            "what was written is read"
+        );
+        for mode in Crash::ALL {
+            let image = volume.crash_image(0, mode);
+            let right: &[u8] = if discards { b"old" } else { b"new" };
+            assert_eq!(image.read("a").unwrap(), right);
+            assert_eq!(image.exists("b").unwrap(), !discards);
+        }
+    }
 }

@@ -206,7 +206,7 @@ pub fn build(
             progress,
         )
     });
-    if built.is_err() && !volume.exists(MANIFEST) {
+    if built.is_err() && matches!(volume.exists(MANIFEST), Ok(false)) {
         let _ = volume.remove(LOCK_FILE);
     }
     drop(lock);

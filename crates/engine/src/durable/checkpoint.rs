@@ -15,8 +15,8 @@
 use std::str::FromStr;
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
-use stratann_layout::{FileKind, Manifest};
-use stratann_tier::{Volume, VolumeFile};
+use stratann_layout::{FileEntry, FileKind, Manifest};
+use stratann_tier::{TierError, Volume, VolumeFile};
 
 use super::log::{number_of as log_number, remove_logs_before};
 use crate::{Error, stored};
@@ -30,6 +30,8 @@ pub(crate) struct Checkpoint<'a> {
     next_log: u64,
     /// Set while nobody can tell whether the old manifest or the new one is durable.
     undecided: bool,
+    /// Whether its manifest is in place.
+    committed: bool,
 }
 
 impl<'a> Checkpoint<'a> {
@@ -73,6 +75,7 @@ impl<'a> Checkpoint<'a> {
                 .max()
                 .map_or(1, |number| number.saturating_add(1)),
             undecided: false,
+            committed: false,
         };
         checkpoint.remove_unnamed();
         Ok(checkpoint)
@@ -116,35 +119,47 @@ impl<'a> Checkpoint<'a> {
         self.volume.sync()?;
         self.undecided = true;
         self.volume.rename(&unfinished, MANIFEST)?;
+        self.committed = true;
         self.volume.sync()?;
         self.undecided = false;
         Ok(())
     }
 
-    /// Removes the files that the manifest does not name. Failing to is no failure: they are only bytes. Where there is a
-    /// manifest that cannot be read, nobody knows what it names: then only what this checkpoint wrote goes.
+    /// Removes the files that the manifest does not name. Failing to is no failure: they are only bytes. Where nobody knows
+    /// what the manifest names, because it cannot be read or is damaged, only what this checkpoint wrote goes, and
+    /// not even that once it is committed. That there is no manifest has to be certain as well.
     fn remove_unnamed(&self) {
-        let exists = self.volume.exists(MANIFEST);
-        let manifest = stored::manifest(self.volume).ok();
-        if let Some(manifest) = &manifest {
-            let _ = remove_logs_before(self.volume, manifest.log_from.number);
+        let (named, log_from) = match self.volume.read(MANIFEST) {
+            Ok(bytes) => match Manifest::decode(&bytes, &stored::name_of(self.volume, MANIFEST)) {
+                Ok(manifest) => (Named::These(manifest.files), Some(manifest.log_from.number)),
+                Err(_) => (Named::Unknown, None),
+            },
+            Err(TierError::Missing { .. }) => (Named::Nothing, None),
+            Err(_) => (Named::Unknown, None),
+        };
+        if let Some(number) = log_from {
+            let _ = remove_logs_before(self.volume, number);
         }
         for name in self.volume.list().unwrap_or_default() {
-            let Some(number) = number_of(&name) else {
-                if name == unfinished() {
-                    let _ = self.volume.remove(&name);
-                }
-                continue;
-            };
-            let stale = match &manifest {
-                Some(manifest) => !manifest.files.iter().any(|entry| entry.name == name),
-                None => !exists || number == self.number,
+            let stale = match (number_of(&name), &named) {
+                (None, _) => name == unfinished(),
+                (_, Named::Nothing) => true,
+                (_, Named::These(files)) => !files.iter().any(|entry| entry.name == name),
+                (Some(number), Named::Unknown) => number == self.number && !self.committed,
             };
             if stale {
                 let _ = self.volume.remove(&name);
             }
         }
     }
+}
+
+/// What the manifest in a volume names.
+enum Named {
+    These(Vec<FileEntry>),
+    /// There is certainly none.
+    Nothing,
+    Unknown,
 }
 
 impl Drop for Checkpoint<'_> {
@@ -246,5 +261,50 @@ mod tests {
             volume.list().unwrap().is_empty(),
             "what was not committed is removed"
         );
+    }
+
+    /// The manifest of an index of one file, which the checkpoint has, for tests that do not look into it.
+    fn manifest_of(checkpoint: &Checkpoint<'_>) -> Manifest {
+        let fixture = include_bytes!("../../../../fixtures/index-v1/MANIFEST");
+        let mut manifest = Manifest::decode(fixture, "fixture").unwrap();
+        manifest.checkpoint = checkpoint.number();
+        manifest
+            .files
+            .retain(|entry| entry.role == FileKind::Graph.name());
+        manifest.files[0].name = checkpoint.name(FileKind::Graph, None);
+        manifest
+    }
+
+    #[test]
+    fn a_manifest_that_cannot_be_looked_at_is_not_one_that_is_not_there() {
+        let committed = stratann_tier::SimVolume::new();
+        let mut checkpoint = Checkpoint::begin(&committed, false).unwrap();
+        checkpoint.create(FileKind::Graph, None).unwrap();
+        let manifest = manifest_of(&checkpoint);
+        checkpoint.commit(&manifest).unwrap();
+        drop(checkpoint);
+        let before = committed.list().unwrap();
+        assert_eq!(before, ["MANIFEST", "graph-000001"]);
+        // Whatever fails once, at the begin of a checkpoint, at its commit or at its end.
+        for call in 0.. {
+            let volume = committed.fork();
+            volume.fail_call(call, stratann_tier::Mishap::Undone);
+            if let Ok(mut checkpoint) = Checkpoint::begin(&volume, true) {
+                let second = manifest_of(&checkpoint);
+                if checkpoint.create(FileKind::Graph, None).is_ok() {
+                    let _ = checkpoint.commit(&second);
+                }
+            }
+            let failed = volume.failed();
+            let now = Manifest::decode(&volume.read(MANIFEST).unwrap(), "MANIFEST").unwrap();
+            let names = volume.list().unwrap();
+            for entry in &now.files {
+                assert!(names.contains(&entry.name), "{failed:?}: {names:?}");
+            }
+            if failed.is_none() {
+                assert!(call > 8);
+                break;
+            }
+        }
     }
 }

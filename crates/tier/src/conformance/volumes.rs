@@ -48,8 +48,10 @@ fn files(volume: &dyn Volume) {
         "{rule}: a cut file has lost its tail"
     );
     assert!(
-        volume.len("a").unwrap_or_else(|e| fail(e)) == 6 && volume.exists("a"),
-        "{rule}: lengths agree"
+        volume.len("a").unwrap_or_else(|e| fail(e)) == 6
+            && volume.exists("a").is_ok_and(|there| there)
+            && volume.exists("none").is_ok_and(|there| !there),
+        "{rule}: lengths agree, and what is not there is not"
     );
     drop(file);
     let mut file = volume.open("a").unwrap_or_else(|e| fail(e));
