@@ -35,6 +35,7 @@ RESERVED = {
     "io-uring": ({"stratann-tier"}, "only a tier reads and writes"),
     "memmap2": ({"stratann-tier"}, "only a tier maps memory"),
     "libc": ({"stratann-tier"}, "only a tier makes system calls"),
+    "rustix": ({"stratann-tier"}, "only a tier makes system calls"),
     "tokio": ({"stratann-server"}, "a search runs on the executor of tier"),
     "pyo3": ({"stratann-python"}, "the engine knows nothing of Python"),
     "numpy": ({"stratann-python"}, "the engine knows nothing of Python"),

@@ -78,6 +78,17 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
+    /// What was committed, but might not survive a crash of the machine.
+    #[error(
+        "{}: what was written counts, but nobody knows whether it is durable: {source}; a crash of the machine may bring back what was there before. See to the disk, then open it for changes and `compact` it, or build it again",
+        path.display()
+    )]
+    Undurable {
+        /// The directory.
+        path: PathBuf,
+        /// The sync that failed.
+        source: Box<TierError>,
+    },
     /// A damaged index of which too little can be read.
     #[error(
         "{}: cannot be repaired: {reason}; nothing was changed: restore a copy, or build the index again from its source",

@@ -25,7 +25,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, INLINE};
 use stratann_layout::{EntryPoints, FileKind, LogShape, Manifest, NavigationFile};
-use stratann_tier::{Backend, Crew, GrowingBytes, IoMode, Volume};
+use stratann_tier::{Backend, Crew, GrowingBytes, IoMode, Volume, VolumeReader};
 use stratann_vector::{Element, Metric};
 
 use crate::cache::SlotCache;
@@ -93,6 +93,8 @@ pub struct Index {
     entries: Vec<u32>,
     division: Division,
     navigation: OnceLock<Navigation>,
+    /// Its file, open: a merge of another process may remove it before the first search wants it.
+    navigation_file: Option<Box<dyn VolumeReader>>,
     shared: Arc<Shared>,
     /// Ids that came and went since the build, as the checkpoint has them.
     carried: CarriedIds,
@@ -175,7 +177,7 @@ impl Index {
         let path = path.as_ref();
         let volume: Arc<dyn Volume> = Arc::new(stored::existing(path)?);
         let mut manifest = volume.read(MANIFEST).ok();
-        loop {
+        for _ in 0..MOST_OPENINGS {
             let error = match Self::open_in(volume.clone(), path, options).and_then(Self::with_log)
             {
                 Ok(index) => return Ok(index),
@@ -188,6 +190,9 @@ impl Index {
             }
             manifest = now;
         }
+        Err(Error::Outdated {
+            path: path.to_owned(),
+        })
     }
 
     /// It with what its log says now. What is logged later is seen when the index is opened again.
@@ -302,6 +307,10 @@ impl Index {
         }
         let codebook = shared.codebook(&*volume, &manifest)?;
         let (entries, codes) = load_codes(&*volume, &manifest, &later)?;
+        let navigation_file = match navigation.filter(|_| division.navigation > 0) {
+            Some(entry) => Some(volume.open_reader(&entry.name)?),
+            None => None,
+        };
         Ok(Self {
             carried,
             path: path.to_owned(),
@@ -315,6 +324,7 @@ impl Index {
             entries,
             division,
             navigation: OnceLock::new(),
+            navigation_file,
             shared,
             overlay: None,
             logged: 0,
@@ -484,18 +494,18 @@ impl Index {
                 "off: this index was built without a navigation graph (build it with `--navigation 0.01`)",
             ));
         }
-        if self.division.navigation == 0 {
+        let Some(opened) = self.navigation_file.as_deref() else {
             return Err(Error::call(
                 "navigation",
                 "on",
                 "off: the memory budget has no room for the navigation graph, or was divided without it (`navigation` when the index is opened)",
             ));
-        }
-        let kind = FileKind::Navigation;
-        let payload = stored::read_stream_whole(&*self.volume, &self.manifest, kind, None)?;
+        };
+        let (volume, kind) = (&*self.volume, FileKind::Navigation);
+        let entry = stored::entry(volume, &self.manifest, kind, None)?;
+        let payload = stored::read_opened(opened, volume, entry, kind)?;
         let row_bytes = self.dim() * self.element().size();
-        let name = &stored::entry(&*self.volume, &self.manifest, kind, None)?.name;
-        let file = stored::name_of(&*self.volume, name);
+        let file = stored::name_of(volume, &entry.name);
         let file = NavigationFile::decode(payload, self.manifest.vectors, row_bytes, &file)?;
         Ok(self.navigation.get_or_init(|| Navigation::new(file)))
     }
@@ -515,6 +525,9 @@ pub(crate) fn code_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u64
         .vectors
         .saturating_mul(u64::from(manifest.code_bytes)))
 }
+
+/// How often an index is opened anew because another process committed meanwhile.
+const MOST_OPENINGS: usize = 100;
 
 /// What a vector takes in the graph of fresh ones beyond its bytes: its list, its place, and the allocator's share.
 const BESIDE_FRESH: u64 = 300;

@@ -1,6 +1,7 @@
 //! The files of an index directory: finding them, reading them whole, and refusing what does not fit the manifest.
 
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use stratann_layout::chunks::{ChunksFile, SegmentSpan};
 use stratann_layout::header::stored_checksum;
@@ -11,24 +12,25 @@ use stratann_layout::{
     JournalFile, LayoutError, Manifest, PendingFile, PlacementFacts, PlacementFile, SegmentFacts,
     SlottedFacts, SlottedShape, StreamReader,
 };
-use stratann_tier::{Directory, TierError, Volume};
+use stratann_tier::{Directory, TierError, Volume, VolumeReader};
 
 use crate::{Error, Layout};
 
 /// Bytes taken from a file at a time, so that a large file never exists twice in memory.
 const PIECE: usize = 256 * BLOCK;
 
-/// The directory at `path`, which must exist.
+/// The directory at `path`, which must exist. What may not be looked at is told from what is not there.
 pub(crate) fn existing(path: &Path) -> Result<Directory, Error> {
-    if !path.is_dir() {
-        let reason = if path.exists() {
-            "it is a file; an index is a directory"
-        } else {
-            "no such directory; build an index there with `stratann build BASE INDEX`"
-        };
-        return Err(Error::not_an_index(path, reason));
-    }
-    Ok(Directory::open(path)?)
+    Directory::open(path).map_err(|error| match &error {
+        TierError::Missing { .. } => Error::not_an_index(
+            path,
+            "no such directory; build an index there with `stratann build BASE INDEX`",
+        ),
+        TierError::Io { source, .. } if source.kind() == ErrorKind::NotADirectory => {
+            Error::not_an_index(path, "it is a file; an index is a directory")
+        }
+        _ => error.into(),
+    })
 }
 
 /// The manifest of the index in a volume.
@@ -62,10 +64,25 @@ pub(crate) fn manifest(volume: &dyn Volume) -> Result<Manifest, Error> {
 
 /// What is said of a directory that certainly has no manifest.
 fn no_manifest(volume: &dyn Volume) -> Error {
-    Error::not_an_index(
-        Path::new(&volume.name()),
-        "it has no MANIFEST: a build that was interrupted, or another directory; build the index again",
-    )
+    let path = PathBuf::from(volume.name());
+    let mut indexes: Vec<String> = std::fs::read_dir(&path)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| path.join(name).join(MANIFEST).is_file())
+        .collect();
+    indexes.sort_unstable();
+    let reason = match indexes.first() {
+        None => "it has no MANIFEST: a build that was interrupted, or another directory; build the index again".into(),
+        Some(first) => format!(
+            "it is a folder of {} index{}: open one of them, as {}, or all of them as a catalog (in Python \
+             `stratann.Catalog(path)`, in Rust `Catalog::open`)",
+            indexes.len(),
+            if indexes.len() == 1 { "" } else { "es" },
+            path.join(first).display()
+        ),
+    };
+    Error::NotAnIndex { path, reason }
 }
 
 /// How many vectors the index in a directory holds, from its manifest alone: what a cache's size as a share of them
@@ -453,24 +470,55 @@ fn stream(
     manifest: &Manifest,
     kind: FileKind,
     n: Option<u32>,
-    mut sink: impl FnMut(&mut StreamReader, &[u8]) -> Result<(), LayoutError>,
+    sink: impl FnMut(&mut StreamReader, &[u8]) -> Result<(), LayoutError>,
 ) -> Result<(), Error> {
     let entry = entry(volume, manifest, kind, n)?;
+    stream_of(
+        &*volume.open_reader(&entry.name)?,
+        volume,
+        entry,
+        kind,
+        sink,
+    )
+}
+
+/// As [`stream`], of a file that is open.
+fn stream_of(
+    opened: &dyn VolumeReader,
+    volume: &dyn Volume,
+    entry: &FileEntry,
+    kind: FileKind,
+    mut sink: impl FnMut(&mut StreamReader, &[u8]) -> Result<(), LayoutError>,
+) -> Result<(), Error> {
     let file = name_of(volume, &entry.name);
-    check_length(volume, entry, volume.len(&entry.name)?)?;
+    check_length(volume, entry, opened.len()?)?;
     let mut buffer = vec![0; PIECE.min(entry.length as usize).max(BLOCK)];
-    volume.read_at(&entry.name, 0, &mut buffer[..BLOCK])?;
+    opened.read_at(0, &mut buffer[..BLOCK])?;
     let mut reader = StreamReader::open(kind, &buffer[..BLOCK], &file)?;
     reader.header().check_length(entry.length, &file)?;
     let mut offset = BLOCK as u64;
     while offset < entry.length {
         let now = (entry.length - offset).min(buffer.len() as u64) as usize;
-        volume.read_at(&entry.name, offset, &mut buffer[..now])?;
+        opened.read_at(offset, &mut buffer[..now])?;
         sink(&mut reader, &buffer[..now])?;
         offset += now as u64;
     }
     reader.finish()?;
     Ok(())
+}
+
+/// As [`read_stream_whole`], of a file that is open, whatever has become of its name.
+pub(crate) fn read_opened(
+    opened: &dyn VolumeReader,
+    volume: &dyn Volume,
+    entry: &FileEntry,
+    kind: FileKind,
+) -> Result<Vec<u8>, Error> {
+    let mut payload = Vec::new();
+    stream_of(opened, volume, entry, kind, |reader, piece| {
+        reader.push_with(piece, |bytes| payload.extend_from_slice(bytes))
+    })?;
+    Ok(payload)
 }
 
 /// The file of a kind as errors name it; `n` as for [`entry`].

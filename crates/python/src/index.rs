@@ -349,6 +349,7 @@ impl Index {
 
     /// Makes every change durable that was made before. With `durability="always"` they are already.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        self.inner().at_home(&self.path, "stratann.open")?;
         let Some(live) = self.changing() else {
             return Ok(());
         };

@@ -518,6 +518,7 @@ def test_a_forked_process_is_told_to_open_the_index_itself(path, small):
                 lambda: index.upsert(small[1010], numpy.array([1])),
                 lambda: index.delete(numpy.array([1])),
                 lambda: index.compact(),
+                lambda: index.flush(),
                 lambda: index.search(small[1000]),
             ]:
                 try:
@@ -531,7 +532,7 @@ def test_a_forked_process_is_told_to_open_the_index_itself(path, small):
             os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
-        assert pipe.read().decode().split(",") == ["stratann.open"] * 5 + ["1010"]
+        assert pipe.read().decode().split(",") == ["stratann.open"] * 6 + ["1010"]
     assert os.waitpid(child, 0)[1] == 0
     # The parent's index is as it was.
     assert index.insert(small[1010]).tolist() == [1010]

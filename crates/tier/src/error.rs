@@ -5,6 +5,8 @@
 
 use std::io;
 
+use crate::limits::open_files;
+
 /// An operation on a place for bytes that failed.
 ///
 /// ```
@@ -98,6 +100,50 @@ pub enum TierError {
         /// What both must be multiples of.
         alignment: u32,
     },
+    /// The process has as many files open as it may.
+    #[error(
+        "{place}: cannot {action}: too many open files: this process may have {limit}; raise the limit (`ulimit -n 65536` in the shell that starts it, LimitNOFILE in systemd, --ulimit nofile in docker), or open fewer indexes at once"
+    )]
+    TooManyFiles {
+        /// What was being done.
+        action: &'static str,
+        /// The file's path.
+        place: String,
+        /// The limit.
+        limit: String,
+    },
+    /// A file that is not to be written, or not to be read, for what it is.
+    #[error(
+        "{place}: cannot {action} it: it is {found}; what belongs to an index is a regular file of its own in the index's directory: put it there, or copy the index with `cp -rL`"
+    )]
+    NotPlain {
+        /// What was being done.
+        action: &'static str,
+        /// The file's path.
+        place: String,
+        /// What it is.
+        found: String,
+    },
+    /// What stands at the place is no longer what was opened.
+    #[error("{place}: {what}; nothing was written through this handle: open the index again")]
+    Replaced {
+        /// The directory's path.
+        place: String,
+        /// What has become of it.
+        what: String,
+    },
+    /// Something that was opened for changes by another process, from which this one was forked.
+    #[error(
+        "{place}: it was opened for changes in process {opener}, and this is process {here}, forked from it: nothing was written; open it again here when that process has closed it, or use spawn instead of fork"
+    )]
+    Forked {
+        /// The file's or the directory's path.
+        place: String,
+        /// The process that opened it.
+        opener: u32,
+        /// This one.
+        here: u32,
+    },
     /// Another process writes here.
     #[error(
         "{place} is in use: another process changes it (lock file {lock}); wait until it has finished. Searching needs no lock and works meanwhile"
@@ -140,6 +186,11 @@ impl TierError {
             Some(libc::ENOSPC | libc::EDQUOT) => Self::NoSpace { place, offset, len },
             Some(libc::EACCES | libc::EPERM | libc::EROFS) => Self::Denied { action, place },
             Some(libc::ENOENT) => Self::Missing { action, place },
+            Some(libc::EMFILE) => Self::TooManyFiles {
+                action,
+                place,
+                limit: open_files(),
+            },
             _ => Self::Io {
                 action,
                 place,
@@ -160,6 +211,10 @@ impl TierError {
             | Self::OutOfRange { place, .. }
             | Self::Misaligned { place, .. }
             | Self::InUse { place, .. }
+            | Self::TooManyFiles { place, .. }
+            | Self::NotPlain { place, .. }
+            | Self::Replaced { place, .. }
+            | Self::Forked { place, .. }
             | Self::Crashed { place } => place,
             Self::Unsupported { what, .. } => what,
         }

@@ -27,16 +27,19 @@
 //! ```
 //!
 //! `unsafe` is confined to this crate and to the kernels: the ring, aligned buffers, mappings, bytes that grow while they
-//! are read, and the crew's borrowed jobs.
+//! are read, the crew's borrowed jobs, and what is done around a fork.
 
 mod buffer;
 pub mod conformance;
 mod crew;
+mod directory;
 mod dram;
 mod error;
 mod executor;
 mod faulty;
 mod growing;
+mod limits;
+mod lock;
 mod mapped;
 mod memory;
 mod meter;
@@ -57,6 +60,7 @@ pub const BLOCK: usize = 4096;
 
 pub use buffer::{Block, HugeBytes};
 pub use crew::{Backend, Crew, IoMode};
+pub use directory::Directory;
 pub use dram::DramTier;
 pub use error::TierError;
 pub use executor::{Sleep, Task, Thread};
@@ -68,4 +72,4 @@ pub use process::{peak_rss_bytes, process_cpu_time, reset_peak_rss, rss_bytes, t
 pub use simulated::{Crash, Failure, Mishap, Operation, SimVolume};
 pub use ssd::FileTier;
 pub use tier::{Completion, Lane, Request, Tier, next};
-pub use volume::{Directory, LOCK_FILE, LockGuard, Volume, VolumeFile};
+pub use volume::{LOCK_FILE, LockGuard, Note, Volume, VolumeFile, VolumeReader};

@@ -9,16 +9,18 @@
 //! Pages that were written once and will be read by the direct tier would only push others out of memory. The kernel
 //! keeps both ways coherent: before a direct write it writes back what is dirty in the page cache there, and drops it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+
+use rustix::fs::OFlags;
 
 use crate::BLOCK;
 use crate::buffer::HugeBytes;
+use crate::directory::RealFile;
 use crate::error::TierError;
 use crate::ssd::open_direct;
-use crate::volume::{RealFile, VolumeFile};
+use crate::volume::VolumeFile;
 
 /// The bounce buffer grows up to this; longer writes are cut into pieces.
 const PIECE: usize = 256 << 10;
@@ -34,11 +36,13 @@ pub(crate) struct PagesFile {
 }
 
 impl PagesFile {
-    /// The file `plain`, which was opened at `path`.
-    pub(crate) fn new(path: &Path, plain: RealFile) -> Result<PagesFile, TierError> {
+    /// The file `plain`, which `open` opens once more with the flags that it is given besides, for reading and writing.
+    pub(crate) fn new(
+        open: &dyn Fn(OFlags) -> io::Result<File>,
+        plain: RealFile,
+    ) -> Result<PagesFile, TierError> {
         let failed = |source| TierError::io("open", plain.place.as_str(), 0, 0, source);
-        let direct = open_direct(path, OpenOptions::new().read(true).write(true));
-        let mut direct = direct.map_err(failed)?;
+        let mut direct = open_direct(open).map_err(failed)?;
         if let Some(file) = &direct {
             // Somebody may have renamed another file to this name in between.
             let (one, other) = (file.metadata(), plain.file.metadata());
@@ -85,6 +89,7 @@ impl VolumeFile for PagesFile {
         if !blocks || self.direct.is_none() {
             return self.plain.write_at(offset, bytes);
         }
+        self.plain.check_process()?;
         let need = bytes.len().min(PIECE);
         if self.bounce.len() < need {
             self.bounce = HugeBytes::zeroed(need.next_power_of_two())?;
@@ -113,12 +118,17 @@ impl VolumeFile for PagesFile {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::path::Path;
+
     use tempfile::TempDir;
 
     use super::*;
+    use crate::directory::Directory;
     use crate::random::Random;
     use crate::ssd::FileTier;
-    use crate::volume::{Directory, Volume};
+    use crate::volume::Volume;
 
     /// Directories on a disk (beside the test binaries: /tmp is often in memory), and in memory if the machine has that.
     fn places() -> Vec<TempDir> {
@@ -134,7 +144,20 @@ mod tests {
         let file = options.open(path).unwrap();
         let len = file.metadata().unwrap().len();
         let place = path.display().to_string();
-        PagesFile::new(path, RealFile { file, place, len }).unwrap()
+        over(path, RealFile::new(file, place, len))
+    }
+
+    fn over(path: &Path, plain: RealFile) -> PagesFile {
+        let open = |flags: OFlags| {
+            let mut options = OpenOptions::new();
+            let flags = flags.bits() as i32;
+            options
+                .read(true)
+                .write(true)
+                .custom_flags(flags)
+                .open(path)
+        };
+        PagesFile::new(&open, plain).unwrap()
     }
 
     #[test]
@@ -254,7 +277,7 @@ mod tests {
             std::fs::write(&other, [5; BLOCK]).unwrap();
             let plain = pages(&path).plain;
             std::fs::rename(&other, &path).unwrap();
-            let mut file = PagesFile::new(&path, plain).unwrap();
+            let mut file = over(&path, plain);
             file.write_at(0, &[6; BLOCK]).unwrap();
             assert_eq!(std::fs::read(&path).unwrap(), [5; BLOCK]);
         }

@@ -33,7 +33,7 @@ use crate::error::TierError;
 use crate::executor::Thread;
 use crate::memory::{PromptLane, Source};
 use crate::tier::{Lane, Request, Tier};
-use crate::volume::{LockGuard, Volume, VolumeFile, check_name};
+use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader, check_name};
 
 /// What disks write atomically.
 const SECTOR: u64 = 512;
@@ -84,6 +84,8 @@ struct State {
     /// The operation number at which the volume fails, and how.
     failure: Option<(u64, Failure)>,
     locked: bool,
+    /// What the lock's holder keeps in mind.
+    note: Option<Arc<Note>>,
     /// Operations of any kind.
     calls: u64,
     /// The one of them that is to fail.
@@ -188,6 +190,17 @@ impl State {
             .ok_or_else(|| missing(action, name))
     }
 
+    /// Fills `out` from a file.
+    fn copy(&self, inode: usize, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError> {
+        let end = (offset as usize).saturating_add(out.len());
+        let Some(bytes) = self.inodes[inode].current.get(offset as usize..end) else {
+            let short = io::Error::from(io::ErrorKind::UnexpectedEof);
+            return Err(TierError::io("read", name, offset, out.len() as u64, short));
+        };
+        out.copy_from_slice(bytes);
+        Ok(())
+    }
+
     fn write(&mut self, inode: usize, change: Change) {
         let number = self.operations;
         let inode = &mut self.inodes[inode];
@@ -274,6 +287,7 @@ impl SimVolume {
             operations: state.operations,
             failure: state.failure,
             locked: false,
+            note: None,
             calls: state.calls,
             trip: state.trip,
             tripped: state.tripped.clone(),
@@ -344,13 +358,18 @@ impl Volume for SimVolume {
         let mut state = self.lock_state();
         state.look(Operation::Read, "read", name)?;
         let inode = state.inode("read", name)?;
-        let end = (offset as usize).saturating_add(out.len());
-        let Some(bytes) = state.inodes[inode].current.get(offset as usize..end) else {
-            let short = io::Error::from(io::ErrorKind::UnexpectedEof);
-            return Err(TierError::io("read", name, offset, out.len() as u64, short));
-        };
-        out.copy_from_slice(bytes);
-        Ok(())
+        state.copy(inode, name, offset, out)
+    }
+
+    fn open_reader(&self, name: &str) -> Result<Box<dyn VolumeReader>, TierError> {
+        check_name(PLACE, name)?;
+        let mut state = self.lock_state();
+        state.look(Operation::Read, "open", name)?;
+        Ok(Box::new(SimReader {
+            volume: self.clone(),
+            name: name.to_owned(),
+            inode: state.inode("open", name)?,
+        }))
     }
 
     fn len(&self, name: &str) -> Result<u64, TierError> {
@@ -447,7 +466,12 @@ impl Volume for SimVolume {
             });
         }
         state.locked = true;
+        state.note = Some(Arc::default());
         Ok(LockGuard::new(Unlock(self.clone())))
+    }
+
+    fn note(&self) -> Option<Arc<Note>> {
+        self.lock_state().note.clone()
     }
 }
 
@@ -455,7 +479,31 @@ struct Unlock(SimVolume);
 
 impl Drop for Unlock {
     fn drop(&mut self) {
-        self.0.lock_state().locked = false;
+        let mut state = self.0.lock_state();
+        state.locked = false;
+        state.note = None;
+    }
+}
+
+/// A simulated file, being read.
+#[derive(Debug)]
+struct SimReader {
+    volume: SimVolume,
+    name: String,
+    inode: usize,
+}
+
+impl VolumeReader for SimReader {
+    fn len(&self) -> Result<u64, TierError> {
+        let mut state = self.volume.lock_state();
+        state.look(Operation::Len, "look at", &self.name)?;
+        Ok(state.inodes[self.inode].current.len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), TierError> {
+        let mut state = self.volume.lock_state();
+        state.look(Operation::Read, "read", &self.name)?;
+        state.copy(self.inode, &self.name, offset, out)
     }
 }
 

@@ -1,19 +1,22 @@
 //! A file on an SSD, read directly: no page cache, so that memory stays within its budget.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use rustix::fs::{Mode, OFlags};
+
 use crate::BLOCK;
 use crate::buffer::BufferPool;
 use crate::error::TierError;
 use crate::executor::Thread;
+use crate::limits::with_descriptors;
 use crate::reactor::Reactor;
 use crate::reads::{Inbox, Place};
 use crate::tier::{Completion, Lane, Request, Tier, check};
@@ -31,16 +34,29 @@ impl FileTier {
     /// Opens a file for reading.
     pub fn open(path: impl AsRef<Path>) -> Result<FileTier, TierError> {
         let path = path.as_ref();
-        let name = path.display().to_string();
+        let open = |flags: OFlags| {
+            let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC;
+            with_descriptors(|| Ok(rustix::fs::open(path, flags, Mode::empty())?)).map(File::from)
+        };
+        Self::open_with(path.display().to_string(), &open)
+    }
+
+    /// What `open` opens for reading, with the flags that it is given besides.
+    pub(crate) fn open_with(
+        name: String,
+        open: &dyn Fn(OFlags) -> io::Result<File>,
+    ) -> Result<FileTier, TierError> {
         let failed = |source| TierError::io("open", name.as_str(), 0, 0, source);
-        let direct = open_direct(path, OpenOptions::new().read(true)).map_err(failed)?;
-        let (file, direct) = match direct {
+        let (file, direct) = match open_direct(open).map_err(failed)? {
             Some(file) => (file, true),
-            None => (File::open(path).map_err(failed)?, false),
+            None => (open(OFlags::empty()).map_err(failed)?, false),
         };
         let facts = file.metadata().map_err(failed)?;
         if facts.is_dir() {
             return Err(failed(io::Error::from_raw_os_error(libc::EISDIR)));
+        }
+        if facts.file_type().is_fifo() || facts.file_type().is_socket() {
+            return Err(failed(io::Error::from_raw_os_error(libc::ESPIPE)));
         }
         if !direct {
             // Read ahead would fill memory with bytes that nobody asked for.
@@ -59,10 +75,10 @@ impl FileTier {
     }
 }
 
-/// Opens a file past the page cache, with `options`, which let it be read; None where the filesystem refuses that, or
+/// Opens a file past the page cache with `open`, which lets it be read; None where the filesystem refuses that, or
 /// demands more than blocks.
-pub(crate) fn open_direct(path: &Path, options: &mut OpenOptions) -> io::Result<Option<File>> {
-    match options.custom_flags(libc::O_DIRECT).open(path) {
+pub(crate) fn open_direct(open: &dyn Fn(OFlags) -> io::Result<File>) -> io::Result<Option<File>> {
+    match open(OFlags::DIRECT) {
         Ok(file) => {
             let direct = says_direct(&file).unwrap_or_else(|| reads_directly(&file));
             Ok(direct.then_some(file))
@@ -200,6 +216,9 @@ impl Drop for FileLane {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::OpenOptionsExt;
+
     use super::*;
 
     #[test]

@@ -130,3 +130,245 @@ fn a_meter_counts_reads_bytes_errors_and_time() {
     assert_eq!(meter.reset(), reading);
     assert_eq!(meter.snapshot(), Reading::default());
 }
+
+/// What `child` says in a forked process.
+fn forked(child: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child is of one thread, uses nothing that another might hold, and ends at once.
+    match unsafe { libc::fork() } {
+        0 => {
+            let code = i32::from(!child());
+            // SAFETY: it ends the process, without what the parent would do at its end.
+            unsafe { libc::_exit(code) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: `status` is an integer of ours that the kernel fills in.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            status == 0
+        }
+    }
+}
+
+#[test]
+fn nothing_is_written_through_a_link() {
+    let root = tempfile::tempdir().unwrap();
+    let victim = root.path().join("victim");
+    fs::write(&victim, "precious").unwrap();
+    let volume = Directory::create(root.path().join("i")).unwrap();
+    let entry = |name: &str| root.path().join("i").join(name);
+    for name in ["MANIFEST.new", "graph-000001"] {
+        std::os::unix::fs::symlink(&victim, entry(name)).unwrap();
+        for opened in [volume.open(name), volume.open_pages(name)] {
+            let error = opened.unwrap_err();
+            assert!(
+                matches!(&error, TierError::NotPlain { found, .. } if found.contains("link")),
+                "{error}"
+            );
+        }
+        // What is only read may stand elsewhere.
+        assert_eq!(volume.read(name).unwrap(), b"precious");
+        assert_eq!(volume.list().unwrap(), [name]);
+        let mut file = volume.create(name).unwrap();
+        file.append(b"new").unwrap();
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+        assert_eq!(volume.read(name).unwrap(), b"new");
+        volume.remove(name).unwrap();
+    }
+    fs::hard_link(&victim, entry("log-000001")).unwrap();
+    for opened in [volume.open("log-000001"), volume.open_pages("log-000001")] {
+        let error = opened.unwrap_err();
+        assert!(error.to_string().contains("hard links"), "{error}");
+    }
+    drop(volume.create("log-000001").unwrap());
+    std::os::unix::fs::symlink(&victim, entry("LOCK")).unwrap();
+    let error = volume.lock().unwrap_err();
+    assert!(matches!(error, TierError::NotPlain { .. }), "{error}");
+    assert_eq!(fs::read(&victim).unwrap(), b"precious");
+    // A pipe would keep whoever opens it waiting.
+    let pipe = std::ffi::CString::new(entry("pipe").to_str().unwrap()).unwrap();
+    // SAFETY: the path is a C string.
+    assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+    assert!(volume.read("pipe").is_err() && volume.open("pipe").is_err());
+    assert!(volume.open_tier("pipe").is_err() && volume.len("pipe").is_err());
+}
+
+#[test]
+fn a_handle_never_touches_what_has_taken_its_place() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("i");
+    let old = Directory::create(&path).unwrap();
+    old.create("a").unwrap().append(b"old").unwrap();
+    let tier = old.open_tier("a").unwrap();
+    let guard = old.lock().unwrap();
+    old.check_held().unwrap();
+    old.check_path(&path).unwrap();
+    fs::remove_dir_all(&path).unwrap();
+    let new = Directory::create(&path).unwrap();
+    new.create("a").unwrap().append(b"new").unwrap();
+    let lock = new.lock().unwrap();
+    let changes = [
+        old.create("b").err(),
+        old.create("a").err(),
+        old.open("a").err(),
+        old.remove("a").err(),
+        old.rename("a", "b").err(),
+        old.check_path(&path).err(),
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        assert!(
+            matches!(&change, Some(TierError::Replaced { place, .. }) if *place == path.display().to_string()),
+            "change {number}: {change:?}"
+        );
+    }
+    assert!(old.read("a").is_err() && !old.exists("a").unwrap());
+    assert_eq!(tier.len(), 3, "what was opened stays open");
+    drop(guard);
+    assert!(old.create("b").is_err());
+    assert_eq!(new.list().unwrap(), ["a"]);
+    assert_eq!(new.read("a").unwrap(), b"new");
+    new.check_held().unwrap();
+    drop(lock);
+}
+
+#[test]
+fn a_lock_that_was_removed_is_lost() {
+    let root = tempfile::tempdir().unwrap();
+    let old = Directory::open(root.path()).unwrap();
+    let guard = old.lock().unwrap();
+    fs::remove_file(root.path().join("LOCK")).unwrap();
+    let new = Directory::open(root.path()).unwrap();
+    assert!(matches!(old.create("a"), Err(TierError::Replaced { .. })));
+    let lock = new.lock().unwrap();
+    assert!(matches!(old.create("a"), Err(TierError::Replaced { .. })));
+    new.create("a").unwrap();
+    drop(guard);
+    assert!(new.note().is_some() && old.note().is_none());
+    assert!(matches!(old.lock(), Err(TierError::InUse { .. })));
+    drop(lock);
+    drop(old.lock().unwrap());
+}
+
+/// As a build that fails does it, while others begin.
+#[test]
+fn a_lock_is_that_of_the_file_that_has_the_name() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let root = tempfile::tempdir().unwrap();
+    let inside = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..2000 {
+                    let volume = Directory::open(root.path()).unwrap();
+                    let Ok(guard) = volume.lock() else { continue };
+                    assert!(!inside.swap(true, Ordering::SeqCst), "two have the lock");
+                    inside.store(false, Ordering::SeqCst);
+                    volume.remove("LOCK").unwrap();
+                    drop(guard);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_forked_process_has_no_lock_and_writes_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let volume = Directory::open(root.path()).unwrap();
+    let guard = volume.lock().unwrap();
+    let mut file = volume.create("log-000001").unwrap();
+    file.append(b"a").unwrap();
+    assert!(forked(|| {
+        let is_forked = |done: Result<(), TierError>| matches!(done, Err(TierError::Forked { .. }));
+        is_forked(volume.check_held())
+            && is_forked(volume.create("b").map(drop))
+            && is_forked(volume.remove("log-000001"))
+            && is_forked(file.append(b"b").map(drop))
+            && is_forked(file.sync())
+            && is_forked(volume.open_pages("log-000001").map(drop))
+    }));
+    // A child that lives on, as a worker of a server does, has nothing of the lock.
+    let mut ends = [0; 2];
+    // SAFETY: room for two descriptors, which the kernel fills in.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+    // SAFETY: the child waits and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let mut byte = 0u8;
+        // SAFETY: a byte of ours; then the process ends.
+        unsafe {
+            libc::close(ends[1]);
+            libc::read(ends[0], (&raw mut byte).cast(), 1);
+            libc::_exit(0)
+        }
+    }
+    let has_lock = || {
+        let open = fs::read_dir(format!("/proc/{child}/fd")).unwrap();
+        open.filter_map(|fd| fs::read_link(fd.unwrap().path()).ok())
+            .any(|file| file.ends_with("LOCK"))
+    };
+    // It closes it when it first runs.
+    let begun = std::time::Instant::now();
+    while has_lock() {
+        assert!(begun.elapsed().as_secs() < 20, "the child keeps the lock");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(
+        matches!(volume.lock(), Err(TierError::InUse { .. })),
+        "the parent has it still"
+    );
+    volume.check_held().unwrap();
+    drop(guard);
+    drop(Directory::open(root.path()).unwrap().lock().unwrap());
+    // SAFETY: descriptors of ours, and a child of ours that ends when its pipe is closed.
+    unsafe {
+        libc::close(ends[1]);
+        libc::close(ends[0]);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
+}
+
+#[test]
+fn too_many_open_files_raise_the_limit_or_name_it() {
+    let root = tempfile::tempdir().unwrap();
+    let limit = |soft: u64, hard: Option<u64>| {
+        let mut now = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
+        // SAFETY: the structure is ours; the limit is that of a process that ends soon.
+        unsafe {
+            libc::getrlimit(libc::RLIMIT_NOFILE, &mut now);
+            now.rlim_cur = soft;
+            now.rlim_max = hard.unwrap_or(now.rlim_max);
+            libc::setrlimit(libc::RLIMIT_NOFILE, &now) == 0
+        }
+    };
+    assert!(forked(
+        || limit(3, None) && Directory::open(root.path()).is_ok()
+    ));
+    assert!(forked(|| {
+        limit(3, Some(3))
+            && Directory::open(root.path()).is_err_and(|error| {
+                let text = error.to_string();
+                text.contains("ulimit -n") && text.contains("may have 3")
+            })
+    }));
+}
+
+#[test]
+fn every_level_that_is_created_is_there() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("a/b/c");
+    let volume = Directory::create(&path).unwrap();
+    Directory::create(&path).unwrap().discard();
+    assert!(
+        path.is_dir(),
+        "only what a handle has made is discarded by it"
+    );
+    volume.create("x").unwrap();
+    volume.clone().discard();
+    assert!(path.is_dir(), "and nothing that has files");
+    volume.remove("x").unwrap();
+    volume.discard();
+    assert!(!path.exists());
+}

@@ -192,27 +192,30 @@ pub fn build(
             reason: "it is a file; give a directory that does not exist yet".into(),
         });
     }
-    let created = !path.exists();
-    let volume: Arc<dyn Volume> = Arc::new(Directory::create(path)?);
-    let lock = volume.lock()?;
-    let built = ScratchFolder::beside(path).and_then(|scratch| {
-        build_in(
-            &volume,
-            scratch.path(),
-            source,
-            options,
-            facts,
-            None,
-            progress,
-        )
+    let directory = Directory::create(path)?;
+    let volume: Arc<dyn Volume> = Arc::new(directory.clone());
+    let built = volume.lock().map_err(Error::from).and_then(|lock| {
+        let scratch = ScratchFolder::beside(&*volume, path);
+        let built = scratch.and_then(|scratch| {
+            build_in(
+                &volume,
+                scratch.path(),
+                source,
+                options,
+                facts,
+                None,
+                progress,
+            )
+        });
+        if built.is_err() && matches!(volume.exists(MANIFEST), Ok(false)) {
+            // Before it is unlocked. Who has opened it to lock it next finds that it is not the lock of the directory any more.
+            let _ = volume.remove(LOCK_FILE);
+        }
+        drop(lock);
+        built
     });
-    if built.is_err() && matches!(volume.exists(MANIFEST), Ok(false)) {
-        let _ = volume.remove(LOCK_FILE);
-    }
-    drop(lock);
-    if built.is_err() && created {
-        // Fails when anything else is in it, as it should.
-        let _ = std::fs::remove_dir(path);
+    if built.is_err() {
+        directory.discard();
     }
     built
 }
@@ -222,8 +225,11 @@ pub fn build(
 pub(crate) struct ScratchFolder(PathBuf);
 
 impl ScratchFolder {
-    /// Creates the folder in the directory of an index.
-    pub(crate) fn beside(index: &Path) -> Result<Self, Error> {
+    /// Creates the folder in the directory of an index, whose lock the caller holds. Nothing is made, and nothing removed, where
+    /// another directory has taken its path.
+    pub(crate) fn beside(volume: &dyn Volume, index: &Path) -> Result<Self, Error> {
+        volume.check_held()?;
+        volume.check_path(index)?;
         let folder = Self(index.join("build-scratch"));
         folder.remove();
         let failed = |source| TierError::io("create", folder.0.display().to_string(), 0, 0, source);
@@ -264,6 +270,7 @@ fn build_in(
         options,
         facts,
         progress,
+        replaces: carried.is_some(),
         carried: carried.unwrap_or(Carried {
             log_from: LogFrom {
                 number: checkpoint.next_log(),
@@ -338,6 +345,8 @@ struct Build<'a> {
     checkpoint: Checkpoint<'a>,
     scratch: &'a Path,
     carried: Carried<'a>,
+    /// Whether the rows are those of an index that is open.
+    replaces: bool,
     stages: Vec<(String, f64)>,
 }
 
@@ -412,7 +421,18 @@ impl Build<'_> {
         // What it holds makes room for the codes.
         drop(graph);
         self.stage("measuring", |build| build.measure(&mut manifest, &queries))?;
-        self.stage("commit", |build| build.checkpoint.commit(&manifest))?;
+        let committed = self.stage("commit", |build| build.checkpoint.commit(&manifest))?;
+        if self.replaces {
+            // Who has the index open goes on with it, and what it was made of is in the log still.
+            if let Some(trouble) = committed.trouble {
+                log::warn!(
+                    "{}: a merge might not survive a crash: {trouble}",
+                    self.volume.name()
+                );
+            }
+        } else {
+            committed.durable(&**self.volume)?;
+        }
         Ok(BuildReport {
             vectors: rows,
             seconds: start.elapsed().as_secs_f64(),

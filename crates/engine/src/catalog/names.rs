@@ -40,8 +40,17 @@ impl fmt::Display for Place {
 impl Place {
     /// A directory, which must exist and not be an index.
     pub(super) fn directory(path: &Path) -> Result<Self, Error> {
-        if !path.is_dir() {
-            let found = if path.exists() { "a file" } else { "not there" };
+        let found = match std::fs::metadata(path) {
+            Ok(facts) if facts.is_dir() => None,
+            Ok(_) => Some("a file"),
+            Err(error) if is_absent(&error) => Some("not there"),
+            // Not allowed, or broken: that is no answer.
+            Err(error) => {
+                let place = path.display().to_string();
+                return Err(TierError::io("look at", place, 0, 0, error).into());
+            }
+        };
+        if let Some(found) = found {
             return Err(Error::call(
                 format!("the catalog {}", path.display()),
                 found,

@@ -11,8 +11,18 @@
 //!
 //! No file is ever overwritten, so a crash at any instant leaves either the previous checkpoint or the new one. What a
 //! crash leaves behind is removed by the next writer.
+//!
+//! **A commit that nobody knows to be durable.** When the rename succeeded, and the sync of the directory fails, what is in place
+//! counts, but a crash may bring the previous manifest back. When the rename itself fails, it may have been done. Until one of
+//! the two is durable *both* checkpoints are possible, and nothing that either needs is removed or written over. A later sync
+//! alone would not do (the kernel may have given the change up): the manifest that counts is written and renamed once
+//! more, at once and, if that fails as well, before whatever is committed next ([`Known`]).
+//!
+//! **A manifest of somebody else's.** Who holds the lock knows what it last read or put in place. Where another manifest
+//! stands, the index was replaced, whatever the lock says: then nothing is written and nothing removed.
 
 use std::str::FromStr;
+use std::sync::PoisonError;
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileEntry, FileKind, Manifest};
@@ -22,13 +32,14 @@ use super::log::{number_of as log_number, remove_logs_before};
 use crate::{Error, stored};
 
 /// A checkpoint being written. Dropped before it is committed, it removes what was written.
+#[derive(Debug)]
 pub(crate) struct Checkpoint<'a> {
     volume: &'a dyn Volume,
     /// Part of every file name, and higher than that of any file there is, so that no file is ever overwritten.
     number: u64,
     /// Higher than the number of any log there is.
     next_log: u64,
-    /// Set while nobody can tell whether the old manifest or the new one is durable.
+    /// Set while nobody can tell whether the old manifest or the new one is durable, or what belongs to whom.
     undecided: bool,
     /// Whether its manifest is in place.
     committed: bool,
@@ -46,6 +57,8 @@ impl<'a> Checkpoint<'a> {
                 reason,
             })
         };
+        volume.check_held()?;
+        let manifest = Known::settled(volume)?;
         let files = volume.list()?;
         if let Some(name) = files.iter().find(|name| !is_ours(name)) {
             return refuse(format!(
@@ -62,7 +75,9 @@ impl<'a> Checkpoint<'a> {
         // From the names of the files, not from the manifest: one that is damaged, or of a later format, must not keep
         // anyone from building the index anew, and what it names stays until the new index is whole.
         // Names that it gives to files that are gone are not given to others: until the commit they would be its own.
-        let named = stored::manifest(volume).map_or_else(|_| Vec::new(), |manifest| manifest.files);
+        let file = stored::name_of(volume, MANIFEST);
+        let decoded = manifest.and_then(|bytes| Manifest::decode(&bytes, &file).ok());
+        let named = decoded.map_or_else(Vec::new, |manifest| manifest.files);
         let named = named.iter().map(|entry| &entry.name);
         let last = files.iter().chain(named).filter_map(|name| number_of(name));
         let last = last.max();
@@ -110,19 +125,28 @@ impl<'a> Checkpoint<'a> {
     }
 
     /// Makes the manifest the index; from here on the new checkpoint is what opens.
-    pub(crate) fn commit(&mut self, manifest: &Manifest) -> Result<(), Error> {
-        let unfinished = unfinished();
-        let mut file = self.volume.create(&unfinished)?;
-        file.write_at(0, &manifest.encode())?;
-        file.sync()?;
-        drop(file);
-        self.volume.sync()?;
+    ///
+    /// # Errors
+    /// The checkpoint before it goes on to count, in this process and, unless the error came of the rename, after a crash.
+    pub(crate) fn commit(&mut self, manifest: &Manifest) -> Result<Committed, Error> {
+        let (bytes, volume) = (manifest.encode(), self.volume);
+        let before = Known::check(volume).inspect_err(|_| self.undecided = true)?;
+        write_unfinished(volume, &bytes)?;
         self.undecided = true;
-        self.volume.rename(&unfinished, MANIFEST)?;
+        if let Err(error) = volume.rename(&unfinished(), MANIFEST)
+            && !matches!(volume.read(MANIFEST), Ok(now) if now == bytes)
+        {
+            // It may still come to be, where names are kept by another machine. What the caller goes on with is the one before.
+            Known::set(volume, before, true);
+            return Err(error.into());
+        }
         self.committed = true;
-        self.volume.sync()?;
-        self.undecided = false;
-        Ok(())
+        let durable = volume.sync().or_else(|_| put_in_place(volume, &bytes));
+        Known::set(volume, Some(bytes), durable.is_err());
+        self.undecided = durable.is_err();
+        Ok(Committed {
+            trouble: durable.err(),
+        })
     }
 
     /// Removes the files that the manifest does not name. Failing to is no failure: they are only bytes. Where nobody knows
@@ -152,6 +176,148 @@ impl<'a> Checkpoint<'a> {
             }
         }
     }
+}
+
+/// A checkpoint that counts: it is what opens.
+#[derive(Debug)]
+#[must_use = "it may not be durable"]
+pub(crate) struct Committed {
+    /// Why nobody knows whether it survives a crash of the machine. Until a later checkpoint has begun, which makes sure of it,
+    /// the one before it may be found again: no page that either of them has may be written to.
+    pub(crate) trouble: Option<TierError>,
+}
+
+impl Committed {
+    /// It, unless a crash might bring back the one before.
+    ///
+    /// # Errors
+    /// [`Error::Undurable`].
+    pub(crate) fn durable(self, volume: &dyn Volume) -> Result<(), Error> {
+        match self.trouble {
+            None => Ok(()),
+            Some(source) => Err(Error::Undurable {
+                path: volume.name().into(),
+                source: Box::new(source),
+            }),
+        }
+    }
+}
+
+/// What the holder of a volume's lock knows of its manifest.
+#[derive(Debug)]
+struct Known {
+    /// As it was last read or put in place; `None` if there was none.
+    manifest: Option<Vec<u8>>,
+    /// Whether a crash might bring back another one.
+    undecided: bool,
+}
+
+impl Known {
+    /// Runs `work` on what is known; on nothing where the volume is not locked through this handle.
+    fn with<T>(volume: &dyn Volume, work: impl FnOnce(Option<&mut Known>) -> T) -> T {
+        let note = volume.note();
+        let Some(mut note) = note
+            .as_ref()
+            .map(|note| note.lock().unwrap_or_else(PoisonError::into_inner))
+        else {
+            return work(None);
+        };
+        work(note.as_mut().and_then(|known| known.downcast_mut()))
+    }
+
+    fn set(volume: &dyn Volume, manifest: Option<Vec<u8>>, undecided: bool) {
+        if let Some(note) = volume.note() {
+            let known = Known {
+                manifest,
+                undecided,
+            };
+            *note.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(known));
+        }
+    }
+
+    /// The manifest that stands there, which is the one that is known, if any is.
+    fn check(volume: &dyn Volume) -> Result<Option<Vec<u8>>, Error> {
+        volume.check_held()?;
+        let now = match volume.read(MANIFEST) {
+            Ok(bytes) => Some(bytes),
+            Err(TierError::Missing { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        Known::with(volume, |known| match known {
+            Some(known) if known.manifest != now => Err(replaced(volume)),
+            _ => Ok(now),
+        })
+    }
+
+    /// As [`check`](Known::check); from here on it is the one that a crash leaves.
+    fn settled(volume: &dyn Volume) -> Result<Option<Vec<u8>>, Error> {
+        let undecided = Known::with(volume, |known| match known {
+            Some(known) if known.undecided => Some(Some(known.manifest.clone())),
+            Some(_) => Some(None),
+            None => None,
+        });
+        match undecided {
+            Some(Some(Some(manifest))) => {
+                put_in_place(volume, &manifest)?;
+                Known::set(volume, Some(manifest), false);
+            }
+            // Of a first build, whose rename failed: there is to be none.
+            Some(Some(None)) => {
+                match volume.remove(MANIFEST) {
+                    Ok(()) | Err(TierError::Missing { .. }) => volume.sync()?,
+                    Err(error) => return Err(error.into()),
+                }
+                Known::set(volume, None, false);
+            }
+            // What an earlier process could not make durable: the manifest that is seen is what everything goes on from.
+            None => volume.sync()?,
+            Some(None) => {}
+        }
+        let now = Known::check(volume)?;
+        Known::set(volume, now.clone(), false);
+        Ok(now)
+    }
+}
+
+/// Remembers the manifest that an index was opened from, with the lock that is held: nothing is committed on top of another.
+///
+/// # Errors
+/// Another one stands there by now.
+pub(crate) fn opened_from(volume: &dyn Volume, manifest: &Manifest) -> Result<(), Error> {
+    let bytes = Known::check(volume)?;
+    let file = stored::name_of(volume, MANIFEST);
+    match &bytes {
+        Some(now) if Manifest::decode(now, &file)? == *manifest => {}
+        _ => return Err(replaced(volume)),
+    }
+    Known::set(volume, bytes, false);
+    Ok(())
+}
+
+/// Another manifest stands there than the one that is known.
+fn replaced(volume: &dyn Volume) -> Error {
+    Error::Tier(TierError::Replaced {
+        place: volume.name(),
+        what: "another index has taken its place: its MANIFEST is not the one that was opened or \
+               written here"
+            .into(),
+    })
+}
+
+/// Writes a manifest beside the one that counts.
+fn write_unfinished(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
+    let mut file = volume.create(&unfinished())?;
+    file.write_at(0, bytes)?;
+    file.sync()?;
+    drop(file);
+    volume.sync()
+}
+
+/// Makes a manifest the one that counts, durably.
+fn put_in_place(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
+    write_unfinished(volume, bytes)?;
+    volume.rename(&unfinished(), MANIFEST)?;
+    volume.sync()
 }
 
 /// What the manifest in a volume names.
@@ -209,6 +375,8 @@ fn is_ours(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use stratann_tier::{Crash, Mishap, Operation, SimVolume};
+
     use super::*;
 
     #[test]
@@ -235,7 +403,7 @@ mod tests {
 
     #[test]
     fn a_checkpoint_knows_the_names_it_gives() {
-        let volume = stratann_tier::SimVolume::new();
+        let volume = SimVolume::new();
         volume.create("graph-000041-0007").unwrap();
         let checkpoint = Checkpoint::begin(&volume, false).unwrap();
         assert_eq!(
@@ -277,22 +445,24 @@ mod tests {
 
     #[test]
     fn a_manifest_that_cannot_be_looked_at_is_not_one_that_is_not_there() {
-        let committed = stratann_tier::SimVolume::new();
+        let committed = SimVolume::new();
         let mut checkpoint = Checkpoint::begin(&committed, false).unwrap();
         checkpoint.create(FileKind::Graph, None).unwrap();
         let manifest = manifest_of(&checkpoint);
-        checkpoint.commit(&manifest).unwrap();
+        let committed = checkpoint.commit(&manifest).unwrap();
+        assert!(committed.trouble.is_none());
         drop(checkpoint);
         let before = committed.list().unwrap();
         assert_eq!(before, ["MANIFEST", "graph-000001"]);
         // Whatever fails once, at the begin of a checkpoint, at its commit or at its end.
         for call in 0.. {
             let volume = committed.fork();
-            volume.fail_call(call, stratann_tier::Mishap::Undone);
+            volume.fail_call(call, Mishap::Undone);
             if let Ok(mut checkpoint) = Checkpoint::begin(&volume, true) {
                 let second = manifest_of(&checkpoint);
                 if checkpoint.create(FileKind::Graph, None).is_ok() {
-                    let _ = checkpoint.commit(&second);
+                    // Failed or not, what stands there afterwards is to be whole.
+                    drop(checkpoint.commit(&second));
                 }
             }
             let failed = volume.failed();
@@ -306,5 +476,136 @@ mod tests {
                 break;
             }
         }
+    }
+
+    /// A volume with the lock, and a committed index.
+    fn locked() -> (SimVolume, stratann_tier::LockGuard) {
+        let volume = SimVolume::new();
+        let lock = volume.lock().unwrap();
+        let mut checkpoint = Checkpoint::begin(&volume, false).unwrap();
+        checkpoint.create(FileKind::Graph, None).unwrap();
+        let manifest = manifest_of(&checkpoint);
+        checkpoint
+            .commit(&manifest)
+            .unwrap()
+            .durable(&volume)
+            .unwrap();
+        drop(checkpoint);
+        (volume, lock)
+    }
+
+    /// That a crash leaves one of two checkpoints, all of whose files are there.
+    fn crash_leaves(volume: &SimVolume, numbers: &[u64], what: &str) {
+        for mode in Crash::ALL {
+            for seed in 0..20 {
+                let image = volume.crash_image(seed, mode);
+                let bytes = image.read(MANIFEST).unwrap();
+                let manifest = Manifest::decode(&bytes, "MANIFEST").unwrap();
+                let names = image.list().unwrap();
+                assert!(
+                    numbers.contains(&manifest.checkpoint),
+                    "{what}: {manifest:?}"
+                );
+                for entry in &manifest.files {
+                    assert!(
+                        names.contains(&entry.name),
+                        "{what}, {mode:?} {seed}: {names:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn until_a_commit_is_durable_both_checkpoints_are_there() {
+        for discards in [false, true] {
+            // Syncs of names: at the begin, before the rename, behind it, and twice when it is done once more.
+            for (operation, calls) in [(Operation::SyncNames, 0..6), (Operation::Rename, 0..2)] {
+                for (call, mishap) in
+                    calls.flat_map(|call| Mishap::ALL.map(|mishap| (call, mishap)))
+                {
+                    let what = format!("{operation:?} {call} {mishap:?}, discards: {discards}");
+                    let (volume, _lock) = locked();
+                    volume.discard_failed_syncs(discards, discards);
+                    volume.fail_nth(operation, call, mishap);
+                    let mut numbers = vec![1];
+                    if let Ok(mut checkpoint) = Checkpoint::begin(&volume, true) {
+                        checkpoint.create(FileKind::Graph, None).unwrap();
+                        let manifest = manifest_of(&checkpoint);
+                        if let Ok(committed) = checkpoint.commit(&manifest) {
+                            if committed.trouble.is_none() {
+                                numbers.clear();
+                            }
+                            numbers.push(2);
+                        } else {
+                            // Nobody can say that it is not there.
+                            numbers.push(2);
+                        }
+                    }
+                    crash_leaves(&volume, &numbers, &what);
+                    let failed = volume.failed();
+                    // The next one makes sure of what counts before it removes anything.
+                    let checkpoint = Checkpoint::begin(&volume, true).unwrap();
+                    let now = stored::manifest(&volume).unwrap().checkpoint;
+                    crash_leaves(&volume, &[now], &what);
+                    drop(checkpoint);
+                    crash_leaves(&volume, &[now], &what);
+                    assert_eq!(volume.list().unwrap().len(), 2, "{what} {failed:?}");
+                }
+            }
+        }
+    }
+
+    /// The sync behind the rename fails, and the attempt to do it once more.
+    #[test]
+    fn a_commit_that_is_not_durable_says_so_and_removes_nothing() {
+        let (volume, _lock) = locked();
+        let mut checkpoint = Checkpoint::begin(&volume, true).unwrap();
+        checkpoint.create(FileKind::Graph, None).unwrap();
+        let manifest = manifest_of(&checkpoint);
+        // Behind the rename everything fails: created, written, synced, the names synced, renamed.
+        volume.fail_after(5, stratann_tier::Failure::Io);
+        let committed = checkpoint.commit(&manifest).unwrap();
+        drop(checkpoint);
+        let error = committed.durable(&volume).unwrap_err();
+        assert!(matches!(error, Error::Undurable { .. }), "{error}");
+        assert!(Checkpoint::begin(&volume, true).is_err());
+        crash_leaves(&volume, &[1, 2], "while the disk fails");
+        volume.heal();
+        crash_leaves(&volume, &[1, 2], "when it works again");
+        drop(Checkpoint::begin(&volume, true).unwrap());
+        crash_leaves(&volume, &[2], "when a checkpoint has begun");
+        assert_eq!(volume.list().unwrap(), ["MANIFEST", "graph-000002"]);
+    }
+
+    #[test]
+    fn nothing_is_committed_on_the_manifest_of_somebody_else() {
+        let (volume, _lock) = locked();
+        let other = {
+            let mut manifest = stored::manifest(&volume).unwrap();
+            manifest.checkpoint = 77;
+            manifest.encode()
+        };
+        let mut checkpoint = Checkpoint::begin(&volume, true).unwrap();
+        checkpoint.create(FileKind::Graph, None).unwrap();
+        let manifest = manifest_of(&checkpoint);
+        volume.create(MANIFEST).unwrap().append(&other).unwrap();
+        let error = checkpoint.commit(&manifest).unwrap_err();
+        assert!(
+            error.to_string().contains("open the index again"),
+            "{error}"
+        );
+        drop(checkpoint);
+        let replaced = |error| matches!(error, Error::Tier(TierError::Replaced { .. }));
+        assert!(replaced(Checkpoint::begin(&volume, true).unwrap_err()));
+        assert!(replaced(opened_from(&volume, &manifest).unwrap_err()));
+        assert_eq!(volume.read(MANIFEST).unwrap(), other);
+        volume.remove(MANIFEST).unwrap();
+        assert!(replaced(Checkpoint::begin(&volume, true).unwrap_err()));
+        assert_eq!(
+            volume.list().unwrap(),
+            ["graph-000001", "graph-000002"],
+            "and nothing is removed"
+        );
     }
 }

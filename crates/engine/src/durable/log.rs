@@ -218,6 +218,7 @@ impl Log {
                 ));
             }
         }
+        shared.volume.check_held()?;
         let mut state = shared.state.lock();
         shared.usable(&state)?;
         let first = state.pending_sequence;
@@ -251,6 +252,7 @@ impl Log {
     /// A failed sync, now or before, after which only [`Log::rotate`] helps.
     pub(crate) fn flush(&self) -> Result<(), Error> {
         let shared = &*self.shared;
+        shared.volume.check_held()?;
         let mut state = shared.state.lock();
         let wanted = state.written_sequence;
         loop {

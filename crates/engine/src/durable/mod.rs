@@ -6,6 +6,6 @@
 mod checkpoint;
 mod log;
 
-pub(crate) use checkpoint::Checkpoint;
+pub(crate) use checkpoint::{Checkpoint, opened_from};
 pub use log::Durability;
 pub(crate) use log::{Log, LogPosition, log_bytes, log_name, number_of as log_number, replay};

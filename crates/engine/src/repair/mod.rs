@@ -42,7 +42,7 @@ use self::log::Changes;
 use self::rows::{Fault, Rows};
 use crate::build::{self, BuildOptions};
 use crate::codebook::Codebook;
-use crate::durable::log_number;
+use crate::durable::{log_number, opened_from};
 use crate::progress::{Progress, Stage};
 use crate::update::bytes_in;
 use crate::verify::{VerifyReport, verify_in};
@@ -133,6 +133,7 @@ pub(crate) fn repair_in(
     readable_manifest(&**volume, path)?;
     let _lock = volume.lock()?;
     let manifest = readable_manifest(&**volume, path)?;
+    opened_from(&**volume, &manifest)?;
     let (start, bytes_before) = (Instant::now(), bytes_in(&**volume)?);
     let verified = verify_in(&**volume, progress)?;
     if verified.clean() && !options.force {
@@ -207,7 +208,7 @@ struct Found {
 impl Work<'_> {
     fn rebuild(&self, verified: VerifyReport) -> Result<RepairReport, Error> {
         let (volume, manifest) = (&**self.volume, self.manifest);
-        let scratch = build::ScratchFolder::beside(self.path)?;
+        let scratch = build::ScratchFolder::beside(&**self.volume, self.path)?;
         let Found {
             rows,
             changes,

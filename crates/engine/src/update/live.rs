@@ -43,7 +43,7 @@ use super::merge;
 use super::overlay::{Overlay, Tombstones};
 use super::replay::{self, Replayed};
 use crate::data::{VectorSource, check_rows};
-use crate::durable::{Durability, Log, LogPosition, log_name};
+use crate::durable::{Durability, Log, LogPosition, log_name, opened_from};
 use crate::index::{Index, OpenOptions};
 use crate::nodes::Pages;
 use crate::progress::{Progress, Silent, Stage};
@@ -274,6 +274,7 @@ impl LiveIndex {
         let volume = index.volume().clone();
         let name = stored::name_of(&*volume, stratann_layout::manifest::FILE_NAME);
         index.manifest().check_writable(&name)?;
+        opened_from(&*volume, index.manifest())?;
         let ids = StoredIds::of(&index)?;
         let Replayed {
             overlay,

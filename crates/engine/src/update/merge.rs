@@ -59,7 +59,7 @@ pub(super) fn merge(
 ) -> Result<CompactReport, Error> {
     let start = Instant::now();
     let bytes_before = bytes_in(&**volume)?;
-    let scratch = build::ScratchFolder::beside(index.path())?;
+    let scratch = build::ScratchFolder::beside(&**volume, index.path())?;
     let options = BuildOptions {
         codebook: Some(index.codebook().clone()),
         code_bytes: None,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
-use stratann_tier::{Crash, Directory, Failure, LockGuard, SimVolume, Tier};
+use stratann_tier::{Crash, Directory, Failure, LockGuard, SimVolume, Tier, VolumeReader};
 use stratann_vector::Element;
 
 use super::replay::Replayed;
@@ -465,6 +465,9 @@ impl Volume for Slow {
         self.longest_read
             .fetch_max(out.len() as u64, Ordering::Relaxed);
         self.volume.read_at(name, offset, out)
+    }
+    fn open_reader(&self, name: &str) -> Result<Box<dyn VolumeReader>, TierError> {
+        self.volume.open_reader(name)
     }
     fn len(&self, name: &str) -> Result<u64, TierError> {
         self.volume.len(name)

@@ -129,8 +129,14 @@ impl Direct {
             live: u64::from(nodes).saturating_sub(self.deleted.len() as u64),
             next_id,
         });
-        checkpoint.commit(&manifest)?;
+        let committed = checkpoint.commit(&manifest)?;
         drop(checkpoint);
+        if let Err(error) = committed.durable(volume) {
+            // A crash may bring back this checkpoint or the one before, so that no page of either may be written to. What comes
+            // waits in memory and is in the log, until the index is opened again.
+            self.failed.store(true, Ordering::Release);
+            return Err(error);
+        }
         if self.in_place {
             self.journaled(journaled);
         }

@@ -1,0 +1,539 @@
+//! A real directory, held by a descriptor.
+//!
+//! ```text
+//!   path ──once──> descriptor ──openat, renameat, unlinkat, statat──> files
+//!                     └── LOCK, while it is written to ── still the file of that name? ── before every change
+//! ```
+//!
+//! **It stays the directory that was opened.** Whatever happens to its path, nothing is read from or written to another
+//! one that takes its place; of a directory that was removed, and of one whose lock was, every change is refused with
+//! [`TierError::Replaced`].
+//!
+//! **Nothing is written through a link.** Files are made anew, never opened and emptied; those that are opened for
+//! writing are regular files with one name. Files are *read* through symbolic links: what is only read may stand
+//! elsewhere, for example the large files of an index on another disk.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, renameat, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+use crate::error::TierError;
+use crate::limits::with_descriptors;
+use crate::lock::HeldLock;
+use crate::pages::PagesFile;
+use crate::ssd::FileTier;
+use crate::tier::Tier;
+use crate::volume::{LOCK_FILE, LockGuard, Note, Volume, VolumeFile, VolumeReader, check_name};
+
+/// A real directory. Clones are handles to the same one, and have its lock in common.
+#[derive(Clone, Debug)]
+pub struct Directory {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    path: PathBuf,
+    fd: OwnedFd,
+    /// Whether it was made when it was opened.
+    new: bool,
+    held: Mutex<Option<Held>>,
+}
+
+/// A lock that was taken through a handle.
+#[derive(Debug)]
+struct Held {
+    lock: HeldLock,
+    /// What the lock file is.
+    file: (u64, u64),
+    note: Arc<Note>,
+}
+
+/// What a file is, whatever its name.
+fn identity(facts: &Stat) -> (u64, u64) {
+    (facts.st_dev, facts.st_ino)
+}
+
+/// What is called a kind of file in messages; `None` if it is a regular one.
+fn unusual(facts: &Stat) -> Option<&'static str> {
+    match FileType::from_raw_mode(facts.st_mode) {
+        FileType::RegularFile => None,
+        FileType::Directory => Some("a directory"),
+        FileType::Symlink => Some("a symbolic link"),
+        FileType::Fifo => Some("a pipe"),
+        FileType::Socket => Some("a socket"),
+        _ => Some("a device"),
+    }
+}
+
+impl Directory {
+    /// A directory that exists. Needs no permission to write.
+    pub fn open(path: impl AsRef<Path>) -> Result<Directory, TierError> {
+        Self::open_made(path.as_ref(), false)
+    }
+
+    fn open_made(path: &Path, new: bool) -> Result<Directory, TierError> {
+        let failed =
+            |source: io::Error| TierError::io("open", path.display().to_string(), 0, 0, source);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = || openat(rustix::fs::CWD, path, flags, Mode::empty());
+        let fd = with_descriptors(|| Ok(open()?)).map_err(failed)?;
+        Ok(Directory {
+            inner: Arc::new(Inner {
+                path: path.to_owned(),
+                fd,
+                new,
+                held: Mutex::new(None),
+            }),
+        })
+    }
+
+    /// A directory that is created, with its parents, unless it exists. Whatever was created is durable.
+    pub fn create(path: impl AsRef<Path>) -> Result<Directory, TierError> {
+        let path = path.as_ref();
+        let failed =
+            |path: &Path, source| TierError::io("create", path.display().to_string(), 0, 0, source);
+        let mut missing = Vec::new();
+        for level in path.ancestors() {
+            // Of a relative path, the last one is empty.
+            if level.as_os_str().is_empty() {
+                break;
+            }
+            match std::fs::metadata(level) {
+                Ok(facts) if facts.is_dir() => break,
+                Ok(_) => return Err(failed(level, Errno::NOTDIR.into())),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(level),
+                Err(error) => return Err(failed(level, error)),
+            }
+        }
+        for level in missing.iter().rev() {
+            match std::fs::create_dir(level) {
+                Ok(()) => {}
+                // Somebody else was as fast.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(failed(level, error)),
+            }
+            let parent = level
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty());
+            Directory::open(parent.unwrap_or(Path::new(".")))?.sync()?;
+        }
+        Self::open_made(path, !missing.is_empty())
+    }
+
+    /// Removes the directory if it was created by this handle's [`create`](Directory::create), is empty, and still what its
+    /// path leads to; else nothing happens.
+    pub fn discard(self) {
+        if self.inner.new && self.check_path(&self.inner.path).is_ok() {
+            // It fails when anything is in it, as it should.
+            let _ = std::fs::remove_dir(&self.inner.path);
+        }
+    }
+
+    /// The directory's path.
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+
+    fn held(&self) -> MutexGuard<'_, Option<Held>> {
+        self.inner
+            .held
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place(&self, name: &str) -> String {
+        self.inner.path.join(name).display().to_string()
+    }
+
+    /// What is wrong with an operation on a file.
+    fn failed(&self, action: &'static str, name: &str, source: impl Into<io::Error>) -> TierError {
+        TierError::io(action, self.place(name), 0, 0, source.into())
+    }
+
+    fn not_plain(&self, action: &'static str, name: &str, found: &str) -> TierError {
+        TierError::NotPlain {
+            action,
+            place: self.place(name),
+            found: found.to_owned(),
+        }
+    }
+
+    fn replaced(&self, what: &str) -> TierError {
+        TierError::Replaced {
+            place: self.name(),
+            what: what.to_owned(),
+        }
+    }
+
+    /// The file of a name, opened.
+    fn open_with(&self, name: &str, flags: OFlags) -> io::Result<File> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let open = || openat(&self.inner.fd, name, flags, Mode::from_raw_mode(0o666));
+        Ok(File::from(with_descriptors(|| Ok(open()?))?))
+    }
+
+    /// A file for reading. It may stand elsewhere, behind a link; it must be a regular one.
+    fn reader(&self, action: &'static str, name: &str) -> Result<File, TierError> {
+        check_name(&self.name(), name)?;
+        // A pipe would wait for a writer.
+        let file = self
+            .open_with(name, OFlags::RDONLY | OFlags::NONBLOCK)
+            .map_err(|source| self.failed(action, name, source))?;
+        let facts = fstat(&file).map_err(|source| self.failed(action, name, source))?;
+        match unusual(&facts) {
+            None => Ok(file),
+            Some(found) => Err(self.not_plain(action, name, found)),
+        }
+    }
+
+    /// A file that exists, for writing: a regular one that has no other name.
+    fn writer(&self, name: &str) -> Result<RealFile, TierError> {
+        check_name(&self.name(), name)?;
+        self.check_held()?;
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = match self.open_with(name, flags) {
+            Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
+                return Err(self.not_plain("write", name, "a symbolic link"));
+            }
+            opened => opened.map_err(|source| self.failed("open", name, source))?,
+        };
+        let facts = fstat(&file).map_err(|source| self.failed("open", name, source))?;
+        if let Some(found) = unusual(&facts) {
+            return Err(self.not_plain("write", name, found));
+        }
+        if facts.st_nlink > 1 {
+            return Err(self.not_plain("write", name, "a file with other names (hard links)"));
+        }
+        Ok(RealFile::new(file, self.place(name), facts.st_size as u64))
+    }
+
+    /// What the name leads to; a link is followed if `follow`.
+    fn facts(&self, name: &str, follow: bool) -> Result<Stat, Errno> {
+        let flags = match follow {
+            true => AtFlags::empty(),
+            false => AtFlags::SYMLINK_NOFOLLOW,
+        };
+        statat(&self.inner.fd, name, flags)
+    }
+
+    /// The directory, opened for reading its names or syncing them.
+    fn readable(&self, action: &'static str) -> Result<File, TierError> {
+        self.open_with(".", OFlags::RDONLY | OFlags::DIRECTORY)
+            .map_err(|source| TierError::io(action, self.name(), 0, 0, source))
+    }
+
+    /// Whether an entry of the directory is a file that can be read.
+    fn is_file(&self, name: &CStr, kind: FileType) -> Result<bool, Errno> {
+        let follow = match kind {
+            FileType::RegularFile => return Ok(true),
+            FileType::Symlink | FileType::Unknown => AtFlags::empty(),
+            _ => return Ok(false),
+        };
+        match statat(&self.inner.fd, name, follow) {
+            Ok(facts) => Ok(unusual(&facts).is_none()),
+            // It leads nowhere, or is gone by now.
+            Err(Errno::NOENT | Errno::LOOP) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Volume for Directory {
+    fn name(&self) -> String {
+        self.inner.path.display().to_string()
+    }
+
+    fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        check_name(&self.name(), name)?;
+        self.check_held()?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let mut created = self.open_with(name, flags);
+        if matches!(&created, Err(error) if error.kind() == io::ErrorKind::AlreadyExists) {
+            match unlinkat(&self.inner.fd, name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => created = self.open_with(name, flags),
+                Err(error) => return Err(self.failed("create", name, error)),
+            }
+        }
+        let file = created.map_err(|source| self.failed("create", name, source))?;
+        Ok(Box::new(RealFile::new(file, self.place(name), 0)))
+    }
+
+    fn open(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        Ok(Box::new(self.writer(name)?))
+    }
+
+    fn open_pages(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        let plain = self.writer(name)?;
+        let open = |flags| self.open_with(name, flags | OFlags::RDWR | OFlags::NOFOLLOW);
+        Ok(Box::new(PagesFile::new(&open, plain)?))
+    }
+
+    fn read(&self, name: &str) -> Result<Vec<u8>, TierError> {
+        let mut bytes = Vec::new();
+        self.reader("read", name)?
+            .read_to_end(&mut bytes)
+            .map_err(|source| self.failed("read", name, source))?;
+        Ok(bytes)
+    }
+
+    fn read_at(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError> {
+        let (place, len) = (self.place(name), out.len() as u64);
+        self.reader("read", name)?
+            .read_exact_at(out, offset)
+            .map_err(|source| TierError::io("read", place, offset, len, source))
+    }
+
+    fn open_reader(&self, name: &str) -> Result<Box<dyn VolumeReader>, TierError> {
+        Ok(Box::new(RealReader {
+            file: self.reader("open", name)?,
+            place: self.place(name),
+        }))
+    }
+
+    fn len(&self, name: &str) -> Result<u64, TierError> {
+        check_name(&self.name(), name)?;
+        let facts = self.facts(name, true);
+        let facts = facts.map_err(|error| self.failed("look for", name, error))?;
+        match unusual(&facts) {
+            None => Ok(facts.st_size as u64),
+            Some(found) => Err(self.not_plain("read", name, found)),
+        }
+    }
+
+    fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
+        check_name(&self.name(), name)?;
+        let open = |flags| self.open_with(name, flags | OFlags::RDONLY | OFlags::NONBLOCK);
+        Ok(Arc::new(FileTier::open_with(self.place(name), &open)?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), TierError> {
+        check_name(&self.name(), from)?;
+        check_name(&self.name(), to)?;
+        self.check_held()?;
+        let fd = self.inner.fd.as_fd();
+        renameat(fd, from, fd, to).map_err(|error| self.failed("rename", from, error))
+    }
+
+    fn remove(&self, name: &str) -> Result<(), TierError> {
+        check_name(&self.name(), name)?;
+        self.check_held()?;
+        unlinkat(&self.inner.fd, name, AtFlags::empty())
+            .map_err(|error| self.failed("remove", name, error))
+    }
+
+    fn list(&self) -> Result<Vec<String>, TierError> {
+        let failed = |error: Errno| TierError::io("list", self.name(), 0, 0, error.into());
+        let mut names = Vec::new();
+        for entry in Dir::read_from(self.readable("list")?).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            // Subdirectories, names that are not UTF-8 and the lock are not ours to list.
+            let Ok(name) = entry.file_name().to_str() else {
+                continue;
+            };
+            if name != LOCK_FILE
+                && self
+                    .is_file(entry.file_name(), entry.file_type())
+                    .map_err(failed)?
+            {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn sync(&self) -> Result<(), TierError> {
+        self.readable("sync")?
+            .sync_all()
+            .map_err(|source| TierError::io("sync", self.name(), 0, 0, source))
+    }
+
+    /// Against other processes and within this one. The lock ends with its guard or with the process, so that a crash
+    /// leaves none behind; a forked process does not have it.
+    fn lock(&self) -> Result<LockGuard, TierError> {
+        let failed = |source: io::Error| self.failed("lock", LOCK_FILE, source);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        // The name may be given to another file, by a build that fails, while this one is opened and locked.
+        for _ in 0..LOCK_TRIES {
+            let mut found = None;
+            let lock = HeldLock::take(|| {
+                let file = self.open_with(LOCK_FILE, flags)?;
+                found = Some(fstat(&file)?);
+                Ok::<_, io::Error>(file)
+            });
+            let lock = match lock {
+                Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
+                    return Err(self.not_plain("lock", LOCK_FILE, "a symbolic link"));
+                }
+                lock => lock.map_err(failed)?,
+            };
+            let (Some(lock), Some(locked)) = (lock, found) else {
+                return Err(TierError::InUse {
+                    place: self.name(),
+                    lock: self.place(LOCK_FILE),
+                });
+            };
+            if let Some(found) = unusual(&locked) {
+                return Err(self.not_plain("lock", LOCK_FILE, found));
+            }
+            match self.facts(LOCK_FILE, false) {
+                Ok(now) if identity(&now) == identity(&locked) => {}
+                Ok(_) | Err(Errno::NOENT) => continue,
+                Err(error) => return Err(failed(error.into())),
+            }
+            *self.held() = Some(Held {
+                lock,
+                file: identity(&locked),
+                note: Arc::default(),
+            });
+            return Ok(LockGuard::new(Unlock(self.clone())));
+        }
+        Err(self.replaced("its lock file is removed again and again"))
+    }
+
+    fn check_held(&self) -> Result<(), TierError> {
+        let held = self.held();
+        let Some(held) = &*held else {
+            return Ok(());
+        };
+        let (opener, here) = (held.lock.process(), std::process::id());
+        if opener != here {
+            return Err(TierError::Forked {
+                place: self.name(),
+                opener,
+                here,
+            });
+        }
+        match self.facts(LOCK_FILE, false) {
+            Ok(now) if identity(&now) == held.file => Ok(()),
+            Ok(_) => Err(self.replaced("its lock file is another one than when it was opened")),
+            Err(Errno::NOENT) => Err(self.replaced("it was removed, or its lock file was")),
+            Err(error) => Err(self.failed("look for", LOCK_FILE, error)),
+        }
+    }
+
+    fn check_path(&self, path: &Path) -> Result<(), TierError> {
+        let failed = |error: Errno| {
+            TierError::io("look for", path.display().to_string(), 0, 0, error.into())
+        };
+        let own = fstat(&self.inner.fd).map_err(failed)?;
+        match statat(rustix::fs::CWD, path, AtFlags::empty()) {
+            Ok(there) if identity(&there) == identity(&own) => Ok(()),
+            Ok(_) | Err(Errno::NOENT) => {
+                Err(self
+                    .replaced("it was moved or removed, or another directory has taken its path"))
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    fn note(&self) -> Option<Arc<Note>> {
+        self.held().as_ref().map(|held| held.note.clone())
+    }
+}
+
+/// How often another file may take the lock's name while it is being locked.
+const LOCK_TRIES: usize = 100;
+
+/// Gives a directory's lock back.
+struct Unlock(Directory);
+
+impl Drop for Unlock {
+    fn drop(&mut self) {
+        *self.0.held() = None;
+    }
+}
+
+/// A file of a directory, read through the page cache.
+#[derive(Debug)]
+struct RealReader {
+    file: File,
+    place: String,
+}
+
+impl VolumeReader for RealReader {
+    fn len(&self) -> Result<u64, TierError> {
+        let failed = |source| TierError::io("look at", self.place.as_str(), 0, 0, source);
+        Ok(self.file.metadata().map_err(failed)?.len())
+    }
+
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), TierError> {
+        let len = out.len() as u64;
+        let failed = |source| TierError::io("read", self.place.as_str(), offset, len, source);
+        self.file.read_exact_at(out, offset).map_err(failed)
+    }
+}
+
+/// A file of a directory, written through the page cache, by the process that opened it.
+#[derive(Debug)]
+pub(crate) struct RealFile {
+    pub(crate) file: File,
+    pub(crate) place: String,
+    pub(crate) len: u64,
+    process: u32,
+}
+
+impl RealFile {
+    pub(crate) fn new(file: File, place: String, len: u64) -> RealFile {
+        RealFile {
+            file,
+            place,
+            len,
+            process: std::process::id(),
+        }
+    }
+
+    /// Refuses a forked process, in which two would write one file.
+    pub(crate) fn check_process(&self) -> Result<(), TierError> {
+        let here = std::process::id();
+        if here == self.process {
+            return Ok(());
+        }
+        Err(TierError::Forked {
+            place: self.place.clone(),
+            opener: self.process,
+            here,
+        })
+    }
+}
+
+impl VolumeFile for RealFile {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TierError> {
+        self.check_process()?;
+        let len = bytes.len() as u64;
+        let failed = |source| TierError::io("write", self.place.as_str(), offset, len, source);
+        self.file.write_all_at(bytes, offset).map_err(failed)?;
+        self.len = self.len.max(offset + len);
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn set_len(&mut self, len: u64) -> Result<(), TierError> {
+        self.check_process()?;
+        self.file
+            .set_len(len)
+            .map_err(|source| TierError::io("resize", self.place.as_str(), len, 0, source))?;
+        self.len = len;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), TierError> {
+        self.check_process()?;
+        self.file
+            .sync_all()
+            .map_err(|source| TierError::io("sync", self.place.as_str(), 0, 0, source))
+    }
+}
