@@ -449,8 +449,7 @@ mod tests {
         let mut checkpoint = Checkpoint::begin(&committed, false).unwrap();
         checkpoint.create(FileKind::Graph, None).unwrap();
         let manifest = manifest_of(&checkpoint);
-        let committed = checkpoint.commit(&manifest).unwrap();
-        assert!(committed.trouble.is_none());
+        assert!(checkpoint.commit(&manifest).unwrap().trouble.is_none());
         drop(checkpoint);
         let before = committed.list().unwrap();
         assert_eq!(before, ["MANIFEST", "graph-000001"]);

@@ -72,6 +72,7 @@ fn with_build<T>(
         facts: Facts::of(source, options).unwrap(),
         progress: &Silent,
         checkpoint: Checkpoint::begin(&*volume, true).unwrap(),
+        replaces: false,
         scratch: folder.path(),
         carried: Carried {
             log_from: LogFrom::default(),
