@@ -491,7 +491,7 @@ fn stream_of(
     mut sink: impl FnMut(&mut StreamReader, &[u8]) -> Result<(), LayoutError>,
 ) -> Result<(), Error> {
     let file = name_of(volume, &entry.name);
-    check_length(volume, entry, opened.len()?)?;
+    check_length(volume, entry, opened.size()?)?;
     let mut buffer = vec![0; PIECE.min(entry.length as usize).max(BLOCK)];
     opened.read_at(0, &mut buffer[..BLOCK])?;
     let mut reader = StreamReader::open(kind, &buffer[..BLOCK], &file)?;

@@ -462,7 +462,7 @@ struct RealReader {
 }
 
 impl VolumeReader for RealReader {
-    fn len(&self) -> Result<u64, TierError> {
+    fn size(&self) -> Result<u64, TierError> {
         let failed = |source| TierError::io("look at", self.place.as_str(), 0, 0, source);
         Ok(self.file.metadata().map_err(failed)?.len())
     }

@@ -494,7 +494,7 @@ struct SimReader {
 }
 
 impl VolumeReader for SimReader {
-    fn len(&self) -> Result<u64, TierError> {
+    fn size(&self) -> Result<u64, TierError> {
         let mut state = self.volume.lock_state();
         state.look(Operation::Len, "look at", &self.name)?;
         Ok(state.inodes[self.inode].current.len() as u64)

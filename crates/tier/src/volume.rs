@@ -98,8 +98,8 @@ pub type Note = Mutex<Option<Box<dyn Any + Send>>>;
 
 /// A file being read.
 pub trait VolumeReader: Send + Sync + Debug {
-    /// Length in bytes.
-    fn len(&self) -> Result<u64, TierError>;
+    /// Its length in bytes, as it is now.
+    fn size(&self) -> Result<u64, TierError>;
 
     /// Fills `out` from `offset`; a file that ends earlier is an error.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), TierError>;
