@@ -444,7 +444,7 @@ pub struct WriteArguments {
     #[arg(long, value_name = "L", value_parser = at_least_one)]
     pub insert_list: Option<usize>,
 
-    /// Cap on the memory of a search beside it; a merge takes up to 64 MiB more
+    /// Cap on the memory of the process; a merge takes up to 64 MiB more
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 

@@ -214,11 +214,12 @@ impl Catalog {
         }
         // What a page takes that is read is seen with the index; a search of larger ones keeps fewer queries in flight.
         let page = PageFile {
-            pages: 0,
             page_bytes: BLOCK,
+            ..PageFile::default()
         };
         let needs = Needs {
             graph: page,
+            beside: options.open.beside,
             ..Needs::default()
         };
         let division = plan::divide(options.memory, &needs, None).map_err(|error| match error {

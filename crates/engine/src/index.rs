@@ -34,7 +34,7 @@ use crate::durable::log_bytes;
 use crate::navigation::Navigation;
 use crate::nodes::Graph;
 use crate::plan::{Division, Needs};
-use crate::update::{CarriedIds, Overlay, replay, tight_bytes};
+use crate::update::{CarriedIds, Overlay, inserting_bytes, replay};
 use crate::{Error, Preset, nodes, plan, stored};
 
 /// How to open an index.
@@ -51,7 +51,13 @@ pub struct OpenOptions {
     /// Whether searches will start from the navigation graph, so that a memory budget has room for it; `None` is the
     /// preset's choice. Without a budget it is there whenever a search asks for it.
     pub navigation: Option<bool>,
+    /// Bytes that the caller holds beside the index and that count towards `memory`: queries, answers, and for each thread beyond
+    /// two what [`THREAD_BYTES`] says.
+    pub beside: u64,
 }
+
+/// What a searching thread takes, about: its stack, its ring and its first buffers. A budget has room for two.
+pub const THREAD_BYTES: u64 = 512 << 10;
 
 /// How large the cache of hot records is. It keeps what searches read last: lists as they are stored, beside their
 /// vectors where these stand beside them.
@@ -74,6 +80,7 @@ impl Default for OpenOptions {
             verify_pages: true,
             cache: CacheSize::None,
             navigation: None,
+            beside: 0,
         }
     }
 }
@@ -222,7 +229,15 @@ impl Index {
     ) -> Result<Self, Error> {
         let manifest = stored::manifest(&*volume)?;
         let measured = manifest.measured.clone();
-        let divide = |needs: &Needs| plan::divide(options.memory, needs, measured.as_ref());
+        // What is written in its place stays beside what was loaded.
+        let doubled = manifest.layout == INLINE;
+        let divide = |needs: &Needs| {
+            let mut needs = *needs;
+            needs.graph.doubled = doubled;
+            let mut division = plan::divide(options.memory, &needs, measured.as_ref())?;
+            division.for_changes = true;
+            Ok(division)
+        };
         Self::assemble_within(volume, path, manifest, options, Arc::default(), divide)
     }
 
@@ -290,13 +305,8 @@ impl Index {
             cache: cache.as_ref().map_or(0, SlotCache::memory_bytes),
             navigation: navigation.map_or(0, |entry| entry.length),
             changes: logged_bytes(&*volume, &manifest)?,
-            inserting: match graph.pages {
-                nodes::Pages::Inline(_) => {
-                    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-                    threads as u64 * tight_bytes(graph_pages.page_bytes)
-                }
-                _ => 0,
-            },
+            beside: options.beside,
+            inserting: inserting_bytes(&graph.pages, graph_pages, manifest.degree as usize),
             graph: graph_pages,
             vectors: vector_pages,
         };
@@ -530,7 +540,7 @@ pub(crate) fn code_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u64
 const MOST_OPENINGS: usize = 100;
 
 /// What a vector takes in the graph of fresh ones beyond its bytes: its list, its place, and the allocator's share.
-const BESIDE_FRESH: u64 = 300;
+pub(crate) const BESIDE_FRESH: u64 = 300;
 
 /// Bytes that the log of an index will take in memory, at most about.
 fn logged_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u64, Error> {

@@ -56,7 +56,7 @@ pub use durable::Durability;
 pub use error::Error;
 pub use fill::{BlockFill, Fill};
 pub use graph::GraphError;
-pub use index::{CacheSize, Index, OpenOptions};
+pub use index::{CacheSize, Index, OpenOptions, THREAD_BYTES};
 pub use plan::Division;
 pub use preset::{Compression, Layout, Order, Preset, Rerank, Strategy, Update};
 pub use progress::{Progress, Silent};

@@ -25,6 +25,8 @@ pub(crate) const PROGRAM: u64 = 8 << 20;
 /// Queries in flight that a budget makes room for, at most and in the share of what it leaves.
 const MOST_QUERIES: u64 = 16;
 const QUERY_SHARE: u64 = 4;
+/// What inserts get before searches get pages, if they want so much.
+const INSERTING: u64 = 1 << 20;
 /// The list size that room is made for. Searches with a larger one keep fewer queries in flight.
 const USUAL_LIST: usize = 100;
 
@@ -33,6 +35,8 @@ const USUAL_LIST: usize = 100;
 pub(crate) struct PageFile {
     pub(crate) pages: u64,
     pub(crate) page_bytes: usize,
+    /// Whether a page that is changed is in memory twice, as it was and as it is.
+    pub(crate) doubled: bool,
 }
 
 /// What an index could put into memory, in bytes.
@@ -50,7 +54,9 @@ pub(crate) struct Needs {
     pub(crate) navigation: u64,
     /// What the log holds, once it is in memory.
     pub(crate) changes: u64,
-    /// What an insert takes beside a search, where that is not to grow with the index.
+    /// What the caller holds beside the index: queries, answers, more threads than two.
+    pub(crate) beside: u64,
+    /// What inserts would like to have beside a search: pages that they hold, changes that wait.
     pub(crate) inserting: u64,
     /// Pages with lists.
     pub(crate) graph: PageFile,
@@ -63,7 +69,7 @@ pub(crate) struct Needs {
 pub struct Division {
     /// What was given; `None` is no limit, and then only what every search needs is kept, and one query is in flight.
     pub budget: Option<u64>,
-    /// The program and its threads.
+    /// The program and its threads, and what the caller holds beside the index.
     pub program: u64,
     /// State and pages of the queries in flight.
     pub queries: u64,
@@ -75,7 +81,8 @@ pub struct Division {
     pub tables: u64,
     /// The cache of hot records.
     pub cache: u64,
-    /// What an insert takes beside a search, where all is on storage; as much of it as there is room for.
+    /// What inserts take beside searches, where an index is opened for changes: as much of what they would like as there is room for, and no
+    /// more than half of it.
     pub inserting: u64,
     /// The navigation graph, when a search uses it.
     pub navigation: u64,
@@ -93,6 +100,9 @@ pub struct Division {
     pub graph_share: f64,
     /// Share of the pages with vectors alone that stay in memory.
     pub vector_share: f64,
+    /// Whether the index was opened for changes, and `inserting` is what these may take.
+    #[serde(skip)]
+    pub(crate) for_changes: bool,
 }
 
 impl Division {
@@ -106,7 +116,7 @@ impl Division {
 }
 
 /// What a query in flight takes: its filter of scored nodes, and the pages that it holds.
-fn query_bytes(list: usize, page_bytes: usize) -> u64 {
+pub(crate) fn query_bytes(list: usize, page_bytes: usize) -> u64 {
     (crate::visited::Visited::bytes(list) + (list / 2 + 24) * page_bytes) as u64
 }
 
@@ -123,7 +133,7 @@ pub(crate) fn divide(
 ) -> Result<Division, Error> {
     let mut division = Division {
         budget,
-        program: PROGRAM,
+        program: PROGRAM.saturating_add(needs.beside),
         codes: needs.codes,
         codebook: needs.codebook,
         tables: needs.tables,
@@ -140,7 +150,8 @@ pub(crate) fn divide(
         division.predicted_reads = measured.map(|_| value.predict(&division));
         return Ok(division);
     };
-    let without = PROGRAM + query + needs.codes + needs.codebook + needs.tables + needs.cache;
+    let without =
+        PROGRAM + needs.beside + query + needs.codes + needs.codebook + needs.tables + needs.cache;
     let must = without + needs.changes;
     if (without..must).contains(&budget) {
         return Err(Error::Memory {
@@ -167,7 +178,8 @@ pub(crate) fn divide(
     let queries = (left / QUERY_SHARE / query).min(MOST_QUERIES - 1);
     division.queries = (1 + queries) * query;
     left -= queries * query;
-    division.inserting = needs.inserting.min(left);
+    // Small needs are met; who wants megabytes takes pages from searches.
+    division.inserting = needs.inserting.min(left.min(INSERTING.max(left / 2)));
     left -= division.inserting;
 
     let mut slices = Vec::new();
@@ -246,7 +258,14 @@ pub(crate) fn divide(
 fn cost(pages: u64, file: PageFile) -> u64 {
     match pages {
         0 => 0,
-        pages => pages * file.page_bytes as u64 + 4 * file.pages,
+        pages => pages * file.kept_bytes() + 4 * file.pages,
+    }
+}
+
+impl PageFile {
+    /// Bytes that a page takes that is kept in memory.
+    fn kept_bytes(self) -> u64 {
+        self.page_bytes as u64 * if self.doubled { 2 } else { 1 }
     }
 }
 
@@ -256,7 +275,7 @@ fn pages_in(bytes: u64, file: PageFile) -> u64 {
     if file.pages == 0 || bytes + 16 >= cost(file.pages, file) {
         return file.pages;
     }
-    bytes.saturating_sub(4 * file.pages) / file.page_bytes as u64
+    bytes.saturating_sub(4 * file.pages) / file.kept_bytes()
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -367,10 +386,12 @@ mod tests {
             cache: 0,
             navigation: 3_000_000,
             changes: 100_000,
+            beside: 30_000,
             inserting: 50_000,
             graph: PageFile {
                 pages: 43_000,
                 page_bytes: 4096,
+                doubled: false,
             },
             vectors: PageFile::default(),
         }

@@ -302,6 +302,12 @@ const HUGE: usize = 2 << 20;
 impl HugeBytes {
     /// A region of `len` zero bytes.
     pub fn zeroed(len: usize) -> Result<HugeBytes, TierError> {
+        HugeBytes::with_room(len, len)
+    }
+
+    /// A region of `len` zero bytes, of which the first `used` will be written soon, and the others perhaps never: they are no part of
+    /// a huge page, which the system would give whole for its first byte. So what is in memory is what was written.
+    pub(crate) fn with_room(used: usize, len: usize) -> Result<HugeBytes, TierError> {
         let refused = |source: std::io::Error| TierError::Unsupported {
             what: format!("a region of {len} bytes of memory"),
             reason: format!(
@@ -345,7 +351,7 @@ impl HugeBytes {
         let mapped = total - slack;
         let (head, tail) = (aligned - start, start + total - (aligned + mapped));
         // SAFETY: head and tail are page-aligned parts of the mapping just made, which nobody uses; the rest,
-        // [aligned, aligned + mapped), stays. The advice changes no contents.
+        // [aligned, aligned + mapped), stays. The advice is for a part of that, and changes no contents.
         unsafe {
             if head > 0 {
                 libc::munmap(start as *mut _, head);
@@ -353,8 +359,9 @@ impl HugeBytes {
             if tail > 0 {
                 libc::munmap((aligned + mapped) as *mut _, tail);
             }
-            if slack > 0 {
-                libc::madvise(aligned as *mut _, mapped, libc::MADV_HUGEPAGE);
+            let huge = used.min(len) / HUGE * HUGE;
+            if huge > 0 {
+                libc::madvise(aligned as *mut _, huge, libc::MADV_HUGEPAGE);
             }
         }
         let pointer = NonNull::new(aligned as *mut u8).expect("mmap gives no null pointer");

@@ -46,7 +46,7 @@ impl GrowingBytes {
         capacity: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<GrowingBytes, E> {
-        let mut room = HugeBytes::zeroed(capacity.max(len))?;
+        let mut room = HugeBytes::with_room(len, capacity.max(len))?;
         fill(&mut room[..len])?;
         Ok(GrowingBytes {
             room,
@@ -133,6 +133,31 @@ mod tests {
 
     fn zeros(len: usize, capacity: usize) -> GrowingBytes {
         GrowingBytes::filled::<TierError>(len, capacity, |_| Ok(())).unwrap()
+    }
+
+    /// Bytes of these pages that are in memory, as the kernel says: eight bytes a page, of which the last bit is that.
+    fn resident(first: *const u8, bytes: usize) -> usize {
+        use std::os::unix::fs::FileExt;
+        let pages = std::fs::File::open("/proc/self/pagemap").unwrap();
+        let mut said = vec![0; bytes / 4096 * 8];
+        pages
+            .read_exact_at(&mut said, (first as u64) / 4096 * 8)
+            .unwrap();
+        4096 * said.chunks(8).filter(|page| page[7] & 0x80 != 0).count()
+    }
+
+    #[test]
+    fn what_is_not_written_takes_no_memory() {
+        // A bit more than a huge page, and much room: a second huge page would be nearly all for nothing.
+        let (len, capacity) = ((2 << 20) + 5_000, 16 << 20);
+        let bytes = GrowingBytes::filled::<TierError>(len, capacity, |bytes| {
+            bytes.fill(1);
+            Ok(())
+        })
+        .unwrap();
+        let taken = resident(bytes.as_ptr(), capacity);
+        assert!(taken >= len, "{taken} bytes in memory for {len}");
+        assert!(taken < len + 8192, "{taken} bytes in memory for {len}");
     }
 
     #[test]

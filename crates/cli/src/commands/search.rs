@@ -234,7 +234,9 @@ impl Searcher {
                 Some(truth)
             }
         };
-        let target = Target::open(paths, arguments)?;
+        let threads = threads_or_cores(arguments.threads);
+        let beside = beside(&*queries, arguments, threads);
+        let target = Target::open(paths, arguments, beside)?;
         if let Some(target) = arguments.recall
             && !(target > 0.0 && target <= 1.0)
         {
@@ -258,7 +260,7 @@ impl Searcher {
             whole_page: arguments.whole_page().or(preset.map(|p| p.whole_page)),
             rerank: target.rerank(arguments),
             parts: arguments.parts,
-            threads: threads_or_cores(arguments.threads),
+            threads,
             in_flight: arguments.in_flight,
             ..SearchOptions::default()
         };
@@ -353,6 +355,36 @@ impl Searcher {
 fn short(results: &SearchResults) -> usize {
     let rows = results.ids.chunks_exact(results.k.max(1));
     rows.filter(|ids| ids.last() == Some(&u64::MAX)).count()
+}
+
+/// Bytes that a search with a memory budget holds beside the index: queries, exact answers and those that are found, and its threads,
+/// less what is counted with the program.
+fn beside(queries: &dyn VectorSource, arguments: &SearchArguments, threads: usize) -> u64 {
+    /// An answer is an id of eight bytes and a distance; of an exact one ids have four.
+    const ANSWER: usize = 12;
+    const EXACT: usize = 8;
+    /// Some thousands of answers are the program's.
+    const PROGRAM: u64 = 512 << 10;
+    let Some(budget) = arguments.memory else {
+        return 0;
+    };
+    let held = if budget < TINY {
+        0
+    } else {
+        queries.row_bytes()
+    };
+    let exact = if arguments.truth.is_some() { EXACT } else { 0 };
+    // And a latency.
+    let answers = arguments.k.saturating_mul(ANSWER + exact);
+    let each = answers.saturating_add(held + size_of::<f32>()) as u64;
+    let held = each.saturating_mul(queries.rows() as u64);
+    // No machine has more, and sums of it do not overflow.
+    held.saturating_sub(PROGRAM).min(1 << 50) + threads_beside(threads)
+}
+
+/// Bytes that threads take beyond the two that a memory budget has room for.
+pub fn threads_beside(threads: usize) -> u64 {
+    threads.saturating_sub(2) as u64 * stratann::THREAD_BYTES
 }
 
 const LARGEST_LIST: usize = 8192;

@@ -52,13 +52,20 @@ impl Target {
     }
 
     /// Opens them.
-    pub fn open(paths: Vec<PathBuf>, arguments: &SearchArguments) -> Result<Self, Failure> {
+    ///
+    /// The memory budget is that of the process: `beside` bytes of it are taken by what the command holds itself.
+    pub fn open(
+        paths: Vec<PathBuf>,
+        arguments: &SearchArguments,
+        beside: u64,
+    ) -> Result<Self, Failure> {
         let mut open = OpenOptions {
             io: arguments.io.into(),
             cache: cache(&paths, arguments)?,
             navigation: arguments
                 .navigation()
                 .or(arguments.preset.map(|preset| preset.navigation)),
+            beside,
             ..OpenOptions::default()
         };
         if let [path] = &paths[..] {

@@ -9,6 +9,7 @@ use stratann::{
     Progress as _, TierError, VectorFile, VectorSource, WriteOptions,
 };
 
+use super::search::threads_beside;
 use crate::args::{
     CompactArguments, DeleteArguments, InsertArguments, WriteArguments, threads_or_cores,
 };
@@ -83,6 +84,7 @@ pub fn compact(arguments: &CompactArguments, quiet: bool) -> Result<(), Failure>
 fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Failure> {
     let open = OpenOptions {
         memory: write.memory,
+        beside: threads_beside(threads_or_cores(write.threads)),
         ..OpenOptions::default()
     };
     let options = WriteOptions {

@@ -7,6 +7,7 @@ mod catalog;
 mod direct;
 mod disk;
 mod layouts;
+mod memory;
 mod refusals;
 mod repair;
 mod support;

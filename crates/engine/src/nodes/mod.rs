@@ -187,7 +187,11 @@ impl Pages {
                 pages.pages.shape.page_bytes(),
             ),
         };
-        PageFile { pages, page_bytes }
+        PageFile {
+            pages,
+            page_bytes,
+            doubled: false,
+        }
     }
 
     /// Reads page `page` and verifies it.
@@ -277,7 +281,9 @@ impl Graph {
         heat: Option<&HeatFile>,
     ) -> Result<(), Error> {
         if division.graph_share > 0.0 {
-            let PageFile { pages, page_bytes } = self.pages.file(self.nodes);
+            let PageFile {
+                pages, page_bytes, ..
+            } = self.pages.file(self.nodes);
             let source = Source {
                 volume,
                 name: &self.name,

@@ -23,6 +23,7 @@
 //! delete and search. Other processes open it for reading, see what was logged by then, and open it again to see more.
 
 mod directly;
+mod room;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -747,6 +748,8 @@ impl LiveIndex {
             if let Some(direct) = &state.direct {
                 direct.check().map_err(partly)?;
             }
+            self.check_room(&state, ids.len(), row_bytes)
+                .map_err(partly)?;
             let mut records = Vec::with_capacity(ids.len());
             for (&id, vector) in ids.iter().zip(rows.chunks_exact(row_bytes)) {
                 records.push(match state.contains(id)? {

@@ -32,7 +32,7 @@ mod survey;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use direct::tight_bytes;
+pub(crate) use direct::inserting_bytes;
 pub use direct::{DirectCounts, DirectOptions, Pruning};
 pub use due::{Due, MergeWhen, Merger};
 pub use live::{CompactReport, LiveIndex, WriteOptions};

@@ -36,13 +36,14 @@ pub use self::prune::Pruning;
 use self::accumulate::Threshold;
 use self::in_place::{HANDS, InPlace, Journal};
 use self::insert::{Inserter, Link, Newborn, Work};
-use self::store::PageStore;
+use self::store::{LEAST_UNWRITTEN, MOST_UNWRITTEN, PageStore};
 use super::overlay::{Overlay, Tombstones};
 use super::ranges::IdRanges;
 use crate::index::Index;
 use crate::nodes::added::Added;
 use crate::nodes::placement::{PageBytes, Placement};
 use crate::nodes::{Composable, NodePages, Pages};
+use crate::plan::{PageFile, query_bytes};
 use crate::search::{Plan, Timer, Within};
 use crate::{Error, Update};
 
@@ -130,8 +131,71 @@ const STRIPES: usize = 1 << 12;
 const WRITERS: usize = 4;
 
 /// What an insert takes beside a search in an index of which all is on storage, on pages of so many bytes.
-pub(crate) fn tight_bytes(page_bytes: usize) -> u64 {
+fn tight_bytes(page_bytes: usize) -> u64 {
     TIGHT_PAGES * page_bytes as u64
+}
+
+/// What inserts into pages of some kind would like to have in memory beside searches, with lists of `degree` nodes.
+pub(crate) fn inserting_bytes(pages: &Pages, file: PageFile, degree: usize) -> u64 {
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()) as u64;
+    match pages {
+        Pages::Inline(_) => threads * tight_bytes(file.page_bytes),
+        _ => Room::wanted(threads as usize, degree + BEYOND, file.page_bytes),
+    }
+}
+
+/// How inserts divide the memory that a budget leaves them, where pages can move: half of it is for the pages that they hold while they
+/// search, the rest for pages that wait to be written and for changes that wait for their pages.
+struct Room {
+    threads: usize,
+    /// Inserts in flight on each of them.
+    in_flight: usize,
+    /// Pages that wait.
+    unwritten: usize,
+    /// Bytes of changes.
+    pending: u64,
+}
+
+impl Room {
+    /// As much as is of use.
+    fn wanted(threads: usize, list: usize, page_bytes: usize) -> u64 {
+        let DirectOptions {
+            in_flight, pending, ..
+        } = DirectOptions::default();
+        let searches = (threads * in_flight) as u64 * query_bytes(list, page_bytes);
+        let waits = pending.max((MOST_UNWRITTEN * page_bytes) as u64);
+        (2 * searches).max(4 * waits)
+    }
+
+    /// Of so many bytes, if there is a budget, for inserts as they were asked for.
+    fn of(
+        bytes: Option<u64>,
+        threads: usize,
+        choices: &DirectOptions,
+        list: usize,
+        page_bytes: usize,
+    ) -> Self {
+        let wanted = Self {
+            threads,
+            in_flight: choices.in_flight.max(1),
+            unwritten: MOST_UNWRITTEN,
+            pending: choices.pending,
+        };
+        let Some(bytes) = bytes else {
+            return wanted;
+        };
+        let searches = (bytes / 2 / query_bytes(list, page_bytes)).max(1) as usize;
+        let threads = threads.min(searches);
+        Self {
+            threads,
+            in_flight: wanted.in_flight.min(searches / threads),
+            unwritten: wanted
+                .unwritten
+                .min((bytes / 4) as usize / page_bytes)
+                .max(LEAST_UNWRITTEN),
+            pending: wanted.pending.min(bytes / 4),
+        }
+    }
 }
 
 /// Log records whose vectors tasks insert, one after the other.
@@ -204,12 +268,28 @@ impl Direct {
             return Ok(None);
         }
         let in_place = matches!(graph.pages, Pages::Inline(_));
-        let threads = match in_place && index.options().memory.is_some() {
-            true => {
-                let room = index.memory().inserting / tight_bytes(pages.page_bytes);
-                threads.min(room.max(1) as usize)
-            }
-            false => threads,
+        let degree = index.manifest().degree as usize;
+        let preset = index.preset();
+        let beyond = if preset.whole_page { 0 } else { BEYOND };
+        let list = choices.list.unwrap_or(degree + beyond);
+        let budget = index.options().memory;
+        let room = budget.map(|_| index.memory().inserting);
+        let Room {
+            threads,
+            in_flight,
+            unwritten,
+            pending,
+        } = match (in_place, room) {
+            (true, Some(room)) => Room {
+                threads: threads.min((room / tight_bytes(pages.page_bytes)).max(1) as usize),
+                ..Room::of(None, threads, &choices, list, pages.page_bytes)
+            },
+            (_, room) => Room::of(room, threads, &choices, list, pages.page_bytes),
+        };
+        let choices = DirectOptions {
+            in_flight,
+            pending,
+            ..choices
         };
         let placement = graph.placement.get_or_init(|| {
             let page_of = |node| match &graph.pages {
@@ -233,13 +313,9 @@ impl Direct {
             }
         };
         let manifest = index.manifest();
-        let degree = manifest.degree as usize;
-        let preset = index.preset();
-        let beyond = if preset.whole_page { 0 } else { BEYOND };
-        let list = choices.list.unwrap_or(degree + beyond);
         let kept = index.clone();
         let kept = move |page: u32| kept.graph().resident.get(page.into()).is_some();
-        let store = PageStore::new(placement, pages.page_bytes, Box::new(kept));
+        let store = PageStore::new(placement, pages.page_bytes, unwritten, Box::new(kept));
         let mut direct = Self {
             index: index.clone(),
             degree,

@@ -87,6 +87,8 @@ pub(super) struct PageStore {
     /// Something was written, or could not be.
     done: Condvar,
     page_bytes: usize,
+    /// Pages that may wait to be written.
+    most: usize,
     /// Pages that are never taken: searches read them in memory, where the budget keeps what the build put there.
     kept: Box<dyn Fn(u32) -> bool + Send + Sync>,
     pub(super) counts: Counts,
@@ -94,15 +96,17 @@ pub(super) struct PageStore {
 
 /// Bytes of a page that are no record's, about.
 const PAGE_HEADER: usize = 32;
-/// Pages that may wait to be written; beyond them an insert waits too.
-const MOST_UNWRITTEN: usize = 1024;
+/// Pages that may wait to be written; beyond them an insert waits too. So many at most, and at least, however scarce memory is.
+pub(super) const MOST_UNWRITTEN: usize = 1024;
+pub(super) const LEAST_UNWRITTEN: usize = 16;
 
 impl PageStore {
-    /// The pages of so many bytes as a placement has them, all of which a checkpoint names. `kept` says which must stay as
-    /// they are. Where all stay in their places nothing is known of any.
+    /// The pages of so many bytes as a placement has them, all of which a checkpoint names, of which `most` may wait to be
+    /// written. `kept` says which must stay as they are. Where all stay in their places nothing is known of any.
     pub(super) fn new(
         placement: &Placement,
         page_bytes: usize,
+        most: usize,
         kept: Box<dyn Fn(u32) -> bool + Send + Sync>,
     ) -> Self {
         let unknown = Page {
@@ -133,6 +137,7 @@ impl PageStore {
             work: Condvar::new(),
             done: Condvar::new(),
             page_bytes,
+            most,
             kept,
             counts: Counts::default(),
         }
@@ -250,7 +255,7 @@ impl PageStore {
     /// Waits while too much is unwritten.
     pub(super) fn pace(&self) {
         let mut queue = self.queue.lock();
-        while queue.pages.len() + queue.writing > MOST_UNWRITTEN && queue.error.is_none() {
+        while queue.pages.len() + queue.writing > self.most && queue.error.is_none() {
             self.done.wait(&mut queue);
         }
     }
@@ -417,7 +422,7 @@ mod tests {
     /// Two pages of the build, two nodes on each.
     fn store() -> (Placement, PageStore) {
         let placement = Placement::new([0, 0, 1, 1].into_iter(), 2);
-        let store = PageStore::new(&placement, 8, Box::new(|_| false));
+        let store = PageStore::new(&placement, 8, 16, Box::new(|_| false));
         (placement, store)
     }
 

@@ -1,0 +1,184 @@
+//! The memory budget is that of the whole process: what the kernel says it held at its peak.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use crate::support::{Place, bin};
+
+/// Rows of the fixture that indexes are built of, and that are inserted.
+const BUILT: usize = 6_000;
+const MORE: usize = 400;
+const PRESETS: [&str; 6] = [
+    "diskann",
+    "pipeann",
+    "aisaq",
+    "decouplevs",
+    "odinann",
+    "stratann",
+];
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name)
+}
+
+/// When something in a folder was last changed.
+fn changed(folder: &Path) -> SystemTime {
+    let mut last = SystemTime::UNIX_EPOCH;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        last = last.max(match entry.file_type().unwrap().is_dir() {
+            true => changed(&entry.path()),
+            false => entry.metadata().unwrap().modified().unwrap(),
+        });
+    }
+    last
+}
+
+/// The optimised program, which `make build` puts beside this one, if it is of these sources. A budget of 10 MB is for it: of
+/// another one the pages of the program alone are more.
+fn optimised() -> Option<PathBuf> {
+    let here = Path::new(env!("CARGO_BIN_EXE_stratann"));
+    if !cfg!(debug_assertions) {
+        return Some(here.to_owned());
+    }
+    let there = here.parent()?.parent()?.join("release").join("stratann");
+    let built = std::fs::metadata(&there).and_then(|metadata| metadata.modified());
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
+    let sources = std::fs::read_dir(crates).unwrap();
+    let last = sources
+        .map(|one| changed(&one.unwrap().path().join("src")))
+        .max()?;
+    built.is_ok_and(|built| built > last).then_some(there)
+}
+
+/// The most memory that a process held: looked at until it ends, since then nobody knows.
+fn peak(child: &mut Child) -> u64 {
+    let status = format!("/proc/{}/status", child.id());
+    let mut most = 0;
+    while child.try_wait().unwrap().is_none() {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok());
+        most = most.max(kib.unwrap_or(0) * 1024);
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    most
+}
+
+/// What a command with a budget came to.
+enum Ended {
+    /// Its peak.
+    Done(u64),
+    /// What it said.
+    Refused(String),
+}
+
+fn run(program: &Path, place: &Place, words: &[&str]) -> Ended {
+    let mut child = Command::new(program)
+        .current_dir(place.path(""))
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let peak = peak(&mut child);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    match output.status.code() {
+        Some(0) => Ended::Done(peak),
+        // Before the first row, or after some of them.
+        Some(1 | 2) => Ended::Refused(said),
+        _ => panic!("{words:?}: {said}"),
+    }
+}
+
+fn copy(place: &Place, from: &str, to: &str) {
+    let _ = std::fs::remove_dir_all(place.path(to));
+    std::fs::create_dir(place.path(to)).unwrap();
+    for file in std::fs::read_dir(place.path(from)).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), place.path(to).join(file.file_name())).unwrap();
+    }
+}
+
+#[test]
+fn searches_and_inserts_of_every_preset_stay_under_their_budgets() {
+    let slow = std::env::var_os("STRATANN_SLOW").is_some();
+    let built = if slow { 19_000 } else { BUILT };
+    let optimised = optimised();
+    let program = optimised.clone();
+    let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_stratann").into());
+    let budgets: &[(&str, u64)] = match optimised {
+        Some(_) => &[
+            ("10MB", 10_000_000),
+            ("48MB", 48_000_000),
+            ("128MB", 128_000_000),
+        ],
+        None => {
+            eprintln!(
+                "skipped: 10 MB, for which `make build` has to make the optimised program first"
+            );
+            &[("48MB", 48_000_000), ("128MB", 128_000_000)]
+        }
+    };
+    let place = Place::new();
+    let all = std::fs::read(fixture("photo-sift-20k.base.u8bin")).unwrap();
+    let rows = |first: usize, rows: usize| bin(rows, 128, &all[8 + first * 128..][..rows * 128]);
+    place.write("built.u8bin", &rows(0, built));
+    place.write("more.u8bin", &rows(built, MORE));
+    let queries = fixture("photo-sift-20k.query.u8bin");
+    let truth = fixture("photo-sift-20k.truth100.bin");
+    let (queries, truth) = (queries.to_str().unwrap(), truth.to_str().unwrap());
+    for preset in PRESETS {
+        let build = [
+            "build",
+            "built.u8bin",
+            preset,
+            "-p",
+            preset,
+            "-R",
+            "32",
+            "-L",
+            "40",
+        ];
+        let Ended::Done(_) = run(&program, &place, &[&build[..], &["-T", "2"]].concat()) else {
+            panic!("{preset} cannot be built");
+        };
+        for &(budget, bytes) in budgets {
+            let search = [
+                "search", preset, queries, "--truth", truth, "--memory", budget,
+            ];
+            let search = [
+                &search[..],
+                &["-T", "2", "--in-flight", "16", "--list", "60"],
+            ]
+            .concat();
+            match run(&program, &place, &search) {
+                Ended::Done(peak) => assert!(peak <= bytes, "{search:?}: {peak}"),
+                Ended::Refused(said) => panic!("{search:?}: {said}"),
+            }
+            copy(&place, preset, "grown");
+            let insert = [
+                "insert",
+                "grown",
+                "more.u8bin",
+                "-T",
+                "2",
+                "--memory",
+                budget,
+            ];
+            match run(&program, &place, &insert) {
+                Ended::Done(peak) => assert!(peak <= bytes, "{preset}, {insert:?}: {peak}"),
+                // Vectors that wait for a merge do not fit beside the program everywhere.
+                Ended::Refused(said) => {
+                    assert!(bytes == 10_000_000, "{preset}, {insert:?}: {said}");
+                    for word in ["memory budget of 10000000 bytes", "give at least"] {
+                        assert!(said.contains(word), "{preset}: {said}");
+                    }
+                }
+            }
+        }
+    }
+}
