@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
-use stratann::Preset;
+use stratann::{Preset, bounds};
 
 use crate::names::{
     CompressionName, IoName, LayoutName, MetricName, OrderName, RerankName, StrategyName,
@@ -96,7 +96,7 @@ pub struct BuildArguments {
     pub degree: Option<usize>,
 
     /// Candidates kept while a node's neighbours are sought: L of the build
-    #[arg(short = 'L', long, default_value_t = 100, value_name = "L", value_parser = at_least_one,
+    #[arg(short = 'L', long, default_value_t = 100, value_name = "L", value_parser = list_size,
           visible_aliases = ["complexity", "lbuild"])]
     pub build_list: usize,
 
@@ -160,7 +160,7 @@ pub struct BuildArguments {
     pub search_memory: Option<u64>,
 
     /// Threads [default: cores]
-    #[arg(short = 'T', long, value_name = "N", value_parser = at_least_one, visible_alias = "num-threads")]
+    #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
     /// Seed of every random choice: one thread and the same seed give the same index
@@ -195,7 +195,7 @@ pub struct TrainArguments {
     pub metric: MetricName,
 
     /// Threads, on which the result does not depend [default: cores]
-    #[arg(short = 'T', long, value_name = "N", value_parser = at_least_one, visible_alias = "num-threads")]
+    #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
     /// Seed of every random choice
@@ -229,7 +229,7 @@ pub struct SearchArguments {
 
     /// Candidates kept during a search: L; several, for example 20,40,60, are measured one after the other
     /// [default: 100, or k if that is more]
-    #[arg(short = 'L', long, value_name = "L,..", value_delimiter = ',', value_parser = at_least_one,
+    #[arg(short = 'L', long, value_name = "L,..", value_delimiter = ',', value_parser = list_size,
           visible_aliases = ["search-list", "list-size"])]
     pub list: Vec<usize>,
 
@@ -246,7 +246,7 @@ pub struct SearchArguments {
     pub preset: Option<Preset>,
 
     /// Nodes read at once: W; the most of them with a pipelined search [default: the preset's]
-    #[arg(short = 'W', long, value_name = "W", value_parser = at_least_one, visible_alias = "beam-width")]
+    #[arg(short = 'W', long, value_name = "W", value_parser = beam, visible_alias = "beam-width")]
     pub beam: Option<usize>,
 
     /// Order of reading [default: the preset's]
@@ -270,15 +270,15 @@ pub struct SearchArguments {
     pub no_whole_page: bool,
 
     /// Threads [default: cores]
-    #[arg(short = 'T', long, value_name = "N", value_parser = at_least_one, visible_alias = "num-threads")]
+    #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
     /// Queries in flight on each thread
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = in_flight)]
     pub in_flight: usize,
 
     /// Candidates that are ranked at once, where vectors are apart from lists: B [default: the preset's]
-    #[arg(long, value_name = "B", value_parser = at_least_one)]
+    #[arg(long, value_name = "B", value_parser = list_size)]
     pub rerank_batch: Option<usize>,
 
     /// Re-ranking ends when a smaller share of a batch than this became answers; 0 ranks all [default: the preset's]
@@ -441,7 +441,7 @@ pub struct WriteArguments {
 
     /// L of the search that finds a new vector's neighbours [default: the degree; 32 more
     /// where each read serves one node]
-    #[arg(long, value_name = "L", value_parser = at_least_one)]
+    #[arg(long, value_name = "L", value_parser = list_size)]
     pub insert_list: Option<usize>,
 
     /// Cap on the memory of the process; a merge takes up to 64 MiB more
@@ -449,7 +449,7 @@ pub struct WriteArguments {
     pub memory: Option<u64>,
 
     /// Threads [default: cores]
-    #[arg(short = 'T', long, value_name = "N", value_parser = at_least_one, visible_alias = "num-threads")]
+    #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 }
 
@@ -490,7 +490,7 @@ pub struct TruthArguments {
     pub metric: MetricName,
 
     /// Threads [default: cores]
-    #[arg(short = 'T', long, value_name = "N", value_parser = at_least_one, visible_alias = "num-threads")]
+    #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
     /// Replaces a file that is there already
@@ -536,7 +536,7 @@ pub struct RepairArguments {
     pub index: PathBuf,
 
     /// Threads [default: cores]
-    #[arg(short = 'T', long, value_name = "N", value_parser = at_least_one, visible_alias = "num-threads")]
+    #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
     /// Cap on the memory of the build
@@ -612,6 +612,30 @@ fn at_least_one(text: &str) -> Result<usize, String> {
         Ok(number) => Ok(number),
         Err(_) => Err(format!("'{text}' is not a whole number")),
     }
+}
+
+/// A number from 1 to a bound of the engine's.
+fn up_to(text: &str, most: usize) -> Result<usize, String> {
+    match at_least_one(text)? {
+        number if number > most => Err(format!("must be at most {}", size::count(most as u64))),
+        number => Ok(number),
+    }
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    up_to(text, bounds::MOST_THREADS)
+}
+
+fn list_size(text: &str) -> Result<usize, String> {
+    up_to(text, bounds::MOST_LIST)
+}
+
+fn beam(text: &str) -> Result<usize, String> {
+    up_to(text, bounds::MOST_BEAM)
+}
+
+fn in_flight(text: &str) -> Result<usize, String> {
+    up_to(text, bounds::MOST_IN_FLIGHT)
 }
 
 fn share(text: &str) -> Result<f64, String> {

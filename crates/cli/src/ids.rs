@@ -28,7 +28,9 @@ fn parse(text: &str) -> Result<Vec<u64>, (usize, String)> {
     for (line, text) in (1..).zip(text.lines()) {
         let words = text.split(|c: char| c.is_whitespace() || c == ',');
         for word in words.filter(|word| !word.is_empty()) {
-            ids.push(word.parse().map_err(|_| (line, word.to_owned()))?);
+            // The last number of 64 bits stands for "no answer".
+            let id = word.parse().ok().filter(|&id| id != u64::MAX);
+            ids.push(id.ok_or_else(|| (line, word.to_owned()))?);
         }
     }
     Ok(ids)
@@ -41,14 +43,18 @@ mod tests {
     #[test]
     fn ids_stand_in_lines_or_beside_each_other() {
         assert_eq!(
-            parse("1\n2, 3\t18446744073709551615\r\n\n"),
-            Ok(vec![1, 2, 3, u64::MAX])
+            parse("1\n2, 3\t18446744073709551614\r\n\n"),
+            Ok(vec![1, 2, 3, u64::MAX - 1])
         );
         assert_eq!(parse(""), Ok(vec![]));
         assert_eq!(parse("1\n-2"), Err((2, "-2".into())));
         assert_eq!(
             parse("1 2 18446744073709551616"),
             Err((1, "18446744073709551616".into()))
+        );
+        assert_eq!(
+            parse("7\n18446744073709551615"),
+            Err((2, "18446744073709551615".into()))
         );
     }
 }

@@ -52,6 +52,8 @@ use std::sync::atomic::{
     fence,
 };
 
+use crate::Error;
+
 /// Entries that compete for their places, which are those of one hash.
 const WAYS: usize = 8;
 /// Not a node, so the tag of a way that has none: internal ids stay below it.
@@ -108,6 +110,20 @@ fn hash(key: u32) -> u64 {
 }
 
 impl SlotCache {
+    /// Refuses a cache that there is no memory for, where [`new`](Self::new) would end the process.
+    pub(crate) fn check_room(capacity_entries: usize, slot_bytes: usize) -> Result<(), Error> {
+        let words = capacity_entries.checked_mul(slot_words(slot_bytes));
+        let room = words.is_some_and(|words| Vec::<u64>::new().try_reserve_exact(words).is_ok());
+        match room {
+            true => Ok(()),
+            false => Err(Error::call(
+                "cache",
+                format!("{capacity_entries} entries of {slot_bytes} bytes"),
+                "one that there is memory for",
+            )),
+        }
+    }
+
     /// A cache of `capacity_entries` values of up to `slot_bytes` bytes. None at all makes every look-up a miss.
     ///
     /// The slots come zeroed from the operating system, which backs their pages when they are first written (in a

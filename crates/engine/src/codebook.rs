@@ -13,6 +13,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use stratann_layout::coupled::MAX_DIMENSION;
 use stratann_layout::header::FieldsWriter;
 use stratann_layout::{BLOCK, FileKind, Manifest, StreamReader, stream};
 use stratann_tier::{Directory, TierError, Volume};
@@ -20,7 +21,7 @@ use stratann_vector::{CENTROIDS, Metric, ProductQuantizer, Training, normalize, 
 
 use crate::data::{VectorSource, check_rows};
 use crate::progress::{Progress, Stage};
-use crate::{Error, stored};
+use crate::{Error, bounds, stored};
 
 /// Rows that a codebook is trained on, at most.
 pub(crate) const TRAINING_ROWS: usize = 100_000;
@@ -88,6 +89,8 @@ impl Codebook {
         if rows == 0 {
             return Err(Error::call(source.name(), "empty", "at least one vector"));
         }
+        check_dimension(source)?;
+        bounds::threads(options.threads)?;
         let code_bytes = options.code_bytes.unwrap_or_else(|| usual_code_bytes(dim));
         check_code_bytes(code_bytes, dim)?;
         let count = rows.min(TRAINING_ROWS);
@@ -267,6 +270,18 @@ pub(crate) fn training(threads: usize, seed: u64) -> Training {
 }
 
 /// Refuses codes of no bytes, or of more than dimensions.
+/// Refuses rows of more dimensions than an index may have, or of none.
+pub(crate) fn check_dimension(source: &dyn VectorSource) -> Result<(), Error> {
+    match source.dim() {
+        1..=MAX_DIMENSION => Ok(()),
+        dim => {
+            let what = format!("dimension of {}", source.name());
+            Err(Error::call(what, dim, format!("1 to {MAX_DIMENSION}")))
+        }
+    }
+}
+
+/// Refuses codes of no bytes, or of more than there are dimensions.
 pub(crate) fn check_code_bytes(code_bytes: usize, dim: usize) -> Result<(), Error> {
     if code_bytes == 0 || code_bytes > dim {
         let expected = format!("1 to {dim}, the dimensions");

@@ -22,6 +22,9 @@ pub(crate) enum State {
     Expanded,
 }
 
+/// Candidates that there is room for from the start, at most.
+const RESERVED: usize = 1 << 12;
+
 /// A bounded sorted list of candidates. Reused from query to query; allocates only when the list size grows.
 #[derive(Debug, Default)]
 pub(crate) struct Frontier {
@@ -41,8 +44,11 @@ fn ordered_bits(distance: f32) -> u32 {
     bits ^ (((bits as i32 >> 31) as u32) | 0x8000_0000)
 }
 
-/// The sort key of a candidate: its distance, then its node.
+/// The sort key of a candidate: its distance, then its node. NaN, which an estimate by code may come to where infinities
+/// meet, is behind all numbers: by its bits it might stand before them.
 pub(crate) fn key(distance: f32, node: u32) -> u64 {
+    // The lesser of NaN and a number is the number.
+    let distance = distance.min(f32::INFINITY);
     (u64::from(ordered_bits(distance)) << 32) | u64::from(node)
 }
 
@@ -66,8 +72,10 @@ impl Frontier {
     pub(crate) fn clear(&mut self, capacity: usize) {
         self.keys.clear();
         self.states.clear();
-        self.keys.reserve(capacity + 1);
-        self.states.reserve(capacity + 1);
+        // A list that is longer than this grows with what is met: nobody may have so many candidates.
+        let room = capacity.min(RESERVED) + 1;
+        self.keys.reserve(room);
+        self.states.reserve(room);
         self.capacity = capacity;
         self.size = capacity;
         self.cursor = 0;
@@ -77,7 +85,7 @@ impl Frontier {
     /// Makes room for one candidate more, up to twice the size that was set: one of those in the list turned out not to
     /// count.
     pub(crate) fn grow(&mut self) {
-        self.capacity = (self.capacity + 1).min(2 * self.size);
+        self.capacity = (self.capacity + 1).min(self.size.saturating_mul(2));
     }
 
     /// The key that a new candidate has to beat to be kept.

@@ -291,6 +291,7 @@ impl Index {
         }
         // More entries than records would never be used.
         .min(manifest.vectors as usize);
+        SlotCache::check_room(entries, slot_bytes)?;
         let cache = (entries > 0).then(|| SlotCache::new(entries, slot_bytes));
         let (graph_pages, vector_pages) = graph.files();
         let code_bytes = code_bytes(&*volume, &manifest)?;

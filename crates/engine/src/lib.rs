@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bounds;
 mod build;
 mod cache;
 mod catalog;

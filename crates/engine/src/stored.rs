@@ -14,13 +14,14 @@ use stratann_layout::{
 };
 use stratann_tier::{Directory, TierError, Volume, VolumeReader};
 
-use crate::{Error, Layout};
+use crate::{Error, Layout, bounds};
 
 /// Bytes taken from a file at a time, so that a large file never exists twice in memory.
 const PIECE: usize = 256 * BLOCK;
 
 /// The directory at `path`, which must exist. What may not be looked at is told from what is not there.
 pub(crate) fn existing(path: &Path) -> Result<Directory, Error> {
+    bounds::path(path)?;
     Directory::open(path).map_err(|error| match &error {
         TierError::Missing { .. } => Error::not_an_index(
             path,

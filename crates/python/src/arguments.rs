@@ -1,16 +1,74 @@
 //! What a user writes as an argument: sizes in bytes, names, counts.
+//!
+//! How large a count may be, the engine says (`stratann::bounds`); here it only becomes one.
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use pyo3::exceptions::{PyFileNotFoundError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyFileNotFoundError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyString};
 use stratann::{CacheSize, Durability, Index, Rerank};
 
 use crate::errors::to_python;
+
+/// A whole number that is not negative. Python's own words for one that is do not name the argument.
+fn whole(value: &Bound<'_, PyAny>, argument: &str) -> PyResult<usize> {
+    value.extract::<usize>().map_err(|error| {
+        let py = value.py();
+        let shown = value
+            .repr()
+            .map_or_else(|_| "?".into(), |shown| shown.to_string());
+        match error.is_instance_of::<PyOverflowError>(py) {
+            true => PyValueError::new_err(format!(
+                "{argument}={shown}: it must be a whole number from 0 to {}",
+                u64::MAX
+            )),
+            false => PyTypeError::new_err(format!("{argument}={shown}: pass a whole number")),
+        }
+    })
+}
+
+/// One function for each argument that is a count, as pyo3 asks for it: `from_py_with` gives no names.
+macro_rules! counts {
+    ($($name:ident),+) => {
+        /// Counts that must be given.
+        pub mod count {
+            use super::{Bound, PyAny, PyResult, whole};
+
+            $(pub fn $name(value: &Bound<'_, PyAny>) -> PyResult<usize> {
+                whole(value, stringify!($name))
+            })+
+        }
+
+        /// Counts that may be `None`.
+        pub mod count_or_none {
+            use super::{Bound, PyAny, PyAnyMethods, PyResult, whole};
+
+            $(pub fn $name(value: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+                match value.is_none() {
+                    true => Ok(None),
+                    false => whole(value, stringify!($name)).map(Some),
+                }
+            })+
+        }
+    };
+}
+
+counts!(
+    k,
+    list_size,
+    beam,
+    rerank_batch,
+    threads,
+    in_flight,
+    degree,
+    build_list,
+    code_bytes,
+    seed
+);
 
 /// A value with a fixed set of names; the type's own error says which ones there are.
 pub fn named<T: FromStr>(value: &str, argument: &str) -> PyResult<T>
@@ -202,8 +260,19 @@ pub fn threads(value: Option<usize>) -> PyResult<usize> {
     }
 }
 
+/// A path that names something.
+pub fn named_path(path: PathBuf, what: &str) -> PyResult<PathBuf> {
+    match path.as_os_str().is_empty() {
+        true => Err(PyValueError::new_err(format!(
+            "the path of the {what} is empty"
+        ))),
+        false => Ok(path),
+    }
+}
+
 /// A path that must lead somewhere; says so in Python's own way, before anything else is read.
 pub fn existing(path: PathBuf, what: &str) -> PyResult<PathBuf> {
+    let path = named_path(path, what)?;
     match path.symlink_metadata() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(
             PyFileNotFoundError::new_err(format!("{}: no such {what}", path.display())),

@@ -7,6 +7,7 @@ use numpy::{Element as NumpyElement, PyArrayDyn};
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::{PyFloat, PyInt, PyList, PyTuple};
 use stratann::{Element, MatrixRef};
 
 use crate::errors::to_python;
@@ -40,7 +41,11 @@ impl<'py> Rows<'py> {
             [rows, dim] => (rows, dim, false),
             [dim] if row_too => (1, dim, true),
             _ => {
-                let or = if row_too { ", or (d,) for one" } else { "" };
+                let or = match shape {
+                    _ if row_too => ", or (d,) for one".to_owned(),
+                    [_] => format!("; for one vector pass {name}[None, :]"),
+                    _ => String::new(),
+                };
                 return Err(PyValueError::new_err(format!(
                     "{name} has the shape {}: it must be (n, d){or}",
                     shape_text(shape)
@@ -110,15 +115,73 @@ fn untyped<'a, 'py>(
     value: &'a Bound<'py, PyAny>,
     name: &str,
 ) -> PyResult<&'a Bound<'py, PyUntypedArray>> {
-    value.cast::<PyUntypedArray>().map_err(|_| {
-        let kind = value
-            .get_type()
-            .name()
-            .map_or_else(|_| "?".to_owned(), |n| n.to_string());
-        PyTypeError::new_err(format!(
-            "{name} is a {kind}: pass a numpy array, numpy.asarray({name})"
-        ))
-    })
+    let kind = value.get_type();
+    let kind_name = kind
+        .name()
+        .map_or_else(|_| "?".to_owned(), |n| n.to_string());
+    // What is masked has a value in memory all the same, and nobody meant it.
+    if kind_name != "ndarray" && value.hasattr("filled")? && value.hasattr("mask")? {
+        return Err(PyTypeError::new_err(format!(
+            "{name} is a masked array, and an index holds no missing values: leave out the rows that are masked, or pass \
+             {name}.filled(0) or another value"
+        )));
+    }
+    value
+        .cast::<PyUntypedArray>()
+        .map_err(|_| PyTypeError::new_err(no_array(value, &kind_name, name)))
+}
+
+/// What to say of a value that is no array, and how to make one of it.
+fn no_array(value: &Bound<'_, PyAny>, kind: &str, name: &str) -> String {
+    let module = value.get_type().module();
+    let module = module.map_or_else(|_| String::new(), |module| module.to_string());
+    let dtype = if name == "ids" { "uint64" } else { "float32" };
+    let article = if kind.starts_with(['a', 'e', 'i', 'o', 'u', 'A', 'E', 'I', 'O', 'U']) {
+        "an"
+    } else {
+        "a"
+    };
+    let is = format!("{name} is {article} {kind}");
+    if module == "pandas" || module.starts_with("pandas.") {
+        return match (kind, name) {
+            (_, "ids") => format!("{is}: pass {name}.to_numpy(dtype=numpy.{dtype})"),
+            ("Series", _) => format!(
+                "{is}: pass numpy.stack({name}).astype(numpy.{dtype}), for a column whose cells are vectors"
+            ),
+            _ => format!(
+                "{is}: pass {name}.to_numpy(dtype=numpy.{dtype}) for columns of numbers, or numpy.stack({name}[column]) for one \
+                 whose cells are vectors"
+            ),
+        };
+    }
+    if value.is_instance_of::<PyInt>() || value.is_instance_of::<PyFloat>() {
+        let shown = value
+            .repr()
+            .map_or_else(|_| "..".to_owned(), |shown| shown.to_string());
+        return format!("{is}: pass a numpy array, numpy.array([{shown}], dtype=numpy.{dtype})");
+    }
+    if let Some((row, found, expected)) = unequal(value) {
+        return format!(
+            "{is} of rows of different lengths: row {row} has {found} elements and row 0 has {expected}; make them equally long, and \
+             pass numpy.array({name}, dtype=numpy.{dtype})"
+        );
+    }
+    match value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+        true => format!("{is}: pass a numpy array, numpy.array({name}, dtype=numpy.{dtype})"),
+        false => format!("{is}: pass a numpy array, numpy.asarray({name})"),
+    }
+}
+
+/// The first row of a list of lists that is not as long as its first, with both lengths.
+fn unequal(value: &Bound<'_, PyAny>) -> Option<(usize, usize, usize)> {
+    let rows = value.cast::<PyList>().ok()?;
+    let expected = rows.get_item(0).ok()?.len().ok()?;
+    let lengths = rows.iter().map(|row| row.len());
+    let mut different = lengths
+        .enumerate()
+        .filter_map(|(row, length)| Some((row, length.ok()?)));
+    let (row, found) = different.find(|(_, length)| *length != expected)?;
+    Some((row, found, expected))
 }
 
 /// numpy's name of an element type, as in `numpy.float32`.
@@ -148,43 +211,72 @@ fn element(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<Element> {
             "{name} is {dtype}, big-endian: pass {name}.astype(\"<{}\")",
             &code[1..]
         ),
+        // What pandas makes of a column of lists.
+        "|O" if array.shape().len() == 1 => {
+            format!("{name} is an array of objects: pass numpy.stack({name}).astype(numpy.float32)")
+        }
+        "|O" => format!("{name} is an array of objects: pass {name}.astype(numpy.float32)"),
         _ => format!(
             "{name} is {dtype}: float32, float16, uint8 and int8 are known; pass for example {name}.astype(numpy.float32)"
         ),
     }))
 }
 
-/// Ids that a user gives: `(n,)` of any integer type that holds no negative number, copied as u64.
-pub fn ids(value: &Bound<'_, PyAny>, rows: usize) -> PyResult<Vec<u64>> {
+/// Ids that a user gives: `(n,)` of any integer type, none of them negative nor the last of 64 bits, copied as u64. Of `rows` there
+/// must be as many.
+pub fn ids(value: &Bound<'_, PyAny>, rows: Option<usize>) -> PyResult<Vec<u64>> {
     let array = untyped(value, "ids")?;
-    if array.shape() != [rows] {
+    let shape = array.shape();
+    let count: usize = shape.iter().product();
+    if shape.len() != 1 || rows.is_some_and(|rows| rows != count) {
+        let expected = match rows {
+            Some(rows) => format!("({rows},), one for each vector"),
+            None => "(n,)".to_owned(),
+        };
+        let fits = shape.len() != 1 && rows.is_none_or(|rows| rows == count);
+        let remedy = if fits { "; pass ids.ravel()" } else { "" };
         return Err(PyValueError::new_err(format!(
-            "ids has the shape {}: it must be ({rows},), one for each vector",
-            shape_text(array.shape())
+            "ids has the shape {}: it must be {expected}{remedy}",
+            shape_text(shape)
         )));
     }
     let dtype = array.dtype();
     let kind: String = dtype.getattr("kind")?.extract()?;
-    if kind != "u" && kind != "i" {
-        return Err(PyTypeError::new_err(format!(
-            "ids is {}: pass ids.astype(numpy.uint64)",
-            dtype.str()?
-        )));
-    }
-    if kind == "i" && rows > 0 {
-        let lowest: i64 = array.call_method0("min")?.extract()?;
-        if lowest < 0 {
-            return Err(PyValueError::new_err(format!(
-                "ids holds {lowest}: ids are from 0 to 2^64 - 1"
+    match kind.as_str() {
+        "u" | "i" => {}
+        // A mask of rows is no list of them.
+        "b" => {
+            return Err(PyTypeError::new_err(
+                "ids is bool: pass numpy.flatnonzero(ids), if it says which row numbers are meant",
+            ));
+        }
+        _ => {
+            return Err(PyTypeError::new_err(format!(
+                "ids is {}: pass ids.astype(numpy.uint64)",
+                dtype.str()?
             )));
         }
     }
+    let wrong = |id: &dyn std::fmt::Display| {
+        PyValueError::new_err(format!("ids holds {id}: ids are from 0 to 2^64 - 2"))
+    };
+    if kind == "i" && count > 0 {
+        let lowest: i64 = array.call_method0("min")?.extract()?;
+        if lowest < 0 {
+            return Err(wrong(&lowest));
+        }
+    }
     let wide = array.call_method1("astype", ("<u8",))?;
-    Ok(wide
+    let ids = wide
         .cast_into::<PyArray1<u64>>()?
         .readonly()
         .as_array()
-        .to_vec())
+        .to_vec();
+    // It stands for "no answer" in results.
+    match ids.contains(&u64::MAX) {
+        true => Err(wrong(&u64::MAX)),
+        false => Ok(ids),
+    }
 }
 
 /// A `(rows, k)` array over the memory of `values`, or `(k,)` if a single row was asked for.
@@ -206,6 +298,7 @@ pub fn table<'py, T: NumpyElement>(
 /// A shape as Python writes it.
 pub fn shape_text(shape: &[usize]) -> String {
     match shape {
+        [] => "()".to_owned(),
         [n] => format!("({n},)"),
         _ => format!(
             "({})",

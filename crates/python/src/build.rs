@@ -10,7 +10,8 @@ use stratann::{
 };
 
 use crate::arguments::{
-    existing, memory as bytes, named, path as as_path, shown, size, threads as thread_count,
+    existing, memory as bytes, named, named_path, path as as_path, shown, size,
+    threads as thread_count,
 };
 use crate::arrays::{self, Rows};
 use crate::errors::to_python;
@@ -117,10 +118,10 @@ pub fn build<'py>(
     path: PathBuf,
     metric: &str,
     preset: &str,
-    degree: Option<usize>,
-    build_list: usize,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::degree)] degree: Option<usize>,
+    #[pyo3(from_py_with = crate::arguments::count::build_list)] build_list: usize,
     alpha: f32,
-    code_bytes: Option<usize>,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::code_bytes)] code_bytes: Option<usize>,
     codebook: Option<PathBuf>,
     order: Option<&str>,
     layout: Option<&str>,
@@ -130,15 +131,16 @@ pub fn build<'py>(
     navigation: f64,
     memory: Option<&Bound<'py, PyAny>>,
     search_memory: Option<&Bound<'py, PyAny>>,
-    threads: Option<usize>,
-    seed: u64,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
+    #[pyo3(from_py_with = crate::arguments::count::seed)] seed: usize,
     overwrite: bool,
     ids: Option<&Bound<'py, PyAny>>,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Index> {
+    let path = named_path(path, "index")?;
     let vectors = Vectors::new(base, "base")?;
     let ids = ids
-        .map(|ids| arrays::ids(ids, vectors.rows()))
+        .map(|ids| arrays::ids(ids, Some(vectors.rows())))
         .transpose()?;
     let codebook = codebook
         .map(|path| Codebook::read(existing(path, "codebook")?).map_err(to_python))
@@ -163,7 +165,7 @@ pub fn build<'py>(
         memory: bytes(memory)?,
         search_memory: size(search_memory, "search_memory", "enough for all codes")?,
         threads: thread_count(threads)?,
-        seed,
+        seed: seed as u64,
         ids,
         overwrite,
     };
@@ -216,13 +218,14 @@ pub fn train<'py>(
     py: Python<'py>,
     base: &Bound<'py, PyAny>,
     path: PathBuf,
-    code_bytes: Option<usize>,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::code_bytes)] code_bytes: Option<usize>,
     metric: &str,
-    threads: Option<usize>,
-    seed: u64,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
+    #[pyo3(from_py_with = crate::arguments::count::seed)] seed: usize,
     overwrite: bool,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
+    let path = named_path(path, "codebook")?;
     let vectors = Vectors::new(base, "base")?;
     if !overwrite && path.symlink_metadata().is_ok() {
         return Err(PyFileExistsError::new_err(format!(
@@ -234,7 +237,7 @@ pub fn train<'py>(
         metric: named(metric, "metric")?,
         code_bytes,
         threads: thread_count(threads)?,
-        seed,
+        seed: seed as u64,
     };
     let listener = Listener::new(progress)?;
     let codebook = vectors.with(|source| {

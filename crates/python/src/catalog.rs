@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyString, PyTuple};
-use stratann::{CacheSize, CatalogOptions, OpenOptions, SearchOptions};
+use stratann::{CacheSize, CatalogOptions, OpenOptions, SearchOptions, bounds};
 
 use crate::arguments::{existing, memory as bytes, named, shown, size, threads as thread_count};
 use crate::arrays::Rows;
@@ -109,15 +109,15 @@ impl Catalog {
         &self,
         py: Python<'py>,
         queries: &Bound<'py, PyAny>,
-        k: usize,
+        #[pyo3(from_py_with = crate::arguments::count::k)] k: usize,
         names: Option<&Bound<'py, PyAny>>,
-        list_size: Option<usize>,
-        beam: Option<usize>,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::list_size)] list_size: Option<usize>,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::beam)] beam: Option<usize>,
         strategy: Option<&str>,
         navigation: Option<bool>,
         whole_page: Option<bool>,
-        threads: Option<usize>,
-        in_flight: Option<usize>,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::in_flight)] in_flight: Option<usize>,
         return_stats: bool,
     ) -> PyResult<Bound<'py, PyTuple>> {
         let rows = Rows::matrix_or_row(queries, "queries")?;
@@ -139,6 +139,7 @@ impl Catalog {
         };
         let catalog = self.at_home()?;
         let results = if rows.rows() == 0 {
+            bounds::search(&options, bounds::MOST_LIST, "all indexes").map_err(to_python)?;
             nothing(k)
         } else {
             let source = rows.source()?;

@@ -131,7 +131,10 @@ pub fn changing(py: Python<'_>, error: PyErr) -> PyErr {
 fn is_value(error: &DataError) -> bool {
     matches!(
         error,
-        DataError::NotFinite { .. } | DataError::NoDirection { .. } | DataError::Empty { .. }
+        DataError::NotFinite { .. }
+            | DataError::TooLarge { .. }
+            | DataError::NoDirection { .. }
+            | DataError::Empty { .. }
     )
 }
 

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use stratann::{
     Counters, Durability, LiveIndex, MergeWhen, Merger, OpenOptions, Progress, SearchOptions,
-    SearchResults, Silent, VectorSource, WriteOptions,
+    SearchResults, Silent, VectorSource, WriteOptions, bounds,
 };
 
 use crate::arguments::{
@@ -222,17 +222,19 @@ impl Index {
         &self,
         py: Python<'py>,
         queries: &Bound<'py, PyAny>,
-        k: usize,
-        list_size: Option<usize>,
-        beam: Option<usize>,
+        #[pyo3(from_py_with = crate::arguments::count::k)] k: usize,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::list_size)] list_size: Option<usize>,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::beam)] beam: Option<usize>,
         strategy: Option<&str>,
         navigation: Option<bool>,
         whole_page: Option<bool>,
-        rerank_batch: Option<usize>,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::rerank_batch)] rerank_batch: Option<
+            usize,
+        >,
         benefit: Option<f64>,
         rerank: Option<&str>,
-        threads: Option<usize>,
-        in_flight: Option<usize>,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::in_flight)] in_flight: Option<usize>,
         return_stats: bool,
     ) -> PyResult<Bound<'py, PyTuple>> {
         let rows = Rows::matrix_or_row(queries, "queries")?;
@@ -257,6 +259,7 @@ impl Index {
             None => index.search_observed(source, &options, progress),
         };
         let results = if rows.rows() == 0 {
+            bounds::search(&options, self.vectors(), "the index").map_err(to_python)?;
             nothing(k)
         } else {
             let source = rows.source()?;
@@ -308,7 +311,9 @@ impl Index {
     ) -> PyResult<Bound<'py, PyArray1<u64>>> {
         let rows = Rows::matrix_or_row(vectors, "vectors")?;
         self.fits(&rows, "vectors")?;
-        let ids = ids.map(|ids| arrays::ids(ids, rows.rows())).transpose()?;
+        let ids = ids
+            .map(|ids| arrays::ids(ids, Some(rows.rows())))
+            .transpose()?;
         let (live, listener, source) = (self.live(py)?, Listener::new(progress)?, rows.source()?);
         let total = Some(rows.rows());
         let inserted = run_rows(py, &listener, total, |progress| {
@@ -330,7 +335,7 @@ impl Index {
     ) -> PyResult<()> {
         let rows = Rows::matrix_or_row(vectors, "vectors")?;
         self.fits(&rows, "vectors")?;
-        let ids = arrays::ids(ids, rows.rows())?;
+        let ids = arrays::ids(ids, Some(rows.rows()))?;
         let (live, listener, source) = (self.live(py)?, Listener::new(progress)?, rows.source()?);
         run_rows(py, &listener, Some(rows.rows()), |progress| {
             live.upsert(&source, &ids, progress)
@@ -341,7 +346,7 @@ impl Index {
     /// Deletes ids, an array of integers: searches that begin after it do not answer them. An id that is not in the
     /// index is an error, and then none is deleted.
     fn delete(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> PyResult<()> {
-        let ids = arrays::ids(ids, ids.len()?)?;
+        let ids = arrays::ids(ids, None)?;
         let live = self.live(py)?;
         let deleted = py.detach(|| live.delete(&ids)).map_err(to_python);
         deleted.map_err(|error| changing(py, error))

@@ -39,7 +39,7 @@ use crate::progress::{Listener, run};
 pub fn repair<'py>(
     py: Python<'py>,
     path: PathBuf,
-    threads: Option<usize>,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
     memory: Option<&Bound<'py, PyAny>>,
     force: bool,
     progress: Option<&Bound<'py, PyAny>>,

@@ -24,9 +24,9 @@ pub fn truth<'py>(
     py: Python<'py>,
     base: &Bound<'py, PyAny>,
     queries: &Bound<'py, PyAny>,
-    k: usize,
+    #[pyo3(from_py_with = crate::arguments::count::k)] k: usize,
     metric: &str,
-    threads: Option<usize>,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Found<'py>> {
     let metric: Metric = named(metric, "metric")?;
@@ -60,7 +60,7 @@ pub fn recall<'py>(
     py: Python<'py>,
     found: (Bound<'py, PyAny>, Bound<'py, PyAny>),
     truth: (Bound<'py, PyAny>, Option<Bound<'py, PyAny>>),
-    k: Option<usize>,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::k)] k: Option<usize>,
 ) -> PyResult<f64> {
     let ids = Table::<u64>::new(&found.0, "uint64", "found[0]")?;
     let distances = Table::<f32>::new(&found.1, "float32", "found[1]")?;

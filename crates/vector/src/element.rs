@@ -144,6 +144,35 @@ pub fn to_f32(element: Element, bytes: &[u8], out: &mut [f32]) {
     }
 }
 
+/// The position (in elements) of the first element that is farther from 0 than `most`, NaN and infinity included; `None` if there
+/// is none. `most` is finite and not negative. Integers are never too large: they are bounded by their type. Bytes after the last
+/// whole element are not looked at.
+pub fn first_beyond(element: Element, bytes: &[u8], most: f32) -> Option<usize> {
+    match element {
+        // Their largest is 65,504.
+        Element::F16 if most >= 65_504.0 => first_invalid(element, bytes),
+        Element::F16 => bytes
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .map(|v| half_to_f32(u16::from_le_bytes(*v)).abs())
+            .position(|magnitude| magnitude > most || magnitude.is_nan()),
+        Element::F32 => {
+            // As integers, magnitudes are in order, and infinity and NaN behind them.
+            const RUN: usize = 64;
+            let most = most.to_bits();
+            let beyond = |v: &[u8; 4]| u32::from_le_bytes(*v) & 0x7fff_ffff > most;
+            let mut runs = bytes.as_chunks::<4>().0.chunks(RUN);
+            let (at, run) = runs
+                .by_ref()
+                .enumerate()
+                .find(|(_, run)| run.iter().fold(false, |any, v| any | beyond(v)))?;
+            Some(at * RUN + run.iter().position(beyond)?)
+        }
+        Element::U8 | Element::I8 => None,
+    }
+}
+
 /// The position (in elements) of the first NaN or infinity in `bytes`; `None` if all elements are finite. Integers
 /// always are. Bytes after the last whole element are not looked at.
 pub fn first_invalid(element: Element, bytes: &[u8]) -> Option<usize> {

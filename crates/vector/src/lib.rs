@@ -29,7 +29,7 @@ mod quantiser;
 mod table;
 mod training;
 
-pub use element::{Element, UnknownElement, first_invalid, to_f32};
+pub use element::{Element, UnknownElement, first_beyond, first_invalid, to_f32};
 pub use isa::{InstructionSet, UnknownInstructionSet};
 pub use kernel::Kernel;
 pub use metric::{Metric, UnknownMetric};

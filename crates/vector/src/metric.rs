@@ -40,6 +40,18 @@ impl Metric {
         }
     }
 
+    /// The largest magnitude of an element of vectors of `dim` dimensions whose distances are all finite, with a margin for what a
+    /// build multiplies them with. Under cosine, whose distances do not depend on lengths, that of any finite number.
+    ///
+    /// Two vectors of such elements are nowhere farther apart than twice that: `dim * (2 * largest)^2` is a sixteenth of
+    /// [`f32::MAX`], and their inner product is less.
+    pub fn largest_magnitude(self, dim: usize) -> f32 {
+        match self {
+            Metric::Cosine => f32::MAX,
+            Metric::L2 | Metric::InnerProduct => (f32::MAX / dim.max(1) as f32).sqrt() / 8.0,
+        }
+    }
+
     /// The number that stands for this metric in files. Codes are never reused.
     pub const fn code(self) -> u8 {
         match self {

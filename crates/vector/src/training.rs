@@ -166,15 +166,7 @@ fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
 fn draw(weights: &[f32], sums: &[f32], random: &mut Random) -> Option<usize> {
     let total: f64 = sums.iter().map(|sum| f64::from(*sum)).sum();
     if total.is_infinite() {
-        // Distances that overflow: the proportions are lost, so take any of the points that are infinitely far.
-        let far = weights.iter().filter(|weight| weight.is_infinite()).count();
-        let nth = random.below(far.max(1));
-        return weights
-            .iter()
-            .enumerate()
-            .filter(|(_, weight)| weight.is_infinite() || far == 0)
-            .nth(nth)
-            .map(|(i, _)| i);
+        return draw_far(weights, random);
     }
     let mut left = random.fraction() * total;
     let mut fallback = None;
@@ -201,6 +193,35 @@ fn draw(weights: &[f32], sums: &[f32], random: &mut Random) -> Option<usize> {
         }
     }
     fallback
+}
+
+/// The same where the weights, or their sums in f32, overflow.
+fn draw_far(weights: &[f32], random: &mut Random) -> Option<usize> {
+    let far = weights.iter().filter(|weight| weight.is_infinite()).count();
+    if far > 0 {
+        // The proportions are lost, so take any of the points that are infinitely far.
+        let nth = random.below(far);
+        let far = weights
+            .iter()
+            .enumerate()
+            .filter(|(_, weight)| weight.is_infinite());
+        return far.map(|(i, _)| i).nth(nth);
+    }
+    let total: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
+    let mut left = random.fraction() * total;
+    let mut last = None;
+    for (i, weight) in weights
+        .iter()
+        .enumerate()
+        .filter(|(_, weight)| **weight > 0.0)
+    {
+        if left < f64::from(*weight) {
+            return Some(i);
+        }
+        left -= f64::from(*weight);
+        last = Some(i);
+    }
+    last
 }
 
 /// Moves each centroid to the mean of its points. One that has none moves to the point that is farthest from its own

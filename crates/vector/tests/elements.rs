@@ -2,7 +2,7 @@
 
 use half::f16;
 use proptest::prelude::*;
-use stratann_vector::{Element, Metric, first_invalid, norm, normalize, to_f32};
+use stratann_vector::{Element, Metric, first_beyond, first_invalid, norm, normalize, to_f32};
 
 #[test]
 fn elements_have_names_and_codes() {
@@ -76,7 +76,53 @@ fn integers_are_always_valid() {
     assert_eq!(first_invalid(Element::I8, &[128; 300]), None);
 }
 
+#[test]
+fn any_vector_but_zero_gets_length_one() {
+    for scale in [f32::MAX, 1e30, 1e-30, f32::MIN_POSITIVE, 1e-40, 1e-44] {
+        for dim in [1, 2, 7, 300] {
+            let mut v: Vec<f32> = (0..dim)
+                .map(|i| if i % 2 == 0 { scale } else { -scale })
+                .collect();
+            normalize(&mut v);
+            assert!((norm(&v) - 1.0).abs() < 1e-6, "{scale} {dim}: {}", norm(&v));
+        }
+    }
+    let mut zero = [0.0, -0.0];
+    assert_eq!(normalize(&mut zero), 0.0);
+    assert_eq!(zero, [0.0, 0.0]);
+}
+
+#[test]
+fn the_largest_magnitude_leaves_distances_finite() {
+    for dim in [1, 2, 32, 1_000, 65_536] {
+        let most = Metric::L2.largest_magnitude(dim);
+        assert_eq!(most, Metric::InnerProduct.largest_magnitude(dim));
+        let apart = f64::from(most) * 2.0;
+        let distance = apart * apart * dim as f64;
+        assert!(distance < f64::from(f32::MAX) / 15.9 && distance > f64::from(f32::MAX) / 16.1);
+        assert_eq!(Metric::Cosine.largest_magnitude(dim), f32::MAX);
+    }
+}
+
 proptest! {
+    #[test]
+    fn the_first_element_that_is_too_large_is_found(
+        values in proptest::collection::vec(-1e5f32..1e5, 1..200), most in 0f32..2e5, strange in 0usize..400, kind in 0usize..3,
+    ) {
+        let mut values = values;
+        if let Some(value) = values.get_mut(strange) {
+            *value = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][kind];
+        }
+        let position = |values: &[f32]| values.iter().position(|x| x.is_nan() || x.abs() > most);
+        let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+        prop_assert_eq!(first_beyond(Element::F32, &bytes, most), position(&values));
+        let halves: Vec<f16> = values.iter().map(|x| f16::from_f32(*x)).collect();
+        let bytes: Vec<u8> = halves.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let values: Vec<f32> = halves.iter().map(|x| x.to_f32()).collect();
+        prop_assert_eq!(first_beyond(Element::F16, &bytes, most), position(&values));
+        prop_assert_eq!(first_beyond(Element::U8, &bytes, 0.0), None);
+    }
+
     #[test]
     fn the_first_invalid_element_is_found(
         len in 1usize..400, bad in proptest::collection::vec(0usize..400, 0..3), kind in 0usize..3,

@@ -121,6 +121,68 @@ fn check(metric: Metric, element: Element, dim: usize, a: &[u8], b: &[u8]) {
     }
 }
 
+/// Rows whose elements are scaled so far that their squares overflow or vanish in f32.
+#[test]
+fn cosine_does_not_depend_on_lengths_and_no_distance_is_nan() {
+    let scales = [
+        3e38, 1e30, 1e20, 1e19, 1e15, 1.0, 1e-14, 1e-20, 1e-30, 1e-38, 1e-42, 1e-44,
+    ];
+    for dim in [1, 3, 16, 31, 32, 33, 100, 257] {
+        let rows = [5u64, 6].map(|seed| floats(Element::F32, &row(Element::F32, dim, seed)));
+        for (a, b) in scales
+            .iter()
+            .flat_map(|a| scales.iter().map(move |b| (*a, *b)))
+        {
+            let scaled = |row: &[f32], by: f32| row.iter().map(|x| x * by).collect::<Vec<f32>>();
+            let (x, y) = (scaled(&rows[0], a), scaled(&rows[1], b));
+            let bytes = |row: &[f32]| {
+                row.iter()
+                    .flat_map(|x| x.to_le_bytes())
+                    .collect::<Vec<u8>>()
+            };
+            let (p, q) = (bytes(&x), bytes(&y));
+            for metric in Metric::ALL {
+                let plain = Kernel::with_isa(metric, Element::F32, dim, InstructionSet::Plain);
+                let found = plain.distance(&p, &q);
+                assert!(!found.is_nan(), "{metric} {dim}: {a:e} and {b:e}");
+                let (expected, magnitude) = oracle(metric, &x, &y);
+                let limit = 1e-5 * magnitude + 1e-30;
+                match metric {
+                    Metric::L2 if !found.is_finite() => assert!(expected > 3e38, "{expected}"),
+                    _ if expected.abs() > f64::from(f32::MAX) => assert!(found.is_infinite()),
+                    _ => assert!(
+                        (f64::from(found) - expected).abs() <= limit,
+                        "{metric} {dim}: {found} for {expected}, {a:e} and {b:e}"
+                    ),
+                }
+                for isa in InstructionSet::available() {
+                    let kernel = Kernel::with_isa(metric, Element::F32, dim, *isa);
+                    let same = kernel.distance(&p, &q).to_bits() == found.to_bits();
+                    assert!(same, "{isa} {metric} {dim}: {a:e} and {b:e}");
+                    let mut dense = [0.0];
+                    kernel.distances_dense(&p, &q, &mut dense);
+                    assert_eq!(dense[0].to_bits(), found.to_bits());
+                }
+            }
+        }
+    }
+}
+
+/// The smallest and the largest halves, whose squares f32 holds.
+#[test]
+fn cosine_of_extreme_halves() {
+    let halves = |values: &[f32]| {
+        values
+            .iter()
+            .flat_map(|x| f16::from_f32(*x).to_le_bytes())
+            .collect::<Vec<u8>>()
+    };
+    let kernel = Kernel::new(Metric::Cosine, Element::F16, 2);
+    let (tiny, huge) = (halves(&[6e-8, 6e-8]), halves(&[65_504.0, 65_504.0]));
+    assert!(kernel.distance(&tiny, &huge) < 1e-6);
+    assert!((kernel.distance(&tiny, &halves(&[65_504.0, -65_504.0])) - 1.0).abs() < 1e-6);
+}
+
 fn elements() -> impl Strategy<Value = Element> {
     proptest::sample::select(&Element::ALL[..])
 }

@@ -245,6 +245,38 @@ fn huge_and_tiny_numbers_do_no_harm() {
 }
 
 #[test]
+fn numbers_at_the_bound_are_quantised_as_well_as_small_ones() {
+    let (dim, count) = (6, 3_000);
+    let small = sample(count, dim, 8);
+    // How well: the mean squared error as a share of the largest distance.
+    let quality = |vectors: &[f32], most: f32| {
+        let quantiser = ProductQuantizer::train(vectors, dim, 3, &training(1)).unwrap();
+        let mut codes = vec![0; count * 3];
+        quantiser.encode(vectors, &mut codes, 1);
+        let mut out = vec![0.0; dim];
+        let mut sum = 0.0;
+        let mut table = DistanceTable::default();
+        for (code, vector) in codes.chunks_exact(3).zip(vectors.chunks_exact(dim)) {
+            quantiser.decode(code, &mut out);
+            let apart = out
+                .iter()
+                .zip(vector)
+                .map(|(a, b)| f64::from(a - b).powi(2));
+            sum += apart.sum::<f64>();
+            for metric in [Metric::L2, Metric::InnerProduct] {
+                quantiser.table(metric, vector, &mut table);
+                assert!(table.score_one(code).is_finite());
+            }
+        }
+        sum / count as f64 / f64::from(most).powi(2)
+    };
+    let most = Metric::L2.largest_magnitude(dim);
+    let expected = quality(&small, 1.0);
+    let found = quality(&small.iter().map(|x| x * most).collect::<Vec<_>>(), most);
+    assert!(found < 1.2 * expected, "{found} for {expected}");
+}
+
+#[test]
 fn wrong_shapes_and_numbers_are_refused() {
     let train = |sample: &[f32], dim, m| {
         ProductQuantizer::train(sample, dim, m, &training(1))

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bounds;
 mod catalog;
 mod direct;
 mod disk;

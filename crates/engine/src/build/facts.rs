@@ -4,9 +4,9 @@ use stratann_layout::coupled::MAX_DEGREE;
 
 use super::BuildOptions;
 use super::format::{Choice, Format};
-use crate::codebook::{TRAINING_ROWS, check_code_bytes, usual_code_bytes};
+use crate::codebook::{TRAINING_ROWS, check_code_bytes, check_dimension, usual_code_bytes};
 use crate::data::VectorSource;
-use crate::{Error, Layout, Order};
+use crate::{Error, Layout, Order, bounds};
 
 const MORE_THAN_MAX_DEGREE: usize = MAX_DEGREE + 1;
 
@@ -47,13 +47,8 @@ impl Facts {
         if let Some(degree @ (0 | MORE_THAN_MAX_DEGREE..)) = options.degree {
             return Err(Error::call("degree", degree, format!("1 to {MAX_DEGREE}")));
         }
-        if options.build_list == 0 {
-            return Err(Error::call(
-                "build list size",
-                0,
-                "at least 1 (100 is usual)",
-            ));
-        }
+        check_dimension(source)?;
+        bounds::number("build list size", options.build_list, bounds::MOST_LIST)?;
         if !(1.0..=10.0).contains(&options.alpha) {
             return Err(Error::call(
                 "alpha",
@@ -61,9 +56,7 @@ impl Facts {
                 "1 to 10 (1.2 is usual)",
             ));
         }
-        if options.threads == 0 {
-            return Err(Error::call("threads", 0, "at least 1"));
-        }
+        bounds::threads(options.threads)?;
         if !(0.0..=1.0).contains(&options.navigation) {
             return Err(Error::call(
                 "navigation",

@@ -50,14 +50,14 @@ use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, pro
 use stratann_vector::{Metric, Training, to_f32};
 
 use crate::codebook::{self, Codebook};
-use crate::data::{MatrixRef, VectorSource};
+use crate::data::{Check, MatrixRef, VectorSource, check_rows, check_stored_rows};
 use crate::durable::Checkpoint;
 use crate::fill::BlockFill;
 use crate::graph::{self, Constructed, Parameters};
 use crate::index::{Index, OpenOptions};
 use crate::measure;
 use crate::progress::{Progress, Stage};
-use crate::{Compression, Error, Layout, Order, Preset};
+use crate::{Compression, Error, Layout, Order, Preset, bounds};
 pub(crate) use decoupled::{KeptSegment, segment_vectors};
 use facts::Facts;
 pub(crate) use files::{write_made, write_pieces, write_stream};
@@ -185,7 +185,9 @@ pub fn build(
     progress: &dyn Progress,
 ) -> Result<BuildReport, Error> {
     let path = path.as_ref();
+    bounds::path(path)?;
     let facts = Facts::of(source, options)?;
+    check_ids(options.ids.as_deref().unwrap_or_default())?;
     if path.is_file() {
         return Err(Error::Exists {
             path: path.to_owned(),
@@ -218,6 +220,19 @@ pub fn build(
         directory.discard();
     }
     built
+}
+
+/// Refuses what is no id. An index of an earlier version may have it, and is merged and repaired all the same.
+fn check_ids(ids: &[u64]) -> Result<(), Error> {
+    match ids.iter().position(|&id| id == u64::MAX) {
+        // It stands for "no answer" in results.
+        Some(row) => Err(Error::call(
+            format!("the id of row {row}"),
+            u64::MAX,
+            format!("at most {}", u64::MAX - 1),
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Where a build under a memory cap spools what does not fit. Removed when dropped; a folder that a crash left is
@@ -489,6 +504,7 @@ impl Build<'_> {
             memory: options.memory,
             scratch: self.scratch,
             known: self.carried.known,
+            check: self.check(),
         };
         let built = graph::construct(self.source, &task, self.progress)?;
         self.stages.extend(
@@ -499,6 +515,14 @@ impl Build<'_> {
                 .map(|&(name, seconds)| (name.to_owned(), seconds)),
         );
         Ok(built)
+    }
+
+    /// What the rows are checked by: those of an index it has taken once.
+    fn check(&self) -> Check {
+        match self.replaces {
+            true => check_stored_rows,
+            false => check_rows,
+        }
     }
 
     fn parameters(&self, degree: usize, build_list: usize) -> Parameters {
@@ -572,6 +596,7 @@ impl Build<'_> {
             memory: None,
             scratch: self.scratch,
             known: None,
+            check: self.check(),
         };
         let sample = MatrixRef::new(&vectors, sampled, rows.dim(), rows.element())?;
         let mut built = graph::construct(&sample, &task, self.progress)?;

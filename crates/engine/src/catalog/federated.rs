@@ -10,7 +10,7 @@ use super::Catalog;
 use crate::data::VectorSource;
 use crate::progress::{Progress, Silent};
 use crate::search::Counters;
-use crate::{Error, Index, Parts, SearchOptions, SearchResults, stored};
+use crate::{Error, Index, Parts, SearchOptions, SearchResults, bounds, stored};
 
 /// What vectors an index has, and how many.
 #[derive(Clone, Copy, Debug)]
@@ -79,20 +79,13 @@ impl Catalog {
         let each: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
         let each: Vec<&str> = each.into_iter().filter(|name| seen.insert(*name)).collect();
         let vectors = self.check(&each)?;
-        let k = options.k;
-        if k > vectors {
-            let expected = format!("at most {vectors}, the vectors in all indexes");
-            return Err(Error::call("k", k, expected));
-        }
-        if options.list < k {
-            let expected = format!("at least k = {k}");
-            return Err(Error::call("list size", options.list, expected));
-        }
-        let (start, rows) = (Instant::now(), queries.rows());
+        bounds::search(options, vectors, "all indexes")?;
+        let (k, start, rows) = (options.k, Instant::now(), queries.rows());
+        let answers = bounds::answers(k, rows)?;
         let mut all = SearchResults {
             k,
-            ids: vec![u64::MAX; rows * k],
-            distances: vec![f32::INFINITY; rows * k],
+            ids: bounds::room(answers, u64::MAX)?,
+            distances: bounds::room(answers, f32::INFINITY)?,
             seconds: 0.0,
             cpu_seconds: 0.0,
             latencies_us: vec![0.0; rows],

@@ -2,7 +2,7 @@
 //! what would be right.
 
 use std::io;
-use stratann_vector::Element;
+use stratann_vector::{Element, Metric};
 
 /// Data that could not be read, or that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -99,6 +99,18 @@ pub enum DataError {
         /// Bytes that would be right.
         expected: u128,
     },
+    /// More rows than memory has room for.
+    #[error(
+        "{name}: there is no memory for its {rows} rows of {row_bytes} bytes: read fewer at a time"
+    )]
+    Room {
+        /// The file or array.
+        name: String,
+        /// Rows.
+        rows: u64,
+        /// Bytes of a row.
+        row_bytes: u64,
+    },
     /// Rows that are not there.
     #[error("{name}: rows {first} to {end} (exclusive) were asked for; it has {rows} rows")]
     Range {
@@ -125,6 +137,27 @@ pub enum DataError {
         /// `NaN`, `inf` or `-inf`.
         value: f32,
     },
+    /// An element so large that distances overflow.
+    #[error(
+        "{name}: row {row}, column {column} is {value:?}, too large for {metric} distances to be finite: in {dim} dimensions \
+         a magnitude is at most {largest:?}; scale the vectors, or remove the row"
+    )]
+    TooLarge {
+        /// The file or array.
+        name: String,
+        /// The row, from 0.
+        row: u64,
+        /// The column, from 0.
+        column: u64,
+        /// The element.
+        value: f32,
+        /// The largest magnitude that is taken.
+        largest: f32,
+        /// Dimensions.
+        dim: u64,
+        /// The metric.
+        metric: Metric,
+    },
     /// A vector without a direction, where directions are compared.
     #[error(
         "{name}: row {row} has length {norm}: the cosine metric needs a direction; remove the row, or use l2 \
@@ -135,7 +168,7 @@ pub enum DataError {
         name: String,
         /// The row, from 0.
         row: u64,
-        /// Its length: zero, or too large or small for f32.
+        /// Its length: zero.
         norm: f32,
     },
     /// Two collections whose rows cannot be compared.

@@ -11,6 +11,7 @@
 use super::error::DataError;
 use super::source::{Matrix, VectorSource, check_rows};
 use super::truth::GroundTruth;
+use crate::bounds;
 use crate::progress::{Progress, Stage};
 use std::collections::BinaryHeap;
 use stratann_vector::{Kernel, Metric};
@@ -24,7 +25,7 @@ const TILE: usize = 128 << 10;
 /// The `k` nearest rows of `base` for each query, nearest first; of rows at the same distance, the one with
 /// the lower number. The queries are held in memory, the base is not.
 ///
-/// Refuses a `k` of zero or above the number of rows, queries of another dimension or element type, NaN,
+/// Refuses a `k` of zero or above the number of rows, numbers beyond their [`bounds`], queries of another dimension or element type, NaN,
 /// infinity, and under cosine vectors without a direction.
 pub fn brute_force(
     base: &dyn VectorSource,
@@ -34,7 +35,7 @@ pub fn brute_force(
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<GroundTruth, DataError> {
-    check_call(base, queries, k)?;
+    check_call(base, queries, k, threads)?;
     let (count, row_bytes) = (queries.rows(), queries.row_bytes());
     let queries = Matrix::read(queries)?;
     check_rows(&queries, metric, 0, queries.bytes())?;
@@ -58,10 +59,14 @@ pub fn brute_force(
         let length = step.min(base.rows() - first) * row_bytes;
         let length_ahead = step.min(base.rows().saturating_sub(next)) * row_bytes;
         std::thread::scope(|scope| {
-            for worker in &mut workers {
+            for (number, worker) in workers.iter_mut().enumerate() {
                 let block = &block[..length];
                 // At most u32::MAX rows: checked above.
-                scope.spawn(move || worker.scan(first as u32, block, progress));
+                let scan = move || worker.scan(first as u32, block, progress);
+                let thread = std::thread::Builder::new().name(format!("stratann-truth-{number}"));
+                thread.spawn_scoped(scope, scan).map_err(|error| {
+                    DataError::io(base.name(), "start a thread to search", error)
+                })?;
             }
             read_block(base, metric, next, &mut ahead[..length_ahead])
         })?;
@@ -91,6 +96,7 @@ fn check_call(
     base: &dyn VectorSource,
     queries: &dyn VectorSource,
     k: usize,
+    threads: usize,
 ) -> Result<(), DataError> {
     let argument = |what, found: usize, expected: String| DataError::Argument {
         what,
@@ -108,6 +114,21 @@ fn check_call(
     if u32::try_from(base.rows()).is_err() {
         let expected = "at most 4294967295 (ground truth has 32 bits for an id)".to_owned();
         return Err(argument("the number of rows", base.rows(), expected));
+    }
+    let answers = k.checked_mul(queries.rows());
+    if answers.is_none_or(|answers| answers > bounds::MOST_ANSWERS) {
+        return Err(DataError::Argument {
+            what: "k times queries",
+            found: format!("{k} times {}", queries.rows()),
+            expected: format!(
+                "at most {} answers, or smaller batches,",
+                bounds::MOST_ANSWERS
+            ),
+        });
+    }
+    if !(1..=bounds::MOST_THREADS).contains(&threads) {
+        let expected = format!("1 to {}", bounds::MOST_THREADS);
+        return Err(argument("threads", threads, expected));
     }
     let mismatch = |what, found: String, expected: String| DataError::Mismatch {
         name: queries.name().to_owned(),

@@ -98,24 +98,63 @@ fn size_error(name: &str, found: usize, rows: usize, dim: usize, element: Elemen
     }
 }
 
-/// Refuses rows with NaN or infinity, and under [`Metric::Cosine`] rows without a direction. `bytes` are
-/// whole rows of `source`, the first of which is row `first`; the error names row and column.
+/// What rows are checked by: their source, the metric, the number of the first, and their bytes.
+pub(crate) type Check = fn(&dyn VectorSource, Metric, usize, &[u8]) -> Result<(), DataError>;
+
+/// Refuses rows that have no finite distance: with NaN or infinity, with elements beyond
+/// [`Metric::largest_magnitude`], and under [`Metric::Cosine`] rows without a direction. `bytes` are whole rows of
+/// `source`, the first of which is row `first`; the error names row and column.
 pub fn check_rows(
     source: &dyn VectorSource,
     metric: Metric,
     first: usize,
     bytes: &[u8],
 ) -> Result<(), DataError> {
+    let largest = metric.largest_magnitude(source.dim());
+    check_within(source, metric, largest, first, bytes)
+}
+
+/// As [`check_rows`], for rows that an index has taken, perhaps in a version that did not know how large they may be: those
+/// are merged and repaired like others.
+pub(crate) fn check_stored_rows(
+    source: &dyn VectorSource,
+    metric: Metric,
+    first: usize,
+    bytes: &[u8],
+) -> Result<(), DataError> {
+    check_within(source, metric, f32::MAX, first, bytes)
+}
+
+fn check_within(
+    source: &dyn VectorSource,
+    metric: Metric,
+    largest: f32,
+    first: usize,
+    bytes: &[u8],
+) -> Result<(), DataError> {
     let (element, dim) = (source.element(), source.dim());
-    if let Some(at) = stratann_vector::first_invalid(element, bytes) {
+    if let Some(at) = stratann_vector::first_beyond(element, bytes, largest) {
         let mut value = [0.0];
         let size = element.size();
         stratann_vector::to_f32(element, &bytes[at * size..(at + 1) * size], &mut value);
-        return Err(DataError::NotFinite {
-            name: source.name().to_owned(),
-            row: (first + at / dim) as u64,
-            column: (at % dim) as u64,
-            value: value[0],
+        let (name, value) = (source.name().to_owned(), value[0]);
+        let (row, column) = ((first + at / dim) as u64, (at % dim) as u64);
+        return Err(match value.is_finite() {
+            true => DataError::TooLarge {
+                name,
+                row,
+                column,
+                value,
+                largest,
+                dim: dim as u64,
+                metric,
+            },
+            false => DataError::NotFinite {
+                name,
+                row,
+                column,
+                value,
+            },
         });
     }
     if metric == Metric::Cosine {
@@ -123,7 +162,7 @@ pub fn check_rows(
         for (at, bytes) in bytes.chunks_exact(source.row_bytes()).enumerate() {
             stratann_vector::to_f32(element, bytes, &mut row);
             let norm = stratann_vector::norm(&row);
-            if norm == 0.0 || !norm.is_finite() {
+            if norm == 0.0 {
                 return Err(DataError::NoDirection {
                     name: source.name().to_owned(),
                     row: (first + at) as u64,
@@ -248,7 +287,8 @@ impl Matrix {
 
     /// Reads all rows of a source; keeps its name.
     pub fn read(source: &dyn VectorSource) -> Result<Matrix, DataError> {
-        let mut bytes = vec![0; source.rows() * source.row_bytes()];
+        let mut bytes = room_for_rows(source)?;
+        bytes.resize(source.rows() * source.row_bytes(), 0);
         source.read(0, &mut bytes)?;
         Ok(Matrix {
             bytes,
@@ -307,6 +347,20 @@ impl VectorSource for Matrix {
 
     fn in_memory(&self) -> Option<&[u8]> {
         Some(&self.bytes)
+    }
+}
+
+/// Room for all rows of a source, of which there may be more than memory holds.
+pub(crate) fn room_for_rows(source: &dyn VectorSource) -> Result<Vec<u8>, DataError> {
+    let mut room = Vec::new();
+    let bytes = source.rows().checked_mul(source.row_bytes());
+    match bytes.is_some_and(|bytes| room.try_reserve_exact(bytes).is_ok()) {
+        true => Ok(room),
+        false => Err(DataError::Room {
+            name: source.name().to_owned(),
+            rows: source.rows() as u64,
+            row_bytes: source.row_bytes() as u64,
+        }),
     }
 }
 
@@ -535,7 +589,25 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(text.starts_with("array: row 11 has length 0"), "{text}");
-        check_rows(&matrix, Metric::Cosine, 0, &floats(&[f32::MAX, f32::MAX])).unwrap_err();
+        // Any other direction is one.
+        for value in [f32::MAX, f32::MIN_POSITIVE, 1e-45] {
+            let bytes = floats(&[value, -value]);
+            check_rows(&matrix, Metric::Cosine, 0, &bytes).unwrap();
+        }
+        for (metric, value) in [(Metric::L2, 1e30), (Metric::InnerProduct, -3e38)] {
+            let bytes = floats(&[1.0, 2.0, 3.0, value]);
+            let text = check_rows(&matrix, metric, 5, &bytes)
+                .unwrap_err()
+                .to_string();
+            let start =
+                format!("array: row 6, column 1 is {value:?}, too large for {metric} distances");
+            assert!(text.starts_with(&start), "{text}");
+            assert!(text.contains("magnitude is at most 1.6"), "{text}");
+            // What an index has taken is merged.
+            check_stored_rows(&matrix, metric, 5, &bytes).unwrap();
+        }
+        let largest = Metric::L2.largest_magnitude(2);
+        check_rows(&matrix, Metric::L2, 0, &floats(&[largest, -largest])).unwrap();
 
         let matrix = MatrixRef::new(&[1, 2, 0, 0], 2, 2, Element::U8).unwrap();
         check_rows(&matrix, Metric::L2, 0, matrix.bytes()).unwrap();

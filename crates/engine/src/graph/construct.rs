@@ -11,7 +11,7 @@ use super::scratch::{Scratch, ScratchFile};
 use super::space::Space;
 use super::vamana::{build, grow, slots_for};
 use super::{GraphError, Known, Parameters, locality_order, medoid};
-use crate::data::{DataError, Matrix, VectorSource, check_rows};
+use crate::data::{Check, DataError, Matrix, VectorSource, room_for_rows};
 use crate::progress::{Progress, Stage};
 use std::path::Path;
 use std::time::Instant;
@@ -45,6 +45,8 @@ pub struct Task<'a> {
     /// A graph of the first rows, which is kept where it is good: only the other rows search for their neighbours. Not used
     /// by a build in parts.
     pub known: Option<&'a dyn Known>,
+    /// What the rows are checked by.
+    pub(crate) check: Check,
 }
 
 /// A built graph and what belongs to it.
@@ -391,7 +393,7 @@ fn resident_bytes() -> u64 {
 /// Calls `each` with blocks of checked rows and the number of their first row, from the first block to the last.
 pub(super) fn for_each_block(
     source: &dyn VectorSource,
-    metric: Metric,
+    task: &Task<'_>,
     block_bytes: usize,
     stage: &str,
     progress: &dyn Progress,
@@ -411,7 +413,7 @@ pub(super) fn for_each_block(
                 &buffer[..]
             }
         };
-        check_rows(source, metric, first, rows)?;
+        (task.check)(source, task.metric, first, rows)?;
         each(first, rows)?;
         progress.advance(count as u64);
         if progress.interrupted() {
@@ -429,10 +431,10 @@ fn construct_in_memory(
     let parameters = task.parameters;
     let mut clock = Clock::new();
     let mut space = Space::new(task.metric, source.element(), source.dim());
-    let mut own = Vec::with_capacity(source.rows() * source.row_bytes());
+    let mut own = room_for_rows(source)?;
     for_each_block(
         source,
-        task.metric,
+        task,
         READ,
         "reading vectors",
         progress,

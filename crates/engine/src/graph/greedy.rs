@@ -28,6 +28,9 @@ impl Candidate {
 /// Top bit of an id in the candidate list: this candidate was expanded.
 const EXPANDED: u32 = 1 << 31;
 
+/// Candidates that there is room for from the start, at most.
+const RESERVED: usize = 1 << 12;
+
 /// The nearest nodes seen so far, sorted, at most `capacity`.
 pub(super) struct CandidateList {
     items: Vec<Candidate>,
@@ -47,7 +50,8 @@ impl CandidateList {
 
     fn clear(&mut self, capacity: usize) {
         self.items.clear();
-        self.items.reserve(capacity + 1);
+        // A list that is longer than this grows with what is met.
+        self.items.reserve(capacity.min(RESERVED) + 1);
         self.capacity = capacity;
         self.cursor = 0;
     }

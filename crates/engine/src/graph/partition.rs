@@ -74,7 +74,7 @@ pub(super) fn construct(
     if space.needs_longest() {
         for_each_block(
             source,
-            task.metric,
+            task,
             plan.block,
             "measuring vectors",
             progress,
@@ -265,54 +265,47 @@ fn deal(
     let mut distances = vec![0.0; plan.parts];
     let (mut point, mut floats) = (Vec::new(), vec![0.0; dim]);
     let stage = "dealing vectors out to parts";
-    for_each_block(
-        source,
-        task.metric,
-        plan.block,
-        stage,
-        progress,
-        |first, rows| {
-            for (at, row) in rows.chunks_exact(source.row_bytes()).enumerate() {
-                let id = first + at;
+    for_each_block(source, task, plan.block, stage, progress, |first, rows| {
+        for (at, row) in rows.chunks_exact(source.row_bytes()).enumerate() {
+            let id = first + at;
+            point.clear();
+            space.append(row, &mut point);
+            space.points(&point).floats(0, &mut floats);
+            let query: &[u8] = if space.is_identity() {
                 point.clear();
-                space.append(row, &mut point);
-                space.points(&point).floats(0, &mut floats);
-                let query: &[u8] = if space.is_identity() {
-                    point.clear();
-                    point.extend(floats.iter().flat_map(|value| value.to_le_bytes()));
-                    &point
-                } else {
-                    &point
-                };
-                let from_mean = kernel.distance(query, &mean);
-                if from_mean < best.0 {
-                    best = (from_mean, id as u32);
-                }
-                kernel.distances_dense(query, &centres, &mut distances);
-                let mut nearest = |except: usize| {
-                    let open = (0..plan.parts)
-                        .filter(|&part| part != except && taken[part] < plan.capacity);
-                    let part = open.min_by(|&a, &b| distances[a].total_cmp(&distances[b]));
-                    if let Some(part) = part {
-                        taken[part] += 1;
-                    }
-                    part
-                };
-                // All parts together have more room than there are rows, so there is always a home.
-                let Some(at_home) = nearest(usize::MAX) else {
-                    continue;
-                };
-                home[id] = at_home as u16;
-                sizes[at_home] += 1;
-                homes[at_home].write(row)?;
-                if let Some(visiting) = nearest(at_home) {
-                    guest[id] = visiting as u16;
-                    guests[visiting].write(row)?;
-                }
+                point.extend(floats.iter().flat_map(|value| value.to_le_bytes()));
+                &point
+            } else {
+                &point
+            };
+            let from_mean = kernel.distance(query, &mean);
+            if from_mean < best.0 {
+                best = (from_mean, id as u32);
             }
-            Ok(())
-        },
-    )?;
+            kernel.distances_dense(query, &centres, &mut distances);
+            let mut nearest = |except: usize| {
+                let open =
+                    (0..plan.parts).filter(|&part| part != except && taken[part] < plan.capacity);
+                let part = open.min_by(|&a, &b| distances[a].total_cmp(&distances[b]));
+                if let Some(part) = part {
+                    taken[part] += 1;
+                }
+                part
+            };
+            // All parts together have more room than there are rows, so there is always a home.
+            let Some(at_home) = nearest(usize::MAX) else {
+                continue;
+            };
+            home[id] = at_home as u16;
+            sizes[at_home] += 1;
+            homes[at_home].write(row)?;
+            if let Some(visiting) = nearest(at_home) {
+                guest[id] = visiting as u16;
+                guests[visiting].write(row)?;
+            }
+        }
+        Ok(())
+    })?;
     homes
         .into_iter()
         .chain(guests)

@@ -277,6 +277,7 @@ fn run(
         memory: None,
         scratch: scratch.path(),
         known: None,
+        check: crate::data::check_rows,
     };
     let constructed = super::construct::construct_within(source, &task, free, progress);
     if constructed.is_err() {
@@ -399,6 +400,7 @@ fn a_cap_too_small_names_the_least() {
         memory: Some(1 << 20),
         scratch: scratch.path(),
         known: None,
+        check: crate::data::check_rows,
     };
     let error = construct(&source, &task, &Silent).unwrap_err();
     let GraphError::Memory { given, least } = error else {

@@ -46,7 +46,7 @@ use crate::durable::{log_number, opened_from};
 use crate::progress::{Progress, Stage};
 use crate::update::bytes_in;
 use crate::verify::{VerifyReport, verify_in};
-use crate::{Error, stored};
+use crate::{Error, bounds, stored};
 
 /// How to repair an index.
 #[derive(Clone, Debug)]
@@ -126,9 +126,7 @@ pub(crate) fn repair_in(
     options: &RepairOptions,
     progress: &dyn Progress,
 ) -> Result<RepairReport, Error> {
-    if options.threads == 0 {
-        return Err(Error::call("threads", 0, "at least 1"));
-    }
+    bounds::threads(options.threads)?;
     // Before the lock, which would leave its file in a directory that is no index.
     readable_manifest(&**volume, path)?;
     let _lock = volume.lock()?;

@@ -58,7 +58,7 @@ impl Rows {
         if self.metric == Metric::Cosine {
             to_f32(self.element, vector, &mut self.floats);
             let norm = norm(&self.floats);
-            if norm == 0.0 || !norm.is_finite() {
+            if norm == 0.0 {
                 return Some(Fault::NoDirection);
             }
         }

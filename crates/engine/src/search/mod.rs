@@ -46,7 +46,7 @@ use crate::measure::Heat;
 use crate::nodes::{NodePages, Pages};
 use crate::progress::{Progress, Silent, Stage};
 use crate::update::{FreshScratch, Overlay};
-use crate::{Error, Rerank, Strategy};
+use crate::{Error, Rerank, Strategy, bounds};
 
 /// How to search. What is `None` is taken from the index's preset.
 #[derive(Clone, Copy, Debug)]
@@ -178,8 +178,8 @@ impl Index {
     /// Searches a batch of queries.
     ///
     /// # Errors
-    /// Wrong arguments ([`Error::is_call_wrong`]): `k` of 0 or beyond the collection, a list below `k`, queries of
-    /// another dimension or element type, NaN or infinity, a zero vector under cosine. Otherwise a read that failed
+    /// Wrong arguments ([`Error::is_call_wrong`]): `k` of 0 or beyond the collection, a list below `k`, a number beyond
+    /// its bound ([`bounds`]), queries of another dimension or element type, NaN or infinity, a zero vector under cosine. Otherwise a read that failed
     /// or a page that is damaged; [`Error::Outdated`] if another process has inserted so much meanwhile that pages are gone
     /// that this one knew. No partial answers are returned.
     pub fn search(
@@ -230,6 +230,7 @@ impl Index {
         let vectors = overlay.map_or(self.len(), |overlay| overlay.live(self.len()));
         let plan = self.plan_search(queries, options, vectors)?;
         let rows = queries.rows();
+        let answers = bounds::answers(plan.k, rows)?;
         let batch = Batch {
             index: self,
             queries,
@@ -242,8 +243,8 @@ impl Index {
             done: Mutex::new(Done {
                 results: SearchResults {
                     k: plan.k,
-                    ids: vec![u64::MAX; rows * plan.k],
-                    distances: vec![f32::INFINITY; rows * plan.k],
+                    ids: bounds::room(answers, u64::MAX)?,
+                    distances: bounds::room(answers, f32::INFINITY)?,
                     seconds: 0.0,
                     cpu_seconds: 0.0,
                     latencies_us: vec![0.0; rows],
@@ -298,27 +299,7 @@ impl Index {
                 format!("{}, the index's", self.element()),
             ));
         }
-        let positive = |what: &str, value: usize| match value {
-            0 => Err(Error::call(what, 0, "at least 1")),
-            value => Ok(value),
-        };
-        let k = positive("k", options.k)?;
-        if k > vectors {
-            return Err(Error::call(
-                "k",
-                k,
-                format!("at most {vectors}, the vectors in the index"),
-            ));
-        }
-        if options.list < k {
-            return Err(Error::call(
-                "list size",
-                options.list,
-                format!("at least k = {k}"),
-            ));
-        }
-        positive("threads", options.threads)?;
-        positive("queries in flight", options.in_flight)?;
+        bounds::search(options, vectors, "the index")?;
         let navigation = options
             .navigation
             .unwrap_or(preset.navigation && self.has_navigation());
@@ -327,9 +308,9 @@ impl Index {
             self.navigation()?;
         }
         Ok(Plan {
-            k,
+            k: options.k,
             list: options.list,
-            beam: positive("beam width", options.beam.unwrap_or(preset.beam))?,
+            beam: options.beam.unwrap_or(preset.beam),
             strategy: options.strategy.unwrap_or(preset.strategy),
             navigation,
             whole_page: options.whole_page.unwrap_or(preset.whole_page),

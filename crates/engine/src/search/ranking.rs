@@ -132,6 +132,10 @@ struct CodeError {
 impl CodeError {
     #[inline]
     fn add(&mut self, error: f32) {
+        // An estimate that overflowed says nothing of the others.
+        if !error.is_finite() {
+            return;
+        }
         self.count += 1;
         let off = error - self.mean;
         self.mean += off / self.count as f32;

@@ -9,6 +9,9 @@ pub(crate) struct Neighbour {
     pub(crate) id: u64,
 }
 
+/// Answers that there is room for from the start, at most.
+const RESERVED: usize = 1 << 12;
+
 /// A bounded list of answers, nearest first, ties by lower id.
 #[derive(Debug, Default)]
 pub(crate) struct Nearest {
@@ -20,12 +23,15 @@ impl Nearest {
     /// Empties the list and sets how many it keeps.
     pub(crate) fn clear(&mut self, k: usize) {
         self.found.clear();
-        self.found.reserve(k + 1);
+        // More than this is taken as answers come in.
+        self.found.reserve(k.min(RESERVED) + 1);
         self.k = k;
     }
 
     /// Offers an answer, and says whether it came in. One that is in already changes nothing.
     pub(crate) fn offer(&mut self, id: u64, distance: f32) -> bool {
+        // NaN, which would come before all, is farther than any: the lesser of it and a number is the number.
+        let distance = distance.min(f32::INFINITY);
         let before = |a: &Neighbour| a.distance < distance || (a.distance == distance && a.id < id);
         if self.found.len() == self.k && self.found.last().is_none_or(before) {
             return false;

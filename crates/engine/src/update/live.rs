@@ -48,7 +48,7 @@ use crate::durable::{Durability, Log, LogPosition, log_name, opened_from};
 use crate::index::{Index, OpenOptions};
 use crate::nodes::Pages;
 use crate::progress::{Progress, Silent, Stage};
-use crate::{Error, SearchOptions, SearchResults, Stats, Update, stored};
+use crate::{Error, SearchOptions, SearchResults, Stats, Update, bounds, stored};
 
 /// Rows that are logged and inserted at a time.
 const BATCH: usize = 256;
@@ -269,9 +269,7 @@ impl LiveIndex {
 
     /// Opens what is behind `index`; its lock is held.
     fn start(lock: LockGuard, index: Arc<Index>, options: &WriteOptions) -> Result<Self, Error> {
-        if options.threads == 0 {
-            return Err(Error::call("threads", 0, "at least 1"));
-        }
+        bounds::writing(options)?;
         let volume = index.volume().clone();
         let name = stored::name_of(&*volume, stratann_layout::manifest::FILE_NAME);
         index.manifest().check_writable(&name)?;

@@ -14,8 +14,15 @@
 //! sum never is -0.0, because it starts from +0.0, so the zeros of a masked tail change nothing. Sums of integers are
 //! exact, in any order.
 //!
+//! Sums in f32 overflow, or vanish, where elements are very large or very small. Where that would cost a distance its meaning
+//! (the cosine of two directions, whatever their lengths; infinities that cancel each other), the sums are made again in f64,
+//! element after element, in a function of its own that is cold. So **no distance of finite rows is NaN**, cosine is right for all
+//! of them, and a distance that no f32 can hold is infinite.
+//!
 //! Everything here is `inline(always)`, into functions that enable the instruction set (see `routines!`). That is why no
 //! closure computes with lanes: closures are functions of their own, without the instruction set.
+
+use std::ops::RangeInclusive;
 
 use crate::element::half_to_f32;
 
@@ -114,6 +121,8 @@ pub(crate) trait FloatRow {
     const SIZE: usize;
     unsafe fn load<L: Lanes>(p: *const u8) -> L::F;
     unsafe fn load_part<L: Lanes>(p: *const u8, n: usize) -> L::F;
+    /// One element, widened.
+    unsafe fn load_one(p: *const u8) -> f64;
 }
 
 pub(crate) struct F32Row;
@@ -132,6 +141,12 @@ impl FloatRow for F32Row {
         // SAFETY: the contract of the trait.
         unsafe { L::load_part(p, n) }
     }
+
+    #[inline(always)]
+    unsafe fn load_one(p: *const u8) -> f64 {
+        // SAFETY: the contract of the trait: an element is there, 4 bytes at any alignment.
+        f64::from(f32::from_le_bytes(unsafe { p.cast::<[u8; 4]>().read() }))
+    }
 }
 
 pub(crate) struct F16Row;
@@ -149,6 +164,13 @@ impl FloatRow for F16Row {
     unsafe fn load_part<L: Lanes>(p: *const u8, n: usize) -> L::F {
         // SAFETY: the contract of the trait.
         unsafe { L::load_half_part(p, n) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_one(p: *const u8) -> f64 {
+        // SAFETY: the contract of the trait: an element is there, 2 bytes at any alignment.
+        let bytes = unsafe { p.cast::<[u8; 2]>().read() };
+        f64::from(half_to_f32(u16::from_le_bytes(bytes)))
     }
 }
 
@@ -194,6 +216,8 @@ impl IntegerRow for I8Row {
 pub(crate) trait Term {
     /// Distances are these times the sum.
     const SIGN: i8;
+    /// Whether terms have either sign, so that those that overflow may cancel each other to NaN.
+    const CANCELS: bool;
     unsafe fn float<L: Lanes>(a: L::F, b: L::F) -> L::F;
     unsafe fn integer<L: Lanes>(sums: L::I, a: L::W, b: L::W) -> L::I;
 }
@@ -203,6 +227,7 @@ pub(crate) struct SquaredDifference;
 
 impl Term for SquaredDifference {
     const SIGN: i8 = 1;
+    const CANCELS: bool = false;
 
     #[inline(always)]
     unsafe fn float<L: Lanes>(a: L::F, b: L::F) -> L::F {
@@ -228,6 +253,7 @@ pub(crate) struct Product;
 
 impl Term for Product {
     const SIGN: i8 = -1;
+    const CANCELS: bool = true;
 
     #[inline(always)]
     unsafe fn float<L: Lanes>(a: L::F, b: L::F) -> L::F {
@@ -295,9 +321,47 @@ impl<R: FloatRow, T: Term> Measure for Float<R, T> {
                 }
             }
             let total = L::sum(L::add(L::add(sums[0], sums[1]), L::add(sums[2], sums[3])));
+            if T::CANCELS && !total.is_finite() {
+                return (f64::from(T::SIGN) * wide_sums::<R>(a, b, dim).ab) as f32;
+            }
             f32::from(T::SIGN) * total
         }
     }
+}
+
+/// Sums over two rows in f64, where the squares of floats neither overflow nor vanish.
+struct WideSums {
+    ab: f64,
+    aa: f64,
+    bb: f64,
+}
+
+/// The sums for rows whose sums in f32 overflow or vanish: element after element, on every instruction set alike.
+///
+/// # Safety
+///
+/// `a` and `b` point to rows of `dim` elements.
+#[cold]
+#[inline(never)]
+unsafe fn wide_sums<R: FloatRow>(a: *const u8, b: *const u8, dim: usize) -> WideSums {
+    let mut sums = WideSums {
+        ab: 0.0,
+        aa: 0.0,
+        bb: 0.0,
+    };
+    for i in 0..dim {
+        // SAFETY: element `i` is below `dim`.
+        let (x, y) = unsafe {
+            (
+                R::load_one(a.add(i * R::SIZE)),
+                R::load_one(b.add(i * R::SIZE)),
+            )
+        };
+        sums.ab += x * y;
+        sums.aa += x * x;
+        sums.bb += y * y;
+    }
+    sums
 }
 
 /// Cosine distance of floating-point rows.
@@ -342,14 +406,24 @@ impl<R: FloatRow> Measure for FloatCosine<R> {
                     i += n;
                 }
             }
-            cosine_distance(
-                f64::from(L::sum(L::add(ab[0], ab[1]))),
-                f64::from(L::sum(L::add(aa[0], aa[1]))),
-                f64::from(L::sum(L::add(bb[0], bb[1]))),
-            )
+            let (ab, aa, bb) = (
+                L::sum(L::add(ab[0], ab[1])),
+                L::sum(L::add(aa[0], aa[1])),
+                L::sum(L::add(bb[0], bb[1])),
+            );
+            if !(EXACT_SQUARES.contains(&aa) && EXACT_SQUARES.contains(&bb)) {
+                let wide = wide_sums::<R>(a, b, dim);
+                return cosine_distance(wide.ab, wide.aa, wide.bb);
+            }
+            cosine_distance(f64::from(ab), f64::from(aa), f64::from(bb))
         }
     }
 }
+
+/// Squared lengths that f32 sums up well: no square overflowed, and those that vanished (below 2^-126 there are but few
+/// bits, and below 2^-149 none) are too small to count, in as many dimensions as there may be. By Cauchy and Schwarz the
+/// same goes for the products of two such rows.
+const EXACT_SQUARES: RangeInclusive<f32> = 1e-27..=1e38;
 
 /// `1 - ab / sqrt(aa * bb)`; a zero vector is at distance 1 from all.
 #[inline(always)]

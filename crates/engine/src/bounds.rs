@@ -1,0 +1,254 @@
+//! How large the numbers may be that a caller gives: one place, so that Rust, the command line, Python and a catalog
+//! refuse the same ones with the same words.
+//!
+//! | number | from | to |
+//! |---|---|---|
+//! | threads | 1 | [`MOST_THREADS`] |
+//! | queries or inserts in flight on each thread | 1 | [`MOST_IN_FLIGHT`] |
+//! | beam width | 1 | [`MOST_BEAM`] |
+//! | k | 1 | the vectors that a search can find |
+//! | list size of a search, a build and an insert; candidates ranked at once | 1 | [`MOST_LIST`] |
+//! | k times queries | 1 | [`MOST_ANSWERS`] |
+//! | benefit | 0 | 1 |
+//!
+//! Bounds of what an index *is* (its degree, its dimension, the bytes of its codes) are those of its format, and are
+//! checked where a build begins (`build/facts.rs`). A size in bytes is a limit, and nothing is allocated for it alone.
+//!
+//! What is within a bound may still be more than there is: a list of a billion candidates is taken, and costs what the
+//! collection has.
+
+use std::path::Path;
+
+use crate::{Error, SearchOptions, WriteOptions};
+
+/// Most OS threads of a call.
+pub const MOST_THREADS: usize = 1_024;
+
+/// Most queries, or inserts, in flight on each thread.
+pub const MOST_IN_FLIGHT: usize = 1_024;
+
+/// Most nodes that one query reads at once.
+pub const MOST_BEAM: usize = 1_024;
+
+/// Most candidates of a list: as many as an index may have vectors.
+pub const MOST_LIST: usize = u32::MAX as usize - 1;
+
+/// Most answers of one call: k times the queries. They take 12 bytes each.
+pub const MOST_ANSWERS: usize = 1 << 30;
+
+/// A number from 1 to `most`.
+pub(crate) fn number(what: &str, value: usize, most: usize) -> Result<usize, Error> {
+    match value {
+        0 => Err(Error::call(
+            what,
+            0,
+            format!("at least 1 (and at most {most})"),
+        )),
+        value if value > most => Err(Error::call(what, value, format!("1 to {most}"))),
+        value => Ok(value),
+    }
+}
+
+/// OS threads.
+pub(crate) fn threads(value: usize) -> Result<usize, Error> {
+    number("threads", value, MOST_THREADS)
+}
+
+/// A share of something.
+pub(crate) fn share(what: &str, value: f64) -> Result<f64, Error> {
+    match (0.0..=1.0).contains(&value) {
+        true => Ok(value),
+        false => Err(Error::call(what, value, "a share, 0 to 1")),
+    }
+}
+
+/// Refuses the numbers of a search that are beyond their bounds, if there are so many vectors in `whose` (as a message
+/// says it, for example "the index") to be found. Every search does it first.
+///
+/// # Errors
+/// [`Error::Call`] that names the number, its value and the bound.
+pub fn search(options: &SearchOptions, vectors: usize, whose: &str) -> Result<(), Error> {
+    let k = match options.k {
+        0 => return Err(Error::call("k", 0, "at least 1")),
+        k if k > vectors => {
+            let expected = format!("at most {vectors}, the vectors in {whose}");
+            return Err(Error::call("k", k, expected));
+        }
+        k => k,
+    };
+    if options.list < k {
+        let expected = format!("at least k = {k}");
+        return Err(Error::call("list size", options.list, expected));
+    }
+    number("list size", options.list, MOST_LIST)?;
+    threads(options.threads)?;
+    number("queries in flight", options.in_flight, MOST_IN_FLIGHT)?;
+    if let Some(beam) = options.beam {
+        number("beam width", beam, MOST_BEAM)?;
+    }
+    if let Some(rerank) = options.rerank {
+        number("candidates ranked at once", rerank.batch, MOST_LIST)?;
+        share("benefit", rerank.benefit)?;
+    }
+    Ok(())
+}
+
+/// The numbers of inserts.
+pub(crate) fn writing(options: &WriteOptions) -> Result<(), Error> {
+    threads(options.threads)?;
+    let direct = &options.direct;
+    number("inserts in flight", direct.in_flight, MOST_IN_FLIGHT)?;
+    if let Some(list) = direct.list {
+        number("list size of an insert", list, MOST_LIST)?;
+    }
+    if direct.checkpoint == Some(0) {
+        return Err(Error::call("changes between checkpoints", 0, "at least 1"));
+    }
+    Ok(())
+}
+
+/// The path of an index. An empty one names nothing, and what the system says of it helps nobody.
+pub(crate) fn path(path: &Path) -> Result<(), Error> {
+    match path.as_os_str().is_empty() {
+        true => Err(Error::call("the path", "empty", "that of a directory")),
+        false => Ok(()),
+    }
+}
+
+/// How many answers `k` for each of so many queries are.
+pub(crate) fn answers(k: usize, queries: usize) -> Result<usize, Error> {
+    match k.checked_mul(queries) {
+        Some(count) if count <= MOST_ANSWERS => Ok(count),
+        _ => Err(Error::call(
+            "k times queries",
+            format!("{k} times {queries}"),
+            format!("at most {MOST_ANSWERS} answers: search in smaller batches"),
+        )),
+    }
+}
+
+/// Room for so many answers, each `empty` for now.
+pub(crate) fn room<T: Clone>(count: usize, empty: T) -> Result<Vec<T>, Error> {
+    let mut room = Vec::new();
+    match room.try_reserve_exact(count) {
+        Ok(()) => {
+            room.resize(count, empty);
+            Ok(room)
+        }
+        Err(_) => Err(Error::call(
+            "answers",
+            count,
+            "as many as there is memory for: search in smaller batches",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Preset, Rerank};
+
+    #[test]
+    fn numbers_end_at_their_bounds() {
+        assert_eq!(number("n", 7, 7).unwrap(), 7);
+        let error = number("n", 8, 7).unwrap_err();
+        assert_eq!(error.to_string(), "n is 8: expected 1 to 7");
+        assert!(error.is_call_wrong());
+        assert!(
+            number("n", 0, 7)
+                .unwrap_err()
+                .to_string()
+                .contains("at least 1")
+        );
+        for wrong in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
+            assert!(share("s", wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(answers(1 << 15, 1 << 15).unwrap(), MOST_ANSWERS);
+        for (k, queries) in [(1 << 15, 1 + (1 << 15)), (1 << 40, 1 << 40)] {
+            let error = answers(k, queries).unwrap_err();
+            assert!(error.to_string().contains("1073741824"), "{error}");
+        }
+        assert!(room(usize::MAX / 8, 0_u64).is_err());
+        assert_eq!(room(3, 7_u64).unwrap(), [7; 3]);
+    }
+
+    #[test]
+    fn every_number_of_a_search_is_looked_at() {
+        let good = SearchOptions::default();
+        search(&good, 1_000, "it").unwrap();
+        let rerank = Preset::default().rerank;
+        let batch = |batch| Some(Rerank { batch, ..rerank });
+        let benefit = |benefit| Some(Rerank { benefit, ..rerank });
+        let huge = 1_000_000_000_000;
+        let wrong = [
+            ("k", SearchOptions { k: 0, ..good }),
+            ("k", SearchOptions { k: 1_001, ..good }),
+            ("list size", SearchOptions { list: 9, ..good }),
+            ("list size", SearchOptions { list: huge, ..good }),
+            (
+                "beam",
+                SearchOptions {
+                    beam: Some(0),
+                    ..good
+                },
+            ),
+            (
+                "beam",
+                SearchOptions {
+                    beam: Some(huge),
+                    ..good
+                },
+            ),
+            ("threads", SearchOptions { threads: 0, ..good }),
+            (
+                "threads",
+                SearchOptions {
+                    threads: 1_025,
+                    ..good
+                },
+            ),
+            (
+                "in flight",
+                SearchOptions {
+                    in_flight: 0,
+                    ..good
+                },
+            ),
+            (
+                "in flight",
+                SearchOptions {
+                    in_flight: huge,
+                    ..good
+                },
+            ),
+            (
+                "at once",
+                SearchOptions {
+                    rerank: batch(0),
+                    ..good
+                },
+            ),
+            (
+                "at once",
+                SearchOptions {
+                    rerank: batch(huge),
+                    ..good
+                },
+            ),
+            (
+                "benefit",
+                SearchOptions {
+                    rerank: benefit(f64::NAN),
+                    ..good
+                },
+            ),
+        ];
+        for (what, options) in wrong {
+            let error = search(&options, 1_000, "it").unwrap_err();
+            assert!(
+                error.is_call_wrong() && error.to_string().contains(what),
+                "{error}: {what}"
+            );
+        }
+    }
+}
