@@ -10,8 +10,6 @@
 //! Of centroids that are equally near, the one with the lowest number is taken.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread::Builder;
 
 use crate::aligned::AlignedFloats;
 use crate::kernel::Routines;
@@ -185,9 +183,8 @@ impl ProductQuantizer {
             }
         };
         std::thread::scope(|scope| {
-            // Whoever cannot be started leaves the work to the others: threads only share it.
             let helpers: Vec<_> = (1..training.threads.clamp(1, code_bytes))
-                .map_while(|_| Builder::new().spawn_scoped(scope, work).ok())
+                .map(|_| scope.spawn(work))
                 .collect();
             place(work());
             for helper in helpers {
@@ -306,28 +303,17 @@ impl ProductQuantizer {
         );
         let threads = threads.clamp(1, count.div_ceil(TILE).max(1));
         let share = count.div_ceil(threads).max(1);
-        let shares = vectors
-            .chunks(share * self.dim)
-            .zip(codes.chunks_mut(share * self.code_bytes));
-        let shares = Mutex::new(shares);
-        let work = || {
-            loop {
-                // Taken outside of the loop's body, so that the others may take theirs.
-                let next = shares.lock().unwrap_or_else(PoisonError::into_inner).next();
-                let Some((vectors, codes)) = next else {
-                    return;
-                };
+        std::thread::scope(|scope| {
+            let mut shares = vectors
+                .chunks(share * self.dim)
+                .zip(codes.chunks_mut(share * self.code_bytes));
+            let own = shares.next();
+            for (vectors, codes) in shares {
+                scope.spawn(move || self.encode_share(vectors, codes));
+            }
+            if let Some((vectors, codes)) = own {
                 self.encode_share(vectors, codes);
             }
-        };
-        std::thread::scope(|scope| {
-            // Whoever cannot be started leaves its share to the others.
-            for _ in 1..threads {
-                if Builder::new().spawn_scoped(scope, work).is_err() {
-                    break;
-                }
-            }
-            work();
         });
     }
 

@@ -59,14 +59,10 @@ pub fn brute_force(
         let length = step.min(base.rows() - first) * row_bytes;
         let length_ahead = step.min(base.rows().saturating_sub(next)) * row_bytes;
         std::thread::scope(|scope| {
-            for (number, worker) in workers.iter_mut().enumerate() {
+            for worker in &mut workers {
                 let block = &block[..length];
                 // At most u32::MAX rows: checked above.
-                let scan = move || worker.scan(first as u32, block, progress);
-                let thread = std::thread::Builder::new().name(format!("stratann-truth-{number}"));
-                thread.spawn_scoped(scope, scan).map_err(|error| {
-                    DataError::io(base.name(), "start a thread to search", error)
-                })?;
+                scope.spawn(move || worker.scan(first as u32, block, progress));
             }
             read_block(base, metric, next, &mut ahead[..length_ahead])
         })?;
