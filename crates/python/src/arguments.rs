@@ -33,7 +33,7 @@ fn whole(value: &Bound<'_, PyAny>, argument: &str) -> PyResult<usize> {
 
 /// One function for each argument that is a count, as pyo3 asks for it: `from_py_with` gives no names.
 macro_rules! counts {
-    ($($name:ident),+) => {
+    (given: $($name:ident),+; optional: $($maybe:ident),+) => {
         /// Counts that must be given.
         pub mod count {
             use super::{Bound, PyAny, PyResult, whole};
@@ -47,10 +47,10 @@ macro_rules! counts {
         pub mod count_or_none {
             use super::{Bound, PyAny, PyAnyMethods, PyResult, whole};
 
-            $(pub fn $name(value: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+            $(pub fn $maybe(value: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
                 match value.is_none() {
                     true => Ok(None),
-                    false => whole(value, stringify!($name)).map(Some),
+                    false => whole(value, stringify!($maybe)).map(Some),
                 }
             })+
         }
@@ -58,16 +58,8 @@ macro_rules! counts {
 }
 
 counts!(
-    k,
-    list_size,
-    beam,
-    rerank_batch,
-    threads,
-    in_flight,
-    degree,
-    build_list,
-    code_bytes,
-    seed
+    given: k, build_list, seed;
+    optional: k, list_size, beam, rerank_batch, threads, in_flight, degree, code_bytes
 );
 
 /// A value with a fixed set of names; the type's own error says which ones there are.
