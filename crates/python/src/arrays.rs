@@ -136,7 +136,8 @@ fn no_array(value: &Bound<'_, PyAny>, kind: &str, name: &str) -> String {
     let module = value.get_type().module();
     let module = module.map_or_else(|_| String::new(), |module| module.to_string());
     let dtype = if name == "ids" { "uint64" } else { "float32" };
-    let article = if kind.starts_with(['a', 'e', 'i', 'o', 'u', 'A', 'E', 'I', 'O', 'U']) {
+    // Types that begin with u are uint8 and the like.
+    let article = if kind.starts_with(['a', 'e', 'i', 'o', 'A', 'E', 'I', 'O']) {
         "an"
     } else {
         "a"
