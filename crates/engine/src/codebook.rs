@@ -187,7 +187,9 @@ impl Codebook {
     /// The codebook of an index.
     pub(crate) fn of_index(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
         let dim = manifest.dimension as usize;
-        let mut payload = vec![0; 4 * CENTROIDS * dim];
+        let bytes = 4 * CENTROIDS * dim;
+        stored::check_room(volume, manifest, FileKind::Codebook, bytes as u64)?;
+        let mut payload = vec![0; bytes];
         stored::read_stream(volume, manifest, FileKind::Codebook, &mut payload)?;
         // The manifest of a format version below 3 does not say it.
         let hash = match manifest.codebook.as_str() {

@@ -72,6 +72,28 @@ pub enum Error {
         /// What contradicts what.
         what: String,
     },
+    /// A log of which records are gone that had been durable.
+    #[error(
+        "{file}: damaged: its records end at offset {offset} ({reason}) with sequence number {sequence}, and {evidence}: \
+         of {missing} records that were there {whole} are whole; restore a copy, or run `stratann repair`, which keeps \
+         what is whole"
+    )]
+    DamagedLog {
+        /// The file.
+        file: String,
+        /// Where the first of them stood, in bytes.
+        offset: u64,
+        /// Its sequence number.
+        sequence: u64,
+        /// What is wrong with what stands there.
+        reason: String,
+        /// How one knows that there was more.
+        evidence: String,
+        /// How many records from there on were there.
+        missing: u64,
+        /// How many of these can still be read.
+        whole: u64,
+    },
     /// An index that another process has changed since it was opened for reading, so that pages are gone that it needs.
     #[error("{}: another process has changed it since it was opened here; open it again", path.display())]
     Outdated {

@@ -567,6 +567,7 @@ fn load_codes(
     }
     let code_bytes = manifest.code_bytes as usize;
     let built = manifest.vectors as usize * code_bytes;
+    stored::check_room(volume, manifest, FileKind::Codes, built as u64)?;
     let length = built + later.len();
     // Memory that is not used is not taken.
     let room = length.max(LEAST_ROOM * code_bytes);

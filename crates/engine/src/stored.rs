@@ -19,6 +19,9 @@ use crate::{Error, Layout, bounds};
 /// Bytes taken from a file at a time, so that a large file never exists twice in memory.
 const PIECE: usize = 256 * BLOCK;
 
+/// Pages that a file with a placement may have beyond its end and its nodes.
+const UNWRITTEN: u64 = 1 << 12;
+
 /// The directory at `path`, which must exist. What may not be looked at is told from what is not there.
 pub(crate) fn existing(path: &Path) -> Result<Directory, Error> {
     bounds::path(path)?;
@@ -335,6 +338,21 @@ pub(crate) fn placement_of(
     // Where codes are in the pages, those of new nodes are as well.
     let code_bytes = if moves { manifest.code_bytes } else { 0 };
     let placement = PlacementFile::decode(payload, code_bytes as usize, &file)?;
+    // Pages that were taken and not written are few, and each was taken for a node.
+    let kind = list_pages(layout(volume, manifest)?);
+    let there = volume.len(&entry(volume, manifest, kind, None)?.name);
+    let pages = there.map_or(3 * facts.nodes, |bytes| bytes / BLOCK as u64);
+    let most = pages + facts.nodes + UNWRITTEN;
+    if facts.pages > most {
+        return Err(damaged(
+            volume,
+            MANIFEST,
+            format!(
+                "{} pages of the placement; its file and {} nodes can have {most}",
+                facts.pages, facts.nodes
+            ),
+        ));
+    }
     if placement.page_of.is_empty() == moves {
         return Err(Error::Damaged {
             file,
@@ -422,6 +440,40 @@ pub(crate) fn entry_points(volume: &dyn Volume, manifest: &Manifest) -> Result<E
         code_bytes,
         &file,
     )?)
+}
+
+/// The most nodes that the files of an index may have, whatever they say: each takes a byte or more.
+pub(crate) fn most_nodes(volume: &dyn Volume, manifest: &Manifest) -> u64 {
+    let nodes = manifest
+        .placement
+        .map_or(manifest.vectors, |facts| facts.nodes);
+    let lengths = manifest.files.iter().map(|file| volume.len(&file.name));
+    let bytes = lengths.map(|length| length.unwrap_or(0));
+    nodes.min(bytes.fold(0, u64::saturating_add))
+}
+
+/// Refuses a byte string whose file is too short for a payload of so many bytes: before memory is taken for these.
+pub(crate) fn check_room(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    kind: FileKind,
+    payload: u64,
+) -> Result<(), Error> {
+    let entry = entry(volume, manifest, kind, None)?;
+    let (found, expected) = (
+        volume.len(&entry.name)?,
+        stratann_layout::stream::file_length(payload),
+    );
+    if found >= expected {
+        return Ok(());
+    }
+    Err(LayoutError::Length {
+        file: name_of(volume, &entry.name),
+        expected,
+        found,
+        by: "the vectors that the MANIFEST says need that",
+    }
+    .into())
 }
 
 /// Reads a byte string of the index into `out`, which is as long as its payload must be.

@@ -10,7 +10,9 @@
 //!                 dimension u32
 //!                 number of the log u64
 //!                 sequence number of the first record u64
-//!   4096     .  record, record, ..
+//!   4096    32  a mark: up to where the file was durable ([`marks`])
+//!   8192    32  another one, older or newer
+//!  12288     .  record, record, ..
 //!
 //! a record, at a multiple of 8
 //!      0     4  crc32c of (number of the log u64, offset of the record in the file u64, then bytes 4..end)
@@ -23,8 +25,10 @@
 //!   28+P     .  zero up to a multiple of 8
 //! ```
 //!
+//! Of format version 1 a log has no marks, and its records begin at 4096.
+//!
 //! **Length.** The header is written before the first record is, and never again, so it cannot know the file's length.
-//! Its length field is that of the block itself: what the file has at least
+//! Its length field says where the records begin: what the file has at least
 //! ([`FileKind::grows`](crate::FileKind::grows)).
 //!
 //! **Checksum.** It is seeded with the log's number and the record's offset: a record that was moved, or that a file
@@ -32,11 +36,19 @@
 //!
 //! **End.** Nothing marks the end of a log. The first place where no whole record with the right checksum and sequence
 //! number stands is its end, and [`EndReason`] says whether something stands there. A crash leaves a torn record there,
-//! or zeros, and perhaps whole records behind them, none of which had been acknowledged.
+//! or zeros, and perhaps whole records behind them, none of which had been durable. So a mark tells a torn end from damage:
+//! what it says was durable cannot have been torn. Of a log without marks nobody can tell: whole records behind a torn one
+//! prove nothing, since a disk writes what was not synced in any order, and writers of that version may not have synced for
+//! as long as they liked. Behind a record that is missing the next whole one can still be found ([`Gap`]).
 //!
 //! **First sequence number.** It says how to go on from a log without records. It also takes back: where records of the
 //! log before reach it or pass it, those from it on do not count. They had not been acknowledged or were written again
 //! here, because nobody could tell whether that file was still writable.
+
+mod gap;
+pub mod marks;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 
@@ -47,11 +59,20 @@ use crate::error::LayoutError;
 use crate::geometry::{MAX_DIMENSION, read_element};
 use crate::header::{FieldsWriter, FileHeader, FileKind};
 
-/// Format version of [`FileKind::Log`]. 1: the first.
-pub const FORMAT_VERSION: u32 = 1;
+pub use self::gap::Gap;
+use self::marks::{MARKS, encode_mark};
 
-/// Where the first record of a log stands, in bytes.
-pub const FIRST_RECORD: u64 = BLOCK as u64;
+/// Format version of [`FileKind::Log`]. 2: with marks; 1: without.
+pub const FORMAT_VERSION: u32 = 2;
+
+/// The first version with marks.
+const MARKED: u32 = 2;
+
+/// Where the first record of a log of this build's version stands, in bytes.
+pub const FIRST_RECORD: u64 = 3 * BLOCK as u64;
+
+/// Where that of a log without marks stands.
+pub const FIRST_RECORD_WITHOUT_MARKS: u64 = BLOCK as u64;
 
 const KIND: usize = 4;
 const RESERVED: usize = 5;
@@ -118,9 +139,37 @@ pub struct LogHeader {
     pub number: u64,
     /// Sequence number of the first record, whether there is one or not.
     pub first_sequence: u64,
+    /// Whether the log has marks; those that earlier versions wrote have none.
+    pub marked: bool,
 }
 
 impl LogHeader {
+    /// Where the first record stands, or will.
+    pub fn start(&self) -> RecordPlace {
+        RecordPlace {
+            log: self.number,
+            offset: match self.marked {
+                true => FIRST_RECORD,
+                false => FIRST_RECORD_WITHOUT_MARKS,
+            },
+            sequence: self.first_sequence,
+        }
+    }
+
+    /// All bytes in front of the first record: the header block, and marks that say that there are no records.
+    pub fn encode_front(&self) -> Vec<u8> {
+        let start = self.start();
+        let mut front = self.encode().to_vec();
+        if self.marked {
+            front.resize(FIRST_RECORD as usize, 0);
+            for (slot, at) in MARKS.into_iter().enumerate() {
+                let mark = encode_mark(start, slot);
+                front[at as usize..at as usize + mark.len()].copy_from_slice(&mark);
+            }
+        }
+        front
+    }
+
     /// The header block.
     pub fn encode(&self) -> [u8; BLOCK] {
         let fields = FieldsWriter::new()
@@ -129,7 +178,11 @@ impl LogHeader {
             .u64(self.number)
             .u64(self.first_sequence)
             .finish();
-        FileHeader::new(FileKind::Log, FIRST_RECORD, fields).encode()
+        FileHeader {
+            version: if self.marked { FORMAT_VERSION } else { 1 },
+            ..FileHeader::new(FileKind::Log, self.start().offset, fields)
+        }
+        .encode()
     }
 
     /// Reads the header of log `number` from the first bytes of `file`.
@@ -138,12 +191,17 @@ impl LogHeader {
     /// As [`FileHeader::decode_as`]; a shape that there is not; the header of another log.
     pub fn decode(bytes: &[u8], number: u64, file: &str) -> Result<LogHeader, LayoutError> {
         let header = FileHeader::decode_as(FileKind::Log, bytes, file)?;
-        if header.length != FIRST_RECORD {
+        let marked = header.version >= MARKED;
+        let expected = match marked {
+            true => FIRST_RECORD,
+            false => FIRST_RECORD_WITHOUT_MARKS,
+        };
+        if header.length != expected {
             return Err(LayoutError::Length {
                 file: file.to_owned(),
-                expected: FIRST_RECORD,
+                expected,
                 found: header.length,
-                by: "a log's header counts only itself",
+                by: "a log's header counts only what is in front of the records",
             });
         }
         let wrong = |offset, what, found: u64, expected: String| LayoutError::Field {
@@ -170,6 +228,7 @@ impl LogHeader {
             shape,
             number,
             first_sequence,
+            marked,
         })
     }
 }
@@ -411,364 +470,60 @@ impl<'a> LogRecords<'a> {
     }
 
     fn decode(&self) -> Result<(LogRecord<'a>, usize), EndReason> {
-        let found = self.bytes.len();
-        if found == 0 {
-            return Err(EndReason::Clean);
-        }
-        let short = |needs| EndReason::Short { needs, found };
-        let head = self.bytes.get(..PAYLOAD).ok_or(short(PAYLOAD))?;
-        // The kind and the length before the checksum: they say how many bytes it covers.
-        let payload = match head[KIND] {
-            INSERT | REPLACE => self.shape.vector_bytes(),
-            DELETE => 0,
-            kind => return Err(EndReason::Kind(kind)),
-        };
-        let length = u32_at(head, LENGTH);
-        if length as usize != payload {
-            return Err(EndReason::Length {
-                found: length,
-                expected: payload as u32,
-            });
-        }
-        let needs = record_bytes(payload);
-        let bytes = self.bytes.get(..needs).ok_or(short(needs))?;
-        let stored = u32_at(bytes, 0);
-        let computed = checksum(self.place, &bytes[KIND..]);
-        if stored != computed {
-            return Err(EndReason::Checksum { stored, computed });
-        }
-        let (front, back) = (&bytes[RESERVED..LENGTH], &bytes[PAYLOAD + payload..]);
-        if front.iter().chain(back).any(|&byte| byte != 0) {
-            return Err(EndReason::Reserved);
-        }
-        let sequence = u64_at(bytes, SEQUENCE);
-        if sequence != self.place.sequence {
+        let (found, record, bytes) = whole_record(self.shape, self.place, self.bytes)?;
+        if found != self.place.sequence {
             return Err(EndReason::Sequence {
-                found: sequence,
+                found,
                 expected: self.place.sequence,
             });
         }
-        let id = u64_at(bytes, ID);
-        let vector = &bytes[PAYLOAD..PAYLOAD + payload];
-        let record = match bytes[KIND] {
-            INSERT => LogRecord::Insert { id, vector },
-            REPLACE => LogRecord::Replace { id, vector },
-            _ => LogRecord::Delete { id },
-        };
-        Ok((record, needs))
+        Ok((record, bytes))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn shape() -> LogShape {
-        LogShape::new(Element::U8, 13).unwrap()
+/// The record that `bytes` begin with, if it is whole and stands where it should: its sequence number, whatever that
+/// of `place` is, and its bytes.
+fn whole_record(
+    shape: LogShape,
+    place: RecordPlace,
+    bytes: &[u8],
+) -> Result<(u64, LogRecord<'_>, usize), EndReason> {
+    let found = bytes.len();
+    if found == 0 {
+        return Err(EndReason::Clean);
     }
-
-    const START: RecordPlace = RecordPlace {
-        log: 3,
-        offset: FIRST_RECORD,
-        sequence: 70,
+    let short = |needs| EndReason::Short { needs, found };
+    let head = bytes.get(..PAYLOAD).ok_or(short(PAYLOAD))?;
+    // The kind and the length before the checksum: they say how many bytes it covers.
+    let payload = match head[KIND] {
+        INSERT | REPLACE => shape.vector_bytes(),
+        DELETE => 0,
+        kind => return Err(EndReason::Kind(kind)),
     };
-
-    /// What a test remembers of a record: its id, and its vector unless it is a delete.
-    type Owned = (u64, Option<Vec<u8>>);
-
-    fn borrowed((id, vector): &Owned) -> LogRecord<'_> {
-        match vector {
-            // Every third id stands for one that was there before.
-            Some(vector) if id % 3 == 2 => LogRecord::Replace { id: *id, vector },
-            Some(vector) => LogRecord::Insert { id: *id, vector },
-            None => LogRecord::Delete { id: *id },
-        }
+    let length = u32_at(head, LENGTH);
+    if length as usize != payload {
+        return Err(EndReason::Length {
+            found: length,
+            expected: payload as u32,
+        });
     }
-
-    fn owned(record: LogRecord<'_>) -> Owned {
-        let replaces = matches!(record, LogRecord::Replace { .. });
-        let vector = record.vector().map(<[u8]>::to_vec);
-        assert_eq!(replaces, record.id() % 3 == 2 && vector.is_some());
-        (record.id(), vector)
+    let needs = record_bytes(payload);
+    let bytes = bytes.get(..needs).ok_or(short(needs))?;
+    let stored = u32_at(bytes, 0);
+    let computed = checksum(place, &bytes[KIND..]);
+    if stored != computed {
+        return Err(EndReason::Checksum { stored, computed });
     }
-
-    fn encode(records: &[Owned]) -> Vec<u8> {
-        let (mut out, mut place) = (Vec::new(), START);
-        for record in records {
-            place = encode_record(borrowed(record), place, &mut out);
-        }
-        assert_eq!(place.offset - START.offset, out.len() as u64);
-        out
+    let (front, back) = (&bytes[RESERVED..LENGTH], &bytes[PAYLOAD + payload..]);
+    if front.iter().chain(back).any(|&byte| byte != 0) {
+        return Err(EndReason::Reserved);
     }
-
-    /// All records there are, checking their sequence numbers, and why there are no more.
-    fn decode(shape: LogShape, place: RecordPlace, bytes: &[u8]) -> (Vec<Owned>, End) {
-        let mut records = LogRecords::new(shape, place, bytes);
-        let mut out = Vec::new();
-        loop {
-            match records.next_record() {
-                Ok((sequence, record)) => {
-                    assert_eq!(sequence, place.sequence + out.len() as u64);
-                    out.push(owned(record));
-                }
-                Err(end) => {
-                    assert_eq!(records.next_record(), Err(end), "it does not go on");
-                    return (out, end);
-                }
-            }
-        }
-    }
-
-    fn sample() -> Vec<Owned> {
-        vec![
-            (7, Some((0..13).collect())),
-            (u64::MAX, None),
-            (7, Some(vec![255; 13])),
-        ]
-    }
-
-    #[test]
-    fn bytes_stand_where_the_table_says() {
-        let bytes = encode(&sample());
-        // 28 + 13 = 41 and 28, padded; all at multiples of 8.
-        assert_eq!(bytes.len(), 48 + 32 + 48);
-        assert_eq!(bytes[4..8], [1, 0, 0, 0]);
-        assert_eq!(bytes[8..12], 13u32.to_le_bytes());
-        assert_eq!(bytes[12..20], 70u64.to_le_bytes());
-        assert_eq!(bytes[20..28], 7u64.to_le_bytes());
-        assert_eq!(bytes[28..41], (0..13).collect::<Vec<u8>>()[..]);
-        assert!(bytes[41..48].iter().all(|&byte| byte == 0));
-        assert_eq!(bytes[52..56], [2, 0, 0, 0]);
-        assert_eq!(bytes[60..68], 71u64.to_le_bytes());
-        // Another implementation of the checksum.
-        let mut covered = 3u64.to_le_bytes().to_vec();
-        covered.extend_from_slice(&(4096u64 + 48).to_le_bytes());
-        covered.extend_from_slice(&bytes[52..80]);
-        assert_eq!(bytes[48..52], crc32c::crc32c(&covered).to_le_bytes());
-    }
-
-    #[test]
-    fn every_bit_flip_ends_the_log_before_the_record() {
-        let records = sample();
-        let mut bytes = encode(&records);
-        let starts = [0, 48, 80];
-        for bit in 0..bytes.len() * 8 {
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            let before = starts.iter().filter(|&&start| start <= bit / 8).count() - 1;
-            let (found, end) = decode(shape(), START, &bytes);
-            assert_eq!(found, records[..before], "bit {bit}");
-            assert_eq!(end.offset, START.offset + starts[before] as u64);
-            assert!(!end.reason.is_clean(), "bit {bit}");
-            bytes[bit / 8] ^= 1 << (bit % 8);
-        }
-    }
-
-    #[test]
-    fn every_truncation_is_noticed() {
-        let records = sample();
-        let bytes = encode(&records);
-        let starts = [0, 48, 80, 128];
-        for length in 0..=bytes.len() {
-            let whole = starts.iter().filter(|&&start| start <= length).count() - 1;
-            let (found, end) = decode(shape(), START, &bytes[..length]);
-            assert_eq!(found, records[..whole], "{length} bytes");
-            assert_eq!(end.offset, START.offset + starts[whole] as u64);
-            assert_eq!(end.reason.is_clean(), length == starts[whole]);
-            // A file whose length was recorded and whose bytes were not.
-            let mut holed = bytes[..length].to_vec();
-            holed.resize(bytes.len() + 4096, 0);
-            let (found, end) = decode(shape(), START, &holed);
-            assert!(!end.reason.is_clean(), "{length} bytes, then zeros");
-            assert!(found.len() <= records.len());
-            assert_eq!(found, records[..found.len()]);
-        }
-    }
-
-    #[test]
-    fn a_record_is_valid_in_its_place_only() {
-        let bytes = encode(&sample());
-        for place in [
-            RecordPlace { log: 4, ..START },
-            RecordPlace {
-                offset: START.offset + 8,
-                ..START
-            },
-        ] {
-            let (found, end) = decode(shape(), place, &bytes);
-            assert!(found.is_empty());
-            assert!(matches!(end.reason, EndReason::Checksum { .. }));
-        }
-        let later = RecordPlace {
-            sequence: 71,
-            ..START
-        };
-        let (found, end) = decode(shape(), later, &bytes);
-        assert!(found.is_empty());
-        assert_eq!(
-            end.reason,
-            EndReason::Sequence {
-                found: 70,
-                expected: 71
-            }
-        );
-        let other = LogShape::new(Element::U8, 12).unwrap();
-        let (found, end) = decode(other, START, &bytes);
-        assert!(found.is_empty());
-        assert_eq!(
-            end.reason.to_string(),
-            "the payload's length is 13, 12 expected"
-        );
-    }
-
-    #[test]
-    fn what_should_be_zero_is_refused_under_a_right_checksum_too() {
-        for (at, reason) in [
-            (5, EndReason::Reserved),
-            (47, EndReason::Reserved),
-            (4, EndReason::Kind(9)),
-        ] {
-            let mut bytes = encode(&sample()[..1]);
-            bytes[at] = 9;
-            let sum = checksum(START, &bytes[4..]);
-            bytes[..4].copy_from_slice(&sum.to_le_bytes());
-            assert_eq!(decode(shape(), START, &bytes).1.reason, reason);
-        }
-    }
-
-    fn header() -> LogHeader {
-        LogHeader {
-            shape: LogShape::new(Element::F16, 300).unwrap(),
-            number: 12,
-            first_sequence: 1 << 40,
-        }
-    }
-
-    #[test]
-    fn header_round_trip() {
-        let block = header().encode();
-        assert_eq!(LogHeader::decode(&block, 12, "log").unwrap(), header());
-        assert_eq!(block[8..10], [13, 0]);
-        assert_eq!(block[48..52], 1u32.to_le_bytes());
-        assert_eq!(block[52..56], 300u32.to_le_bytes());
-        assert_eq!(block[56..64], 12u64.to_le_bytes());
-        assert_eq!(block[64..72], (1u64 << 40).to_le_bytes());
-
-        let text = LogHeader::decode(&block, 11, "log-000011").unwrap_err();
-        assert!(
-            text.to_string()
-                .starts_with("log-000011: number of the log at offset 56 is 12, expected 11"),
-            "{text}"
-        );
-        let fields = |element: u32, dim: u32| {
-            let fields = FieldsWriter::new().u32(element).u32(dim).u64(12).u64(0);
-            let block = FileHeader::new(FileKind::Log, FIRST_RECORD, fields.finish()).encode();
-            LogHeader::decode(&block, 12, "log")
-        };
-        fields(0, 65_536).unwrap();
-        for (element, dim, offset) in [(4, 1, 48), (256, 1, 48), (0, 0, 52), (0, 65_537, 52)] {
-            assert_eq!(fields(element, dim).unwrap_err().offset(), Some(offset));
-        }
-        let long = FileHeader::new(FileKind::Log, 5000, header_fields()).encode();
-        LogHeader::decode(&long, 12, "log").unwrap_err();
-        let other = FileHeader::new(FileKind::Codes, FIRST_RECORD, header_fields()).encode();
-        LogHeader::decode(&other, 12, "log").unwrap_err();
-        LogShape::new(Element::F32, 0).unwrap_err();
-        LogShape::new(Element::F32, 65_537).unwrap_err();
-    }
-
-    fn header_fields() -> Vec<u8> {
-        FileHeader::decode(&header().encode(), "log")
-            .unwrap()
-            .fields
-    }
-
-    #[test]
-    fn a_file_that_grows_may_be_longer_than_its_header_says() {
-        let header = FileHeader::decode(&header().encode(), "log").unwrap();
-        header.check_length(4096, "log").unwrap();
-        header.check_length(9999, "log").unwrap();
-        header.check_length(4095, "log").unwrap_err();
-    }
-
-    fn any_record() -> impl Strategy<Value = Owned> {
-        (
-            any::<u64>(),
-            prop::option::of(prop::collection::vec(any::<u8>(), 13)),
-        )
-    }
-
-    proptest! {
-        #[test]
-        fn any_records_round_trip_in_any_pieces(
-            records in prop::collection::vec(any_record(), 0..20),
-            piece in 1usize..200,
-        ) {
-            let bytes = encode(&records);
-            let (found, end) = decode(shape(), START, &bytes);
-            prop_assert_eq!(&found, &records);
-            prop_assert!(end.reason.is_clean());
-            // As somebody reads a file that is longer than memory.
-            let (mut held, mut place, mut found) = (Vec::new(), START, Vec::new());
-            for more in bytes.chunks(piece) {
-                held.extend_from_slice(more);
-                let mut reader = LogRecords::new(shape(), place, &held);
-                let end = loop {
-                    match reader.next_record() {
-                        Ok((_, record)) => found.push(owned(record)),
-                        Err(end) => break end,
-                    }
-                };
-                let cut = matches!(end.reason, EndReason::Clean | EndReason::Short { .. });
-                prop_assert!(cut, "{}", end.reason);
-                place = reader.place();
-                held = reader.rest().to_vec();
-            }
-            prop_assert!(held.is_empty());
-            prop_assert_eq!(found, records);
-        }
-
-        #[test]
-        fn arbitrary_bytes_never_panic(
-            mut bytes in prop::collection::vec(any::<u8>(), 0..300),
-            kind in 0u8..4,
-            length in prop::sample::select(vec![0u32, 13, 14, u32::MAX]),
-            sealed: bool,
-            offset: u64,
-            sequence: u64,
-        ) {
-            let place = RecordPlace { log: 1, offset, sequence };
-            if bytes.len() >= 48 {
-                bytes[4] = kind;
-                bytes[8..12].copy_from_slice(&length.to_le_bytes());
-                if sealed {
-                    bytes[5..8].fill(0);
-                    bytes[12..20].copy_from_slice(&sequence.to_le_bytes());
-                    bytes[41..48].fill(0);
-                    let end = if kind == DELETE { 32 } else { 48 };
-                    let sum = checksum(place, &bytes[4..end]);
-                    bytes[..4].copy_from_slice(&sum.to_le_bytes());
-                }
-            }
-            let mut reader = LogRecords::new(shape(), place, &bytes);
-            let mut records = 0;
-            let end = loop {
-                match reader.next_record() {
-                    Ok(_) => records += 1,
-                    Err(end) => break end,
-                }
-            };
-            prop_assert!(end.offset >= offset);
-            prop_assert!(!end.reason.to_string().is_empty());
-            if sealed && bytes.len() >= 48 && kind == INSERT && length == 13 {
-                prop_assert!(records > 0);
-            }
-        }
-
-        #[test]
-        fn arbitrary_header_fields_never_panic(fields in prop::collection::vec(any::<u8>(), 0..40)) {
-            let block = FileHeader::new(FileKind::Log, FIRST_RECORD, fields).encode();
-            let _ = LogHeader::decode(&block, 0, "log");
-        }
-    }
+    let id = u64_at(bytes, ID);
+    let vector = &bytes[PAYLOAD..PAYLOAD + payload];
+    let record = match bytes[KIND] {
+        INSERT => LogRecord::Insert { id, vector },
+        REPLACE => LogRecord::Replace { id, vector },
+        _ => LogRecord::Delete { id },
+    };
+    Ok((u64_at(bytes, SEQUENCE), record, needs))
 }

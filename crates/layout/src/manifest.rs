@@ -12,6 +12,8 @@
 //! version 4 `placement`, and `kept` in a segment where reader feature bit 1 is set. An index of version 1 is read as one of the
 //! coupled layout, which was the only one.
 
+use std::collections::HashSet;
+
 use crate::block::crc32c;
 use crate::error::LayoutError;
 use crate::header::{FileKind, check_features};
@@ -44,6 +46,9 @@ pub const KEPT: u64 = 2;
 pub const READER_FEATURES: u64 = PLACEMENT | KEPT;
 /// Writer feature bits that this build understands.
 pub const WRITER_FEATURES: u64 = 0;
+
+/// The largest of the numbers that something is added to.
+const LARGEST: u64 = 1 << 62;
 
 const FIRST_WORDS: &str = "STRATANN MANIFEST ";
 
@@ -378,6 +383,7 @@ impl Manifest {
                 ));
             }
         }
+        manifest.check_numbers(at, file)?;
         manifest.check_names(at, file)?;
         manifest.check_layout(at, file)?;
         manifest.check_placement(at, file)?;
@@ -410,6 +416,43 @@ impl Manifest {
     /// Refuses an index that this build may read but must not change.
     pub fn check_writable(&self, file: &str) -> Result<(), LayoutError> {
         check_features(self.writer_features, WRITER_FEATURES, "writer", 0, file)
+    }
+
+    /// Numbers that are counted on from, added up, or taken for a share: nothing that is made of them may overflow.
+    fn check_numbers(&self, at: u64, file: &str) -> Result<(), LayoutError> {
+        let lengths = self.files.iter().map(|entry| entry.length);
+        let length = lengths.fold(0, u64::saturating_add);
+        for (what, found) in [
+            ("checkpoint", self.checkpoint),
+            ("number of the log", self.log_from.number),
+            ("sequence number of the log", self.log_from.sequence),
+            ("length of all files", length),
+        ] {
+            if found > LARGEST {
+                return Err(field(file, at, what, found, format!("at most {LARGEST}")));
+            }
+        }
+        let share = 0.0..=1.0;
+        let measured = self.measured.iter();
+        let hot = measured.clone().flat_map(|measured| {
+            let all = measured.hot_graph.iter().chain(&measured.hot_vectors);
+            all.flat_map(|hot| [hot.share, hot.hits])
+        });
+        let navigation = [self.build.navigation];
+        if let Some(found) = hot.chain(navigation).find(|found| !share.contains(found)) {
+            return Err(field(file, at, "share", found, "0 to 1"));
+        }
+        let mut reads = measured.flat_map(|measured| {
+            [
+                measured.reads_medoid,
+                measured.reads_navigation,
+                measured.vector_reads,
+            ]
+        });
+        if let Some(found) = reads.find(|found| !(0.0..=LARGEST as f64).contains(found)) {
+            return Err(field(file, at, "reads of a query", found, "0 or more"));
+        }
+        Ok(())
     }
 
     /// A layout is one of four; the segments of the decoupled one hold each vector once, and the others have
@@ -486,7 +529,9 @@ impl Manifest {
 
     /// A name is a name in this directory, nothing else: a manifest must not be able to point elsewhere.
     fn check_names(&self, at: u64, file: &str) -> Result<(), LayoutError> {
-        for (index, entry) in self.files.iter().enumerate() {
+        // Sets: a million names must not be compared with each other.
+        let (mut names, mut roles) = (HashSet::new(), HashSet::new());
+        for entry in &self.files {
             let name = entry.name.as_str();
             let bad = name.is_empty()
                 || name == "."
@@ -505,10 +550,7 @@ impl Manifest {
                     right,
                 ));
             }
-            if self.files[..index]
-                .iter()
-                .any(|other| other.name == entry.name)
-            {
+            if !names.insert(name) {
                 return Err(field(
                     file,
                     at,
@@ -517,10 +559,7 @@ impl Manifest {
                     "once",
                 ));
             }
-            if self.files[..index]
-                .iter()
-                .any(|other| other.role == entry.role)
-            {
+            if !roles.insert(entry.role.as_str()) {
                 let role = format!("{:?}, twice", entry.role);
                 return Err(field(file, at, "role of a file", role, "once"));
             }

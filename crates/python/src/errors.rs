@@ -98,9 +98,10 @@ fn failed(error: &Error, text: String) -> PyErr {
             | LayoutError::UnknownVersion { .. }
             | LayoutError::UnknownFeature { .. },
         ) => StratannError::new_err(text),
-        Error::Damaged { .. } | Error::Layout(_) | Error::Codec { .. } => {
-            DamagedError::new_err(text)
-        }
+        Error::Damaged { .. }
+        | Error::DamagedLog { .. }
+        | Error::Layout(_)
+        | Error::Codec { .. } => DamagedError::new_err(text),
         Error::Tier(TierError::Short { .. } | TierError::OutOfRange { .. }) => {
             DamagedError::new_err(text)
         }

@@ -20,9 +20,14 @@
 //!
 //! **After a crash** [`replay`] reads all files; the next is started with the numbers that it says. A torn file stays
 //! as it is: the next one's first sequence number says where it ended.
+//!
+//! **Marks.** After each sync the file says up to where it was durable ([`stratann_layout::log::marks`]): one small write,
+//! which no append waits for a disk to take. What is not whole below the mark was damaged, and is an error; what is not
+//! whole behind it is the torn end of a crash. [`salvage`] is for who repairs: it takes every whole record there is.
 
 mod files;
 mod replay;
+mod salvage;
 #[cfg(test)]
 mod tests;
 
@@ -34,13 +39,15 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use stratann_layout::log::{FIRST_RECORD, encode_record};
+use stratann_layout::log::encode_record;
+use stratann_layout::log::marks::{MARKS, encode_mark};
 use stratann_layout::{LogHeader, LogRecord, LogRecords, LogShape, RecordPlace};
 use stratann_tier::{TierError, Volume, VolumeFile};
 
 use self::files::numbers_in;
 pub(crate) use self::files::{LogPosition, log_bytes, log_name, number_of, remove_logs_before};
 pub(crate) use self::replay::replay;
+pub(crate) use self::salvage::{LostRecords, salvage};
 use crate::Error;
 use crate::stored::name_of;
 
@@ -84,7 +91,7 @@ struct State {
     /// Number of the current file.
     number: u64,
     /// `None` while a leader has it.
-    file: Option<Box<dyn VolumeFile>>,
+    file: Option<LogFile>,
     /// Records behind `written` and `leading`, encoded for where they will stand.
     pending: Vec<u8>,
     pending_sequence: u64,
@@ -103,6 +110,13 @@ struct State {
     /// Why nothing more may be appended to this file.
     broken: Option<String>,
     stop: bool,
+}
+
+/// The current file, and which of its marks is the older one.
+#[derive(Debug)]
+struct LogFile {
+    file: Box<dyn VolumeFile>,
+    slot: usize,
 }
 
 /// Appends that are written together, and what became of them.
@@ -145,8 +159,10 @@ impl Log {
             shape,
             number,
             first_sequence,
+            marked: true,
         };
-        let file = create(&*volume, header, &[]).inspect_err(|_| {
+        let start = header.start();
+        let file = create(&*volume, header, &[], start).inspect_err(|_| {
             take_back(&*volume, number);
         })?;
         let shared = Arc::new(Shared {
@@ -160,7 +176,7 @@ impl Log {
                 pending_sequence: first_sequence,
                 leading: 0,
                 batch: Arc::default(),
-                written: FIRST_RECORD,
+                written: start.offset,
                 written_sequence: first_sequence,
                 durable_sequence: first_sequence,
                 unsynced: Vec::new(),
@@ -282,11 +298,12 @@ impl Log {
             shared.led.wait(&mut guard);
         }
         let state = &mut *guard;
+        let end = state.end_of_written();
         if state.broken.is_none()
             && !state.unsynced.is_empty()
             && let Some(file) = &mut state.file
         {
-            match file.sync() {
+            match file.sync(end) {
                 Ok(()) => state.synced(),
                 Err(error) => state.break_off(Arc::new(error)),
             }
@@ -295,6 +312,7 @@ impl Log {
             shape: shared.shape,
             number: state.number + 1,
             first_sequence: state.durable_sequence,
+            marked: true,
         };
         // Where the records that are not durable stand, and where they will.
         let old = RecordPlace {
@@ -302,13 +320,14 @@ impl Log {
             offset: state.written - state.unsynced.len() as u64,
             sequence: state.durable_sequence,
         };
-        let new = RecordPlace {
-            log: header.number,
-            offset: FIRST_RECORD,
-            sequence: state.durable_sequence,
-        };
+        let new = header.start();
         let again = rewritten(shared.shape, &state.unsynced, old, new);
-        let file = match create(&*shared.volume, header, &again) {
+        let end = RecordPlace {
+            log: header.number,
+            offset: new.offset + again.len() as u64,
+            sequence: state.written_sequence,
+        };
+        let file = match create(&*shared.volume, header, &again, end) {
             Ok(file) => file,
             Err(error) => {
                 let error = Arc::new(error);
@@ -321,20 +340,11 @@ impl Log {
             }
         };
         // What waits was encoded for the old file.
-        let waiting = |log, offset| RecordPlace {
-            log,
-            offset,
-            sequence: state.written_sequence,
-        };
-        let end = FIRST_RECORD + again.len() as u64;
-        let (old, new) = (
-            waiting(state.number, state.written),
-            waiting(header.number, end),
-        );
-        state.pending = rewritten(shared.shape, &state.pending, old, new);
+        let old = state.end_of_written();
+        state.pending = rewritten(shared.shape, &state.pending, old, end);
         state.number = header.number;
         state.file = Some(file);
-        state.written = end;
+        state.written = end.offset;
         state.broken = None;
         state.synced();
         Ok(LogPosition {
@@ -398,18 +408,23 @@ impl Shared {
         };
         let bytes = mem::take(&mut state.pending);
         let batch = mem::take(&mut state.batch);
-        let (at, sequence) = (state.written, state.pending_sequence);
+        let from = state.end_of_written();
+        let to = RecordPlace {
+            offset: from.offset + bytes.len() as u64,
+            sequence: state.pending_sequence,
+            ..from
+        };
         let sync = sync
             || self.durability == Durability::Always
             || state.unsynced.len() + bytes.len() > MOST_UNSYNCED;
         state.leading = bytes.len() as u64;
-        let outcome = MutexGuard::unlocked(state, || write(&mut *file, at, &bytes, sync));
+        let outcome = MutexGuard::unlocked(state, || file.write(from, &bytes, to, sync));
         state.leading = 0;
         state.file = Some(file);
         match outcome {
             Ok(()) => {
-                state.written += bytes.len() as u64;
-                state.written_sequence = sequence;
+                state.written = to.offset;
+                state.written_sequence = to.sequence;
                 if sync {
                     state.synced();
                 } else if !bytes.is_empty() {
@@ -470,6 +485,15 @@ impl State {
         self.written + self.leading
     }
 
+    /// Where the record stands, or will, behind all that were written and acknowledged.
+    fn end_of_written(&self) -> RecordPlace {
+        RecordPlace {
+            log: self.number,
+            offset: self.written,
+            sequence: self.written_sequence,
+        }
+    }
+
     /// Whatever was written is durable.
     fn synced(&mut self) {
         self.durable_sequence = self.written_sequence;
@@ -497,37 +521,64 @@ struct Failed {
     cut_off: bool,
 }
 
-fn write(file: &mut dyn VolumeFile, at: u64, bytes: &[u8], sync: bool) -> Result<(), Failed> {
-    if !bytes.is_empty()
-        && let Err(error) = file.write_at(at, bytes)
-    {
-        let cut_off = file.set_len(at).and_then(|()| file.sync()).is_ok();
-        return Err(Failed { error, cut_off });
+impl LogFile {
+    /// Writes `bytes` behind `from`, up to `to`, and syncs if asked to.
+    fn write(
+        &mut self,
+        from: RecordPlace,
+        bytes: &[u8],
+        to: RecordPlace,
+        sync: bool,
+    ) -> Result<(), Failed> {
+        if !bytes.is_empty()
+            && let Err(error) = self.file.write_at(from.offset, bytes)
+        {
+            let cut_off = self
+                .file
+                .set_len(from.offset)
+                .and_then(|()| self.sync(from))
+                .is_ok();
+            return Err(Failed { error, cut_off });
+        }
+        if sync {
+            self.sync(to).map_err(|error| Failed {
+                error,
+                cut_off: false,
+            })?;
+        }
+        Ok(())
     }
-    if sync {
-        file.sync().map_err(|error| Failed {
-            error,
-            cut_off: false,
-        })?;
+
+    /// Makes everything up to `end` durable, and says so in the file.
+    fn sync(&mut self, end: RecordPlace) -> Result<(), TierError> {
+        self.file.sync()?;
+        // A mark that cannot be written is no failure of what was synced: a reader takes the one before it, and the next
+        // is written over the one that this may have torn.
+        let mark = encode_mark(end, self.slot);
+        if self.file.write_at(MARKS[self.slot], &mark).is_ok() {
+            self.slot = 1 - self.slot;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
-/// Makes a log's file and what it begins with, durable when it returns.
+/// Makes a log's file and what it begins with, up to `end`; durable when it returns.
 fn create(
     volume: &dyn Volume,
     header: LogHeader,
     records: &[u8],
-) -> Result<Box<dyn VolumeFile>, TierError> {
+    end: RecordPlace,
+) -> Result<LogFile, TierError> {
     let mut file = volume.create(&log_name(header.number))?;
-    // The header alone at first: a file that is longer than it has a header that was synced, so that a torn header is
-    // told from a damaged one.
-    file.write_at(0, &header.encode())?;
+    // No record at first: a file that has one has a header and marks that were synced, so that torn ones are told from
+    // damaged ones.
+    file.write_at(0, &header.encode_front())?;
     file.sync()?;
     volume.sync()?;
+    let mut file = LogFile { file, slot: 0 };
     if !records.is_empty() {
-        file.write_at(FIRST_RECORD, records)?;
-        file.sync()?;
+        file.file.write_at(header.start().offset, records)?;
+        file.sync(end)?;
     }
     Ok(file)
 }

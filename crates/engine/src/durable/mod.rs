@@ -8,4 +8,6 @@ mod log;
 
 pub(crate) use checkpoint::{Checkpoint, opened_from};
 pub use log::Durability;
-pub(crate) use log::{Log, LogPosition, log_bytes, log_name, number_of as log_number, replay};
+pub(crate) use log::{
+    Log, LogPosition, LostRecords, log_bytes, log_name, number_of as log_number, replay, salvage,
+};

@@ -32,6 +32,7 @@ pub(crate) mod segments;
 pub(crate) mod slotted;
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
 use stratann_codec::CodecError;
@@ -265,6 +266,17 @@ impl Graph {
             }
         } else {
             let pending = stored::pending(volume, manifest)?;
+            let mut known = HashSet::new();
+            let twice = pending
+                .records
+                .iter()
+                .find(|record| !known.insert(record.node));
+            if let Some(record) = twice {
+                return Err(Error::Damaged {
+                    file: stored::file_of(volume, manifest, FileKind::Pending, None)?,
+                    what: format!("node {} waits for its page twice", record.node),
+                });
+            }
             let _ = self.placement.set(Placement::restore(file, pending));
         }
         if let Some(segments) = &self.segments {

@@ -91,7 +91,7 @@ fn is_lost(error: &TierError) -> bool {
 pub(super) fn is_damage(error: &Error) -> bool {
     match error {
         Error::Layout(_) => !is_newer(error),
-        Error::Damaged { .. } => true,
+        Error::Damaged { .. } | Error::DamagedLog { .. } => true,
         Error::Tier(error) => is_lost(error),
         _ => false,
     }

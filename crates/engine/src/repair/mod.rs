@@ -283,7 +283,7 @@ impl Work<'_> {
     fn salvage(&self, folder: &Path) -> Result<Found, Error> {
         let (volume, manifest, progress) = (&**self.volume, self.manifest, self.progress);
         let changes = Changes::read(volume, manifest, progress)?;
-        let mut rows = Rows::create(folder, manifest)?;
+        let mut rows = Rows::create(folder, volume, manifest)?;
         let mut lost = Vec::new();
         let mut found = 0;
         let stage = Stage::begin(progress, "reading vectors", live_of(manifest));
@@ -316,7 +316,7 @@ impl Work<'_> {
                 }
             },
         )?;
-        lost.extend(changes.lost.clone());
+        lost.extend(changes.lost.iter().cloned());
         if wrong > 0 {
             lost.push(Lost {
                 file: volume.name(),

@@ -20,6 +20,9 @@ use super::tables::{Decoded, Decoders};
 use crate::progress::Progress;
 use crate::{Error, Layout, stored};
 
+/// Pages behind the end of a file that are told one by one.
+const MOST_MISSING: u64 = 1 << 20;
+
 /// Bytes of pages that are read at a time, about.
 const PIECE: usize = 1 << 20;
 /// Pages that are tried for each size that pages may have.
@@ -534,10 +537,13 @@ impl<'m> Files<'m, '_, '_> {
                 }
             }
         }
-        for page in (there..pages.count).filter(|&page| wanted(page)) {
+        // One after the other as long as somebody may want to know which; how many a damaged header says is of no account.
+        let end = pages.count.min(there.saturating_add(MOST_MISSING));
+        for page in (there..end).filter(|&page| wanted(page)) {
             tally.page(offset_of(pages, page), "the file ends before it".into());
             each(self, tally, page, None)?;
         }
+        tally.pages += pages.count - end;
         Ok(())
     }
 

@@ -403,7 +403,8 @@ impl<'m> Files<'m, '_, '_> {
                 .map_or(BLOCK, |pages| pages.form.page_bytes()),
         };
         let any = |_: u64| true;
-        let (mut newest, mut nodes) = (Newest::new(), Bits::new(facts.nodes));
+        let most = stored::most_nodes(self.volume, self.manifest);
+        let (mut newest, mut nodes) = (Newest::new(), Bits::new(most));
         let mut see = |newest: &mut Newest, id: u64, node: u32| {
             newest.add(id, node);
             if u64::from(node) < facts.nodes {

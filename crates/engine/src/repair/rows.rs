@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use stratann_layout::Manifest;
+use stratann_tier::Volume;
 use stratann_vector::{Element, Metric, first_invalid, norm, to_f32};
 
-use crate::Error;
 use crate::build::Spool;
 use crate::data::VectorFile;
+use crate::{Error, stored};
 
 /// Why a vector that was read is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,16 +35,16 @@ pub(super) struct Rows {
 
 impl Rows {
     /// None yet, of an index; the file is in `folder`.
-    pub(super) fn create(folder: &Path, manifest: &Manifest) -> Result<Self, Error> {
+    pub(super) fn create(
+        folder: &Path,
+        volume: &dyn Volume,
+        manifest: &Manifest,
+    ) -> Result<Self, Error> {
         let (element, dim) = (manifest.element, manifest.dimension as usize);
         Ok(Self {
             file: Spool::create(folder, element, dim)?,
             ids: Vec::new(),
-            seen: Seen::new(
-                manifest
-                    .placement
-                    .map_or(manifest.vectors, |facts| facts.nodes),
-            ),
+            seen: Seen::new(stored::most_nodes(volume, manifest)),
             element,
             metric: manifest.metric,
             floats: vec![0.0; dim],

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use stratann_layout::block::{PAYLOAD, seal};
+use stratann_layout::log::FIRST_RECORD;
 use stratann_layout::{CoupledShape, FileEntry};
 use stratann_tier::{Crash, Failure, SimVolume};
 use stratann_vector::{Element, Metric};
@@ -567,7 +568,7 @@ impl Place {
 }
 
 #[test]
-fn of_a_damaged_log_what_is_before_the_damage_counts() {
+fn of_a_damaged_log_every_whole_record_counts() {
     let mut place = Place::new(Layout::Packed);
     let others = photos(5_000, 30);
     let mut next = 0;
@@ -590,20 +591,41 @@ fn of_a_damaged_log_what_is_before_the_damage_counts() {
     assert_eq!(logs.len(), 3);
     // A record takes 28 bytes and its vector, up to a multiple of 8.
     let record = (28 + DIM).next_multiple_of(8);
-    let damages: [(&str, usize, Damage<'_>); 5] = [
-        ("a record", 14, &|volume| {
+    let first = FIRST_RECORD as usize;
+    let damages: [(&str, usize, Damage<'_>); 9] = [
+        ("a record", 29, &|volume| {
             change(volume, logs[1], &|bytes| {
-                bytes[BLOCK + 4 * record + 50] ^= 1
+                bytes[first + 4 * record + 50] ^= 1
             });
         }),
-        ("a header", 10, &|volume| {
+        ("records of the last", 28, &|volume| {
+            change(volume, logs[2], &|bytes| {
+                bytes[first + 4 * record + 50] ^= 1;
+                bytes[first + 5 * record + 9] ^= 1;
+            });
+        }),
+        ("a header", 30, &|volume| {
             change(volume, logs[1], &|bytes| bytes[100] ^= 1)
         }),
-        ("a log", 10, &|volume| volume.remove(logs[1]).unwrap()),
-        ("an end", 19, &|volume| {
+        ("the marks", 30, &|volume| {
+            change(volume, logs[2], &|bytes| {
+                bytes[4100] ^= 1;
+                bytes[8200] ^= 1;
+            })
+        }),
+        ("a log", 20, &|volume| volume.remove(logs[1]).unwrap()),
+        ("an end", 29, &|volume| {
             change(volume, logs[1], &|bytes| bytes.truncate(bytes.len() - 3));
         }),
-        ("the first log", 0, &|volume| {
+        ("the last end", 29, &|volume| {
+            change(volume, logs[2], &|bytes| bytes.truncate(bytes.len() - 3));
+        }),
+        ("the last records", 27, &|volume| {
+            change(volume, logs[2], &|bytes| {
+                bytes.truncate(bytes.len() - 3 * record)
+            });
+        }),
+        ("the first log", 20, &|volume| {
             volume.remove(logs[0]).unwrap()
         }),
     ];
@@ -628,7 +650,7 @@ fn of_a_damaged_log_what_is_before_the_damage_counts() {
             panic!("{what}: {:#?}", report.lost);
         };
         assert!(
-            lost.file.contains("/log-00000") && lost.vectors >= 1,
+            lost.file.contains("/log-00000") && lost.vectors == 30 - left as u64,
             "{what}: {lost:?}"
         );
         // What comes next is logged as ever.
@@ -639,9 +661,12 @@ fn of_a_damaged_log_what_is_before_the_damage_counts() {
         .live();
         live.insert(&photos(9_000, 1), None, &Silent).unwrap();
     }
-    // A torn end of the last log is no damage, but where there is damage, it is said.
+    // A torn end of the last log is no damage, but where there is damage, it is said: a record that no mark knows of.
     let volume = place.volume.fork();
-    change(&volume, logs[2], &|bytes| bytes.truncate(bytes.len() - 3));
+    change(&volume, logs[2], &|bytes| {
+        let record = bytes[first..first + record - 3].to_vec();
+        bytes.extend_from_slice(&record);
+    });
     assert!(!place.repair(&volume).unwrap().repaired);
     change(
         &volume,
@@ -651,7 +676,7 @@ fn of_a_damaged_log_what_is_before_the_damage_counts() {
     let report = place.repair(&volume).unwrap();
     assert_eq!(
         (report.from_log, report.lost[0].vectors),
-        (29, 1),
+        (30, 1),
         "{report:#?}"
     );
 }

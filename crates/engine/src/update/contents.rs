@@ -70,6 +70,16 @@ pub(crate) fn each_vector_page(
     let Some(segments) = &index.graph().segments else {
         return Ok(());
     };
+    let nodes = index.len() as u64;
+    let mut each = |n: usize, segment: &Segment, page: u64, view: &Slotted<'_>| match segment
+        .nodes(page, view)
+        .last()
+    {
+        Some(node) if u64::from(node) >= nodes => {
+            Err(not_there(&segment.pages.file, page, node, nodes))
+        }
+        _ => each(n, segment, page, view),
+    };
     for (n, segment) in segments.iter().enumerate() {
         let pages = segment.pages.directory.pages();
         let bytes = segment.pages.shape.page_bytes();
@@ -92,6 +102,15 @@ pub(crate) fn each_vector_page(
         each(n, last, page, &last.view(&buffer, page, true)?)?;
     }
     Ok(())
+}
+
+/// A page has the record of a node that the index has not.
+#[cold]
+fn not_there(file: &str, page: u64, node: u32, nodes: u64) -> Error {
+    Error::Damaged {
+        file: file.to_owned(),
+        what: format!("page {page} has a record of node {node}, but there are {nodes}"),
+    }
 }
 
 /// Fills `out` with a page of vectors of a segment, from memory if it is not on storage yet.
@@ -194,10 +213,14 @@ fn each_record<N: NodePages>(
     let graph = index.graph();
     let file = graph.pages.file(graph.nodes);
     let placement = graph.placement.get();
+    let nodes = index.len() as u64;
     let mut records_of = |page: u64, bytes: &[u8]| {
         let view = pages.view(bytes, page, true)?;
         for slot in 0..view.len() {
             let node = view.node(slot)?;
+            if u64::from(node) >= nodes {
+                return Err(not_there(&graph.file, page, node, nodes));
+            }
             // A record that moved on leaves its bytes behind.
             if placement.is_none_or(|placement| u64::from(placement.page_of(node)) == page) {
                 each(page, node, &view.record(slot)?)?;

@@ -151,7 +151,8 @@ pub(crate) fn verify_in(
     };
     report.files += 1;
     report.bytes += volume.len(MANIFEST)?;
-    let total = manifest.files.iter().map(|entry| entry.length).sum();
+    let lengths = manifest.files.iter().map(|entry| entry.length);
+    let total = lengths.fold(0, u64::saturating_add);
     let _stage = Stage::begin(progress, "verifying", total);
     // That they cannot be read is a problem of their own files.
     let grown = Tables::read(volume, &manifest);
@@ -163,11 +164,7 @@ pub(crate) fn verify_in(
         sums: Sums::default(),
         grown: grown.as_ref(),
         counts: Counts::default(),
-        ids: Ids::new(
-            manifest
-                .placement
-                .map_or(manifest.vectors, |facts| facts.nodes),
-        ),
+        ids: Ids::new(stored::most_nodes(volume, &manifest)),
         progress,
     };
     check.claims();
@@ -298,10 +295,11 @@ impl Check<'_> {
         match replayed {
             Ok(replayed) => {
                 if let Some(torn) = replayed.torn {
-                    // After a crash that is how it should be; nobody can tell it from damage.
+                    // After a crash that is how it should be: what had been durable is there.
                     self.progress.warn(&format!(
-                        "{}: its last record ends at byte {}, and what is behind it does not count ({}): as a crash leaves it",
-                        torn.file, torn.offset, torn.reason
+                        "{}: its last record ends at byte {}, and what is behind it does not count ({}): as a crash leaves it; \
+                         {} whole records stand there, none of which is known to have been durable",
+                        torn.file, torn.offset, torn.reason, torn.whole
                     ));
                 }
             }

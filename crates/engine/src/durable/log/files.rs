@@ -1,7 +1,7 @@
 //! The files of the logs: their names, their numbers, and which of them are still of use.
 
-use stratann_layout::log::FIRST_RECORD;
-use stratann_layout::{FileKind, LogFrom};
+use stratann_layout::log::{FIRST_RECORD, FIRST_RECORD_WITHOUT_MARKS};
+use stratann_layout::{BLOCK, FileKind, LogFrom, LogHeader};
 use stratann_tier::Volume;
 
 use crate::Error;
@@ -59,7 +59,17 @@ pub(crate) fn log_bytes(volume: &dyn Volume, number: u64) -> Result<u64, Error> 
     let mut bytes = 0;
     for log in numbers_in(volume)? {
         if log >= number {
-            bytes += volume.len(&log_name(log))?.saturating_sub(FIRST_RECORD);
+            let (name, mut first) = (log_name(log), vec![0; BLOCK]);
+            let len = volume.len(&name)?;
+            // A short one has no records, and what its header does not say, the replay will.
+            let in_front = match len > FIRST_RECORD_WITHOUT_MARKS {
+                true => {
+                    volume.read_at(&name, 0, &mut first)?;
+                    LogHeader::decode(&first, log, &name).map(|header| header.start().offset)
+                }
+                false => Ok(len),
+            };
+            bytes += len.saturating_sub(in_front.unwrap_or(FIRST_RECORD));
         }
     }
     Ok(bytes)

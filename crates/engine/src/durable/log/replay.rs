@@ -1,6 +1,7 @@
 //! Replay: what the logs say, record by record, and where they end.
 
-use stratann_layout::log::{EndReason, FIRST_RECORD};
+use stratann_layout::log::marks::read_marks;
+use stratann_layout::log::{EndReason, FIRST_RECORD, Gap};
 use stratann_layout::{
     BLOCK, LayoutError, LogHeader, LogRecord, LogRecords, LogShape, RecordPlace,
 };
@@ -12,6 +13,9 @@ use crate::stored::name_of;
 
 /// Bytes that a replay reads at once. The longest record has a quarter of it.
 const PIECE: usize = 1 << 20;
+
+/// How often marks are read before they count as damaged: a writer may be at both of them while they are read once.
+const TRIES: usize = 3;
 
 /// What a replay found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +39,8 @@ pub(crate) struct Torn {
     pub(crate) offset: u64,
     /// What is wrong with what stands there.
     pub(crate) reason: String,
+    /// Whole records behind it; none of them is known to have been durable.
+    pub(crate) whole: u64,
 }
 
 /// Hands over the records behind `from`, in order and with their sequence numbers; reads at most 1 MiB at once.
@@ -46,8 +52,8 @@ pub(crate) struct Torn {
 ///
 /// # Errors
 /// Damage: a log that is missing between others, a header that is not right, a log that ends before the next one goes
-/// on; all that is before it was handed over. A torn end is none in the last log, nor in an earlier one if the next one
-/// goes on there. Or `apply`'s error.
+/// on or before its mark says that it was durable; all that is before it was handed over. A torn end is none in the last
+/// log, nor in an earlier one if the next one goes on there. Or `apply`'s error.
 pub(crate) fn replay(
     volume: &dyn Volume,
     shape: LogShape,
@@ -79,15 +85,16 @@ pub(crate) fn replay(
                 damage = Some(error);
                 break;
             }
-            Ok(Ok(log)) => {
+            Ok(Opened::Whole(log)) => {
                 torn = None;
                 logs.push(log);
             }
-            Ok(Err(reason)) => {
+            Ok(Opened::Torn(reason)) => {
                 torn = Some(Torn {
                     file: name_of(volume, &log_name(number)),
                     offset: 0,
                     reason,
+                    whole: 0,
                 });
             }
         }
@@ -116,36 +123,50 @@ pub(crate) fn replay(
                 ),
             });
         }
-        let next = logs.get(at + 1).map(|next| next.header.first_sequence);
-        let (behind, end) = log.read(volume, next, &mut |sequence, record| {
-            if sequence >= from.sequence {
-                replayed.records += 1;
-                apply(sequence, record)?;
-            }
-            Ok(())
-        })?;
-        match next {
-            // What is missing is of no interest if the checkpoint has it.
-            Some(next) if behind < next && next > from.sequence => {
-                let (offset, reason) = end;
-                return Err(Error::Damaged {
-                    file: log.file.clone(),
-                    what: format!(
-                        "its records end at offset {offset} ({reason}) with sequence number {behind}, and {} goes on \
-                         with {next}: what was between is lost",
-                        logs[at + 1].file
-                    ),
-                });
-            }
+        let next = logs.get(at + 1);
+        let limit = next.map(|next| next.header.first_sequence);
+        let read = |offset, out: &mut [u8]| Ok(volume.read_at(&log.name, offset, out)?);
+        let (end, reason) =
+            log.read(&read, log.header.start(), limit, &mut |sequence, record| {
+                if sequence >= from.sequence {
+                    replayed.records += 1;
+                    apply(sequence, record)?;
+                }
+                Ok(())
+            })?;
+        // What is missing is of no interest if the checkpoint has it.
+        let behind = |sequence: &u64| *sequence > end.sequence && *sequence > from.sequence;
+        let there_was = match next {
+            Some(next) => limit.filter(behind).map(|first| {
+                let evidence = format!("{} goes on with {first}", next.file);
+                (first, evidence)
+            }),
+            None => log.durable.filter(behind).map(|durable| {
+                let evidence = format!("its mark says that it was durable up to {durable}");
+                (durable, evidence)
+            }),
+        };
+        if let Some((sequence, evidence)) = there_was {
+            return Err(Error::DamagedLog {
+                file: log.file.clone(),
+                offset: end.offset,
+                sequence: end.sequence,
+                reason: reason.to_string(),
+                evidence,
+                missing: sequence - end.sequence,
+                whole: log.whole_behind(&read, end, Some(sequence))?,
+            });
+        }
+        match limit {
             Some(next) => expected = Some(next),
             None => {
-                replayed.next_sequence = behind.max(from.sequence);
-                let (offset, reason) = end;
+                replayed.next_sequence = end.sequence.max(from.sequence);
                 if !reason.is_clean() && replayed.torn.is_none() {
                     replayed.torn = Some(Torn {
                         file: log.file.clone(),
-                        offset,
+                        offset: end.offset,
                         reason: reason.to_string(),
+                        whole: log.whole_behind(&read, end, None)?,
                     });
                 }
             }
@@ -154,38 +175,75 @@ pub(crate) fn replay(
     damage.map_or(Ok(replayed), Err)
 }
 
+/// Fills bytes of a log from an offset on.
+pub(super) type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> Result<(), Error> + 'a;
+
+/// Takes a record and its sequence number.
+pub(super) type Apply<'a> = dyn FnMut(u64, LogRecord<'_>) -> Result<(), Error> + 'a;
+
 /// A log that is read.
-struct Reading {
-    name: String,
+pub(super) struct Reading {
+    pub(super) name: String,
     /// Its name in errors.
-    file: String,
-    header: LogHeader,
-    len: u64,
+    pub(super) file: String,
+    pub(super) header: LogHeader,
+    pub(super) len: u64,
+    /// Sequence number of the record behind those that were durable, if the log has marks.
+    pub(super) durable: Option<u64>,
 }
 
-/// Reads a log's header. The inner error is a header that was never written whole, and why one thinks so: the file is
-/// not longer than it, and records are not written before the header is durable.
-fn open(
-    volume: &dyn Volume,
-    shape: LogShape,
-    number: u64,
-) -> Result<Result<Reading, String>, Error> {
+/// What there is of a log.
+pub(super) enum Opened {
+    Whole(Reading),
+    /// Its beginning was never written whole, for this reason: the file has no records, which are not written before
+    /// that is durable.
+    Torn(String),
+}
+
+/// Reads what is in front of a log's records.
+pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<Opened, Error> {
     let name = log_name(number);
     let file = name_of(volume, &name);
-    let len = volume.len(&name)?;
-    let mut block = vec![0; len.min(BLOCK as u64) as usize];
-    volume.read_at(&name, 0, &mut block)?;
-    let header = match LogHeader::decode(&block, number, &file) {
-        Ok(header) => header,
-        Err(
-            LayoutError::Truncated { .. }
-            | LayoutError::Magic { .. }
-            | LayoutError::Checksum { .. },
-        ) if len <= BLOCK as u64 => {
-            return Ok(Err("its header was not written whole".into()));
+    let mut tries = 1;
+    // The marks before the length: what they say was durable is in the file by then.
+    let (front, header) = loop {
+        let len = volume.len(&name)?;
+        let mut front = vec![0; len.min(FIRST_RECORD) as usize];
+        volume.read_at(&name, 0, &mut front)?;
+        let header = match LogHeader::decode(&front, number, &file) {
+            Ok(header) => header,
+            Err(
+                LayoutError::Truncated { .. }
+                | LayoutError::Magic { .. }
+                | LayoutError::Checksum { .. },
+            ) if may_be_torn(&front, len) => {
+                return Ok(Opened::Torn("its header was not written whole".into()));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if !header.marked || read_marks(&front, number).is_some() {
+            break (front, header);
         }
-        Err(error) => return Err(error.into()),
+        if len <= FIRST_RECORD {
+            return Ok(Opened::Torn("its marks were not written whole".into()));
+        }
+        if tries == TRIES {
+            return Err(Error::Damaged {
+                file,
+                what: "neither of its marks, at offsets 4096 and 8192, is whole: nobody knows how much of it was durable"
+                    .into(),
+            });
+        }
+        tries += 1;
     };
+    let durable = match header.marked {
+        true => read_marks(&front, number).map(|mark| mark.sequence),
+        false => None,
+    };
+    let is_short = (front.len() as u64) < header.start().offset;
+    if is_short && durable.is_none_or(|durable| durable <= header.first_sequence) {
+        return Ok(Opened::Torn("its marks were not written whole".into()));
+    }
     if header.shape != shape {
         let say = |shape: LogShape| format!("{} x {}", shape.element(), shape.dim());
         return Err(Error::Damaged {
@@ -197,35 +255,41 @@ fn open(
             ),
         });
     }
-    Ok(Ok(Reading {
+    Ok(Opened::Whole(Reading {
+        durable,
+        len: volume.len(&name)?,
         name,
         file,
         header,
-        len,
     }))
 }
 
+/// Whether a file whose header cannot be read may be one that was being made, and so has no records.
+fn may_be_torn(front: &[u8], len: u64) -> bool {
+    // One with marks is longer; that it is one is said before what is torn, or nothing is.
+    let first = front.get(..16).unwrap_or_default();
+    len <= BLOCK as u64
+        || len <= FIRST_RECORD && (first.ends_with(&[2, 0, 0, 0]) || first.iter().all(|&b| b == 0))
+}
+
 impl Reading {
-    /// Hands over the records below the sequence number `limit`. Returns the sequence number behind them, and where and
-    /// why they ended.
-    fn read(
+    /// Hands over the records from `place` on, below the sequence number `limit`. Returns where they ended, and why.
+    pub(super) fn read(
         &self,
-        volume: &dyn Volume,
+        read_at: &ReadAt<'_>,
+        mut place: RecordPlace,
         limit: Option<u64>,
-        apply: &mut dyn FnMut(u64, LogRecord<'_>) -> Result<(), Error>,
-    ) -> Result<(u64, (u64, EndReason)), Error> {
-        let mut place = RecordPlace {
-            log: self.header.number,
-            offset: FIRST_RECORD,
-            sequence: self.header.first_sequence,
-        };
-        let (mut held, mut read) = (Vec::new(), FIRST_RECORD);
+        apply: &mut Apply<'_>,
+    ) -> Result<(RecordPlace, EndReason), Error> {
+        let (mut held, mut read) = (Vec::new(), place.offset);
         loop {
             let kept = held.len();
             let more = ((PIECE - kept) as u64).min(self.len.saturating_sub(read)) as usize;
-            held.resize(kept + more, 0);
-            volume.read_at(&self.name, read, &mut held[kept..])?;
-            read += more as u64;
+            if more > 0 {
+                held.resize(kept + more, 0);
+                read_at(read, &mut held[kept..])?;
+                read += more as u64;
+            }
             let mut records = LogRecords::new(self.header.shape, place, &held);
             let end = loop {
                 if limit.is_some_and(|limit| records.place().sequence >= limit) {
@@ -243,8 +307,47 @@ impl Reading {
                 && limit.is_none_or(|limit| place.sequence < limit)
                 && read < self.len;
             if !goes_on {
-                return Ok((place.sequence, (place.offset, end)));
+                return Ok((place, end));
             }
         }
+    }
+
+    /// Where the next whole record stands in a gap.
+    pub(super) fn next_behind(
+        &self,
+        read_at: &ReadAt<'_>,
+        gap: &mut Gap,
+    ) -> Result<Option<RecordPlace>, Error> {
+        let mut piece = Vec::new();
+        while gap.next() < self.len {
+            let from = gap.next();
+            let bytes = (self.len - from).min(PIECE as u64);
+            piece.resize(bytes as usize, 0);
+            read_at(from, &mut piece)?;
+            let found = gap.search(&piece, from + bytes == self.len);
+            if found.is_some() || gap.next() == from {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// How many whole records stand behind a place where there is none, below the sequence number `limit`.
+    fn whole_behind(
+        &self,
+        read_at: &ReadAt<'_>,
+        mut missing: RecordPlace,
+        limit: Option<u64>,
+    ) -> Result<u64, Error> {
+        let mut whole = 0;
+        let mut gap = Gap::behind(self.header.shape, missing, self.len);
+        while let Some(found) = self.next_behind(read_at, &mut gap)? {
+            (missing, _) = self.read(read_at, found, limit, &mut |_, _| {
+                whole += 1;
+                Ok(())
+            })?;
+            gap.again(missing);
+        }
+        Ok(whole)
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
+use stratann_layout::log::FIRST_RECORD;
 use stratann_tier::{Crash, Directory, Failure, LockGuard, SimVolume, Tier, VolumeReader};
 use stratann_vector::Element;
 
@@ -195,7 +196,7 @@ fn work(
                 let number = log.number();
                 let at = log.rotate()?;
                 assert_eq!((at.number, log.number()), (number + 1, number + 1));
-                assert_eq!(log.bytes(), 4096, "nothing is written twice");
+                assert_eq!(log.bytes(), FIRST_RECORD, "nothing is written twice");
                 assert_eq!(at.sequence, world.records.len() as u64);
                 world.durable = world.records.len();
             }
@@ -734,26 +735,29 @@ fn damage_is_told_from_a_torn_end() {
         change(&volume);
         let text = found(&volume, ORIGIN).unwrap_err().to_string();
         for word in words {
-            assert!(text.contains(word), "{text}");
+            assert!(text.contains(word), "{word:?} is not in {text}");
         }
     };
     // In an earlier log.
     let first = &[
-        "log-000001: damaged: its records end at offset 4096",
+        "log-000001: damaged: its records end at offset 12288",
         "sequence number 0,",
-        "log-000002 goes on with 5",
+        "log-000002 goes on with 5: of 5 records that were there 4 are whole",
     ];
     refused(
-        &|volume| change(volume, "log-000001", None, Some(4100)),
+        &|volume| change(volume, "log-000001", None, Some(12_292)),
         first,
     );
     refused(
-        &|volume| change(volume, "log-000001", Some(5000), None),
-        &["at offset 4728 (the record needs"],
+        &|volume| change(volume, "log-000001", Some(13_192), None),
+        &[
+            "at offset 12920 (the record needs",
+            "of 4 records that were there 0 are whole",
+        ],
     );
     refused(
-        &|volume| change(volume, "log-000002", Some(4096), None),
-        &["log-000002: damaged", "offset 4096"],
+        &|volume| change(volume, "log-000002", Some(12_288), None),
+        &["log-000002: damaged", "offset 12288"],
     );
     refused(
         &|volume| volume.remove("log-000002").unwrap(),
@@ -770,11 +774,18 @@ fn damage_is_told_from_a_torn_end() {
         &|volume| change(volume, "log-000002", Some(100), None),
         &["log-000001: damaged", "goes on with 10"],
     );
-    // In a header behind which there are records.
+    // In a header behind which there are records, and in both marks.
     for name in ["log-000001", "log-000003"] {
         refused(
             &|volume| change(volume, name, None, Some(60)),
             &[name, "checksum mismatch"],
+        );
+        refused(
+            &|volume| {
+                change(volume, name, None, Some(4100));
+                change(volume, name, None, Some(8200));
+            },
+            &[name, "neither of its marks"],
         );
     }
     refused(
@@ -810,29 +821,215 @@ fn damage_is_told_from_a_torn_end() {
         "{text}"
     );
 
-    // At the end of the last.
-    for (cut, flip, whole, offset) in [
-        (None, Some(4100), 10, 4096),
-        (Some(5000), None, 12, 4096 + 632 + 32),
-        (Some(9000), None, 15, 4096 + 4 * 632 + 32),
-        (Some(100), None, 10, 0),
-        (Some(0), None, 10, 0),
-        (Some(4096), None, 10, 4096),
-        (Some(4096), Some(7), 10, 0),
+    // In the last, of which all was durable. Records of 632 bytes, each fourth of 32.
+    for (cut, flip, words) in [
+        (
+            None,
+            Some(12_292),
+            [
+                "at offset 12288 (there is no kind",
+                "of 5 records that were there 4 are",
+            ],
+        ),
+        (
+            Some(13_192),
+            None,
+            [
+                "at offset 12952 (the record",
+                "of 3 records that were there 0 are",
+            ],
+        ),
+        (
+            Some(14_300),
+            None,
+            [
+                "at offset 14216 (the record",
+                "of 1 records that were there 0 are",
+            ],
+        ),
+        (
+            Some(12_288),
+            None,
+            [
+                "at offset 12288 (the log ends",
+                "its mark says that it was durable up to 15",
+            ],
+        ),
+        (
+            Some(8_300),
+            None,
+            ["at offset 12288", "of 5 records that were there 0 are"],
+        ),
     ] {
+        refused(&|volume| change(volume, "log-000003", cut, flip), &words);
+    }
+    // One that was never written whole has no records, whatever its header says.
+    for (cut, flip) in [(100, None), (0, None), (12_288, Some(60))] {
         let volume = three_logs();
-        change(&volume, "log-000003", cut, flip);
+        change(&volume, "log-000003", Some(cut), flip);
         let (ids, replayed) = found(&volume, ORIGIN).unwrap();
-        assert_eq!(ids, Vec::from_iter(0..whole));
+        assert_eq!(ids, Vec::from_iter(0..10));
         assert_eq!(replayed.next_number, 4);
-        match replayed.torn {
-            Some(torn) => {
-                assert_eq!(torn.file, "simulated volume/log-000003");
-                assert_eq!(torn.offset, offset, "{}", torn.reason);
+        let torn = replayed.torn.unwrap();
+        assert_eq!(torn.file, "simulated volume/log-000003");
+        assert_eq!((torn.offset, torn.whole), (0, 0), "{}", torn.reason);
+    }
+}
+
+/// A hundred records in one log, each an append of its own, closed as a process closes it.
+fn hundred(durability: Durability) -> SimVolume {
+    let volume = SimVolume::new();
+    let log = start(&volume, ORIGIN, durability).unwrap();
+    for id in 0..100 {
+        append(&log, id).unwrap();
+    }
+    log.flush().unwrap();
+    volume
+}
+
+/// Where a record of these tests stands: 632 bytes, each fourth of 32.
+fn offset_of(record: u64) -> usize {
+    (FIRST_RECORD + record / 4 * (3 * 632 + 32) + record % 4 * 632) as usize
+}
+
+#[test]
+fn one_flipped_bit_in_the_newest_log_is_not_the_end_of_what_is_behind_it() {
+    for durability in ALL {
+        let whole = hundred(durability);
+        for record in [0, 10, 50, 98, 99] {
+            for at in [0, 4, 8, 13, 27] {
+                let volume = whole.fork();
+                change(&volume, "log-000001", None, Some(offset_of(record) + at));
+                let error = found(&volume, ORIGIN).unwrap_err();
+                let Error::DamagedLog {
+                    offset,
+                    sequence,
+                    missing,
+                    whole,
+                    ..
+                } = error
+                else {
+                    panic!("{error}");
+                };
+                assert_eq!((offset, sequence), (offset_of(record) as u64, record));
+                assert_eq!((missing, whole), (100 - record, 99 - record), "{at}");
+                // Who repairs gets all the others.
+                let mut ids = Vec::new();
+                let lost = salvage_all(&volume, ORIGIN, &mut ids);
+                let others: Vec<u64> = (0..100).filter(|&id| id != record).collect();
+                assert_eq!(ids, others, "record {record}, byte {at}");
+                assert_eq!(lost.len(), 1, "{lost:?}");
+                assert_eq!(lost[0].records, 1, "{lost:?}");
+                // Of what the checkpoint has nothing is lost.
+                let later = LogPosition {
+                    number: 1,
+                    sequence: record + 1,
+                };
+                let outcome = found(&volume, later);
+                assert_eq!(outcome.is_ok(), record == 99);
+                let mut ids = Vec::new();
+                let lost = salvage_all(&volume, later, &mut ids);
+                assert_eq!(ids, Vec::from_iter(record + 1..100));
+                assert!(record == 99 || lost.is_empty(), "{lost:?}");
             }
-            None => assert_eq!((cut, flip), (Some(4096), None)),
         }
     }
+}
+
+/// The ids of all whole records, and what is said to be missing.
+fn salvage_all(volume: &SimVolume, from: LogPosition, ids: &mut Vec<u64>) -> Vec<LostRecords> {
+    let read = |name: &str, offset, out: &mut [u8]| Ok(volume.read_at(name, offset, out)?);
+    let is_damage = |error: &Error| matches!(error, Error::Layout(_) | Error::Damaged { .. });
+    salvage(volume, shape(), from, is_damage, &read, &mut |_, found| {
+        let id = found.id();
+        assert_eq!(found, record(id, &vector(id)));
+        ids.push(id);
+        Ok(())
+    })
+    .unwrap()
+}
+
+#[test]
+fn what_was_not_synced_is_torn_and_not_damaged() {
+    // Sixty durable records, and forty of which nothing was promised, as a process leaves them that is killed.
+    let volume = SimVolume::new();
+    let log = start(&volume, ORIGIN, Durability::OnFlush).unwrap();
+    for id in 0..100 {
+        append(&log, id).unwrap();
+        if id == 59 {
+            log.flush().unwrap();
+        }
+    }
+    mem::forget(log);
+    assert_eq!(ids(&volume).len(), 100);
+    let torn = volume.fork();
+    change(&torn, "log-000001", None, Some(offset_of(70) + 40));
+    let (ids, replayed) = found(&torn, ORIGIN).unwrap();
+    assert_eq!(ids, Vec::from_iter(0..70));
+    let end = replayed.torn.unwrap();
+    assert_eq!((end.offset, end.whole), (offset_of(70) as u64, 29));
+    let damaged = volume.fork();
+    change(&damaged, "log-000001", None, Some(offset_of(40) + 40));
+    let error = found(&damaged, ORIGIN).unwrap_err();
+    let Error::DamagedLog { missing, whole, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!((missing, whole), (20, 19));
+    // One mark that is damaged leaves the one before it.
+    for (mark, damaged) in [(4096, true), (8192, false)] {
+        let volume = damaged_mark(&volume, mark);
+        change(&volume, "log-000001", None, Some(offset_of(40) + 40));
+        assert_eq!(found(&volume, ORIGIN).is_ok(), damaged, "{mark}");
+    }
+}
+
+fn damaged_mark(volume: &SimVolume, at: usize) -> SimVolume {
+    let volume = volume.fork();
+    change(&volume, "log-000001", None, Some(at + 20));
+    volume
+}
+
+#[test]
+fn a_log_of_an_earlier_version_has_no_marks_and_ends_where_it_did() {
+    let header = LogHeader {
+        shape: shape(),
+        number: 1,
+        first_sequence: 0,
+        marked: false,
+    };
+    let volume = SimVolume::new();
+    let mut file = volume.create("log-000001").unwrap();
+    let (mut bytes, mut place) = (header.encode_front(), header.start());
+    for id in 0..20 {
+        place = encode_record(record(id, &vector(id)), place, &mut bytes);
+    }
+    file.write_at(0, &bytes).unwrap();
+    assert_eq!(ids(&volume), Vec::from_iter(0..20));
+    let at = offset_of(6) - 8192 + 50;
+    change(&volume, "log-000001", None, Some(at));
+    let (ids, replayed) = found(&volume, ORIGIN).unwrap();
+    assert_eq!(ids, Vec::from_iter(0..6));
+    let torn = replayed.torn.unwrap();
+    assert_eq!(
+        (torn.offset, torn.whole),
+        ((offset_of(6) - 8192) as u64, 13)
+    );
+    // It is a repair that may take what is behind.
+    let mut ids = Vec::new();
+    let lost = salvage_all(&volume, ORIGIN, &mut ids);
+    assert_eq!((ids.len(), lost.len()), (19, 1));
+    // The next log is one with marks.
+    let next = LogPosition {
+        number: 2,
+        sequence: 6,
+    };
+    let log = start(&volume, next, Durability::Always).unwrap();
+    append(&log, 77).unwrap();
+    assert_eq!(volume.read("log-000002").unwrap()[12], 2);
+    // A damaged header of an old log with a few records is no torn one.
+    change(&volume, "log-000001", Some(4096 + 700), Some(60));
+    let text = found(&volume, ORIGIN).unwrap_err().to_string();
+    assert!(text.contains("log-000001: checksum mismatch"), "{text}");
 }
 
 #[test]
@@ -946,7 +1143,7 @@ fn wrong_calls_are_refused() {
     assert_eq!(log.append(LogRecord::Delete { id: 3 }).unwrap(), 15);
     assert_eq!(
         (log.number(), log.bytes(), log.next_sequence()),
-        (4, 4096 + 32, 16)
+        (4, FIRST_RECORD + 32, 16)
     );
 }
 
@@ -999,9 +1196,10 @@ fn in_a_real_directory() {
     assert_eq!(ids(&*volume), Vec::from_iter(0..20));
     // As after a crash in the middle of a record.
     let name = log_name(3);
-    volume.open(&name).unwrap().set_len(end - 5).unwrap();
+    let mut file = volume.open(&name).unwrap();
+    file.write_at(end, &[1; 200]).unwrap();
     let (ids, replayed) = found(&*volume, ORIGIN).unwrap();
-    assert_eq!(ids, Vec::from_iter(0..19));
+    assert_eq!(ids, Vec::from_iter(0..20));
     let torn = replayed.torn.unwrap();
     assert!(torn.file.ends_with("index/log-000003"), "{}", torn.file);
     for durability in ALL {
@@ -1018,7 +1216,7 @@ fn in_a_real_directory() {
     assert_eq!(left, [log_name(4), log_name(5), log_name(6)]);
     let from = LogPosition {
         number: 4,
-        sequence: 19,
+        sequence: 20,
     };
     assert_eq!(found(&*volume, from).unwrap().0, [77, 77, 77]);
 }

@@ -1,0 +1,284 @@
+//! Salvage: every whole record of logs that are damaged, whatever is missing between them.
+//!
+//! A record says which log, offset and sequence number it has, so that it is found without what stands before it. A log
+//! without its header is searched from its first byte on. What was taken back is not taken: records of a log count only
+//! below the first sequence number of those behind it.
+
+use stratann_layout::log::{EndReason, FIRST_RECORD, Gap};
+use stratann_layout::{BLOCK, LogHeader, LogRecord, LogShape, RecordPlace};
+use stratann_tier::Volume;
+
+use super::files::{LogPosition, log_name, numbers_in};
+use super::replay::{Apply, Opened, Reading, open};
+use crate::Error;
+use crate::stored::name_of;
+
+/// Records that are lost, or may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LostRecords {
+    /// The log that had them.
+    pub(crate) file: String,
+    /// What is wrong with it.
+    pub(crate) what: String,
+    /// How many are lost, at most. 0: the log is damaged, and nothing is lost with it.
+    pub(crate) records: u64,
+}
+
+/// Reads bytes of a file from an offset on; zeros for those that cannot be read.
+pub(crate) type ReadLossy<'a> = dyn Fn(&str, u64, &mut [u8]) -> Result<(), Error> + 'a;
+
+/// Hands over all whole records behind `from`, in the order of their sequence numbers, and says what is missing.
+///
+/// `is_damage` says which errors are passed over.
+///
+/// # Errors
+/// A log of a later version; a failure to look that is no damage; or `apply`'s error.
+pub(crate) fn salvage(
+    volume: &dyn Volume,
+    shape: LogShape,
+    from: LogPosition,
+    is_damage: fn(&Error) -> bool,
+    read: &ReadLossy<'_>,
+    apply: &mut Apply<'_>,
+) -> Result<Vec<LostRecords>, Error> {
+    let first_number = from.number.max(1);
+    let mut logs = Vec::new();
+    let mut work = Work {
+        from: from.sequence,
+        expected: from.sequence,
+        lost: Vec::new(),
+        fault: None,
+    };
+    let mut wanted = first_number;
+    for number in numbers_in(volume)? {
+        if number < first_number {
+            continue;
+        }
+        let mut found = Source::of(volume, shape, number, is_damage)?;
+        if number != wanted {
+            let what = "this log is missing".to_owned();
+            found.missing = Some((name_of(volume, &log_name(wanted)), what));
+        }
+        wanted = number.saturating_add(1);
+        logs.push(found);
+    }
+    let mut limit = None;
+    for log in logs.iter_mut().rev() {
+        log.limit = limit;
+        if log.exact && log.read {
+            let first = log.reading.header.first_sequence;
+            limit = Some(limit.map_or(first, |limit: u64| limit.min(first)));
+        }
+    }
+    if let Some(first) = logs.first()
+        && first.exact
+        && first.missing.is_none()
+        && from.sequence == 0
+    {
+        work.expected = first.reading.header.first_sequence;
+    }
+    let last = logs.iter().rposition(|log| log.read);
+    for (at, log) in logs.into_iter().enumerate() {
+        work.log(log, last == Some(at), read, apply)?;
+    }
+    Ok(work.lost)
+}
+
+/// A log, and what is known of it.
+struct Source {
+    reading: Reading,
+    /// Whether its header says which record is its first.
+    exact: bool,
+    /// Whether it is read at all: not if it is another index's, or was never finished.
+    read: bool,
+    /// What is wrong with its header or its marks.
+    fault: Option<String>,
+    /// The log before it that is missing, and what is to be said of it.
+    missing: Option<(String, String)>,
+    /// Records from this sequence number on do not count.
+    limit: Option<u64>,
+}
+
+impl Source {
+    fn of(
+        volume: &dyn Volume,
+        shape: LogShape,
+        number: u64,
+        is_damage: fn(&Error) -> bool,
+    ) -> Result<Source, Error> {
+        let name = log_name(number);
+        let file = name_of(volume, &name);
+        let source = |reading, exact, read, fault| Source {
+            reading,
+            exact,
+            read,
+            fault,
+            missing: None,
+            limit: None,
+        };
+        let without_header = |first: &[u8]| {
+            // Whatever its version: what is in front of its records is no record.
+            let header = LogHeader::decode(first, number, &file).unwrap_or(LogHeader {
+                shape,
+                number,
+                first_sequence: 0,
+                marked: false,
+            });
+            Ok::<_, Error>(Reading {
+                len: volume.len(&name)?,
+                name: name.clone(),
+                file: file.clone(),
+                header,
+                durable: None,
+            })
+        };
+        match open(volume, shape, number) {
+            Ok(Opened::Whole(reading)) => Ok(source(reading, true, true, None)),
+            Ok(Opened::Torn(_)) => Ok(source(without_header(&[])?, false, false, None)),
+            Err(error) if is_damage(&error) => {
+                let mut first = vec![0; BLOCK];
+                let decoded = match volume.read_at(&name, 0, &mut first) {
+                    Ok(()) => LogHeader::decode(&first, number, &file).ok(),
+                    Err(_) => None,
+                };
+                let reading = without_header(&first)?;
+                // Its marks are damaged, or it is the log of another index, none of whose records would be ours.
+                let ours = decoded.is_none_or(|header| header.shape == shape);
+                let fault = error.to_string();
+                let fault = fault.strip_prefix(&format!("{file}: ")).unwrap_or(&fault);
+                let fault = fault.split(';').next().unwrap_or_default().to_owned();
+                Ok(source(
+                    reading,
+                    decoded.is_some() && ours,
+                    ours,
+                    Some(fault),
+                ))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What has been found so far.
+struct Work {
+    /// The checkpoint has the records below this sequence number.
+    from: u64,
+    /// The sequence number that should come next.
+    expected: u64,
+    lost: Vec<LostRecords>,
+    /// Why the log before ended where it did: its file, and what is wrong there.
+    fault: Option<(String, String)>,
+}
+
+impl Work {
+    fn log(
+        &mut self,
+        log: Source,
+        is_last: bool,
+        read: &ReadLossy<'_>,
+        apply: &mut Apply<'_>,
+    ) -> Result<(), Error> {
+        if let Some(missing) = log.missing {
+            self.fault = Some(missing);
+        }
+        let Source { reading, limit, .. } = log;
+        if let Some(what) = log.fault {
+            if !log.read {
+                let records = records_in(&reading, reading.len.saturating_sub(FIRST_RECORD));
+                let file = reading.file;
+                self.lost.push(LostRecords {
+                    file,
+                    what,
+                    records,
+                });
+                return Ok(());
+            }
+            let file = reading.file.clone();
+            self.lost.push(LostRecords {
+                file,
+                what,
+                records: 0,
+            });
+        }
+        if !log.read {
+            return Ok(());
+        }
+        let read_at = |offset, out: &mut [u8]| read(&reading.name, offset, out);
+        let from = self.from;
+        let mut counted = |sequence, record: LogRecord<'_>| match sequence >= from {
+            true => apply(sequence, record),
+            false => Ok(()),
+        };
+        let start = match log.exact {
+            true => Some(reading.header.start()),
+            false => None,
+        };
+        let begin = RecordPlace {
+            sequence: self.expected,
+            ..reading.header.start()
+        };
+        let mut gap = match start {
+            Some(start) => Gap::behind(reading.header.shape, start, reading.len),
+            None => Gap::before_any(reading.header.shape, begin, reading.len),
+        };
+        let mut next = match start {
+            Some(start) => Some(start),
+            None => reading.next_behind(&read_at, &mut gap)?,
+        };
+        let mut end = (begin, EndReason::Clean);
+        while let Some(place) = next.filter(|next| limit.is_none_or(|limit| next.sequence < limit))
+        {
+            self.goes_on_with(place.sequence, &reading);
+            end = reading.read(&read_at, place, limit, &mut counted)?;
+            self.expected = self.expected.max(end.0.sequence);
+            self.fault = None;
+            if end.1.is_clean() {
+                break;
+            }
+            let what = format!("no record is whole at offset {} ({})", end.0.offset, end.1);
+            self.fault = Some((reading.file.clone(), what));
+            gap.again(end.0);
+            next = reading.next_behind(&read_at, &mut gap)?;
+        }
+        if is_last && let Some((file, what)) = self.fault.take() {
+            let durable = reading.durable.map(|durable| durable.max(self.from));
+            let known = durable.and_then(|durable| durable.checked_sub(self.expected));
+            let torn = records_in(&reading, reading.len.saturating_sub(end.0.offset));
+            self.lost.push(LostRecords {
+                file,
+                what,
+                records: known.unwrap_or(0).max(torn),
+            });
+        } else if is_last
+            && let Some(durable) = reading.durable.filter(|&durable| durable > self.expected)
+        {
+            // Cut where a record ends.
+            let what = format!("it ends at offset {}, before its mark", end.0.offset);
+            self.fault = Some((reading.file.clone(), what));
+            self.goes_on_with(durable, &reading);
+        }
+        Ok(())
+    }
+
+    /// Says what is missing where records go on with this sequence number.
+    fn goes_on_with(&mut self, sequence: u64, log: &Reading) {
+        let least = self.expected.max(self.from);
+        if let Some(records) = sequence.checked_sub(least).filter(|&records| records > 0) {
+            let (file, what) = self.fault.take().unwrap_or_else(|| {
+                let what = format!("it goes on with sequence number {sequence}, {least} expected");
+                (log.file.clone(), what)
+            });
+            self.lost.push(LostRecords {
+                file,
+                what,
+                records,
+            });
+        }
+        self.expected = self.expected.max(sequence);
+    }
+}
+
+/// How many records of full length so many bytes have, at least one if there are any.
+fn records_in(reading: &Reading, bytes: u64) -> u64 {
+    bytes.div_ceil(reading.header.shape.longest_record() as u64)
+}

@@ -1,0 +1,64 @@
+//! Up to where a log was durable: the synced-up-to marks behind its header.
+//!
+//! ```text
+//! a mark, at offsets 4096 and 8192 of the file
+//!      0     4  crc32c of (offset of the mark in the file u64, then bytes 4..32)
+//!      4     4  zero
+//!      8     8  number of the log (u64)
+//!     16     8  offset in the file up to which it was durable (u64)
+//!     24     8  sequence number of the record that stands there, or will (u64)
+//! ```
+//!
+//! A writer writes a mark *after* a sync, over the older of the two, and syncs nothing for it: it becomes durable with the
+//! next sync, or when the operating system likes, and a process that is killed leaves it where a reader finds it. So a
+//! mark may be behind what was durable, and never promises too much. One of the two is always whole: a mark is written
+//! only when a sync has made the one before it durable. Each is within a sector, in a block of its own.
+
+use super::{FIRST_RECORD, RecordPlace};
+use crate::block::{BLOCK, u32_at, u64_at};
+
+/// Where the marks of a log stand, in bytes.
+pub const MARKS: [u64; 2] = [BLOCK as u64, 2 * BLOCK as u64];
+
+/// Bytes of a mark.
+pub const MARK_BYTES: usize = 32;
+
+/// The mark at [`MARKS`]`[slot]` of a log that is durable up to `place`.
+///
+/// # Panics
+/// When `slot` is not 0 or 1.
+pub fn encode_mark(place: RecordPlace, slot: usize) -> [u8; MARK_BYTES] {
+    let mut mark = [0; MARK_BYTES];
+    mark[8..16].copy_from_slice(&place.log.to_le_bytes());
+    mark[16..24].copy_from_slice(&place.offset.to_le_bytes());
+    mark[24..32].copy_from_slice(&place.sequence.to_le_bytes());
+    let sum = checksum(MARKS[slot], &mark[4..]);
+    mark[..4].copy_from_slice(&sum.to_le_bytes());
+    mark
+}
+
+/// What the marks of log `number` say, of which `front` is the beginning; `None` where neither is whole.
+pub fn read_marks(front: &[u8], number: u64) -> Option<RecordPlace> {
+    let whole = MARKS.into_iter().filter_map(|at| {
+        let start = usize::try_from(at).ok()?;
+        let mark = front.get(start..start.checked_add(MARK_BYTES)?)?;
+        let place = RecordPlace {
+            log: u64_at(mark, 8),
+            offset: u64_at(mark, 16),
+            sequence: u64_at(mark, 24),
+        };
+        let right = u32_at(mark, 0) == checksum(at, &mark[4..])
+            && u32_at(mark, 4) == 0
+            && place.log == number
+            && place.offset >= FIRST_RECORD;
+        right.then_some(place)
+    });
+    whole.max_by_key(|place| (place.sequence, place.offset))
+}
+
+fn checksum(at: u64, bytes: &[u8]) -> u32 {
+    let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+    digest.update(&at.to_le_bytes());
+    digest.update(bytes);
+    digest.finalize() as u32
+}
