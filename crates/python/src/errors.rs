@@ -110,7 +110,9 @@ fn failed(error: &Error, text: String) -> PyErr {
         Error::Data(DataError::Io { source, .. }) if source.kind() == ErrorKind::StorageFull => {
             NoSpaceError::new_err(text)
         }
-        Error::Outdated { .. } => OutdatedError::new_err(text),
+        Error::Outdated { .. } | Error::Tier(TierError::Replaced { .. }) => {
+            OutdatedError::new_err(text)
+        }
         _ => StratannError::new_err(text),
     }
 }

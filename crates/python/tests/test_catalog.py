@@ -231,3 +231,9 @@ def test_few_vectors_leave_places_without_an_answer(tmp_path, small):
     none = (numpy.full((3, 3), 2**64 - 1, numpy.uint64), numpy.full((3, 3), numpy.inf, numpy.float32))
     assert stratann.recall(none, truth) == 0.0
     assert stratann.recall((ids, distances), (ids, distances)) == 1.0
+
+
+def test_a_folder_of_indexes_is_named_as_what_it_is(shelf):
+    for call in (stratann.open, stratann.verify):
+        with pytest.raises(stratann.StratannError, match=r"a folder of 3 indexes.*autumn.*stratann\.Catalog"):
+            call(shelf)

@@ -322,8 +322,19 @@ fn what_is_no_index() {
         on("base.u8bin").refused(1, &["base.u8bin"]);
         on("empty").refused(1, &["not an index"]);
     }
-    // The others take it for a directory of indexes, which it is.
-    place.run(&["verify", "."]).refused(1, &["not an index"]);
+    // Search and stats take a directory of indexes for what it is; the others name the one that may be meant.
+    place.write("some.ids", b"1 2 3\n");
+    for words in [
+        &["verify", "."][..],
+        &["repair", "."],
+        &["compact", "."],
+        &["insert", ".", "base.u8bin"],
+        &["delete", ".", "some.ids"],
+    ] {
+        place
+            .run(words)
+            .refused(1, &["not an index", "folder of 1 index", "./index"]);
+    }
 }
 
 /// A file that this user may not read is not damaged, for all that is known, and nobody is sent to build the index anew.
