@@ -37,7 +37,6 @@ use stratann_tier::{Task, Thread, TierError, thread_cpu_time};
 
 pub use self::parts::Parts;
 pub(crate) use self::parts::Timer;
-use self::ranking::Ranking;
 pub(crate) use self::reader::Page;
 pub(crate) use self::walker::{Plan, Walker, Within};
 use crate::data::{VectorSource, check_rows};
@@ -364,6 +363,7 @@ impl Batch<'_> {
         let mut walker = Walker::new(index, pages, self.plan, &within)?;
         let mut counters = Counters::default();
         let mut fresh_scratch = FreshScratch::default();
+        let mut waiting: Vec<(u64, f32)> = Vec::new();
         loop {
             let query = self.next.fetch_add(1, Ordering::Relaxed);
             if query >= queries.rows() {
@@ -378,19 +378,22 @@ impl Batch<'_> {
             let bytes = &mut walker.traversal.ranking.query;
             queries.read(query, bytes)?;
             check_rows(queries, index.metric(), query, bytes)?;
-            walker.search().await?;
-            let traversal = &mut walker.traversal;
+            // Before the graph on storage: a vector that moves there meanwhile is met here, and one that moved before is met
+            // there. The other way round it would be met by neither.
+            waiting.clear();
             for fresh in self.overlay.iter().flat_map(|overlay| &overlay.fresh) {
-                let Ranking { query, nearest, .. } = &mut traversal.ranking;
                 fresh.search(
-                    query,
+                    &walker.traversal.ranking.query,
                     self.plan.k,
                     self.plan.list,
                     &mut fresh_scratch,
-                    |id, distance| {
-                        nearest.offer(id, distance);
-                    },
+                    |id, distance| waiting.push((id, distance)),
                 );
+            }
+            walker.search().await?;
+            let traversal = &mut walker.traversal;
+            for &(id, distance) in &waiting {
+                traversal.ranking.nearest.offer(id, distance);
             }
             self.progress.advance(1);
             if self.progress.interrupted() {
