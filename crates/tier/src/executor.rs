@@ -6,7 +6,8 @@
 //!          none is?               -> start and wait in one system call
 //! ```
 //!
-//! Tasks are futures that never leave the thread. Waking one sets a bit; nothing is allocated after the start.
+//! Tasks are futures that never leave the thread. Waking one sets a bit; nothing is allocated after the start. Those that belong
+//! together are a group: a worker of a [`Crew`](crate::Crew) polls the groups of several runs in turn.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -76,49 +77,20 @@ impl Thread {
     /// A task that is woken from another thread runs when this one next turns, at the latest when one of the reads
     /// in flight comes in. If a task panics, the others are dropped, and the context remains usable.
     pub fn run_all<'a>(&self, tasks: Vec<Task<'a>>) {
-        let ready = Arc::new(Ready::new(tasks.len()));
-        let wakers: Vec<Waker> = (0..tasks.len())
-            .map(|index| {
-                Waker::from(Arc::new(TaskWaker {
-                    ready: ready.clone(),
-                    index,
-                }))
-            })
-            .collect();
-        let mut tasks: Vec<Option<Task<'a>>> = tasks.into_iter().map(Some).collect();
-        let live = Live::add(&self.reactor, tasks.len());
-        while live.left.get() > 0 {
-            for (word, bits) in ready.words.iter().enumerate() {
-                if bits.load(Ordering::Relaxed) == 0 {
-                    continue;
-                }
-                let mut bits = bits.swap(0, Ordering::AcqRel);
-                while bits != 0 {
-                    let index = word * 64 + bits.trailing_zeros() as usize;
-                    bits &= bits - 1;
-                    let Some(task) = &mut tasks[index] else {
-                        continue;
-                    };
-                    if task
-                        .as_mut()
-                        .poll(&mut Context::from_waker(&wakers[index]))
-                        .is_ready()
-                    {
-                        tasks[index] = None;
-                        live.finish();
-                    }
-                }
-            }
-            if live.left.get() == 0 {
+        let parking = Arc::new(Parking::of(thread::current()));
+        let mut group = Group::new(self, &parking, tasks);
+        while !group.is_done() {
+            group.poll();
+            if group.is_done() {
                 break;
             }
-            if ready.any() {
+            if group.is_ready() {
                 self.reactor.turn();
                 continue;
             }
             self.reactor.reap();
-            if !ready.any() && !self.reactor.wait() {
-                ready.park();
+            if !group.is_ready() && !self.reactor.wait() {
+                parking.park(|| group.is_ready());
             }
         }
     }
@@ -168,46 +140,124 @@ impl Future for Sleep {
     }
 }
 
-/// Counts the tasks that are left, also for the reactor, and takes them back if one panics.
-struct Live<'a> {
-    reactor: &'a Reactor,
-    left: std::cell::Cell<usize>,
+/// Tasks that belong together. Dropped before they are done, they are given up, and the reads that they wait for are forgotten.
+pub(crate) struct Group<'a> {
+    tasks: Vec<Option<Task<'a>>>,
+    wakers: Vec<Waker>,
+    ready: Arc<Ready>,
+    /// Those that are not finished; the reactor counts them, too.
+    left: usize,
+    reactor: Rc<Reactor>,
 }
 
-impl<'a> Live<'a> {
-    fn add(reactor: &'a Reactor, count: usize) -> Live<'a> {
-        reactor.tasks.set(reactor.tasks.get() + count);
-        Live {
+impl<'a> Group<'a> {
+    /// Tasks of the calling thread, all of which are ready.
+    pub(crate) fn new(thread: &Thread, parking: &Arc<Parking>, tasks: Vec<Task<'a>>) -> Self {
+        let ready = Arc::new(Ready::new(tasks.len(), parking.clone()));
+        let wakers = (0..tasks.len())
+            .map(|index| {
+                Waker::from(Arc::new(TaskWaker {
+                    ready: ready.clone(),
+                    index,
+                }))
+            })
+            .collect();
+        let reactor = thread.reactor.clone();
+        reactor.tasks.set(reactor.tasks.get() + tasks.len());
+        Self {
+            left: tasks.len(),
+            tasks: tasks.into_iter().map(Some).collect(),
+            wakers,
+            ready,
             reactor,
-            left: std::cell::Cell::new(count),
         }
     }
 
-    fn finish(&self) {
-        self.left.set(self.left.get() - 1);
-        self.reactor.tasks.set(self.reactor.tasks.get() - 1);
+    /// Whether all have finished.
+    pub(crate) fn is_done(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Whether one is to be polled.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ready.any()
+    }
+
+    /// Polls each that is ready once.
+    pub(crate) fn poll(&mut self) {
+        for (word, bits) in self.ready.words.iter().enumerate() {
+            if bits.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let mut bits = bits.swap(0, Ordering::AcqRel);
+            while bits != 0 {
+                let index = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                let Some(task) = &mut self.tasks[index] else {
+                    continue;
+                };
+                let mut context = Context::from_waker(&self.wakers[index]);
+                if task.as_mut().poll(&mut context).is_ready() {
+                    self.tasks[index] = None;
+                    self.left -= 1;
+                    self.reactor.tasks.set(self.reactor.tasks.get() - 1);
+                }
+            }
+        }
     }
 }
 
-impl Drop for Live<'_> {
+impl Drop for Group<'_> {
     fn drop(&mut self) {
-        self.reactor
-            .tasks
-            .set(self.reactor.tasks.get() - self.left.get());
+        let tasks = self.reactor.tasks.get();
+        self.reactor.tasks.set(tasks - self.left);
+    }
+}
+
+/// Where a thread sleeps that has nothing in flight.
+pub(crate) struct Parking {
+    /// True while the owner sleeps, or is about to.
+    parked: AtomicBool,
+    owner: thread::Thread,
+}
+
+impl Parking {
+    /// That of a thread.
+    pub(crate) fn of(owner: thread::Thread) -> Self {
+        Self {
+            parked: AtomicBool::new(false),
+            owner,
+        }
+    }
+
+    /// Sleeps until `awake` says so; it is asked again after each [`wake`](Parking::wake).
+    pub(crate) fn park(&self, awake: impl Fn() -> bool) {
+        self.parked.store(true, Ordering::SeqCst);
+        // Either the waker sees `parked` after it has changed what `awake` looks at, or the change is seen here: all of it is
+        // SeqCst, or under one lock.
+        while !awake() {
+            thread::park();
+        }
+        self.parked.store(false, Ordering::SeqCst);
+    }
+
+    /// Has the owner look again, if it sleeps.
+    pub(crate) fn wake(&self) {
+        if self.parked.load(Ordering::SeqCst) {
+            self.owner.unpark();
+        }
     }
 }
 
 /// The tasks that are to be polled: one bit each.
 struct Ready {
     words: Box<[AtomicU64]>,
-    /// True while the owner sleeps with nothing in flight.
-    parked: AtomicBool,
-    owner: thread::Thread,
+    parking: Arc<Parking>,
 }
 
 impl Ready {
     /// All tasks are ready at first.
-    fn new(tasks: usize) -> Ready {
+    fn new(tasks: usize, parking: Arc<Parking>) -> Ready {
         let word = |i: usize| {
             AtomicU64::new(if tasks - i * 64 >= 64 {
                 u64::MAX
@@ -216,27 +266,13 @@ impl Ready {
             })
         };
         let words = (0..tasks.div_ceil(64)).map(word).collect();
-        Ready {
-            words,
-            parked: AtomicBool::new(false),
-            owner: thread::current(),
-        }
+        Ready { words, parking }
     }
 
     fn any(&self) -> bool {
         self.words
             .iter()
             .any(|word| word.load(Ordering::SeqCst) != 0)
-    }
-
-    /// Sleeps until a task is woken from another thread.
-    fn park(&self) {
-        self.parked.store(true, Ordering::SeqCst);
-        // Either the waker sees `parked` after it has set its bit, or the bit is seen here: both are SeqCst.
-        while !self.any() {
-            thread::park();
-        }
-        self.parked.store(false, Ordering::SeqCst);
     }
 }
 
@@ -252,8 +288,6 @@ impl Wake for TaskWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.ready.words[self.index / 64].fetch_or(1 << (self.index % 64), Ordering::SeqCst);
-        if self.ready.parked.load(Ordering::SeqCst) {
-            self.ready.owner.unpark();
-        }
+        self.ready.parking.wake();
     }
 }

@@ -15,7 +15,7 @@ use stratann_tier::{
 };
 
 #[test]
-fn work_is_borrowed_and_done_by_the_first_workers() {
+fn work_is_borrowed_and_each_share_has_a_worker_of_its_own() {
     let crew = Crew::new(3, IoMode::Auto).unwrap();
     assert_eq!(crew.threads(), 3);
     for threads in [1, 2, 3] {
@@ -25,10 +25,13 @@ fn work_is_borrowed_and_done_by_the_first_workers() {
             seen.lock().unwrap().push((index, name));
         });
         assert_eq!(taken, threads);
-        let mut seen = seen.into_inner().unwrap();
-        seen.sort();
-        let right: Vec<_> = (0..threads).map(|i| (i, format!("stratann-{i}"))).collect();
-        assert_eq!(seen, right);
+        let (mut shares, mut names): (Vec<_>, Vec<_>) =
+            seen.into_inner().unwrap().into_iter().unzip();
+        shares.sort();
+        assert_eq!(shares, (0..threads).collect::<Vec<_>>());
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), threads, "{names:?}");
     }
     assert_eq!(crew.run(100, &|_, _| {}), 3, "no more than there are");
 }
@@ -59,27 +62,105 @@ fn a_panic_reaches_the_caller_after_all_have_finished() {
     assert_eq!(calls.load(Ordering::SeqCst), 2, "the crew works on");
 }
 
+/// Waits until all who share it have come.
+async fn meet(met: &AtomicUsize, all: usize) {
+    met.fetch_add(1, Ordering::SeqCst);
+    poll_fn(|cx| {
+        if met.load(Ordering::SeqCst) >= all {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 #[test]
-fn runs_of_several_hosts_queue_up() {
+fn runs_of_several_hosts_go_on_at_once() {
+    // More runs than workers, each with a task that ends when all of them are there.
+    for (workers, hosts) in [(1, 4), (2, 8)] {
+        let crew = Crew::new(workers, IoMode::Auto).unwrap();
+        let met = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..hosts {
+                scope.spawn(|| {
+                    crew.run_tasks(1, &|_, _| vec![Box::pin(meet(&met, hosts)) as Task<'_>]);
+                });
+            }
+        });
+        assert_eq!(met.into_inner(), hosts);
+    }
+}
+
+#[test]
+fn a_share_goes_to_a_worker_with_nothing_to_do() {
     let crew = Crew::new(2, IoMode::Auto).unwrap();
-    let (inside, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                for _ in 0..50 {
-                    crew.run(2, &|_, _| {
-                        assert!(
-                            inside.fetch_add(1, Ordering::SeqCst) < 2,
-                            "two runs at once"
-                        );
-                        calls.fetch_add(1, Ordering::SeqCst);
-                        inside.fetch_sub(1, Ordering::SeqCst);
+    for _ in 0..50 {
+        let (met, names) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    crew.run_tasks(1, &|_, _| {
+                        let name = std::thread::current().name().map(str::to_owned);
+                        names.lock().unwrap().push(name);
+                        vec![Box::pin(meet(&met, 2)) as Task<'_>]
                     });
+                });
+            }
+        });
+        let names = names.into_inner().unwrap();
+        assert_ne!(names[0], names[1]);
+    }
+}
+
+#[test]
+fn many_runs_of_many_hosts_all_end() {
+    let crew = Crew::new(2, IoMode::Auto).unwrap();
+    let directory = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, vec![7u8; 64 << 10]).unwrap();
+    let tier = FileTier::open(&path).unwrap();
+    let done = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for host in 0..6usize {
+            let (crew, tier, done) = (&crew, &tier, &done);
+            scope.spawn(move || {
+                for round in 0..100 {
+                    // Some with one share, some with two, some that panic: which is nobody else's business.
+                    let threads = 1 + (host + round) % 2;
+                    let fails = host == 5 && round % 7 == 0;
+                    let outcome = catch_unwind(AssertUnwindSafe(|| {
+                        crew.run_tasks(threads, &|thread, _| {
+                            let task = || {
+                                Box::pin(async move {
+                                    let mut lane = tier.lane(thread).unwrap();
+                                    for tag in 0..4 {
+                                        let (offset, len) = (4096 * tag, 4096);
+                                        lane.submit(Request { tag, offset, len }).unwrap();
+                                    }
+                                    assert!(!fails, "on purpose");
+                                    while lane.in_flight() > 0 {
+                                        let block = next(lane.as_mut()).await.result.unwrap();
+                                        assert_eq!(block[17], 7);
+                                    }
+                                    done.fetch_add(1, Ordering::Relaxed);
+                                }) as Task<'_>
+                            };
+                            vec![task(), task()]
+                        });
+                    }));
+                    assert_eq!(outcome.is_err(), fails);
                 }
             });
         }
     });
-    assert_eq!(calls.load(Ordering::SeqCst), 4 * 50 * 2);
+    // 100 rounds of each host, of which the last fails in 15 (8 of them with one share); two tasks a share.
+    let shares = 6 * 150
+        - (0..100)
+            .filter(|r| r % 7 == 0)
+            .map(|r| 1 + (5 + r) % 2)
+            .sum::<usize>();
+    assert_eq!(done.into_inner(), 2 * shares);
 }
 
 #[test]
