@@ -305,7 +305,7 @@ pub struct SearchArguments {
     #[arg(long, value_enum, default_value = "auto")]
     pub io: IoName,
 
-    /// Writes the ids and distances found, in the ground-truth format
+    /// Writes the ids and distances found, in the ground-truth format, or the ids alone as .npy
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 

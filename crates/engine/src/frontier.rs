@@ -1,18 +1,22 @@
 //! The candidate list of a traversal: the L nearest nodes seen so far, in order of estimated distance.
 //!
 //! ```text
-//!   keys    k0 < k1 < k2 < … < k(L-1)        key = (distance as ordered bits) << 32 | node
-//!   states  E    E    R    U        U         Expanded, Reading, Unread
-//!                          ^ cursor: nothing unread stands before it
+//!   keys    k0 < k1 < k2 < … < k(L-1) │ < …      key = (distance as ordered bits) << 32 | node
+//!   states  E    E    R    U        U │ U        Expanded, Reading, Unread
+//!                          ^ cursor   │ ^ end: what follows is reserve
 //! ```
 //!
 //! Distance and node share one integer key, so that the order is total: the list's content does not depend on the
 //! order in which nodes arrive, which is what makes best-first search give the same answers under any order of
 //! completions.
+//!
+//! **Deleted nodes** lead on, and are no answers, so they take no place among the L (the dynamic candidate pool of OdinANN
+//! §3.4.1). That a node is deleted may be known only when its record has been read. Then the list goes one candidate
+//! further, and that candidate must not have been dropped before: so where vectors are deleted, a reserve of them is kept
+//! behind the L, which nothing else looks at.
 
 /// What has become of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub(crate) enum State {
     /// Its node has not been asked for.
     Unread,
@@ -25,14 +29,31 @@ pub(crate) enum State {
 /// Candidates that there is room for from the start, at most.
 const RESERVED: usize = 1 << 12;
 
+/// A candidate but for its key.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    state: State,
+    /// Whether its node is known to be deleted.
+    dead: bool,
+}
+
 /// A bounded sorted list of candidates. Reused from query to query; allocates only when the list size grows.
 #[derive(Debug, Default)]
 pub(crate) struct Frontier {
     keys: Vec<u64>,
-    states: Vec<State>,
-    capacity: usize,
-    /// The capacity that was set.
+    entries: Vec<Entry>,
+    /// L: how many that are not known to be deleted count.
     size: usize,
+    /// Of the candidates before `end`, those that are not known to be deleted: at most `size`.
+    live: usize,
+    /// Where the reserve begins: those that count are before it.
+    end: usize,
+    /// Candidates at most, without those that are known to be deleted.
+    room: usize,
+    /// Candidates that are known to be deleted.
+    dead: usize,
+    /// Candidates at most, whatever they are.
+    most: usize,
     cursor: usize,
     /// The first place at which a candidate came in since [`take_touched`](Frontier::take_touched).
     touched: usize,
@@ -68,56 +89,128 @@ pub(crate) fn node_of(key: u64) -> u32 {
 }
 
 impl Frontier {
-    /// Empties the list and sets its size L.
-    pub(crate) fn clear(&mut self, capacity: usize) {
+    /// Empties the list and sets its size L. `shares` is how many candidates are kept for each of these, where some may turn
+    /// out to be deleted; `most`, how many the list may come to for their sake.
+    pub(crate) fn clear(&mut self, size: usize, shares: usize, most: usize) {
         self.keys.clear();
-        self.states.clear();
+        self.entries.clear();
+        self.size = size;
+        self.room = size.saturating_mul(shares);
+        self.most = most.max(self.room);
         // A list that is longer than this grows with what is met: nobody may have so many candidates.
-        let room = capacity.min(RESERVED) + 1;
-        self.keys.reserve(room);
-        self.states.reserve(room);
-        self.capacity = capacity;
-        self.size = capacity;
+        let reserved = self.room.min(RESERVED) + 1;
+        self.keys.reserve(reserved);
+        self.entries.reserve(reserved);
+        (self.live, self.end, self.dead) = (0, 0, 0);
         self.cursor = 0;
         self.touched = usize::MAX;
     }
 
-    /// Makes room for one candidate more, up to twice the size that was set: one of those in the list turned out not to
-    /// count.
-    pub(crate) fn grow(&mut self) {
-        self.capacity = (self.capacity + 1).min(self.size.saturating_mul(2));
+    /// The key that a new candidate has to beat to count.
+    pub(crate) fn bound(&self) -> u64 {
+        match self.end.checked_sub(1) {
+            Some(last) if self.live == self.size || self.end == self.most => self.keys[last],
+            _ => u64::MAX,
+        }
+    }
+
+    /// Whether there is no room for a candidate more, but in the place of another.
+    fn is_full(&self) -> bool {
+        self.keys.len() - self.dead >= self.room || self.keys.len() >= self.most
     }
 
     /// The key that a new candidate has to beat to be kept.
-    pub(crate) fn bound(&self) -> u64 {
-        if self.keys.len() < self.capacity {
-            u64::MAX
-        } else {
-            self.keys.last().copied().unwrap_or(u64::MAX)
+    fn last(&self) -> u64 {
+        match self.keys.last() {
+            Some(&last) if self.is_full() => last,
+            _ => u64::MAX,
         }
     }
 
     /// Adds a candidate unless it is in the list; the worst one leaves when the list is full.
     #[inline]
     pub(crate) fn insert(&mut self, key: u64) {
-        if key < self.bound() {
-            self.place(key);
+        if key < self.last() {
+            self.place(key, false);
         }
     }
 
-    fn place(&mut self, key: u64) {
+    /// The same of one whose node is deleted if `dead` says so of it: it is asked only of what would come in.
+    #[inline]
+    pub(crate) fn insert_unless(&mut self, key: u64, dead: impl FnOnce(u32) -> bool) {
+        if key < self.last() {
+            self.place(key, dead(node_of(key)));
+        }
+    }
+
+    fn place(&mut self, key: u64, dead: bool) {
         let at = self.keys.partition_point(|&other| other < key);
         if self.keys.get(at) == Some(&key) {
             return;
         }
-        if self.keys.len() == self.capacity {
-            self.keys.pop();
-            self.states.pop();
-        }
+        let state = State::Unread;
         self.keys.insert(at, key);
-        self.states.insert(at, State::Unread);
+        self.entries.insert(at, Entry { state, dead });
+        self.dead += usize::from(dead);
+        // One among those that count moves the end of them.
+        if at < self.end {
+            self.end += 1;
+            self.live += usize::from(!dead);
+        }
+        self.settle_end();
+        while self.keys.len() > self.most || self.keys.len() - self.dead > self.room {
+            self.drop_last();
+        }
         self.cursor = self.cursor.min(at);
         self.touched = self.touched.min(at);
+    }
+
+    /// Puts the end behind as many candidates as count.
+    fn settle_end(&mut self) {
+        while self.live > self.size {
+            self.end -= 1;
+            self.live -= usize::from(!self.entries[self.end].dead);
+        }
+        while self.live == self.size && self.end > 0 && self.entries[self.end - 1].dead {
+            self.end -= 1;
+        }
+        while self.live < self.size && self.end < self.keys.len() {
+            self.live += usize::from(!self.entries[self.end].dead);
+            self.end += 1;
+        }
+    }
+
+    fn drop_last(&mut self) {
+        self.keys.pop();
+        let Some(last) = self.entries.pop() else {
+            return;
+        };
+        self.dead -= usize::from(last.dead);
+        if self.end > self.keys.len() {
+            self.end = self.keys.len();
+            self.live -= usize::from(!last.dead);
+        }
+        self.cursor = self.cursor.min(self.keys.len());
+    }
+
+    /// Notes that a candidate's node is deleted: another one counts in its stead.
+    pub(crate) fn bury(&mut self, key: u64) {
+        let Ok(at) = self.keys.binary_search(&key) else {
+            return;
+        };
+        if std::mem::replace(&mut self.entries[at].dead, true) {
+            return;
+        }
+        self.dead += 1;
+        if at < self.end {
+            self.live -= 1;
+            self.settle_end();
+        }
+    }
+
+    /// Whether one in a place is known to be deleted.
+    pub(crate) fn is_dead(&self, place: usize) -> bool {
+        self.entries.get(place).is_some_and(|entry| entry.dead)
     }
 
     /// The first place at which a candidate came in since the last call; `usize::MAX` if none did.
@@ -125,9 +218,9 @@ impl Frontier {
         std::mem::replace(&mut self.touched, usize::MAX)
     }
 
-    /// Candidates in the list.
+    /// Candidates that count, and those among them that are known to be deleted.
     pub(crate) fn len(&self) -> usize {
-        self.keys.len()
+        self.end
     }
 
     /// The candidate in a place, nearest first.
@@ -137,14 +230,21 @@ impl Frontier {
 
     /// The nearest unread candidate, which is marked as being read.
     pub(crate) fn take_unread(&mut self) -> Option<u64> {
-        while let Some(&state) = self.states.get(self.cursor) {
+        while self.cursor < self.end {
             self.cursor += 1;
-            if state == State::Unread {
-                self.states[self.cursor - 1] = State::Reading;
+            let entry = &mut self.entries[self.cursor - 1];
+            if entry.state == State::Unread {
+                entry.state = State::Reading;
                 return Some(self.keys[self.cursor - 1]);
             }
         }
         None
+    }
+
+    /// Whether there is an unread candidate.
+    pub(crate) fn has_unread(&self) -> bool {
+        let rest = self.entries.get(self.cursor..self.end);
+        rest.is_some_and(|rest| rest.iter().any(|entry| entry.state == State::Unread))
     }
 
     /// The place of a candidate, unless it has left the list.
@@ -156,24 +256,24 @@ impl Frontier {
     pub(crate) fn expanded(&mut self, key: u64) -> bool {
         match self.position(key) {
             Some(at) => {
-                self.states[at] = State::Expanded;
+                self.entries[at].state = State::Expanded;
                 true
             }
             None => false,
         }
     }
 
-    /// The candidates, nearest first.
+    /// The candidates that count, nearest first.
     pub(crate) fn keys(&self) -> impl Iterator<Item = u64> + '_ {
-        self.keys.iter().copied()
+        self.keys[..self.end].iter().copied()
     }
 
     /// Whether the nearest `n` candidates have all been expanded.
     pub(crate) fn settled(&self, n: usize) -> bool {
-        self.states.len() >= n
-            && self.states[..n]
+        self.end >= n
+            && self.entries[..n]
                 .iter()
-                .all(|&state| state == State::Expanded)
+                .all(|entry| entry.state == State::Expanded)
     }
 }
 
@@ -192,7 +292,7 @@ mod tests {
             // A cheap shuffle: the list must not depend on the order of arrival.
             keys.sort_by_key(|k| (k ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15));
             let mut frontier = Frontier::default();
-            frontier.clear(capacity);
+            frontier.clear(capacity, 1, capacity);
             for &k in &keys {
                 frontier.insert(k);
             }
@@ -207,6 +307,64 @@ mod tests {
             prop_assert_eq!(&taken, &expected);
         }
 
+        // Whatever is found to be deleted when, the list ends up with the nearest that are not, and those deleted before them.
+        #[test]
+        fn the_deleted_take_no_place(
+            distances in prop::collection::vec((-1e3f32..1e3, any::<bool>(), any::<bool>()), 1..200),
+            size in 1usize..30,
+        ) {
+            let mut frontier = Frontier::default();
+            frontier.clear(size, 200, 1_000);
+            let (mut keys, mut live) = (Vec::new(), Vec::new());
+            for (i, &(distance, dead, known)) in distances.iter().enumerate() {
+                let key = key(distance, i as u32);
+                frontier.insert_unless(key, |_| dead && known);
+                keys.push((key, dead));
+                live.extend((!dead).then_some(key));
+            }
+            keys.sort_unstable();
+            live.sort_unstable();
+            let mut taken = Vec::new();
+            while let Some(key) = frontier.take_unread() {
+                taken.push(key);
+                if keys.contains(&(key, true)) {
+                    frontier.bury(key);
+                    frontier.bury(key);
+                }
+                frontier.expanded(key);
+            }
+            // As many as there are, and none behind the last that counts.
+            let last = live.get(size - 1).copied().unwrap_or(u64::MAX);
+            let expected: Vec<u64> = keys.iter().map(|k| k.0).filter(|&k| k <= last).collect();
+            prop_assert_eq!(&taken, &expected);
+            prop_assert!(!frontier.has_unread());
+            let counted = (0..frontier.len()).filter(|&place| !frontier.is_dead(place)).count();
+            prop_assert_eq!(counted, size.min(live.len()));
+        }
+
+        #[test]
+        fn the_list_stays_within_its_room(
+            distances in prop::collection::vec((-1e3f32..1e3, any::<bool>()), 1..200),
+            size in 1usize..20, shares in 1usize..4, most in 1usize..50,
+        ) {
+            let mut frontier = Frontier::default();
+            frontier.clear(size, shares, most);
+            for (i, &(distance, dead)) in distances.iter().enumerate() {
+                let key = key(distance, i as u32);
+                frontier.insert(key);
+                if dead {
+                    frontier.bury(key);
+                }
+                prop_assert!(frontier.keys.len() <= most.max(size * shares));
+                prop_assert!(frontier.keys.len() - frontier.dead <= size * shares);
+                prop_assert!(frontier.live <= size && frontier.end <= frontier.keys.len());
+                let live = (0..frontier.end).filter(|&place| !frontier.is_dead(place)).count();
+                prop_assert_eq!(live, frontier.live);
+                let dead = frontier.entries.iter().filter(|entry| entry.dead).count();
+                prop_assert_eq!(dead, frontier.dead);
+            }
+        }
+
         #[test]
         fn keys_order_as_distances_do(a in -1e30f32..1e30, b in -1e30f32..1e30) {
             prop_assert_eq!(a < b, ordered_bits(a) < ordered_bits(b));
@@ -217,7 +375,7 @@ mod tests {
     #[test]
     fn an_insert_before_the_cursor_is_taken_next() {
         let mut frontier = Frontier::default();
-        frontier.clear(4);
+        frontier.clear(4, 1, 4);
         frontier.insert(key(2.0, 2));
         frontier.insert(key(3.0, 3));
         assert_eq!(frontier.take_unread().map(node_of), Some(2));

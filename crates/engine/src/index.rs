@@ -34,6 +34,8 @@ use crate::durable::log_bytes;
 use crate::navigation::Navigation;
 use crate::nodes::Graph;
 use crate::plan::{Division, Needs};
+use crate::progress::Progress;
+use crate::room::{Room, Taken};
 use crate::update::{CarriedIds, Overlay, inserting_bytes, replay};
 use crate::{Error, Preset, nodes, plan, stored};
 
@@ -118,6 +120,8 @@ pub(crate) struct Shared {
     crew: Mutex<Option<Arc<Crew>>>,
     /// Codebooks by content hash.
     codebooks: Mutex<HashMap<String, Codebook>>,
+    /// What queries in flight take, of all searches that go on.
+    room: Room,
 }
 
 impl Shared {
@@ -468,11 +472,21 @@ impl Index {
         &self.division
     }
 
-    /// The most queries that the memory budget lets be in flight with candidate lists of `list`.
-    pub(crate) fn queries_in_flight(&self, list: usize) -> usize {
+    /// Room in the memory budget for as many queries in flight with candidate lists of `list` as it has for now, up to `wanted`.
+    /// Waits while searches that go on have all of it.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] if `progress` says so meanwhile.
+    pub(crate) fn room(
+        &self,
+        list: usize,
+        wanted: usize,
+        progress: &dyn Progress,
+    ) -> Result<Taken<'_>, Error> {
         let (graph, vectors) = self.graph.files();
-        self.division
-            .queries_in_flight(list, graph.page_bytes.max(vectors.page_bytes))
+        let page_bytes = graph.page_bytes.max(vectors.page_bytes);
+        let room = &self.shared.room;
+        room.take(&self.division, list, page_bytes, wanted, progress)
     }
 
     pub(crate) fn checks_pages(&self) -> bool {

@@ -42,6 +42,7 @@ mod plan;
 mod preset;
 mod progress;
 mod repair;
+mod room;
 mod search;
 mod stats;
 mod stored;

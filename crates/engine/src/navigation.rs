@@ -62,7 +62,7 @@ impl Navigation {
             seeds,
             seed_distances,
         } = scratch;
-        frontier.clear(LIST);
+        frontier.clear(LIST, 1, LIST);
         visited.clear(LIST);
         fresh.clear();
         visited.insert(self.file.entry);

@@ -106,18 +106,22 @@ pub struct Division {
 }
 
 impl Division {
-    /// The most queries that may be in flight with candidate lists of `list`, on pages of `page_bytes`; at least 1.
-    pub(crate) fn queries_in_flight(&self, list: usize, page_bytes: usize) -> usize {
-        match self.budget {
-            None => usize::MAX,
-            Some(_) => (self.queries / query_bytes(list, page_bytes)).max(1) as usize,
-        }
+    /// Bytes that there are for queries in flight, and what one takes with candidate lists of `list`, on pages of
+    /// `page_bytes`; `None` without a budget.
+    pub(crate) fn for_queries(&self, list: usize, page_bytes: usize) -> Option<(u64, u64)> {
+        self.budget
+            .map(|_| (self.queries, query_bytes(list, page_bytes)))
     }
 }
 
 /// What a query in flight takes: its filter of scored nodes, and the pages that it holds.
 pub(crate) fn query_bytes(list: usize, page_bytes: usize) -> u64 {
-    (crate::visited::Visited::bytes(list) + (list / 2 + 24) * page_bytes) as u64
+    (crate::visited::Visited::bytes(list) + held_pages(list) * page_bytes) as u64
+}
+
+/// Pages that a query with a candidate list of `list` holds, at most about.
+pub(crate) fn held_pages(list: usize) -> usize {
+    list / 2 + 24
 }
 
 /// The least memory for searches of vectors of `dim` dimensions with so many bytes of codes in memory, tables left out.
@@ -453,6 +457,6 @@ mod tests {
         let d = divide(None, &needs(), None).unwrap();
         assert_eq!((d.navigation, d.graph_pages), (3_000_000, 0));
         assert_eq!(d.inserting, 0);
-        assert_eq!(d.queries_in_flight(100, 4096), usize::MAX);
+        assert_eq!(d.for_queries(100, 4096), None);
     }
 }

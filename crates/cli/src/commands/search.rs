@@ -205,7 +205,7 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
         }
     };
     if let (Some(path), Some(results)) = (&arguments.out, last) {
-        GroundTruth::from_results(results.k, &results.ids, &results.distances)?.write(path)?;
+        GroundTruth::write_results(path, results.k, &results.ids, &results.distances)?;
     }
     printer.finish()
 }

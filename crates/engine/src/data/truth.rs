@@ -52,11 +52,16 @@ impl GroundTruth {
             });
         }
         let narrow = |id: &u64| {
-            u32::try_from(*id).map_err(|_| DataError::Argument {
+            match (*id, u32::try_from(*id)) {
+            // No answer: fewer vectors were left than were asked for.
+            (u64::MAX, _) => Ok(u32::MAX),
+            (_, Ok(narrow)) if narrow < u32::MAX => Ok(narrow),
+            _ => Err(DataError::Argument {
                 what: "an id",
                 found: id.to_string(),
-                expected: "at most 4294967295 (a ground-truth file has 32 bits for it)".to_owned(),
-            })
+                expected: "at most 4294967294 (a ground-truth file has 32 bits for it; write a .npy file, which has 64)".to_owned(),
+            }),
+        }
         };
         Ok(GroundTruth {
             queries: ids.len() / k,
@@ -64,6 +69,33 @@ impl GroundTruth {
             ids: ids.iter().map(narrow).collect::<Result<_, _>>()?,
             distances: Some(distances.to_vec()),
         })
+    }
+
+    /// Writes the results of a search to a file: as ground truth, or, as `.npy`, the ids alone, with all their 64 bits, in rows of
+    /// `k`. Where there is no answer the id is the largest that the format has, at infinite distance.
+    pub fn write_results(
+        path: impl AsRef<Path>,
+        k: usize,
+        ids: &[u64],
+        distances: &[f32],
+    ) -> Result<(), DataError> {
+        let path = path.as_ref();
+        if extension(path) != "npy" {
+            return Self::from_results(k, ids, distances)?.write(path);
+        }
+        let rows = ids.len() / k.max(1);
+        let header =
+            format!("{{'descr': '<u8', 'fortran_order': False, 'shape': ({rows}, {k}), }}");
+        // Ten bytes before it, and a line's end behind; the data begins at a multiple of 64.
+        let length = (10 + header.len() + 1).next_multiple_of(64) - 10;
+        let mut output = Output::create(path)?;
+        output.write(b"\x93NUMPY\x01\x00")?;
+        output.write(&(length as u16).to_le_bytes())?;
+        output.write(format!("{header:<width$}\n", width = length - 1).as_bytes())?;
+        for id in ids {
+            output.write(&id.to_le_bytes())?;
+        }
+        output.commit()
     }
 
     /// Reads a `.bin`, `.ibin` or `.ivecs` file.
@@ -456,7 +488,33 @@ mod tests {
         let text = GroundTruth::from_results(1, &[1 << 32], &[0.5])
             .unwrap_err()
             .to_string();
-        assert!(text.contains("an id is 4294967296"), "{text}");
+        assert!(
+            text.contains("an id is 4294967296") && text.contains(".npy"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn results_with_padding_and_wide_ids_can_be_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let ids = [7, u64::MAX, 1 << 40, u64::MAX];
+        let distances = [0.5, f32::INFINITY, 0.7, f32::INFINITY];
+        let path = folder.path().join("found.npy");
+        GroundTruth::write_results(&path, 2, &ids, &distances).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let length = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+        assert!(bytes.starts_with(b"\x93NUMPY\x01\x00") && length.is_multiple_of(64));
+        let header = std::str::from_utf8(&bytes[10..length]).unwrap();
+        assert!(header.contains("'<u8'") && header.contains("(2, 2)") && header.ends_with('\n'));
+        let words = bytes[length..].chunks_exact(8);
+        let read: Vec<u64> = words
+            .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
+            .collect();
+        assert_eq!(read, ids);
+        let path = folder.path().join("found.bin");
+        GroundTruth::write_results(&path, 2, &ids, &distances).unwrap_err();
+        GroundTruth::write_results(&path, 2, &ids[..2], &distances[..2]).unwrap();
+        assert_eq!(GroundTruth::read(&path).unwrap().ids, [7, u32::MAX]);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! expand them, repeat until the candidate list holds nothing unread.
 //!
 //! Pages are expanded in the order in which they were asked for, so the answers do not depend on the order of
-//! completions.
+//! completions. Where vectors are apart from lists, those that are prefetched take the places that a beam leaves empty: they
+//! belong to it, and have come in when the next one begins.
 
 use super::reader::{NodeReader, Page};
 use super::traversal::{Place, Traversal};
@@ -25,11 +26,11 @@ pub(crate) async fn best_first<'a, N: NodePages>(
             if let Place::Submitted = traversal.fetch(key, reader)? {
                 submitted += 1;
             }
-            traversal.prefetch(width - submitted)?;
         }
         if submitted == 0 {
             return Ok(());
         }
+        traversal.prefetch(width, reader)?;
         // One sleep for the whole beam.
         reader.need(reader.in_flight());
         beam.clear();
@@ -40,5 +41,7 @@ pub(crate) async fn best_first<'a, N: NodePages>(
         for page in beam.drain(..) {
             traversal.arrive(page, reader)?;
         }
+        // So that the next beam does not depend on which of them have come in.
+        traversal.take_all_vectors().await?;
     }
 }

@@ -28,6 +28,7 @@ mod traversal;
 mod walker;
 
 use std::ops::AddAssign;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -44,13 +45,14 @@ use crate::index::Index;
 use crate::measure::Heat;
 use crate::nodes::{NodePages, Pages};
 use crate::progress::{Progress, Silent, Stage};
-use crate::update::{FreshScratch, Overlay};
+use crate::update::{FreshScratch, Overlay, each_vector};
 use crate::{Error, Rerank, Strategy, bounds};
 
 /// How to search. What is `None` is taken from the index's preset.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchOptions {
-    /// How many answers a query gets.
+    /// How many answers a query gets. Of an index that changes, or has changed since its checkpoint, it gets fewer where fewer are left,
+    /// and the places behind them say so ([`SearchResults::ids`]); of one that does not, more than there are is an error.
     pub k: usize,
     /// L, the size of the candidate list: the knob between recall and speed. At least `k`.
     pub list: usize,
@@ -99,6 +101,8 @@ pub struct Counters {
     pub graph_reads: u64,
     /// Reads of vectors that reached the tier, where vectors are apart from the graph.
     pub vector_reads: u64,
+    /// Of these, the ones that began while the traversal went on.
+    pub prefetched: u64,
     /// Bytes of both.
     pub bytes_read: u64,
     /// Nodes that a cache served instead of a read.
@@ -112,6 +116,7 @@ impl AddAssign for Counters {
         self.hops += other.hops;
         self.graph_reads += other.graph_reads;
         self.vector_reads += other.vector_reads;
+        self.prefetched += other.prefetched;
         self.bytes_read += other.bytes_read;
         self.cache_hits += other.cache_hits;
         self.distance_computations += other.distance_computations;
@@ -123,14 +128,14 @@ impl AddAssign for Counters {
 pub struct SearchResults {
     /// Answers a query.
     pub k: usize,
-    /// Outside ids, `queries * k`, nearest first. A query that reached fewer than `k` nodes has `u64::MAX` at
-    /// infinite distance in the places that are left.
+    /// Outside ids, `queries * k`, nearest first. Where the index has fewer than `k` vectors, as it may at any time when another
+    /// thread deletes some, `u64::MAX` at infinite distance stands in the places that are left; nowhere else.
     pub ids: Vec<u64>,
     /// Their exact distances (see [`Metric`](stratann_vector::Metric) for sign and scale).
     pub distances: Vec<f32>,
     /// Wall-clock seconds of the batch.
     pub seconds: f64,
-    /// CPU seconds of the searching threads, kernel included.
+    /// CPU seconds of the searching threads, kernel included, and what they computed meanwhile for other searches.
     pub cpu_seconds: f64,
     /// Microseconds from a query's start to its answers, in the order of the queries.
     pub latencies_us: Vec<f32>,
@@ -139,6 +144,9 @@ pub struct SearchResults {
     /// Where their time went, if that was asked for.
     pub parts: Option<Parts>,
 }
+
+/// The largest k that is answered with padding where fewer vectors are left.
+const MOST_PADDED: usize = 1 << 16;
 
 /// What the tasks of a batch share.
 struct Batch<'a> {
@@ -177,8 +185,8 @@ impl Index {
     /// Searches a batch of queries.
     ///
     /// # Errors
-    /// Wrong arguments ([`Error::is_call_wrong`]): `k` of 0 or beyond the collection, a list below `k`, a number beyond
-    /// its bound ([`bounds`]), queries of another dimension or element type, NaN or infinity, a zero vector under cosine. Otherwise a read that failed
+    /// Wrong arguments ([`Error::is_call_wrong`]): `k` of 0 or beyond a collection that does not change, a list below `k`, a number
+    /// beyond its bound ([`bounds`]), queries of another dimension or element type, NaN or infinity, a zero vector under cosine. Otherwise a read that failed
     /// or a page that is damaged; [`Error::Outdated`] if another process has inserted so much meanwhile that pages are gone
     /// that this one knew. No partial answers are returned.
     pub fn search(
@@ -227,9 +235,14 @@ impl Index {
         overlay: Option<&Overlay>,
     ) -> Result<SearchResults, Error> {
         let vectors = overlay.map_or(self.len(), |overlay| overlay.live(self.len()));
-        let plan = self.plan_search(queries, options, vectors)?;
-        let rows = queries.rows();
-        let answers = bounds::answers(plan.k, rows)?;
+        // Of what never changes, more than there is is asked by mistake.
+        let most = match overlay {
+            Some(_) => vectors.max(MOST_PADDED),
+            None => vectors,
+        };
+        let plan = self.plan_search(queries, options, vectors, most)?;
+        let (rows, k) = (queries.rows(), options.k);
+        let answers = bounds::answers(k, rows)?;
         let batch = Batch {
             index: self,
             queries,
@@ -241,7 +254,7 @@ impl Index {
             // Answers go straight to where they stay: thousands of queries would take as much again in between.
             done: Mutex::new(Done {
                 results: SearchResults {
-                    k: plan.k,
+                    k,
                     ids: bounds::room(answers, u64::MAX)?,
                     distances: bounds::room(answers, f32::INFINITY)?,
                     seconds: 0.0,
@@ -255,15 +268,18 @@ impl Index {
                 error: None,
             }),
         };
-        // The memory budget has room for so many.
-        let most = self.queries_in_flight(plan.list);
-        let threads = options.threads.min(rows).min(most).max(1);
-        let wanted = options.in_flight.min(rows.div_ceil(threads));
-        let in_flight = wanted.min(most / threads).max(1);
+        // The memory budget has room for so many, and some of it may be taken.
+        let wanted = options.threads.saturating_mul(options.in_flight).min(rows);
+        let room = self.room(plan.list, wanted, progress)?;
+        let threads = options.threads.min(rows).min(room.queries).max(1);
         let crew = self.crew(threads)?;
         let _stage = Stage::begin(progress, "searching", rows as u64);
         let start = Instant::now();
-        crew.run(threads, &|thread, _| batch.work(thread, in_flight));
+        crew.run_tasks(threads, &|thread, share| {
+            // Each as many, and the first ones those that are left over.
+            let more = usize::from(share < room.queries % threads);
+            batch.tasks(thread, room.queries / threads + more)
+        });
         let seconds = start.elapsed().as_secs_f64();
         let done = batch.done.into_inner();
         if let Some(error) = done.error {
@@ -282,6 +298,7 @@ impl Index {
         queries: &dyn VectorSource,
         options: &SearchOptions,
         vectors: usize,
+        most: usize,
     ) -> Result<Plan, Error> {
         let preset = self.preset();
         if queries.dim() != self.dim() {
@@ -298,7 +315,7 @@ impl Index {
                 format!("{}, the index's", self.element()),
             ));
         }
-        bounds::search(options, vectors, "the index")?;
+        bounds::search(options, most, "the index")?;
         let navigation = options
             .navigation
             .unwrap_or(preset.navigation && self.has_navigation());
@@ -307,7 +324,8 @@ impl Index {
             self.navigation()?;
         }
         Ok(Plan {
-            k: options.k,
+            // More there are not. A delete can make it so at any time, so it is no error.
+            k: options.k.min(vectors).max(1),
             list: options.list,
             beam: options.beam.unwrap_or(preset.beam),
             strategy: options.strategy.unwrap_or(preset.strategy),
@@ -320,23 +338,37 @@ impl Index {
     }
 }
 
+/// Tells a batch what a thread computed from its first task to its last. Where other searches went on, it computed for them as well.
+struct CpuClock<'a> {
+    begun: Duration,
+    done: &'a Mutex<Done>,
+}
+
+impl Drop for CpuClock<'_> {
+    fn drop(&mut self) {
+        self.done.lock().cpu += thread_cpu_time().saturating_sub(self.begun);
+    }
+}
+
 impl Batch<'_> {
     /// One thread's share.
-    fn work(&self, thread: &Thread, in_flight: usize) {
-        let cpu = thread_cpu_time();
-        let tasks = (0..in_flight)
-            .map(|_| {
-                Box::pin(async {
-                    if let Err(error) = self.task(thread).await {
-                        self.done.lock().error.get_or_insert(error);
-                        // Let the other tasks run out of queries.
-                        self.next.store(self.queries.rows(), Ordering::Relaxed);
-                    }
-                }) as Task<'_>
-            })
-            .collect();
-        thread.run_all(tasks);
-        self.done.lock().cpu += thread_cpu_time().saturating_sub(cpu);
+    fn tasks<'b>(&'b self, thread: &'b Thread, in_flight: usize) -> Vec<Task<'b>> {
+        let clock = Rc::new(CpuClock {
+            begun: thread_cpu_time(),
+            done: &self.done,
+        });
+        let task = |_| {
+            let clock = clock.clone();
+            Box::pin(async move {
+                if let Err(error) = self.task(thread).await {
+                    self.done.lock().error.get_or_insert(error);
+                    // Let the other tasks run out of queries.
+                    self.next.store(self.queries.rows(), Ordering::Relaxed);
+                }
+                drop(clock);
+            }) as Task<'b>
+        };
+        (0..in_flight).map(task).collect()
     }
 
     /// One task: query after query until the batch has none left.
@@ -395,6 +427,10 @@ impl Batch<'_> {
             for &(id, distance) in &waiting {
                 traversal.ranking.nearest.offer(id, distance);
             }
+            let live = self.overlay.map_or(index.len(), |o| o.live(index.len()));
+            if traversal.ranking.nearest.found().len() < self.plan.k.min(live) {
+                self.look_at_all(&mut traversal.ranking, &mut traversal.counters)?;
+            }
             self.progress.advance(1);
             if self.progress.interrupted() {
                 return Err(Error::Interrupted);
@@ -407,6 +443,18 @@ impl Batch<'_> {
         let mut done = self.done.lock();
         done.results.counters += counters;
         done.parts += timer.parts();
+        Ok(())
+    }
+
+    /// Ranks every vector on storage: where next to none is left of an index, or its graph leads to too few, that is less
+    /// work than to look for them.
+    #[cold]
+    fn look_at_all(&self, ranking: &mut Ranking<'_>, counters: &mut Counters) -> Result<(), Error> {
+        each_vector(self.index, self.progress, &mut |node, id, vector| {
+            ranking.rank_exactly(node, id, vector);
+            Ok(())
+        })?;
+        counters.distance_computations += std::mem::take(&mut ranking.computations);
         Ok(())
     }
 }

@@ -61,8 +61,18 @@ impl<'a> Ranking<'a> {
     /// Whether an id's record on a node is no answer.
     #[inline]
     pub(crate) fn is_deleted(&self, id: u64, node: u32) -> bool {
-        self.deleted
-            .is_some_and(|deleted| deleted.contains(id, node))
+        self.deleted.is_some_and(|deleted| deleted.meets(id, node))
+    }
+
+    /// Records that are no answers.
+    pub(crate) fn dead(&self) -> usize {
+        self.deleted.map_or(0, Tombstones::len)
+    }
+
+    /// Whether a node is known to be no answer, though its record is not here.
+    #[inline]
+    pub(crate) fn is_known_dead(&self, node: u32) -> bool {
+        self.deleted.is_some_and(|deleted| deleted.knows(node))
     }
 
     /// Starts a query of which `k` answers are wanted; `query` has been set. Of the nodes that the search starts from,

@@ -4,6 +4,7 @@
 //! they are read. Best-first waits for as many completions as it asked for; pipelined reacts to each.
 
 use std::ops::Deref;
+use std::task::{Context, Poll};
 
 use stratann_tier::{Block, Completion, Lane, Request, next};
 
@@ -126,6 +127,11 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         self.open(done)
     }
 
+    /// A read that has come in, to be [opened](NodeReader::open); at least one is in flight.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Completion> {
+        self.lane.poll_next(cx)
+    }
+
     /// Forgets the reads in flight.
     pub(crate) fn reset(&mut self) {
         self.lane.reset();
@@ -137,7 +143,8 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         self.pages.view(&page.bytes, page.number, false)
     }
 
-    fn open(&self, done: Completion) -> Result<Page<'a>, Error> {
+    /// The page that a read brought.
+    pub(crate) fn open(&self, done: Completion) -> Result<Page<'a>, Error> {
         // Where pages are written in their places, one that was while it was read is in memory still.
         if N::CODES
             && let Some(page) = self.unwritten(done.tag)

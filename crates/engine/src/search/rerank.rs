@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   phase 1, while the traversal goes on: the best K + B candidates by code have not changed for B expansions
-//!            -> their vectors are prefetched, with the reads that the traversal leaves of W
+//!            -> their vectors are prefetched, with the reads that the traversal leaves of W; what comes in is taken
+//!               off, so that the next can be asked for
 //!   phase 2, after it:   batch 0: those K + B     batch 1: the next B     batch 2: ...
 //!            rank batch i while batch i + 1 is read; end when the share of a batch that became an answer is below
 //!            the benefit ratio
@@ -20,7 +21,8 @@
 //! depend on it.
 
 use std::future::poll_fn;
-use std::task::Poll;
+use std::ops::Range;
+use std::task::{Context, Poll};
 
 use stratann_tier::{Block, Completion, Lane, Request, Thread};
 
@@ -32,6 +34,11 @@ use crate::measure::Heat;
 use crate::nodes::placement::PageBytes;
 use crate::nodes::segments::{Place, Segments};
 use crate::{Error, Rerank};
+
+/// Candidates that are ranked at a time where vectors were deleted.
+const PIECE: usize = 64;
+/// Pages that are held until a query ends, about, where it may go through many that are deleted.
+const MOST_HELD: usize = 128;
 
 /// A page that is here.
 enum Held {
@@ -64,13 +71,25 @@ pub(crate) struct Reranker<'a> {
     head: usize,
     /// Expansions in a row that left the head as it was.
     unchanged: usize,
+    /// Candidates of the head, from the nearest on, that have been asked for.
+    asked: usize,
     /// Pages asked for and not here yet, in the order in which they were asked for.
     awaited: Vec<Place>,
     /// How many of them the batch in hand waits for: they stand in front.
     due: usize,
     /// Pages that are here, until the query ends.
     held: Vec<(Place, Held)>,
+    /// Candidates that turned out to be deleted.
+    buried: Vec<u64>,
     vector: Vec<u8>,
+}
+
+/// The candidates in some places with an estimate of at most `bound`, but for those that are known to be deleted.
+fn worth(frontier: &Frontier, places: Range<usize>, bound: f32) -> impl Iterator<Item = u64> + '_ {
+    places
+        .filter(|&place| !frontier.is_dead(place))
+        .filter_map(|place| frontier.get(place))
+        .filter(move |&key| distance_of(key) <= bound)
 }
 
 impl<'a> Reranker<'a> {
@@ -94,9 +113,11 @@ impl<'a> Reranker<'a> {
             heat,
             head: 0,
             unchanged: 0,
+            asked: 0,
             awaited: Vec::new(),
             due: 0,
             held: Vec::new(),
+            buried: Vec::new(),
             vector: vec![0; vector_bytes],
         }
     }
@@ -105,7 +126,9 @@ impl<'a> Reranker<'a> {
     pub(crate) fn begin(&mut self, k: usize) {
         self.head = k + self.rerank.batch;
         self.unchanged = 0;
+        self.asked = 0;
         self.held.clear();
+        self.buried.clear();
         self.reset();
     }
 
@@ -119,6 +142,7 @@ impl<'a> Reranker<'a> {
 
     /// Notes that a candidate was expanded; `touched` is the first place of the candidate list that it changed.
     pub(crate) fn expanded(&mut self, touched: usize) {
+        self.asked = self.asked.min(touched);
         self.unchanged = if touched < self.head {
             0
         } else {
@@ -126,34 +150,71 @@ impl<'a> Reranker<'a> {
         };
     }
 
-    /// Phase 1: asks for the vectors of the best candidates, if they have been stable, with at most `spare` reads.
+    /// Reads of vectors that are on their way.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.awaited.len()
+    }
+
+    /// Phase 1: asks for the vectors of the best candidates, if they have been stable, so that at most `most` are on
+    /// their way. They start with the reads of the graph.
     pub(crate) fn prefetch(
         &mut self,
         frontier: &Frontier,
-        spare: usize,
+        most: usize,
         counters: &mut Counters,
     ) -> Result<(), Error> {
         if self.unchanged < self.rerank.batch || frontier.len() < self.head {
             return Ok(());
         }
-        let before = self.awaited.len();
-        for place in 0..self.head {
-            if self.awaited.len() >= spare {
-                break;
-            }
-            if let Some(key) = frontier.get(place) {
+        let before = counters.vector_reads;
+        while self.asked < self.head && self.awaited.len() < most {
+            if let Some(key) = frontier.get(self.asked)
+                && !frontier.is_dead(self.asked)
+            {
                 self.ask(node_of(key), counters)?;
             }
+            self.asked += 1;
         }
-        if self.awaited.len() > before {
-            for lane in self.lanes.iter_mut().flatten() {
-                lane.flush();
+        counters.prefetched += counters.vector_reads - before;
+        Ok(())
+    }
+
+    /// Takes off what has come in.
+    pub(crate) fn take(&mut self) -> Result<(), Error> {
+        for segment in 0..self.lanes.len() {
+            while let Some(lane) = &mut self.lanes[segment]
+                && let Some(done) = lane.try_next()
+            {
+                self.open(segment, done)?;
             }
         }
         Ok(())
     }
 
-    /// Phase 2: ranks candidates until it does not pay.
+    /// Waits until all that were asked for are here.
+    pub(crate) async fn take_all(&mut self) -> Result<(), Error> {
+        self.due = self.awaited.len();
+        while !self.awaited.is_empty() {
+            let (segment, done) = self.next().await;
+            self.open(segment, done)?;
+        }
+        Ok(())
+    }
+
+    /// The next page of any segment, if one has come in.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(usize, Completion)> {
+        for (segment, lane) in self.lanes.iter_mut().enumerate() {
+            let Some(lane) = lane.as_mut().filter(|lane| lane.in_flight() > 0) else {
+                continue;
+            };
+            if let Poll::Ready(done) = lane.poll_next(cx) {
+                return Poll::Ready((segment, done));
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Phase 2: ranks candidates until it does not pay. While there are fewer answers than are wanted, it does.
     pub(crate) async fn finish(
         &mut self,
         frontier: &Frontier,
@@ -164,26 +225,18 @@ impl<'a> Reranker<'a> {
         let mut to = self.head.min(frontier.len());
         self.ask_all(frontier, from..to, f32::INFINITY, counters)?;
         if self.rerank.estimate {
-            self.due = self.awaited.len();
-            self.rank_all(frontier, from..to, f32::INFINITY, ranking)
-                .await?;
-            let bound = ranking.bound(WORTH_READING);
-            self.ask_all(frontier, to..frontier.len(), bound, counters)?;
-            self.due = self.awaited.len();
-            return self
-                .rank_all(frontier, to..frontier.len(), bound, ranking)
-                .await
-                .map(|_| ());
+            return self.finish_estimated(frontier, ranking, counters).await;
         }
         loop {
             let next = (to + batch).min(frontier.len());
             self.due = self.awaited.len();
             self.ask_all(frontier, to..next, f32::INFINITY, counters)?;
-            let came_in = self
-                .rank_all(frontier, from..to, f32::INFINITY, ranking)
+            let (came_in, ranked) = self
+                .rank_all(frontier, from..to, f32::INFINITY, ranking, counters)
                 .await?;
-            let share = came_in as f64 / (to - from).max(1) as f64;
-            if next == to || (from > 0 && share < self.rerank.benefit) {
+            let share = came_in as f64 / ranked.max(1) as f64;
+            let pays = from == 0 || share >= self.rerank.benefit || !ranking.nearest.is_full();
+            if next == to || !pays {
                 self.reset();
                 return Ok(());
             }
@@ -191,18 +244,50 @@ impl<'a> Reranker<'a> {
         }
     }
 
-    /// Asks for the vectors of candidates with an estimate of at most `bound`.
+    /// The same where the code's error says which of those behind the head, which were asked for, are worth a read.
+    async fn finish_estimated(
+        &mut self,
+        frontier: &Frontier,
+        ranking: &mut Ranking<'_>,
+        counters: &mut Counters,
+    ) -> Result<(), Error> {
+        let mut from = self.head.min(frontier.len());
+        self.due = self.awaited.len();
+        self.rank_all(frontier, 0..from, f32::INFINITY, ranking, counters)
+            .await?;
+        // All at once; but where some may turn out to be deleted, and others count in their stead, in pieces.
+        let piece = match ranking.dead() {
+            0 => usize::MAX,
+            _ => PIECE,
+        };
+        while from < frontier.len() {
+            let to = from.saturating_add(piece).min(frontier.len());
+            let bound = ranking.bound(WORTH_READING);
+            if frontier
+                .get(from)
+                .is_none_or(|key| distance_of(key) > bound)
+            {
+                return Ok(());
+            }
+            self.ask_all(frontier, from..to, bound, counters)?;
+            self.due = self.awaited.len();
+            self.rank_all(frontier, from..to, bound, ranking, counters)
+                .await?;
+            from = to;
+        }
+        Ok(())
+    }
+
+    /// Asks for the vectors of candidates with an estimate of at most `bound`, but of those that are known to be deleted.
     fn ask_all(
         &mut self,
         frontier: &Frontier,
-        places: std::ops::Range<usize>,
+        places: Range<usize>,
         bound: f32,
         counters: &mut Counters,
     ) -> Result<(), Error> {
-        for key in places.filter_map(|place| frontier.get(place)) {
-            if distance_of(key) <= bound {
-                self.ask(node_of(key), counters)?;
-            }
+        for key in worth(frontier, places, bound) {
+            self.ask(node_of(key), counters)?;
         }
         Ok(())
     }
@@ -255,36 +340,61 @@ impl<'a> Reranker<'a> {
         found
     }
 
-    /// Ranks candidates with an estimate of at most `bound`, all of which have been asked for. Returns how many became
-    /// answers.
+    /// Ranks candidates with an estimate of at most `bound`. Returns how many became answers, and how many were ranked.
     async fn rank_all(
         &mut self,
         frontier: &Frontier,
-        places: std::ops::Range<usize>,
+        places: Range<usize>,
         bound: f32,
         ranking: &mut Ranking<'_>,
-    ) -> Result<usize, Error> {
-        let mut came_in = 0;
-        for key in places.filter_map(|place| frontier.get(place)) {
-            if distance_of(key) > bound {
-                continue;
-            }
+        counters: &mut Counters,
+    ) -> Result<(usize, usize), Error> {
+        let (mut came_in, mut ranked) = (0, 0);
+        for key in worth(frontier, places, bound) {
             let node = node_of(key);
             let place = self.segments.place_of(node);
+            if self.held.len() > MOST_HELD && ranking.dead() > 0 {
+                self.held.clear();
+            }
+            // It was asked for; but its page may have been let go since, or be another one by now.
+            if !self.awaited.contains(&place) && !self.is_here(place) {
+                self.ask(node, counters)?;
+            }
             while self.awaited.contains(&place) {
                 let (segment, done) = self.next().await;
                 self.open(segment, done)?;
             }
             came_in += usize::from(self.rank(key, place, ranking)?);
+            if ranking.is_known_dead(node) {
+                self.buried.push(key);
+            } else {
+                ranked += 1;
+            }
         }
-        Ok(came_in)
+        Ok((came_in, ranked))
+    }
+
+    /// Whether a page can be looked at.
+    fn is_here(&self, place: Place) -> bool {
+        self.held.iter().any(|(held, _)| *held == place)
+            || self
+                .segments
+                .get(place.segment)
+                .resident
+                .get(place.page)
+                .is_some()
+    }
+
+    /// The candidates whose vectors said that they are deleted, since the last call.
+    pub(crate) fn take_buried(&mut self) -> std::vec::Drain<'_, u64> {
+        self.buried.drain(..)
     }
 
     fn rank(&mut self, key: u64, place: Place, ranking: &mut Ranking<'_>) -> Result<bool, Error> {
         let segment = self.segments.get(place.segment);
         let bytes = match self.held.iter().find(|(held, _)| *held == place) {
             Some((_, held)) => held.bytes(),
-            // It was asked for, so it is held or resident.
+            // It is here, so it is held or resident.
             None => segment.resident.get(place.page).unwrap_or_default(),
         };
         let page = segment.view(bytes, place.page, false)?;
@@ -308,23 +418,13 @@ impl<'a> Reranker<'a> {
         if let (Some(lane), None) = (busy.next(), busy.next()) {
             lane.need(due.clamp(1, lane.in_flight()));
         }
-        let done = poll_fn(|cx| {
-            for (segment, lane) in self.lanes.iter_mut().enumerate() {
-                let Some(lane) = lane.as_mut().filter(|lane| lane.in_flight() > 0) else {
-                    continue;
-                };
-                if let Poll::Ready(done) = lane.poll_next(cx) {
-                    return Poll::Ready((segment, done));
-                }
-            }
-            Poll::Pending
-        })
-        .await;
+        let done = poll_fn(|cx| self.poll(cx)).await;
         self.timer.stop(Part::Reads, start);
         done
     }
 
-    fn open(&mut self, segment: usize, done: Completion) -> Result<(), Error> {
+    /// Takes a page that came in.
+    pub(crate) fn open(&mut self, segment: usize, done: Completion) -> Result<(), Error> {
         let place = Place {
             segment,
             page: done.tag,

@@ -59,6 +59,11 @@ impl Nearest {
         }
     }
 
+    /// Whether there are k.
+    pub(crate) fn is_full(&self) -> bool {
+        self.found.len() == self.k
+    }
+
     /// The answers, nearest first.
     pub(crate) fn found(&self) -> &[Neighbour] {
         &self.found

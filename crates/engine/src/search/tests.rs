@@ -1,5 +1,8 @@
 //! Strategies under scripted and random completion orders, over memory instead of a disk.
 
+mod deleted;
+mod prefetch;
+
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 

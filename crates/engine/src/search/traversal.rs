@@ -18,6 +18,9 @@
 //!
 //! Where vectors are apart from lists, nothing is ranked on the path either: that is [`Reranker`]'s.
 
+use std::future::poll_fn;
+use std::task::Poll;
+
 use stratann_tier::GrowingBytes;
 use stratann_vector::DistanceTable;
 
@@ -31,6 +34,7 @@ use crate::cache::SlotCache;
 use crate::frontier::{self, Frontier, distance_of, key, node_of};
 use crate::nodes::placement::NOWHERE;
 use crate::nodes::{Graph, NodePages, PageView, Record};
+use crate::plan::held_pages;
 use crate::visited::Visited;
 
 /// Where a candidate's node is.
@@ -45,6 +49,11 @@ pub(crate) enum Place {
 
 /// Nodes beyond k that are ranked before the code's error is trusted to tell which others are worth it.
 const HEAD: usize = 6;
+
+/// Candidates that are kept for each that counts, at most, where some are deleted.
+const MOST_SHARES: usize = 4;
+/// Once a list has come to this part of all nodes because the others in it are deleted, looking at all is less work.
+const SCAN_FROM: usize = 4;
 
 /// Entry points that a query starts from, where there are many.
 const SEEDS: usize = 8;
@@ -79,8 +88,11 @@ pub(crate) struct Traversal<'a, N> {
     pub(crate) counters: Counters,
     reranker: Option<Reranker<'a>>,
     visited: Visited,
-    /// Pages of this query that stay readable.
+    /// Answers that are wanted.
+    k: usize,
+    /// Pages of this query that stay readable, and how many they may be.
     held: Vec<Page<'a>>,
+    most_held: usize,
     /// Nodes on held pages that are to be ranked when the traversal is done: key, and place in `held`.
     unranked: Vec<(u64, u32)>,
     /// Candidates whose page is being read.
@@ -115,7 +127,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             counters: Counters::default(),
             reranker,
             visited: Visited::default(),
+            k: 0,
             held: Vec::new(),
+            most_held: usize::MAX,
             unranked: Vec::new(),
             awaited: Vec::new(),
             due: Vec::new(),
@@ -147,7 +161,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
         for &seed in &self.due {
             self.visited.insert(node_of(seed));
-            self.frontier.insert(seed);
+            Self::admit(&mut self.frontier, &self.ranking, seed);
         }
         self.ranking.begin(k, &[], &[]);
     }
@@ -168,7 +182,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             self.score(self.codes);
         }
         for (&node, &score) in seeds.iter().zip(&self.scores) {
-            self.frontier.insert(key(score, node));
+            Self::admit(&mut self.frontier, &self.ranking, key(score, node));
         }
         let estimates = &self.scores[..seeds.len()];
         // Where distances stand in for estimates, they say nothing of the code's error.
@@ -177,8 +191,14 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     fn clear(&mut self, k: usize, list: usize) {
+        self.k = k;
+        self.most_held = match self.ranking.dead() {
+            0 => usize::MAX,
+            _ => held_pages(list),
+        };
         self.look();
-        self.frontier.clear(list);
+        let (shares, most) = self.room(list);
+        self.frontier.clear(list, shares, most);
         if let Some(reranker) = &mut self.reranker {
             reranker.begin(k);
         }
@@ -187,6 +207,21 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.unranked.clear();
         self.awaited.clear();
         self.fresh.clear();
+    }
+
+    /// How many candidates are kept for each that counts, and how many there may be, for the sake of those that are deleted.
+    fn room(&self, list: usize) -> (usize, usize) {
+        let (dead, nodes) = (self.ranking.dead(), self.nodes.max(1) as usize);
+        if self.setting.hold || dead == 0 {
+            // The pages of an insert are what its memory is planned for.
+            return (1, if dead == 0 { list } else { list.saturating_mul(2) });
+        }
+        let live = nodes.saturating_sub(dead).max(1);
+        let shares = match (list as u64).saturating_mul(dead as u64) / nodes as u64 {
+            0 => 1,
+            _ => (1 + nodes.div_ceil(live)).clamp(2, MOST_SHARES),
+        };
+        (shares, list.saturating_mul(2).max(nodes / SCAN_FROM))
     }
 
     /// Sees which nodes there are now.
@@ -207,21 +242,73 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         u64::from(node) < self.nodes
     }
 
-    /// Lets the reads that a strategy leaves unused prefetch vectors, where those are apart.
-    pub(crate) fn prefetch(&mut self, spare: usize) -> Result<(), Error> {
+    /// Reads on their way, of the graph and of vectors.
+    pub(crate) fn in_flight(&self, reader: &NodeReader<'a, N>) -> usize {
+        let vectors = self.reranker.as_ref().map_or(0, Reranker::in_flight);
+        reader.in_flight() + vectors
+    }
+
+    /// Prefetches vectors, where those are apart, with what the reads of the graph leave of `width`.
+    pub(crate) fn prefetch(
+        &mut self,
+        width: usize,
+        reader: &NodeReader<'a, N>,
+    ) -> Result<(), Error> {
         match &mut self.reranker {
-            Some(reranker) => reranker.prefetch(&self.frontier, spare, &mut self.counters),
+            Some(reranker) => {
+                let most = width.saturating_sub(reader.in_flight());
+                reranker.prefetch(&self.frontier, most, &mut self.counters)
+            }
             None => Ok(()),
         }
     }
 
-    /// Ends a query whose traversal is done: ranks what has not been ranked on the path.
-    pub(crate) async fn finish(
+    /// The next page of the graph; None if vectors came in before it.
+    pub(crate) async fn next(
         &mut self,
-        k: usize,
-        reader: &NodeReader<'a, N>,
-    ) -> Result<(), Error> {
-        self.rank_held(k, reader)?;
+        reader: &mut NodeReader<'a, N>,
+    ) -> Result<Option<Page<'a>>, Error> {
+        let reranker = match &mut self.reranker {
+            Some(reranker) if reranker.in_flight() > 0 => reranker,
+            _ => return reader.next().await.map(Some),
+        };
+        let start = self.setting.timer.start();
+        let arrived = poll_fn(|cx| {
+            if reader.in_flight() > 0
+                && let Poll::Ready(done) = reader.poll(cx)
+            {
+                return Poll::Ready(Ok(done));
+            }
+            reranker.poll(cx).map(Err)
+        })
+        .await;
+        self.setting.timer.stop(Part::Reads, start);
+        match arrived {
+            Ok(done) => reader.open(done).map(Some),
+            Err((segment, done)) => reranker.open(segment, done).map(|()| None),
+        }
+    }
+
+    /// Takes off the vectors that have come in, so that more can be asked for.
+    pub(crate) fn take_vectors(&mut self) -> Result<(), Error> {
+        match &mut self.reranker {
+            Some(reranker) => reranker.take(),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for all vectors that are on their way.
+    pub(crate) async fn take_all_vectors(&mut self) -> Result<(), Error> {
+        match &mut self.reranker {
+            Some(reranker) => reranker.take_all().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Ends a query whose traversal is done: ranks what has not been ranked on the path. Where vectors are apart, it may turn out
+    /// that candidates are deleted; then others count in their stead, and the traversal is not done.
+    pub(crate) async fn finish(&mut self, reader: &NodeReader<'a, N>) -> Result<(), Error> {
+        self.rank_held(reader)?;
         if let Some(reranker) = &mut self.reranker {
             let Self {
                 frontier,
@@ -230,16 +317,19 @@ impl<'a, N: NodePages> Traversal<'a, N> {
                 ..
             } = self;
             reranker.finish(frontier, ranking, counters).await?;
+            for key in reranker.take_buried() {
+                frontier.bury(key);
+            }
         }
-        self.counters.distance_computations += self.ranking.computations;
+        self.counters.distance_computations += std::mem::take(&mut self.ranking.computations);
         Ok(())
     }
 
     /// Ranks the nodes on held pages: the best by code, then those that may still be answers.
-    fn rank_held(&mut self, k: usize, reader: &NodeReader<'a, N>) -> Result<(), Error> {
+    fn rank_held(&mut self, reader: &NodeReader<'a, N>) -> Result<(), Error> {
         let mut unranked = std::mem::take(&mut self.unranked);
         let held = std::mem::take(&mut self.held);
-        let head = k + HEAD;
+        let head = self.k + HEAD;
         if head < unranked.len() {
             unranked.select_nth_unstable(head);
         }
@@ -376,6 +466,12 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         if self.setting.whole_page || self.setting.hold {
             self.held.push(page);
         }
+        if self.held.len() > self.most_held && !self.setting.hold {
+            // On the way through many that are deleted, memory is not to grow with them. What is let go is read again, if need be.
+            self.rank_held(reader)?;
+            self.unranked.clear();
+            self.held.clear();
+        }
         Ok(arrival)
     }
 
@@ -394,10 +490,10 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.expand_record(page, key, &record)
     }
 
-    /// Makes room for another candidate if one is deleted: a pool that does not count those (OdinANN §3.4.1).
+    /// Lets another candidate count if one is deleted: the list is of those that are not (OdinANN §3.4.1).
     fn make_up_for(&mut self, id: u64, key: u64) {
         if self.ranking.is_deleted(id, node_of(key)) {
-            self.frontier.grow();
+            self.frontier.bury(key);
         }
     }
 
@@ -454,6 +550,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         {
             if N::VECTORS {
                 self.rank(key, &record)?;
+                self.make_up_for(record.id, key);
             }
             self.expand_record(u64::MAX, key, &record)?;
             expanded = true;
@@ -512,7 +609,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             } else {
                 fresh
             };
-            self.frontier.insert(frontier::key(score, neighbour));
+            let key = frontier::key(score, neighbour);
+            Self::admit(&mut self.frontier, &self.ranking, key);
         }
         if let Some(reranker) = &mut self.reranker {
             reranker.expanded(self.frontier.take_touched());
@@ -583,7 +681,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         for (slot, (&node, &score)) in self.fresh.iter().zip(&self.scores).enumerate() {
             let key = key(score, node);
             if self.visited.insert(node) {
-                self.frontier.insert(key);
+                Self::admit(&mut self.frontier, &self.ranking, key);
             }
             if N::VECTORS && slot < count && score <= bound {
                 self.unranked.push((key, self.held.len() as u32));
@@ -602,10 +700,16 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             let vector = timer.time(Part::Vectors, || pages.vector(node, &record, scratch))?;
             let distance = self.ranking.rank_exactly(node, record.id, vector);
             if self.visited.insert(node) {
-                self.frontier.insert(key(distance, node));
+                Self::admit(&mut self.frontier, &self.ranking, key(distance, node));
             }
         }
         Ok(())
+    }
+
+    /// A candidate into the list, as what it is known to be.
+    #[inline]
+    fn admit(frontier: &mut Frontier, ranking: &Ranking<'_>, key: u64) {
+        frontier.insert_unless(key, |node| ranking.is_known_dead(node));
     }
 
     /// Re-ranking on the path: an exact distance into the answers.

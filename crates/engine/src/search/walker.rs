@@ -108,15 +108,23 @@ impl<'a, N: NodePages> Walker<'a, N> {
 
     /// Answers the query that is in `traversal.ranking.query`; the answers are in `traversal.ranking.nearest`.
     pub(crate) async fn search(&mut self) -> Result<(), Error> {
-        let walked = self.walk().await;
-        let outcome = match walked {
-            Ok(()) => self.traversal.finish(self.plan.k, &self.reader).await,
-            Err(error) => Err(error),
-        };
+        let outcome = self.answer().await;
         if outcome.is_err() {
             self.reset();
         }
         outcome
+    }
+
+    async fn answer(&mut self) -> Result<(), Error> {
+        self.walk().await?;
+        loop {
+            self.traversal.finish(&self.reader).await?;
+            // Where vectors are apart, they say only now which candidates are deleted: others count in their stead.
+            if !self.traversal.frontier.has_unread() {
+                return Ok(());
+            }
+            self.go_on().await?;
+        }
     }
 
     /// Forgets the reads in flight.
@@ -132,7 +140,6 @@ impl<'a, N: NodePages> Walker<'a, N> {
             plan,
             timer,
             traversal,
-            reader,
             floats,
             ..
         } = self;
@@ -158,6 +165,17 @@ impl<'a, N: NodePages> Walker<'a, N> {
         } else {
             traversal.begin(plan.k, plan.list);
         }
+        self.go_on().await
+    }
+
+    /// Expands candidates until all that count are.
+    async fn go_on(&mut self) -> Result<(), Error> {
+        let Self {
+            plan,
+            traversal,
+            reader,
+            ..
+        } = self;
         match plan.strategy {
             Strategy::BestFirst => best_first(traversal, reader, plan.beam, &mut self.beam).await,
             Strategy::Pipelined => pipelined(traversal, reader, plan.beam).await,

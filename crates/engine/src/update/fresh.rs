@@ -343,7 +343,7 @@ impl FreshScratch {
         list: usize,
         distance: impl Fn(&Point) -> f32,
     ) {
-        self.frontier.clear(list);
+        self.frontier.clear(list, 1, list);
         self.visited.clear(list);
         self.expanded.clear();
         view.cover(entry);

@@ -1,7 +1,7 @@
 //! What changed since the checkpoint, as a search sees it: vectors that are in memory only, and ids of the checkpoint that
 //! no longer count.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -53,6 +53,10 @@ pub(crate) struct Tombstones {
     /// Records that do not count.
     dead: AtomicUsize,
     shards: [RwLock<HashMap<u64, u32>>; SHARDS],
+    /// Nodes whose records were met and do not count, by their last bits. A search learns that a node is deleted when it has its id, which
+    /// stands with the vector; the next one knows it as soon as it meets the node. A table of all deleted nodes would need one
+    /// from id to node, which is memory for each vector; this one takes some bytes for each that was deleted.
+    met: [RwLock<HashSet<u32>>; SHARDS],
 }
 
 /// Above every node: no record of the id counts.
@@ -63,6 +67,7 @@ impl Default for Tombstones {
         Self {
             dead: AtomicUsize::new(0),
             shards: std::array::from_fn(|_| RwLock::default()),
+            met: std::array::from_fn(|_| RwLock::default()),
         }
     }
 }
@@ -118,6 +123,22 @@ impl Tombstones {
                 .is_some_and(|&bound| node < bound)
     }
 
+    /// As [`contains`](Tombstones::contains), of a node whose record was met; remembers those that do not count.
+    #[inline]
+    pub(crate) fn meets(&self, id: u64, node: u32) -> bool {
+        let dead = self.contains(id, node);
+        if dead && !self.knows(node) {
+            self.met[node as usize % SHARDS].write().insert(node);
+        }
+        dead
+    }
+
+    /// Whether a node is known to have a record that does not count: it never will again.
+    #[inline]
+    pub(crate) fn knows(&self, node: u32) -> bool {
+        self.len() > 0 && self.met[node as usize % SHARDS].read().contains(&node)
+    }
+
     /// Whether no record of an id below any bound counts: one that the checkpoint's build has does not, then.
     pub(crate) fn contains_built(&self, id: u64) -> bool {
         self.contains(id, 0)
@@ -145,8 +166,9 @@ impl Tombstones {
 
     /// Bytes that the set takes, about.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        // Sixteen bytes, a byte of control, and a table that is two thirds full.
-        self.len() as u64 * 26
+        // Sixteen bytes, a byte of control, and a table that is two thirds full; four bytes where the node was met.
+        let met: usize = self.met.iter().map(|shard| shard.read().capacity()).sum();
+        self.len() as u64 * 26 + met as u64 * 6
     }
 }
 
@@ -162,6 +184,15 @@ mod tests {
         assert!(set.contains(7, 3) && set.contains(u64::MAX, 3) && !set.contains(8, 3));
         let all = HashMap::from([(7, ALL_NODES), (u64::MAX, ALL_NODES)]);
         assert_eq!((set.len(), set.all()), (2, all));
+    }
+
+    #[test]
+    fn a_node_that_was_met_is_known() {
+        let set = Tombstones::default();
+        assert!(!set.meets(7, 3) && !set.knows(3));
+        set.insert_below(7, 4);
+        assert!(!set.knows(3) && !set.meets(7, 4) && set.meets(7, 3));
+        assert!(set.knows(3) && !set.knows(4) && !set.knows(0));
     }
 
     #[test]

@@ -1,0 +1,211 @@
+//! Vectors that are apart from lists are prefetched with what the traversal leaves of the bandwidth (DecoupleVS §3.4).
+
+use std::fmt;
+use std::task::{Context, Poll};
+
+use stratann_tier::{Completion, Lane, Request, Tier};
+
+use super::*;
+
+/// Reads on their way, of all lanes of a search.
+#[derive(Default)]
+struct Traffic {
+    graph: AtomicUsize,
+    vectors: AtomicUsize,
+    /// The most at once while the graph was read, and the reads of vectors that began then.
+    most: AtomicUsize,
+    prefetched: AtomicUsize,
+}
+
+/// A tier whose reads are counted.
+struct Counted {
+    inner: Arc<dyn Tier>,
+    traffic: Arc<Traffic>,
+    vectors: bool,
+}
+
+impl fmt::Debug for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Counted({:?})", self.inner)
+    }
+}
+
+impl Tier for Counted {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn granularity(&self) -> u32 {
+        self.inner.granularity()
+    }
+
+    fn lane(&self, thread: &Thread) -> Result<Box<dyn Lane>, TierError> {
+        Ok(Box::new(CountedLane {
+            inner: self.inner.lane(thread)?,
+            traffic: self.traffic.clone(),
+            vectors: self.vectors,
+        }))
+    }
+}
+
+struct CountedLane {
+    inner: Box<dyn Lane>,
+    traffic: Arc<Traffic>,
+    vectors: bool,
+}
+
+impl CountedLane {
+    fn own(&self) -> &AtomicUsize {
+        match self.vectors {
+            true => &self.traffic.vectors,
+            false => &self.traffic.graph,
+        }
+    }
+
+    fn took(&self) {
+        self.own().fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Lane for CountedLane {
+    fn submit(&mut self, request: Request) -> Result<(), TierError> {
+        self.inner.submit(request)?;
+        self.own().fetch_add(1, Ordering::Relaxed);
+        let graph = self.traffic.graph.load(Ordering::Relaxed);
+        if graph > 0 {
+            let all = graph + self.traffic.vectors.load(Ordering::Relaxed);
+            self.traffic.most.fetch_max(all, Ordering::Relaxed);
+            let prefetched = usize::from(self.vectors);
+            self.traffic
+                .prefetched
+                .fetch_add(prefetched, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) {
+        self.inner.flush();
+    }
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+
+    fn try_next(&mut self) -> Option<Completion> {
+        let done = self.inner.try_next()?;
+        self.took();
+        Some(done)
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Completion> {
+        let polled = self.inner.poll_next(cx);
+        if polled.is_ready() {
+            self.took();
+        }
+        polled
+    }
+
+    fn reset(&mut self) {
+        self.own()
+            .fetch_sub(self.inner.in_flight(), Ordering::Relaxed);
+        self.inner.reset();
+    }
+}
+
+impl Drop for CountedLane {
+    fn drop(&mut self) {
+        self.own()
+            .fetch_sub(self.inner.in_flight(), Ordering::Relaxed);
+    }
+}
+
+/// An index whose vectors are apart, read through `faults`, and what is on its way.
+fn counted(faults: &Faults) -> (Index, Arc<Traffic>) {
+    let mut index = Index::open(path(BEST), &OpenOptions::default()).unwrap();
+    let volume = stratann_tier::Directory::open(path(BEST)).unwrap();
+    let traffic = Arc::<Traffic>::default();
+    index.replace_tiers(&|name| {
+        let bytes = volume.read(name).unwrap();
+        Arc::new(Counted {
+            inner: Arc::new(Faulty::new(Arc::new(DramTier::new(bytes)), faults.clone())),
+            traffic: traffic.clone(),
+            vectors: name.starts_with("vectors"),
+        })
+    });
+    (index, traffic)
+}
+
+/// One query alone; a head of K + B = 20.
+fn alone(index: &Index, query: usize, strategy: Strategy, beam: usize) -> SearchResults {
+    let queries = &small().queries;
+    let row = queries.dim() * queries.element().size();
+    let mut bytes = vec![0; row];
+    queries.read(query, &mut bytes).unwrap();
+    let query = Matrix::new(bytes, 1, queries.dim(), queries.element()).unwrap();
+    let options = SearchOptions {
+        strategy: Some(strategy),
+        beam: Some(beam),
+        list: 60,
+        ..options(Preset::DECOUPLEVS)
+    };
+    index.search(&query, &options).unwrap()
+}
+
+#[test]
+fn all_of_the_head_can_be_prefetched_and_reads_never_exceed_the_beam() {
+    for (strategy, beam) in [Strategy::Pipelined, Strategy::BestFirst]
+        .into_iter()
+        .flat_map(|strategy| [2, 4, 8].map(|beam| (strategy, beam)))
+    {
+        let mut best = 0;
+        for faults in [
+            Faults::none(),
+            Faults::none().random_order(3),
+            Faults::none().randomly(0.3, 7, Fault::Delay(2)),
+        ] {
+            let (index, traffic) = counted(&faults);
+            for query in 0..30 {
+                traffic.prefetched.store(0, Ordering::Relaxed);
+                let found = alone(&index, query, strategy, beam);
+                let seen = traffic.prefetched.load(Ordering::Relaxed);
+                best = best.max(seen);
+                let prefetched = found.counters.prefetched as usize;
+                // Some may begin where the last page of the graph has come in.
+                assert!(prefetched >= seen, "{prefetched}, but {seen} were seen");
+            }
+            let most = traffic.most.load(Ordering::Relaxed);
+            assert!(
+                most <= beam,
+                "{strategy}, W = {beam}: {most} reads in flight"
+            );
+            assert_eq!(traffic.vectors.load(Ordering::Relaxed), 0);
+        }
+        // More than fit into the beam at once, so what came in was taken off.
+        eprintln!("{strategy}, W = {beam}: {best} prefetched");
+        assert!(best > beam, "{strategy}, W = {beam}: {best} prefetched");
+    }
+}
+
+#[test]
+fn what_was_prefetched_is_not_read_again() {
+    let (index, _) = counted(&Faults::none());
+    let pages_of = |beam| {
+        let found = (0..30).map(|query| alone(&index, query, Strategy::Pipelined, beam));
+        found.fold(Counters::default(), |mut sum, found| {
+            sum += found.counters;
+            sum
+        })
+    };
+    let (narrow, wide) = (pages_of(1), pages_of(8));
+    assert!(wide.prefetched > 100, "{} prefetched", wide.prefetched);
+    // A head that changes after it was prefetched costs a read, now and then.
+    let (narrow, wide) = (narrow.vector_reads, wide.vector_reads);
+    assert!(
+        wide < narrow + narrow / 10,
+        "{wide} reads, {narrow} one by one"
+    );
+}
