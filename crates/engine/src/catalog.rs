@@ -77,7 +77,7 @@ pub struct CatalogOptions {
 /// accounted for until it is dropped, so hold it no longer than needed. Of the memory that a budget leaves, none goes
 /// into hot pages, as in an index that is opened alone.
 ///
-/// Batches of queries take turns: all indexes are searched by the same threads.
+/// All indexes are searched by the same threads, and share the room for queries in flight.
 pub struct Catalog {
     place: Place,
     options: CatalogOptions,
