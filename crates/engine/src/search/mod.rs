@@ -449,7 +449,11 @@ impl Batch<'_> {
     /// Ranks every vector on storage: where next to none is left of an index, or its graph leads to too few, that is less
     /// work than to look for them.
     #[cold]
-    fn look_at_all(&self, ranking: &mut Ranking<'_>, counters: &mut Counters) -> Result<(), Error> {
+    fn look_at_all(
+        &self,
+        ranking: &mut ranking::Ranking<'_>,
+        counters: &mut Counters,
+    ) -> Result<(), Error> {
         each_vector(self.index, self.progress, &mut |node, id, vector| {
             ranking.rank_exactly(node, id, vector);
             Ok(())

@@ -214,7 +214,14 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         let (dead, nodes) = (self.ranking.dead(), self.nodes.max(1) as usize);
         if self.setting.hold || dead == 0 {
             // The pages of an insert are what its memory is planned for.
-            return (1, if dead == 0 { list } else { list.saturating_mul(2) });
+            return (
+                1,
+                if dead == 0 {
+                    list
+                } else {
+                    list.saturating_mul(2)
+                },
+            );
         }
         let live = nodes.saturating_sub(dead).max(1);
         let shares = match (list as u64).saturating_mul(dead as u64) / nodes as u64 {
