@@ -250,14 +250,15 @@ struct Logger;
 
 impl log::Log for Logger {
     fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
-        metadata.level() <= log::Level::Warn
+        metadata.level() <= log::max_level()
     }
 
     fn log(&self, record: &log::Record<'_>) {
         if self.enabled(record.metadata()) {
             let level = match record.level() {
                 log::Level::Error => "error",
-                _ => "warning",
+                log::Level::Warn => "warning",
+                _ => "note",
             };
             say(&format!("{level}: {}", record.args()));
         }
@@ -266,13 +267,18 @@ impl log::Log for Logger {
     fn flush(&self) {}
 }
 
-/// Shows warnings of the engine on standard error; errors only if `quiet`.
+/// What names the level from which on the engine's events are shown: error, warn, info, debug or off.
+const LEVEL: &str = "STRATANN_LOG";
+
+/// Shows warnings of the engine on standard error; errors only if `quiet`; more or less as `STRATANN_LOG` says.
 pub fn install_logger(quiet: bool) {
     let level = if quiet {
         log::LevelFilter::Error
     } else {
         log::LevelFilter::Warn
     };
+    let named = std::env::var(LEVEL).ok();
+    let level = named.and_then(|name| name.parse().ok()).unwrap_or(level);
     if log::set_logger(&Logger).is_ok() {
         log::set_max_level(level);
     }

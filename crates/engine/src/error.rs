@@ -111,6 +111,14 @@ pub enum Error {
         /// The sync that failed.
         source: Box<TierError>,
     },
+    /// An index that takes no more changes through this handle. Searches through it go on.
+    #[error("{}: takes no more changes through this handle: {reason}; open it again", path.display())]
+    Halted {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// A damaged index of which too little can be read.
     #[error(
         "{}: cannot be repaired: {reason}; nothing was changed: restore a copy, or build the index again from its source",
@@ -165,7 +173,113 @@ pub enum Error {
     Graph(GraphError),
 }
 
+/// What caused an error, for callers that decide by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// An argument that cannot be served.
+    Call,
+    /// A memory budget that is too small.
+    Memory,
+    /// There is no index, no file, or none of that name.
+    NotFound,
+    /// Something is there already.
+    Exists,
+    /// This user may not.
+    Denied,
+    /// Another process, or another handle of this one, changes it.
+    InUse,
+    /// The device, or what this user may have of it, is full.
+    NoSpace,
+    /// The process has as many files open as it may.
+    TooManyFiles,
+    /// The system has no thread or no memory left.
+    Exhausted,
+    /// The caller asked to stop; a part may be done.
+    Interrupted,
+    /// What was opened is not what is there now: open it again.
+    Outdated,
+    /// This handle takes no more changes: open it again.
+    Halted,
+    /// Bytes that contradict themselves or each other, or are of a later version.
+    Damaged,
+    /// A file of vectors that is not what it should be.
+    Data,
+    /// The device or the system reported anything else.
+    Io,
+    /// Anything else.
+    Other,
+}
+
+impl ErrorKind {
+    /// Of what the operating system said.
+    fn of_io(error: &std::io::Error) -> Self {
+        use std::io::ErrorKind as Kind;
+        // Of Linux and the BSDs alike.
+        const TOO_MANY: [i32; 2] = [23, 24];
+        match (error.raw_os_error(), error.kind()) {
+            (Some(code), _) if TOO_MANY.contains(&code) => Self::TooManyFiles,
+            (_, Kind::NotFound) => Self::NotFound,
+            (_, Kind::AlreadyExists) => Self::Exists,
+            (_, Kind::PermissionDenied | Kind::ReadOnlyFilesystem) => Self::Denied,
+            (_, Kind::StorageFull | Kind::QuotaExceeded) => Self::NoSpace,
+            (_, Kind::WouldBlock | Kind::OutOfMemory) => Self::Exhausted,
+            _ => Self::Io,
+        }
+    }
+
+    /// Of what a tier said.
+    fn of_tier(error: &TierError) -> Self {
+        match error {
+            TierError::NoSpace { .. } => Self::NoSpace,
+            TierError::Denied { .. } => Self::Denied,
+            TierError::Missing { .. } => Self::NotFound,
+            TierError::InUse { .. } => Self::InUse,
+            TierError::OutOfRange { .. } | TierError::Misaligned { .. } => Self::Damaged,
+            TierError::Io { source, .. } => Self::of_io(source),
+            _ => Self::Io,
+        }
+    }
+}
+
 impl Error {
+    /// What caused it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Call { .. } => ErrorKind::Call,
+            Self::NotAnIndex { .. } | Self::NoSuchIndex { .. } => ErrorKind::NotFound,
+            Self::Exists { .. } => ErrorKind::Exists,
+            Self::Memory { .. } => ErrorKind::Memory,
+            Self::Damaged { .. } | Self::Unrepairable { .. } => ErrorKind::Damaged,
+            Self::Layout(_) | Self::Codec { .. } => ErrorKind::Damaged,
+            Self::Outdated { .. } => ErrorKind::Outdated,
+            Self::Halted { .. } => ErrorKind::Halted,
+            Self::Interrupted | Self::Stopped => ErrorKind::Interrupted,
+            Self::Partly { source, .. } => source.kind(),
+            Self::Tier(error) => ErrorKind::of_tier(error),
+            Self::Data(error) if error.is_call_wrong() => ErrorKind::Call,
+            _ => self.cause().unwrap_or(match self {
+                Self::Data(_) => ErrorKind::Data,
+                _ => ErrorKind::Other,
+            }),
+        }
+    }
+
+    /// Of what the operating system or a tier said below it, if one did.
+    fn cause(&self) -> Option<ErrorKind> {
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            if let Some(error) = error.downcast_ref::<TierError>() {
+                return Some(ErrorKind::of_tier(error));
+            }
+            if let Some(error) = error.downcast_ref::<std::io::Error>() {
+                return Some(ErrorKind::of_io(error));
+            }
+            cause = error.source();
+        }
+        None
+    }
+
     pub(crate) fn call(
         what: impl Into<String>,
         found: impl ToString,
@@ -229,5 +343,44 @@ impl From<GraphError> for Error {
             },
             error => Self::Graph(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn callers_can_tell_what_caused_an_error() {
+        let os = |code| {
+            Error::from(TierError::io(
+                "write",
+                "x",
+                0,
+                1,
+                io::Error::from_raw_os_error(code),
+            ))
+        };
+        for (code, kind) in [
+            (28, ErrorKind::NoSpace),
+            (122, ErrorKind::NoSpace),
+            (13, ErrorKind::Denied),
+            (2, ErrorKind::NotFound),
+            (24, ErrorKind::TooManyFiles),
+            (11, ErrorKind::Exhausted),
+            (5, ErrorKind::Io),
+        ] {
+            assert_eq!(os(code).kind(), kind, "{code}");
+            let partly = Error::Partly {
+                done: 1,
+                total: 2,
+                source: Box::new(os(code)),
+            };
+            assert_eq!(partly.kind(), kind, "{code}");
+        }
+        assert_eq!(Error::Interrupted.kind(), ErrorKind::Interrupted);
+        assert_eq!(Error::call("k", 0, "1").kind(), ErrorKind::Call);
     }
 }

@@ -232,6 +232,16 @@ impl Index {
         options: &OpenOptions,
     ) -> Result<Self, Error> {
         let manifest = stored::manifest(&*volume)?;
+        Self::open_next(volume, path, manifest, options)
+    }
+
+    /// As [`open_for_changes`](Index::open_for_changes), of the files that a manifest names which is not committed yet.
+    pub(crate) fn open_next(
+        volume: Arc<dyn Volume>,
+        path: &Path,
+        manifest: Manifest,
+        options: &OpenOptions,
+    ) -> Result<Self, Error> {
         let measured = manifest.measured.clone();
         // What is written in its place stays beside what was loaded.
         let doubled = manifest.layout == INLINE;

@@ -25,6 +25,7 @@ use std::thread::{self, JoinHandle};
 use crate::error::TierError;
 use crate::executor::{Group, Parking, Task, Thread};
 use crate::reactor::Io;
+use crate::threads::start;
 
 /// How to read files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -316,10 +317,9 @@ impl Crew {
         };
         for index in 0..threads.max(1) {
             let (shared, io) = (crew.shared.clone(), crew.io.clone());
-            let worker = thread::Builder::new()
-                .name(format!("stratann-{index}"))
-                .spawn(move || work(&shared, &io, index))
-                .map_err(|error| TierError::Unsupported {
+            let named = thread::Builder::new().name(format!("stratann-{index}"));
+            let worker =
+                start(named, move || work(&shared, &io, index)).map_err(|error| TierError::Unsupported {
                     what: format!("worker thread {} of {threads}", index + 1),
                     reason: format!("{error}; ask for fewer threads, or raise the limit (ulimit -u, cgroup pids)"),
                 })?;

@@ -51,6 +51,7 @@ mod reactor;
 mod reads;
 mod simulated;
 mod ssd;
+mod threads;
 mod tier;
 mod uring;
 mod volume;
@@ -71,5 +72,8 @@ pub use meter::{Meter, Reading};
 pub use process::{peak_rss_bytes, process_cpu_time, reset_peak_rss, rss_bytes, thread_cpu_time};
 pub use simulated::{Crash, Failure, Mishap, Operation, SimVolume};
 pub use ssd::FileTier;
+#[doc(hidden)]
+pub use threads::{refuse_threads_after, threads_left};
+pub use threads::{start, start_scoped};
 pub use tier::{Completion, Lane, Request, Tier, next};
 pub use volume::{LOCK_FILE, LockGuard, Note, Volume, VolumeFile, VolumeReader};

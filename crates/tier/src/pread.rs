@@ -16,6 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::reads::RawRead;
+use crate::threads::start;
 use crate::uring::{DEPTH, Driver};
 
 /// A device's queue is kept filled by this many blocking reads.
@@ -77,11 +78,8 @@ impl Pool {
         for _ in 0..missing {
             let shared = self.0.clone();
             let name = format!("stratann-read-{}", state.workers.len());
-            match thread::Builder::new()
-                .name(name)
-                .stack_size(64 << 10)
-                .spawn(move || work(&shared))
-            {
+            let named = thread::Builder::new().name(name).stack_size(64 << 10);
+            match start(named, move || work(&shared)) {
                 Ok(worker) => state.workers.push(worker),
                 // Those that there are do the work, only slower.
                 Err(_) if !state.workers.is_empty() => break,

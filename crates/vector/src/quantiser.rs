@@ -10,6 +10,8 @@
 //! Of centroids that are equally near, the one with the lowest number is taken.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread::Builder;
 
 use crate::aligned::AlignedFloats;
 use crate::kernel::Routines;
@@ -184,7 +186,8 @@ impl ProductQuantizer {
         };
         std::thread::scope(|scope| {
             let helpers: Vec<_> = (1..training.threads.clamp(1, code_bytes))
-                .map(|_| scope.spawn(work))
+                // Where the system has no thread left, those that there are do its work.
+                .map_while(|_| Builder::new().spawn_scoped(scope, work).ok())
                 .collect();
             place(work());
             for helper in helpers {
@@ -303,17 +306,25 @@ impl ProductQuantizer {
         );
         let threads = threads.clamp(1, count.div_ceil(TILE).max(1));
         let share = count.div_ceil(threads).max(1);
-        std::thread::scope(|scope| {
-            let mut shares = vectors
+        let shares = Mutex::new(
+            vectors
                 .chunks(share * self.dim)
-                .zip(codes.chunks_mut(share * self.code_bytes));
-            let own = shares.next();
-            for (vectors, codes) in shares {
-                scope.spawn(move || self.encode_share(vectors, codes));
-            }
-            if let Some((vectors, codes)) = own {
+                .zip(codes.chunks_mut(share * self.code_bytes)),
+        );
+        let work = || {
+            loop {
+                let next = shares.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some((vectors, codes)) = next else {
+                    return;
+                };
                 self.encode_share(vectors, codes);
             }
+        };
+        std::thread::scope(|scope| {
+            // Where the system has no thread left, those that there are do its work.
+            let helpers = (1..threads).map_while(|_| Builder::new().spawn_scoped(scope, work).ok());
+            helpers.for_each(drop);
+            work();
         });
     }
 

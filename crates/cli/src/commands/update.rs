@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde::Serialize;
 use stratann::{
     CompactReport, DirectCounts, DirectOptions, Error, LiveIndex, MergeWhen, OpenOptions,
-    Progress as _, TierError, VectorFile, VectorSource, WriteOptions,
+    TierError, VectorFile, VectorSource, WriteOptions,
 };
 
 use super::search::threads_beside;
@@ -132,16 +132,6 @@ fn finish(
 ) -> Result<(), Failure> {
     let stats = live.stats();
     changed.direct = stats.direct;
-    if let Some(trouble) = stats.trouble.filter(|_| !compact) {
-        let what = match stats.logged {
-            0 => "no checkpoint could be made, so that opening the index takes longer".to_owned(),
-            logged => format!(
-                "{} vectors wait in the log for the graph",
-                size::count(logged)
-            ),
-        };
-        shown.warn(&format!("{what}: {trouble}"));
-    }
     if compact {
         changed.compact = Some(live.compact(shown).map_err(changing)?);
     }
@@ -180,13 +170,14 @@ fn finish(
         ));
     }
     if let Some(report) = &changed.compact {
-        // Where inserts are direct, vectors are in the graph already, and none comes from the log.
-        let from_log = match report.merged {
+        let some = |count: u64, from: &str| match count {
             0 => String::new(),
-            merged => format!(", {} of them from the log", size::count(merged)),
+            count => format!(", {} of them {from}", size::count(count)),
         };
+        let from_log = some(report.merged, "from the log");
+        let direct = some(report.direct, "inserted directly since the last merge");
         let merged = format!(
-            "{} vectors{from_log}, without {} deleted or replaced, in {}",
+            "{} vectors{from_log}{direct}, without {} deleted or replaced, in {}",
             size::count(report.vectors),
             size::count(report.removed),
             size::seconds(report.seconds)

@@ -6,7 +6,7 @@ use stratann_codec::{ListCodec, ListModel};
 
 use super::coding::SegmentCode;
 use super::sweep::Nodes;
-use crate::Error;
+use crate::{Error, threads};
 
 /// Nodes that are worth a thread of their own, at least.
 const LEAST_SHARE: usize = 64;
@@ -61,29 +61,14 @@ impl Encoder {
         let share = nodes.len().div_ceil(self.shares.len()).max(LEAST_SHARE);
         let ranges = (0..self.shares.len())
             .map(|i| (i * share).min(nodes.len())..((i + 1) * share).min(nodes.len()));
-        std::thread::scope(|scope| {
-            let mut work = self.shares.iter_mut().zip(ranges);
-            let own = work.next();
-            let others: Vec<_> = work
-                .map(|(share, range)| {
-                    // A small batch leaves some without work, but not with the codes of the last one.
-                    share.clear();
-                    (!range.is_empty())
-                        .then(|| scope.spawn(move || share.encode(nodes, range, lists, vectors)))
-                })
-                .collect();
-            let mut outcome = match own {
-                Some((share, range)) => share.encode(nodes, range, lists, vectors),
-                None => Ok(()),
-            };
-            for other in others.into_iter().flatten() {
-                match other.join() {
-                    Ok(theirs) => outcome = outcome.and(theirs),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            }
-            outcome
-        })?;
+        let mut work: Vec<_> = self.shares.iter_mut().zip(ranges).collect();
+        // A small batch leaves some without work, but not with the codes of the last one.
+        work.iter_mut().for_each(|(share, _)| share.clear());
+        work.retain(|(_, range)| !range.is_empty());
+        let encoded = threads::shared(work.into_iter(), |(share, range)| {
+            share.encode(nodes, range, lists, vectors)
+        });
+        encoded.into_iter().collect::<Result<(), Error>>()?;
         for (list, vector) in self.shares.iter().flat_map(Share::codes) {
             self.list_bytes += list.len() as u64;
             self.vector_bytes += vector.len() as u64;

@@ -51,7 +51,7 @@ use stratann_vector::{Metric, Training, to_f32};
 
 use crate::codebook::{self, Codebook};
 use crate::data::{Check, MatrixRef, VectorSource, check_rows, check_stored_rows};
-use crate::durable::Checkpoint;
+use crate::durable::{Checkpoint, Committed};
 use crate::fill::BlockFill;
 use crate::graph::{self, Constructed, Parameters};
 use crate::index::{Index, OpenOptions};
@@ -205,9 +205,13 @@ pub fn build(
                 source,
                 options,
                 facts,
-                None,
+                Next::default(),
                 progress,
             )
+        });
+        let built = built.and_then(|(report, committed)| {
+            committed.durable(&*volume)?;
+            Ok(report)
         });
         if built.is_err() && matches!(volume.exists(MANIFEST), Ok(false)) {
             // Before it is unlocked. Who has opened it to lock it next finds that it is not the lock of the directory any more.
@@ -275,9 +279,10 @@ fn build_in(
     source: &dyn VectorSource,
     options: &BuildOptions,
     facts: Facts,
-    carried: Option<Carried<'_>>,
+    next: Next<'_>,
     progress: &dyn Progress,
-) -> Result<BuildReport, Error> {
+) -> Result<(BuildReport, Committed), Error> {
+    let Next { carried, ready } = next;
     let checkpoint = Checkpoint::begin(&**volume, options.overwrite)?;
     let mut build = Build {
         volume,
@@ -285,7 +290,6 @@ fn build_in(
         options,
         facts,
         progress,
-        replaces: carried.is_some(),
         carried: carried.unwrap_or(Carried {
             log_from: LogFrom {
                 number: checkpoint.next_log(),
@@ -300,7 +304,7 @@ fn build_in(
         scratch,
         stages: Vec::new(),
     };
-    build.run()
+    build.run(ready)
 }
 
 /// What an index keeps when it is rebuilt from its own rows.
@@ -327,28 +331,48 @@ pub(crate) fn build_rows(
     let volume: Arc<dyn Volume> = Arc::new(volume.clone());
     let facts = Facts::of(source, options).unwrap();
     let silent = &crate::progress::Silent;
-    build_in(&volume, scratch, source, options, facts, None, silent).unwrap();
+    let (_, committed) = build_in(
+        &volume,
+        scratch,
+        source,
+        options,
+        facts,
+        Next::default(),
+        silent,
+    )
+    .unwrap();
+    committed.durable(volume).unwrap();
 }
 
-/// Builds the next checkpoint of an index whose lock the caller holds; scratch files go to `scratch`.
+/// What a build of the next checkpoint of an index has beside one of rows alone.
+#[derive(Default)]
+struct Next<'a> {
+    carried: Option<Carried<'a>>,
+    /// Told of what is about to be committed.
+    ready: Option<Ready<'a>>,
+}
+
+/// Told of the manifest that is about to be committed, whose files are written: the last chance to refuse it. What an index
+/// needs to go on with it is made here, since nothing may fail after the commit.
+pub(crate) type Ready<'a> = &'a mut dyn FnMut(&Manifest) -> Result<(), Error>;
+
+/// Builds the next checkpoint of an index whose lock the caller holds; scratch files go to `scratch`. Nothing fails and nothing is
+/// interrupted behind the commit, and what became of that is told.
 pub(crate) fn rebuild(
     volume: &Arc<dyn Volume>,
     scratch: &Path,
     source: &dyn VectorSource,
     options: &BuildOptions,
     carried: Carried<'_>,
+    ready: Ready<'_>,
     progress: &dyn Progress,
-) -> Result<BuildReport, Error> {
+) -> Result<(BuildReport, Committed), Error> {
     let facts = Facts::of(source, options)?;
-    build_in(
-        volume,
-        scratch,
-        source,
-        options,
-        facts,
-        Some(carried),
-        progress,
-    )
+    let next = Next {
+        carried: Some(carried),
+        ready: Some(ready),
+    };
+    build_in(volume, scratch, source, options, facts, next, progress)
 }
 
 struct Build<'a> {
@@ -360,13 +384,11 @@ struct Build<'a> {
     checkpoint: Checkpoint<'a>,
     scratch: &'a Path,
     carried: Carried<'a>,
-    /// Whether the rows are those of an index that is open.
-    replaces: bool,
     stages: Vec<(String, f64)>,
 }
 
 impl Build<'_> {
-    fn run(&mut self) -> Result<BuildReport, Error> {
+    fn run(&mut self, ready: Option<Ready<'_>>) -> Result<(BuildReport, Committed), Error> {
         let (start, cpu) = (Instant::now(), process_cpu_time());
         let mut graph = self.construct()?;
         let codebook = self.stage("codebook", |build| build.codebook(&graph))?;
@@ -436,19 +458,15 @@ impl Build<'_> {
         // What it holds makes room for the codes.
         drop(graph);
         self.stage("measuring", |build| build.measure(&mut manifest, &queries))?;
-        let committed = self.stage("commit", |build| build.checkpoint.commit(&manifest))?;
-        if self.replaces {
-            // Who has the index open goes on with it, and what it was made of is in the log still.
-            if let Some(trouble) = committed.trouble {
-                log::warn!(
-                    "{}: a merge might not survive a crash: {trouble}",
-                    self.volume.name()
-                );
-            }
-        } else {
-            committed.durable(&**self.volume)?;
+        if let Some(ready) = ready {
+            self.stage("opening", |_| ready(&manifest))?;
         }
-        Ok(BuildReport {
+        let committing = Instant::now();
+        let committed = self.checkpoint.commit(&manifest)?;
+        // From here on nothing fails, and nobody is asked whether to go on: what is committed counts.
+        let seconds = committing.elapsed().as_secs_f64();
+        self.stages.push(("commit".to_owned(), seconds));
+        let report = BuildReport {
             vectors: rows,
             seconds: start.elapsed().as_secs_f64(),
             cpu_seconds: process_cpu_time().saturating_sub(cpu).as_secs_f64(),
@@ -464,7 +482,8 @@ impl Build<'_> {
                 BlockFill::of(source.element(), source.dim(), self.facts.degree, bytes)
             }),
             stages: std::mem::take(&mut self.stages),
-        })
+        };
+        Ok((report, committed))
     }
 
     fn stage<T>(

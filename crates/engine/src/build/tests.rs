@@ -58,7 +58,9 @@ fn build_rows(
     let (source, options) = (rows(n), options(layout));
     let facts = Facts::of(&source, &options)?;
     let volume: Arc<dyn Volume> = Arc::new(volume.clone());
-    build_in(&volume, scratch, &source, &options, facts, None, progress)
+    let next = Next::default();
+    let (report, commit) = build_in(&volume, scratch, &source, &options, facts, next, progress)?;
+    committed.durable(&*volume).map(|()| report)
 }
 
 /// Files of an index in a volume, the manifest included; the volume has no other.

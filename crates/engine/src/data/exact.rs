@@ -13,6 +13,7 @@ use super::source::{Matrix, VectorSource, check_rows};
 use super::truth::GroundTruth;
 use crate::bounds;
 use crate::progress::{Progress, Stage};
+use crate::threads;
 use std::collections::BinaryHeap;
 use stratann_vector::{Kernel, Metric};
 
@@ -58,14 +59,12 @@ pub fn brute_force(
         let next = first + step;
         let length = step.min(base.rows() - first) * row_bytes;
         let length_ahead = step.min(base.rows().saturating_sub(next)) * row_bytes;
-        std::thread::scope(|scope| {
-            for worker in &mut workers {
-                let block = &block[..length];
-                // At most u32::MAX rows: checked above.
-                scope.spawn(move || worker.scan(first as u32, block, progress));
-            }
-            read_block(base, metric, next, &mut ahead[..length_ahead])
-        })?;
+        let (block_now, helpers) = (&block[..length], workers.len());
+        // At most u32::MAX rows: checked above.
+        let scan = |worker: &mut Worker<'_>| worker.scan(first as u32, block_now, progress);
+        let read = || read_block(base, metric, next, &mut ahead[..length_ahead]);
+        let (_, read) = threads::shared_beside(workers.iter_mut(), helpers, scan, read);
+        read?;
         if progress.interrupted() {
             return Err(DataError::Interrupted);
         }

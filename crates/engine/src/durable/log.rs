@@ -191,7 +191,7 @@ impl Log {
         if let Durability::Every(within) = durability {
             let (keeper, volume) = (shared.clone(), &shared.volume);
             let thread = Builder::new().name("stratann-log".into());
-            let started = thread.spawn(move || keeper.sync_in_time(within));
+            let started = stratann_tier::start(thread, move || keeper.sync_in_time(within));
             syncer = Some(started.map_err(|source| {
                 take_back(&**volume, number);
                 TierError::io("start a thread for", volume.name(), 0, 0, source)
@@ -351,6 +351,11 @@ impl Log {
             number: state.number,
             sequence: state.written_sequence,
         })
+    }
+
+    /// Whether the current file takes nothing more: then the next one is to be started.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.shared.state.lock().broken.is_some()
     }
 
     /// Number of the current file.

@@ -6,7 +6,7 @@
 mod checkpoint;
 mod log;
 
-pub(crate) use checkpoint::{Checkpoint, opened_from};
+pub(crate) use checkpoint::{Checkpoint, Committed, opened_from};
 pub use log::Durability;
 pub(crate) use log::{
     Log, LogPosition, LostRecords, log_bytes, log_name, number_of as log_number, replay, salvage,

@@ -2,6 +2,7 @@
 
 use super::points::Points;
 use super::random::Random;
+use crate::threads;
 
 /// The mean is taken over at most so many rows: enough to place it well within the spread of the data.
 const SAMPLE: usize = 100_000;
@@ -28,36 +29,20 @@ pub fn medoid(points: &Points<'_>, threads: usize, seed: u64) -> u32 {
         .collect();
     let threads = threads.clamp(1, points.rows());
     let share = points.rows().div_ceil(threads);
-    let nearest = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|thread| {
-                let (mean, range) = (
-                    &mean,
-                    thread * share..points.rows().min((thread + 1) * share),
-                );
-                scope.spawn(move || {
-                    let mut row = vec![0.0f32; points.dim()];
-                    let mut best = (f32::INFINITY, u32::MAX);
-                    for id in range {
-                        points.floats(id as u32, &mut row);
-                        let distance: f32 =
-                            row.iter().zip(mean).map(|(a, b)| (a - b) * (a - b)).sum();
-                        if distance < best.0 || best.1 == u32::MAX {
-                            best = (distance, id as u32);
-                        }
-                    }
-                    best
-                })
-            })
-            .collect();
-        workers
-            .into_iter()
-            .map(|worker| {
-                worker
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-            .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
+    let nearest = threads::shared(0..threads, |thread| {
+        let mut row = vec![0.0f32; points.dim()];
+        let mut best = (f32::INFINITY, u32::MAX);
+        for id in thread * share..points.rows().min((thread + 1) * share) {
+            points.floats(id as u32, &mut row);
+            let distance: f32 = row.iter().zip(&mean).map(|(a, b)| (a - b) * (a - b)).sum();
+            if distance < best.0 || best.1 == u32::MAX {
+                best = (distance, id as u32);
+            }
+        }
+        best
     });
+    let nearest = nearest
+        .into_iter()
+        .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     nearest.map_or(0, |(_, id)| id)
 }

@@ -15,6 +15,7 @@
 
 use super::points::Points;
 use super::random::Random;
+use crate::threads;
 
 /// The direction of a cut is found on at most so many rows of the segment; smaller segments are copied as f32 once and
 /// cut down to pages from there.
@@ -181,14 +182,17 @@ impl Cutter<'_> {
         let (first, second) = rows.split_at_mut(middle);
         let (outer_first, outer_second) = cut.split(outer);
         if threads > 1 {
-            std::thread::scope(|scope| {
-                scope.spawn(|| self.large(first, offset, threads / 2, &outer_first));
-                self.large(
+            let halves = [
+                (
                     second,
                     offset + middle,
                     threads - threads / 2,
                     &outer_second,
-                );
+                ),
+                (first, offset, threads / 2, &outer_first),
+            ];
+            threads::shared(halves.into_iter(), |(rows, offset, threads, outer)| {
+                self.large(rows, offset, threads, outer);
             });
         } else {
             self.large(first, offset, 1, &outer_first);

@@ -80,7 +80,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.folder) {
-            log::warn!(
+            tracing::warn!(
                 "{}: cannot remove the build's scratch files: {error}",
                 self.folder.display()
             );

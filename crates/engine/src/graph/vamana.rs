@@ -20,6 +20,7 @@ use super::prune::{Pruner, Rule};
 use super::random::Random;
 use super::{GraphError, Interrupted, Known, Parameters, reach};
 use crate::progress::{Progress, Stage};
+use crate::threads;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 /// Nodes that a thread takes at a time.
@@ -293,7 +294,7 @@ fn in_batches<W>(
 ) -> Result<(), Interrupted> {
     let next = AtomicUsize::new(0);
     let stop = AtomicBool::new(false);
-    let run = || {
+    let run = |_| {
         let mut worker = worker();
         while !stop.load(Relaxed) {
             let start = next.fetch_add(BATCH, Relaxed);
@@ -308,12 +309,7 @@ fn in_batches<W>(
             }
         }
     };
-    std::thread::scope(|scope| {
-        for _ in 1..threads.max(1) {
-            scope.spawn(run);
-        }
-        run();
-    });
+    threads::shared(0..threads.max(1), run);
     if stop.load(Relaxed) {
         Err(Interrupted)
     } else {

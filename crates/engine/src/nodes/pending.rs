@@ -358,14 +358,13 @@ impl Pending {
         self.bytes.fetch_sub(rest.bytes(), Ordering::Relaxed);
         rest.changes.drain(..taken.changes.len());
         rest.records.drain(..taken.records.len());
-        relocate(&rest);
+        // Before the nodes are elsewhere: from then on others change their lists there, under another lock, and what they mark stays
+        // marked. Nobody can mark them before, since that takes this lock.
         for change in &taken.changes {
             clear(&self.bits, change.node);
         }
         clear(&self.pages, page);
-        for change in &rest.changes {
-            mark(&self.bits, change.node);
-        }
+        relocate(&rest);
         rest
     }
 
@@ -455,6 +454,20 @@ mod tests {
         let rest = pending.settle(17, &taken, |_| {});
         assert_eq!(rest.changes, [change(4, 10, 9)]);
         assert_eq!((amended(4), pending.bytes()), (vec![1, 2, 3], 0));
+    }
+
+    #[test]
+    fn what_changes_a_list_on_its_next_page_is_seen_though_the_last_one_is_being_settled() {
+        let pending = Pending::default();
+        pending.change(17, change(4, 9, NONE), || true);
+        let taken = pending.take(17).unwrap();
+        pending.settle(17, &taken, |_| {
+            // The node is on page 18 from here on, and another thread has it link to 11.
+            assert_eq!(pending.change(18, change(4, 11, NONE), || true), Some(1));
+        });
+        let mut list = vec![1];
+        pending.amend(18, 4, &mut list);
+        assert_eq!(list, [1, 11]);
     }
 
     #[test]

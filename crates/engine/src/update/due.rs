@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::health::Concern;
 use super::live::LiveIndex;
 use crate::progress::Progress;
 use crate::search::SearchResults;
@@ -158,10 +159,9 @@ impl LiveIndex {
     pub fn merge_when_due(self: &Arc<Self>, when: MergeWhen) -> Result<Merger, Error> {
         let stop = Arc::new(Stop::default());
         let (index, told) = (Arc::downgrade(self), stop.clone());
-        let thread = std::thread::Builder::new()
-            .name("stratann-merge".into())
-            .spawn(move || watch(&index, &when, &told))
-            .map_err(|source| {
+        let named = std::thread::Builder::new().name("stratann-merge".into());
+        let thread =
+            stratann_tier::start(named, move || watch(&index, &when, &told)).map_err(|source| {
                 stratann_tier::TierError::io("start a thread for", "merges", 0, 0, source)
             })?;
         Ok(Merger {
@@ -188,8 +188,16 @@ fn watch(index: &Weak<LiveIndex>, when: &MergeWhen, stop: &Stop) {
         let Some(index) = index.upgrade() else {
             return;
         };
-        if index.due(when).is_some() && index.compact(stop).is_err() {
+        if index.health().is_halted() {
+            return;
+        }
+        if index.due(when).is_some()
+            && let Err(error) = index.compact(stop)
+        {
             // A full disk, as a rule. Nothing is lost, and there may be room later.
+            if !matches!(error, Error::Interrupted) {
+                index.health().trouble(Concern::Merge, &error);
+            }
             let mut stopped = stop.stopped.lock();
             if !*stopped {
                 stop.changed.wait_for(&mut stopped, 60 * LOOK);
@@ -213,7 +221,9 @@ impl Drop for Merger {
             // It may be that thread which has the last reference to the index.
             thread.thread().id() != std::thread::current().id()
         }) {
-            let _ = thread.join();
+            if thread.join().is_err() {
+                tracing::error!("the thread that merges in the background panicked");
+            }
         }
     }
 }

@@ -26,6 +26,7 @@ use super::live::CompactReport;
 use super::survey::{self, NOWHERE, Rows};
 use crate::Error;
 use crate::build::{self, BuildOptions};
+use crate::durable::Committed;
 use crate::graph::{self, GraphError, Known};
 use crate::index::Index;
 use crate::progress::{Progress, Silent};
@@ -50,13 +51,15 @@ pub(super) struct Inputs<'a> {
 /// Memory that a merge may take beyond a search's budget.
 const BEYOND_SEARCH: u64 = 64 << 20;
 
-/// Writes the next checkpoint and commits it.
+/// Writes the next checkpoint and commits it, once `ready` has had a look at it. What became of the commit is told: from there on
+/// nothing fails.
 pub(super) fn merge(
     volume: &Arc<dyn Volume>,
     index: &Index,
     inputs: &Inputs<'_>,
+    ready: build::Ready<'_>,
     progress: &dyn Progress,
-) -> Result<CompactReport, Error> {
+) -> Result<(CompactReport, Committed), Error> {
     let start = Instant::now();
     let bytes_before = bytes_in(&**volume)?;
     let scratch = build::ScratchFolder::beside(&**volume, index.path())?;
@@ -68,6 +71,8 @@ pub(super) fn merge(
         ..BuildOptions::of_manifest(index.manifest())?
     };
     let (source, rows) = survey::survey(index, inputs, &options, scratch.path(), progress)?;
+    let later = rows.row_of.iter().skip(index.manifest().vectors as usize);
+    let direct = later.filter(|&&row| row != NOWHERE).count();
     let known = KnownLists::of(index, &rows, progress)?;
     let worth = known.rows() >= rows.merged as usize;
     let carried = build::Carried {
@@ -80,25 +85,29 @@ pub(super) fn merge(
         ids: Some(rows.ids.clone()),
         ..options
     };
-    let report = build::rebuild(
+    let (report, committed) = build::rebuild(
         volume,
         scratch.path(),
         &*source,
         &options,
         carried,
+        ready,
         progress,
     )?;
-    Ok(CompactReport {
+    let report = CompactReport {
         vectors: report.vectors as u64,
         merged: rows.merged,
+        direct: direct as u64,
         removed: rows.removed,
         segments_kept: rows.kept.len() as u64,
         segments_rewritten: rows.segments_rewritten,
         vectors_rewritten: rows.vectors_rewritten,
         bytes_before,
-        bytes_after: bytes_in(&**volume)?,
+        // It is committed: that nobody can count its bytes is no failure.
+        bytes_after: bytes_in(&**volume).unwrap_or(report.bytes),
         seconds: start.elapsed().as_secs_f64(),
-    })
+    };
+    Ok((report, committed))
 }
 
 /// Neighbours of a node that was left out, which stand in for it in others' lists (OdinANN §3.4.2: partial lists).

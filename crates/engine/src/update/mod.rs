@@ -5,6 +5,7 @@
 //!   direct/       inserts straight into the graph on storage
 //!   due.rs        when a merge is due
 //!   fresh.rs      the graph of vectors that are not on storage yet
+//!   health.rs     what went wrong, and whether changes go on
 //!   overlay.rs    what changed, as a search sees it
 //!   replay.rs     the same, from the logs
 //!   merge.rs      the batched merge: everything live becomes the next checkpoint
@@ -21,6 +22,7 @@ mod direct;
 mod due;
 mod fresh;
 mod garbage;
+mod health;
 mod ids;
 mod live;
 mod merge;

@@ -9,6 +9,9 @@ use stratann_layout::BLOCK;
 use stratann_tier::{Crash, Failure, SimVolume, Volume};
 use stratann_vector::Element;
 
+mod ends;
+mod once;
+
 use super::contents::each_vector;
 use super::*;
 use crate::build::{BuildOptions, build_rows};

@@ -72,7 +72,6 @@ fn with_build<T>(
         facts: Facts::of(source, options).unwrap(),
         progress: &Silent,
         checkpoint: Checkpoint::begin(&*volume, true).unwrap(),
-        replaces: false,
         scratch: folder.path(),
         carried: Carried {
             log_from: LogFrom::default(),
@@ -86,7 +85,7 @@ fn with_build<T>(
 
 fn build_of(source: &dyn VectorSource, options: &BuildOptions) -> SimVolume {
     let volume = SimVolume::new();
-    with_build(&volume, source, options, |build| build.run().map(drop)).unwrap();
+    with_build(&volume, source, options, |build| build.run(None).map(drop)).unwrap();
     volume
 }
 

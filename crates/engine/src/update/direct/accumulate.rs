@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use stratann_vector::{Element, to_f32};
 
+use super::Direct;
 use super::compose::{Vectors, divide};
 use super::insert::{Inserter, Neighbour, Newborn, Work};
 use super::prune::Decision;
@@ -28,6 +29,7 @@ use crate::Error;
 use crate::nodes::pending::{Change, NONE, NewRecord, Waiting, apply};
 use crate::nodes::placement::{NOWHERE, PageBytes};
 use crate::nodes::{Composable, Composer, PageView};
+use crate::update::health::Concern;
 
 /// Changes that a page waits for at most, however much memory there is: to apply them takes time as well.
 const MOST: usize = 64;
@@ -154,7 +156,9 @@ pub(super) fn link<N: Composable>(
         let at_once = direct.choices.write_home && page == home;
         if at_once || placement.pending.weight(page) >= threshold {
             // What cannot be read or written now waits; a search that meets a damaged page says so.
-            let _ = write_page(inserter, work, page);
+            if let Err(error) = write_page(inserter, work, page) {
+                direct.health.trouble(Concern::Pages, &error);
+            }
         }
     }
     work.touched = touched;
@@ -328,7 +332,7 @@ fn collect<N: Composable>(
                     return Ok(());
                 }
                 pages.list(node, &record, &mut work.list)?;
-                amended(&mut work.list, waiting, node, direct.degree);
+                amended(&mut work.list, waiting, node, direct);
                 pages.encode_list(node, &work.list, out)
             },
             |out| {
@@ -348,7 +352,7 @@ fn collect<N: Composable>(
             |out| {
                 work.list.clear();
                 work.list.extend_from_slice(&record.list);
-                amended(&mut work.list, waiting, record.node, direct.degree);
+                amended(&mut work.list, waiting, record.node, direct);
                 pages.encode_list(record.node, &work.list, out)
             },
             |out| pages.encode_vector(record.node, &record.vector, out),
@@ -359,10 +363,14 @@ fn collect<N: Composable>(
 }
 
 /// Applies what waits to a list, which ascends afterwards.
-fn amended(list: &mut Vec<u32>, waiting: &Waiting, node: u32, degree: usize) {
+fn amended(list: &mut Vec<u32>, waiting: &Waiting, node: u32, direct: &Direct) {
     apply(&waiting.changes, node, list);
-    // Two that were added at once may have one too many: then those that were added stay.
-    list.drain(..list.len().saturating_sub(degree));
+    // Two that were added at once may have one too many: then those that were added stay, and those that no other list leads to.
+    let lists = &direct.placement().lists;
+    for _ in direct.degree..list.len() {
+        let leaves = list.iter().position(|&link| lists.leave(link));
+        list.remove(leaves.unwrap_or(0));
+    }
     list.sort_unstable();
 }
 

@@ -17,6 +17,7 @@ use stratann_layout::manifest::{FORMAT_VERSION, PLACEMENT};
 use stratann_layout::{
     FileKind, LogFrom, PendingFile, PendingRecord, PlacementFacts, PlacementFile,
 };
+use stratann_tier::TierError;
 
 use super::Direct;
 use crate::Error;
@@ -26,7 +27,6 @@ use crate::nodes::Pages;
 use crate::nodes::added::Added;
 use crate::nodes::pending::NewRecord;
 use crate::nodes::placement::Placement;
-use crate::stored;
 
 /// Inserts between two checkpoints: this share of the nodes, and no fewer than [`LEAST`].
 const SHARE: u64 = 512;
@@ -63,16 +63,19 @@ impl Direct {
         self.check()?;
         self.store.settle();
         self.check()?;
-        self.file.lock().sync()?;
+        let volume = &**self.index.volume();
+        // Before anything is synced: what stands in the directory is what this goes on from.
+        let mut manifest = self.health.standing(volume)?;
+        // Pages that a sync has failed to bring to the disk may be gone, and the next sync would not say so: they are never committed.
+        let lost = |error: &TierError| self.health.sync_failed(error);
+        self.file.lock().sync().inspect_err(lost)?;
         if let (Some(added), Some(segment)) = (self.added(), &self.segment) {
             added.seal();
             self.write_vectors()?;
-            segment.lock().sync()?;
+            segment.lock().sync().inspect_err(lost)?;
         }
         let placement = self.placement();
         let nodes = placement.nodes();
-        let volume = &**self.index.volume();
-        let mut manifest = stored::manifest(volume)?;
         let built = manifest.vectors as u32;
         let codes = built as usize * manifest.code_bytes as usize;
         let mut deleted: Vec<(u64, u32)> = self
@@ -96,7 +99,7 @@ impl Direct {
             added: self.added().map_or_else(Vec::new, Added::firsts),
             codes: match self.in_place {
                 true => Vec::new(),
-                false => self.index.codes()[codes..].to_vec(),
+                false => self.index.codes().get(codes..).unwrap_or_default().to_vec(),
             },
             lists: (built..nodes)
                 .map(|node| placement.lists.get(node))
@@ -129,14 +132,19 @@ impl Direct {
             live: u64::from(nodes).saturating_sub(self.deleted.len() as u64),
             next_id,
         });
-        let committed = checkpoint.commit(&manifest)?;
+        let committed = checkpoint.commit(&manifest).inspect_err(|_| {
+            // It may have got as far as the rename.
+            self.store.undecided();
+        })?;
         drop(checkpoint);
+        self.health.committed(manifest);
         if let Err(error) = committed.durable(volume) {
-            // A crash may bring back this checkpoint or the one before, so that no page of either may be written to. What comes
-            // waits in memory and is in the log, until the index is opened again.
-            self.failed.store(true, Ordering::Release);
+            // A crash may bring back this checkpoint or the one before: until another one is durable, no page of either is written
+            // to. Where pages stay in their places, they are written when a journal has them that is durable.
+            self.store.undecided();
             return Err(error);
         }
+        tracing::debug!(index = %self.index.path().display(), nodes, "checkpoint");
         if self.in_place {
             self.journaled(journaled);
         }

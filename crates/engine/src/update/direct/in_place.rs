@@ -37,6 +37,8 @@ use crate::nodes::inline::InlinePages;
 use crate::nodes::pending::{Change, NONE, Pending};
 use crate::nodes::placement::{PageBytes, Placement};
 use crate::nodes::{NodePages, PageView, Pages};
+use crate::threads::shared;
+use crate::update::health::Concern;
 
 /// Bytes of pages to write after which a checkpoint is due.
 const JOURNAL: usize = 2 << 20;
@@ -118,7 +120,9 @@ impl Direct {
         self.journal.changed.lock().clear();
         self.journal.due.lock().extend(numbers);
         // What cannot be written now is tried again, before the next insert.
-        let _ = self.write_in_place();
+        if let Err(error) = self.write_in_place() {
+            self.health.trouble(Concern::Pages, &error);
+        }
     }
 
     /// Pages as they are with all that waits for them. Nobody inserts.
@@ -129,8 +133,9 @@ impl Direct {
             let one = |&page| Ok((page, self.compose_waiting(pages, &mut work, page)?));
             numbers.iter().map(one).collect::<Result<Vec<_>, Error>>()
         };
-        let shares = shared(numbers.chunks(share), compose)?;
-        Ok(shares.into_iter().flatten().collect())
+        let shares = shared(numbers.chunks(share), compose).into_iter();
+        let composed = shares.collect::<Result<Vec<_>, Error>>()?;
+        Ok(composed.into_iter().flatten().collect())
     }
 
     /// A page as it is with all that waits for it.
@@ -169,13 +174,15 @@ impl Direct {
                     placement.pending.settled(*page);
                 }
                 // They wait for the device, one after the other.
-                shared(composed.chunks(HANDFUL), |pages| self.write_some(pages))?;
+                let written = shared(composed.chunks(HANDFUL), |pages| self.write_some(pages));
+                written.into_iter().collect::<Result<(), Error>>()?;
                 due.drain(..some);
                 let moment = placement.pins.advance();
                 self.journal.resting.lock().push((moment, composed));
                 self.wake(placement, Some(Instant::now() + PATIENCE));
             }
             placement.pending.forget_codes();
+            self.health.recovered(Concern::Pages);
         }
         self.wake(placement, None);
         Ok(())
@@ -214,27 +221,6 @@ impl Direct {
             std::thread::sleep(Duration::from_micros(200));
         }
     }
-}
-
-/// Has each share of some work done by a thread of its own, unless there is just one.
-fn shared<S: Send, T: Send>(
-    shares: impl ExactSizeIterator<Item = S>,
-    work: impl Fn(S) -> Result<T, Error> + Sync,
-) -> Result<Vec<T>, Error> {
-    if shares.len() == 1 {
-        return shares.map(work).collect();
-    }
-    std::thread::scope(|scope| {
-        let work = &work;
-        let working: Vec<_> = shares
-            .map(|share| scope.spawn(move || work(share)))
-            .collect();
-        let joined = working.into_iter().map(|work| match work.join() {
-            Ok(done) => done,
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        joined.collect()
-    })
 }
 
 /// What pages are composed with.

@@ -37,6 +37,7 @@ use self::accumulate::Threshold;
 use self::in_place::{HANDS, InPlace, Journal};
 use self::insert::{Inserter, Link, Newborn, Work};
 use self::store::{LEAST_UNWRITTEN, MOST_UNWRITTEN, PageStore};
+use super::health::{Concern, Health};
 use super::overlay::{Overlay, Tombstones};
 use super::ranges::IdRanges;
 use crate::index::Index;
@@ -240,8 +241,8 @@ pub(crate) struct Direct {
     allocating: Mutex<()>,
     /// An insert failed in the middle: the graph in memory is no more what the log says.
     failed: AtomicBool,
-    /// Why a vector could not be inserted that still waits.
-    trouble: Mutex<Option<String>>,
+    /// What went wrong, and whether changes go on.
+    health: Arc<Health>,
     counts: Counts,
 }
 
@@ -256,6 +257,7 @@ impl Direct {
         update: Update,
         choices: DirectOptions,
         threads: usize,
+        health: &Arc<Health>,
     ) -> Result<Option<Self>, Error> {
         let graph = index.graph();
         let pages = graph.pages.file(graph.nodes);
@@ -353,7 +355,7 @@ impl Direct {
             locks: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             allocating: Mutex::default(),
             failed: AtomicBool::new(false),
-            trouble: Mutex::default(),
+            health: health.clone(),
             counts: Counts::default(),
             update,
             choices,
@@ -367,8 +369,8 @@ impl Direct {
                     store.write(placement, &mut *file);
                 }
             };
-            let name = format!("stratann-write-{number}");
-            let started = std::thread::Builder::new().name(name).spawn(work);
+            let named = std::thread::Builder::new().name(format!("stratann-write-{number}"));
+            let started = stratann_tier::start(named, work);
             let failed = |source| {
                 stratann_tier::TierError::io("start a thread for", graph.file.clone(), 0, 0, source)
             };
@@ -457,8 +459,9 @@ impl Direct {
     /// Makes sure that what could not be written before can be now, and that not too much waits.
     ///
     /// # Errors
-    /// It still cannot: a full disk.
+    /// It still cannot: a full disk. Or nothing is changed any more.
     pub(crate) fn check(&self) -> Result<(), Error> {
+        self.health.check()?;
         if self.store.has_failed() {
             self.store
                 .retry(self.placement(), &mut **self.file.lock())?;
@@ -558,7 +561,7 @@ impl Direct {
             // The vector is in the log, and waits in memory: nothing is lost, but it is to be told.
             let failed = inserted.as_ref().err().or(inserter.as_ref().err());
             if let Some(error) = failed {
-                *self.trouble.lock() = Some(error.to_string());
+                self.health.trouble(Concern::Vectors, error);
             }
             let Ok(Some(node)) = inserted else {
                 batch.left.lock().push(at);
@@ -586,11 +589,6 @@ impl Direct {
     /// Waits until what was composed is on storage. Nobody inserts meanwhile.
     pub(crate) fn settle(&self) {
         self.store.settle();
-    }
-
-    /// Why the last vector that could not be inserted could not.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        self.trouble.lock().clone()
     }
 
     /// What it cost so far.
@@ -623,7 +621,9 @@ impl Drop for Direct {
     fn drop(&mut self) {
         self.store.stop();
         for writer in self.writers.drain(..) {
-            let _ = writer.join();
+            if writer.join().is_err() {
+                tracing::error!("a thread that wrote pages panicked");
+            }
         }
     }
 }

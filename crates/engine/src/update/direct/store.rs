@@ -360,6 +360,12 @@ impl PageStore {
         }
     }
 
+    /// A checkpoint that names the pages as they are now may be committed or not: what either it or the one before names waits for
+    /// one that is.
+    pub(super) fn undecided(&self) {
+        self.state.lock().interval += 1;
+    }
+
     /// Bytes that it takes in memory, about.
     pub(super) fn memory_bytes(&self) -> u64 {
         (self.state.lock().pages.len() * size_of::<Page>()) as u64

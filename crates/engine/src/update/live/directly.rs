@@ -9,8 +9,8 @@ use stratann_layout::LogRecord;
 use super::{LiveIndex, State, WriteOptions};
 use crate::Error;
 use crate::index::Index;
-use crate::stored;
 use crate::update::direct::Direct;
+use crate::update::health::{Concern, Health};
 use crate::update::overlay::Overlay;
 use crate::update::replay;
 
@@ -65,6 +65,7 @@ impl LiveIndex {
                 direct: state.direct.clone(),
                 since: None,
             });
+            self.health.recovered(Concern::Vectors);
         }
         Ok(())
     }
@@ -82,6 +83,7 @@ impl LiveIndex {
         if self.checkpointed.load(Ordering::Relaxed) == sequence {
             return Ok(());
         }
+        self.health.check()?;
         let log_from = self.log.rotate()?;
         direct.checkpoint(log_from.into(), self.next_id.load(Ordering::Relaxed))?;
         self.checkpointed.store(sequence, Ordering::Relaxed);
@@ -96,7 +98,7 @@ impl LiveIndex {
             return Ok(());
         };
         let _gate = self.gate.write();
-        let log_from = stored::manifest(&*self.volume)?.log_from;
+        let log_from = self.health.standing(&*self.volume)?.log_from;
         // What came since the last checkpoint, if that could not be made, is for those who replay the log.
         if log_from.sequence != self.log.next_sequence() {
             return Ok(());
@@ -131,7 +133,10 @@ impl LiveIndex {
         {
             // What was inserted is in the log: nothing is lost if there is no room for a checkpoint now.
             let made = self.digest().and_then(|()| self.checkpoint());
-            *self.trouble.lock() = made.err().map(|error| error.to_string());
+            match made {
+                Ok(()) => self.health.recovered(Concern::Checkpoint),
+                Err(error) => self.health.trouble(Concern::Checkpoint, &error),
+            }
         }
     }
 }
@@ -141,9 +146,11 @@ pub(super) fn direct_of(
     index: &Arc<Index>,
     overlay: &Overlay,
     options: &WriteOptions,
+    health: &Arc<Health>,
 ) -> Result<Option<Direct>, Error> {
     let update = options.update.unwrap_or(index.preset().update);
-    Direct::open(index, overlay, update, options.direct, options.threads)
+    let (choices, threads) = (options.direct, options.threads);
+    Direct::open(index, overlay, update, choices, threads, health)
 }
 
 /// Puts logged vectors into the graph on storage; those stay in `records` that have to wait in memory.
@@ -161,8 +168,13 @@ pub(super) fn place_directly(state: &State, direct: &Direct, records: &mut Vec<L
         }
     }
     let left = direct.insert(records);
-    for id in replaced {
-        fresh.delete(id);
+    let placed = |at: &usize| left.binary_search(at).is_err();
+    for at in (0..records.len()).filter(placed) {
+        // One that has to wait takes the place of what is there when it gets into memory, and not before.
+        let id = records[at].id();
+        if replaced.contains(&id) {
+            fresh.delete(id);
+        }
     }
     let mut at = 0;
     records.retain(|_| {

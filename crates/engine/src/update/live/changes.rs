@@ -1,0 +1,304 @@
+//! Inserts, upserts and deletes: checked whole before anything is logged, logged, and then made answers.
+//!
+//! What can fail comes before the log: once a change is there, it is made, and what it cannot be made in now is tried again.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+
+use stratann_layout::LogRecord;
+
+use super::directly::place_directly;
+use super::{LiveIndex, State};
+use crate::Error;
+use crate::data::{VectorSource, check_rows};
+use crate::progress::{Progress, Stage};
+use crate::threads;
+
+/// Rows that are logged and inserted at a time.
+const BATCH: usize = 256;
+
+/// The largest id that a vector can have: the next one stands for "no answer" in results.
+const LAST_ID: u64 = u64::MAX - 1;
+
+/// Ids of a call, given back when it ends.
+struct Reservation<'a> {
+    index: &'a LiveIndex,
+    ids: &'a [u64],
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        let mut reserved = self.index.reserved.lock();
+        for id in self.ids {
+            reserved.remove(id);
+        }
+    }
+}
+
+impl LiveIndex {
+    /// Inserts vectors under new ids: those given, or the next ones, which are returned.
+    ///
+    /// # Errors
+    /// Vectors of another dimension or element type, NaN or infinity, zero vectors under cosine; an id that is in the index
+    /// (replace with [`upsert`](LiveIndex::upsert)), twice in `ids` or 2^64 - 1; no ids left to count on with; a log that cannot
+    /// be written. All rows are checked before the first is inserted; where a disk fills up in the middle, the error says how
+    /// many are in.
+    pub fn insert(
+        &self,
+        vectors: &dyn VectorSource,
+        ids: Option<&[u64]>,
+        progress: &dyn Progress,
+    ) -> Result<Vec<u64>, Error> {
+        self.health.check()?;
+        self.check(vectors)?;
+        let rows = vectors.rows();
+        let ids = match ids {
+            Some(ids) => {
+                check_ids(ids, rows)?;
+                ids.to_vec()
+            }
+            None => self.next_ids(rows as u64)?,
+        };
+        let reservation = self.reserve(&ids)?;
+        let state = self.state();
+        for &id in &ids {
+            if state.contains(id)? {
+                let expected = "an id that is not in the index (or upsert, which replaces)";
+                return Err(Error::call("id", id, expected));
+            }
+        }
+        self.put(vectors, &ids, progress)?;
+        drop(reservation);
+        Ok(ids)
+    }
+
+    /// Inserts vectors; one whose id is in the index replaces the one that has it.
+    ///
+    /// # Errors
+    /// As [`insert`](LiveIndex::insert), but for ids that are there.
+    pub fn upsert(
+        &self,
+        vectors: &dyn VectorSource,
+        ids: &[u64],
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
+        self.health.check()?;
+        self.check(vectors)?;
+        check_ids(ids, vectors.rows())?;
+        let _reservation = self.reserve(ids)?;
+        self.put(vectors, ids, progress)
+    }
+
+    /// Deletes ids: no search that begins after this answers them.
+    ///
+    /// # Errors
+    /// An id that is not in the index, or twice in `ids`: then none is deleted; a log that cannot be written.
+    pub fn delete(&self, ids: &[u64]) -> Result<(), Error> {
+        check_ids(ids, ids.len())?;
+        let _reservation = self.reserve(ids)?;
+        let _gate = self.gate.read();
+        // Under the gate: a merge that commits may be what ends the changes.
+        self.health.check()?;
+        let state = self.state();
+        let mut built = Vec::with_capacity(ids.len());
+        for &id in ids {
+            if !state.contains(id)? {
+                return Err(Error::call("id", id, "an id in the index"));
+            }
+            built.push(state.is_built(id)?);
+        }
+        let records: Vec<_> = ids.iter().map(|&id| LogRecord::Delete { id }).collect();
+        self.append(&records)?;
+        for (&id, built) in ids.iter().zip(built) {
+            state.remove(id, built);
+        }
+        Ok(())
+    }
+
+    /// Logs records: all of them, or none. Where a sync of the log failed, in this call or before, the next one is started: what was
+    /// acknowledged goes there, what was not is taken back.
+    fn append(&self, records: &[LogRecord<'_>]) -> Result<(), Error> {
+        if self.log.is_broken() {
+            self.log.rotate()?;
+        }
+        let appended = self.log.append_all(records);
+        if self.log.is_broken()
+            && let Err(error) = self.log.rotate()
+        {
+            tracing::warn!(index = %self.path.display(), "no log after one that failed: {error}");
+        }
+        appended.map(drop)
+    }
+
+    /// As many ids as are asked for, one after the other, that nobody had.
+    fn next_ids(&self, count: u64) -> Result<Vec<u64>, Error> {
+        let behind = |first: u64| {
+            let behind = first.checked_add(count);
+            // What stands for "no answer" is none; one behind the last may be it.
+            behind.filter(|&behind| count == 0 || behind - 1 <= LAST_ID)
+        };
+        let order = Ordering::Relaxed;
+        match self.next_id.fetch_update(order, order, behind) {
+            Ok(first) => Ok((0..count).map(|at| first + at).collect()),
+            Err(first) => Err(Error::call(
+                "ids",
+                format!("the next {count} from {first} on"),
+                format!(
+                    "ids up to {LAST_ID}: the index has one that is too near to it to count on from; give ids"
+                ),
+            )),
+        }
+    }
+
+    fn check(&self, vectors: &dyn VectorSource) -> Result<(), Error> {
+        let index = self.index();
+        if vectors.dim() != index.dim() {
+            let expected = format!("{}, the index's", index.dim());
+            return Err(Error::call(
+                format!("dimension of {}", vectors.name()),
+                vectors.dim(),
+                expected,
+            ));
+        }
+        if vectors.element() != index.element() {
+            let expected = format!("{}, the index's", index.element());
+            return Err(Error::call(
+                format!("element type of {}", vectors.name()),
+                vectors.element(),
+                expected,
+            ));
+        }
+        let mut rows = Vec::new();
+        for first in (0..vectors.rows()).step_by(BATCH) {
+            let count = BATCH.min(vectors.rows() - first);
+            rows.resize(count * vectors.row_bytes(), 0);
+            vectors.read(first, &mut rows)?;
+            check_rows(vectors, index.metric(), first, &rows)?;
+        }
+        Ok(())
+    }
+
+    fn reserve<'a>(&'a self, ids: &'a [u64]) -> Result<Reservation<'a>, Error> {
+        let mut reserved = self.reserved.lock();
+        if let Some(id) = ids.iter().find(|id| reserved.contains(id)) {
+            let expected = "an id that no other call is changing at the same time";
+            return Err(Error::call("id", id, expected));
+        }
+        reserved.extend(ids);
+        Ok(Reservation { index: self, ids })
+    }
+
+    /// Logs and inserts rows whose ids are reserved. An error behind the first rows says how many are in.
+    fn put(
+        &self,
+        vectors: &dyn VectorSource,
+        ids: &[u64],
+        progress: &dyn Progress,
+    ) -> Result<(), Error> {
+        let _stage = Stage::begin(progress, "inserting", ids.len() as u64);
+        let next = ids.iter().max().map_or(0, |id| id.saturating_add(1));
+        self.next_id.fetch_max(next, Ordering::Relaxed);
+        let (mut rows, total) = (Vec::new(), ids.len());
+        let batch = match &self.state().direct {
+            Some(direct) => direct.batch(),
+            None => BATCH,
+        };
+        for (first, ids) in (0..total).step_by(batch).zip(ids.chunks(batch)) {
+            let put = match progress.interrupted() {
+                true => Err(Error::Interrupted),
+                false => self.put_some(vectors, first, ids, &mut rows),
+            };
+            put.map_err(|error| match first {
+                0 => error,
+                done => Error::Partly {
+                    done,
+                    total,
+                    source: match error {
+                        // Something was changed.
+                        Error::Interrupted => Box::new(Error::Stopped),
+                        error => Box::new(error),
+                    },
+                },
+            })?;
+            self.checkpoint_if_due();
+            progress.advance(ids.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Logs and inserts the rows from `first` on, as many as there are ids: all of them, or none.
+    fn put_some(
+        &self,
+        vectors: &dyn VectorSource,
+        first: usize,
+        ids: &[u64],
+        rows: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let row_bytes = vectors.row_bytes();
+        rows.resize(ids.len() * row_bytes, 0);
+        vectors.read(first, rows)?;
+        // These bytes are the ones that are logged: the caller may have written to them since all were looked at.
+        check_rows(vectors, self.index().metric(), first, rows)?;
+        self.checkpoint_if_full()?;
+        // Logged and applied under one state: a merge begins before or after both.
+        let _gate = self.gate.read();
+        self.health.check()?;
+        let state = self.state();
+        if let Some(direct) = &state.direct {
+            direct.check()?;
+        }
+        self.check_room(&state, ids.len(), row_bytes)?;
+        let mut records = Vec::with_capacity(ids.len());
+        let mut built = HashSet::new();
+        for (&id, vector) in ids.iter().zip(rows.chunks_exact(row_bytes)) {
+            if state.is_built(id)? {
+                built.insert(id);
+            }
+            records.push(match state.contains(id)? {
+                true => LogRecord::Replace { id, vector },
+                false => LogRecord::Insert { id, vector },
+            });
+        }
+        self.append(&records)?;
+        if let Some(direct) = state.direct.as_ref().filter(|_| state.since.is_none()) {
+            place_directly(&state, direct, &mut records);
+        }
+        let share = records.len().div_ceil(self.options.threads).max(1);
+        threads::shared(records.chunks(share), |records| {
+            records
+                .iter()
+                .for_each(|record| place(&state, record, &built));
+        });
+        Ok(())
+    }
+}
+
+/// Makes a vector that is logged an answer, in memory. `built` are ids of the checkpoint's build.
+fn place(state: &State, record: &LogRecord<'_>, built: &HashSet<u64>) {
+    let id = record.id();
+    match *record {
+        LogRecord::Replace { vector, .. } => state.replace(id, vector, built.contains(&id)),
+        LogRecord::Insert { vector, .. } => _ = state.fresh().insert(id, vector),
+        LogRecord::Delete { .. } => state.remove(id, built.contains(&id)),
+    }
+}
+
+/// Refuses ids that are too few, too many, not unique, or no ids.
+fn check_ids(ids: &[u64], rows: usize) -> Result<(), Error> {
+    if ids.len() != rows {
+        let found = format!("{} for {rows} rows", ids.len());
+        return Err(Error::call("ids", found, "one a row"));
+    }
+    let mut seen = HashSet::with_capacity(ids.len());
+    for &id in ids {
+        if id > LAST_ID {
+            // It stands for "no answer" in results.
+            return Err(Error::call("id", id, "below 18446744073709551615"));
+        }
+        if !seen.insert(id) {
+            let found = format!("duplicate id {id}");
+            return Err(Error::call("ids", found, "ids that are unique"));
+        }
+    }
+    Ok(())
+}

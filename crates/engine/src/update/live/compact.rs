@@ -1,0 +1,257 @@
+//! The merge of an index that is open for changes: all that can fail comes before the commit, and what is committed counts.
+//!
+//! ```text
+//!   freeze    the next log, an empty fresh graph                    nobody writes for a moment
+//!   merge     the files of the next checkpoint                      inserts, deletes and searches go on
+//!   open      it is opened as it is about to be committed: tables, ids, what puts vectors into its graph
+//!   commit    MANIFEST names it                                     nobody writes for a moment
+//!   swap      searches start from it                                cannot fail
+//! ```
+//!
+//! A merge that fails, is interrupted or panics before the commit is undone: what came meanwhile joins what was frozen. After it there
+//! is no way back. Where the commit itself fails, what the directory names is what goes on: the files of both stay until a
+//! later commit is durable, and where nobody can tell, nothing is changed any more.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::directly::direct_of;
+use super::{CompactReport, LiveIndex, State};
+use crate::index::Index;
+use crate::progress::Progress;
+use crate::update::health::Concern;
+use crate::update::ids::StoredIds;
+use crate::update::merge;
+use crate::update::overlay::{Overlay, Tombstones};
+use crate::update::replay;
+use crate::{Error, Layout, plan};
+
+/// Inserts go to a graph of their own while a merge works; ends so, or by the next checkpoint.
+struct Frozen<'a> {
+    live: &'a LiveIndex,
+    state: Arc<State>,
+    merged: bool,
+}
+
+impl Drop for Frozen<'_> {
+    /// Undoes the freeze, however the merge ended: what came in meanwhile joins what was frozen.
+    fn drop(&mut self) {
+        if self.merged {
+            return;
+        }
+        let _gate = self.live.gate.write();
+        let fresh = &self.state.overlay.fresh;
+        fresh[1].for_each(|id, vector| {
+            fresh[0].insert(id, vector);
+        });
+        *self.live.state.write() = Arc::new(State {
+            index: self.state.index.clone(),
+            overlay: Overlay {
+                fresh: vec![fresh[0].clone()],
+                deleted: self.state.overlay.deleted.clone(),
+                later: self.state.overlay.later.clone(),
+            },
+            ids: self.state.ids.clone(),
+            direct: self.state.direct.clone(),
+            since: None,
+        });
+    }
+}
+
+impl LiveIndex {
+    /// Merges what is in the log into a new checkpoint. Inserts, deletes and searches go on meanwhile. Does nothing if
+    /// nothing changed since the last checkpoint.
+    ///
+    /// # Errors
+    /// No vector would be left; a memory budget that the merged index would exceed; a full disk; an interruption through
+    /// `progress`. The index is then what it was. Where the merged index is committed and nobody can tell whether a crash would
+    /// take that back, it is what goes on, and both are kept until a later checkpoint: that is told as
+    /// [`trouble`](crate::Stats::trouble).
+    pub fn compact(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
+        let _one = self.merging.lock();
+        self.health.check()?;
+        let compacted = self.merge_now(progress);
+        match &compacted {
+            Ok(report) => {
+                self.health.recovered(Concern::Merge);
+                tracing::info!(
+                    index = %self.path.display(),
+                    vectors = report.vectors,
+                    seconds = report.seconds,
+                    "merged"
+                );
+            }
+            Err(error) => tracing::info!(index = %self.path.display(), "no merge: {error}"),
+        }
+        if self.health.is_halted() {
+            return compacted;
+        }
+        // What cannot be moved now stays in memory and in the log.
+        if let Err(error) = self.digest() {
+            self.health.trouble(Concern::Vectors, &error);
+        }
+        compacted
+    }
+
+    fn merge_now(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
+        let (mut frozen, log_from, removed, epoch) = {
+            let _gate = self.gate.write();
+            let state = self.state();
+            let overlay = &state.overlay;
+            let moved = state
+                .index
+                .graph()
+                .placement
+                .get()
+                .is_some_and(|placement| {
+                    u64::from(placement.nodes()) > state.index.manifest().vectors
+                });
+            if overlay.deleted.len() == 0 && state.fresh().slots() == 0 && !moved {
+                let bytes = merge::bytes_in(&*self.volume)?;
+                return Ok(CompactReport {
+                    vectors: state.index.len() as u64,
+                    bytes_before: bytes,
+                    bytes_after: bytes,
+                    ..CompactReport::default()
+                });
+            }
+            let left = overlay.live(state.index.len());
+            if left == 0 {
+                let expected = "at least one (delete the directory instead)";
+                return Err(Error::call("vectors left in the index", 0, expected));
+            }
+            self.check_budget(&state, left)?;
+            let log_from = self.log.rotate()?;
+            if let Some(direct) = &state.direct {
+                // It is read from storage.
+                direct.check()?;
+                direct.settle();
+                direct.check()?;
+            }
+            let state = Arc::new(State {
+                index: state.index.clone(),
+                overlay: Overlay {
+                    fresh: vec![state.fresh().clone(), Arc::new(replay::fresh(&state.index))],
+                    deleted: overlay.deleted.clone(),
+                    later: overlay.later.clone(),
+                },
+                ids: state.ids.clone(),
+                direct: state.direct.clone(),
+                since: Some(Arc::default()),
+            });
+            *self.state.write() = state.clone();
+            // What is merged is what counts now, to the id: what goes later is a tombstone on the new checkpoint.
+            let (removed, epoch) = (state.overlay.deleted.all(), state.overlay.fresh[0].epoch());
+            let live = self;
+            let frozen = Frozen {
+                live,
+                state,
+                merged: false,
+            };
+            (frozen, log_from, removed, epoch)
+        };
+        let state = frozen.state.clone();
+        let mut next = None;
+        // Nothing is written between this and the swap: dropped before `frozen`, which takes the gate as well.
+        let mut gate = None;
+        let mut ready = |manifest: &stratann_layout::Manifest| {
+            let index = Arc::new(Index::open_next(
+                self.volume.clone(),
+                &self.path,
+                manifest.clone(),
+                &self.open,
+            )?);
+            let ids = StoredIds::of(&index)?;
+            gate = Some(self.gate.write());
+            self.health.standing(&*self.volume)?;
+            next = Some(self.next_state(&state, index, ids)?);
+            Ok(())
+        };
+        let merged = merge::merge(
+            &self.volume,
+            &state.index,
+            &merge::Inputs {
+                removed: &removed,
+                epoch,
+                fresh: &state.overlay.fresh[0],
+                log_from: log_from.into(),
+                next_id: self.next_id.load(Ordering::Relaxed),
+                threads: self.options.threads,
+                memory: self.open.memory,
+            },
+            &mut ready,
+            progress,
+        );
+        let (report, committed) = match merged {
+            Ok(merged) => merged,
+            Err(error) => {
+                drop(next);
+                drop(gate);
+                return Err(error);
+            }
+        };
+        let Some(next) = next else {
+            // `rebuild` asks before it commits.
+            self.health
+                .halt("a merge was committed that was not made ready");
+            return Ok(report);
+        };
+        *self.state.write() = Arc::new(next);
+        match committed.durable(&*self.volume) {
+            Ok(()) => self.health.recovered(Concern::Checkpoint),
+            // What the directory names goes on. The files of both stay until a later checkpoint makes sure of it.
+            Err(error) => self.health.trouble(Concern::Checkpoint, &error),
+        }
+        let committed = self.state().index.manifest().clone();
+        self.health.committed(committed);
+        frozen.merged = true;
+        self.checkpointed
+            .store(log_from.sequence, Ordering::Relaxed);
+        self.reads.clear();
+        Ok(report)
+    }
+
+    /// What searches start from when an index is committed that a merge made. Nobody writes.
+    fn next_state(&self, state: &State, index: Arc<Index>, ids: StoredIds) -> Result<State, Error> {
+        let since = state.since.as_ref().map(|since| since.all());
+        // Of all nodes that there are now: a later one of the same id may count.
+        let nodes = index.len() as u32;
+        let gone = since.unwrap_or_default().into_keys();
+        let gone: Vec<_> = gone.map(|id| (id, nodes)).collect();
+        let overlay = Overlay {
+            fresh: vec![state.overlay.fresh[1].clone()],
+            deleted: Arc::new(Tombstones::restore(&gone, gone.len())),
+            later: Arc::default(),
+        };
+        let direct = direct_of(&index, &overlay, &self.options, &self.health)?;
+        Ok(State {
+            overlay,
+            ids,
+            direct: direct.map(Arc::new),
+            since: None,
+            index,
+        })
+    }
+
+    /// Refuses a merge that the memory budget has no room for what it makes of, before the work: by what is known to be needed.
+    fn check_budget(&self, state: &State, vectors: usize) -> Result<(), Error> {
+        let Some(budget) = self.open.memory else {
+            return Ok(());
+        };
+        let manifest = state.index.manifest();
+        let codes = match manifest.layout.parse()? {
+            // In the pages.
+            Layout::Inline => 0,
+            _ => vectors as u64 * u64::from(manifest.code_bytes),
+        };
+        let needs = plan::least(state.index.dim(), codes);
+        if budget < needs {
+            return Err(Error::Memory {
+                budget,
+                needs,
+                part: "the merged index, which has more vectors than the one that was built: nothing was changed".into(),
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,177 @@
+//! Every operation of a script fails once, and work goes on: the call is made again, if need be through a handle that is opened
+//! again. Then the process is killed, or the machine crashes, and what was acknowledged is there and the index is whole.
+//!
+//! A sync that fails discards what it was to make durable, as Linux does: what a later sync does not make up for is lost.
+
+use stratann_tier::{Mishap, Operation};
+
+use super::*;
+
+/// What fails.
+#[derive(Clone, Copy, Debug)]
+enum What {
+    /// The operation of the volume with this number, whatever it is.
+    Call(u64),
+    /// That with this number among those of its kind.
+    Nth(Operation, u64),
+    /// The start of a thread, and all after it until a call fails.
+    Thread(u64),
+}
+
+struct Once<'a> {
+    case: Case,
+    folder: &'a Path,
+    volume: SimVolume,
+    place: String,
+}
+
+impl Once<'_> {
+    fn open(&self) -> LiveIndex {
+        let open = || open(self.case, &self.volume, self.folder, Durability::Always);
+        open()
+            .or_else(|_| {
+                stratann_tier::refuse_threads_after(None);
+                open()
+            })
+            .unwrap_or_else(|error| panic!("{}: opened again: {error}", self.place))
+    }
+
+    /// Makes a call, again if it fails; through another handle if this one takes no more changes.
+    fn make(&self, call: &Call, mut live: LiveIndex) -> LiveIndex {
+        let Err(mut error) = call.make(&live) else {
+            return live;
+        };
+        stratann_tier::refuse_threads_after(None);
+        for _ in 0..2 {
+            // Whatever of it is in, the call brings the rest.
+            let again = match call {
+                Call::Insert(ids, version) => Call::Upsert(ids.clone(), *version),
+                Call::Delete(ids) => {
+                    let mut left = ids.clone();
+                    left.retain(|&id| live.contains(id).unwrap());
+                    Call::Delete(left)
+                }
+                other => other.clone(),
+            };
+            match again.make(&live) {
+                Ok(()) => return live,
+                Err(again) => error = again,
+            }
+            drop(live);
+            live = self.open();
+        }
+        panic!("{}: {call:?}: {error}", self.place);
+    }
+
+    /// Whether what was to fail was met.
+    fn run(&self, what: What) -> bool {
+        let mut model = first();
+        let mut live = self.open();
+        for call in script() {
+            live = self.make(&call, live);
+            call.apply(&mut model);
+        }
+        let met = match what {
+            What::Thread(_) => {
+                let left = stratann_tier::threads_left();
+                stratann_tier::refuse_threads_after(None);
+                left.is_none_or(|left| left == 0)
+            }
+            _ => self.volume.failed().is_some(),
+        };
+        assert_eq!(contents(&live), model, "{}", self.place);
+        assert_eq!(live.len(), model.len(), "{}", self.place);
+        // The process is killed; or the machine loses its power.
+        let killed = ("killed", self.volume.fork());
+        let crashed = [Crash::Dropped, Crash::Torn, Crash::Reordered];
+        let crashed = crashed.map(|mode| ("crashed", self.volume.crash_image(1, mode)));
+        for (end, image) in [killed].into_iter().chain(crashed) {
+            let place = format!("{}, {end}", self.place);
+            let again = open(self.case, &image, self.folder, Durability::Always)
+                .unwrap_or_else(|error| panic!("{place}: {error}"));
+            assert_eq!(contents(&again), model, "{place}");
+            drop(again);
+            let report = verify_in(&image, &Silent).unwrap();
+            assert!(report.clean(), "{place}: {:?}", report.problems);
+        }
+        drop(live);
+        met
+    }
+}
+
+/// Fails what is told; whether it was met.
+fn once(case: Case, before: &SimVolume, folder: &Path, what: What, mishap: Mishap) -> bool {
+    let volume = before.fork();
+    volume.discard_failed_syncs(true, true);
+    match what {
+        What::Call(at) => volume.fail_call(at, mishap),
+        What::Nth(operation, at) => volume.fail_nth(operation, at, mishap),
+        What::Thread(at) => stratann_tier::refuse_threads_after(Some(at)),
+    }
+    let place = format!("{case:?}, {what:?}, {mishap:?}");
+    let once = Once {
+        case,
+        folder,
+        volume,
+        place,
+    };
+    once.run(what)
+}
+
+/// Fails each operation of a kind, or every `step`-th, in a way for each; how many that were.
+fn each(case: Case, kind: impl Fn(u64) -> What, mishaps: &[Mishap], step: usize) -> usize {
+    let folder = tempfile::tempdir().unwrap();
+    let before = base(case, folder.path());
+    let mut met = 0;
+    for &mishap in mishaps {
+        // Not the same ones for each.
+        let first = met % step;
+        for at in (first as u64..).step_by(step) {
+            if !once(case, &before, folder.path(), kind(at), mishap) {
+                break;
+            }
+            met += 1;
+        }
+    }
+    met
+}
+
+fn slow() -> bool {
+    std::env::var_os("STRATANN_SLOW").is_some()
+}
+
+#[test]
+fn any_operation_may_fail_once_and_nothing_is_lost() {
+    let step = if slow() { 1 } else { 61 };
+    let mishaps = [Mishap::Undone, Mishap::NoRoom, Mishap::Done];
+    let met = CASES.map(|case| each(case, What::Call, &mishaps, step));
+    assert!(met.iter().sum::<usize>() > 150, "{met:?}");
+}
+
+#[test]
+fn any_sync_of_a_file_may_fail_and_discard_what_it_was_to_keep() {
+    let step = if slow() { 1 } else { 5 };
+    let kind = |at| What::Nth(Operation::Sync, at);
+    let met = CASES.map(|case| each(case, kind, &[Mishap::Undone], step));
+    assert!(met.iter().sum::<usize>() > 60, "{met:?}");
+}
+
+#[test]
+fn any_commit_may_fail_at_its_rename_and_behind_it() {
+    let step = if slow() { 1 } else { 4 };
+    let kind = |at| What::Nth(Operation::SyncNames, at);
+    let mishaps = [Mishap::Undone, Mishap::Done];
+    let met = CASES.map(|case| each(case, kind, &mishaps, step));
+    assert!(met.iter().sum::<usize>() > 100, "{met:?}");
+    let kind = |at| What::Nth(Operation::Rename, at);
+    let step = if slow() { 1 } else { 3 };
+    let met = CASES.map(|case| each(case, kind, &mishaps, step));
+    assert!(met.iter().sum::<usize>() > 22, "{met:?}");
+}
+
+#[test]
+fn any_start_of_a_thread_may_be_refused() {
+    let step = if slow() { 1 } else { 7 };
+    let met = CASES.map(|case| each(case, What::Thread, &[Mishap::Undone], step));
+    assert!(met.iter().sum::<usize>() > 20, "{met:?}");
+}
