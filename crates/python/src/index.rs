@@ -30,8 +30,9 @@ pub const WATCHED: usize = 1_000;
 /// anew.
 #[pyclass(frozen, module = "stratann")]
 pub struct Index {
-    /// The checkpoint that searches start from; a merge puts the next one here.
-    inner: RwLock<Arc<Opened<stratann::Index>>>,
+    /// The index as it was opened for searching; `None` while it is open for changes, since a merge gives the files back that nobody
+    /// has open any more.
+    inner: RwLock<Option<Arc<Opened<stratann::Index>>>>,
     /// The same, open for changes, from the first change on.
     live: Mutex<Option<Arc<Opened<LiveIndex>>>>,
     /// What merges it in the background.
@@ -95,7 +96,7 @@ impl Index {
             .detach(|| stratann::Index::open(&path, &options))
             .map_err(to_python)?;
         Ok(Self {
-            inner: RwLock::new(Arc::new(Opened::new(Arc::new(inner)))),
+            inner: RwLock::new(Some(Arc::new(Opened::new(Arc::new(inner))))),
             live: Mutex::default(),
             merger: Mutex::default(),
             changes,
@@ -107,7 +108,7 @@ impl Index {
     /// One that a catalog has opened.
     pub fn of(index: Arc<stratann::Index>, path: PathBuf) -> Self {
         Self {
-            inner: RwLock::new(Arc::new(Opened::new(index))),
+            inner: RwLock::new(Some(Arc::new(Opened::new(index)))),
             live: Mutex::default(),
             merger: Mutex::default(),
             changes: Changes::default(),
@@ -116,8 +117,17 @@ impl Index {
         }
     }
 
+    /// The checkpoint that searches start from.
     fn inner(&self) -> Arc<Opened<stratann::Index>> {
-        self.inner.read().clone()
+        loop {
+            if let Some(live) = self.changing() {
+                return Arc::new(live.beside(live.index()));
+            }
+            // One of the two is always there; while the one takes the place of the other, both are.
+            if let Some(inner) = self.inner.read().clone() {
+                return inner;
+            }
+        }
     }
 
     /// The index open for changes, if it is.
@@ -148,6 +158,7 @@ impl Index {
                 });
             }
             *live = Some(opened.clone());
+            *self.inner.write() = None;
             Ok(opened)
         })
         // With the lock given back: an error that is made waits for the interpreter.
@@ -358,6 +369,7 @@ impl Index {
         let Some(live) = self.changing() else {
             return Ok(());
         };
+        live.at_home(&self.path, "stratann.open")?;
         let flushed = py.detach(|| live.flush()).map_err(to_python);
         flushed.map_err(|error| changing(py, error))
     }
@@ -376,24 +388,26 @@ impl Index {
         let (live, listener) = (self.live(py)?, Listener::new(progress)?);
         let report = run(py, &listener, |progress| live.compact(progress))
             .map_err(|error| changing(py, error))?;
-        *self.inner.write() = Arc::new(Opened::new(live.index()));
         to_dict(py, &report)
     }
 
     /// Ends the changes: makes them durable and gives the folder's lock back. Searching goes on, with what is there. The
     /// next change opens the index for changes again. A `with` block ends with it.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(live) = self.live.lock().take() else {
+        let Some(live) = self.changing() else {
             return Ok(());
         };
         py.detach(|| {
             self.merger.lock().take();
+            // Searches have it until what the log says is read, and if that fails.
+            *self.inner.write() = Some(Arc::new(live.beside(live.index())));
+            self.live.lock().take();
             live.flush()?;
             drop(live);
             // A reader sees the log as it is when the index is opened.
             let options = *self.inner().options();
             let index = stratann::Index::open(&self.path, &options)?;
-            *self.inner.write() = Arc::new(Opened::new(Arc::new(index)));
+            *self.inner.write() = Some(Arc::new(Opened::new(Arc::new(index))));
             Ok::<_, stratann::Error>(())
         })
         .map_err(|error| changing(py, to_python(error)))
@@ -416,7 +430,7 @@ impl Index {
         py.detach(|| {
             let options = *self.inner().options();
             let index = stratann::Index::open(&self.path, &options)?;
-            *self.inner.write() = Arc::new(Opened::new(Arc::new(index)));
+            *self.inner.write() = Some(Arc::new(Opened::new(Arc::new(index))));
             Ok::<_, stratann::Error>(true)
         })
         .map_err(to_python)

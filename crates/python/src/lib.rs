@@ -12,7 +12,7 @@
 //!
 //! `arguments` reads what a user writes ("2GiB", "locality"), `progress` runs long work beside the calling thread
 //! so that Ctrl-C and callbacks reach Python, `process` keeps a forked process from waiting for threads that it does
-//! not have, `errors` says which exception an engine's error becomes.
+//! not have, `logs` hands what the engine tells to `logging`, `errors` says which exception an engine's error becomes.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +22,7 @@ mod build;
 mod catalog;
 mod errors;
 mod index;
+mod logs;
 mod process;
 mod progress;
 mod repair;
@@ -32,6 +33,8 @@ use pyo3::prelude::*;
 /// Vector search for collections that do not fit in RAM: the part of the package that is written in Rust.
 #[pymodule]
 mod _stratann {
+    use super::*;
+
     #[pymodule_export]
     use crate::build::{build, train};
     #[pymodule_export]
@@ -46,6 +49,13 @@ mod _stratann {
     use crate::repair::repair;
     #[pymodule_export]
     use crate::truth::{recall, truth};
+
+    /// Before anything is told.
+    #[pymodule_init]
+    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::logs::install();
+        Ok(())
+    }
 
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "the name is Python's convention")]

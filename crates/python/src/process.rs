@@ -26,6 +26,14 @@ impl<T> Opened<T> {
         }
     }
 
+    /// Another one that was opened where this was.
+    pub fn beside<U>(&self, value: Arc<U>) -> Opened<U> {
+        Opened {
+            value,
+            process: self.process,
+        }
+    }
+
     /// It, to be shared with others of this process.
     pub fn value(&self) -> &Arc<T> {
         &self.value

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeWarning, PyTypeError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyRuntimeWarning, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 use stratann::{Error, Progress};
@@ -187,10 +187,16 @@ pub fn run_rows<T: Send, E: Into<Error> + Send>(
     let board = Board::default();
     py.detach(|| {
         std::thread::scope(|scope| {
-            let worker = scope.spawn(|| {
-                let _finish = Finish(&board);
-                work(&board)
+            let (board, named) = (&board, std::thread::Builder::new());
+            let started = named.spawn_scoped(scope, move || {
+                let _finish = Finish(board);
+                work(board)
             });
+            let worker = started.map_err(|error| {
+                PyRuntimeError::new_err(format!(
+                    "no thread can be started for it ({error}): raise the limit (ulimit -u, cgroup pids)"
+                ))
+            })?;
             let mut raised = None;
             loop {
                 let finished = board.pause();

@@ -1,0 +1,114 @@
+//! What the engine tells goes to Python's `logging`, as the logger "stratann".
+//!
+//! The threads that tell it may hold locks that a thread with the interpreter waits for. So they wait for nobody: a line is put into
+//! a queue, and a thread of its own hands it over. What is below the level costs a comparison.
+
+use std::collections::VecDeque;
+
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use parking_lot::{Condvar, Mutex};
+use pyo3::prelude::*;
+
+/// What names the level from which on events are handed over: error, warn, info, debug or off.
+const LEVEL: &str = "STRATANN_LOG";
+/// Lines that may wait; then the oldest go.
+const MOST: usize = 1_000;
+
+#[derive(Default)]
+struct State {
+    lines: VecDeque<(Level, String)>,
+    lost: u64,
+    /// The process in which there is a thread that hands them over: a forked one has none.
+    process: u32,
+}
+
+struct Forward {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+static FORWARD: Forward = Forward {
+    state: Mutex::new(State {
+        lines: VecDeque::new(),
+        lost: 0,
+        process: 0,
+    }),
+    wake: Condvar::new(),
+};
+
+impl Log for Forward {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.level() <= log::max_level() && metadata.target().starts_with("stratann")
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let mut state = self.state.lock();
+        if state.lines.len() >= MOST {
+            state.lines.pop_front();
+            state.lost += 1;
+        }
+        state
+            .lines
+            .push_back((record.level(), record.args().to_string()));
+        if state.process != std::process::id() {
+            let named = std::thread::Builder::new().name("stratann-logging".into());
+            // Without a thread they wait for the next line, which tries again.
+            if named.spawn(hand_over).is_ok() {
+                state.process = std::process::id();
+            }
+        }
+        self.wake.notify_one();
+    }
+
+    fn flush(&self) {}
+}
+
+/// Hands lines to Python until the interpreter ends.
+fn hand_over() {
+    loop {
+        let (level, line, lost) = {
+            let mut state = FORWARD.state.lock();
+            loop {
+                let lost = std::mem::take(&mut state.lost);
+                match state.lines.pop_front() {
+                    Some((level, line)) => break (level, line, lost),
+                    None => FORWARD.wake.wait(&mut state),
+                }
+            }
+        };
+        let told = Python::try_attach(|py| {
+            let logger = py
+                .import("logging")?
+                .call_method1("getLogger", ("stratann",))?;
+            if lost > 0 {
+                logger.call_method1("warning", (format!("{lost} lines were lost"),))?;
+            }
+            let level = match level {
+                Level::Error => 40,
+                Level::Warn => 30,
+                Level::Info => 20,
+                Level::Debug | Level::Trace => 10,
+            };
+            // The line is no format.
+            logger.call_method1("log", (level, "%s", line)).map(drop)
+        });
+        match told {
+            // A handler that raises is the host's, and is told by `logging` itself as a rule.
+            Some(_) => {}
+            None => return,
+        }
+    }
+}
+
+/// From now on what the engine tells is handed to Python: warnings and errors, or what `STRATANN_LOG` says.
+pub fn install() {
+    let named = std::env::var(LEVEL).ok();
+    let level = named.and_then(|name| name.parse().ok());
+    // A host that is written in Rust may have one.
+    if log::set_logger(&FORWARD).is_ok() {
+        log::set_max_level(level.unwrap_or(LevelFilter::Warn));
+    }
+}
