@@ -373,9 +373,9 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
         // Whatever happens, the threads end, and with them the scope.
         let _stop = StopOthers(&shared.stop);
         let threads = [
-            scope.spawn(|| shared.guarded(Shared::insert)),
-            scope.spawn(|| shared.guarded(Shared::delete)),
-            scope.spawn(|| shared.guarded(Shared::search)),
+            started(scope, || shared.guarded(Shared::insert))?,
+            started(scope, || shared.guarded(Shared::delete))?,
+            started(scope, || shared.guarded(Shared::search))?,
         ];
         let mut watch = Watch::new(&shared, task);
         let mut merging: Option<Merging<'_>> = None;
@@ -394,7 +394,7 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
                 // What was waiting when it was looked at may just have been merged: the next look tells.
                 watch.merges.push(joined(merge)?);
             } else if merging.is_none() && watch.merge_is_due() && !watch.is_over() {
-                let merge = scope.spawn(|| live.compact(&Interruptible));
+                let merge = started(scope, || live.compact(&Interruptible))?;
                 merging = Some((shared.start.elapsed().as_secs_f64(), merge));
             }
         }
@@ -442,6 +442,19 @@ type Merging<'scope> = (
 fn joined((began, merge): Merging<'_>) -> Result<Merge, Failure> {
     let report = merge.join().map_err(|_| panicked())??;
     Ok(Merge::of(began, &report))
+}
+
+/// A thread of the benchmark.
+fn started<'scope, T: Send + 'scope>(
+    scope: &'scope std::thread::Scope<'scope, '_>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>, Failure> {
+    let started = std::thread::Builder::new().spawn_scoped(scope, work);
+    started.map_err(|error| {
+        Failure::Failed(format!(
+            "no thread can be started for the benchmark ({error}): raise the limit (ulimit -u, cgroup pids)"
+        ))
+    })
 }
 
 fn panicked() -> Failure {

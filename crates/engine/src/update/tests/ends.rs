@@ -240,6 +240,21 @@ fn ids_near_the_end_are_refused_before_anything_is_written() {
 }
 
 #[test]
+fn a_build_refuses_the_id_that_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = BuildOptions {
+        ids: Some(vec![1, u64::MAX]),
+        degree: Some(2),
+        threads: 1,
+        ..BuildOptions::default()
+    };
+    let path = folder.path().join("i");
+    let refused = crate::build(&rows(&[1, 2], 1), &path, &options, &Silent).unwrap_err();
+    assert!(refused.is_call_wrong(), "{refused}");
+    assert!(!path.exists());
+}
+
+#[test]
 fn the_last_ids_are_given_and_no_more() {
     let folder = tempfile::tempdir().unwrap();
     let volume = base(PACKED, folder.path());
