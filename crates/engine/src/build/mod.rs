@@ -341,7 +341,7 @@ pub(crate) fn build_rows(
         silent,
     )
     .unwrap();
-    committed.durable(volume).unwrap();
+    committed.durable(&*volume).unwrap();
 }
 
 /// What a build of the next checkpoint of an index has beside one of rows alone.

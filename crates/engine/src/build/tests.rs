@@ -59,7 +59,7 @@ fn build_rows(
     let facts = Facts::of(&source, &options)?;
     let volume: Arc<dyn Volume> = Arc::new(volume.clone());
     let next = Next::default();
-    let (report, commit) = build_in(&volume, scratch, &source, &options, facts, next, progress)?;
+    let (report, committed) = build_in(&volume, scratch, &source, &options, facts, next, progress)?;
     committed.durable(&*volume).map(|()| report)
 }
 
