@@ -290,6 +290,7 @@ fn build_in(
         options,
         facts,
         progress,
+        replaces: carried.is_some(),
         carried: carried.unwrap_or(Carried {
             log_from: LogFrom {
                 number: checkpoint.next_log(),
@@ -384,6 +385,8 @@ struct Build<'a> {
     checkpoint: Checkpoint<'a>,
     scratch: &'a Path,
     carried: Carried<'a>,
+    /// Whether the rows are those of an index that is open.
+    replaces: bool,
     stages: Vec<(String, f64)>,
 }
 

@@ -79,6 +79,7 @@ fn with_build<T>(
             known: None,
             kept: &[],
         },
+        replaces: false,
         stages: Vec::new(),
     })
 }

@@ -121,6 +121,8 @@ impl LiveIndex {
                 return Err(Error::call("vectors left in the index", 0, expected));
             }
             self.check_budget(&state, left)?;
+            // Nothing is written where something else stands.
+            self.health.standing(&*self.volume)?;
             let log_from = self.log.rotate()?;
             if let Some(direct) = &state.direct {
                 // It is read from storage.
