@@ -46,7 +46,7 @@ pub(crate) fn shared_beside<S, T: Send, O>(
     };
     let (mut done, own) = thread::scope(|scope| {
         let helpers: Vec<_> = (0..helpers.min(count))
-            .map_while(|_| started(scope, &run))
+            .map_while(|_| started(scope, run))
             .collect();
         let own = own();
         let mut done = run();

@@ -217,13 +217,12 @@ impl Drop for Merger {
     fn drop(&mut self) {
         *self.stop.stopped.lock() = true;
         self.stop.changed.notify_all();
-        if let Some(thread) = self.thread.take().filter(|thread| {
-            // It may be that thread which has the last reference to the index.
-            thread.thread().id() != std::thread::current().id()
-        }) {
-            if thread.join().is_err() {
-                tracing::error!("the thread that merges in the background panicked");
-            }
+        // It may be that thread which has the last reference to the index.
+        let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
+        if let Some(thread) = self.thread.take().filter(other)
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that merges in the background panicked");
         }
     }
 }
