@@ -162,7 +162,7 @@ fn any_commit_may_fail_at_its_rename_and_behind_it() {
     let kind = |at| What::Nth(Operation::SyncNames, at);
     let mishaps = [Mishap::Undone, Mishap::Done];
     let met = CASES.map(|case| each(case, kind, &mishaps, step));
-    assert!(met.iter().sum::<usize>() > 100, "{met:?}");
+    assert!(met.iter().sum::<usize>() > 60, "{met:?}");
     let kind = |at| What::Nth(Operation::Rename, at);
     let step = if slow() { 1 } else { 3 };
     let met = CASES.map(|case| each(case, kind, &mishaps, step));
