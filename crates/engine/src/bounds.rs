@@ -6,7 +6,7 @@
 //! | threads | 1 | [`MOST_THREADS`] |
 //! | queries or inserts in flight on each thread | 1 | [`MOST_IN_FLIGHT`] |
 //! | beam width | 1 | [`MOST_BEAM`] |
-//! | k | 1 | the vectors that a search can find |
+//! | k | 1 | the vectors that a search can find; 65,536 if these are fewer and an index changes, or has changed |
 //! | list size of a search, a build and an insert; candidates ranked at once | 1 | [`MOST_LIST`] |
 //! | k times queries | 1 | [`MOST_ANSWERS`] |
 //! | benefit | 0 | 1 |
@@ -62,16 +62,16 @@ pub(crate) fn share(what: &str, value: f64) -> Result<f64, Error> {
     }
 }
 
-/// Refuses the numbers of a search that are beyond their bounds, if there are so many vectors in `whose` (as a message
-/// says it, for example "the index") to be found. Every search does it first.
+/// Refuses the numbers of a search that are beyond their bounds, where `most` answers may be asked for; `what` is what a message
+/// says of them (for example "the vectors in the index"). Every search does it first.
 ///
 /// # Errors
 /// [`Error::Call`] that names the number, its value and the bound.
-pub fn search(options: &SearchOptions, vectors: usize, whose: &str) -> Result<(), Error> {
+pub fn search(options: &SearchOptions, most: usize, what: &str) -> Result<(), Error> {
     let k = match options.k {
         0 => return Err(Error::call("k", 0, "at least 1")),
-        k if k > vectors => {
-            let expected = format!("at most {vectors}, the vectors in {whose}");
+        k if k > most => {
+            let expected = format!("at most {most}, {what}");
             return Err(Error::call("k", k, expected));
         }
         k => k,

@@ -306,7 +306,9 @@ impl Index {
         // More entries than records would never be used.
         .min(manifest.vectors as usize);
         SlotCache::check_room(entries, slot_bytes)?;
-        let cache = (entries > 0).then(|| SlotCache::new(entries, slot_bytes));
+        // Where vectors were inserted directly, what it keeps might no longer be what is stored: searches do without.
+        let caches = entries > 0 && graph.placement.get().is_none();
+        let cache = caches.then(|| SlotCache::new(entries, slot_bytes));
         let (graph_pages, vector_pages) = graph.files();
         let code_bytes = code_bytes(&*volume, &manifest)?;
         let navigates = options.memory.is_none() || options.navigation.unwrap_or(preset.navigation);
@@ -497,6 +499,16 @@ impl Index {
         let page_bytes = graph.page_bytes.max(vectors.page_bytes);
         let room = &self.shared.room;
         room.take(&self.division, list, page_bytes, wanted, progress)
+    }
+
+    /// How many queries the memory budget lets be in flight at most, up to `wanted`.
+    pub(crate) fn most_at_once(&self, list: usize, wanted: usize) -> usize {
+        let (graph, vectors) = self.graph.files();
+        let page_bytes = graph.page_bytes.max(vectors.page_bytes);
+        match self.division.for_queries(list, page_bytes) {
+            Some((all, each)) => wanted.min((all / each.max(1)) as usize),
+            None => wanted,
+        }
     }
 
     pub(crate) fn checks_pages(&self) -> bool {

@@ -139,7 +139,12 @@ impl Catalog {
         };
         let catalog = self.at_home()?;
         let results = if rows.rows() == 0 {
-            bounds::search(&options, bounds::MOST_LIST, "all indexes").map_err(to_python)?;
+            bounds::search(
+                &options,
+                bounds::MOST_LIST,
+                "as many as an index may have vectors",
+            )
+            .map_err(to_python)?;
             nothing(k)
         } else {
             let source = rows.source()?;

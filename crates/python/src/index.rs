@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use stratann::{
     Counters, Durability, LiveIndex, MergeWhen, Merger, OpenOptions, Progress, SearchOptions,
-    SearchResults, Silent, VectorSource, WriteOptions, bounds,
+    SearchResults, Silent, VectorSource, WriteOptions,
 };
 
 use crate::arguments::{
@@ -270,7 +270,11 @@ impl Index {
             None => index.search_observed(source, &options, progress),
         };
         let results = if rows.rows() == 0 {
-            bounds::search(&options, self.vectors(), "the index").map_err(to_python)?;
+            match &live {
+                Some(live) => live.check_search(&options),
+                None => index.check_search(&options),
+            }
+            .map_err(to_python)?;
             nothing(k)
         } else {
             let source = rows.source()?;

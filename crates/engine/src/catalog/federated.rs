@@ -79,7 +79,7 @@ impl Catalog {
         let each: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
         let each: Vec<&str> = each.into_iter().filter(|name| seen.insert(*name)).collect();
         let vectors = self.check(&each)?;
-        bounds::search(options, vectors, "all indexes")?;
+        bounds::search(options, vectors, "the vectors in all indexes")?;
         let (k, start, rows) = (options.k, Instant::now(), queries.rows());
         let answers = bounds::answers(k, rows)?;
         let mut all = SearchResults {

@@ -11,6 +11,7 @@
 //! - [`reader`]: pages of nodes, in completion order
 //! - [`ranking`]: exact distances, and which are worth computing
 //! - [`rerank`]: vectors that are apart from the graph, fetched after the path
+//! - [`scan`]: every vector, where the graph leads to too few
 //! - [`parts`]: where the time goes
 //!
 //! Dispatch over layout, metric, element type and strategy happens once a query or once a batch, never per hop.
@@ -22,6 +23,7 @@ mod ranking;
 mod reader;
 mod rerank;
 mod results;
+mod scan;
 #[cfg(test)]
 mod tests;
 mod traversal;
@@ -39,6 +41,7 @@ use stratann_tier::{Task, Thread, TierError, thread_cpu_time};
 pub use self::parts::Parts;
 pub(crate) use self::parts::Timer;
 pub(crate) use self::reader::Page;
+use self::scan::each_vector_now;
 pub(crate) use self::walker::{Plan, Walker, Within};
 use crate::data::{VectorSource, check_rows};
 use crate::index::Index;
@@ -234,13 +237,7 @@ impl Index {
         heat: Option<&Heat>,
         overlay: Option<&Overlay>,
     ) -> Result<SearchResults, Error> {
-        let vectors = overlay.map_or(self.len(), |overlay| overlay.live(self.len()));
-        // Of what never changes, more than there is is asked by mistake.
-        let most = match overlay {
-            Some(_) => vectors.max(MOST_PADDED),
-            None => vectors,
-        };
-        let plan = self.plan_search(queries, options, vectors, most)?;
+        let plan = self.plan_search(queries, options, overlay)?;
         let (rows, k) = (queries.rows(), options.k);
         let answers = bounds::answers(k, rows)?;
         let batch = Batch {
@@ -272,7 +269,8 @@ impl Index {
         let wanted = options.threads.saturating_mul(options.in_flight).min(rows);
         let room = self.room(plan.list, wanted, progress)?;
         let threads = options.threads.min(rows).min(room.queries).max(1);
-        let crew = self.crew(threads)?;
+        // As many workers as the next batches can use, too: this one may be of one query, and others go on beside it.
+        let crew = self.crew(self.most_at_once(plan.list, options.threads).max(threads))?;
         let _stage = Stage::begin(progress, "searching", rows as u64);
         let start = Instant::now();
         crew.run_tasks(threads, &|thread, share| {
@@ -293,12 +291,35 @@ impl Index {
         })
     }
 
+    /// Refuses the numbers that a [`search`](Index::search) refuses, whatever the queries are.
+    ///
+    /// # Errors
+    /// A number beyond its bound ([`bounds`]).
+    pub fn check_search(&self, options: &SearchOptions) -> Result<(), Error> {
+        self.check_numbers(options, self.overlay()).map(drop)
+    }
+
+    /// As [`check_search`](Index::check_search), with what changed since the checkpoint. Gives the vectors that can be found.
+    pub(crate) fn check_numbers(
+        &self,
+        options: &SearchOptions,
+        overlay: Option<&Overlay>,
+    ) -> Result<usize, Error> {
+        let vectors = overlay.map_or(self.len(), |overlay| overlay.live(self.len()));
+        // Of what never changes, more than there is is asked by mistake.
+        let (most, what) = match overlay {
+            Some(_) if vectors < MOST_PADDED => (MOST_PADDED, "the most where fewer are left"),
+            _ => (vectors, "the vectors in the index"),
+        };
+        bounds::search(options, most, what)?;
+        Ok(vectors)
+    }
+
     fn plan_search(
         &self,
         queries: &dyn VectorSource,
         options: &SearchOptions,
-        vectors: usize,
-        most: usize,
+        overlay: Option<&Overlay>,
     ) -> Result<Plan, Error> {
         let preset = self.preset();
         if queries.dim() != self.dim() {
@@ -315,7 +336,7 @@ impl Index {
                 format!("{}, the index's", self.element()),
             ));
         }
-        bounds::search(options, most, "the index")?;
+        let vectors = self.check_numbers(options, overlay)?;
         let navigation = options
             .navigation
             .unwrap_or(preset.navigation && self.has_navigation());
@@ -429,7 +450,7 @@ impl Batch<'_> {
             }
             let live = self.overlay.map_or(index.len(), |o| o.live(index.len()));
             if traversal.ranking.nearest.found().len() < self.plan.k.min(live) {
-                self.look_at_all(&mut traversal.ranking, &mut traversal.counters)?;
+                self.look_at_all(pages, &mut traversal.ranking, &mut traversal.counters)?;
             }
             self.progress.advance(1);
             if self.progress.interrupted() {
@@ -449,16 +470,36 @@ impl Batch<'_> {
     /// Ranks every vector on storage: where next to none is left of an index, or its graph leads to too few, that is less
     /// work than to look for them.
     #[cold]
-    fn look_at_all(
+    fn look_at_all<N: NodePages>(
         &self,
+        pages: &N,
         ranking: &mut ranking::Ranking<'_>,
         counters: &mut Counters,
     ) -> Result<(), Error> {
-        each_vector(self.index, self.progress, &mut |node, id, vector| {
-            ranking.rank_exactly(node, id, vector);
-            Ok(())
-        })?;
+        let (index, progress) = (self.index, self.progress);
+        let placement = &index.graph().placement;
+        let mut scanned = Ok(());
+        if placement.get().is_none() {
+            scanned = each_vector(index, progress, &mut |node, id, vector| {
+                ranking.rank_exactly(node, id, vector);
+                Ok(())
+            });
+            let (graph, vectors) = index.graph().files();
+            counters.graph_reads += if vectors.pages == 0 { graph.pages } else { 0 };
+            counters.vector_reads += vectors.pages;
+            counters.bytes_read += match vectors.pages {
+                0 => graph.pages * graph.page_bytes as u64,
+                pages => pages * vectors.page_bytes as u64,
+            };
+        }
+        // It may also have begun to take inserts while it was read, and then what went wrong means nothing.
+        if let Some(placement) = placement.get() {
+            let mut each = |node, id, vector: &[u8]| {
+                ranking.rank_exactly(node, id, vector);
+            };
+            scanned = each_vector_now(index, pages, placement, progress, counters, &mut each);
+        }
         counters.distance_computations += std::mem::take(&mut ranking.computations);
-        Ok(())
+        scanned
     }
 }

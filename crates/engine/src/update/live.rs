@@ -349,6 +349,12 @@ impl LiveIndex {
         self.state.read().clone()
     }
 
+    /// The index on storage as it is now, for tests that read it beside changes.
+    #[cfg(test)]
+    pub(crate) fn on_storage(&self) -> Arc<Index> {
+        self.state().index.clone()
+    }
+
     /// What searches start from, for tests that look at all of it.
     #[cfg(test)]
     pub(super) fn parts(&self) -> (Arc<Index>, Overlay) {
@@ -443,6 +449,16 @@ impl LiveIndex {
         let deleted = state.overlay.deleted.len() as f64 / state.index.len() as f64;
         self.reads.add(options, &results, deleted);
         Ok(results)
+    }
+
+    /// Refuses the numbers that a [`search`](LiveIndex::search) refuses, whatever the queries are.
+    ///
+    /// # Errors
+    /// A number beyond its bound ([`bounds`](crate::bounds)).
+    pub fn check_search(&self, options: &SearchOptions) -> Result<(), Error> {
+        let state = self.state();
+        let numbers = state.index.check_numbers(options, Some(&state.overlay));
+        numbers.map(drop)
     }
 
     /// Vectors on storage, those of them that do not count, and those that wait in memory.

@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 use std::sync::Barrier;
+use std::sync::atomic::AtomicBool;
 
-use crate::{Durability, Element, LiveIndex, WriteOptions};
+use crate::{DirectOptions, Durability, Element, LiveIndex, Update, WriteOptions};
 
 use super::*;
 
@@ -124,16 +125,21 @@ fn more_than_are_left_is_answered_with_padding() {
     index.delete(&rest).unwrap();
     let found = index.search(&queries, &tight()).unwrap();
     assert_eq!(found.ids, vec![u64::MAX; 50]);
-    // What does not change has no more than it has.
-    let error = index.search(
-        &queries,
-        &SearchOptions {
-            k: 1 << 20,
-            list: 1 << 20,
-            ..tight()
-        },
+    // There is a most, and the message does not say that there are so many vectors.
+    let huge = SearchOptions {
+        k: 1 << 20,
+        list: 1 << 20,
+        ..tight()
+    };
+    let error = index.search(&queries, &huge).unwrap_err();
+    assert!(error.is_call_wrong());
+    let message = error.to_string();
+    assert!(
+        message.contains("at most 65536, the most where fewer are left"),
+        "{message}"
     );
-    assert!(error.unwrap_err().is_call_wrong());
+    assert_eq!(index.check_search(&huge).unwrap_err().to_string(), message);
+    index.check_search(&tight()).unwrap();
 }
 
 #[test]
@@ -176,7 +182,7 @@ fn the_list_is_of_those_that_are_not_deleted() {
 
 #[test]
 fn several_host_threads_search_at_once() {
-    // A search of one thread holds its worker until another one has begun.
+    // A search of one query holds its worker until another one has begun; both may use two.
     struct Both(Barrier, AtomicUsize);
     impl Progress for Both {
         fn begin(&self, _: &str, _: u64) {}
@@ -192,26 +198,106 @@ fn several_host_threads_search_at_once() {
     }
     let index = under(Faults::none());
     let queries = &small().queries;
-    // So that there are two workers.
     let wide = SearchOptions {
         threads: 2,
         ..options(Preset::STRATANN)
     };
-    index.search(queries, &wide).unwrap();
     let both = Both(Barrier::new(2), AtomicUsize::new(0));
     let row = queries.dim() * queries.element().size();
     std::thread::scope(|scope| {
         for query in 0..2 {
-            let (index, both) = (&index, &both);
+            let (index, both, wide) = (&index, &both, &wide);
             scope.spawn(move || {
                 let mut bytes = vec![0; row];
                 queries.read(query, &mut bytes).unwrap();
                 let query = Matrix::new(bytes, 1, queries.dim(), queries.element()).unwrap();
-                index
-                    .search_observed(&query, &options(Preset::STRATANN), both)
-                    .unwrap();
+                index.search_observed(&query, wide, both).unwrap();
             });
         }
     });
     assert_eq!(both.1.into_inner(), 2);
+}
+
+#[test]
+fn all_vectors_are_looked_at_beside_direct_inserts() {
+    let folder = tempfile::tempdir().unwrap();
+    let queries = normal(4, 99);
+    let rows = normal(60, 55);
+    let row = DIM * Element::F32.size();
+    for (preset, update) in [
+        (Preset::DISKANN, Update::Relocate),
+        (Preset::STRATANN, Update::Accumulate),
+        (Preset::DECOUPLEVS, Update::Accumulate),
+        (Preset::AISAQ, Update::InPlace),
+    ] {
+        let path = built(folder.path(), preset, None);
+        let write = WriteOptions {
+            durability: Durability::OnFlush,
+            threads: 1,
+            update: Some(update),
+            // So few wait that pages are written all the time.
+            direct: DirectOptions {
+                pending: 600,
+                checkpoint: Some(16),
+                ..DirectOptions::default()
+            },
+        };
+        let index = LiveIndex::open(&path, &OpenOptions::default(), &write).unwrap();
+        let gone = all_but(4);
+        index.delete(&gone).unwrap();
+        let kept: Vec<u64> = (0..ROWS as u64).filter(|id| !gone.contains(id)).collect();
+        let changing = AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut bytes = vec![0; row];
+                for at in 0..rows.rows() {
+                    rows.read(at, &mut bytes).unwrap();
+                    let one = Matrix::new(bytes.clone(), 1, DIM, Element::F32).unwrap();
+                    let id = 5_000 + at as u64;
+                    index.insert(&one, Some(&[id]), &Silent).unwrap();
+                    index.delete(&[id]).unwrap();
+                }
+                changing.store(false, Ordering::SeqCst);
+            });
+            let mut searches = 0;
+            while changing.load(Ordering::SeqCst) || searches == 0 {
+                let nodes = all_nodes(&index.on_storage());
+                assert!(nodes.iter().all(|&seen| seen), "{preset}: {nodes:?}");
+                let found = index.search(&queries, &tight());
+                let found = found.unwrap_or_else(|error| panic!("{preset}: {error}"));
+                assert!(found.ids.iter().all(|id| !gone.contains(id)), "{preset}");
+                searches += 1;
+            }
+        });
+        let found = index.search(&queries, &tight()).unwrap();
+        for ids in found.ids.chunks(10) {
+            assert!(kept.iter().all(|id| ids.contains(id)), "{preset}: {ids:?}");
+        }
+    }
+}
+
+/// Of the nodes that an index has when it is called, which a scan beside inserts meets.
+fn all_nodes(index: &Index) -> Vec<bool> {
+    fn of<N: NodePages>(index: &Index, pages: &N) -> Vec<bool> {
+        let placement = index.graph().placement.get().unwrap();
+        let _pin = placement.pins.pin();
+        let mut seen = vec![false; index.len()];
+        let mut counters = Counters::default();
+        let mut each = |node: u32, id: u64, _: &[u8]| {
+            assert!(id < 10_000, "node {node} has id {id}");
+            if let Some(seen) = seen.get_mut(node as usize) {
+                *seen = true;
+            }
+        };
+        each_vector_now(index, pages, placement, &Silent, &mut counters, &mut each).unwrap();
+        assert!(counters.graph_reads + counters.vector_reads > 0);
+        assert!(counters.bytes_read > 0);
+        seen
+    }
+    match &index.graph().pages {
+        Pages::Coupled(pages) => of(index, pages),
+        Pages::Inline(pages) => of(index, pages),
+        Pages::Packed(pages) => of(index, pages),
+        Pages::Lists(pages) => of(index, pages),
+    }
 }
