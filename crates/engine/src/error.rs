@@ -102,7 +102,7 @@ pub enum Error {
     },
     /// What was committed, but might not survive a crash of the machine.
     #[error(
-        "{}: what was written counts, but nobody knows whether it is durable: {source}; a crash of the machine may bring back what was there before. See to the disk, then open it for changes and `compact` it, or build it again",
+        "{}: what was written counts, but nobody knows whether it is durable: {source}; a crash of the machine may bring back what was there before. See to the disk, then open it for changes once, or build it again",
         path.display()
     )]
     Undurable {
@@ -112,7 +112,7 @@ pub enum Error {
         source: Box<TierError>,
     },
     /// An index that takes no more changes through this handle. Searches through it go on.
-    #[error("{}: takes no more changes through this handle: {reason}; open it again", path.display())]
+    #[error("{}: takes no more changes through this handle: {reason}; close this handle, then open the index again", path.display())]
     Halted {
         /// The directory.
         path: PathBuf,
@@ -137,14 +137,14 @@ pub enum Error {
     #[error("interrupted")]
     Stopped,
     /// An insert of several batches that ended in the middle.
-    #[error(
-        "{source}; the first {done} of {total} rows are in: insert the others, or all of them again with their ids as an upsert"
-    )]
+    #[error("{source}; the first {done} of {total} rows are in{}", others(*given))]
     Partly {
         /// Rows that are in.
         done: usize,
         /// Rows of the call.
         total: usize,
+        /// The ids of the first and the last row that are in, where the index gave them.
+        given: Option<(u64, u64)>,
         /// What ended it.
         source: Box<Error>,
     },
@@ -199,8 +199,10 @@ pub enum ErrorKind {
     Interrupted,
     /// What was opened is not what is there now: open it again.
     Outdated,
-    /// This handle takes no more changes: open it again.
+    /// This handle takes no more changes: close it, then open the index again.
     Halted,
+    /// What was written counts, but nobody knows whether it survives a crash of the machine.
+    Undurable,
     /// Bytes that contradict themselves or each other, or are of a later version.
     Damaged,
     /// A file of vectors that is not what it should be.
@@ -238,7 +240,10 @@ impl ErrorKind {
             TierError::TooManyFiles { .. } => Self::TooManyFiles,
             TierError::Replaced { .. } => Self::Outdated,
             TierError::Forked { .. } => Self::Halted,
-            TierError::OutOfRange { .. } | TierError::Misaligned { .. } => Self::Damaged,
+            TierError::NoThread { .. } => Self::Exhausted,
+            TierError::Short { .. }
+            | TierError::OutOfRange { .. }
+            | TierError::Misaligned { .. } => Self::Damaged,
             TierError::Io { source, .. } => Self::of_io(source),
             _ => Self::Io,
         }
@@ -253,18 +258,19 @@ impl Error {
             Self::NotAnIndex { .. } | Self::NoSuchIndex { .. } => ErrorKind::NotFound,
             Self::Exists { .. } => ErrorKind::Exists,
             Self::Memory { .. } => ErrorKind::Memory,
-            Self::Damaged { .. } | Self::Unrepairable { .. } => ErrorKind::Damaged,
+            Self::Damaged { .. } | Self::DamagedLog { .. } | Self::Unrepairable { .. } => {
+                ErrorKind::Damaged
+            }
             Self::Layout(_) | Self::Codec { .. } => ErrorKind::Damaged,
             Self::Outdated { .. } => ErrorKind::Outdated,
             Self::Halted { .. } => ErrorKind::Halted,
+            Self::Undurable { .. } => ErrorKind::Undurable,
             Self::Interrupted | Self::Stopped => ErrorKind::Interrupted,
             Self::Partly { source, .. } => source.kind(),
             Self::Tier(error) => ErrorKind::of_tier(error),
             Self::Data(error) if error.is_call_wrong() => ErrorKind::Call,
-            _ => self.cause().unwrap_or(match self {
-                Self::Data(_) => ErrorKind::Data,
-                _ => ErrorKind::Other,
-            }),
+            Self::Data(_) => self.cause().unwrap_or(ErrorKind::Data),
+            Self::Quantizer(_) | Self::Graph(_) => self.cause().unwrap_or(ErrorKind::Other),
         }
     }
 
@@ -320,6 +326,14 @@ impl Error {
             Self::Data(error) => error.is_call_wrong(),
             _ => false,
         }
+    }
+}
+
+/// How an insert goes on of which a part is in.
+fn others(given: Option<(u64, u64)>) -> String {
+    match given {
+        Some((first, last)) => format!(", with ids {first} to {last}: insert the others"),
+        None => ": insert the others, or all of them again with their ids as an upsert".into(),
     }
 }
 
@@ -379,10 +393,53 @@ mod tests {
             let partly = Error::Partly {
                 done: 1,
                 total: 2,
+                given: None,
                 source: Box::new(os(code)),
             };
             assert_eq!(partly.kind(), kind, "{code}");
         }
+        let given = Error::Partly {
+            done: 2,
+            total: 3,
+            given: Some((7, 8)),
+            source: Box::new(Error::Stopped),
+        };
+        let said = "interrupted; the first 2 of 3 rows are in, with ids 7 to 8: insert the others";
+        assert_eq!(given.to_string(), said);
+        let short = TierError::Short {
+            place: "x".into(),
+            offset: 0,
+            wanted: 2,
+            got: 1,
+        };
+        assert_eq!(Error::from(short).kind(), ErrorKind::Damaged);
+        let log = Error::DamagedLog {
+            file: "log-000001".into(),
+            offset: 64,
+            sequence: 1,
+            reason: "its checksum".into(),
+            evidence: "there was more".into(),
+            missing: 1,
+            whole: 0,
+        };
+        assert_eq!(log.kind(), ErrorKind::Damaged);
+        let refused = TierError::NoThread {
+            what: "x".into(),
+            source: io::Error::from_raw_os_error(11),
+        };
+        assert!(refused.to_string().contains("ulimit -u"), "{refused}");
+        assert_eq!(Error::from(refused).kind(), ErrorKind::Exhausted);
+        let undurable = Error::Undurable {
+            path: "x".into(),
+            source: Box::new(TierError::io(
+                "sync",
+                "x",
+                0,
+                0,
+                io::Error::from_raw_os_error(5),
+            )),
+        };
+        assert_eq!(undurable.kind(), ErrorKind::Undurable);
         assert_eq!(Error::Interrupted.kind(), ErrorKind::Interrupted);
         assert_eq!(Error::call("k", 0, "1").kind(), ErrorKind::Call);
     }

@@ -318,11 +318,12 @@ impl Crew {
         for index in 0..threads.max(1) {
             let (shared, io) = (crew.shared.clone(), crew.io.clone());
             let named = thread::Builder::new().name(format!("stratann-{index}"));
-            let worker =
-                start(named, move || work(&shared, &io, index)).map_err(|error| TierError::Unsupported {
-                    what: format!("worker thread {} of {threads}", index + 1),
-                    reason: format!("{error}; ask for fewer threads, or raise the limit (ulimit -u, cgroup pids)"),
-                })?;
+            let worker = start(named, move || work(&shared, &io, index)).map_err(|source| {
+                TierError::NoThread {
+                    what: format!("worker {} of {threads}", index + 1),
+                    source,
+                }
+            })?;
             crew.shared.meet(index, worker.thread());
             crew.workers.push(worker);
         }

@@ -31,15 +31,13 @@ pub enum TierError {
         source: io::Error,
     },
     /// The device is full.
-    #[error(
-        "{place}: no space left on device for {len} bytes at byte {offset}: free at least {len} bytes there, or choose another directory"
-    )]
+    #[error("{place}: no space left on the device, or in this user's quota{}: free space there; the whole work needs more than this one write", while_writing(*offset, *len))]
     NoSpace {
         /// The file's path.
         place: String,
         /// Byte offset of the write.
         offset: u64,
-        /// Bytes that were to be written.
+        /// Bytes that were to be written; 0 where that is not known.
         len: u64,
     },
     /// The process may not do this.
@@ -125,7 +123,9 @@ pub enum TierError {
         found: String,
     },
     /// What stands at the place is no longer what was opened.
-    #[error("{place}: {what}; nothing was written through this handle: open the index again")]
+    #[error(
+        "{place}: {what}; nothing more is written through this handle: close it, then open the index again"
+    )]
     Replaced {
         /// The directory's path.
         place: String,
@@ -134,7 +134,7 @@ pub enum TierError {
     },
     /// Something that was opened for changes by another process, from which this one was forked.
     #[error(
-        "{place}: it was opened for changes in process {opener}, and this is process {here}, forked from it: nothing was written; open it again here when that process has closed it, or use spawn instead of fork"
+        "{place}: it was opened for changes in process {opener}, and this is process {here}, forked from it: nothing more is written through this handle; open it again here when that process has closed it, or use spawn instead of fork"
     )]
     Forked {
         /// The file's or the directory's path.
@@ -144,15 +144,25 @@ pub enum TierError {
         /// This one.
         here: u32,
     },
-    /// Another process writes here.
+    /// Somebody else writes here.
     #[error(
-        "{place} is in use: another process changes it (lock file {lock}); wait until it has finished. Searching needs no lock and works meanwhile"
+        "{place} is in use: another process, or another handle of this one, has it open for changes (lock file {lock}, which ends with its holder; removing it only breaks the other's changes). Close that handle (in Python index.close(), or let its with-block end), or wait. Searching needs no lock and works meanwhile"
     )]
     InUse {
         /// The directory's path.
         place: String,
         /// The lock file's path.
         lock: String,
+    },
+    /// The system starts no more threads.
+    #[error(
+        "cannot start a thread for {what}: {source}; ask for fewer threads, or raise the limit of this user (`ulimit -u`) or of the container (pids.max of its cgroup, --pids-limit in docker)"
+    )]
+    NoThread {
+        /// What the thread was for.
+        what: String,
+        /// The operating system's error.
+        source: io::Error,
     },
     /// The machine, the kernel or this build cannot do what was asked for.
     #[error("{what} is not available here: {reason}")]
@@ -216,7 +226,32 @@ impl TierError {
             | Self::Replaced { place, .. }
             | Self::Forked { place, .. }
             | Self::Crashed { place } => place,
-            Self::Unsupported { what, .. } => what,
+            Self::NoThread { what, .. } | Self::Unsupported { what, .. } => what,
+        }
+    }
+}
+
+/// What was being written when there was no space left, where that is known.
+fn while_writing(offset: u64, len: u64) -> String {
+    match len {
+        0 => String::new(),
+        len => format!(", while writing {len} bytes at byte {offset}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_device_says_how_much_only_where_that_is_known() {
+        let full =
+            |len| TierError::io("write", "x", 8, len, io::Error::from_raw_os_error(28)).to_string();
+        assert!(full(4096).contains("no space left"), "{}", full(4096));
+        assert!(full(4096).contains("while writing 4096 bytes at byte 8"));
+        assert!(full(0).contains("no space left") && !full(0).contains("bytes"));
+        for len in [0, 4096] {
+            assert!(full(len).contains("free space there") && !full(len).contains("at least"));
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   Crew ── worker threads, each with a Thread: ring, executor, buffers
-//!     └─ run(job) ─> Thread::run_all(tasks) ─> task: lane.submit, compute, next(lane).await
+//!     └─ run_tasks(..) ─> Thread::run_all(tasks) ─> task: lane.submit, compute, next(lane).await
 //!
 //!   Tier ── FileTier (SSD), DramTier, MappedTier; wrapped by Meter (counts) and Faulty (misbehaves)
 //!   Volume ── Directory (real), SimVolume (crashes on demand)

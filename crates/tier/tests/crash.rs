@@ -242,7 +242,7 @@ fn errors_without_a_crash_can_be_recovered_from() {
         "{error}"
     );
     assert!(
-        error.to_string().contains("free at least 4096 bytes"),
+        error.to_string().contains("while writing 4096 bytes"),
         "{error}"
     );
     assert_eq!(

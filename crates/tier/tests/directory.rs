@@ -71,7 +71,7 @@ fn a_full_device_is_reported_with_the_remedy() {
     assert!(matches!(error, TierError::NoSpace { .. }));
     assert!(
         error.to_string().contains("/x/graph")
-            && error.to_string().contains("free at least 10 bytes"),
+            && error.to_string().contains("while writing 10 bytes"),
         "{error}"
     );
     let denied = TierError::io(

@@ -114,6 +114,28 @@ fn changing(error: Error) -> Failure {
     }
 }
 
+/// Why a merge was not made after a change that is in and durable: whoever reads it must not make the change again.
+fn not_merged(index: &Path, changed: &Changed, error: Error) -> Failure {
+    let done = match (changed.inserted, changed.deleted) {
+        (0, 0) => return changing(error),
+        (0, ids) => format!("{} ids are deleted, durably", size::count(ids)),
+        (rows, _) => format!("{} rows are in and durable", size::count(rows)),
+    };
+    let again = match changed.inserted {
+        0 => "",
+        _ => ", and do not insert them again",
+    };
+    let why = match error {
+        // Something was changed.
+        Error::Interrupted => Error::Stopped.to_string(),
+        error => error.to_string(),
+    };
+    Failure::Failed(format!(
+        "{done}; they were not merged: {why}; run `stratann compact {}` later{again}",
+        index.display()
+    ))
+}
+
 /// Whether there was no space left on the device.
 fn is_full(error: &Error) -> bool {
     match error {
@@ -133,7 +155,8 @@ fn finish(
     let stats = live.stats();
     changed.direct = stats.direct;
     if compact {
-        changed.compact = Some(live.compact(shown).map_err(changing)?);
+        let merged = live.compact(shown);
+        changed.compact = Some(merged.map_err(|error| not_merged(live.path(), &changed, error))?);
     }
     changed.vectors = live.len() as u64;
     changed.due = live.due(&MergeWhen::default()).map(|due| due.to_string());
@@ -220,6 +243,39 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_change_that_is_in_is_not_said_to_have_been_nothing() {
+        let said = |changed: Changed, error| match not_merged(Path::new("x.idx"), &changed, error) {
+            Failure::Failed(message) => message,
+            failure => panic!("the change was made: {failure:?}"),
+        };
+        let inserted = || Changed {
+            inserted: 3,
+            ..Changed::default()
+        };
+        let deleted = || Changed {
+            deleted: 3,
+            ..Changed::default()
+        };
+        let none_left = || Error::Memory {
+            budget: 1,
+            needs: 2,
+            part: "the merged index".into(),
+        };
+        for error in [Error::Interrupted, none_left()] {
+            let message = said(inserted(), error);
+            assert!(message.contains("3 rows are in and durable"), "{message}");
+            assert!(message.contains("do not insert them again"), "{message}");
+            assert!(message.contains("stratann compact x.idx"), "{message}");
+            assert!(!message.contains("nothing was changed"), "{message}");
+        }
+        let message = said(deleted(), none_left());
+        assert!(message.contains("3 ids are deleted, durably"), "{message}");
+        assert!(!message.contains("insert"), "{message}");
+        let nothing = said(Changed::default(), Error::Interrupted);
+        assert!(nothing.contains("nothing was changed"), "{nothing}");
+    }
+
+    #[test]
     fn a_full_disk_says_what_works_and_what_does_not_help() {
         let full = || {
             // ENOSPC
@@ -229,6 +285,7 @@ mod tests {
         let partly = Error::Partly {
             done: 3,
             total: 5,
+            given: None,
             source: Box::new(full()),
         };
         for error in [full(), partly] {

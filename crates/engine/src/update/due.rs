@@ -162,7 +162,8 @@ impl LiveIndex {
         let named = std::thread::Builder::new().name("stratann-merge".into());
         let thread =
             stratann_tier::start(named, move || watch(&index, &when, &told)).map_err(|source| {
-                stratann_tier::TierError::io("start a thread for", "merges", 0, 0, source)
+                let what = "merges".into();
+                stratann_tier::TierError::NoThread { what, source }
             })?;
         Ok(Merger {
             stop,

@@ -372,7 +372,8 @@ impl Direct {
             let named = std::thread::Builder::new().name(format!("stratann-write-{number}"));
             let started = stratann_tier::start(named, work);
             let failed = |source| {
-                stratann_tier::TierError::io("start a thread for", graph.file.clone(), 0, 0, source)
+                let what = format!("writing {}", graph.file);
+                stratann_tier::TierError::NoThread { what, source }
             };
             direct.writers.push(started.map_err(failed)?);
         }

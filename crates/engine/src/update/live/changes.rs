@@ -52,6 +52,7 @@ impl LiveIndex {
         self.health.check()?;
         self.check(vectors)?;
         let rows = vectors.rows();
+        let automatic = ids.is_none();
         let ids = match ids {
             Some(ids) => {
                 check_ids(ids, rows)?;
@@ -67,7 +68,27 @@ impl LiveIndex {
                 return Err(Error::call("id", id, expected));
             }
         }
-        self.put(vectors, &ids, progress)?;
+        self.put(vectors, &ids, progress)
+            .map_err(|error| match error {
+                // Nobody knows the ids that were given to what is in, but for this error.
+                Error::Partly {
+                    done,
+                    total,
+                    source,
+                    ..
+                } if automatic => Error::Partly {
+                    given: ids
+                        .iter()
+                        .take(done)
+                        .copied()
+                        .min()
+                        .zip(ids.iter().take(done).copied().max()),
+                    done,
+                    total,
+                    source,
+                },
+                error => error,
+            })?;
         drop(reservation);
         Ok(ids)
     }
@@ -213,6 +234,7 @@ impl LiveIndex {
                 done => Error::Partly {
                     done,
                     total,
+                    given: None,
                     source: match error {
                         // Something was changed.
                         Error::Interrupted => Box::new(Error::Stopped),
