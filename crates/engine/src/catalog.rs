@@ -145,7 +145,7 @@ impl Stamp {
                 changed: (facts.ctime(), facts.ctime_nsec()),
             })),
             Ok(_) => Ok(None),
-            Err(error) if names::is_absent(&error) => Ok(None),
+            Err(error) if stored::is_absent(&error) => Ok(None),
             Err(error) => {
                 let path = path.display().to_string();
                 Err(TierError::io("open", path, 0, 0, error).into())

@@ -22,6 +22,9 @@ const PIECE: usize = 256 * BLOCK;
 /// Pages that a file with a placement may have beyond its end and its nodes.
 const UNWRITTEN: u64 = 1 << 12;
 
+/// What a file system keeps for itself in its topmost directory, where only root may look.
+const LOST: &str = "lost+found";
+
 /// The directory at `path`, which must exist. What may not be looked at is told from what is not there.
 pub(crate) fn existing(path: &Path) -> Result<Directory, Error> {
     bounds::path(path)?;
@@ -66,16 +69,61 @@ pub(crate) fn manifest(volume: &dyn Volume) -> Result<Manifest, Error> {
     Ok(manifest)
 }
 
+/// Whether an operating-system error says that there is nothing of that name.
+pub(crate) fn is_absent(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// Whether a directory has a MANIFEST.
+///
+/// # Errors
+/// Nobody knows: it may not be looked into, or the file system is broken there.
+pub(crate) fn is_index(path: &Path) -> Result<bool, Error> {
+    let place = path.join(MANIFEST);
+    match std::fs::metadata(&place) {
+        Ok(facts) => Ok(facts.is_file()),
+        Err(error) if is_absent(&error) => Ok(false),
+        Err(error) => {
+            Err(TierError::io("look at", place.display().to_string(), 0, 0, error).into())
+        }
+    }
+}
+
+/// The names of the indexes in a directory, sorted.
+///
+/// # Errors
+/// It cannot be listed, or one of its directories may not be looked into.
+pub(crate) fn indexes_in(path: &Path) -> Result<Vec<String>, Error> {
+    let failed = |source| TierError::io("list", path.display().to_string(), 0, 0, source);
+    let mut indexes = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        // Names that are not UTF-8 cannot be asked for.
+        if let Ok(name) = entry.map_err(failed)?.file_name().into_string()
+            && name != LOST
+            && is_index(&path.join(&name))?
+        {
+            indexes.push(name);
+        }
+    }
+    indexes.sort_unstable();
+    Ok(indexes)
+}
+
 /// What is said of a directory that certainly has no manifest.
 fn no_manifest(volume: &dyn Volume) -> Error {
     let path = PathBuf::from(volume.name());
-    let mut indexes: Vec<String> = std::fs::read_dir(&path)
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| path.join(name).join(MANIFEST).is_file())
-        .collect();
-    indexes.sort_unstable();
+    let indexes = match indexes_in(&path) {
+        Ok(indexes) => indexes,
+        // It is a simulated one.
+        Err(Error::Tier(TierError::Missing { .. })) => Vec::new(),
+        // That there is no index here is certain all the same.
+        Err(error) => {
+            let reason = format!(
+                "it has no MANIFEST; whether it is a folder of indexes, nobody can tell: {error}"
+            );
+            return Error::NotAnIndex { path, reason };
+        }
+    };
     let reason = match indexes.first() {
         None => "it has no MANIFEST: a build that was interrupted, or another directory; build the index again".into(),
         Some(first) => format!(

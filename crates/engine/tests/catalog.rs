@@ -203,6 +203,26 @@ fn a_wrong_name_is_refused_with_those_that_are_like_it() {
     assert!(text.contains("no MANIFEST"), "{text}");
 }
 
+/// One that may not be looked into, or that lies behind a link without an end, may be an index.
+#[cfg(unix)]
+#[test]
+fn what_cannot_be_looked_at_is_not_left_out() {
+    let place = Place::with_three(&codebook(1));
+    // What a file system has at its top may be looked at by root alone.
+    std::os::unix::fs::symlink("lost+found", place.path("lost+found")).unwrap();
+    let catalog = place.catalog(None);
+    assert_eq!(catalog.names().unwrap().len(), 3);
+    std::os::unix::fs::symlink("round", place.path("round")).unwrap();
+    let error = catalog.names().unwrap_err().to_string();
+    assert!(error.contains("round"), "{error}");
+    let error = Index::open(place.dir(), &OpenOptions::default()).unwrap_err();
+    assert!(matches!(error, Error::NotAnIndex { .. }), "{error}");
+    assert!(error.to_string().contains("round"), "{error}");
+    let paths = [place.path("a"), place.path("round")];
+    let catalog = Catalog::of_paths(paths, &CatalogOptions::default()).unwrap();
+    assert!(catalog.names().is_err());
+}
+
 #[test]
 fn what_cannot_be_a_catalog_is_refused() {
     let codebook = codebook(1);

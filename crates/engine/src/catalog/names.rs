@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_tier::TierError;
 
 use crate::{Error, stored};
@@ -23,11 +21,6 @@ pub(super) enum Place {
     Paths(BTreeMap<String, PathBuf>),
 }
 
-/// Whether an operating-system error says that there is nothing of that name.
-pub(super) fn is_absent(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-}
-
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -43,7 +36,7 @@ impl Place {
         let found = match std::fs::metadata(path) {
             Ok(facts) if facts.is_dir() => None,
             Ok(_) => Some("a file"),
-            Err(error) if is_absent(&error) => Some("not there"),
+            Err(error) if stored::is_absent(&error) => Some("not there"),
             // Not allowed, or broken: that is no answer.
             Err(error) => {
                 let place = path.display().to_string();
@@ -57,7 +50,7 @@ impl Place {
                 "a directory whose subdirectories are indexes",
             ));
         }
-        if path.join(MANIFEST).is_file() {
+        if stored::is_index(path)? {
             return Err(Error::call(
                 format!("the catalog {}", path.display()),
                 "an index",
@@ -77,27 +70,23 @@ impl Place {
     }
 
     /// The names of the indexes that are there, sorted.
+    ///
+    /// # Errors
+    /// A directory that may not be looked into: whether it is an index, nobody knows.
     pub(super) fn names(&self) -> Result<Vec<String>, Error> {
         let directory = match self {
             Self::Directory(path) => path,
             Self::Paths(paths) => {
-                let there = paths.iter().filter(|(_, path)| is_index(path));
-                return Ok(there.map(|(name, _)| name.clone()).collect());
+                let mut names = Vec::new();
+                for (name, path) in paths {
+                    if stored::is_index(path)? {
+                        names.push(name.clone());
+                    }
+                }
+                return Ok(names);
             }
         };
-        let failed = |source| TierError::io("list", directory.display().to_string(), 0, 0, source);
-        let mut names = Vec::new();
-        for entry in std::fs::read_dir(directory).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            // Names that are not UTF-8 cannot be asked for.
-            if let Ok(name) = entry.file_name().into_string()
-                && is_index(&entry.path())
-            {
-                names.push(name);
-            }
-        }
-        names.sort_unstable();
-        Ok(names)
+        stored::indexes_in(directory)
     }
 
     /// Where the index of this name is, if it is there. A name must not lead out of the catalog.
@@ -161,11 +150,6 @@ impl Place {
             },
         }
     }
-}
-
-/// Whether a directory has a MANIFEST. What may not be looked into is none of ours.
-fn is_index(path: &Path) -> bool {
-    path.join(MANIFEST).is_file()
 }
 
 /// The names that somebody who wrote `name` may have meant, the likeliest first.
