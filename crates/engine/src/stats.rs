@@ -70,8 +70,10 @@ pub struct Stats {
     pub log_bytes: u64,
     /// What direct inserts cost since the index was opened for changes, where it takes them.
     pub direct: Option<DirectCounts>,
-    /// Why vectors wait in memory that belong in the graph on storage, or why there is no checkpoint of late: what failed last.
-    /// They are in the log and are found; opening the index takes longer, and so does every search.
+    /// The gravest of what went wrong without a call that failed for it, while the index is open for changes: why it takes no more
+    /// of them through this handle, why a checkpoint may not be durable, why vectors wait in memory that belong in the graph on
+    /// storage, why there is no checkpoint of late. What is acknowledged is in the log and is found; opening the index takes longer,
+    /// and so may every search.
     pub trouble: Option<String>,
     /// How memory is divided while searching, under the budget that the index was opened with.
     pub memory: Division,

@@ -17,6 +17,8 @@ use crate::{Error, stored};
 /// What a trouble is with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Concern {
+    /// A checkpoint that counts, and of which nobody knows whether it is durable.
+    Commit,
     /// Vectors that cannot get into the graph on storage, and wait in memory.
     Vectors,
     /// Changes that cannot get onto their pages, and wait in memory.
@@ -29,7 +31,8 @@ pub(crate) enum Concern {
     Rest,
 }
 
-const CONCERNS: [Concern; 5] = [
+const CONCERNS: [Concern; 6] = [
+    Concern::Commit,
     Concern::Vectors,
     Concern::Pages,
     Concern::Checkpoint,
@@ -41,6 +44,10 @@ impl Concern {
     /// What it means, for whoever reads it.
     fn says(self) -> &'static str {
         match self {
+            Self::Commit => {
+                "a checkpoint counts, but a crash of the machine may bring back the one before; the files of both stay until \
+                 another one is made"
+            }
             Self::Vectors => "vectors wait in the log for the graph",
             Self::Pages => "changes of lists wait in memory for their pages, until a merge",
             Self::Checkpoint => {
@@ -100,7 +107,7 @@ impl Health {
     /// The directory is not the one that this handle changes.
     pub(crate) fn replaced(&self, what: &str) {
         self.halt(format!(
-            "{what}, so that what is at its path now is not what was opened here; nothing was written there"
+            "{what}, so that what is at its path now is not what was opened here; nothing more is written there"
         ));
     }
 
@@ -173,6 +180,15 @@ impl Health {
         known.last = error;
     }
 
+    /// A checkpoint that was due was not made, or nobody knows whether it is durable.
+    pub(crate) fn no_checkpoint(&self, error: &Error) {
+        let concern = match error {
+            Error::Undurable { .. } => Concern::Commit,
+            _ => Concern::Checkpoint,
+        };
+        self.trouble(concern, error);
+    }
+
     /// It is over.
     pub(crate) fn recovered(&self, concern: Concern) {
         let mut troubles = self.troubles.lock();
@@ -186,7 +202,7 @@ impl Health {
     pub(crate) fn says(&self) -> Option<String> {
         if let Some(reason) = self.halted.get() {
             return Some(format!(
-                "it takes no more changes here: {reason}; open it again"
+                "it takes no more changes here: {reason}; close this handle, then open the index again"
             ));
         }
         let troubles = self.troubles.lock();
@@ -239,6 +255,17 @@ mod tests {
         assert!(health.says().unwrap().ends_with("tried again: no room"));
         health.recovered(Concern::Merge);
         assert_eq!((health.says(), health.is_halted()), (None, false));
+        let undurable = Error::Undurable {
+            path: "x".into(),
+            source: Box::new(TierError::Crashed { place: "x".into() }),
+        };
+        health.no_checkpoint(&Error::Interrupted);
+        health.no_checkpoint(&undurable);
+        let says = health.says().unwrap();
+        assert!(says.starts_with("a checkpoint counts"), "{says}");
+        health.recovered(Concern::Commit);
+        assert!(health.says().unwrap().starts_with("no checkpoint"));
+        health.recovered(Concern::Checkpoint);
         health.check().unwrap();
         health.sync_failed(&"EIO");
         health.halt("another one");
@@ -247,7 +274,10 @@ mod tests {
             refused.contains("EIO") && !refused.contains("another"),
             "{refused}"
         );
-        assert!(refused.contains("open it again"), "{refused}");
+        assert!(
+            refused.contains("close this handle, then open"),
+            "{refused}"
+        );
         assert!(health.says().unwrap().contains("EIO"));
     }
 }

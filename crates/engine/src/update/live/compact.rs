@@ -200,9 +200,13 @@ impl LiveIndex {
         };
         *self.state.write() = Arc::new(next);
         match committed.durable(&*self.volume) {
-            Ok(()) => self.health.recovered(Concern::Checkpoint),
+            Ok(()) => self.health.recovered(Concern::Commit),
             // What the directory names goes on. The files of both stay until a later checkpoint makes sure of it.
-            Err(error) => self.health.trouble(Concern::Checkpoint, &error),
+            Err(error) => self.health.no_checkpoint(&error),
+        }
+        // What waited is in the merged index; what came meanwhile is looked at next.
+        for concern in [Concern::Checkpoint, Concern::Vectors, Concern::Pages] {
+            self.health.recovered(concern);
         }
         let committed = self.state().index.manifest().clone();
         self.health.committed(committed);

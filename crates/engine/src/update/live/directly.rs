@@ -86,6 +86,7 @@ impl LiveIndex {
         self.health.check()?;
         let log_from = self.log.rotate()?;
         direct.checkpoint(log_from.into(), self.next_id.load(Ordering::Relaxed))?;
+        self.health.recovered(Concern::Commit);
         self.checkpointed.store(sequence, Ordering::Relaxed);
         Ok(())
     }
@@ -135,7 +136,7 @@ impl LiveIndex {
             let made = self.digest().and_then(|()| self.checkpoint());
             match made {
                 Ok(()) => self.health.recovered(Concern::Checkpoint),
-                Err(error) => self.health.trouble(Concern::Checkpoint, &error),
+                Err(error) => self.health.no_checkpoint(&error),
             }
         }
     }
