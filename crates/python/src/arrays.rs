@@ -167,6 +167,18 @@ fn no_array(value: &Bound<'_, PyAny>, kind: &str, name: &str) -> String {
              pass numpy.array({name}, dtype=numpy.{dtype})"
         );
     }
+    // Of a single number of numpy's, or a set, numpy.array would make an array without a shape.
+    if name == "ids" {
+        return match kind {
+            "set" | "frozenset" | "dict_keys" | "range" | "generator" => {
+                format!("{is}: pass numpy.fromiter(ids, dtype=numpy.uint64)")
+            }
+            "int8" | "int16" | "int32" | "int64" | "uint8" | "uint16" | "uint32" | "uint64" => {
+                format!("{is}: pass numpy.array([ids], dtype=numpy.uint64)")
+            }
+            _ => format!("{is}: pass a numpy array, numpy.array(ids, dtype=numpy.uint64)"),
+        };
+    }
     match value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
         true => format!("{is}: pass a numpy array, numpy.array({name}, dtype=numpy.{dtype})"),
         false => format!("{is}: pass a numpy array, numpy.asarray({name})"),
@@ -250,6 +262,13 @@ pub fn ids(value: &Bound<'_, PyAny>, rows: Option<usize>) -> PyResult<Vec<u64>> 
             return Err(PyTypeError::new_err(
                 "ids is bool: pass numpy.flatnonzero(ids), if it says which row numbers are meant",
             ));
+        }
+        "f" => {
+            return Err(PyTypeError::new_err(format!(
+                "ids is {}, which holds integers exactly only up to a bound (2^53 in float64): keep ids as integers from their \
+                 source on, or pass ids.astype(numpy.uint64) if none of them is larger",
+                dtype.str()?
+            )));
         }
         _ => {
             return Err(PyTypeError::new_err(format!(

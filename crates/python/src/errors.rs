@@ -7,7 +7,7 @@
 //! | a file or folder is missing, exists already, or may not be touched | `FileNotFoundError`, `FileExistsError`, `PermissionError` |
 //! | bytes of an index are not what was written | `DamagedError` |
 //! | another process or object changes the index | `InUseError` |
-//! | somebody else has changed it since it was opened here | `OutdatedError` |
+//! | somebody else has changed it since it was opened here, or it takes no more changes through this object | `OutdatedError` |
 //! | the disk is full | `NoSpaceError` |
 //! | anything else | `StratannError`, a `RuntimeError`, of which the four above are kinds |
 //! | the work was interrupted | `Interrupted`, a `KeyboardInterrupt` ([`crate::progress`]) |
@@ -49,7 +49,8 @@ create_exception!(
     stratann,
     OutdatedError,
     StratannError,
-    "The index was changed by somebody else since it was opened here: open it again."
+    "The index was changed by somebody else since it was opened here, or takes no more changes through this object: close it, then \
+     open the index again."
 );
 create_exception!(
     stratann,
@@ -110,7 +111,9 @@ fn failed(error: &Error, text: String) -> PyErr {
         Error::Data(DataError::Io { source, .. }) if source.kind() == ErrorKind::StorageFull => {
             NoSpaceError::new_err(text)
         }
-        Error::Outdated { .. } | Error::Tier(TierError::Replaced { .. }) => {
+        Error::Outdated { .. }
+        | Error::Halted { .. }
+        | Error::Tier(TierError::Replaced { .. } | TierError::Forked { .. }) => {
             OutdatedError::new_err(text)
         }
         _ => StratannError::new_err(text),

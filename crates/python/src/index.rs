@@ -290,6 +290,10 @@ impl Index {
     }
 
     /// Facts about the index: its preset, sizes in bytes, degrees, and what `stratann stats` shows.
+    ///
+    /// "trouble" is None, or the gravest of what went wrong without a call that failed for it, where the index is open for changes:
+    /// no more changes through this object, a checkpoint that may not be durable, vectors that wait in memory, a checkpoint or
+    /// a merge that could not be made.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let stats = py.detach(|| match self.changing() {
             Some(live) => live.stats(),
