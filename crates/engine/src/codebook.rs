@@ -271,7 +271,6 @@ pub(crate) fn training(threads: usize, seed: u64) -> Training {
     }
 }
 
-/// Refuses codes of no bytes, or of more than dimensions.
 /// Refuses rows of more dimensions than an index may have, or of none.
 pub(crate) fn check_dimension(source: &dyn VectorSource) -> Result<(), Error> {
     match source.dim() {

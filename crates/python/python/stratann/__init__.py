@@ -16,6 +16,9 @@ A wrong call raises TypeError or ValueError, a missing path FileNotFoundError, o
 PermissionError, a name that a catalog does not have KeyError, and what failed though the call was right StratannError:
 DamagedError, InUseError, OutdatedError and NoSpaceError are kinds of it. Ctrl-C raises Interrupted, a KeyboardInterrupt
 that says what became of the work.
+
+What the engine tells goes to the logger "stratann" of Python's logging: from "warn" on, or from the level that the
+environment variable STRATANN_LOG names ("error", "warn", "info", "debug" or "off"), set before the import.
 """
 
 from ._stratann import (
