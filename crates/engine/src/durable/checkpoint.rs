@@ -16,7 +16,9 @@
 //! counts, but a crash may bring the previous manifest back. When the rename itself fails, it may have been done. Until one of
 //! the two is durable *both* checkpoints are possible, and nothing that either needs is removed or written over. A later sync
 //! alone would not do (the kernel may have given the change up): the manifest that counts is written and renamed once
-//! more, at once and, if that fails as well, before whatever is committed next ([`Known`]).
+//! more, at once and, if that fails as well, before whatever is committed next ([`Known`]). Nobody knows of that any more when the
+//! lock is given back. So whoever takes it does the same with the manifest that it sees, before it writes or removes anything
+//! ([`opened_from`]).
 //!
 //! **A manifest of somebody else's.** Who holds the lock knows what it last read or put in place. Where another manifest
 //! stands, the index was replaced, whatever the lock says: then nothing is written and nothing removed.
@@ -269,8 +271,11 @@ impl Known {
                 }
                 Known::set(volume, None, false);
             }
-            // What an earlier process could not make durable: the manifest that is seen is what everything goes on from.
-            None => volume.sync()?,
+            // What an earlier holder of the lock could not make durable: the manifest that is seen is what everything goes on from.
+            None => match Known::check(volume)? {
+                Some(manifest) => make_sure(volume, &manifest)?,
+                None => volume.sync()?,
+            },
             Some(None) => {}
         }
         let now = Known::check(volume)?;
@@ -279,15 +284,17 @@ impl Known {
     }
 }
 
-/// Remembers the manifest that an index was opened from, with the lock that is held: nothing is committed on top of another.
+/// Remembers the manifest that an index was opened from, with the lock that was just taken: nothing is committed on top of another.
+/// It survives a crash from here on, whatever became of the syncs of who held the lock before: what comes next may write
+/// over what only the one before it needs, or remove that.
 ///
 /// # Errors
-/// Another one stands there by now.
+/// Another one stands there by now, or it cannot be made durable.
 pub(crate) fn opened_from(volume: &dyn Volume, manifest: &Manifest) -> Result<(), Error> {
     let bytes = Known::check(volume)?;
     let file = stored::name_of(volume, MANIFEST);
     match &bytes {
-        Some(now) if Manifest::decode(now, &file)? == *manifest => {}
+        Some(now) if Manifest::decode(now, &file)? == *manifest => make_sure(volume, now)?,
         _ => return Err(replaced(volume)),
     }
     Known::set(volume, bytes, false);
@@ -318,6 +325,14 @@ fn put_in_place(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
     write_unfinished(volume, bytes)?;
     volume.rename(&unfinished(), MANIFEST)?;
     volume.sync()
+}
+
+/// Puts the manifest in place that is there, once more: a sync that follows one that failed would not make it durable.
+fn make_sure(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
+    put_in_place(volume, bytes).inspect_err(|_| {
+        // Of no use to anyone; where it stays, the next checkpoint removes it.
+        let _ = volume.remove(&unfinished());
+    })
 }
 
 /// What the manifest in a volume names.

@@ -372,3 +372,79 @@ fn a_merge_says_what_was_inserted_directly() {
     let report = live.compact(&Silent).unwrap();
     assert_eq!((report.merged, report.direct, report.removed), (0, 9, 2));
 }
+
+/// An index of which a crash brings back the checkpoint before the one that stands there: the disk failed behind the rename of a
+/// merge, and the one who made it is gone. With it, what the index has.
+fn left_undurable(case: Case, folder: &Path, before: &SimVolume) -> Vec<(SimVolume, Model)> {
+    let mut left = Vec::new();
+    for at in 0.. {
+        let volume = before.fork();
+        volume.discard_failed_syncs(true, true);
+        let live = open(case, &volume, folder, Durability::Always).unwrap();
+        let ids: Vec<u64> = (100..110).collect();
+        let rows = wide_rows(case.dim(), &ids, 1);
+        live.insert(&rows, Some(&ids), &Silent).unwrap();
+        live.delete(&[3, 101]).unwrap();
+        let mut model = first();
+        model.extend(ids.iter().map(|&id| (id, vector(id, 1))));
+        model.retain(|id, _| ![3, 101].contains(id));
+        let from = volume.operations();
+        volume.fail_after(at, Failure::Io);
+        let merged = live.compact(&Silent).is_ok();
+        let whole = merged && volume.operations() < from + at;
+        drop(live);
+        volume.heal();
+        let crashed = volume.crash_image(1, Crash::Dropped);
+        if crashed.read("MANIFEST").unwrap() != volume.read("MANIFEST").unwrap() {
+            left.push((volume, model));
+        }
+        if whole {
+            break;
+        }
+    }
+    left
+}
+
+#[test]
+fn whoever_opens_next_makes_sure_of_a_commit_that_was_not_durable() {
+    for case in [PACKED, INLINE, Case(Layout::Packed, Update::Relocate)] {
+        let folder = tempfile::tempdir().unwrap();
+        let before = base(case, folder.path());
+        let left = left_undurable(case, folder.path(), &before);
+        assert!(!left.is_empty(), "{case:?}");
+        for (volume, model) in left {
+            let mut met = 0;
+            for at in (0..).step_by(3) {
+                let volume = volume.fork();
+                volume.fail_after(at, Failure::Crash);
+                let work = || {
+                    let live = open(case, &volume, folder.path(), Durability::Always)?;
+                    let row = wide_rows(case.dim(), &[900], 1);
+                    live.insert(&row, Some(&[900]), &Silent)?;
+                    live.compact(&Silent).map(drop)
+                };
+                let done = work().is_ok();
+                for seed in 0..2 {
+                    let image = volume.crash_image(seed, Crash::Dropped);
+                    let live = open(case, &image, folder.path(), Durability::Always)
+                        .unwrap_or_else(|error| panic!("{case:?}, {at}, {seed}: {error}"));
+                    let mut now = contents(&live);
+                    assert!(now.remove(&900).is_some() || !done, "{case:?}, {at}");
+                    assert_eq!(now, model, "{case:?}, {at}, {seed}");
+                    drop(live);
+                    let report = verify_in(&image, &Silent).unwrap();
+                    assert!(
+                        report.clean(),
+                        "{case:?}, {at}, {seed}: {:?}",
+                        report.problems
+                    );
+                }
+                if done {
+                    break;
+                }
+                met += 1;
+            }
+            assert!(met > 5, "{case:?}: {met}");
+        }
+    }
+}
