@@ -54,6 +54,10 @@ use crate::stored::name_of;
 /// Bytes that are kept in memory until they are durable; beyond them the log syncs without being asked.
 const MOST_UNSYNCED: usize = 64 << 20;
 
+/// How long the thread of [`Durability::Every`] waits after a sync that failed before it rotates the log, at first and at most.
+const FIRST_RESCUE: Duration = Duration::from_secs(1);
+const LAST_RESCUE: Duration = Duration::from_secs(60);
+
 /// When an append is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
@@ -293,64 +297,11 @@ impl Log {
     /// The next file cannot be made. Then the log is as it was, or takes nothing until this succeeds.
     pub(crate) fn rotate(&self) -> Result<LogPosition, Error> {
         let shared = &*self.shared;
-        let mut guard = shared.state.lock();
-        while guard.file.is_none() {
-            shared.led.wait(&mut guard);
+        let mut state = shared.state.lock();
+        while state.file.is_none() {
+            shared.led.wait(&mut state);
         }
-        let state = &mut *guard;
-        let end = state.end_of_written();
-        if state.broken.is_none()
-            && !state.unsynced.is_empty()
-            && let Some(file) = &mut state.file
-        {
-            match file.sync(end) {
-                Ok(()) => state.synced(),
-                Err(error) => state.break_off(Arc::new(error)),
-            }
-        }
-        let header = LogHeader {
-            shape: shared.shape,
-            number: state.number + 1,
-            first_sequence: state.durable_sequence,
-            marked: true,
-        };
-        // Where the records that are not durable stand, and where they will.
-        let old = RecordPlace {
-            log: state.number,
-            offset: state.written - state.unsynced.len() as u64,
-            sequence: state.durable_sequence,
-        };
-        let new = header.start();
-        let again = rewritten(shared.shape, &state.unsynced, old, new);
-        let end = RecordPlace {
-            log: header.number,
-            offset: new.offset + again.len() as u64,
-            sequence: state.written_sequence,
-        };
-        let file = match create(&*shared.volume, header, &again, end) {
-            Ok(file) => file,
-            Err(error) => {
-                let error = Arc::new(error);
-                // A next file that stays would take back what is appended to this one.
-                if !take_back(&*shared.volume, header.number) && state.broken.is_none() {
-                    state.break_off(error.clone());
-                }
-                shared.led.notify_all();
-                return Err(copy_of(&error).into());
-            }
-        };
-        // What waits was encoded for the old file.
-        let old = state.end_of_written();
-        state.pending = rewritten(shared.shape, &state.pending, old, end);
-        state.number = header.number;
-        state.file = Some(file);
-        state.written = end.offset;
-        state.broken = None;
-        state.synced();
-        Ok(LogPosition {
-            number: state.number,
-            sequence: state.written_sequence,
-        })
+        shared.rotate(&mut state)
     }
 
     /// Whether the current file takes nothing more: then the next one is to be started.
@@ -456,10 +407,103 @@ impl Shared {
         self.led.notify_all();
     }
 
-    /// What the thread of [`Durability::Every`] does.
+    /// What [`Log::rotate`] does when nobody writes.
+    fn rotate(&self, state: &mut State) -> Result<LogPosition, Error> {
+        let end = state.end_of_written();
+        if state.broken.is_none()
+            && !state.unsynced.is_empty()
+            && let Some(file) = &mut state.file
+        {
+            match file.sync(end) {
+                Ok(()) => state.synced(),
+                Err(error) => state.break_off(Arc::new(error)),
+            }
+        }
+        let header = LogHeader {
+            shape: self.shape,
+            number: state.number + 1,
+            first_sequence: state.durable_sequence,
+            marked: true,
+        };
+        // Where the records that are not durable stand, and where they will.
+        let old = RecordPlace {
+            log: state.number,
+            offset: state.written - state.unsynced.len() as u64,
+            sequence: state.durable_sequence,
+        };
+        let new = header.start();
+        let again = rewritten(self.shape, &state.unsynced, old, new);
+        let end = RecordPlace {
+            log: header.number,
+            offset: new.offset + again.len() as u64,
+            sequence: state.written_sequence,
+        };
+        let file = match create(&*self.volume, header, &again, end) {
+            Ok(file) => file,
+            Err(error) => {
+                let error = Arc::new(error);
+                // A next file that stays would take back what is appended to this one.
+                if !take_back(&*self.volume, header.number) && state.broken.is_none() {
+                    state.break_off(error.clone());
+                }
+                self.led.notify_all();
+                return Err(copy_of(&error).into());
+            }
+        };
+        // What waits was encoded for the old file.
+        let old = state.end_of_written();
+        state.pending = rewritten(self.shape, &state.pending, old, end);
+        state.number = header.number;
+        state.file = Some(file);
+        state.written = end.offset;
+        state.broken = None;
+        state.synced();
+        Ok(LogPosition {
+            number: state.number,
+            sequence: state.written_sequence,
+        })
+    }
+
+    /// What the thread of [`Durability::Every`] does. Where a sync has failed, what was acknowledged is undurable until the
+    /// log is rotated; whoever appends next would do that, but nobody may. So it does, now and then.
     fn sync_in_time(&self, within: Duration) {
         let mut state = self.state.lock();
+        let mut rescue = None;
         loop {
+            if let (Some(why), false, false) =
+                (&state.broken, state.unsynced.is_empty(), state.stop)
+            {
+                let (at, pause) = *rescue.get_or_insert_with(|| {
+                    let file = name_of(&*self.volume, &log_name(state.number));
+                    tracing::warn!("{file}: what was acknowledged is not durable yet: {why}");
+                    (Instant::now() + FIRST_RESCUE, FIRST_RESCUE)
+                });
+                if at > Instant::now() {
+                    self.due.wait_until(&mut state, at);
+                    continue;
+                }
+                let held = MutexGuard::unlocked(&mut state, || self.volume.check_held());
+                // Somebody may have rotated it meanwhile, or be at it.
+                if state.broken.is_none() || state.file.is_none() {
+                    continue;
+                }
+                match held
+                    .map_err(Error::from)
+                    .and_then(|()| self.rotate(&mut state))
+                {
+                    Ok(_) => tracing::warn!(
+                        "{}: what an earlier log could not make durable is durable now",
+                        name_of(&*self.volume, &log_name(state.number))
+                    ),
+                    Err(error) => {
+                        tracing::warn!("what was acknowledged is still not durable: {error}");
+                        let pause = (pause * 2).min(LAST_RESCUE);
+                        rescue = Some((Instant::now() + pause, pause));
+                    }
+                }
+                continue;
+            }
+            rescue = None;
             if state.unsynced.is_empty() || state.broken.is_some() {
                 if state.stop {
                     return;

@@ -211,6 +211,13 @@ impl std::fmt::Debug for LiveIndex {
 impl Drop for LiveIndex {
     /// A log that nothing was written to is of no use to anyone; what was inserted need not be replayed.
     fn drop(&mut self) {
+        // What is promised to be synced in time is so now, while there is still somebody to rotate the log if that fails.
+        if matches!(self.options.durability, Durability::Every(_))
+            && !self.log.is_broken()
+            && let Err(error) = self.log.flush()
+        {
+            tracing::warn!(index = %self.path.display(), "the log was not synced: {error}");
+        }
         // What a sync failed to keep is in memory alone, until the next log has it.
         if self.log.is_broken()
             && let Err(error) = self.log.rotate()
