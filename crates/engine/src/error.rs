@@ -75,8 +75,9 @@ pub enum Error {
     /// A log of which records are gone that had been durable.
     #[error(
         "{file}: damaged: its records end at offset {offset} ({reason}) with sequence number {sequence}, and {evidence}: \
-         of {missing} records that were there {whole} are whole; restore a copy, or run `stratann repair`, which keeps \
-         what is whole"
+         of {missing} records that were there {}{whole} are whole; restore a copy, or run `stratann repair`, which keeps \
+         what is whole",
+        if *more { "at least " } else { "" }
     )]
     DamagedLog {
         /// The file.
@@ -93,6 +94,8 @@ pub enum Error {
         missing: u64,
         /// How many of these can still be read.
         whole: u64,
+        /// Whether there may be more of them: counting was given up.
+        more: bool,
     },
     /// An index that another process has changed since it was opened for reading, so that pages are gone that it needs.
     #[error("{}: another process has changed it since it was opened here; open it again", path.display())]

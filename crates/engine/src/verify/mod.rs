@@ -298,8 +298,12 @@ impl Check<'_> {
                     // After a crash that is how it should be: what had been durable is there.
                     self.progress.warn(&format!(
                         "{}: its last record ends at byte {}, and what is behind it does not count ({}): as a crash leaves it; \
-                         {} whole records stand there, none of which is known to have been durable",
-                        torn.file, torn.offset, torn.reason, torn.whole
+                         {}{} whole records stand there, none of which is known to have been durable",
+                        torn.file,
+                        torn.offset,
+                        torn.reason,
+                        if torn.more { "at least " } else { "" },
+                        torn.whole
                     ));
                 }
             }

@@ -1,5 +1,7 @@
 //! Replay: what the logs say, record by record, and where they end.
 
+use std::cell::Cell;
+
 use stratann_layout::log::marks::read_marks;
 use stratann_layout::log::{EndReason, FIRST_RECORD, Gap};
 use stratann_layout::{
@@ -16,6 +18,10 @@ const PIECE: usize = 1 << 20;
 
 /// How often marks are read before they count as damaged: a writer may be at both of them while they are read once.
 const TRIES: usize = 3;
+
+/// Bytes that may be read, beyond four times those of a log, to count the whole records behind its end: the number is for a
+/// message alone, and one that is full of gaps would have a piece read for each.
+const COUNTING: u64 = 64 * PIECE as u64;
 
 /// What a replay found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +47,8 @@ pub(crate) struct Torn {
     pub(crate) reason: String,
     /// Whole records behind it; none of them is known to have been durable.
     pub(crate) whole: u64,
+    /// Whether there may be more of them: counting was given up.
+    pub(crate) more: bool,
 }
 
 /// Hands over the records behind `from`, in order and with their sequence numbers; reads at most 1 MiB at once.
@@ -95,6 +103,7 @@ pub(crate) fn replay(
                     offset: 0,
                     reason,
                     whole: 0,
+                    more: false,
                 });
             }
         }
@@ -147,6 +156,7 @@ pub(crate) fn replay(
             }),
         };
         if let Some((sequence, evidence)) = there_was {
+            let (whole, more) = log.whole_behind(&read, end, Some(sequence))?;
             return Err(Error::DamagedLog {
                 file: log.file.clone(),
                 offset: end.offset,
@@ -154,7 +164,8 @@ pub(crate) fn replay(
                 reason: reason.to_string(),
                 evidence,
                 missing: sequence - end.sequence,
-                whole: log.whole_behind(&read, end, Some(sequence))?,
+                whole,
+                more,
             });
         }
         match limit {
@@ -162,11 +173,13 @@ pub(crate) fn replay(
             None => {
                 replayed.next_sequence = end.sequence.max(from.sequence);
                 if !reason.is_clean() && replayed.torn.is_none() {
+                    let (whole, more) = log.whole_behind(&read, end, None)?;
                     replayed.torn = Some(Torn {
                         file: log.file.clone(),
                         offset: end.offset,
                         reason: reason.to_string(),
-                        whole: log.whole_behind(&read, end, None)?,
+                        whole,
+                        more,
                     });
                 }
             }
@@ -332,22 +345,32 @@ impl Reading {
         Ok(None)
     }
 
-    /// How many whole records stand behind a place where there is none, below the sequence number `limit`.
+    /// How many whole records stand behind a place where there is none, below the sequence number `limit`; and whether counting
+    /// was given up, so that there may be more.
     fn whole_behind(
         &self,
         read_at: &ReadAt<'_>,
         mut missing: RecordPlace,
         limit: Option<u64>,
-    ) -> Result<u64, Error> {
+    ) -> Result<(u64, bool), Error> {
+        let most = self.len.saturating_mul(4).saturating_add(COUNTING);
+        let spent = Cell::new(0_u64);
+        let counted = |offset, out: &mut [u8]| {
+            spent.set(spent.get().saturating_add(out.len() as u64));
+            read_at(offset, out)
+        };
         let mut whole = 0;
         let mut gap = Gap::behind(self.header.shape, missing, self.len);
-        while let Some(found) = self.next_behind(read_at, &mut gap)? {
-            (missing, _) = self.read(read_at, found, limit, &mut |_, _| {
+        while let Some(found) = self.next_behind(&counted, &mut gap)? {
+            (missing, _) = self.read(&counted, found, limit, &mut |_, _| {
                 whole += 1;
                 Ok(())
             })?;
+            if spent.get() > most {
+                return Ok((whole, true));
+            }
             gap.again(missing);
         }
-        Ok(whole)
+        Ok((whole, false))
     }
 }

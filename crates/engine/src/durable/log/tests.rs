@@ -643,6 +643,23 @@ fn an_append_is_durable_in_time_without_a_flush() {
 }
 
 #[test]
+fn what_a_sync_in_time_failed_to_keep_is_durable_later_though_nobody_calls() {
+    let volume = SimVolume::new();
+    volume.discard_failed_syncs(true, true);
+    let soon = Durability::Every(Duration::from_millis(10));
+    let log = start(&volume, ORIGIN, soon).unwrap();
+    volume.fail_after(1, Failure::Io);
+    append(&log, 0).unwrap();
+    wait_for("a failed sync", || log.is_broken());
+    volume.heal();
+    wait_for("a rotation", || {
+        ids(&volume.crash_image(0, Crash::Dropped)) == [0]
+    });
+    assert!(!log.is_broken());
+    assert_eq!(append(&log, 1).unwrap(), 1);
+}
+
+#[test]
 fn on_flush_syncs_on_flush_only_and_the_log_ends_its_thread() {
     let slow = Slow::new(Duration::ZERO);
     let log = Log::start(Arc::new(slow.clone()), shape(), 1, 0, Durability::OnFlush).unwrap();
@@ -981,6 +998,36 @@ fn what_was_not_synced_is_torn_and_not_damaged() {
         change(&volume, "log-000001", None, Some(offset_of(40) + 40));
         assert_eq!(found(&volume, ORIGIN).is_ok(), damaged, "{mark}");
     }
+}
+
+#[test]
+fn a_log_full_of_gaps_is_not_read_over_and_over() {
+    // Of two records one is damaged: a piece is read for each gap, and another for what is behind it.
+    let volume = SimVolume::new();
+    let log = start(&volume, ORIGIN, Durability::OnFlush).unwrap();
+    append(&log, 0).unwrap();
+    log.flush().unwrap();
+    for id in 1..4_000 {
+        append(&log, id).unwrap();
+    }
+    mem::forget(log);
+    let mut bytes = volume.read("log-000001").unwrap();
+    let mut at = offset_of(1);
+    for id in 1..4_000_usize {
+        if id % 2 == 1 {
+            bytes[at + 12] ^= 1;
+        }
+        at = offset_of(id as u64 + 1);
+    }
+    volume
+        .create("log-000001")
+        .unwrap()
+        .write_at(0, &bytes)
+        .unwrap();
+    let (ids, replayed) = found(&volume, ORIGIN).unwrap();
+    assert_eq!(ids, [0]);
+    let torn = replayed.torn.unwrap();
+    assert!(torn.more && (1..1_000).contains(&torn.whole), "{torn:?}");
 }
 
 fn damaged_mark(volume: &SimVolume, at: usize) -> SimVolume {
