@@ -424,6 +424,7 @@ mod tests {
             evidence: "there was more".into(),
             missing: 1,
             whole: 0,
+            more: false,
         };
         assert_eq!(log.kind(), ErrorKind::Damaged);
         let refused = TierError::NoThread {
