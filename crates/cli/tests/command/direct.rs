@@ -185,7 +185,10 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
 #[test]
 fn a_merge_says_what_it_wrote() {
     for (way, words) in [
-        ("accumulate", "2,040 vectors, without 10 deleted"),
+        (
+            "accumulate",
+            "2,040 vectors, 50 of them inserted directly since the last merge, without 10 deleted",
+        ),
         (
             "merge",
             "2,040 vectors, 50 of them from the log, without 10",
