@@ -28,6 +28,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -227,10 +228,12 @@ impl Work<'_> {
             return Err(Error::Unrepairable { path, reason });
         }
         // What is not about vectors was damaged as well, and is made anew.
+        // A set: there may be as many as a MANIFEST names files.
+        let mut known: HashSet<String> = lost.iter().map(|lost| lost.file.clone()).collect();
         for problem in verified.problems {
             // What is said of the index as a whole, ids and records of the log, is about vectors.
             let of_a_file = problem.file != volume.name();
-            if of_a_file && lost.iter().all(|known| known.file != problem.file) {
+            if of_a_file && known.insert(problem.file.clone()) {
                 let what = problem.what.strip_prefix(&format!("{}: ", problem.file));
                 lost.push(Lost {
                     what: files::first_part(what.unwrap_or(&problem.what)).to_owned(),

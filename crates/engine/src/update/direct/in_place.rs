@@ -265,6 +265,13 @@ impl InPlace {
             }
         }
         if let Some((id, vector)) = newborn {
+            // As many nodes as the index says leave room for the next.
+            if builder.is_full() {
+                return Err(Error::Damaged {
+                    file: pages.file.clone(),
+                    what: format!("page {page} has more records than nodes of the index"),
+                });
+            }
             builder.push(id, vector, &self.list, &self.codes);
         }
         Ok(PageBytes::from(builder.finish(page.into())))
