@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """`unsafe` lives in two crates, and the others forbid it; this says so when that is not so.
 
-    python3 .ci/unsafe.py              checks crates/*
+    python3 .ci/unsafe.py              checks crates/* and fuzz
     python3 .ci/unsafe.py --self-test  proves that the check finds what it should
 
 `vector` needs it for SIMD, `tier` for io_uring, mapped memory and the buffers that the kernel fills. In every
 other crate each root (src/lib.rs, src/main.rs, src/bin/*) says `#![forbid(unsafe_code)]`, and no file, tests
-included, holds the keyword.
+included, holds the keyword; nor does one of fuzz/, which is a test of the engine.
 """
 
 import pathlib
@@ -80,6 +80,9 @@ def main():
         for file in sorted(crate.rglob("*.rs"))
         for line in faults(crate.name, file.relative_to(crate), file.read_text(encoding="utf-8"))
     ]
+    for file in sorted((crates.parent / "fuzz").rglob("*.rs")):
+        root = pathlib.Path("src", file.name if file.name == "main.rs" else f"fuzz/{file.name}")
+        lines += faults("fuzz", root, file.read_text(encoding="utf-8"))
     for line in lines:
         print(f"error: {line}", file=sys.stderr)
     sys.exit(1 if lines else 0)
