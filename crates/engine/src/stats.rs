@@ -219,7 +219,10 @@ fn bytes(manifest: &Manifest) -> Bytes {
         vectors,
         codes,
         ids,
-        other: total.saturating_sub(graph + vectors + codes + ids),
+        // Some of these are what the MANIFEST says, which nobody has to believe.
+        other: [graph, vectors, codes, ids]
+            .into_iter()
+            .fold(total, u64::saturating_sub),
         total,
     }
 }

@@ -2,7 +2,7 @@
 
 use stratann_layout::{CoupledShape, PageBuilder, PageView as LayoutView};
 
-use super::{Composable, Composer, NodePages, PageView, Placed, Record};
+use super::{Composable, Composer, NodePages, PageView, Placed, Record, too_long};
 use crate::Error;
 
 /// The pages of a coupled index.
@@ -107,6 +107,7 @@ impl Composable for CoupledPages {
         CoupledComposer {
             builder: PageBuilder::new(self.shape),
             list: Vec::new(),
+            nodes: Vec::new(),
         }
     }
 
@@ -114,7 +115,10 @@ impl Composable for CoupledPages {
         self.shape.relocated_per_page()
     }
 
-    fn encode_list(&self, _: u32, list: &[u32], out: &mut Vec<u8>) -> Result<(), Error> {
+    fn encode_list(&self, node: u32, list: &[u32], out: &mut Vec<u8>) -> Result<(), Error> {
+        if list.len() > self.shape.degree() {
+            return Err(too_long(&self.file, node, list.len(), self.shape.degree()));
+        }
         out.extend(list.iter().flat_map(|link| link.to_le_bytes()));
         Ok(())
     }
@@ -129,16 +133,27 @@ impl Composable for CoupledPages {
 pub(crate) struct CoupledComposer {
     builder: PageBuilder,
     list: Vec<u32>,
+    /// The nodes on the page.
+    nodes: Vec<u32>,
 }
 
 impl Composer for CoupledComposer {
     fn start(&mut self) {
         self.builder.start_relocated();
+        self.nodes.clear();
     }
 
     fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
+        // A page that names a node twice is damaged, and its records are not put together again.
+        if self.nodes.contains(&node) {
+            return false;
+        }
         words(list, &mut self.list);
-        self.builder.push_node(node, id, vector, &self.list)
+        let fits = self.builder.push_node(node, id, vector, &self.list);
+        if fits {
+            self.nodes.push(node);
+        }
+        fits
     }
 
     fn finish(&mut self, page: u32) -> &[u8] {

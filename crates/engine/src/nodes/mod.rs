@@ -354,6 +354,15 @@ fn hottest(heat: Option<&[u16]>, pages: u64, share: f64) -> impl FnMut(u64) -> b
     }
 }
 
+/// A list has grown beyond what there is room for: what it was changed from was not what it should have been.
+#[cold]
+pub(crate) fn too_long(file: &str, node: u32, links: usize, most: usize) -> Error {
+    Error::Damaged {
+        file: file.to_owned(),
+        what: format!("node {node} has {links} links, {most} are the most in this index"),
+    }
+}
+
 /// Names the file and the node of bytes that do not decode.
 #[cold]
 pub(crate) fn undecodable(file: &str, node: u32, error: &CodecError) -> Error {

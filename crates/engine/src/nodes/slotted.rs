@@ -83,26 +83,42 @@ impl SlottedPages {
 }
 
 /// Puts relocated slotted pages together.
-pub(crate) struct SlottedComposer(SlottedBuilder);
+pub(crate) struct SlottedComposer {
+    builder: SlottedBuilder,
+    /// The nodes on the page.
+    nodes: Vec<u32>,
+}
 
 impl SlottedComposer {
     /// With nothing on its page.
     pub(crate) fn new(shape: SlottedShape) -> Self {
-        Self(SlottedBuilder::new(shape))
+        Self {
+            builder: SlottedBuilder::new(shape),
+            nodes: Vec::new(),
+        }
     }
 }
 
 impl Composer for SlottedComposer {
     fn start(&mut self) {
-        self.0.start_relocated();
+        self.builder.start_relocated();
+        self.nodes.clear();
     }
 
     fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
-        self.0.push_node(node, id, list, vector)
+        // A page that names a node twice is damaged, and its records are not put together again.
+        if self.nodes.contains(&node) {
+            return false;
+        }
+        let fits = self.builder.push_node(node, id, list, vector);
+        if fits {
+            self.nodes.push(node);
+        }
+        fits
     }
 
     fn finish(&mut self, page: u32) -> &[u8] {
-        self.0.finish(page.into())
+        self.builder.finish(page.into())
     }
 }
 

@@ -36,7 +36,7 @@ use crate::durable::Checkpoint;
 use crate::nodes::inline::InlinePages;
 use crate::nodes::pending::{Change, NONE, Pending};
 use crate::nodes::placement::{PageBytes, Placement};
-use crate::nodes::{NodePages, PageView, Pages};
+use crate::nodes::{NodePages, PageView, Pages, too_long};
 use crate::threads::shared;
 use crate::update::health::Concern;
 
@@ -261,6 +261,14 @@ impl InPlace {
                     waiting.amend_coded(page, node, list, record.codes, amended)
                 });
                 let codes = if changes { &**amended } else { record.codes };
+                if list.len() > pages.shape.degree() {
+                    return Err(too_long(
+                        &pages.file,
+                        node,
+                        list.len(),
+                        pages.shape.degree(),
+                    ));
+                }
                 builder.push(record.id, vector, list, codes);
             }
         }
