@@ -189,7 +189,7 @@ fn re_ranking_reads_as_much_as_it_is_told_to() {
     assert!(reads(&["--rerank", "estimate"]) <= all);
     assert!(reads(&["--rerank-batch", "1"]) <= all);
     // What is larger than the list is the whole list.
-    assert_eq!(reads(&["--rerank-batch", "18446744073709551615"]), all);
+    assert_eq!(reads(&["--rerank-batch", "4294967294"]), all);
     // A preset that is named brings its own; what is typed comes first.
     let typed = reads(&["--preset", "decouplevs", "--benefit", "0"]);
     assert_eq!(typed, all);

@@ -266,6 +266,7 @@ fn insert_delete_upsert_compact() {
     let expected = [
         "bytes_after",
         "bytes_before",
+        "direct",
         "merged",
         "removed",
         "seconds",
@@ -276,8 +277,8 @@ fn insert_delete_upsert_compact() {
     ];
     assert_eq!(keys(report), expected);
     assert_eq!(compacted["vectors"], 2_303);
-    let parts = ["vectors", "merged", "removed"].map(|key| report[key].as_u64().unwrap());
-    assert_eq!(parts, [2_303, 307, 4]);
+    let parts = ["vectors", "merged", "direct", "removed"].map(|key| report[key].as_u64().unwrap());
+    assert_eq!(parts, [2_303, 307, 0, 4]);
     assert_eq!((counts(&place), verified(&place)), ((2_303, 0, 0), 0));
     let (after, _) = logs(&place);
     assert!(
@@ -450,9 +451,11 @@ fn what_is_wrong_with_a_change_is_said_and_changes_nothing() {
         let delete = ["delete", "index", "ids", "--json", "--update", way];
         assert_eq!(changed(place.run(&delete)), [0, 2_000, 0], "{way}");
         assert_eq!(counts(&place), (2_000, 0, 2_000), "{way}");
-        place
-            .run(&["search", "index", "new.u8bin"])
-            .refused(2, &["k is 10", "at most 0"]);
+        let nothing = place.run(&["search", "index", "new.u8bin"]).done();
+        assert!(
+            nothing.stdout.contains("fewer than 10 answers"),
+            "{nothing:?}"
+        );
         place
             .run(&["compact", "index", "--update", way])
             .refused(2, &["at least one", "delete the directory"]);
@@ -537,7 +540,7 @@ fn a_log_that_cannot_grow_keeps_what_it_has() {
     let place = place("stratann");
     place.write("new.u8bin", &rows(2_000, 1_000));
     let insert = ["insert", "index", "new.u8bin", "--durability", "always"];
-    with_files_up_to(&place, 100, &merging(&insert)).refused(1, &["log-"]);
+    with_files_up_to(&place, 150, &merging(&insert)).refused(1, &["log-"]);
     let (_, logged, _) = counts(&place);
     assert!(
         logged > 0 && logged < 1_000,
