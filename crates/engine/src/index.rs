@@ -338,6 +338,20 @@ impl Index {
             Some(entry) => Some(volume.open_reader(&entry.name)?),
             None => None,
         };
+        tracing::debug!(
+            index = %path.display(),
+            preset = %preset,
+            vectors = manifest.vectors,
+            budget = division.budget,
+            codes = division.codes,
+            tables = division.tables,
+            navigation = division.navigation,
+            cache = division.cache,
+            graph_pages = division.graph_pages,
+            vector_pages = division.vector_pages,
+            inserting = division.inserting,
+            "opened; its memory, in bytes"
+        );
         Ok(Self {
             carried,
             path: path.to_owned(),

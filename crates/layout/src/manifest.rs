@@ -427,6 +427,9 @@ impl Manifest {
             ("number of the log", self.log_from.number),
             ("sequence number of the log", self.log_from.sequence),
             ("length of all files", length),
+            ("edges", self.edges),
+            ("bytes of all lists", self.list_bytes),
+            ("bytes of all vectors", self.vector_bytes),
         ] {
             if found > LARGEST {
                 return Err(field(file, at, what, found, format!("at most {LARGEST}")));

@@ -84,7 +84,7 @@ impl HeldLock {
             let refused =
                 unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
             if refused != 0 {
-                log::warn!(
+                tracing::warn!(
                     "forked processes will keep the locks of indexes: pthread_atfork: {refused}"
                 );
             }

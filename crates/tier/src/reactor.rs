@@ -125,7 +125,7 @@ fn fallback(error: &io::Error) -> Backend {
     static SAID: OnceLock<()> = OnceLock::new();
     let reason = refusal(error);
     SAID.get_or_init(|| {
-        log::warn!("io_uring is not available: {reason}. Reading with pread on a pool of threads instead, which costs more processor time.");
+        tracing::warn!("io_uring is not available: {reason}. Reading with pread on a pool of threads instead, which costs more processor time.");
     });
     Backend::Pread { reason }
 }

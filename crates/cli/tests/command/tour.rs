@@ -444,3 +444,34 @@ fn quiet_says_nothing_and_lines_say_what_is_done() {
         .done();
     assert_eq!(quiet.stderr, "");
 }
+
+#[test]
+fn events_are_told_to_who_asks() {
+    let place = Place::with_index();
+    let told = |level: &str, words: &[&str]| {
+        let output = place
+            .command(words)
+            .env("STRATANN_LOG", level)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let search = ["search", "index", "queries.u8bin", "--quiet"];
+    assert_eq!(told("warn", &search), "");
+    let opened = told("debug", &search);
+    assert!(
+        opened.contains("opened") && opened.contains("codes="),
+        "{opened}"
+    );
+    assert!(!opened.contains("replayed"), "{opened}");
+    let insert = ["insert", "index", "queries.u8bin", "--update", "merge"];
+    place.run(&insert).done();
+    let replayed = told("debug", &search);
+    assert!(replayed.contains("replayed the log"), "{replayed}");
+    let merged = told("info", &["compact", "index", "--quiet"]);
+    assert!(
+        merged.contains("merged") && merged.contains("vectors="),
+        "{merged}"
+    );
+}

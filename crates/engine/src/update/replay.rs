@@ -60,6 +60,19 @@ pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Err
         next_id = next_id.max(id.saturating_add(1));
         Ok(())
     })?;
+    match &replayed.torn {
+        _ if replayed.records == 0 => {}
+        None => {
+            tracing::debug!(index = %index.path().display(), records = replayed.records, "replayed the log");
+        }
+        Some(torn) => tracing::info!(
+            index = %index.path().display(),
+            records = replayed.records,
+            file = %torn.file,
+            "replayed the log, which a crash has cut off at byte {}",
+            torn.offset
+        ),
+    }
     Ok(Replayed {
         overlay: Overlay {
             fresh: vec![Arc::new(fresh)],

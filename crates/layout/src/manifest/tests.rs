@@ -571,6 +571,37 @@ fn segments_that_were_kept_need_their_bit_and_leave_others_as_they_were() {
     );
 }
 
+#[test]
+fn numbers_that_are_added_to_have_a_bound() {
+    let spoilt: [(&str, fn(&mut Manifest)); 6] = [
+        ("checkpoint", |manifest| manifest.checkpoint = LARGEST + 1),
+        ("number of the log", |manifest| {
+            manifest.log_from.number = LARGEST + 1;
+        }),
+        ("length of all files", |manifest| {
+            manifest.files[0].length = u64::MAX;
+        }),
+        ("edges", |manifest| manifest.edges = LARGEST + 1),
+        ("bytes of all lists", |manifest| {
+            manifest.list_bytes = u64::MAX;
+        }),
+        ("bytes of all vectors", |manifest| {
+            manifest.vector_bytes = u64::MAX;
+        }),
+    ];
+    for (what, spoil) in spoilt {
+        let mut manifest = sample();
+        spoil(&mut manifest);
+        let text = Manifest::decode(&manifest.encode(), "m")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            text.contains(what) && text.contains("at most 4611686018427387904"),
+            "{text}"
+        );
+    }
+}
+
 proptest! {
     #[test]
     fn any_manifest_round_trips(
@@ -616,11 +647,11 @@ proptest! {
             reader_features: kept | if placement.is_some() { PLACEMENT } else { 0 },
             placement: placement.map(|(a, pages, b)| PlacementFacts { nodes: a.max(b), pages, live: a.min(b), next_id: a }),
             list_codec: codecs.0, vector_codec: codecs.1,
-            list_bytes, vector_bytes, segments, measured,
+            list_bytes: list_bytes >> 2, vector_bytes: vector_bytes >> 2, segments, measured,
             element: Element::ALL[element],
             metric: Metric::ALL[metric],
             dimension, degree, build_list, code_bytes, entry, degree_max,
-            checkpoint: checkpoint >> 2, vectors, edges, deleted, seed,
+            checkpoint: checkpoint >> 2, vectors, edges: edges >> 2, deleted, seed,
             alpha, degree_mean, preset,
             navigation: navigation.map(|(nodes, degree)| NavigationFacts { nodes, degree }),
             files: files.into_iter().map(|(name, (length, header_crc32c))| FileEntry {
