@@ -701,7 +701,7 @@ fn preset_by_name() -> impl TypedValueParser<Value = Preset> {
 
 /// The threads to use: as asked, else one for each core that this process may run on.
 pub fn threads_or_cores(threads: Option<usize>) -> usize {
-    threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()))
+    threads.unwrap_or_else(stratann::processors)
 }
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ impl Task {
             ..TrainOptions::default()
         };
         let codebook = Codebook::train(&self.data, &training, &Silent)?;
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let cores = stratann::processors();
         let (next, stages) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         let work = || -> Outcome<()> {
             loop {

@@ -63,7 +63,7 @@ impl Default for TrainOptions {
         Self {
             metric: Metric::L2,
             code_bytes: None,
-            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            threads: crate::threads::processors(),
             seed: 42,
         }
     }

@@ -72,6 +72,7 @@ pub use stratann_tier::{
     Backend, IoMode, TierError, peak_rss_bytes, process_cpu_time, reset_peak_rss,
 };
 pub use stratann_vector::{Element, InstructionSet, Metric, QuantizerError};
+pub use threads::processors;
 pub use update::{
     CompactReport, DirectCounts, DirectOptions, Due, LiveIndex, MergeWhen, Merger, Pruning,
     WriteOptions,

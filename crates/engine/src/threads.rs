@@ -3,9 +3,18 @@
 //! A system may refuse a thread at any time (`RLIMIT_NPROC`, a cgroup's `pids.max`). What is shared here is then done by the threads
 //! that there are, that of the caller at least.
 
+use std::num::NonZero;
+use std::sync::OnceLock;
 use std::thread::{self, ScopedJoinHandle};
 
 use parking_lot::Mutex;
+
+/// The processors that this process may use, as it found them when it first asked: asking takes a dozen system calls, and a server
+/// that searches one query a call would ask thousands of times a second.
+pub fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
+}
 
 /// Has shares of some work done, each by one of as many threads as there are shares, that of the caller among them; what
 /// comes of each, in their order.

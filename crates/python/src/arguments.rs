@@ -2,7 +2,6 @@
 //!
 //! How large a count may be, the engine says (`stratann::bounds`); here it only becomes one.
 
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -248,7 +247,7 @@ pub fn threads(value: Option<usize>) -> PyResult<usize> {
             "threads=0: it must be at least 1, or None for one a core",
         )),
         Some(threads) => Ok(threads),
-        None => Ok(std::thread::available_parallelism().map_or(1, NonZero::get)),
+        None => Ok(stratann::processors()),
     }
 }
 

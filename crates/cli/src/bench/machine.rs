@@ -23,7 +23,7 @@ impl Machine {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let unknown = || "unknown".to_string();
         Machine {
-            cores: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            cores: stratann::processors(),
             cpu: cpu(&read("/proc/cpuinfo")).unwrap_or_else(unknown),
             kernel: Some(read("/proc/sys/kernel/osrelease").trim().to_string())
                 .filter(|text| !text.is_empty())

@@ -135,7 +135,7 @@ impl Default for BuildOptions {
             navigation: 0.01,
             memory: None,
             search_memory: None,
-            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            threads: crate::threads::processors(),
             seed: 42,
             ids: None,
             overwrite: false,

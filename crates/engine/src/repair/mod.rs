@@ -63,7 +63,7 @@ pub struct RepairOptions {
 impl Default for RepairOptions {
     fn default() -> Self {
         Self {
-            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            threads: crate::threads::processors(),
             memory: None,
             force: false,
         }

@@ -69,7 +69,7 @@ impl Default for WriteOptions {
     fn default() -> Self {
         Self {
             durability: Durability::Always,
-            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            threads: crate::threads::processors(),
             update: None,
             direct: DirectOptions::default(),
         }

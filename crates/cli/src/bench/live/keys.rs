@@ -430,7 +430,7 @@ impl BreakdownKeys {
     }
 
     fn planned(&self) -> Result<Breakdown, String> {
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let cores = stratann::processors();
         Ok(Breakdown {
             built: needed("built", self.built)?,
             rows: needed("rows", self.rows)?,

@@ -92,7 +92,7 @@ impl Truth {
             true => K,
             false => 50 + 4 * K * base.rows.div_ceil(least.max(1)),
         };
-        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let threads = stratann::processors();
         let k = enough.min(base.rows);
         let truth = stratann::brute_force(base, &sample, k, metric, threads, progress)?;
         Ok(truth.write(path)?)

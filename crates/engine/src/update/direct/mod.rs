@@ -138,7 +138,7 @@ fn tight_bytes(page_bytes: usize) -> u64 {
 
 /// What inserts into pages of some kind would like to have in memory beside searches, with lists of `degree` nodes.
 pub(crate) fn inserting_bytes(pages: &Pages, file: PageFile, degree: usize) -> u64 {
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get()) as u64;
+    let threads = crate::threads::processors() as u64;
     match pages {
         Pages::Inline(_) => threads * tight_bytes(file.page_bytes),
         _ => Room::wanted(threads as usize, degree + BEYOND, file.page_bytes),
