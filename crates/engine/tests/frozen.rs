@@ -211,7 +211,7 @@ struct Small {
 
 const PHOTOS: &str = "photo-sift-20k";
 const TEXTS: &str = "package-text-2k";
-const SMALL: [Small; 5] = [
+const SMALL: [Small; 6] = [
     Small {
         name: "index-v4-odinann",
         layout: "coupled",
@@ -245,6 +245,7 @@ const SMALL: [Small; 5] = [
         "xor+huffman",
         false,
     ),
+    texts("index-v4-marks", "coupled", Metric::L2, "raw", false),
 ];
 
 const fn texts(

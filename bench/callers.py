@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""What it costs to search with one query a call from many threads of a host, as a server does, instead of one call for all queries.
+
+    bench/callers.py INDEX QUERIES.(u8bin|i8bin|fbin) [--callers 8] [--list 40] [--rounds 7] [--count 4000]
+
+Needs the Python package (`pip install .`). The one call has as many queries in flight as there are callers. Both ways take turns in one process, on the same open index; each round gives the ratio
+of their queries a second, and the median of the rounds is printed last. The callers only call: numpy arrays of one row are cut before
+the clock starts. A second table has the same with the queries of the callers in batches of 8.
+"""
+
+import argparse
+import os
+import statistics
+import threading
+import time
+
+import numpy as np
+import stratann
+
+ELEMENTS = {"u8bin": np.uint8, "i8bin": np.int8, "fbin": np.float32}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("index")
+    parser.add_argument("queries")
+    parser.add_argument("--callers", type=int, default=8, help="threads of the host")
+    parser.add_argument("--list", type=int, default=40, help="list size of the searches")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--count", type=int, default=4000, help="queries in a round")
+    arguments = parser.parse_args()
+    element = ELEMENTS[arguments.queries.rsplit(".", 1)[1]]
+    rows, dim = np.fromfile(arguments.queries, dtype=np.uint32, count=2)
+    queries = np.fromfile(arguments.queries, dtype=element, offset=8).reshape(rows, dim)
+    queries = np.resize(queries, (arguments.count, dim))
+    with stratann.open(arguments.index) as index:
+        for batch in (1, 8):
+            calls = [queries[at : at + batch] for at in range(0, len(queries), batch)]
+            compare(index, queries, calls, batch, arguments)
+
+
+def compare(index, queries, calls, batch, arguments):
+    settings = {"k": 10, "list_size": arguments.list}
+    threads = min(arguments.callers, len(os.sched_getaffinity(0)))
+    at_once = {"threads": threads, "in_flight": -(-arguments.callers // threads)}
+    index.search(queries, **settings, **at_once)
+    print(f"{arguments.callers} callers, {batch} queries a call")
+    print("one call, q/s  callers, q/s  ratio")
+    ratios = []
+    for _ in range(arguments.rounds):
+        begun = time.perf_counter()
+        index.search(queries, **settings, **at_once)
+        one = len(queries) / (time.perf_counter() - begun)
+        many = len(queries) / called(index, calls, arguments.callers, settings)
+        ratios.append(many / one)
+        print(f"{one:13.0f}  {many:12.0f}  {ratios[-1]:5.2f}")
+    print(f"median ratio {statistics.median(ratios):.2f}\n")
+
+
+def called(index, calls, callers, settings):
+    """Seconds in which so many threads make all the calls."""
+    gate = threading.Barrier(callers + 1)
+
+    def work(first):
+        gate.wait()
+        for call in calls[first::callers]:
+            index.search(call, **settings)
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in range(callers)]
+    for thread in threads:
+        thread.start()
+    gate.wait()
+    begun = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - begun
+
+
+if __name__ == "__main__":
+    main()
