@@ -135,6 +135,8 @@ pub(crate) fn divide(
     needs: &Needs,
     measured: Option<&Measured>,
 ) -> Result<Division, Error> {
+    #[cfg(test)]
+    refusal::check()?;
     let mut division = Division {
         budget,
         program: PROGRAM.saturating_add(needs.beside),
@@ -376,6 +378,47 @@ fn hits(hot: &[HotShare], share: f64) -> f64 {
         left -= piece.share;
     }
     found
+}
+
+/// Budgets that are too small at a moment that a test chooses.
+#[cfg(test)]
+pub(crate) mod refusal {
+    use std::cell::Cell;
+
+    use crate::Error;
+
+    thread_local! {
+        static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+
+    /// The calling thread asks a budget so many times more before it is refused once.
+    pub(crate) fn after(times: Option<u64>) {
+        LEFT.set(times);
+    }
+
+    /// How many times are left, if it was not refused yet.
+    pub(crate) fn left() -> Option<u64> {
+        LEFT.get()
+    }
+
+    /// Asked wherever a budget may be too small.
+    pub(crate) fn check() -> Result<(), Error> {
+        match LEFT.get() {
+            None => Ok(()),
+            Some(0) => {
+                LEFT.set(None);
+                Err(Error::Memory {
+                    budget: 0,
+                    needs: 1,
+                    part: "what a test has refused".into(),
+                })
+            }
+            Some(left) => {
+                LEFT.set(Some(left - 1));
+                Ok(())
+            }
+        }
+    }
 }
 
 #[cfg(test)]

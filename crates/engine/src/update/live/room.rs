@@ -15,6 +15,8 @@ impl LiveIndex {
         rows: usize,
         row_bytes: usize,
     ) -> Result<(), Error> {
+        #[cfg(test)]
+        crate::plan::refusal::check()?;
         let memory = state.index.memory();
         let Some(budget) = memory.budget.filter(|_| memory.for_changes) else {
             return Ok(());

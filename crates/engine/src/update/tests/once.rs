@@ -6,6 +6,7 @@
 use stratann_tier::{Mishap, Operation};
 
 use super::*;
+use crate::plan::refusal;
 
 /// What fails.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +17,8 @@ enum What {
     Nth(Operation, u64),
     /// The start of a thread, and all after it until a call fails.
     Thread(u64),
+    /// The memory budget, when it is asked for the time with this number.
+    Budget(u64),
 }
 
 struct Once<'a> {
@@ -77,7 +80,12 @@ impl Once<'_> {
                 stratann_tier::refuse_threads_after(None);
                 left.is_none_or(|left| left == 0)
             }
-            _ => self.volume.failed().is_some(),
+            What::Budget(_) => {
+                let left = refusal::left();
+                refusal::after(None);
+                left.is_none()
+            }
+            What::Call(_) | What::Nth(..) => self.volume.failed().is_some(),
         };
         assert_eq!(contents(&live), model, "{}", self.place);
         assert_eq!(live.len(), model.len(), "{}", self.place);
@@ -107,6 +115,7 @@ fn once(case: Case, before: &SimVolume, folder: &Path, what: What, mishap: Misha
         What::Call(at) => volume.fail_call(at, mishap),
         What::Nth(operation, at) => volume.fail_nth(operation, at, mishap),
         What::Thread(at) => stratann_tier::refuse_threads_after(Some(at)),
+        What::Budget(at) => refusal::after(Some(at)),
     }
     let place = format!("{case:?}, {what:?}, {mishap:?}");
     let once = Once {
@@ -173,5 +182,12 @@ fn any_commit_may_fail_at_its_rename_and_behind_it() {
 fn any_start_of_a_thread_may_be_refused() {
     let step = if slow() { 1 } else { 7 };
     let met = CASES.map(|case| each(case, What::Thread, &[Mishap::Undone], step));
+    assert!(met.iter().sum::<usize>() > 20, "{met:?}");
+}
+
+#[test]
+fn any_budget_may_be_too_small_once() {
+    let step = if slow() { 1 } else { 2 };
+    let met = CASES.map(|case| each(case, What::Budget, &[Mishap::Undone], step));
     assert!(met.iter().sum::<usize>() > 20, "{met:?}");
 }
