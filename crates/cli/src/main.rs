@@ -35,6 +35,7 @@ fn main() -> ExitCode {
     // clap prints its own complaint, with the closest match, and leaves with status 2.
     let arguments = Arguments::parse();
     progress::install_logger(arguments.quiet);
+    progress::outlive_limits();
     let quiet = arguments.quiet;
     let outcome = match arguments.command {
         Command::Build(arguments) => commands::build::run(&arguments, quiet),

@@ -4,11 +4,11 @@
 use std::ffi::c_int;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use stratann::Progress;
 
@@ -35,6 +35,13 @@ pub fn catch_interrupts() {
             without(error);
         }
     });
+}
+
+/// From now on a file that may grow no larger (`ulimit -f`) is an error of the write, as on a full disk, and not the end of the program.
+pub fn outlive_limits() {
+    if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {
+        log::warn!("a limit on the size of files will end the program: {error}");
+    }
 }
 
 /// What a signal does: the first one asks, the second one ends.

@@ -405,6 +405,7 @@ impl Catalog {
     /// Opens an index for which there is the right to.
     fn assemble(&self, name: &str, path: &Path) -> Result<Index, Error> {
         let volume = Arc::new(stored::existing(path)?);
+        let path = &*stored::home(path)?;
         let manifest = stored::manifest(&*volume)?;
         let preset: Preset = manifest.preset.parse()?;
         let codes = code_bytes(&*volume, &manifest)?;

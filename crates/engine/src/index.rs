@@ -25,7 +25,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, INLINE};
 use stratann_layout::{EntryPoints, FileKind, LogShape, Manifest, NavigationFile};
-use stratann_tier::{Backend, Crew, GrowingBytes, IoMode, Volume, VolumeReader};
+use stratann_tier::{Backend, Crew, GrowingBytes, IoMode, TierError, Volume, VolumeReader};
 use stratann_vector::{Element, Metric};
 
 use crate::cache::SlotCache;
@@ -185,8 +185,8 @@ impl Index {
     /// # Errors
     /// No index there, a file that is damaged, truncated or of a later format, a memory budget below the codes.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self, Error> {
-        let path = path.as_ref();
-        let volume: Arc<dyn Volume> = Arc::new(stored::existing(path)?);
+        let volume: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
+        let path = &*stored::home(path.as_ref())?;
         let mut manifest = volume.read(MANIFEST).ok();
         for _ in 0..MOST_OPENINGS {
             let error = match Self::open_in(volume.clone(), path, options).and_then(Self::with_log)
@@ -390,11 +390,16 @@ impl Index {
     }
 
     /// Whether it is what the index in its directory is now: false when another process has merged, or made a checkpoint or a
-    /// log since it was opened. Then open it again to see that; until then it answers what it knew.
+    /// log since it was opened, or when the directory was moved or removed, or another has taken its path. Then open it again to
+    /// see that; until then it answers what it knew.
     ///
     /// # Errors
     /// The manifest or the logs cannot be read.
     pub fn is_current(&self) -> Result<bool, Error> {
+        match self.volume.check_path(&self.path) {
+            Err(TierError::Replaced { .. }) => return Ok(false),
+            checked => checked?,
+        }
         let now = stored::manifest(&*self.volume)?;
         let number = now.log_from.number;
         Ok(now == self.manifest && log_bytes(&*self.volume, number)? == self.logged)

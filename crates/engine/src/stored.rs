@@ -25,6 +25,13 @@ const UNWRITTEN: u64 = 1 << 12;
 /// What a file system keeps for itself in its topmost directory, where only root may look.
 const LOST: &str = "lost+found";
 
+/// Where an index lives, wherever the process goes later: a relative path would lead elsewhere then.
+pub(crate) fn home(path: &Path) -> Result<PathBuf, Error> {
+    bounds::path(path)?;
+    let failed = |source| TierError::io("look for", path.display().to_string(), 0, 0, source);
+    Ok(std::path::absolute(path).map_err(failed)?)
+}
+
 /// The directory at `path`, which must exist. What may not be looked at is told from what is not there.
 pub(crate) fn existing(path: &Path) -> Result<Directory, Error> {
     bounds::path(path)?;

@@ -413,8 +413,9 @@ impl Index {
             live.flush()?;
             drop(live);
             // A reader sees the log as it is when the index is opened.
-            let options = *self.inner().options();
-            let index = stratann::Index::open(&self.path, &options)?;
+            let inner = self.inner();
+            // Where it was opened, wherever the process has gone since.
+            let index = stratann::Index::open(inner.path(), inner.options())?;
             *self.inner.write() = Some(Arc::new(Opened::new(Arc::new(index))));
             Ok::<_, stratann::Error>(())
         })
@@ -422,22 +423,30 @@ impl Index {
     }
 
     /// Whether what is open here is all that the index has by now: False when somebody else has changed it since, so that
-    /// `refresh` would show more.
+    /// `refresh` would show more, and when its folder was moved or removed, or another has taken its place.
     fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
-        if self.changing().is_some() {
-            return Ok(true);
-        }
-        py.detach(|| self.inner().is_current()).map_err(to_python)
+        py.detach(|| match self.changing() {
+            Some(live) => live.is_current(),
+            None => self.inner().is_current(),
+        })
+        .map_err(to_python)
     }
 
-    /// Opens the index anew if somebody else has changed it since it was opened here. Returns whether somebody had.
+    /// Opens the index anew if somebody else has changed it since it was opened here: what stands at its path now. Returns whether
+    /// it was. Raises OutdatedError where it was opened for changes and takes none any more.
     fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
         if self.is_current(py)? {
             return Ok(false);
         }
+        if self.changing().is_some() {
+            return Err(to_python(stratann::Error::Outdated {
+                path: self.path.clone(),
+            }));
+        }
         py.detach(|| {
-            let options = *self.inner().options();
-            let index = stratann::Index::open(&self.path, &options)?;
+            let inner = self.inner();
+            // Where it was opened, wherever the process has gone since.
+            let index = stratann::Index::open(inner.path(), inner.options())?;
             *self.inner.write() = Some(Arc::new(Opened::new(Arc::new(index))));
             Ok::<_, stratann::Error>(true)
         })

@@ -103,12 +103,12 @@ fn hand_over() {
     }
 }
 
-/// From now on what the engine tells is handed to Python: warnings and errors, or what `STRATANN_LOG` says.
+/// From now on what the engine tells is handed to Python, whose `logging` says what becomes of it; less if `STRATANN_LOG` says so.
 pub fn install() {
     let named = std::env::var(LEVEL).ok();
     let level = named.and_then(|name| name.parse().ok());
     // A host that is written in Rust may have one.
     if log::set_logger(&FORWARD).is_ok() {
-        log::set_max_level(level.unwrap_or(LevelFilter::Warn));
+        log::set_max_level(level.unwrap_or(LevelFilter::Debug));
     }
 }

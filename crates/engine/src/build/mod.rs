@@ -39,6 +39,7 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -57,7 +58,7 @@ use crate::graph::{self, Constructed, Parameters};
 use crate::index::{Index, OpenOptions};
 use crate::measure;
 use crate::progress::{Progress, Stage};
-use crate::{Compression, Error, Layout, Order, Preset, bounds};
+use crate::{Compression, Error, Layout, Order, Preset, bounds, stored};
 pub(crate) use decoupled::{KeptSegment, segment_vectors};
 use facts::Facts;
 pub(crate) use files::{write_made, write_pieces, write_stream};
@@ -194,7 +195,9 @@ pub fn build(
             reason: "it is a file; give a directory that does not exist yet".into(),
         });
     }
+    check_vacant(path)?;
     let directory = Directory::create(path)?;
+    let path = &*stored::home(path)?;
     let volume: Arc<dyn Volume> = Arc::new(directory.clone());
     let built = volume.lock().map_err(Error::from).and_then(|lock| {
         let scratch = ScratchFolder::beside(&*volume, path);
@@ -224,6 +227,35 @@ pub fn build(
         directory.discard();
     }
     built
+}
+
+/// Refuses a directory that holds something and is no index, nor what an interrupted build has left (which has a lock file):
+/// nothing in it was made by a build, whatever its name, and a folder of indexes is not to become one.
+fn check_vacant(path: &Path) -> Result<(), Error> {
+    let failed = |source| TierError::io("list", path.display().to_string(), 0, 0, source);
+    let entries = match path.read_dir() {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error).into()),
+    };
+    let mut other = None;
+    for entry in entries {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        if name == MANIFEST || name == LOCK_FILE {
+            return Ok(());
+        }
+        other.get_or_insert(name);
+    }
+    match other {
+        None => Ok(()),
+        Some(name) => Err(Error::Exists {
+            path: path.to_owned(),
+            reason: format!(
+                "it holds {name:?}, which is no part of an index; give an empty or new directory"
+            ),
+        }),
+    }
 }
 
 /// Refuses what is no id. An index of an earlier version may have it, and is merged and repaired all the same.
@@ -262,7 +294,12 @@ impl ScratchFolder {
     }
 
     fn remove(&self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        match std::fs::remove_dir_all(&self.0) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(folder = %self.0.display(), "cannot remove scratch files; the next build does: {error}");
+            }
+            _ => {}
+        }
     }
 }
 

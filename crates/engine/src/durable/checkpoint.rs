@@ -51,7 +51,7 @@ impl<'a> Checkpoint<'a> {
     /// Starts a checkpoint in a volume that the caller has locked; clears what a crash left there.
     ///
     /// # Errors
-    /// The volume holds files that are not ours, or an index that is not to be replaced.
+    /// The volume holds no index and files that are not ours, or an index that is not to be replaced.
     pub(crate) fn begin(volume: &'a dyn Volume, overwrite: bool) -> Result<Self, Error> {
         let refuse = |reason: String| {
             Err(Error::Exists {
@@ -62,12 +62,13 @@ impl<'a> Checkpoint<'a> {
         volume.check_held()?;
         let manifest = Known::settled(volume)?;
         let files = volume.list()?;
-        if let Some(name) = files.iter().find(|name| !is_ours(name)) {
+        let indexed = files.iter().any(|name| name == MANIFEST);
+        // In an index, what other programs have put beside it stays where it is (NFS, for one, keeps files that are open).
+        if let Some(name) = files.iter().find(|name| !indexed && !is_ours(name)) {
             return refuse(format!(
                 "it holds {name:?}, which is no part of an index; give an empty or new directory"
             ));
         }
-        let indexed = files.iter().any(|name| name == MANIFEST);
         if indexed && !overwrite {
             return refuse(
                 "it holds an index already; give another directory, or ask to replace it (`--overwrite`, in Python `overwrite=True`)"

@@ -115,9 +115,8 @@ pub fn repair(
     options: &RepairOptions,
     progress: &dyn Progress,
 ) -> Result<RepairReport, Error> {
-    let path = path.as_ref();
-    let volume: Arc<dyn Volume> = Arc::new(stored::existing(path)?);
-    repair_in(&volume, path, options, progress)
+    let volume: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
+    repair_in(&volume, &stored::home(path.as_ref())?, options, progress)
 }
 
 /// Repairs the index in a volume; scratch files go to the directory `path`.

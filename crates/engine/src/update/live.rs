@@ -34,7 +34,7 @@ use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
-use stratann_tier::{LockGuard, Volume};
+use stratann_tier::{LockGuard, TierError, Volume};
 
 use self::directly::direct_of;
 use super::direct::{Direct, DirectOptions};
@@ -256,8 +256,8 @@ impl LiveIndex {
         open: &OpenOptions,
         options: &WriteOptions,
     ) -> Result<Self, Error> {
-        let path = path.as_ref();
-        Self::open_in(Arc::new(stored::existing(path)?), path, open, options)
+        let volume = Arc::new(stored::existing(path.as_ref())?);
+        Self::open_in(volume, &stored::home(path.as_ref())?, open, options)
     }
 
     /// Opens the index in a volume.
@@ -386,6 +386,20 @@ impl LiveIndex {
     pub fn len(&self) -> usize {
         let state = self.state();
         state.overlay.live(state.index.len())
+    }
+
+    /// Whether it is what the index in its directory is: false once the directory was moved or removed, or another has taken its
+    /// path, and once it takes no more changes. Then open the index again.
+    ///
+    /// # Errors
+    /// Nobody can tell; this process was forked from the one that opened it.
+    pub fn is_current(&self) -> Result<bool, Error> {
+        let checked = self.volume.check_held();
+        match checked.and_then(|()| self.volume.check_path(&self.path)) {
+            Err(TierError::Replaced { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+            Ok(()) => Ok(!self.health.is_halted()),
+        }
     }
 
     /// Whether all vectors were deleted.

@@ -17,8 +17,9 @@ PermissionError, a name that a catalog does not have KeyError, and what failed t
 DamagedError, InUseError, OutdatedError and NoSpaceError are kinds of it. Ctrl-C raises Interrupted, a KeyboardInterrupt
 that says what became of the work.
 
-What the engine tells goes to the logger "stratann" of Python's logging: from "warn" on, or from the level that the
-environment variable STRATANN_LOG names ("error", "warn", "info", "debug" or "off"), set before the import.
+What the engine tells goes to the logger "stratann" of Python's logging, which shows warnings unless it is told otherwise:
+logging.getLogger("stratann").setLevel("DEBUG") has it tell of each opening, merge, checkpoint and recovery. The environment
+variable STRATANN_LOG ("error", "warn", "info", "debug" or "off"), set before the import, keeps the rest from being handed over.
 """
 
 from ._stratann import (

@@ -117,7 +117,7 @@ impl LiveIndex {
             }
             let left = overlay.live(state.index.len());
             if left == 0 {
-                let expected = "at least one (delete the directory instead)";
+                let expected = "at least one: insert what is to be in it, or delete the directory";
                 return Err(Error::call("vectors left in the index", 0, expected));
             }
             self.check_budget(&state, left)?;
