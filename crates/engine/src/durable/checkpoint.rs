@@ -30,7 +30,7 @@ use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileEntry, FileKind, Manifest};
 use stratann_tier::{TierError, Volume, VolumeFile};
 
-use super::log::{number_of as log_number, remove_logs_before};
+use super::log::{number_of as log_number, remove_logs_before, unfinished as unfinished_log};
 use crate::{Error, stored};
 
 /// A checkpoint being written. Dropped before it is committed, it removes what was written.
@@ -385,6 +385,7 @@ fn decimal<T: FromStr>(digits: &str) -> Option<T> {
 fn is_ours(name: &str) -> bool {
     name == MANIFEST
         || name == unfinished()
+        || name == unfinished_log()
         || number_of(name).is_some()
         || log_number(name).is_some()
 }
@@ -415,6 +416,7 @@ mod tests {
             assert_eq!(number_of(name), number, "{name}");
         }
         assert!(is_ours("MANIFEST") && is_ours("MANIFEST.new") && !is_ours("MANIFEST.old"));
+        assert!(is_ours("log.new") && !is_ours("log") && !is_ours("graph.new"));
     }
 
     #[test]

@@ -19,7 +19,10 @@
 //! by a sync may or may not be found by a replay.
 //!
 //! **After a crash** [`replay`] reads all files; the next is started with the numbers that it says. A torn file stays
-//! as it is: the next one's first sequence number says where it ended.
+//! as it is: the next one's first sequence number says where it ended. What was read from behind the last mark may be in the
+//! memory of the operating system alone, where a sync of the process before has failed; so the next file begins with it,
+//! and with its first sequence number. It is written under another name (`log.new`) and renamed when it is durable. A file
+//! without any record that counts is replaced by the next one, so that none pile up.
 //!
 //! **Marks.** After each sync the file says up to where it was durable ([`stratann_layout::log::marks`]): one small write,
 //! which no append waits for a disk to take. What is not whole below the mark was damaged, and is an error; what is not
@@ -39,20 +42,26 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use stratann_layout::log::encode_record;
 use stratann_layout::log::marks::{MARKS, encode_mark};
+use stratann_layout::log::{FIRST_RECORD, encode_record};
 use stratann_layout::{LogHeader, LogRecord, LogRecords, LogShape, RecordPlace};
 use stratann_tier::{TierError, Volume, VolumeFile};
 
 use self::files::numbers_in;
-pub(crate) use self::files::{LogPosition, log_bytes, log_name, number_of, remove_logs_before};
-pub(crate) use self::replay::replay;
+pub(crate) use self::files::{
+    LogPosition, log_bytes, log_name, number_of, remove_logs_before, unfinished,
+};
+use self::replay::each_from;
+pub(crate) use self::replay::{NextLog, replay};
 pub(crate) use self::salvage::{LostRecords, salvage};
 use crate::Error;
 use crate::stored::name_of;
 
 /// Bytes that are kept in memory until they are durable; beyond them the log syncs without being asked.
 const MOST_UNSYNCED: usize = 64 << 20;
+
+/// Bytes of records that are written anew at once, about.
+const COPIED_AT_ONCE: usize = 1 << 20;
 
 /// How long the thread of [`Durability::Every`] waits after a sync that failed before it rotates the log, at first and at most.
 const FIRST_RESCUE: Duration = Duration::from_secs(1);
@@ -75,6 +84,8 @@ pub(crate) struct Log {
     shared: Arc<Shared>,
     /// The thread that syncs in time; only for [`Durability::Every`].
     syncer: Option<JoinHandle<()>>,
+    /// Number of the log that it was started with, if there was none of that number.
+    added: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -130,59 +141,67 @@ struct Batch {
 }
 
 impl Log {
-    /// Starts log `number`, the first record of which will have the sequence number `first_sequence`; durable when it
-    /// returns. Both are what [`replay`] says, or what the caller likes where there is no log yet. The caller holds the
-    /// volume's lock.
+    /// Starts the next log, as [`replay`] says, or the first; durable when it returns. The caller holds the volume's lock.
     ///
-    /// The logs before it are synced first: what a replay has read from them must not be lost in a later crash, when
-    /// there are records behind it.
+    /// What a replay has read must not be lost in a later crash, when there are records behind it. It may have come from memory
+    /// alone, if a sync of an earlier process has failed; and a sync that succeeds now would not show that. So
+    /// what is not known to be durable is written anew.
     ///
     /// # Errors
-    /// A log of this number is there already ([`Error::Exists`]), or the volume fails.
+    /// A log of this number or above is there that the replay does not know ([`Error::Exists`]), or the volume fails: then a
+    /// replay finds what it found before.
     pub(crate) fn start(
         volume: Arc<dyn Volume>,
         shape: LogShape,
-        number: u64,
-        first_sequence: u64,
+        next: &NextLog,
         durability: Durability,
     ) -> Result<Log, Error> {
-        for earlier in numbers_in(&*volume)? {
-            if earlier == number {
-                return Err(Error::Exists {
-                    path: name_of(&*volume, &log_name(number)).into(),
-                    reason:
-                        "a log of this number is there; replay the logs, which says the next number"
-                            .into(),
-                });
-            }
-            if earlier < number {
-                volume.open(&log_name(earlier))?.sync()?;
-            }
+        let known = match next.replaces {
+            true => next.number,
+            false => next.number.saturating_sub(1),
+        };
+        if numbers_in(&*volume)?
+            .last()
+            .is_some_and(|&last| last > known)
+        {
+            return Err(Error::Exists {
+                path: name_of(&*volume, &log_name(next.number)).into(),
+                reason:
+                    "a log of this number is there; replay the logs, which says the next number"
+                        .into(),
+            });
         }
+        // What a crash has left of one.
+        let _ = volume.remove(&unfinished());
         let header = LogHeader {
             shape,
-            number,
-            first_sequence,
+            number: next.number,
+            first_sequence: next.undurable.map_or(next.sequence, |from| from.sequence),
             marked: true,
         };
-        let start = header.start();
-        let file = create(&*volume, header, &[], start).inspect_err(|_| {
-            take_back(&*volume, number);
-        })?;
+        let (file, end) = match next.undurable {
+            Some(from) => {
+                let mut file = Unfinished::begin(&*volume, header)?;
+                copy(&*volume, from, next.sequence, &mut file)?;
+                let end = file.end;
+                (file.finish()?, end)
+            }
+            None => (create_empty(&*volume, header)?, header.start()),
+        };
         let shared = Arc::new(Shared {
             volume,
             shape,
             durability,
             state: Mutex::new(State {
-                number,
+                number: header.number,
                 file: Some(file),
                 pending: Vec::new(),
-                pending_sequence: first_sequence,
+                pending_sequence: end.sequence,
                 leading: 0,
                 batch: Arc::default(),
-                written: start.offset,
-                written_sequence: first_sequence,
-                durable_sequence: first_sequence,
+                written: end.offset,
+                written_sequence: end.sequence,
+                durable_sequence: end.sequence,
                 unsynced: Vec::new(),
                 unsynced_since: Instant::now(),
                 broken: None,
@@ -196,12 +215,15 @@ impl Log {
             let (keeper, volume) = (shared.clone(), &shared.volume);
             let thread = Builder::new().name("stratann-log".into());
             let started = stratann_tier::start(thread, move || keeper.sync_in_time(within));
-            syncer = Some(started.map_err(|source| {
-                take_back(&**volume, number);
-                TierError::io("start a thread for", volume.name(), 0, 0, source)
-            })?);
+            let started = started
+                .map_err(|source| TierError::io("start a thread for", volume.name(), 0, 0, source));
+            syncer = Some(started?);
         }
-        Ok(Log { shared, syncer })
+        Ok(Log {
+            shared,
+            syncer,
+            added: (!next.replaces).then_some(next.number),
+        })
     }
 
     /// Appends a record; returns its sequence number when it is written, and with [`Durability::Always`] durable.
@@ -312,6 +334,15 @@ impl Log {
     /// Number of the current file.
     pub(crate) fn number(&self) -> u64 {
         self.shared.state.lock().number
+    }
+
+    /// The name of the file that was started, if it has no record and nobody needs it: there was none of its number
+    /// before, which would come back if its removal were not durable.
+    pub(crate) fn unused(&self) -> Option<String> {
+        let number = self.added?;
+        let state = self.shared.state.lock();
+        let end = state.written_or_led() + state.pending.len() as u64;
+        (state.number == number && end <= FIRST_RECORD).then(|| log_name(number))
     }
 
     /// Bytes of the current file that were written and acknowledged, its header included.
@@ -438,7 +469,11 @@ impl Shared {
             offset: new.offset + again.len() as u64,
             sequence: state.written_sequence,
         };
-        let file = match create(&*self.volume, header, &again, end) {
+        let created = match again.is_empty() {
+            true => create_empty(&*self.volume, header),
+            false => create_with(&*self.volume, header, &again, end),
+        };
+        let file = match created {
             Ok(file) => file,
             Err(error) => {
                 let error = Arc::new(error);
@@ -601,35 +636,114 @@ impl LogFile {
     /// Makes everything up to `end` durable, and says so in the file.
     fn sync(&mut self, end: RecordPlace) -> Result<(), TierError> {
         self.file.sync()?;
+        self.mark(end);
+        Ok(())
+    }
+
+    /// Says in the file that everything up to `end` is durable.
+    fn mark(&mut self, end: RecordPlace) {
         // A mark that cannot be written is no failure of what was synced: a reader takes the one before it, and the next
         // is written over the one that this may have torn.
         let mark = encode_mark(end, self.slot);
         if self.file.write_at(MARKS[self.slot], &mark).is_ok() {
             self.slot = 1 - self.slot;
         }
-        Ok(())
     }
 }
 
-/// Makes a log's file and what it begins with, up to `end`; durable when it returns.
-fn create(
+/// Makes a log's file without records; durable when it returns. A file that has one has a header and marks that were synced,
+/// so that torn ones are told from damaged ones.
+fn create_empty(volume: &dyn Volume, header: LogHeader) -> Result<LogFile, TierError> {
+    let mut file = volume.create(&log_name(header.number))?;
+    file.write_at(0, &header.encode_front())?;
+    file.sync()?;
+    volume.sync()?;
+    Ok(LogFile { file, slot: 0 })
+}
+
+/// Makes a log's file and its first records, up to `end`; durable when it returns.
+fn create_with(
     volume: &dyn Volume,
     header: LogHeader,
     records: &[u8],
     end: RecordPlace,
 ) -> Result<LogFile, TierError> {
-    let mut file = volume.create(&log_name(header.number))?;
-    // No record at first: a file that has one has a header and marks that were synced, so that torn ones are told from
-    // damaged ones.
-    file.write_at(0, &header.encode_front())?;
-    file.sync()?;
-    volume.sync()?;
-    let mut file = LogFile { file, slot: 0 };
-    if !records.is_empty() {
-        file.file.write_at(header.start().offset, records)?;
-        file.sync(end)?;
+    let mut file = Unfinished::begin(volume, header)?;
+    file.append(records, end)?;
+    file.finish()
+}
+
+/// A log that begins with records that an earlier one has, which do not count there when this one has its name. So it gets
+/// that when they are durable here.
+struct Unfinished<'a> {
+    volume: &'a dyn Volume,
+    file: Box<dyn VolumeFile>,
+    header: LogHeader,
+    /// Behind what was written.
+    end: RecordPlace,
+}
+
+impl<'a> Unfinished<'a> {
+    fn begin(volume: &'a dyn Volume, header: LogHeader) -> Result<Self, TierError> {
+        let mut file = volume.create(&unfinished())?;
+        file.write_at(0, &header.encode_front())?;
+        let end = header.start();
+        Ok(Self {
+            volume,
+            file,
+            header,
+            end,
+        })
     }
-    Ok(file)
+
+    /// Records for the place behind those before, up to `end`.
+    fn append(&mut self, records: &[u8], end: RecordPlace) -> Result<(), TierError> {
+        self.file.write_at(self.end.offset, records)?;
+        self.end = end;
+        Ok(())
+    }
+
+    /// Makes it the log of its number, durably.
+    fn finish(mut self) -> Result<LogFile, TierError> {
+        let name = log_name(self.header.number);
+        self.file.sync()?;
+        self.volume.rename(&unfinished(), &name)?;
+        // By the name that errors are to say.
+        let file = self.volume.open(&name)?;
+        self.volume.sync()?;
+        let mut file = LogFile { file, slot: 0 };
+        file.mark(self.end);
+        Ok(file)
+    }
+}
+
+/// Writes records of a log anew, from a place on and below a sequence number.
+fn copy(
+    volume: &dyn Volume,
+    from: RecordPlace,
+    limit: u64,
+    to: &mut Unfinished<'_>,
+) -> Result<(), Error> {
+    let (shape, mut bytes, mut end) = (to.header.shape, Vec::new(), to.end);
+    let copied = each_from(volume, shape, from, limit, &mut |record| {
+        end = encode_record(record, end, &mut bytes);
+        if bytes.len() >= COPIED_AT_ONCE {
+            to.append(&bytes, end)?;
+            bytes.clear();
+        }
+        Ok(())
+    })?;
+    to.append(&bytes, end)?;
+    match copied.sequence == limit {
+        true => Ok(()),
+        false => Err(Error::Damaged {
+            file: name_of(volume, &log_name(from.log)),
+            what: format!(
+                "its record {} at offset {} was read a moment ago, and cannot be read again",
+                copied.sequence, copied.offset
+            ),
+        }),
+    }
 }
 
 /// Removes a log that could not be made; says whether it is durably gone.

@@ -9,5 +9,5 @@ mod log;
 pub(crate) use checkpoint::{Checkpoint, Committed, opened_from};
 pub use log::Durability;
 pub(crate) use log::{
-    Log, LogPosition, LostRecords, log_bytes, log_name, number_of as log_number, replay, salvage,
+    Log, LogPosition, LostRecords, NextLog, log_bytes, number_of as log_number, replay, salvage,
 };

@@ -45,7 +45,7 @@ use super::ids::StoredIds;
 use super::overlay::{Overlay, Tombstones};
 use super::replay::{self, Replayed};
 use crate::data::VectorSource;
-use crate::durable::{Durability, Log, LogPosition, log_name, opened_from};
+use crate::durable::{Durability, Log, opened_from};
 use crate::index::{Index, OpenOptions};
 use crate::nodes::Pages;
 use crate::progress::{Progress, Silent};
@@ -179,8 +179,6 @@ pub struct LiveIndex {
     options: WriteOptions,
     state: RwLock<Arc<State>>,
     log: Log,
-    /// Where the log began that was started when this was opened.
-    started: LogPosition,
     next_id: AtomicU64,
     /// Ids that a call is changing: two calls never change the same one at once.
     reserved: Mutex<HashSet<u64>>,
@@ -235,11 +233,9 @@ impl Drop for LiveIndex {
             // Nothing is lost: it is in the log.
             self.health.trouble(Concern::Checkpoint, &error);
         }
-        let LogPosition { number, sequence } = self.started;
-        let unused = (self.log.number(), self.log.next_sequence()) == (number, sequence);
-        if unused
+        if let Some(unused) = self.log.unused()
             && !self.health.is_halted()
-            && let Err(error) = self.volume.remove(&log_name(number))
+            && let Err(error) = self.volume.remove(&unused)
         {
             self.health.trouble(Concern::Rest, &error);
         }
@@ -305,14 +301,12 @@ impl LiveIndex {
         let Replayed {
             overlay,
             next_id,
-            next_number,
-            next_sequence,
+            next,
         } = replay::replay(&*volume, &index)?;
         let log = Log::start(
             volume.clone(),
             replay::shape(&index)?,
-            next_number,
-            next_sequence,
+            &next,
             options.durability,
         )?;
         let replayed = overlay.fresh[0].slots() > 0 || overlay.deleted.len() > index.carried().dead;
@@ -340,10 +334,6 @@ impl LiveIndex {
                 since: None,
             })),
             log,
-            started: LogPosition {
-                number: next_number,
-                sequence: next_sequence,
-            },
             reserved: Mutex::default(),
             gate: RwLock::default(),
             merging: Mutex::default(),

@@ -10,7 +10,7 @@ use super::fresh::{FreshGraph, FreshParameters};
 use super::overlay::{Overlay, Tombstones};
 use super::ranges::IdRanges;
 use crate::Error;
-use crate::durable::{self, LogPosition};
+use crate::durable::{self, LogPosition, NextLog};
 use crate::index::Index;
 
 /// What a replay came to.
@@ -18,9 +18,8 @@ pub(crate) struct Replayed {
     pub(crate) overlay: Overlay,
     /// 1 more than the largest id that was logged; 0 if none was.
     pub(crate) next_id: u64,
-    /// Number and first sequence of the log that is to be started.
-    pub(crate) next_number: u64,
-    pub(crate) next_sequence: u64,
+    /// The log that is to be started.
+    pub(crate) next: NextLog,
 }
 
 /// What the records of an index's logs look like.
@@ -80,7 +79,6 @@ pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Err
             later: Arc::new(RwLock::new(later)),
         },
         next_id,
-        next_number: replayed.next_number,
-        next_sequence: replayed.next_sequence,
+        next: replayed.next,
     })
 }

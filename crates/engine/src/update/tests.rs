@@ -11,6 +11,7 @@ use stratann_vector::Element;
 
 mod ends;
 mod once;
+mod unsynced;
 
 use super::contents::each_vector;
 use super::*;

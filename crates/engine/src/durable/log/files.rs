@@ -1,7 +1,8 @@
 //! The files of the logs: their names, their numbers, and which of them are still of use.
 
-use stratann_layout::log::{FIRST_RECORD, FIRST_RECORD_WITHOUT_MARKS};
-use stratann_layout::{BLOCK, FileKind, LogFrom, LogHeader};
+use stratann_layout::log::FIRST_RECORD;
+use stratann_layout::log::marks::read_marks;
+use stratann_layout::{FileKind, LogFrom, LogHeader};
 use stratann_tier::Volume;
 
 use crate::Error;
@@ -38,6 +39,11 @@ pub(crate) fn log_name(number: u64) -> String {
     format!("{}-{number:06}", FileKind::Log)
 }
 
+/// The name of a log that has records from the start, before it is whole.
+pub(crate) fn unfinished() -> String {
+    format!("{}.new", FileKind::Log)
+}
+
 /// The number of the log with this name; `None` if it is no log's name.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(FileKind::Log.name())?.strip_prefix('-')?;
@@ -54,22 +60,28 @@ pub(super) fn numbers_in(volume: &dyn Volume) -> Result<Vec<u64>, Error> {
     Ok(numbers)
 }
 
-/// Bytes of records in the logs from `number` on, at most.
+/// Bytes of records in the logs from `number` on, at most; what one has again that an earlier one has behind its mark
+/// counts once.
 pub(crate) fn log_bytes(volume: &dyn Volume, number: u64) -> Result<u64, Error> {
-    let mut bytes = 0;
-    for log in numbers_in(volume)? {
+    let (mut bytes, mut later) = (0, None);
+    for log in numbers_in(volume)?.into_iter().rev() {
         if log >= number {
-            let (name, mut first) = (log_name(log), vec![0; BLOCK]);
+            let (name, mut front) = (log_name(log), vec![0; FIRST_RECORD as usize]);
             let len = volume.len(&name)?;
+            front.truncate(len.min(FIRST_RECORD) as usize);
+            volume.read_at(&name, 0, &mut front)?;
             // A short one has no records, and what its header does not say, the replay will.
-            let in_front = match len > FIRST_RECORD_WITHOUT_MARKS {
-                true => {
-                    volume.read_at(&name, 0, &mut first)?;
-                    LogHeader::decode(&first, log, &name).map(|header| header.start().offset)
-                }
-                false => Ok(len),
+            let Ok(header) = LogHeader::decode(&front, log, &name) else {
+                bytes += len.saturating_sub(FIRST_RECORD);
+                continue;
             };
-            bytes += len.saturating_sub(in_front.unwrap_or(FIRST_RECORD));
+            let mark = read_marks(&front, log).filter(|_| header.marked);
+            let end = match (mark, later) {
+                (Some(mark), Some(later)) if mark.sequence >= later => len.min(mark.offset),
+                _ => len,
+            };
+            bytes += end.saturating_sub(header.start().offset);
+            later = Some(header.first_sequence);
         }
     }
     Ok(bytes)

@@ -7,7 +7,7 @@ use stratann_layout::log::{EndReason, FIRST_RECORD, Gap};
 use stratann_layout::{
     BLOCK, LayoutError, LogHeader, LogRecord, LogRecords, LogShape, RecordPlace,
 };
-use stratann_tier::Volume;
+use stratann_tier::{TierError, Volume};
 
 use super::files::{LogPosition, log_name, numbers_in};
 use crate::Error;
@@ -26,14 +26,39 @@ const COUNTING: u64 = 64 * PIECE as u64;
 /// What a replay found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Replayed {
-    /// Number of the log to start next.
-    pub(crate) next_number: u64,
-    /// Sequence number of the record to append next.
-    pub(crate) next_sequence: u64,
+    /// How the next log begins.
+    pub(crate) next: NextLog,
     /// Records that were handed over.
     pub(crate) records: u64,
     /// Where the last log does not end behind its last record; after a crash that is how it should be.
     pub(crate) torn: Option<Torn>,
+}
+
+/// How the log begins that is started behind those that were replayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NextLog {
+    /// Its number.
+    pub(crate) number: u64,
+    /// Whether there is a log of this number, which has nothing that the next one will not have.
+    pub(crate) replaces: bool,
+    /// Sequence number of the record to append.
+    pub(crate) sequence: u64,
+    /// The place of the first record that was replayed and is not known to be durable: from there on everything is written
+    /// anew.
+    pub(crate) undurable: Option<RecordPlace>,
+}
+
+impl NextLog {
+    /// The first log, or one behind whatever there is.
+    #[cfg(test)]
+    pub(super) fn fresh(number: u64, sequence: u64) -> Self {
+        Self {
+            number,
+            replaces: false,
+            sequence,
+            undurable: None,
+        }
+    }
 }
 
 /// The torn end of a log.
@@ -89,6 +114,12 @@ pub(crate) fn replay(
             break;
         }
         match open(volume, shape, number) {
+            // A writer removes those that have nothing, the last one first.
+            Err(Error::Tier(TierError::Missing { .. }))
+                if numbers_in(volume)?.last().is_none_or(|&last| last < number) =>
+            {
+                break;
+            }
             Err(error) => {
                 damage = Some(error);
                 break;
@@ -109,16 +140,26 @@ pub(crate) fn replay(
         }
     }
     let mut replayed = Replayed {
-        next_number: numbers
-            .last()
-            .map_or(first_number, |last| last.saturating_add(1)),
-        next_sequence: from.sequence,
+        // One that has no records, or was never finished, is replaced: by its own number, since the removal of a name that
+        // is not durable would bring it back behind one that has more.
+        next: NextLog {
+            number: numbers.last().copied().unwrap_or(first_number),
+            replaces: !numbers.is_empty(),
+            sequence: from.sequence,
+            undurable: None,
+        },
         records: 0,
         torn,
     };
     let mut expected = None;
-    for (at, log) in logs.iter().enumerate() {
+    let next_of = goes_on(&logs);
+    for (log, next) in logs.iter().zip(next_of) {
         let first = log.header.first_sequence;
+        let limit = next.map(|next| next.header.first_sequence);
+        if limit.is_some_and(|limit| first >= limit) && expected.is_some() {
+            // Taken back as a whole.
+            continue;
+        }
         let right = match expected {
             None => first <= from.sequence || from.sequence == 0,
             Some(expected) => first == expected,
@@ -132,8 +173,6 @@ pub(crate) fn replay(
                 ),
             });
         }
-        let next = logs.get(at + 1);
-        let limit = next.map(|next| next.header.first_sequence);
         let read = |offset, out: &mut [u8]| Ok(volume.read_at(&log.name, offset, out)?);
         let (end, reason) =
             log.read(&read, log.header.start(), limit, &mut |sequence, record| {
@@ -150,10 +189,14 @@ pub(crate) fn replay(
                 let evidence = format!("{} goes on with {first}", next.file);
                 (first, evidence)
             }),
-            None => log.durable.filter(behind).map(|durable| {
-                let evidence = format!("its mark says that it was durable up to {durable}");
-                (durable, evidence)
-            }),
+            None => log
+                .durable
+                .map(|durable| durable.sequence)
+                .filter(behind)
+                .map(|durable| {
+                    let evidence = format!("its mark says that it was durable up to {durable}");
+                    (durable, evidence)
+                }),
         };
         if let Some((sequence, evidence)) = there_was {
             let (whole, more) = log.whole_behind(&read, end, Some(sequence))?;
@@ -168,10 +211,17 @@ pub(crate) fn replay(
                 more,
             });
         }
+        if end.sequence > first {
+            let next = log.next_after(end, from);
+            replayed.next.undurable = next.undurable;
+            if numbers.last() == Some(&log.header.number) {
+                replayed.next = next;
+            }
+        }
         match limit {
             Some(next) => expected = Some(next),
             None => {
-                replayed.next_sequence = end.sequence.max(from.sequence);
+                replayed.next.sequence = end.sequence.max(from.sequence);
                 if !reason.is_clean() && replayed.torn.is_none() {
                     let (whole, more) = log.whole_behind(&read, end, None)?;
                     replayed.torn = Some(Torn {
@@ -188,6 +238,36 @@ pub(crate) fn replay(
     damage.map_or(Ok(replayed), Err)
 }
 
+/// Hands over the records of a log from a place on, below the sequence number `limit`. Returns where they ended.
+pub(super) fn each_from(
+    volume: &dyn Volume,
+    shape: LogShape,
+    from: RecordPlace,
+    limit: u64,
+    apply: &mut dyn FnMut(LogRecord<'_>) -> Result<(), Error>,
+) -> Result<RecordPlace, Error> {
+    let Opened::Whole(log) = open(volume, shape, from.log)? else {
+        return Ok(from);
+    };
+    let read = |offset, out: &mut [u8]| Ok(volume.read_at(&log.name, offset, out)?);
+    let mut apply = |_, record: LogRecord<'_>| apply(record);
+    Ok(log.read(&read, from, Some(limit), &mut apply)?.0)
+}
+
+/// Of each log the one that goes on where its records end to count: of those behind it, the one that begins first.
+fn goes_on(logs: &[Reading]) -> Vec<Option<&Reading>> {
+    let (mut next, mut of_each) = (None::<&Reading>, Vec::with_capacity(logs.len()));
+    for log in logs.iter().rev() {
+        of_each.push(next);
+        let first = |log: &Reading| log.header.first_sequence;
+        if next.is_none_or(|next| first(log) <= first(next)) {
+            next = Some(log);
+        }
+    }
+    of_each.reverse();
+    of_each
+}
+
 /// Fills bytes of a log from an offset on.
 pub(super) type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> Result<(), Error> + 'a;
 
@@ -201,8 +281,8 @@ pub(super) struct Reading {
     pub(super) file: String,
     pub(super) header: LogHeader,
     pub(super) len: u64,
-    /// Sequence number of the record behind those that were durable, if the log has marks.
-    pub(super) durable: Option<u64>,
+    /// The place behind the records that were durable, if the log has marks.
+    pub(super) durable: Option<RecordPlace>,
 }
 
 /// What there is of a log.
@@ -250,11 +330,11 @@ pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<
         tries += 1;
     };
     let durable = match header.marked {
-        true => read_marks(&front, number).map(|mark| mark.sequence),
+        true => read_marks(&front, number),
         false => None,
     };
     let is_short = (front.len() as u64) < header.start().offset;
-    if is_short && durable.is_none_or(|durable| durable <= header.first_sequence) {
+    if is_short && durable.is_none_or(|durable| durable.sequence <= header.first_sequence) {
         return Ok(Opened::Torn("its marks were not written whole".into()));
     }
     if header.shape != shape {
@@ -286,6 +366,35 @@ fn may_be_torn(front: &[u8], len: u64) -> bool {
 }
 
 impl Reading {
+    /// The log that is started behind this one, whose records that count end at `end`.
+    ///
+    /// Nobody knows whether a sync of this file failed, after which it may lack on storage what is read from memory now. A sync
+    /// that succeeds would say nothing. So what is behind the mark is written anew; a log that has nothing before its mark
+    /// is replaced as a whole, of whose name as little is known.
+    fn next_after(&self, end: RecordPlace, from: LogPosition) -> NextLog {
+        let (number, start) = (self.header.number, self.header.start());
+        let (replaces, undurable) = match self.durable {
+            // The checkpoint has it all.
+            _ if end.sequence <= from.sequence => (false, None),
+            // It never said what was durable.
+            None => (false, Some(start)),
+            Some(mark) if mark.sequence <= start.sequence => (true, Some(start)),
+            Some(mark) => (
+                false,
+                Some(mark).filter(|mark| mark.sequence < end.sequence),
+            ),
+        };
+        NextLog {
+            number: match replaces {
+                true => number,
+                false => number.saturating_add(1),
+            },
+            replaces,
+            sequence: end.sequence,
+            undurable,
+        }
+    }
+
     /// Hands over the records from `place` on, below the sequence number `limit`. Returns where they ended, and why.
     pub(super) fn read(
         &self,

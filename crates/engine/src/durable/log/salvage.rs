@@ -241,7 +241,9 @@ impl Work {
             next = reading.next_behind(&read_at, &mut gap)?;
         }
         if is_last && let Some((file, what)) = self.fault.take() {
-            let durable = reading.durable.map(|durable| durable.max(self.from));
+            let durable = reading
+                .durable
+                .map(|durable| durable.sequence.max(self.from));
             let known = durable.and_then(|durable| durable.checked_sub(self.expected));
             let torn = records_in(&reading, reading.len.saturating_sub(end.0.offset));
             self.lost.push(LostRecords {
@@ -250,7 +252,8 @@ impl Work {
                 records: known.unwrap_or(0).max(torn),
             });
         } else if is_last
-            && let Some(durable) = reading.durable.filter(|&durable| durable > self.expected)
+            && let Some(durable) = reading.durable.map(|durable| durable.sequence)
+            && durable > self.expected
         {
             // Cut where a record ends.
             let what = format!("it ends at offset {}, before its mark", end.0.offset);

@@ -43,9 +43,13 @@ fn append(log: &Log, id: u64) -> Result<u64, Error> {
     log.append(record(id, &vector(id)))
 }
 
+/// The first log, or one behind all that are there.
 fn start(volume: &SimVolume, at: LogPosition, durability: Durability) -> Result<Log, Error> {
-    let volume = Arc::new(volume.clone());
-    Log::start(volume, shape(), at.number, at.sequence, durability)
+    start_next(volume, &NextLog::fresh(at.number, at.sequence), durability)
+}
+
+fn start_next(volume: &SimVolume, next: &NextLog, durability: Durability) -> Result<Log, Error> {
+    Log::start(Arc::new(volume.clone()), shape(), next, durability)
 }
 
 /// The ids that a replay finds, whose records are what they were, and what it says.
@@ -59,7 +63,7 @@ fn found(volume: &dyn Volume, from: LogPosition) -> Result<(Vec<u64>, Replayed),
         Ok(())
     })?;
     assert_eq!(replayed.records, ids.len() as u64);
-    assert_eq!(replayed.next_sequence, from.sequence + replayed.records);
+    assert_eq!(replayed.next.sequence, from.sequence + replayed.records);
     Ok((ids, replayed))
 }
 
@@ -165,12 +169,8 @@ fn work(
 ) -> Result<(), Error> {
     let open = |world: &mut World| {
         let replayed = world.check(volume, "on opening")?;
-        world.records.truncate(replayed.next_sequence as usize);
-        let next = LogPosition {
-            number: replayed.next_number,
-            sequence: replayed.next_sequence,
-        };
-        let log = start(volume, next, durability)?;
+        world.records.truncate(replayed.next.sequence as usize);
+        let log = start_next(volume, &replayed.next, durability)?;
         // What a replay has found must not be lost any more.
         world.durable = world.records.len();
         Ok::<_, Error>(log)
@@ -277,11 +277,7 @@ fn a_crash_of_the_process_loses_nothing() {
         mem::forget(log);
         let (ids, replayed) = found(&volume, ORIGIN).unwrap();
         assert_eq!(ids, Vec::from_iter(0..10));
-        let next = LogPosition {
-            number: replayed.next_number,
-            sequence: replayed.next_sequence,
-        };
-        let log = start(&volume, next, Durability::Always).unwrap();
+        let log = start_next(&volume, &replayed.next, Durability::Always).unwrap();
         append(&log, 10).unwrap();
         let image = volume.crash_image(0, Crash::Dropped);
         assert_eq!(self::ids(&image), Vec::from_iter(0..11));
@@ -521,7 +517,13 @@ fn threads_share_syncs_and_the_order_is_that_of_the_file() {
     const THREADS: u64 = 8;
     const EACH: u64 = 60;
     let slow = Slow::new(Duration::from_millis(2));
-    let log = Log::start(Arc::new(slow.clone()), shape(), 1, 0, Durability::Always).unwrap();
+    let log = Log::start(
+        Arc::new(slow.clone()),
+        shape(),
+        &NextLog::fresh(1, 0),
+        Durability::Always,
+    )
+    .unwrap();
     let before = slow.syncs.load(Ordering::Relaxed);
     let by_sequence = Mutex::new(BTreeMap::new());
     thread::scope(|scope| {
@@ -554,7 +556,13 @@ fn threads_append_while_the_disk_fills_up_breaks_and_the_log_rotates() {
     ] {
         let slow = Slow::new(Duration::from_micros(50));
         let volume = &slow.volume;
-        let log = Log::start(Arc::new(slow.clone()), shape(), 1, 0, durability).unwrap();
+        let log = Log::start(
+            Arc::new(slow.clone()),
+            shape(),
+            &NextLog::fresh(1, 0),
+            durability,
+        )
+        .unwrap();
         let (kept, stop) = (Mutex::new(BTreeMap::new()), AtomicBool::new(false));
         let failed = AtomicUsize::new(0);
         thread::scope(|scope| {
@@ -662,7 +670,13 @@ fn what_a_sync_in_time_failed_to_keep_is_durable_later_though_nobody_calls() {
 #[test]
 fn on_flush_syncs_on_flush_only_and_the_log_ends_its_thread() {
     let slow = Slow::new(Duration::ZERO);
-    let log = Log::start(Arc::new(slow.clone()), shape(), 1, 0, Durability::OnFlush).unwrap();
+    let log = Log::start(
+        Arc::new(slow.clone()),
+        shape(),
+        &NextLog::fresh(1, 0),
+        Durability::OnFlush,
+    )
+    .unwrap();
     let syncs = || slow.syncs.load(Ordering::Relaxed);
     let before = syncs();
     for id in 0..50 {
@@ -677,12 +691,24 @@ fn on_flush_syncs_on_flush_only_and_the_log_ends_its_thread() {
     drop(log);
 
     // Nobody else holds the log when it has been dropped.
-    let log = Log::start(Arc::new(slow.clone()), shape(), 2, 50, HOUR).unwrap();
+    let log = Log::start(
+        Arc::new(slow.clone()),
+        shape(),
+        &NextLog::fresh(2, 50),
+        HOUR,
+    )
+    .unwrap();
     let shared = Arc::downgrade(&log.shared);
     drop(log);
     assert_eq!(shared.strong_count(), 0);
     let forever = Durability::Every(Duration::MAX);
-    let log = Log::start(Arc::new(slow.clone()), shape(), 3, 50, forever).unwrap();
+    let log = Log::start(
+        Arc::new(slow.clone()),
+        shape(),
+        &NextLog::fresh(3, 50),
+        forever,
+    )
+    .unwrap();
     append(&log, 50).unwrap();
     drop(log);
     assert_eq!(ids(&slow.volume.crash_image(0, Crash::Dropped)).len(), 51);
@@ -691,7 +717,13 @@ fn on_flush_syncs_on_flush_only_and_the_log_ends_its_thread() {
 #[test]
 fn a_long_log_is_read_in_pieces() {
     let slow = Slow::new(Duration::ZERO);
-    let log = Log::start(Arc::new(slow.clone()), shape(), 1, 0, Durability::OnFlush).unwrap();
+    let log = Log::start(
+        Arc::new(slow.clone()),
+        shape(),
+        &NextLog::fresh(1, 0),
+        Durability::OnFlush,
+    )
+    .unwrap();
     let mut expected = Vec::new();
     for first in (0..8000).step_by(100) {
         let new: Vec<_> = (first..first + 100).map(|id| (id, vector(id))).collect();
@@ -706,7 +738,7 @@ fn a_long_log_is_read_in_pieces() {
     // The longest record that there is.
     let shape = LogShape::new(Element::F32, 65_536).unwrap();
     let (volume, vector) = (SimVolume::new(), vec![7; 4 * 65_536]);
-    let log = Log::start(Arc::new(volume.clone()), shape, 1, 0, HOUR).unwrap();
+    let log = Log::start(Arc::new(volume.clone()), shape, &NextLog::fresh(1, 0), HOUR).unwrap();
     for id in 0..9 {
         log.append(LogRecord::Insert {
             id,
@@ -886,7 +918,8 @@ fn damage_is_told_from_a_torn_end() {
         change(&volume, "log-000003", Some(cut), flip);
         let (ids, replayed) = found(&volume, ORIGIN).unwrap();
         assert_eq!(ids, Vec::from_iter(0..10));
-        assert_eq!(replayed.next_number, 4);
+        // The next one takes its place.
+        assert_eq!((replayed.next.number, replayed.next.replaces), (3, true));
         let torn = replayed.torn.unwrap();
         assert_eq!(torn.file, "simulated volume/log-000003");
         assert_eq!((torn.offset, torn.whole), (0, 0), "{}", torn.reason);
@@ -1092,7 +1125,7 @@ fn a_replay_begins_anywhere_and_stops_when_told_to() {
     ] {
         let (ids, replayed) = found(&volume, LogPosition { number, sequence }).unwrap();
         assert_eq!(ids, Vec::from_iter(first..15));
-        assert_eq!((replayed.next_number, replayed.next_sequence), (4, 15));
+        assert_eq!((replayed.next.number, replayed.next.sequence), (4, 15));
         assert_eq!(replayed.torn, None);
     }
     let nothing = found(
@@ -1104,7 +1137,7 @@ fn a_replay_begins_anywhere_and_stops_when_told_to() {
     )
     .unwrap()
     .1;
-    assert_eq!((nothing.next_number, nothing.next_sequence), (9, 70));
+    assert_eq!((nothing.next.number, nothing.next.sequence), (9, 70));
     // Who knows only the number gets all records from that log on.
     let (mut sequences, number) = (Vec::new(), 2);
     let from = LogPosition {
@@ -1116,7 +1149,7 @@ fn a_replay_begins_anywhere_and_stops_when_told_to() {
         Ok(())
     });
     assert_eq!(sequences, Vec::from_iter(5..15));
-    assert_eq!(replayed.unwrap().next_sequence, 15);
+    assert_eq!(replayed.unwrap().next.sequence, 15);
     let (ids, replayed) = found(
         &volume,
         LogPosition {
@@ -1125,9 +1158,9 @@ fn a_replay_begins_anywhere_and_stops_when_told_to() {
         },
     )
     .unwrap();
-    assert_eq!((ids.len(), replayed.next_number), (15, 4));
+    assert_eq!((ids.len(), replayed.next.number), (15, 4));
     let empty = found(&SimVolume::new(), LogPosition::default()).unwrap().1;
-    assert_eq!((empty.next_number, empty.next_sequence), (1, 0));
+    assert_eq!((empty.next.number, empty.next.sequence), (1, 0));
     let mut calls = 0;
     let stopped = replay(&volume, shape(), ORIGIN, &mut |_, _| {
         calls += 1;
@@ -1220,7 +1253,7 @@ fn names() {
         sequence: u64::MAX,
     };
     let replayed = replay(&volume, shape(), last, &mut |_, _| Ok(())).unwrap();
-    assert_eq!(replayed.next_number, u64::MAX);
+    assert_eq!(replayed.next.number, u64::MAX);
     assert!(matches!(
         start(&volume, last, HOUR),
         Err(Error::Exists { .. })
@@ -1231,7 +1264,13 @@ fn names() {
 fn in_a_real_directory() {
     let folder = tempfile::tempdir().unwrap();
     let volume: Arc<dyn Volume> = Arc::new(Directory::create(folder.path().join("index")).unwrap());
-    let log = Log::start(volume.clone(), shape(), 1, 0, Durability::Always).unwrap();
+    let log = Log::start(
+        volume.clone(),
+        shape(),
+        &NextLog::fresh(1, 0),
+        Durability::Always,
+    )
+    .unwrap();
     for id in 0..20 {
         append(&log, id).unwrap();
         if id % 8 == 7 {
@@ -1251,8 +1290,7 @@ fn in_a_real_directory() {
     assert!(torn.file.ends_with("index/log-000003"), "{}", torn.file);
     for durability in ALL {
         let (mut ids, replayed) = found(&*volume, ORIGIN).unwrap();
-        let (number, sequence) = (replayed.next_number, replayed.next_sequence);
-        let log = Log::start(volume.clone(), shape(), number, sequence, durability).unwrap();
+        let log = Log::start(volume.clone(), shape(), &replayed.next, durability).unwrap();
         append(&log, 77).unwrap();
         log.flush().unwrap();
         ids.push(77);
