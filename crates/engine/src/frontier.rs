@@ -263,6 +263,14 @@ impl Frontier {
         }
     }
 
+    /// Makes a candidate unread once more.
+    pub(crate) fn put_back(&mut self, key: u64) {
+        if let Some(at) = self.position(key) {
+            self.entries[at].state = State::Unread;
+            self.cursor = self.cursor.min(at);
+        }
+    }
+
     /// The candidates that count, nearest first.
     pub(crate) fn keys(&self) -> impl Iterator<Item = u64> + '_ {
         self.keys[..self.end].iter().copied()

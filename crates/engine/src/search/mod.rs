@@ -48,7 +48,7 @@ use crate::index::Index;
 use crate::measure::Heat;
 use crate::nodes::{NodePages, Pages};
 use crate::progress::{Progress, Silent, Stage};
-use crate::update::{FreshScratch, Overlay, each_vector};
+use crate::update::{FreshScratch, Overlay, Seen, each_vector};
 use crate::{Error, Rerank, Strategy, bounds};
 
 /// How to search. What is `None` is taken from the index's preset.
@@ -158,7 +158,7 @@ struct Batch<'a> {
     plan: Plan,
     progress: &'a dyn Progress,
     heat: Option<&'a Heat>,
-    overlay: Option<&'a Overlay>,
+    seen: Option<Seen<'a>>,
     next: AtomicUsize,
     done: Mutex<Done>,
 }
@@ -210,7 +210,11 @@ impl Index {
         options: &SearchOptions,
         progress: &dyn Progress,
     ) -> Result<SearchResults, Error> {
-        let found = self.search_with(queries, options, progress, None, self.overlay());
+        let seen = self.overlay().map(|overlay| Seen {
+            overlay,
+            moment: overlay.now(),
+        });
+        let found = self.search_with(queries, options, progress, None, seen);
         found.map_err(|error| match error {
             // Direct inserts use pages again that only checkpoints before the last one name; and where they write pages in
             // their places, these lead to pages that the checkpoint has not.
@@ -227,17 +231,17 @@ impl Index {
         })
     }
 
-    /// As [`search_observed`](Index::search_observed); `heat` is told which pages are read, and `overlay` says what
-    /// changed since the checkpoint.
+    /// As [`search_observed`](Index::search_observed); `heat` is told which pages are read, and `seen` says what
+    /// changed since the checkpoint, as all queries see it.
     pub(crate) fn search_with(
         &self,
         queries: &dyn VectorSource,
         options: &SearchOptions,
         progress: &dyn Progress,
         heat: Option<&Heat>,
-        overlay: Option<&Overlay>,
+        seen: Option<Seen<'_>>,
     ) -> Result<SearchResults, Error> {
-        let plan = self.plan_search(queries, options, overlay)?;
+        let plan = self.plan_search(queries, options, seen.map(|seen| seen.overlay))?;
         let (rows, k) = (queries.rows(), options.k);
         let answers = bounds::answers(k, rows)?;
         let batch = Batch {
@@ -246,7 +250,7 @@ impl Index {
             plan,
             progress,
             heat,
-            overlay,
+            seen,
             next: AtomicUsize::new(0),
             // Answers go straight to where they stay: thousands of queries would take as much again in between.
             done: Mutex::new(Done {
@@ -406,7 +410,7 @@ impl Batch<'_> {
     async fn task_on<N: NodePages>(&self, pages: &N, thread: &Thread) -> Result<(), Error> {
         let (index, queries) = (self.index, self.queries);
         let timer = Timer::new(self.plan.parts);
-        let deleted = self.overlay.map(|overlay| &*overlay.deleted);
+        let deleted = self.seen.map(|seen| seen.deleted());
         let within = Within {
             thread,
             timer: &timer,
@@ -431,14 +435,15 @@ impl Batch<'_> {
             let bytes = &mut walker.traversal.ranking.query;
             queries.read(query, bytes)?;
             check_rows(queries, index.metric(), query, bytes)?;
-            // Before the graph on storage: a vector that moves there meanwhile is met here, and one that moved before is met
-            // there. The other way round it would be met by neither.
+            // As they were when the batch began: a vector that has moved to the graph on storage since is met here, and one that moved
+            // before is met there.
             waiting.clear();
-            for fresh in self.overlay.iter().flat_map(|overlay| &overlay.fresh) {
+            for (fresh, moment) in self.seen.iter().flat_map(Seen::fresh) {
                 fresh.search(
                     &walker.traversal.ranking.query,
                     self.plan.k,
                     self.plan.list,
+                    moment,
                     &mut fresh_scratch,
                     |id, distance| waiting.push((id, distance)),
                 );
@@ -448,7 +453,9 @@ impl Batch<'_> {
             for &(id, distance) in &waiting {
                 traversal.ranking.nearest.offer(id, distance);
             }
-            let live = self.overlay.map_or(index.len(), |o| o.live(index.len()));
+            let live = self
+                .seen
+                .map_or(index.len(), |seen| seen.overlay.live(index.len()));
             if traversal.ranking.nearest.found().len() < self.plan.k.min(live) {
                 self.look_at_all(pages, &mut traversal.ranking, &mut traversal.counters)?;
             }

@@ -10,7 +10,7 @@ use stratann_vector::Kernel;
 use super::parts::{Part, Timer};
 use super::results::Nearest;
 use crate::frontier::{distance_of, node_of};
-use crate::update::Tombstones;
+use crate::update::Dead;
 
 /// Deviations of the code's error within which a node may still be an answer, if knowing costs a decoded vector. On
 /// photo-sift-100k, 3 ranks two of five nodes of the pages read and loses a ten-thousandth of recall@10; 2 loses a
@@ -33,7 +33,7 @@ pub(crate) struct Ranking<'a> {
     pub(crate) computations: u64,
     error: CodeError,
     /// Ids that are no answers.
-    deleted: Option<&'a Tombstones>,
+    deleted: Option<Dead<'a>>,
     /// The k-th answer is no farther than this, whatever it will be.
     limit: f32,
 }
@@ -44,7 +44,7 @@ impl<'a> Ranking<'a> {
         kernel: Kernel,
         timer: &'a Timer,
         query_bytes: usize,
-        deleted: Option<&'a Tombstones>,
+        deleted: Option<Dead<'a>>,
     ) -> Self {
         Self {
             kernel,
@@ -66,7 +66,7 @@ impl<'a> Ranking<'a> {
 
     /// Records that are no answers.
     pub(crate) fn dead(&self) -> usize {
-        self.deleted.map_or(0, Tombstones::len)
+        self.deleted.map_or(0, |deleted| deleted.len())
     }
 
     /// Whether a node is known to be no answer, though its record is not here.
@@ -85,7 +85,7 @@ impl<'a> Ranking<'a> {
             self.error.add(distance - estimate);
         }
         // The seeds' ids are not known: some may be deleted.
-        let exact = self.deleted.is_none_or(|deleted| deleted.len() == 0);
+        let exact = self.deleted.is_none_or(|deleted| deleted.is_empty());
         let nearest = distances.get(k - 1).filter(|_| exact);
         self.limit = nearest.copied().unwrap_or(f32::INFINITY);
     }

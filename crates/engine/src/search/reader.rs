@@ -75,6 +75,22 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         resident().or_else(|| self.unwritten(number))
     }
 
+    /// Whether nobody has composed a page anew that stays in its place. Where pages do not, nodes say which page they are on now.
+    #[inline]
+    pub(crate) fn is_current(&self, page: &Page<'a>) -> bool {
+        if !N::CODES {
+            return true;
+        }
+        match (self.unwritten(page.number), &page.bytes) {
+            (None, _) => true,
+            (Some(now), Bytes::Unwritten(bytes)) => match &now.bytes {
+                Bytes::Unwritten(now) => PageBytes::ptr_eq(now, bytes),
+                Bytes::Read(_) | Bytes::Resident(_) => false,
+            },
+            (Some(_), Bytes::Read(_) | Bytes::Resident(_)) => false,
+        }
+    }
+
     /// A page that waits to be written.
     #[inline]
     fn unwritten(&self, number: u64) -> Option<Page<'a>> {

@@ -50,6 +50,11 @@ pub(crate) enum Place {
 /// Nodes beyond k that are ranked before the code's error is trusted to tell which others are worth it.
 const HEAD: usize = 6;
 
+/// How often a search looks for candidates where they have moved to.
+const PATIENCE: u32 = 64;
+/// How often a thread lets others run while a candidate is on its way from one page to another.
+const YIELDS: u32 = 1_000;
+
 /// Candidates that are kept for each that counts, at most, where some are deleted.
 const MOST_SHARES: usize = 4;
 /// Once a list has come to this part of all nodes because the others in it are deleted, looking at all is less work.
@@ -97,6 +102,8 @@ pub(crate) struct Traversal<'a, N> {
     unranked: Vec<(u64, u32)>,
     /// Candidates whose page is being read.
     awaited: Vec<(u64, u64)>,
+    /// How often one may still be looked for where it has moved to.
+    patience: u32,
     /// Candidates to be expanded now, or to start from; scratch, as is what follows.
     due: Vec<u64>,
     list: Vec<u32>,
@@ -132,6 +139,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             most_held: usize::MAX,
             unranked: Vec::new(),
             awaited: Vec::new(),
+            patience: 0,
             due: Vec::new(),
             list: Vec::new(),
             cached: Vec::new(),
@@ -206,6 +214,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.held.clear();
         self.unranked.clear();
         self.awaited.clear();
+        self.patience = PATIENCE;
         self.fresh.clear();
     }
 
@@ -374,12 +383,25 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         reader: &mut NodeReader<'a, N>,
     ) -> Result<Place, Error> {
         let node = node_of(key);
-        let number = self.setting.pages.page_of(node);
-        if let Some(at) = self.held.iter().position(|held| held.number() == number) {
+        let number = self.page_of(node);
+        // One that was taken before the node came to it would say nothing, for as often as it is looked at.
+        let has = |held: &Page<'a>| {
+            reader.is_current(held)
+                && (self.patience == PATIENCE
+                    || reader
+                        .view(held)
+                        .is_ok_and(|view| view.slot_of(node).is_some()))
+        };
+        let held = self.held.iter();
+        let held = held
+            .enumerate()
+            .find(|(_, held)| held.number() == number && has(held));
+        if let Some(at) = held.map(|(at, _)| at) {
             let held = std::mem::take(&mut self.held);
             let outcome = reader
                 .view(&held[at])
                 .and_then(|view| self.expand(view, number, key));
+            self.look_again(&held[at], key, reader);
             self.held = held;
             return outcome.map(|()| Place::Expanded);
         }
@@ -392,13 +414,14 @@ impl<'a, N: NodePages> Traversal<'a, N> {
                 self.share(view, number)?;
             }
             self.expand(view, number, key)?;
+            self.look_again(&page, key, reader);
             if shared || self.setting.hold {
                 self.held.push(page);
             }
             return Ok(Place::Expanded);
         }
         if number == u64::from(NOWHERE) {
-            // On its way from one page to another: another search will meet it.
+            // Nobody puts it anywhere.
             self.frontier.expanded(key);
             return Ok(Place::Expanded);
         }
@@ -462,6 +485,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
                 arrival.left += 1;
             }
             self.expand(view, page.number(), key)?;
+            self.look_again(&page, key, reader);
             if let Some(cache) = self.setting.cache
                 && let Some(slot) = view.slot_of(node_of(key))
             {
@@ -529,9 +553,42 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         if u64::from(placement.page_of(node)) == page && !placement.is_even() {
             return Err(self.not_there(node, page));
         }
-        // What it would have led to, its neighbours lead to as well.
-        self.frontier.expanded(key);
+        // It may be an answer, and the only one of its id that counts. What it would have led to, its neighbours lead to as well.
+        if !self.put_back(key) {
+            self.frontier.expanded(key);
+        }
         Ok(())
+    }
+
+    /// Has a candidate looked for where it is now, unless that was done very often.
+    fn put_back(&mut self, key: u64) -> bool {
+        let patient = self.patience > 0;
+        if patient {
+            self.patience -= 1;
+            self.frontier.put_back(key);
+        }
+        patient
+    }
+
+    /// Has a candidate expanded once more whose page was written anew in its place before it was expanded here: what waited for
+    /// its list is there, and did not wait any more.
+    fn look_again(&mut self, page: &Page<'a>, key: u64, reader: &NodeReader<'a, N>) {
+        if !reader.is_current(page) {
+            self.put_back(key);
+        }
+    }
+
+    /// The page of a node. One that is on its way from one page to another is there in a moment, which no read is part of.
+    fn page_of(&self, node: u32) -> u64 {
+        let mut number = self.setting.pages.page_of(node);
+        for _ in 0..YIELDS {
+            if number != u64::from(NOWHERE) {
+                break;
+            }
+            std::thread::yield_now();
+            number = self.setting.pages.page_of(node);
+        }
+        number
     }
 
     /// The record of a candidate on a page that has it.

@@ -14,7 +14,7 @@ use crate::index::Index;
 use crate::measure::Heat;
 use crate::navigation::NavigationScratch;
 use crate::nodes::NodePages;
-use crate::update::Tombstones;
+use crate::update::Dead;
 use crate::{Error, Rerank, Strategy};
 
 /// How a walk goes, with nothing left open.
@@ -40,7 +40,7 @@ pub(crate) struct Within<'a> {
     /// What is told which pages are read.
     pub(crate) heat: Option<&'a Heat>,
     /// What is no answer.
-    pub(crate) deleted: Option<&'a Tombstones>,
+    pub(crate) deleted: Option<Dead<'a>>,
 }
 
 /// A task's state, reused from query to query.

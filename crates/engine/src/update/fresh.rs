@@ -7,6 +7,7 @@
 //!   │ lists   | version | degree | n n n n . . . |  │ │           written under the node's lock, read without it
 //!   └───────────────────────────────────────────────┘ └─────
 //!   ids       outside id -> its live slot                        changed once an insert or delete, with the epoch
+//!   died      slots that were deleted or replaced, in that order
 //! ```
 //!
 //! **Insert.** The vector takes a slot, searches for itself from the entry (the first vector of all), prunes what the search
@@ -129,6 +130,14 @@ impl Node {
     fn lives(&self, epoch: u64) -> bool {
         self.born.load(Ordering::Relaxed) <= epoch && epoch < self.died.load(Ordering::Relaxed)
     }
+}
+
+/// When a search begins, as far as one graph goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FreshMoment {
+    epoch: u64,
+    /// Vectors that are live in it.
+    live: usize,
 }
 
 /// Slots that were allocated together.
@@ -488,6 +497,9 @@ pub(crate) struct FreshGraph {
     entry: AtomicU32,
     /// The live slot of each id. `epoch`, `live`, `born` and `died` change while it is locked for writing.
     ids: RwLock<HashMap<u64, u32>>,
+    /// Slots that are not live any more, in the order of their deaths: what a search of an earlier epoch still answers. Changes
+    /// while `ids` is locked for writing.
+    died: RwLock<Vec<u32>>,
     epoch: AtomicU64,
     live: AtomicUsize,
     /// Scratch of inserts that are not running.
@@ -520,6 +532,7 @@ impl FreshGraph {
             next: AtomicU32::new(0),
             entry: AtomicU32::new(NONE),
             ids: RwLock::new(HashMap::new()),
+            died: RwLock::default(),
             epoch: AtomicU64::new(0),
             live: AtomicUsize::new(0),
             idle: Mutex::new(Vec::new()),
@@ -571,6 +584,7 @@ impl FreshGraph {
         let epoch = self.epoch.load(Ordering::Relaxed) + 1;
         let view = View::new(self);
         view.node(slot).died.store(epoch, Ordering::Relaxed);
+        self.died.write().push(slot);
         self.live.store(ids.len(), Ordering::Relaxed);
         self.epoch.store(epoch, Ordering::Release);
         true
@@ -610,7 +624,8 @@ impl FreshGraph {
         // One lock after the other: inserts take the segments while they hold the ids.
         let segments = self.segments.read().len();
         let ids = self.ids.read().capacity();
-        segments * segment + self.slots() * row + ids * entry
+        let died = self.died.read().capacity() * size_of::<u32>();
+        segments * segment + self.slots() * row + ids * entry + died
     }
 
     /// Calls `f` with the id and the vector of all that were live when the call began, in the order of insertion.
@@ -636,6 +651,16 @@ impl FreshGraph {
         self.epoch.load(Ordering::Acquire)
     }
 
+    /// What a search begins with that answers what is live now, whenever it runs.
+    pub(crate) fn now(&self) -> FreshMoment {
+        // Both change while it is locked for writing.
+        let _ids = self.ids.read();
+        FreshMoment {
+            epoch: self.epoch(),
+            live: self.len(),
+        }
+    }
+
     /// As [`for_each`](FreshGraph::for_each), of all that were live in an epoch that has begun.
     pub(crate) fn for_each_in(&self, epoch: u64, mut f: impl FnMut(u64, &[u8])) {
         // After the epoch: what is live in it has its slot by now.
@@ -654,8 +679,8 @@ impl FreshGraph {
         }
     }
 
-    /// Offers the ids and distances of the `k` nearest live vectors, nearest first, ties by lower id; fewer only if fewer
-    /// are live. `list` is the length of the candidate list: longer finds more of the true nearest.
+    /// Offers the ids and distances of the `k` nearest vectors that were live at a moment, nearest first, ties by lower id; fewer
+    /// only if fewer were live. `list` is the length of the candidate list: longer finds more of the true nearest.
     ///
     /// # Panics
     /// If the query is not as long as the graph's rows: that is a programming error.
@@ -664,6 +689,7 @@ impl FreshGraph {
         query: &[u8],
         k: usize,
         list: usize,
+        moment: FreshMoment,
         scratch: &mut FreshScratch,
         mut offer: impl FnMut(u64, f32),
     ) {
@@ -672,10 +698,12 @@ impl FreshGraph {
             self.kernel.row_bytes(),
             "the query has the wrong length"
         );
-        let live = self.len();
-        let walked = live > SCAN && self.walk(query, k, list.max(k).max(1), live, scratch);
+        if moment.live == 0 {
+            return;
+        }
+        let walked = moment.live > SCAN && self.walk(query, k, list.max(k).max(1), moment, scratch);
         if !walked {
-            self.scan(query, scratch);
+            self.scan(query, moment.epoch, scratch);
         }
         let nearer = |a: &(f32, u64), b: &(f32, u64)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
         scratch.found.sort_unstable_by(nearer);
@@ -684,16 +712,16 @@ impl FreshGraph {
         }
     }
 
-    /// Leaves the live vectors near the query in `found`; `false` if it met fewer than there should be.
+    /// Leaves the vectors near the query in `found` that were live; `false` if it met fewer than there should be.
     fn walk(
         &self,
         query: &[u8],
         k: usize,
         list: usize,
-        live: usize,
+        moment: FreshMoment,
         scratch: &mut FreshScratch,
     ) -> bool {
-        let epoch = self.epoch.load(Ordering::Acquire);
+        let FreshMoment { epoch, live } = moment;
         let entry = self.entry.load(Ordering::Acquire);
         if entry == NONE {
             return false;
@@ -723,11 +751,20 @@ impl FreshGraph {
         }
     }
 
-    /// Leaves all live vectors in `found`.
-    fn scan(&self, query: &[u8], scratch: &mut FreshScratch) {
+    /// Leaves all vectors in `found` that were live in an epoch.
+    fn scan(&self, query: &[u8], epoch: u64, scratch: &mut FreshScratch) {
         scratch.slots.clear();
         // The distances come after the lock. What dies meanwhile was live when the search began.
-        scratch.slots.extend(self.ids.read().values());
+        {
+            let ids = self.ids.read();
+            scratch.slots.extend(ids.values());
+            if self.epoch() != epoch {
+                let (view, died) = (View::new(self), self.died.read());
+                let dead = |&slot: &u32| view.node(slot).died.load(Ordering::Relaxed) <= epoch;
+                scratch.slots.extend(&died[died.partition_point(dead)..]);
+                scratch.slots.retain(|&slot| view.node(slot).lives(epoch));
+            }
+        }
         let view = View::new(self);
         scratch.found.clear();
         scratch.found.extend(scratch.slots.iter().map(|&slot| {
@@ -860,6 +897,7 @@ impl FreshGraph {
                 .node(old)
                 .died
                 .store(epoch, Ordering::Relaxed);
+            self.died.write().push(old);
         }
         view.node(slot).born.store(epoch, Ordering::Relaxed);
         self.live.store(ids.len(), Ordering::Relaxed);

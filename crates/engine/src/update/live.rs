@@ -42,7 +42,7 @@ use super::due::Reads;
 use super::fresh::FreshGraph;
 use super::health::{Concern, Health};
 use super::ids::StoredIds;
-use super::overlay::{Overlay, Tombstones};
+use super::overlay::{Overlay, Seen, Tombstones};
 use super::replay::{self, Replayed};
 use crate::data::VectorSource;
 use crate::durable::{Durability, Log, opened_from};
@@ -452,11 +452,19 @@ impl LiveIndex {
         options: &SearchOptions,
         progress: &dyn Progress,
     ) -> Result<SearchResults, Error> {
-        let state = self.state();
-        let overlay = Some(&state.overlay);
+        let (state, moment) = {
+            // One moment of all that is searched, while nobody puts anything else in its place: from here on vectors may go from
+            // one graph to another, also to that of an index that this batch does not know.
+            let state = self.state.read();
+            (state.clone(), state.overlay.now())
+        };
+        let seen = Seen {
+            overlay: &state.overlay,
+            moment,
+        };
         let results = state
             .index
-            .search_with(queries, options, progress, None, overlay)?;
+            .search_with(queries, options, progress, None, Some(seen))?;
         let deleted = state.overlay.deleted.len() as f64 / state.index.len() as f64;
         self.reads.add(options, &results, deleted);
         Ok(results)

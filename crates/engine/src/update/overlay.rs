@@ -1,13 +1,21 @@
 //! What changed since the checkpoint, as a search sees it: vectors that are in memory only, and ids of the checkpoint that
 //! no longer count.
+//!
+//! A search goes by what counted at one [`Moment`], before it looks at anything. Else it could look for the new vector of
+//! an id before that is there, and for the old one when it does not count any more, and find neither:
+//!
+//! ```text
+//!   upsert             new vector can be found ──> old one does not count, as of moment 8
+//!   search   moment 7 ──> fresh graphs, without it ──────> index on storage: the old one counts until 8
+//! ```
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 
-use super::fresh::FreshGraph;
+use super::fresh::{FreshGraph, FreshMoment};
 use super::ranges::IdRanges;
 
 /// Changes on top of an index on storage.
@@ -20,7 +28,51 @@ pub(crate) struct Overlay {
     pub(crate) later: Arc<RwLock<IdRanges>>,
 }
 
+/// What counts when a search begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// Tombstones.
+    dead: u32,
+    /// Of each graph, in their order.
+    fresh: [FreshMoment; 2],
+}
+
+/// Changes as they were at a moment.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen<'a> {
+    pub(crate) overlay: &'a Overlay,
+    pub(crate) moment: Moment,
+}
+
+impl<'a> Seen<'a> {
+    /// What does not count.
+    pub(crate) fn deleted(&self) -> Dead<'a> {
+        Dead {
+            tombstones: &self.overlay.deleted,
+            at: self.moment.dead,
+        }
+    }
+
+    /// The graphs of new vectors.
+    pub(crate) fn fresh(&self) -> impl Iterator<Item = (&'a FreshGraph, FreshMoment)> {
+        let graphs = self.overlay.fresh.iter();
+        graphs.map(|fresh| &**fresh).zip(self.moment.fresh)
+    }
+}
+
 impl Overlay {
+    /// The moment of now. Of each change of an id's vector it has seen at least what the change took away, or what it brought.
+    pub(crate) fn now(&self) -> Moment {
+        // The other way round than changes, which bring before they take away: from where old vectors are to where new
+        // ones are.
+        let dead = self.deleted.moment();
+        let mut fresh = [FreshMoment::default(); 2];
+        for (moment, graph) in fresh.iter_mut().zip(&self.fresh) {
+            *moment = graph.now();
+        }
+        Moment { dead, fresh }
+    }
+
     /// Vectors that are in the log and not in the checkpoint.
     pub(crate) fn logged(&self) -> u64 {
         self.fresh.iter().map(|graph| graph.len() as u64).sum()
@@ -46,17 +98,83 @@ impl Overlay {
 /// Parts of the set, each with a lock: every ranked vector is looked up, on all threads.
 const SHARDS: usize = 64;
 
+/// Replacements of one id that a search may be overtaken by, and still find the vector that counted when it began.
+const OVERTAKEN: usize = 16;
+
+/// An id's records on nodes below the bound do not count.
+#[derive(Clone, Copy, Debug)]
+struct Stone {
+    bound: u32,
+    /// From this moment on: how many records did not count, with this one.
+    since: u32,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    stones: HashMap<u64, Stone>,
+    /// Those before the last, oldest first, of ids that were replaced more than once: the last one does not say what did not
+    /// count before.
+    earlier: HashMap<u64, Vec<Stone>>,
+}
+
 /// Ids whose records do not count, each with the node below which they do not: where new vectors are inserted straight into the
 /// graph, a later record of the same id may. Looked up far more often than changed, and empty as a rule.
 #[derive(Debug)]
 pub(crate) struct Tombstones {
-    /// Records that do not count.
+    /// Records that do not count. It only grows, so that it tells moments from each other.
     dead: AtomicUsize,
-    shards: [RwLock<HashMap<u64, u32>>; SHARDS],
-    /// Nodes whose records were met and do not count, by their last bits. A search learns that a node is deleted when it has its id, which
-    /// stands with the vector; the next one knows it as soon as it meets the node. A table of all deleted nodes would need one
-    /// from id to node, which is memory for each vector; this one takes some bytes for each that was deleted.
-    met: [RwLock<HashSet<u32>>; SHARDS],
+    shards: [RwLock<Shard>; SHARDS],
+    /// Nodes whose records were met and do not count, by their last bits, and since when. A search learns that a node is
+    /// deleted when it has its id, which stands with the vector; the next one knows it as soon as it meets the node. A table
+    /// of all deleted nodes would need one from id to node, which is memory for each vector; this one takes some bytes for
+    /// each that was deleted.
+    met: [RwLock<HashMap<u32, u32>>; SHARDS],
+}
+
+/// What does not count at a moment.
+#[derive(Clone, Copy)]
+pub(crate) struct Dead<'a> {
+    tombstones: &'a Tombstones,
+    at: u32,
+}
+
+impl Dead<'_> {
+    /// Whether everything counts.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.at == 0 || self.len() == 0
+    }
+
+    /// How many records do not count now.
+    pub(crate) fn len(&self) -> usize {
+        self.tombstones.len()
+    }
+
+    /// Whether the record of an id on a node does not count; such nodes are remembered.
+    #[inline]
+    pub(crate) fn meets(&self, id: u64, node: u32) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let Some(since) = self.tombstones.since(id, node, self.at) else {
+            return false;
+        };
+        if !self.knows(node) {
+            let mut met = self.tombstones.met[node as usize % SHARDS].write();
+            let known = met.entry(node).or_insert(since);
+            *known = since.min(*known);
+        }
+        true
+    }
+
+    /// Whether a node is known to have a record that does not count: it never will again.
+    #[inline]
+    pub(crate) fn knows(&self, node: u32) -> bool {
+        !self.is_empty()
+            && self.tombstones.met[node as usize % SHARDS]
+                .read()
+                .get(&node)
+                .is_some_and(|&since| since <= self.at)
+    }
 }
 
 /// Above every node: no record of the id counts.
@@ -73,7 +191,7 @@ impl Default for Tombstones {
 }
 
 impl Tombstones {
-    fn shard(&self, id: u64) -> &RwLock<HashMap<u64, u32>> {
+    fn shard(&self, id: u64) -> &RwLock<Shard> {
         // Ids are row numbers as a rule: neighbouring ones part.
         &self.shards[(id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) as usize % SHARDS]
     }
@@ -87,13 +205,23 @@ impl Tombstones {
     /// higher one.
     pub(crate) fn insert_below(&self, id: u64, bound: u32) -> bool {
         let mut shard = self.shard(id).write();
-        let known = shard.entry(id).or_insert(0);
-        if *known >= bound {
+        let before = shard.stones.get(&id).copied();
+        if before.is_some_and(|before| before.bound >= bound) {
             return false;
         }
-        *known = bound;
         // Seen by whoever starts a search after the delete returned: the lock's release orders it.
-        self.dead.fetch_add(1, Ordering::Release);
+        let dead = self.dead.fetch_add(1, Ordering::Release) + 1;
+        let since = u32::try_from(dead).unwrap_or(u32::MAX);
+        shard.stones.insert(id, Stone { bound, since });
+        if let Some(before) = before {
+            let earlier = shard.earlier.entry(id).or_default();
+            if earlier.len() == OVERTAKEN {
+                // What is deleted is never answered, though it had been there when a search began.
+                let oldest = earlier.remove(0);
+                earlier[0].since = oldest.since;
+            }
+            earlier.push(before);
+        }
         true
     }
 
@@ -106,37 +234,47 @@ impl Tombstones {
     pub(crate) fn restore(all: &[(u64, u32)], dead: usize) -> Self {
         let tombstones = Self::default();
         for &(id, bound) in all {
-            tombstones.shard(id).write().insert(id, bound);
+            let stone = Stone { bound, since: 0 };
+            tombstones.shard(id).write().stones.insert(id, stone);
         }
         tombstones.dead.store(dead, Ordering::Release);
         tombstones
     }
 
+    /// The moment of now.
+    fn moment(&self) -> u32 {
+        u32::try_from(self.len()).unwrap_or(u32::MAX)
+    }
+
+    /// What does not count at any moment while it is asked.
+    pub(crate) fn as_it_comes(&self) -> Dead<'_> {
+        Dead {
+            tombstones: self,
+            at: u32::MAX,
+        }
+    }
+
     /// Whether the record of an id on a node does not count.
     #[inline]
     pub(crate) fn contains(&self, id: u64, node: u32) -> bool {
-        self.len() > 0
-            && self
-                .shard(id)
-                .read()
-                .get(&id)
-                .is_some_and(|&bound| node < bound)
+        self.len() > 0 && self.since(id, node, u32::MAX).is_some()
     }
 
-    /// As [`contains`](Tombstones::contains), of a node whose record was met; remembers those that do not count.
-    #[inline]
-    pub(crate) fn meets(&self, id: u64, node: u32) -> bool {
-        let dead = self.contains(id, node);
-        if dead && !self.knows(node) {
-            self.met[node as usize % SHARDS].write().insert(node);
+    /// Since when the record of an id on a node does not count, if it does not at a moment.
+    fn since(&self, id: u64, node: u32, at: u32) -> Option<u32> {
+        let shard = self.shard(id).read();
+        let last = shard.stones.get(&id)?;
+        if node >= last.bound {
+            return None;
         }
-        dead
-    }
-
-    /// Whether a node is known to have a record that does not count: it never will again.
-    #[inline]
-    pub(crate) fn knows(&self, node: u32) -> bool {
-        self.len() > 0 && self.met[node as usize % SHARDS].read().contains(&node)
+        if last.since <= at {
+            return Some(last.since);
+        }
+        let earlier = shard.earlier.get(&id)?.iter();
+        earlier
+            .filter(|stone| node < stone.bound && stone.since <= at)
+            .map(|stone| stone.since)
+            .min()
     }
 
     /// Whether no record of an id below any bound counts: one that the checkpoint's build has does not, then.
@@ -157,8 +295,9 @@ impl Tombstones {
             .flat_map(|shard| {
                 shard
                     .read()
+                    .stones
                     .iter()
-                    .map(|(&id, &bound)| (id, bound))
+                    .map(|(&id, stone)| (id, stone.bound))
                     .collect::<Vec<_>>()
             })
             .collect()
@@ -166,9 +305,12 @@ impl Tombstones {
 
     /// Bytes that the set takes, about.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        // Sixteen bytes, a byte of control, and a table that is two thirds full; four bytes where the node was met.
+        // Sixteen bytes, a byte of control, and a table that is two thirds full; eight where the node was met, and a list where an
+        // id was replaced more than once.
         let met: usize = self.met.iter().map(|shard| shard.read().capacity()).sum();
-        self.len() as u64 * 26 + met as u64 * 6
+        let shards = self.shards.iter();
+        let lists: usize = shards.map(|shard| shard.read().earlier.capacity()).sum();
+        self.len() as u64 * 26 + met as u64 * 10 + lists as u64 * 50
     }
 }
 
@@ -189,10 +331,40 @@ mod tests {
     #[test]
     fn a_node_that_was_met_is_known() {
         let set = Tombstones::default();
-        assert!(!set.meets(7, 3) && !set.knows(3));
+        let now = || set.as_it_comes();
+        assert!(!now().meets(7, 3) && !now().knows(3));
         set.insert_below(7, 4);
-        assert!(!set.knows(3) && !set.meets(7, 4) && set.meets(7, 3));
-        assert!(set.knows(3) && !set.knows(4) && !set.knows(0));
+        assert!(!now().knows(3) && !now().meets(7, 4) && now().meets(7, 3));
+        assert!(now().knows(3) && !now().knows(4) && !now().knows(0));
+    }
+
+    #[test]
+    fn a_moment_is_not_changed_by_what_comes_after_it() {
+        let set = Tombstones::default();
+        let at = |at| Dead {
+            tombstones: &set,
+            at,
+        };
+        assert_eq!(set.moment(), 0);
+        for id in [5, 7, 8] {
+            set.insert_below(id, 10);
+        }
+        let before = set.moment();
+        assert!(at(1).meets(5, 3) && !at(1).meets(7, 3) && at(2).meets(7, 3));
+        // What a later search knows, one that began before does not.
+        assert!(at(2).knows(3) && at(1).knows(3) && !at(0).knows(3));
+        for bound in 11..20 {
+            set.insert_below(7, bound);
+        }
+        assert!(at(before).meets(7, 9) && !at(before).meets(7, 10));
+        assert!(at(before + 1).meets(7, 10) && !at(before + 1).meets(7, 11));
+        assert!(!at(before).knows(10) && at(before + 1).knows(10));
+        // Whoever is overtaken that often does not find what is deleted.
+        for bound in 20..200 {
+            set.insert_below(7, bound);
+        }
+        assert!((10..180).all(|node| at(before + 1).meets(7, node)));
+        assert!(at(before + 1).meets(7, 9) && !at(before + 1).meets(7, 199));
     }
 
     #[test]

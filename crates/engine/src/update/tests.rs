@@ -11,6 +11,7 @@ use stratann_vector::Element;
 
 mod ends;
 mod once;
+mod overtaken;
 mod unsynced;
 
 use super::contents::each_vector;
@@ -85,8 +86,13 @@ const CASES: [Case; 11] = [
 ];
 
 fn base(case: Case, folder: &Path) -> SimVolume {
+    base_of(case, BASE, folder)
+}
+
+/// An index of so many vectors.
+fn base_of(case: Case, vectors: u64, folder: &Path) -> SimVolume {
     let volume = SimVolume::new();
-    let ids: Vec<u64> = (0..BASE).collect();
+    let ids: Vec<u64> = (0..vectors).collect();
     let mut options = BuildOptions {
         degree: Some(6),
         build_list: 12,
@@ -113,6 +119,15 @@ fn open(
     folder: &Path,
     durability: Durability,
 ) -> Result<LiveIndex, Error> {
+    open_on(case, Arc::new(volume.clone()), folder, durability)
+}
+
+fn open_on(
+    case: Case,
+    volume: Arc<dyn Volume>,
+    folder: &Path,
+    durability: Durability,
+) -> Result<LiveIndex, Error> {
     let options = WriteOptions {
         durability,
         threads: 1,
@@ -125,7 +140,6 @@ fn open(
             ..DirectOptions::default()
         },
     };
-    let volume: Arc<dyn Volume> = Arc::new(volume.clone());
     LiveIndex::open_in(volume, folder, &OpenOptions::default(), &options)
 }
 

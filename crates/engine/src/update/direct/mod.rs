@@ -543,7 +543,7 @@ impl Direct {
             thread,
             timer: &timer,
             heat: None,
-            deleted: Some(&*self.deleted),
+            deleted: Some(self.deleted.as_it_comes()),
         };
         let mut inserter = Inserter::new(self, pages, &within);
         let mut work = W::default();

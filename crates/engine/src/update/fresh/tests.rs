@@ -64,7 +64,7 @@ fn answers(
     scratch: &mut FreshScratch,
 ) -> Vec<(u64, f32)> {
     let mut found = Vec::new();
-    graph.search(query, k, list, scratch, |id, distance| {
+    graph.search(query, k, list, graph.now(), scratch, |id, distance| {
         found.push((id, distance));
     });
     found
@@ -530,9 +530,16 @@ fn speed() {
                 let turns = 10;
                 for _ in 0..turns {
                     for query in 0..queries.rows() {
-                        graph.search(queries.row(query), 10, list, &mut scratch, |id, _| {
-                            std::hint::black_box(id);
-                        });
+                        graph.search(
+                            queries.row(query),
+                            10,
+                            list,
+                            graph.now(),
+                            &mut scratch,
+                            |id, _| {
+                                std::hint::black_box(id);
+                            },
+                        );
                     }
                 }
                 let searches = (turns * queries.rows()) as f64;

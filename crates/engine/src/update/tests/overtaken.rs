@@ -1,0 +1,354 @@
+//! Searches that changes overtake: of an id that is replaced meanwhile they answer the old vector or the new one, and of a merge that
+//! commits meanwhile they notice nothing.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::thread;
+
+use parking_lot::Mutex;
+use stratann_tier::{
+    Completion, Lane, LockGuard, Note, Request, Thread, Tier, TierError, VolumeFile, VolumeReader,
+};
+
+use super::*;
+use crate::data::{DataError, VectorSource};
+use crate::progress::Progress;
+
+/// Something to be done in the middle of a search, once.
+type Deed = Box<dyn FnOnce() + Send>;
+
+/// What is done before the read that is so many reads away.
+#[derive(Clone, Default)]
+struct Ambush(Arc<Mutex<Option<(u64, Deed)>>>);
+
+impl std::fmt::Debug for Ambush {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Ambush")
+    }
+}
+
+impl Ambush {
+    fn set(&self, reads: u64, deed: Deed) {
+        *self.0.lock() = Some((reads, deed));
+    }
+
+    /// Whether it came to it.
+    fn is_over(&self) -> bool {
+        self.0.lock().take().is_none()
+    }
+
+    fn read(&self) {
+        let mut set = self.0.lock();
+        match &mut *set {
+            Some((0, _)) => {
+                let deed = set.take();
+                // It searches as well.
+                drop(set);
+                if let Some((_, deed)) = deed {
+                    deed();
+                }
+            }
+            Some((reads, _)) => *reads -= 1,
+            None => {}
+        }
+    }
+}
+
+/// A volume whose readers are ambushed.
+#[derive(Clone, Debug)]
+struct Watched {
+    volume: SimVolume,
+    ambush: Ambush,
+}
+
+impl Volume for Watched {
+    fn name(&self) -> String {
+        self.volume.name()
+    }
+    fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        self.volume.create(name)
+    }
+    fn open(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        self.volume.open(name)
+    }
+    fn read(&self, name: &str) -> Result<Vec<u8>, TierError> {
+        self.volume.read(name)
+    }
+    fn read_at(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError> {
+        self.volume.read_at(name, offset, out)
+    }
+    fn open_reader(&self, name: &str) -> Result<Box<dyn VolumeReader>, TierError> {
+        self.volume.open_reader(name)
+    }
+    fn len(&self, name: &str) -> Result<u64, TierError> {
+        self.volume.len(name)
+    }
+    fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
+        Ok(Arc::new(WatchedTier {
+            tier: self.volume.open_tier(name)?,
+            ambush: self.ambush.clone(),
+        }))
+    }
+    fn rename(&self, from: &str, to: &str) -> Result<(), TierError> {
+        self.volume.rename(from, to)
+    }
+    fn remove(&self, name: &str) -> Result<(), TierError> {
+        self.volume.remove(name)
+    }
+    fn list(&self) -> Result<Vec<String>, TierError> {
+        self.volume.list()
+    }
+    fn sync(&self) -> Result<(), TierError> {
+        Volume::sync(&self.volume)
+    }
+    fn lock(&self) -> Result<LockGuard, TierError> {
+        self.volume.lock()
+    }
+    fn note(&self) -> Option<Arc<Note>> {
+        self.volume.note()
+    }
+}
+
+#[derive(Debug)]
+struct WatchedTier {
+    tier: Arc<dyn Tier>,
+    ambush: Ambush,
+}
+
+impl Tier for WatchedTier {
+    fn name(&self) -> &str {
+        self.tier.name()
+    }
+    fn len(&self) -> u64 {
+        self.tier.len()
+    }
+    fn granularity(&self) -> u32 {
+        self.tier.granularity()
+    }
+    fn lane(&self, thread: &Thread) -> Result<Box<dyn Lane>, TierError> {
+        Ok(Box::new(WatchedLane {
+            lane: self.tier.lane(thread)?,
+            ambush: self.ambush.clone(),
+        }))
+    }
+}
+
+struct WatchedLane {
+    lane: Box<dyn Lane>,
+    ambush: Ambush,
+}
+
+impl Lane for WatchedLane {
+    fn submit(&mut self, request: Request) -> Result<(), TierError> {
+        self.ambush.read();
+        self.lane.submit(request)
+    }
+    fn flush(&mut self) {
+        self.lane.flush();
+    }
+    fn in_flight(&self) -> usize {
+        self.lane.in_flight()
+    }
+    fn try_next(&mut self) -> Option<Completion> {
+        self.lane.try_next()
+    }
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Completion> {
+        self.lane.poll_next(cx)
+    }
+    fn reset(&mut self) {
+        self.lane.reset();
+    }
+}
+
+/// Vectors of an index of which a search reads several pages.
+const MANY: u64 = 500;
+
+/// A vector that nearly is the one that an id had at first, so that both are nearest to it.
+fn nearly(case: Case, id: u64, version: u64) -> Matrix {
+    let mut bytes = vector(id, 0);
+    let at = (version as usize - 1) % DIM;
+    bytes[at] ^= 1;
+    let bytes = bytes.repeat(case.dim() / DIM);
+    Matrix::new(bytes, 1, case.dim(), Element::U8).unwrap()
+}
+
+fn watched(case: Case, folder: &Path) -> (Arc<LiveIndex>, Ambush) {
+    let volume = base_of(case, MANY, folder);
+    let ambush = Ambush::default();
+    let volume = Watched {
+        volume,
+        ambush: ambush.clone(),
+    };
+    let live = open_on(case, Arc::new(volume), folder, Durability::OnFlush).unwrap();
+    (Arc::new(live), ambush)
+}
+
+/// The nearest of a vector that an id had at first.
+fn nearest(live: &LiveIndex, id: u64) -> u64 {
+    let options = SearchOptions {
+        k: 1,
+        list: 100,
+        threads: 1,
+        ..SearchOptions::default()
+    };
+    let query = wide_rows(live.index().dim(), &[id], 0);
+    live.search(&query, &options).unwrap().ids[0]
+}
+
+#[test]
+fn a_search_that_an_upsert_overtakes_finds_the_old_vector_or_the_new_one() {
+    for case in CASES {
+        let folder = tempfile::tempdir().unwrap();
+        let (live, ambush) = watched(case, folder.path());
+        let mut came = 0;
+        for (reads, id) in (0..10).zip((3..).step_by(41)) {
+            assert_eq!(nearest(&live, id), id, "{case:?}, before");
+            // The first time the old vector is one of the build, then one that replaced it, in memory or on storage.
+            for version in 1..4 {
+                let deed = live.clone();
+                let deed = move || {
+                    deed.upsert(&nearly(case, id, version), &[id], &Silent)
+                        .unwrap()
+                };
+                ambush.set(reads, Box::new(deed));
+                let found = nearest(&live, id);
+                came += u64::from(ambush.is_over());
+                assert_eq!(found, id, "{case:?}, version {version} before read {reads}");
+                assert_eq!(nearest(&live, id), id, "{case:?}, afterwards");
+            }
+        }
+        assert!(came > 3, "{case:?}: only {came} searches were overtaken");
+    }
+}
+
+#[test]
+fn searches_beside_upserts_always_find_a_version() {
+    for case in CASES {
+        let folder = tempfile::tempdir().unwrap();
+        let (live, _) = watched(case, folder.path());
+        let (stop, missed, made) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        let ids: Vec<u64> = (0..8).map(|at| 11 + 31 * at).collect();
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        for &id in &ids {
+                            made.fetch_add(1, Ordering::Relaxed);
+                            let found = nearest(&live, id);
+                            missed.fetch_add(u64::from(found != id), Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+            for version in 1..9 {
+                for &id in &ids {
+                    live.upsert(&nearly(case, id, version), &[id], &Silent)
+                        .unwrap();
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        for &id in &ids {
+            assert_eq!(nearest(&live, id), id, "{case:?}, afterwards");
+        }
+        let (missed, made) = (missed.into_inner(), made.into_inner());
+        assert_eq!(missed, 0, "{case:?}: of {made} searches");
+    }
+}
+
+/// Queries that are read when they may be.
+struct Held<'a> {
+    rows: Matrix,
+    begun: &'a Barrier,
+    go_on: &'a Barrier,
+    once: AtomicBool,
+}
+
+impl VectorSource for Held<'_> {
+    fn rows(&self) -> usize {
+        self.rows.rows()
+    }
+    fn dim(&self) -> usize {
+        self.rows.dim()
+    }
+    fn element(&self) -> Element {
+        self.rows.element()
+    }
+    fn name(&self) -> &str {
+        "held queries"
+    }
+    fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError> {
+        if !self.once.swap(true, Ordering::Relaxed) {
+            self.begun.wait();
+            self.go_on.wait();
+        }
+        self.rows.read(first, out)
+    }
+}
+
+/// Does something when a merge is under way.
+struct Beside<F: Fn() + Sync> {
+    deed: F,
+    once: AtomicBool,
+}
+
+impl<F: Fn() + Sync> Progress for Beside<F> {
+    fn begin(&self, _: &str, _: u64) {}
+    fn advance(&self, _: u64) {}
+    fn end(&self) {}
+    fn warn(&self, _: &str) {}
+    fn interrupted(&self) -> bool {
+        if !self.once.swap(true, Ordering::Relaxed) {
+            (self.deed)();
+        }
+        false
+    }
+}
+
+#[test]
+fn a_batch_that_began_before_a_merge_commits_finds_what_the_merge_digests() {
+    for case in CASES.into_iter().filter(|case| !case.keeps()) {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = base(case, folder.path());
+        let live = open(case, &volume, folder.path(), Durability::OnFlush).unwrap();
+        live.delete(&[3]).unwrap();
+        let (begun, go_on) = (Barrier::new(2), Barrier::new(2));
+        // New ones, and one that has an older vector.
+        let ids = [500, 501, 7];
+        let queries = Held {
+            rows: rows(&ids, 1),
+            begun: &begun,
+            go_on: &go_on,
+            once: AtomicBool::new(false),
+        };
+        let options = SearchOptions {
+            k: 1,
+            list: 60,
+            threads: 1,
+            in_flight: 1,
+            ..SearchOptions::default()
+        };
+        thread::scope(|scope| {
+            let (sender, receiver) = std::sync::mpsc::channel();
+            let beside = Beside {
+                deed: || {
+                    live.upsert(&rows(&ids, 1), &ids, &Silent).unwrap();
+                    let (live, queries, options) = (&live, &queries, &options);
+                    let search = scope.spawn(move || live.search(queries, options).unwrap());
+                    sender.send(search).unwrap();
+                    begun.wait();
+                },
+                once: AtomicBool::new(false),
+            };
+            live.compact(&beside).unwrap();
+            // What came meanwhile is replaced and deleted once more.
+            live.upsert(&rows(&[501], 2), &[501], &Silent).unwrap();
+            live.delete(&[500]).unwrap();
+            go_on.wait();
+            let results = receiver.recv().unwrap().join().unwrap();
+            assert_eq!(results.ids, ids, "{case:?}");
+            assert!(results.distances.iter().all(|&d| d == 0.0), "{case:?}");
+        });
+    }
+}
