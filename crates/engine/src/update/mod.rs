@@ -33,6 +33,8 @@ mod rows;
 mod survey;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trials;
 
 pub(crate) use direct::inserting_bytes;
 pub use direct::{DirectCounts, DirectOptions, Pruning};

@@ -49,7 +49,7 @@ fn wide_rows(dim: usize, ids: &[u64], version: u64) -> Matrix {
 
 /// A layout, and how vectors get into it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Case(Layout, Update);
+pub(super) struct Case(pub(super) Layout, pub(super) Update);
 
 const PACKED: Case = Case(Layout::Packed, Update::Accumulate);
 
@@ -61,7 +61,7 @@ const WIDE: usize = 512;
 
 impl Case {
     /// Whether merges keep segments of vectors: these are many, and the order is the input's.
-    fn keeps(self) -> bool {
+    pub(super) fn keeps(self) -> bool {
         self.0 == Layout::Decoupled && self != DECOUPLED
     }
 
@@ -71,7 +71,7 @@ impl Case {
 }
 
 /// All that there are: directly, and by merges.
-const CASES: [Case; 11] = [
+pub(super) const CASES: [Case; 11] = [
     PACKED,
     Case(Layout::Packed, Update::Relocate),
     Case(Layout::Packed, Update::Merge),
