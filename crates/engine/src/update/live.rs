@@ -47,7 +47,6 @@ use super::replay::{self, Replayed};
 use crate::data::VectorSource;
 use crate::durable::{Durability, Log, opened_from};
 use crate::index::{Index, OpenOptions};
-use crate::nodes::Pages;
 use crate::progress::{Progress, Silent};
 use crate::{Error, SearchOptions, SearchResults, Stats, Update, bounds, stored};
 
@@ -263,6 +262,8 @@ impl LiveIndex {
         open: &OpenOptions,
         options: &WriteOptions,
     ) -> Result<Self, Error> {
+        // Looked at before the lock, which is a file: a folder that is no index is left as it is.
+        stored::manifest(&*volume)?;
         let lock = volume.lock()?;
         let index = Arc::new(Index::open_for_changes(volume.clone(), path, open)?);
         Self::start(lock, index, options)
@@ -280,8 +281,8 @@ impl LiveIndex {
             .placement
             .map_or(manifest.vectors, |facts| facts.nodes);
         // One that was opened for searching alone has pages in the memory that inserts are to take.
-        let inline = matches!(index.graph().pages, Pages::Inline(_));
-        let has_room = index.memory().budget.is_none() || !inline;
+        let memory = index.memory();
+        let has_room = memory.budget.is_none() || memory.for_changes;
         if has_room && manifest == *index.manifest() && index.len() as u64 == nodes {
             return Self::start(lock, index.clone(), options);
         }

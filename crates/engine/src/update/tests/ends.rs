@@ -448,3 +448,44 @@ fn whoever_opens_next_makes_sure_of_a_commit_that_was_not_durable() {
         }
     }
 }
+
+#[test]
+fn a_folder_without_an_index_is_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    LiveIndex::open(
+        folder.path(),
+        &OpenOptions::default(),
+        &WriteOptions::default(),
+    )
+    .unwrap_err();
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn an_index_that_was_opened_for_searching_has_room_for_inserts_when_it_takes_them() {
+    for layout in [Layout::Packed, Layout::Inline] {
+        let folder = tempfile::tempdir().unwrap();
+        let ids: Vec<u64> = (0..200).collect();
+        let options = BuildOptions {
+            degree: Some(6),
+            layout: Some(layout),
+            threads: 1,
+            ..BuildOptions::default()
+        };
+        crate::build::build(&rows(&ids, 0), folder.path(), &options, &Silent).unwrap();
+        let open = OpenOptions {
+            memory: Some(64 << 20),
+            ..OpenOptions::default()
+        };
+        let index = Arc::new(crate::Index::open(folder.path(), &open).unwrap());
+        assert_eq!(index.memory().inserting, 0);
+        let live = LiveIndex::over(&index, &WriteOptions::default()).unwrap();
+        assert!(live.index().memory().inserting > 0, "{layout}");
+        // One that has it is gone on with.
+        let before = live.index();
+        drop(live);
+        let live = LiveIndex::over(&before, &WriteOptions::default()).unwrap();
+        assert!(Arc::ptr_eq(&before, &live.index()), "{layout}");
+    }
+}
