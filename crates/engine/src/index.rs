@@ -580,6 +580,16 @@ impl Index {
     pub(crate) fn crew(&self, threads: usize) -> Result<Arc<Crew>, Error> {
         self.shared.crew(threads, self.options.io)
     }
+
+    /// Workers for a batch that can use so many, one of up to `most` that a caller allows: as many as the next batches can use, too, since
+    /// this one may be of one query, and others go on beside it. These are left out where the system has no threads for them.
+    pub(crate) fn workers(&self, threads: usize, most: usize) -> Result<Arc<Crew>, Error> {
+        let beside = most.min(crate::threads::processors());
+        match self.crew(threads.max(beside)) {
+            Err(Error::Tier(TierError::NoThread { .. })) if beside > threads => self.crew(threads),
+            crew => crew,
+        }
+    }
 }
 
 /// Bytes of the codes that stay in memory, and of what says whose they are.

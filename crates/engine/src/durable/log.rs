@@ -215,9 +215,10 @@ impl Log {
             let (keeper, volume) = (shared.clone(), &shared.volume);
             let thread = Builder::new().name("stratann-log".into());
             let started = stratann_tier::start(thread, move || keeper.sync_in_time(within));
-            let started = started
-                .map_err(|source| TierError::io("start a thread for", volume.name(), 0, 0, source));
-            syncer = Some(started?);
+            syncer = Some(started.map_err(|source| TierError::NoThread {
+                what: format!("the syncs of the log in {}", volume.name()),
+                source,
+            })?);
         }
         Ok(Log {
             shared,

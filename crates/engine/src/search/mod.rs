@@ -273,8 +273,7 @@ impl Index {
         let wanted = options.threads.saturating_mul(options.in_flight).min(rows);
         let room = self.room(plan.list, wanted, progress)?;
         let threads = options.threads.min(rows).min(room.queries).max(1);
-        // As many workers as the next batches can use, too: this one may be of one query, and others go on beside it.
-        let crew = self.crew(self.most_at_once(plan.list, options.threads).max(threads))?;
+        let crew = self.workers(threads, self.most_at_once(plan.list, options.threads))?;
         let _stage = Stage::begin(progress, "searching", rows as u64);
         let start = Instant::now();
         crew.run_tasks(threads, &|thread, share| {

@@ -443,3 +443,23 @@ fn an_interrupted_batch_ends_soon_and_harms_nothing() {
     assert!(progress.0.load(Ordering::Relaxed) < 20);
     assert!(index.search(queries, &options(Preset::STRATANN)).is_ok());
 }
+
+#[test]
+fn one_query_needs_no_more_threads_than_there_are() {
+    let small = small();
+    let index = Index::open(path(COUPLED), &OpenOptions::default()).unwrap();
+    let mut row = vec![0; 128];
+    small.queries.read(0, &mut row).unwrap();
+    let one = Matrix::new(row, 1, 128, small.queries.element()).unwrap();
+    let options = SearchOptions {
+        threads: 64,
+        ..SearchOptions::default()
+    };
+    // The workers for the batches to come are none that this one needs.
+    stratann_tier::refuse_threads_after(Some(1));
+    let found = index.search(&one, &options);
+    let left = stratann_tier::threads_left();
+    stratann_tier::refuse_threads_after(None);
+    assert_eq!(found.unwrap().ids.len(), 10);
+    assert_eq!(left, Some(0));
+}

@@ -99,6 +99,8 @@ pub(crate) fn replay(
     // The torn creations have no header.
     let mut logs = Vec::with_capacity(numbers.len());
     let mut torn = None;
+    // One before all that have a header.
+    let mut beheaded = None;
     // Said when all that is before it was handed over.
     let mut damage = None;
     for (at, &number) in numbers.iter().enumerate() {
@@ -125,6 +127,9 @@ pub(crate) fn replay(
                 break;
             }
             Ok(Opened::Whole(log)) => {
+                if logs.is_empty() {
+                    beheaded = torn.take();
+                }
                 torn = None;
                 logs.push(log);
             }
@@ -161,9 +166,19 @@ pub(crate) fn replay(
             continue;
         }
         let right = match expected {
-            None => first <= from.sequence || from.sequence == 0,
+            // The first log after a build begins with what it likes.
+            None => first <= from.sequence || from.sequence == 0 && beheaded.is_none(),
             Some(expected) => first == expected,
         };
+        if let Some(Torn { file, reason, .. }) = beheaded.take_if(|_| !right) {
+            return Err(Error::Damaged {
+                file,
+                what: format!(
+                    "{reason}, and {} goes on with {first}: there were records in it (`stratann repair` takes what is left)",
+                    log.file
+                ),
+            });
+        }
         if !right {
             let expected = expected.unwrap_or(from.sequence);
             return Err(Error::Damaged {

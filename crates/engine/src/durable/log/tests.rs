@@ -823,6 +823,24 @@ fn damage_is_told_from_a_torn_end() {
         &|volume| change(volume, "log-000002", Some(100), None),
         &["log-000001: damaged", "goes on with 10"],
     );
+    // That there is none before it does not make a log without a header one that was never finished.
+    for cut in [0, 100, 4_095, 12_288] {
+        refused(
+            &|volume| change(volume, "log-000001", Some(cut), (cut > 4_096).then_some(60)),
+            &["log-000001: damaged", "log-000002 goes on with 5"],
+        );
+        let volume = three_logs();
+        change(
+            &volume,
+            "log-000001",
+            Some(cut),
+            (cut > 4_096).then_some(60),
+        );
+        let mut ids = Vec::new();
+        let lost = salvage_all(&volume, ORIGIN, &mut ids);
+        assert_eq!(ids, Vec::from_iter(5..15), "{cut}");
+        assert_eq!(lost.len(), 1, "{cut}: {lost:?}");
+    }
     // In a header behind which there are records, and in both marks.
     for name in ["log-000001", "log-000003"] {
         refused(
