@@ -25,8 +25,9 @@ test: check test-rust test-python ## everything that CI runs
 test-rust: ## the tests of the Rust crates
 	cargo test --locked $(RUST_SOURCES)
 
+# A user's `pip install .` optimises all crates as one, which takes minutes; the tests want overflow checks instead.
 test-python: $(VENV)/ready ## pip-install the package into .venv, test it as a user does
-	PATH="$(abspath $(VENV))/bin:$$PATH" "$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
+	MATURIN_PEP517_ARGS="--profile dev" PATH="$(abspath $(VENV))/bin:$$PATH" "$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
 	"$(VENV)/bin/python" -m pytest crates/python/tests
 
 test-slow: $(VENV)/ready ## the same with the tests that take minutes (STRATANN_SLOW=1)

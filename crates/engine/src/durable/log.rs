@@ -333,6 +333,7 @@ impl Log {
     }
 
     /// Number of the current file.
+    #[cfg(test)]
     pub(crate) fn number(&self) -> u64 {
         self.shared.state.lock().number
     }

@@ -24,6 +24,7 @@ mod reader;
 mod rerank;
 mod results;
 mod scan;
+mod spare;
 #[cfg(test)]
 mod tests;
 mod traversal;

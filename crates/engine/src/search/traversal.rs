@@ -29,6 +29,7 @@ use super::parts::{Part, Timer};
 use super::ranking::{Ranking, WORTH_DECODING};
 use super::reader::{NodeReader, Page};
 use super::rerank::Reranker;
+use super::spare::Spare;
 use crate::Error;
 use crate::cache::SlotCache;
 use crate::frontier::{self, Frontier, distance_of, key, node_of};
@@ -116,24 +117,37 @@ pub(crate) struct Traversal<'a, N> {
     scores: Vec<f32>,
 }
 
+impl<N> Traversal<'_, N> {
+    /// Gives back its largest buffers, when all is done.
+    pub(super) fn spare(&mut self) -> Spare {
+        Spare {
+            table: std::mem::take(&mut self.table),
+            frontier: std::mem::take(&mut self.frontier),
+            visited: std::mem::take(&mut self.visited),
+            ..Spare::default()
+        }
+    }
+}
+
 impl<'a, N: NodePages> Traversal<'a, N> {
     /// State for queries on one index; `reranker` where vectors are apart from lists.
-    pub(crate) fn new(
+    pub(super) fn new(
         setting: Setting<'a, N>,
         ranking: Ranking<'a>,
         reranker: Option<Reranker<'a>>,
+        spare: &mut Spare,
     ) -> Self {
         Self {
             setting,
             codes: &[],
             nodes: 0,
-            table: DistanceTable::default(),
-            frontier: Frontier::default(),
+            table: std::mem::take(&mut spare.table),
+            frontier: std::mem::take(&mut spare.frontier),
             vector: vec![0; ranking.query.len()],
             ranking,
             counters: Counters::default(),
             reranker,
-            visited: Visited::default(),
+            visited: std::mem::take(&mut spare.visited),
             k: 0,
             held: Vec::new(),
             most_held: usize::MAX,

@@ -9,6 +9,7 @@ use super::pipelined::pipelined;
 use super::ranking::Ranking;
 use super::reader::{NodeReader, Page};
 use super::rerank::Reranker;
+use super::spare::Spare;
 use super::traversal::{Setting, Traversal};
 use crate::index::Index;
 use crate::measure::Heat;
@@ -92,15 +93,16 @@ impl<'a, N: NodePages> Walker<'a, N> {
         let reranker = vectors.map(|segments| {
             Reranker::new(segments, thread, row_bytes, plan.rerank, check, timer, heat)
         });
+        let mut spare = Spare::take();
         let ranking = Ranking::new(kernel, timer, row_bytes, deleted);
         Ok(Self {
             index,
             plan,
             timer,
             kernel,
-            traversal: Traversal::new(setting, ranking, reranker),
+            traversal: Traversal::new(setting, ranking, reranker, &mut spare),
             reader: NodeReader::new(lane, graph, pages, check, timer, heat),
-            scratch: NavigationScratch::default(),
+            scratch: spare.navigation,
             floats: vec![0.0; index.dim()],
             beam: Vec::new(),
         })
@@ -180,5 +182,15 @@ impl<'a, N: NodePages> Walker<'a, N> {
             Strategy::BestFirst => best_first(traversal, reader, plan.beam, &mut self.beam).await,
             Strategy::Pipelined => pipelined(traversal, reader, plan.beam).await,
         }
+    }
+}
+
+impl<N> Drop for Walker<'_, N> {
+    fn drop(&mut self) {
+        let spare = Spare {
+            navigation: std::mem::take(&mut self.scratch),
+            ..self.traversal.spare()
+        };
+        spare.leave(self.plan.list, self.index.memory().budget);
     }
 }
