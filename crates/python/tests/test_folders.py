@@ -1,0 +1,80 @@
+"""What stands in and around the folder of an index: other programs' files, other indexes, and a process that goes elsewhere."""
+
+import logging
+import shutil
+import time
+
+import numpy
+import pytest
+
+import stratann
+
+
+@pytest.fixture
+def path(tmp_path, small):
+    path = tmp_path / "own.idx"
+    stratann.build(small[:300], path, degree=16, build_list=32)
+    return path
+
+
+def test_a_relative_path_is_followed_from_where_it_was_given(path, small, tmp_path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    index = stratann.open("own.idx")
+    reader = stratann.open("own.idx")
+    monkeypatch.chdir("/")
+    index.insert(small[300:320])
+    assert index.is_current()
+    assert index.compact()["vectors"] == 320
+    assert not reader.is_current() and reader.refresh()
+    assert len(reader) == 320
+    index.close()
+    assert index.search(small[310], list_size=60)[0][0] == 310
+
+
+@pytest.mark.filterwarnings("ignore:.*no part of the index:RuntimeWarning")
+def test_files_of_other_programs_stay_and_stop_nothing(path, small):
+    for name in (".DS_Store", ".nfs0000000001", "notes.txt"):
+        (path / name).write_text("mine")
+    index = stratann.open(path)
+    index.insert(small[300:310])
+    index.delete(numpy.arange(5))
+    assert index.compact()["vectors"] == 305
+    index.close()
+    assert stratann.verify(path)["problems"] == []
+    stratann.build(small[:100], path, overwrite=True, degree=16, build_list=32)
+    assert (path / ".DS_Store").read_text() == (path / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["build-scratch/keep", "log-000007", "notes.txt", "sub/MANIFEST"])
+def test_a_folder_that_is_no_index_is_left_as_it_is(tmp_path, small, name):
+    folder = tmp_path / "mine"
+    (folder / name).parent.mkdir(parents=True)
+    (folder / name).write_text("mine")
+    with pytest.raises(FileExistsError, match="no part of an index; give an empty or new directory"):
+        stratann.build(small[:100], folder, degree=16, build_list=32)
+    assert [entry.name for entry in folder.iterdir()] == [name.split("/")[0]]
+    assert (folder / name).read_text() == "mine"
+
+
+def test_a_reader_knows_that_another_index_has_taken_its_place(path, small):
+    reader = stratann.open(path)
+    writer = stratann.open(path)
+    writer.insert(small[300:301])
+    shutil.rmtree(path)
+    assert not reader.is_current() and not writer.is_current()
+    stratann.build(small[:200], path, degree=16, build_list=32)
+    assert not reader.is_current() and not writer.is_current()
+    assert reader.refresh() and len(reader) == 200
+    with pytest.raises(stratann.OutdatedError, match="open it again"):
+        writer.refresh()
+    with pytest.raises(stratann.OutdatedError):
+        writer.close()
+
+
+def test_logging_says_what_the_engine_does(path, caplog):
+    with caplog.at_level(logging.DEBUG, logger="stratann"):
+        stratann.open(path)
+        until = time.monotonic() + 30
+        while not any("opened" in line.message for line in caplog.records) and time.monotonic() < until:
+            time.sleep(0.01)
+    assert any("opened" in line.message and "own.idx" in line.message for line in caplog.records)
