@@ -223,6 +223,26 @@ impl Frontier {
         self.end
     }
 
+    /// Candidates that count.
+    pub(crate) fn live(&self) -> usize {
+        self.live
+    }
+
+    /// The place behind the next `count` candidates from `place` on that are not known to be deleted, or the end of those that
+    /// count.
+    #[inline]
+    pub(crate) fn behind(&self, place: usize, count: usize) -> usize {
+        if self.dead == 0 || count == 0 {
+            return place.saturating_add(count).min(self.end);
+        }
+        let entries = self.entries.get(place..self.end).unwrap_or_default();
+        let live = entries.iter().enumerate().filter(|(_, entry)| !entry.dead);
+        match live.map(|(at, _)| at).nth(count - 1) {
+            Some(last) => place + last + 1,
+            None => self.end,
+        }
+    }
+
     /// The candidate in a place, nearest first.
     pub(crate) fn get(&self, place: usize) -> Option<u64> {
         self.keys.get(place).copied()

@@ -232,7 +232,8 @@ def test_stats_of_a_search_count(index, queries):
     assert latency["p50"] == numpy.sort(latencies)[249] and latency["p99"] == numpy.sort(latencies)[494]
     assert latency["mean"] == pytest.approx(latencies.mean(), rel=1e-4)
     assert set(stats["per_query"]) == {
-        "hops", "graph_reads", "vector_reads", "prefetched", "bytes_read", "cache_hits", "distance_computations",
+        "hops", "graph_reads", "vector_reads", "prefetched", "reranked", "bytes_read", "cache_hits",
+        "distance_computations",
     }  # fmt: skip
     assert 1 <= stats["per_query"]["graph_reads"] <= stats["per_query"]["bytes_read"] / 4096
 

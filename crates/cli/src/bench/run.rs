@@ -428,6 +428,8 @@ fn medians(turns: &[Vec<Detailed>]) -> Vec<Point> {
                 hops: middle(&|d| d.measured.per_query.hops),
                 graph_reads: middle(&|d| d.measured.per_query.graph_reads),
                 vector_reads: middle(&|d| d.measured.per_query.vector_reads),
+                prefetched: middle(&|d| d.measured.per_query.prefetched),
+                reranked: middle(&|d| d.measured.per_query.reranked),
                 bytes_read: middle(&|d| d.measured.per_query.bytes_read),
                 cache_hits: middle(&|d| d.measured.per_query.cache_hits),
                 distance_computations: middle(&|d| d.measured.per_query.distance_computations),

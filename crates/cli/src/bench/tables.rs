@@ -185,6 +185,8 @@ fn parts(runs: &[RunResult], recall: &str) -> String {
                 "cache hits",
                 "graph reads",
                 "vector reads",
+                "prefetched",
+                "re-ranked",
             ],
             &PartsUs::COLUMNS[..],
             &["mean us"],
@@ -206,6 +208,8 @@ fn parts(runs: &[RunResult], recall: &str) -> String {
                 format!("{:.1}", per.cache_hits),
                 format!("{:.1}", per.graph_reads),
                 format!("{:.1}", per.vector_reads),
+                format!("{:.1}", per.prefetched),
+                format!("{:.1}", per.reranked),
             ];
             cells.extend(parts.cells(mean));
             cells.push(format!("{mean:.1}"));

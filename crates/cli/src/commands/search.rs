@@ -114,6 +114,12 @@ pub struct PerQuery {
     pub graph_reads: f64,
     /// Reads of vectors alone that reached the tier.
     pub vector_reads: f64,
+    /// Of these, the ones that began while the graph was walked.
+    #[serde(default)]
+    pub prefetched: f64,
+    /// Candidates that were ranked by vectors read alone.
+    #[serde(default)]
+    pub reranked: f64,
     /// Bytes read from the tier.
     pub bytes_read: f64,
     /// Nodes that a cache served instead of a read.
@@ -296,6 +302,8 @@ impl Searcher {
                 hops: mean(counters.hops),
                 graph_reads: mean(counters.graph_reads),
                 vector_reads: mean(counters.vector_reads),
+                prefetched: mean(counters.prefetched),
+                reranked: mean(counters.reranked),
                 bytes_read: mean(counters.bytes_read),
                 cache_hits: mean(counters.cache_hits),
                 distance_computations: mean(counters.distance_computations),

@@ -118,6 +118,8 @@ fn search_json_has_exactly_the_documented_keys() {
             "distance_computations",
             "graph_reads",
             "hops",
+            "prefetched",
+            "reranked",
             "vector_reads"
         ]
     );

@@ -107,6 +107,8 @@ pub struct Counters {
     pub vector_reads: u64,
     /// Of these, the ones that began while the traversal went on.
     pub prefetched: u64,
+    /// Candidates that were ranked by their vectors, where vectors are apart from the graph.
+    pub reranked: u64,
     /// Bytes of both.
     pub bytes_read: u64,
     /// Nodes that a cache served instead of a read.
@@ -121,6 +123,7 @@ impl AddAssign for Counters {
         self.graph_reads += other.graph_reads;
         self.vector_reads += other.vector_reads;
         self.prefetched += other.prefetched;
+        self.reranked += other.reranked;
         self.bytes_read += other.bytes_read;
         self.cache_hits += other.cache_hits;
         self.distance_computations += other.distance_computations;

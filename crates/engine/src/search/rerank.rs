@@ -6,12 +6,16 @@
 //!            -> their vectors are prefetched, with the reads that the traversal leaves of W; what comes in is taken
 //!               off, so that the next can be asked for
 //!   phase 2, after it:   batch 0: those K + B     batch 1: the next B     batch 2: ...
-//!            rank batch i while batch i + 1 is read; end when the share of a batch that became an answer is below
-//!            the benefit ratio
+//!            rank batch 0 while batch 1 is read; rank batch 1; from then on a batch is asked for when the one before it
+//!            has paid, and the first of which a smaller share than the benefit ratio became an answer is the last
 //! ```
 //!
 //! The max-heap of K + B candidates is the head of the traversal's candidate list, which is in order of estimated
-//! distance anyway.
+//! distance anyway; all of the list, if it is shorter. Batch 0 fills empty answers, so it always pays; batch 1 is the first that can say that
+//! no more are needed. So K + 2B vectors are read before re-ranking can end, and none that nobody asked a batch about.
+//!
+//! Batches are counted in candidates that are not deleted. One that turns out to be deleted when its vector comes is no
+//! part of its batch, and the next candidate is ranked in its place: a batch of deleted ones says nothing of the benefit.
 //!
 //! With [`Rerank::estimate`](crate::Rerank) there is no speculative batch: once batch 0 is ranked, the k-th answer and the code's
 //! error say which of the other candidates may still be answers ([`Ranking::bound`]); those are read at once, and
@@ -67,7 +71,7 @@ pub(crate) struct Reranker<'a> {
     check: bool,
     timer: &'a Timer,
     heat: Option<&'a Heat>,
-    /// K + B.
+    /// K + B, but no more than the list has.
     head: usize,
     /// Expansions in a row that left the head as it was.
     unchanged: usize,
@@ -81,7 +85,20 @@ pub(crate) struct Reranker<'a> {
     held: Vec<(Place, Held)>,
     /// Candidates that turned out to be deleted.
     buried: Vec<u64>,
+    /// Candidates that were ranked, and whether they became answers. Where others turned out to be deleted the traversal goes on, and
+    /// all batches are gone through once more: those of such earlier rounds are the first `known`, sorted.
+    ranked: Vec<(u64, bool)>,
+    known: usize,
     vector: Vec<u8>,
+}
+
+/// What became of candidates that were ranked.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outcome {
+    /// Those that are not deleted.
+    live: usize,
+    /// Of these, the ones that became answers.
+    came_in: usize,
 }
 
 /// The candidates in some places with an estimate of at most `bound`, but for those that are known to be deleted.
@@ -118,17 +135,22 @@ impl<'a> Reranker<'a> {
             due: 0,
             held: Vec::new(),
             buried: Vec::new(),
+            ranked: Vec::new(),
+            known: 0,
             vector: vec![0; vector_bytes],
         }
     }
 
-    /// Starts a query.
-    pub(crate) fn begin(&mut self, k: usize) {
-        self.head = k + self.rerank.batch;
+    /// Starts a query for `k` answers from a candidate list of `list`.
+    pub(crate) fn begin(&mut self, k: usize, list: usize) {
+        // A head that is longer than the list would never be full.
+        self.head = k.saturating_add(self.rerank.batch).min(list);
         self.unchanged = 0;
         self.asked = 0;
         self.held.clear();
         self.buried.clear();
+        self.ranked.clear();
+        self.known = 0;
         self.reset();
     }
 
@@ -141,9 +163,9 @@ impl<'a> Reranker<'a> {
     }
 
     /// Notes that a candidate was expanded; `touched` is the first place of the candidate list that it changed.
-    pub(crate) fn expanded(&mut self, touched: usize) {
+    pub(crate) fn expanded(&mut self, frontier: &Frontier, touched: usize) {
         self.asked = self.asked.min(touched);
-        self.unchanged = if touched < self.head {
+        self.unchanged = if touched < frontier.behind(0, self.head) {
             0
         } else {
             self.unchanged + 1
@@ -163,11 +185,12 @@ impl<'a> Reranker<'a> {
         most: usize,
         counters: &mut Counters,
     ) -> Result<(), Error> {
-        if self.unchanged < self.rerank.batch || frontier.len() < self.head {
+        if self.unchanged < self.rerank.batch || frontier.live() < self.head {
             return Ok(());
         }
         let before = counters.vector_reads;
-        while self.asked < self.head && self.awaited.len() < most {
+        let end = frontier.behind(0, self.head);
+        while self.asked < end && self.awaited.len() < most {
             if let Some(key) = frontier.get(self.asked)
                 && !frontier.is_dead(self.asked)
             {
@@ -221,37 +244,93 @@ impl<'a> Reranker<'a> {
         ranking: &mut Ranking<'_>,
         counters: &mut Counters,
     ) -> Result<(), Error> {
-        let (batch, mut from) = (self.rerank.batch.max(1), 0);
-        let mut to = self.head.min(frontier.len());
-        self.ask_all(frontier, from..to, f32::INFINITY, counters)?;
-        if self.rerank.estimate {
-            return self.finish_estimated(frontier, ranking, counters).await;
-        }
-        loop {
-            let next = (to + batch).min(frontier.len());
-            self.due = self.awaited.len();
-            self.ask_all(frontier, to..next, f32::INFINITY, counters)?;
-            let (came_in, ranked) = self
-                .rank_all(frontier, from..to, f32::INFINITY, ranking, counters)
-                .await?;
-            let share = came_in as f64 / ranked.max(1) as f64;
-            let pays = from == 0 || share >= self.rerank.benefit || !ranking.nearest.is_full();
-            if next == to || !pays {
-                self.reset();
-                return Ok(());
+        let head = 0..frontier.behind(0, self.head);
+        self.ask_all(frontier, head.clone(), f32::INFINITY, counters)?;
+        match self.rerank.estimate {
+            true => {
+                self.finish_estimated(frontier, head.end, ranking, counters)
+                    .await?
             }
-            (from, to) = (to, next);
+            false => {
+                self.finish_by_batches(frontier, head, ranking, counters)
+                    .await?
+            }
         }
+        self.ranked.sort_unstable();
+        self.known = self.ranked.len();
+        Ok(())
     }
 
-    /// The same where the code's error says which of those behind the head, which were asked for, are worth a read.
-    async fn finish_estimated(
+    /// Phase 2 as in the paper; the candidates in the places `head` are batch 0, and were asked for.
+    async fn finish_by_batches(
         &mut self,
         frontier: &Frontier,
+        head: Range<usize>,
         ranking: &mut Ranking<'_>,
         counters: &mut Counters,
     ) -> Result<(), Error> {
-        let mut from = self.head.min(frontier.len());
+        let batch = self.rerank.batch.max(1);
+        self.due = self.awaited.len();
+        let next = head.end..frontier.behind(head.end, batch);
+        self.ask_all(frontier, next, f32::INFINITY, counters)?;
+        let (_, mut from) = self
+            .rank_batch(frontier, head, self.head, ranking, counters)
+            .await?;
+        loop {
+            let places = from..frontier.behind(from, batch);
+            if places.is_empty() {
+                break;
+            }
+            self.ask_all(frontier, places.clone(), f32::INFINITY, counters)?;
+            self.due = self.awaited.len();
+            let (outcome, end) = self
+                .rank_batch(frontier, places, batch, ranking, counters)
+                .await?;
+            from = end;
+            let share = outcome.came_in as f64 / outcome.live.max(1) as f64;
+            if share < self.rerank.benefit && ranking.nearest.is_full() {
+                break;
+            }
+        }
+        self.reset();
+        Ok(())
+    }
+
+    /// Ranks a batch of `size` candidates: those in `places`, which were asked for, and as many behind them as turn out to be
+    /// deleted. Returns what became of them, and the place behind the last.
+    async fn rank_batch(
+        &mut self,
+        frontier: &Frontier,
+        mut places: Range<usize>,
+        size: usize,
+        ranking: &mut Ranking<'_>,
+        counters: &mut Counters,
+    ) -> Result<(Outcome, usize), Error> {
+        let mut outcome = Outcome::default();
+        loop {
+            let end = places.end;
+            let part = self
+                .rank_all(frontier, places, f32::INFINITY, ranking, counters)
+                .await?;
+            outcome.live += part.live;
+            outcome.came_in += part.came_in;
+            places = end..frontier.behind(end, size.saturating_sub(outcome.live));
+            if places.is_empty() {
+                return Ok((outcome, end));
+            }
+            self.ask_all(frontier, places.clone(), f32::INFINITY, counters)?;
+            self.due = self.awaited.len();
+        }
+    }
+
+    /// The same where the code's error says which of those from place `from` on, behind the head, are worth a read.
+    async fn finish_estimated(
+        &mut self,
+        frontier: &Frontier,
+        mut from: usize,
+        ranking: &mut Ranking<'_>,
+        counters: &mut Counters,
+    ) -> Result<(), Error> {
         self.due = self.awaited.len();
         self.rank_all(frontier, 0..from, f32::INFINITY, ranking, counters)
             .await?;
@@ -340,7 +419,7 @@ impl<'a> Reranker<'a> {
         found
     }
 
-    /// Ranks candidates with an estimate of at most `bound`. Returns how many became answers, and how many were ranked.
+    /// Ranks candidates with an estimate of at most `bound`.
     async fn rank_all(
         &mut self,
         frontier: &Frontier,
@@ -348,9 +427,14 @@ impl<'a> Reranker<'a> {
         bound: f32,
         ranking: &mut Ranking<'_>,
         counters: &mut Counters,
-    ) -> Result<(usize, usize), Error> {
-        let (mut came_in, mut ranked) = (0, 0);
+    ) -> Result<Outcome, Error> {
+        let mut outcome = Outcome::default();
         for key in worth(frontier, places, bound) {
+            if let Some(came_in) = self.came_in_before(key) {
+                outcome.live += 1;
+                outcome.came_in += usize::from(came_in);
+                continue;
+            }
             let node = node_of(key);
             let place = self.segments.place_of(node);
             if self.held.len() > MOST_HELD && ranking.dead() > 0 {
@@ -364,14 +448,24 @@ impl<'a> Reranker<'a> {
                 let (segment, done) = self.next().await;
                 self.open(segment, done)?;
             }
-            came_in += usize::from(self.rank(key, place, ranking)?);
+            let came_in = self.rank(key, place, ranking)?;
             if ranking.is_known_dead(node) {
                 self.buried.push(key);
             } else {
-                ranked += 1;
+                self.ranked.push((key, came_in));
+                counters.reranked += 1;
+                outcome.live += 1;
+                outcome.came_in += usize::from(came_in);
             }
         }
-        Ok((came_in, ranked))
+        Ok(outcome)
+    }
+
+    /// Whether a candidate became an answer when it was ranked in an earlier round, if it was.
+    fn came_in_before(&self, key: u64) -> Option<bool> {
+        let known = &self.ranked[..self.known];
+        let at = known.binary_search_by_key(&key, |&(key, _)| key).ok()?;
+        Some(known[at].1)
     }
 
     /// Whether a page can be looked at.

@@ -2,6 +2,7 @@
 
 mod deleted;
 mod prefetch;
+mod rerank;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};

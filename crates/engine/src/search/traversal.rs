@@ -222,7 +222,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         let (shares, most) = self.room(list);
         self.frontier.clear(list, shares, most);
         if let Some(reranker) = &mut self.reranker {
-            reranker.begin(k);
+            reranker.begin(k, list);
         }
         self.visited.clear(list);
         self.held.clear();
@@ -691,7 +691,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             Self::admit(&mut self.frontier, &self.ranking, key);
         }
         if let Some(reranker) = &mut self.reranker {
-            reranker.expanded(self.frontier.take_touched());
+            let touched = self.frontier.take_touched();
+            reranker.expanded(&self.frontier, touched);
         }
         Ok(())
     }

@@ -125,6 +125,8 @@ fn searches(
         hops: mean(counters.hops),
         graph_reads: mean(counters.graph_reads),
         vector_reads: mean(counters.vector_reads),
+        prefetched: mean(counters.prefetched),
+        reranked: mean(counters.reranked),
         bytes_read: mean(counters.bytes_read),
         cache_hits: mean(counters.cache_hits),
         distance_computations: mean(counters.distance_computations),

@@ -24,6 +24,8 @@ struct Traffic {
 struct Counted {
     inner: Arc<dyn Tier>,
     traffic: Arc<Traffic>,
+    /// How often a lane is asked in vain before it gives what has come in.
+    slow: usize,
     /// The name of the file, if it is one of vectors.
     vectors: Option<String>,
 }
@@ -51,6 +53,8 @@ impl Tier for Counted {
         Ok(Box::new(CountedLane {
             inner: self.inner.lane(thread)?,
             traffic: self.traffic.clone(),
+            slow: self.slow,
+            asked: 0,
             vectors: self.vectors.clone(),
         }))
     }
@@ -59,6 +63,9 @@ impl Tier for Counted {
 struct CountedLane {
     inner: Box<dyn Lane>,
     traffic: Arc<Traffic>,
+    slow: usize,
+    /// How often it was asked since it gave something.
+    asked: usize,
     /// The name of the file, if it is one of vectors.
     vectors: Option<String>,
 }
@@ -105,14 +112,23 @@ impl Lane for CountedLane {
     }
 
     fn try_next(&mut self) -> Option<Completion> {
+        if self.asked < self.slow {
+            return None;
+        }
         let done = self.inner.try_next()?;
         self.took();
         Some(done)
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Completion> {
+        if self.asked < self.slow {
+            self.asked += 1;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let polled = self.inner.poll_next(cx);
         if polled.is_ready() {
+            self.asked = 0;
             self.took();
         }
         polled
@@ -134,14 +150,20 @@ impl Drop for CountedLane {
 
 /// An index whose vectors are apart, read through `faults`, and what is on its way.
 fn counted(faults: &Faults) -> (Index, Arc<Traffic>) {
-    let mut index = Index::open(path(BEST), &OpenOptions::default()).unwrap();
-    let volume = stratann_tier::Directory::open(path(BEST)).unwrap();
+    counted_at(&path(BEST), faults, 0)
+}
+
+/// The same of the index at `path`, whose graph is `slow` beside its vectors.
+fn counted_at(path: &std::path::Path, faults: &Faults, slow: usize) -> (Index, Arc<Traffic>) {
+    let mut index = Index::open(path, &OpenOptions::default()).unwrap();
+    let volume = stratann_tier::Directory::open(path).unwrap();
     let traffic = Arc::<Traffic>::default();
     index.replace_tiers(&|name| {
         let bytes = volume.read(name).unwrap();
         Arc::new(Counted {
             inner: Arc::new(Faulty::new(Arc::new(DramTier::new(bytes)), faults.clone())),
             traffic: traffic.clone(),
+            slow: if name.starts_with("vectors") { 0 } else { slow },
             vectors: name.starts_with("vectors").then(|| name.to_owned()),
         })
     });
@@ -211,4 +233,37 @@ fn what_was_prefetched_is_not_read_again() {
         prefetched += found.prefetched;
     }
     assert!(prefetched > 0);
+}
+
+#[test]
+fn free_reads_are_used_again_until_the_whole_head_is_here() {
+    let (folder, queries) = rerank::wide();
+    const BEAM: usize = 4;
+    let rerank = Rerank {
+        batch: 50,
+        ..Rerank::PAPER
+    };
+    let options = SearchOptions {
+        list: 200,
+        beam: Some(BEAM),
+        rerank: Some(rerank),
+        ..options(Preset::DECOUPLEVS)
+    };
+    let head = options.k + rerank.batch;
+    // While one read of the graph is on its way, there is time for all vectors of the head.
+    let (index, traffic) = counted_at(&folder.path().join("index"), &Faults::none(), 1_000);
+    let mut all = 0;
+    for query in 0..queries.rows() {
+        let query = rerank::query_of(queries, query);
+        let found = index.search(&query, &options).unwrap().counters;
+        // Of K + 2B that are read, the head was.
+        let after = (found.vector_reads - found.prefetched) as usize;
+        all += usize::from(found.prefetched as usize > head - BEAM && after <= rerank.batch);
+    }
+    assert!(traffic.most.load(Ordering::Relaxed) <= BEAM);
+    assert!(
+        10 * all >= 9 * queries.rows(),
+        "{all} of {}",
+        queries.rows()
+    );
 }

@@ -1,0 +1,103 @@
+//! Re-ranking by batches (DecoupleVS §3.4): what it reads before it may end, and what a batch is where vectors are deleted.
+
+use crate::{Durability, LiveIndex, WriteOptions};
+
+use super::*;
+
+/// 2,000 rows of 384 floats, so few a page that each candidate's vector is on one of its own, as good as always.
+pub(super) fn wide() -> &'static (tempfile::TempDir, Matrix) {
+    static WIDE: OnceLock<(tempfile::TempDir, Matrix)> = OnceLock::new();
+    WIDE.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let base = head(&fixture("package-text-2k.base.fbin"), 2_000);
+        let options = BuildOptions {
+            preset: Preset::DECOUPLEVS,
+            metric: Metric::Cosine,
+            degree: Some(32),
+            build_list: 50,
+            threads: 1,
+            ..BuildOptions::default()
+        };
+        build(&base, &folder.path().join("index"), &options, &Silent).unwrap();
+        (folder, head(&fixture("package-text-2k.query.fbin"), 40))
+    })
+}
+
+/// One of its queries.
+pub(super) fn query_of(queries: &Matrix, query: usize) -> Matrix {
+    let mut bytes = vec![0; queries.dim() * queries.element().size()];
+    queries.read(query, &mut bytes).unwrap();
+    Matrix::new(bytes, 1, queries.dim(), queries.element()).unwrap()
+}
+
+/// No batch pays, since all of it would have to become answers, and nothing is prefetched: a beam of one leaves no read.
+fn stubborn() -> SearchOptions {
+    SearchOptions {
+        list: 100,
+        beam: Some(1),
+        strategy: Some(Strategy::BestFirst),
+        rerank: Some(Rerank {
+            benefit: 1.0,
+            ..Rerank::PAPER
+        }),
+        ..SearchOptions::default()
+    }
+}
+
+#[test]
+fn k_and_two_batches_are_read_before_re_ranking_may_end() {
+    let (folder, queries) = wide();
+    let index = Index::open(folder.path().join("index"), &OpenOptions::default()).unwrap();
+    let most = stubborn().k + 2 * Rerank::PAPER.batch;
+    let mut read = 0;
+    for query in 0..queries.rows() {
+        let found = index
+            .search(&query_of(queries, query), &stubborn())
+            .unwrap();
+        let reads = found.counters.vector_reads as usize;
+        assert!(reads <= most, "query {query}: {reads} vectors read");
+        assert_eq!(found.counters.reranked as usize, most, "query {query}");
+        read += reads;
+    }
+    // So that another batch would have been noticed.
+    assert!(read > (most - 3) * queries.rows(), "{read}");
+}
+
+#[test]
+fn a_batch_is_of_candidates_that_are_not_deleted() {
+    let (folder, queries) = wide();
+    let copy = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(folder.path().join("index")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    let write = WriteOptions {
+        durability: Durability::OnFlush,
+        threads: 1,
+        ..WriteOptions::default()
+    };
+    let index = LiveIndex::open(copy.path(), &OpenOptions::default(), &write).unwrap();
+    let most = stubborn().k + 2 * Rerank::PAPER.batch;
+    for query in 0..10 {
+        let query_row = query_of(queries, query);
+        // More than a batch of them in front.
+        let near = SearchOptions {
+            k: 20,
+            ..stubborn()
+        };
+        let near = index.search(&query_row, &near).unwrap();
+        let gone = near.ids.iter().filter(|&&id| id != u64::MAX);
+        index.delete(&gone.copied().collect::<Vec<_>>()).unwrap();
+        // As the vectors say so, and when that is known.
+        for known in [false, true] {
+            let found = index.search(&query_row, &stubborn()).unwrap();
+            let ranked = found.counters.reranked as usize;
+            // While it is not known, the traversal goes on once more, and may meet some that are nearer.
+            let more = if known { 0 } else { 5 };
+            assert!(
+                (most..=most + more).contains(&ranked),
+                "query {query}, known: {known}: {ranked} ranked"
+            );
+        }
+    }
+}
