@@ -427,24 +427,7 @@ unsafe impl Sync for HugeBytes {}
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// What `child` says in a forked process.
-    fn forked(child: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child does nothing but look at memory and end.
-        match unsafe { libc::fork() } {
-            0 => {
-                let code = i32::from(!child());
-                // SAFETY: it ends the process, without what the parent would do at its end.
-                unsafe { libc::_exit(code) }
-            }
-            child => {
-                let mut status = 0;
-                // SAFETY: `status` is an integer of ours that the kernel fills in.
-                assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-                status == 0
-            }
-        }
-    }
+    use crate::home::forked;
 
     #[test]
     fn a_forked_process_does_not_share_what_a_device_writes_to() {
@@ -454,12 +437,12 @@ mod tests {
             // SAFETY: the block has so many bytes, and nobody else has it.
             unsafe { block.target().write_bytes(7, len) };
             // A device that goes on writing writes to the parent's page, whoever touches it first.
-            assert!(forked(|| block.iter().all(|&byte| byte == 0)), "{len}");
+            assert!(forked(30, || block.iter().all(|&byte| byte == 0)), "{len}");
             assert!(block.iter().all(|&byte| byte == 7));
         }
         let own = Block::copy_of(&[7; BLOCK]);
         assert!(
-            forked(|| own.iter().all(|&byte| byte == 7)),
+            forked(30, || own.iter().all(|&byte| byte == 7)),
             "no device writes there"
         );
     }

@@ -27,6 +27,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::TierError;
+use crate::home::Home;
 use crate::limits::with_descriptors;
 use crate::lock::HeldLock;
 use crate::pages::PagesFile;
@@ -396,7 +397,7 @@ impl Volume for Directory {
                 file: identity(&locked),
                 note: Arc::default(),
             });
-            return Ok(LockGuard::new(Unlock(self.clone())));
+            return Ok(LockGuard::new(Unlock(self.clone(), Home::here())));
         }
         Err(self.replaced("its lock file is removed again and again"))
     }
@@ -445,11 +446,14 @@ impl Volume for Directory {
 /// How often another file may take the lock's name while it is being locked.
 const LOCK_TRIES: usize = 100;
 
-/// Gives a directory's lock back.
-struct Unlock(Directory);
+/// Gives a directory's lock back, where it was taken.
+struct Unlock(Directory, Home);
 
 impl Drop for Unlock {
     fn drop(&mut self) {
+        if !self.1.is_here() {
+            return; // It was given up in the fork, and another thread of the parent may have been looking at it.
+        }
         *self.0.held() = None;
     }
 }

@@ -38,6 +38,7 @@ mod error;
 mod executor;
 mod faulty;
 mod growing;
+mod home;
 mod limits;
 mod lock;
 mod mapped;
@@ -67,6 +68,9 @@ pub use error::TierError;
 pub use executor::{Sleep, Task, Thread};
 pub use faulty::{Fault, Faults, Faulty};
 pub use growing::GrowingBytes;
+pub use home::Home;
+#[doc(hidden)]
+pub use home::forked;
 pub use mapped::MappedTier;
 pub use meter::{Meter, Reading};
 pub use process::{peak_rss_bytes, process_cpu_time, reset_peak_rss, rss_bytes, thread_cpu_time};

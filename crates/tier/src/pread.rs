@@ -15,6 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::home::Home;
 use crate::reads::RawRead;
 use crate::threads::start;
 use crate::uring::{DEPTH, Driver};
@@ -59,11 +60,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The threads that read.
-pub(crate) struct Pool(Arc<Shared>);
+pub(crate) struct Pool(Arc<Shared>, Home);
 
 impl Pool {
     pub(crate) fn new() -> Pool {
-        Pool(Arc::default())
+        Pool(Arc::default(), Home::here())
     }
 
     fn add(&self, jobs: &mut Vec<Job>) -> io::Result<()> {
@@ -98,6 +99,9 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if !self.1.is_here() {
+            return; // The threads to be joined live in another process, and one may have held the lock.
+        }
         let workers = {
             let mut state = lock(&self.0.jobs);
             state.stop = true;

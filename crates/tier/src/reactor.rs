@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use crate::buffer::BufferPool;
 use crate::crew::{Backend, IoMode};
 use crate::error::TierError;
+use crate::home::Home;
 use crate::pread::{Pool, PreadDriver};
 use crate::reads::{Inbox, Outcome, RawRead, Reads};
 use crate::tier::Request;
@@ -143,6 +144,7 @@ pub(crate) struct Reactor {
     pub(crate) tasks: Cell<usize>,
     /// Completions that the task which waited last has to have before it goes on.
     pub(crate) needed: Cell<usize>,
+    home: Home,
 }
 
 struct Timer {
@@ -182,6 +184,7 @@ impl Reactor {
     pub(crate) fn new(io: Arc<Io>) -> Rc<Reactor> {
         Rc::new(Reactor {
             io,
+            home: Home::here(),
             driver: RefCell::new(None),
             reads: RefCell::default(),
             backlog: RefCell::default(),
@@ -374,6 +377,9 @@ impl Reactor {
 impl Drop for Reactor {
     /// Waits until the device is done with all buffers.
     fn drop(&mut self) {
+        if !self.home.is_here() {
+            return; // What comes in is the parent's, and goes to its buffers, which are not shared.
+        }
         while self.in_flight() > 0 {
             if self.driver.borrow().is_none() {
                 break;

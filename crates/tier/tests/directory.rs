@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stratann_tier::{
     Directory, DramTier, Fault, Faults, Faulty, IoMode, MappedTier, Meter, Reading, Request,
-    Thread, Tier, TierError, Volume, next,
+    Thread, Tier, TierError, Volume, forked, next,
 };
 
 #[test]
@@ -129,24 +129,6 @@ fn a_meter_counts_reads_bytes_errors_and_time() {
     );
     assert_eq!(meter.reset(), reading);
     assert_eq!(meter.snapshot(), Reading::default());
-}
-
-/// What `child` says in a forked process.
-fn forked(child: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child is of one thread, uses nothing that another might hold, and ends at once.
-    match unsafe { libc::fork() } {
-        0 => {
-            let code = i32::from(!child());
-            // SAFETY: it ends the process, without what the parent would do at its end.
-            unsafe { libc::_exit(code) }
-        }
-        child => {
-            let mut status = 0;
-            // SAFETY: `status` is an integer of ours that the kernel fills in.
-            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-            status == 0
-        }
-    }
 }
 
 #[test]
@@ -277,7 +259,7 @@ fn a_forked_process_has_no_lock_and_writes_nothing() {
     let guard = volume.lock().unwrap();
     let mut file = volume.create("log-000001").unwrap();
     file.append(b"a").unwrap();
-    assert!(forked(|| {
+    assert!(forked(30, || {
         let is_forked = |done: Result<(), TierError>| matches!(done, Err(TierError::Forked { .. }));
         is_forked(volume.check_held())
             && is_forked(volume.create("b").map(drop))
@@ -343,10 +325,9 @@ fn too_many_open_files_raise_the_limit_or_name_it() {
             libc::setrlimit(libc::RLIMIT_NOFILE, &now) == 0
         }
     };
-    assert!(forked(
-        || limit(3, None) && Directory::open(root.path()).is_ok()
-    ));
-    assert!(forked(|| {
+    assert!(forked(30, || limit(3, None)
+        && Directory::open(root.path()).is_ok()));
+    assert!(forked(30, || {
         limit(3, Some(3))
             && Directory::open(root.path()).is_err_and(|error| {
                 let text = error.to_string();

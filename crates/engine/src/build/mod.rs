@@ -47,7 +47,9 @@ use std::time::Instant;
 use serde::Serialize;
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, FORMAT_VERSION, KEPT, WRITER_FEATURES};
 use stratann_layout::{BuildFacts, FileKind, LogFrom, Manifest, NavigationFacts, NavigationFile};
-use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time};
+use stratann_tier::{
+    Directory, Home, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time,
+};
 use stratann_vector::{Metric, Training, to_f32};
 
 use crate::codebook::{self, Codebook};
@@ -273,7 +275,7 @@ fn check_ids(ids: &[u64]) -> Result<(), Error> {
 
 /// Where a build under a memory cap spools what does not fit. Removed when dropped; a folder that a crash left is
 /// removed by the next build.
-pub(crate) struct ScratchFolder(PathBuf);
+pub(crate) struct ScratchFolder(PathBuf, Home);
 
 impl ScratchFolder {
     /// Creates the folder in the directory of an index, whose lock the caller holds. Nothing is made, and nothing removed, where
@@ -281,7 +283,7 @@ impl ScratchFolder {
     pub(crate) fn beside(volume: &dyn Volume, index: &Path) -> Result<Self, Error> {
         volume.check_held()?;
         volume.check_path(index)?;
-        let folder = Self(index.join("build-scratch"));
+        let folder = Self(index.join("build-scratch"), Home::here());
         folder.remove();
         let failed = |source| TierError::io("create", folder.0.display().to_string(), 0, 0, source);
         std::fs::create_dir(&folder.0).map_err(failed)?;
@@ -305,7 +307,10 @@ impl ScratchFolder {
 
 impl Drop for ScratchFolder {
     fn drop(&mut self) {
-        self.remove();
+        // A process that was forked meanwhile, by who is told of the progress, is to leave the build alone.
+        if self.1.is_here() {
+            self.remove();
+        }
     }
 }
 

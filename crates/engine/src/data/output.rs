@@ -14,6 +14,7 @@ pub(super) struct Output {
     path: PathBuf,
     /// Where the bytes go until then; `None` for what cannot be replaced (a pipe, a device).
     beside: Option<PathBuf>,
+    home: stratann_tier::Home,
 }
 
 impl Output {
@@ -36,6 +37,7 @@ impl Output {
             name,
             path: path.to_owned(),
             beside,
+            home: stratann_tier::Home::here(),
         })
     }
 
@@ -72,7 +74,9 @@ impl Output {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        if let Some(beside) = &self.beside {
+        if let Some(beside) = &self.beside
+            && self.home.is_here()
+        {
             // It failed already; that the remains cannot be removed either is not worth a second error.
             let _ = std::fs::remove_file(beside);
         }

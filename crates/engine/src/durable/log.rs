@@ -45,7 +45,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use stratann_layout::log::marks::{MARKS, encode_mark};
 use stratann_layout::log::{FIRST_RECORD, encode_record};
 use stratann_layout::{LogHeader, LogRecord, LogRecords, LogShape, RecordPlace};
-use stratann_tier::{TierError, Volume, VolumeFile};
+use stratann_tier::{Home, TierError, Volume, VolumeFile};
 
 use self::files::numbers_in;
 pub(crate) use self::files::{
@@ -86,6 +86,7 @@ pub(crate) struct Log {
     syncer: Option<JoinHandle<()>>,
     /// Number of the log that it was started with, if there was none of that number.
     added: Option<u64>,
+    home: Home,
 }
 
 #[derive(Debug)]
@@ -224,6 +225,7 @@ impl Log {
             shared,
             syncer,
             added: (!next.replaces).then_some(next.number),
+            home: Home::here(),
         })
     }
 
@@ -362,6 +364,10 @@ impl Log {
 impl Drop for Log {
     /// Syncs what was to be synced in time: nobody else would.
     fn drop(&mut self) {
+        if !self.home.is_here() {
+            std::mem::forget(self.syncer.take());
+            return; // That thread lives in another process, and so does the file.
+        }
         self.shared.state.lock().stop = true;
         self.shared.due.notify_all();
         if let Some(syncer) = self.syncer.take() {

@@ -1,6 +1,8 @@
 //! Files that the capped build keeps beside the index while it works. They are gone when their [`Scratch`] is dropped,
 //! on whichever way out.
 
+use stratann_tier::Home;
+
 use super::GraphError;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -11,6 +13,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(super) struct Scratch {
     folder: PathBuf,
+    home: Home,
 }
 
 impl Scratch {
@@ -20,7 +23,12 @@ impl Scratch {
         loop {
             let folder = within.join(format!("build-scratch-{}-{number}", std::process::id()));
             match std::fs::create_dir(&folder) {
-                Ok(()) => return Ok(Scratch { folder }),
+                Ok(()) => {
+                    return Ok(Scratch {
+                        folder,
+                        home: Home::here(),
+                    });
+                }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
                 Err(source) => {
                     return Err(GraphError::Scratch {
@@ -79,6 +87,9 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
+        if !self.home.is_here() {
+            return; // A process that was forked meanwhile is to leave the build alone.
+        }
         if let Err(error) = std::fs::remove_dir_all(&self.folder) {
             tracing::warn!(
                 "{}: cannot remove the build's scratch files: {error}",

@@ -168,6 +168,7 @@ impl LiveIndex {
         Ok(Merger {
             stop,
             thread: Some(thread),
+            home: stratann_tier::Home::here(),
         })
     }
 }
@@ -207,15 +208,20 @@ fn watch(index: &Weak<LiveIndex>, when: &MergeWhen, stop: &Stop) {
     }
 }
 
-/// Merges in the background until it is dropped.
+/// Merges in the background until it is dropped, in the process that began it: a forked one has no such thread.
 #[derive(Debug)]
 pub struct Merger {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
+    home: stratann_tier::Home,
 }
 
 impl Drop for Merger {
     fn drop(&mut self) {
+        if !self.home.is_here() {
+            std::mem::forget(self.thread.take());
+            return; // That thread lives in another process.
+        }
         *self.stop.stopped.lock() = true;
         self.stop.changed.notify_all();
         // It may be that thread which has the last reference to the index.

@@ -34,7 +34,7 @@ use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
-use stratann_tier::{LockGuard, TierError, Volume};
+use stratann_tier::{Home, LockGuard, TierError, Volume};
 
 use self::directly::direct_of;
 use super::direct::{Direct, DirectOptions};
@@ -191,6 +191,7 @@ pub struct LiveIndex {
     checkpointed: AtomicU64,
     /// What went wrong, and whether changes go on.
     health: Arc<Health>,
+    home: Home,
     _lock: LockGuard,
 }
 
@@ -206,8 +207,12 @@ impl std::fmt::Debug for LiveIndex {
 }
 
 impl Drop for LiveIndex {
-    /// A log that nothing was written to is of no use to anyone; what was inserted need not be replayed.
+    /// A log that nothing was written to is of no use to anyone; what was inserted need not be replayed. In a forked process
+    /// all of it is the parent's, and its locks may be held by threads that are not here.
     fn drop(&mut self) {
+        if !self.home.is_here() {
+            return;
+        }
         // What is promised to be synced in time is so now, while there is still somebody to rotate the log if that fails.
         if matches!(self.options.durability, Durability::Every(_))
             && !self.log.is_broken()
@@ -338,6 +343,7 @@ impl LiveIndex {
             reserved: Mutex::default(),
             gate: RwLock::default(),
             merging: Mutex::default(),
+            home: Home::here(),
             _lock: lock,
         })
         .and_then(Self::digested)

@@ -29,7 +29,7 @@ use std::thread::JoinHandle;
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use stratann_layout::{BLOCK, LogRecord};
-use stratann_tier::{Crew, Task, Thread, VolumeFile};
+use stratann_tier::{Crew, Home, Task, Thread, VolumeFile};
 
 pub use self::prune::Pruning;
 
@@ -244,6 +244,7 @@ pub(crate) struct Direct {
     /// What went wrong, and whether changes go on.
     health: Arc<Health>,
     counts: Counts,
+    home: Home,
 }
 
 impl Direct {
@@ -339,6 +340,7 @@ impl Direct {
             threads,
             store: Arc::new(store),
             writers: Vec::new(),
+            home: Home::here(),
             file: Mutex::new(index.volume().open_pages(&graph.name)?),
             segment,
             in_place,
@@ -620,6 +622,11 @@ impl Direct {
 
 impl Drop for Direct {
     fn drop(&mut self) {
+        if !self.home.is_here() {
+            // The threads live in another process, and so does what they hold.
+            self.writers.drain(..).for_each(std::mem::forget);
+            return;
+        }
         self.store.stop();
         for writer in self.writers.drain(..) {
             if writer.join().is_err() {
