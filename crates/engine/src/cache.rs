@@ -5,7 +5,7 @@
 //!                       sequences  s  s  s  s  s  s  s  s       a seqlock for each way, with its CLOCK bit
 //!                       hand             ^                      where the search for a victim goes on
 //!                                        │
-//!   slots  │ length:4 │ value … │ length:4 │ value … │ …        one for each way, all of one size
+//!   slots  │ length:4 stamp:4 │ value … │ length:4 stamp:4 │ value … │ …        one for each way, all of one size
 //! ```
 //!
 //! This is the cache of hot compressed neighbour lists of DecoupleVS (§3.4): filled by the searches themselves, with
@@ -14,9 +14,21 @@
 //! the front of a list, so hits write nothing once the bit stands, and never wait for each other.
 //!
 //! It may forget anything at any time, and a thread that meets another one in a way takes it for a miss, or does not
-//! insert. What it returns is always a whole value, and the right one as long as **the values of a key are all equal**,
-//! which holds for records of an index while it is open: a key that is there is not written again, and two threads that
-//! insert it at once may leave two copies of it.
+//! insert. What it returns is always a whole value, and the right one as long as **the values of a key and a stamp are all
+//! equal**: a key that is there with its stamp is not written again, and two threads that insert it at once may leave two copies of it.
+//!
+//! # Records that change
+//!
+//! The stamp is the page that a record was read from. While nothing is inserted into the index, that is all there is to it. Direct inserts
+//! write records anew:
+//!
+//! - *on another page* (`nodes/placement.rs`). Then what is here has the stamp of a page that the node is not on, and no search asks
+//!   for it. A node may come back to a page of the same number: it is [removed](SlotCache::remove) here before the placement
+//!   says so. Nobody puts an older record of that page here any more, as a page is used again only when all searches are over
+//!   that may have read it.
+//! - *in its place*, where the layout is inline. A page that was composed anew is unwritten, where searches look before they look here, until all
+//!   are over that began before. Its nodes are removed here after it was put there; and a search that has put a record
+//!   here looks whether its page is there, and removes what it has put. Each is behind a fence, so one of the two sees the other.
 //!
 //! # Why no read is torn
 //!
@@ -58,10 +70,10 @@ use crate::Error;
 const WAYS: usize = 8;
 /// Not a node, so the tag of a way that has none: internal ids stay below it.
 const EMPTY: u32 = u32::MAX;
-/// Bytes before a value: its length.
-const LENGTH: usize = size_of::<u32>();
-/// Bytes of a word of a slot.
+/// Bytes of a word of a slot. The first one of each has the length of its value, and above it the stamp.
 const WORD: usize = size_of::<u64>();
+/// Where the stamp begins in it.
+const STAMP: u32 = u32::BITS;
 
 /// The bit of a sequence that says that its way is being written.
 const WRITING: u32 = 1;
@@ -91,7 +103,7 @@ pub(crate) struct SlotCache {
 
 /// Words of a slot for values of up to `slot_bytes`.
 fn slot_words(slot_bytes: usize) -> usize {
-    slot_bytes.saturating_add(LENGTH).div_ceil(WORD)
+    slot_bytes.div_ceil(WORD).saturating_add(1)
 }
 
 /// Up to eight bytes as a word; those that are missing are zeros.
@@ -183,11 +195,11 @@ impl SlotCache {
         bytes as u64
     }
 
-    /// Copies the value of `key` into `out` and says true, or says false and leaves `out` with anything.
+    /// Copies the value of `key` under `stamp` into `out` and says true, or says false and leaves `out` with anything.
     ///
     /// A hit takes no lock, and allocates only if `out` has never held a value of this length.
     #[inline]
-    pub(crate) fn get(&self, key: u32, out: &mut Vec<u8>) -> bool {
+    pub(crate) fn get(&self, key: u32, stamp: u32, out: &mut Vec<u8>) -> bool {
         let at = self.set_of(key);
         let Some(set) = self.sets.get(at) else {
             return false;
@@ -196,7 +208,7 @@ impl SlotCache {
         let mut ways = set.ways_of(key);
         while ways != 0 {
             let way = ways.trailing_zeros() as usize;
-            if self.copy(set, at, way, key, out) {
+            if self.copy(set, at, way, (key, stamp), out) {
                 return true;
             }
             ways &= ways - 1;
@@ -204,10 +216,10 @@ impl SlotCache {
         false
     }
 
-    /// Offers a value, which may take the place of another one in its set.
+    /// Offers a value under a stamp, which takes the place of the key's under another stamp, or of another one in its set.
     ///
-    /// Nothing happens if it is longer than a slot, if the key is there already, or if another thread is in the way.
-    pub(crate) fn insert(&self, key: u32, value: &[u8]) {
+    /// Nothing happens if it is longer than a slot, if it is there already, or if another thread is in the way.
+    pub(crate) fn insert(&self, key: u32, stamp: u32, value: &[u8]) {
         let at = self.set_of(key);
         let Some((set, hand)) = self.sets.get(at).zip(self.hands.get(at)) else {
             return;
@@ -215,18 +227,29 @@ impl SlotCache {
         let Ok(length) = u32::try_from(value.len()) else {
             return;
         };
-        if value.len() > self.slot_bytes || key == EMPTY || set.ways_of(key) != 0 {
+        if value.len() > self.slot_bytes || key == EMPTY {
             return;
         }
-        let Some((way, sequence)) = set.take_victim(hand) else {
+        let taken = match set.ways_of(key) {
+            0 => set.take_victim(hand),
+            ways => {
+                let way = ways.trailing_zeros() as usize;
+                let first = self.slot(at, way).first();
+                // It may be another value by now: then a copy more or less is left.
+                if first.is_some_and(|word| (word.load(Relaxed) >> STAMP) as u32 == stamp) {
+                    return;
+                }
+                set.take(way).map(|sequence| (way, sequence))
+            }
+        };
+        let Some((way, sequence)) = taken else {
             return;
         };
         // W2: whoever sees one of the stores below sees the way as being written.
         fence(Release);
         if let Some((first, rest)) = self.slot(at, way).split_first() {
-            let (head, tail) = value.split_at(value.len().min(WORD - LENGTH));
-            first.store(u64::from(length) | (word_of(head) << (8 * LENGTH)), Relaxed);
-            for (word, bytes) in rest.iter().zip(tail.chunks(WORD)) {
+            first.store(u64::from(length) | (u64::from(stamp) << STAMP), Relaxed);
+            for (word, bytes) in rest.iter().zip(value.chunks(WORD)) {
                 word.store(word_of(bytes), Relaxed);
             }
             set.tags[way].store(key, Relaxed);
@@ -234,6 +257,26 @@ impl SlotCache {
         // W4. New values start unread, so that those that are used once do not outlast those that are used again.
         let next = (sequence & !(WRITING | READ)).wrapping_add(STEP);
         set.sequences[way].store(next, Release);
+    }
+
+    /// Takes a key out, with all that were inserted before this call, whatever their stamps. Waits for a thread that is writing one.
+    pub(crate) fn remove(&self, key: u32) {
+        let Some(set) = self.sets.get(self.set_of(key)) else {
+            return;
+        };
+        for way in 0..WAYS {
+            while key != EMPTY && set.tags[way].load(Relaxed) == key {
+                let Some(sequence) = set.take(way) else {
+                    std::thread::yield_now();
+                    continue;
+                };
+                // W2, W3 and W4, of the tag alone. It may have become another key's, which loses its value: no harm.
+                fence(Release);
+                set.tags[way].store(EMPTY, Relaxed);
+                let next = (sequence & !(WRITING | READ)).wrapping_add(STEP);
+                set.sequences[way].store(next, Release);
+            }
+        }
     }
 
     /// The set that a key belongs to; out of bounds if there are none.
@@ -251,7 +294,14 @@ impl SlotCache {
     }
 
     /// Copies the value of a way, unless it is not `key`'s or is written meanwhile.
-    fn copy(&self, set: &Set, at: usize, way: usize, key: u32, out: &mut Vec<u8>) -> bool {
+    fn copy(
+        &self,
+        set: &Set,
+        at: usize,
+        way: usize,
+        (key, stamp): (u32, u32),
+        out: &mut Vec<u8>,
+    ) -> bool {
         let sequence = &set.sequences[way];
         let before = sequence.load(Acquire);
         // A way that has never been written has no value, whatever its tag.
@@ -265,21 +315,18 @@ impl SlotCache {
         };
         let first = first.load(Relaxed);
         let length = first as u32 as usize;
-        let words = length.saturating_sub(WORD - LENGTH).div_ceil(WORD);
-        let Some(rest) = rest.get(..words) else {
+        let Some(rest) = rest.get(..length.div_ceil(WORD)) else {
             return false;
         };
-        out.resize(WORD - LENGTH + words * WORD, 0);
-        let (head, tail) = out.split_at_mut(WORD - LENGTH);
-        head.copy_from_slice(&first.to_le_bytes()[LENGTH..]);
-        for (bytes, word) in tail.chunks_exact_mut(WORD).zip(rest) {
+        out.resize(rest.len() * WORD, 0);
+        for (bytes, word) in out.chunks_exact_mut(WORD).zip(rest) {
             bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
         }
         out.truncate(length);
         // R3: whatever was loaded above, its writer is visible below.
         fence(Acquire);
         let after = sequence.load(Relaxed);
-        if (before ^ after) & !READ != 0 || tag != key {
+        if (before ^ after) & !READ != 0 || tag != key || (first >> STAMP) as u32 != stamp {
             return false;
         }
         if after & READ == 0 {
@@ -299,6 +346,17 @@ impl Set {
             ways |= u32::from(tag.load(Relaxed) == key) << way;
         }
         ways
+    }
+
+    /// Marks a way as being written (W1); its sequence before that. None if another thread has it.
+    fn take(&self, way: usize) -> Option<u32> {
+        let sequence = self.sequences[way].load(Relaxed);
+        if sequence & WRITING != 0 {
+            return None;
+        }
+        self.sequences[way]
+            .compare_exchange(sequence, sequence | WRITING, Acquire, Relaxed)
+            .ok()
     }
 
     /// Chooses the way to overwrite by CLOCK and marks it as being written (W1); its sequence before that. None if
@@ -370,15 +428,15 @@ mod tests {
             let mut model = HashMap::new();
             let mut out = vec![1; 3];
             for (key, value) in &steps {
-                if cache.get(*key, &mut out) {
+                if cache.get(*key, 0, &mut out) {
                     prop_assert_eq!(Some(&&out), model.get(key));
                 } else {
-                    cache.insert(*key, value);
-                    prop_assert_eq!(cache.get(*key, &mut out), capacity > 0 && value.len() <= slot_bytes);
+                    cache.insert(*key, 0, value);
+                    prop_assert_eq!(cache.get(*key, 0, &mut out), capacity > 0 && value.len() <= slot_bytes);
                     model.insert(*key, value);
                 }
             }
-            let kept = (0..100).filter(|&key| cache.get(key, &mut out)).count();
+            let kept = (0..100).filter(|&key| cache.get(key, 0, &mut out)).count();
             prop_assert!(kept <= capacity);
         }
 
@@ -405,9 +463,11 @@ mod tests {
             let cache = SlotCache::new(capacity, 4);
             let mut out = Vec::new();
             for key in 0..20_000u32 {
-                cache.insert(key, &key.to_le_bytes());
+                cache.insert(key, 0, &key.to_le_bytes());
             }
-            let kept = (0..20_000).filter(|&key| cache.get(key, &mut out)).count();
+            let kept = (0..20_000)
+                .filter(|&key| cache.get(key, 0, &mut out))
+                .count();
             assert_eq!(kept, capacity);
         }
     }
@@ -415,8 +475,8 @@ mod tests {
     #[test]
     fn without_room_everything_misses() {
         let cache = SlotCache::new(0, 160);
-        cache.insert(3, b"three");
-        assert!(!cache.get(3, &mut Vec::new()));
+        cache.insert(3, 0, b"three");
+        assert!(!cache.get(3, 0, &mut Vec::new()));
         assert_eq!(cache.capacity(), 0);
         assert_eq!(cache.memory_bytes(), size_of::<SlotCache>() as u64);
     }
@@ -429,8 +489,8 @@ mod tests {
             for length in 0..=slot_bytes + 9 {
                 let value: Vec<u8> = (1..=length as u8).collect();
                 let key = length as u32;
-                cache.insert(key, &value);
-                assert_eq!(cache.get(key, &mut out), length <= slot_bytes);
+                cache.insert(key, 0, &value);
+                assert_eq!(cache.get(key, 0, &mut out), length <= slot_bytes);
                 if length <= slot_bytes {
                     assert_eq!(out, value);
                 }
@@ -439,14 +499,67 @@ mod tests {
     }
 
     #[test]
+    fn a_value_counts_under_its_stamp_until_another_takes_its_place() {
+        let cache = SlotCache::new(WAYS, 8);
+        let mut out = Vec::new();
+        cache.insert(7, 1, b"old");
+        assert!(cache.get(7, 1, &mut out) && out == b"old");
+        assert!(!cache.get(7, 2, &mut out));
+        cache.insert(7, 2, b"new");
+        assert!(cache.get(7, 2, &mut out) && out == b"new");
+        assert!(!cache.get(7, 1, &mut out), "it left no copy");
+        cache.remove(7);
+        assert!(!cache.get(7, 2, &mut out) && !cache.get(7, 1, &mut out));
+        cache.insert(7, 1, b"again");
+        assert!(cache.get(7, 1, &mut out) && out == b"again");
+    }
+
+    // What is removed is gone, whoever reads and inserts others in its set meanwhile.
+    #[test]
+    fn nothing_that_was_inserted_before_survives_a_removal() {
+        let cache = SlotCache::new(WAYS, 8);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 0..2u32 {
+                let (cache, stop) = (&cache, &stop);
+                scope.spawn(move || {
+                    let mut out = Vec::new();
+                    for i in 0u32.. {
+                        if stop.load(Relaxed) {
+                            break;
+                        }
+                        let key = 1 + (i ^ thread) % 12;
+                        cache.insert(key, 0, b"others");
+                        cache.get(0, 0, &mut out);
+                    }
+                });
+            }
+            let mut out = Vec::new();
+            let mut kept = 0;
+            for round in 0..100_000u32 {
+                cache.insert(0, round, &round.to_le_bytes());
+                kept += u32::from(cache.get(0, round, &mut out));
+                cache.remove(0);
+                let left = (0..=round)
+                    .rev()
+                    .take(3)
+                    .any(|stamp| cache.get(0, stamp, &mut out));
+                assert!(!left, "round {round}");
+            }
+            stop.store(true, Relaxed);
+            assert!(kept > 100, "{kept}");
+        });
+    }
+
+    #[test]
     fn a_value_that_is_too_long_evicts_nothing() {
         let cache = SlotCache::new(1, 4);
-        cache.insert(1, b"four");
-        cache.insert(2, b"fives");
+        cache.insert(1, 0, b"four");
+        cache.insert(2, 0, b"fives");
         let mut out = Vec::new();
-        assert!(cache.get(1, &mut out));
+        assert!(cache.get(1, 0, &mut out));
         assert_eq!(out, b"four");
-        assert!(!cache.get(2, &mut out));
+        assert!(!cache.get(2, 0, &mut out));
     }
 
     #[test]
@@ -455,11 +568,11 @@ mod tests {
         for (capacity, keys) in [(WAYS, 0), (WAYS, WAYS as u32), (WAYS - 1, WAYS as u32 - 1)] {
             let cache = SlotCache::new(capacity, 4);
             let mut out = Vec::new();
-            (0..keys).for_each(|key| cache.insert(key, b"four"));
-            assert!(!cache.get(EMPTY, &mut out));
-            cache.insert(EMPTY, b"four");
-            assert!(!cache.get(EMPTY, &mut out));
-            assert!((0..keys).all(|key| cache.get(key, &mut out)));
+            (0..keys).for_each(|key| cache.insert(key, 0, b"four"));
+            assert!(!cache.get(EMPTY, 0, &mut out));
+            cache.insert(EMPTY, 0, b"four");
+            assert!(!cache.get(EMPTY, 0, &mut out));
+            assert!((0..keys).all(|key| cache.get(key, 0, &mut out)));
         }
     }
 
@@ -468,27 +581,27 @@ mod tests {
         let cache = SlotCache::new(WAYS, 4);
         let mut out = Vec::new();
         for key in (0..WAYS as u32).chain([3; 2 * WAYS]) {
-            cache.insert(key, &key.to_le_bytes());
+            cache.insert(key, 0, &key.to_le_bytes());
         }
-        assert!((0..WAYS as u32).all(|key| cache.get(key, &mut out)));
+        assert!((0..WAYS as u32).all(|key| cache.get(key, 0, &mut out)));
     }
 
     #[test]
     fn a_key_that_is_read_between_inserts_stays() {
         let cache = SlotCache::new(WAYS, 4);
         let mut out = Vec::new();
-        cache.insert(0, b"hot");
+        cache.insert(0, 0, b"hot");
         for key in 1..1_000 {
-            assert!(cache.get(0, &mut out), "gone before {key} came");
-            cache.insert(key, b"cold");
+            assert!(cache.get(0, 0, &mut out), "gone before {key} came");
+            cache.insert(key, 0, b"cold");
         }
         // When nobody reads it, it goes, but not at once.
-        cache.insert(1_000, b"cold");
-        assert!(cache.get(0, &mut out));
+        cache.insert(1_000, 0, b"cold");
+        assert!(cache.get(0, 0, &mut out));
         for key in 1_001..1_001 + 2 * WAYS as u32 {
-            cache.insert(key, b"cold");
+            cache.insert(key, 0, b"cold");
         }
-        assert!(!cache.get(0, &mut out));
+        assert!(!cache.get(0, 0, &mut out));
     }
 
     #[test]
@@ -496,8 +609,8 @@ mod tests {
         let cache = SlotCache::new(WAYS, 4);
         let mut out = Vec::new();
         for key in 0..100 {
-            cache.insert(key, b"hot");
-            assert!(cache.get(key, &mut out));
+            cache.insert(key, 0, b"hot");
+            assert!(cache.get(key, 0, &mut out));
         }
     }
 
@@ -556,10 +669,10 @@ mod tests {
             let mut out = Vec::new();
             let mut hits = 0;
             for &key in &keys {
-                if cache.get(key, &mut out) {
+                if cache.get(key, 0, &mut out) {
                     hits += 1;
                 } else {
-                    cache.insert(key, &[]);
+                    cache.insert(key, 0, &[]);
                 }
             }
             let lru = hits_of_lru(capacity, &keys);
@@ -585,11 +698,11 @@ mod tests {
                         for i in 0..100_000u32 {
                             let key = (hash(i ^ (thread << 28)) >> 40) as u32 % keys;
                             value_of(key, LONGEST, &mut expected);
-                            if cache.get(key, &mut out) {
+                            if cache.get(key, 0, &mut out) {
                                 assert_eq!(out, expected, "key {key}");
                                 hits.fetch_add(1, Relaxed);
                             } else {
-                                cache.insert(key, &expected);
+                                cache.insert(key, 0, &expected);
                             }
                         }
                     });
@@ -631,16 +744,16 @@ mod tests {
         for entries in [8, 1_000, 10_000, 100_000, 1_000_000, 4_000_000] {
             let cache = SlotCache::new(entries, SLOT);
             for key in 0..entries as u32 {
-                cache.insert(key, &[key as u8; SLOT]);
+                cache.insert(key, 0, &[key as u8; SLOT]);
             }
             let mut out = Vec::new();
             let kept: Vec<u32> = (0..entries as u32)
-                .filter(|&key| cache.get(key, &mut out))
+                .filter(|&key| cache.get(key, 0, &mut out))
                 .collect();
             for threads in [1, 2] {
                 let alone = time(threads, &kept, |key, _| key as u8);
                 let hit = time(threads, &kept, |key, out| {
-                    assert!(cache.get(key, out));
+                    assert!(cache.get(key, 0, out));
                     out[SLOT / 2]
                 });
                 eprintln!(

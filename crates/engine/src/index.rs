@@ -95,7 +95,7 @@ pub struct Index {
     preset: Preset,
     options: OpenOptions,
     graph: Graph,
-    cache: Option<SlotCache>,
+    cache: Option<Arc<SlotCache>>,
     codebook: Codebook,
     /// Every node's code, with room for those to come; where codes are in the pages, those of the entry points.
     codes: GrowingBytes,
@@ -306,9 +306,7 @@ impl Index {
         // More entries than records would never be used.
         .min(manifest.vectors as usize);
         SlotCache::check_room(entries, slot_bytes)?;
-        // Where vectors were inserted directly, what it keeps might no longer be what is stored: searches do without.
-        let caches = entries > 0 && graph.placement.get().is_none();
-        let cache = caches.then(|| SlotCache::new(entries, slot_bytes));
+        let cache = (entries > 0).then(|| Arc::new(SlotCache::new(entries, slot_bytes)));
         let (graph_pages, vector_pages) = graph.files();
         let code_bytes = code_bytes(&*volume, &manifest)?;
         let navigates = options.memory.is_none() || options.navigation.unwrap_or(preset.navigation);
@@ -319,7 +317,7 @@ impl Index {
             codes: code_bytes,
             codebook: Codebook::memory_bytes(manifest.dimension as usize),
             tables: graph.metadata_bytes() as u64,
-            cache: cache.as_ref().map_or(0, SlotCache::memory_bytes),
+            cache: cache.as_ref().map_or(0, |cache| cache.memory_bytes()),
             navigation: navigation.map_or(0, |entry| entry.length),
             changes: logged_bytes(&*volume, &manifest)?,
             beside: options.beside,
@@ -489,7 +487,7 @@ impl Index {
         &self.graph
     }
 
-    pub(crate) fn cache(&self) -> Option<&SlotCache> {
+    pub(crate) fn cache(&self) -> Option<&Arc<SlotCache>> {
         self.cache.as_ref()
     }
 
@@ -511,20 +509,29 @@ impl Index {
     pub(crate) fn room(
         &self,
         list: usize,
+        candidates: usize,
         wanted: usize,
         progress: &dyn Progress,
     ) -> Result<Taken<'_>, Error> {
-        let (graph, vectors) = self.graph.files();
-        let page_bytes = graph.page_bytes.max(vectors.page_bytes);
+        let size = (list, self.largest_page(), candidates);
         let room = &self.shared.room;
-        room.take(&self.division, list, page_bytes, wanted, progress)
+        room.take(&self.division, size, wanted, progress)
+    }
+
+    /// Bytes of a page of lists or of vectors, whichever is more.
+    fn largest_page(&self) -> usize {
+        let (graph, vectors) = self.graph.files();
+        graph.page_bytes.max(vectors.page_bytes)
+    }
+
+    /// How many candidates beyond its list a query may have that would have up to `wanted`.
+    pub(crate) fn candidates(&self, list: usize, wanted: usize) -> usize {
+        self.division.candidates(list, self.largest_page(), wanted)
     }
 
     /// How many queries the memory budget lets be in flight at most, up to `wanted`.
     pub(crate) fn most_at_once(&self, list: usize, wanted: usize) -> usize {
-        let (graph, vectors) = self.graph.files();
-        let page_bytes = graph.page_bytes.max(vectors.page_bytes);
-        match self.division.for_queries(list, page_bytes) {
+        match self.division.for_queries(list, self.largest_page(), 0) {
             Some((all, each)) => wanted.min((all / each.max(1)) as usize),
             None => wanted,
         }

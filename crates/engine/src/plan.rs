@@ -27,6 +27,8 @@ const MOST_QUERIES: u64 = 16;
 const QUERY_SHARE: u64 = 4;
 /// What inserts get before searches get pages, if they want so much.
 const INSERTING: u64 = 1 << 20;
+/// What a candidate takes: its key and its state, and as much again, since lists grow by doubling.
+const CANDIDATE: u64 = 20;
 /// The list size that room is made for. Searches with a larger one keep fewer queries in flight.
 const USUAL_LIST: usize = 100;
 
@@ -107,16 +109,37 @@ pub struct Division {
 
 impl Division {
     /// Bytes that there are for queries in flight, and what one takes with candidate lists of `list`, on pages of
-    /// `page_bytes`; `None` without a budget.
-    pub(crate) fn for_queries(&self, list: usize, page_bytes: usize) -> Option<(u64, u64)> {
-        self.budget
-            .map(|_| (self.queries, query_bytes(list, page_bytes)))
+    /// `page_bytes`, and so many `candidates` beyond the list; `None` without a budget.
+    pub(crate) fn for_queries(
+        &self,
+        list: usize,
+        page_bytes: usize,
+        candidates: usize,
+    ) -> Option<(u64, u64)> {
+        let each = query_bytes(list, page_bytes).saturating_add(candidate_bytes(candidates));
+        self.budget.map(|_| (self.queries, each))
+    }
+
+    /// How many candidates beyond the list a query may have that would have up to `wanted`: as many as one query alone has room for.
+    pub(crate) fn candidates(&self, list: usize, page_bytes: usize, wanted: usize) -> usize {
+        match self.for_queries(list, page_bytes, 0) {
+            Some((all, each)) => {
+                let room = all.saturating_sub(each) / CANDIDATE;
+                wanted.min(usize::try_from(room).unwrap_or(usize::MAX))
+            }
+            None => wanted,
+        }
     }
 }
 
 /// What a query in flight takes: its filter of scored nodes, and the pages that it holds.
 pub(crate) fn query_bytes(list: usize, page_bytes: usize) -> u64 {
     (crate::visited::Visited::bytes(list) + held_pages(list) * page_bytes) as u64
+}
+
+/// What so many candidates take beyond those of a list, where vectors are deleted.
+fn candidate_bytes(candidates: usize) -> u64 {
+    (candidates as u64).saturating_mul(CANDIDATE)
 }
 
 /// Pages that a query with a candidate list of `list` holds, at most about.
@@ -500,6 +523,7 @@ mod tests {
         let d = divide(None, &needs(), None).unwrap();
         assert_eq!((d.navigation, d.graph_pages), (3_000_000, 0));
         assert_eq!(d.inserting, 0);
-        assert_eq!(d.for_queries(100, 4096), None);
+        assert_eq!(d.for_queries(100, 4096, 0), None);
+        assert_eq!(d.candidates(100, 4096, 77), 77);
     }
 }

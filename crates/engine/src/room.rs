@@ -53,21 +53,20 @@ pub(crate) struct Taken<'a> {
 }
 
 impl Room {
-    /// Takes room for up to `wanted` queries, each with a candidate list of `list` on pages of `page_bytes`, as a memory budget is
-    /// divided. One query may always be in flight, whatever it takes.
+    /// Takes room for up to `wanted` queries, each with a candidate list of `list`, on pages of `page_bytes`, and so many `candidates`
+    /// beyond it, as a memory budget is divided. One query may always be in flight, whatever it takes.
     ///
     /// # Errors
     /// [`Error::Interrupted`] if `progress` says so while it waits.
     pub(crate) fn take(
         &self,
         division: &Division,
-        list: usize,
-        page_bytes: usize,
+        (list, page_bytes, candidates): (usize, usize, usize),
         wanted: usize,
         progress: &dyn Progress,
     ) -> Result<Taken<'_>, Error> {
         let wanted = wanted.max(1);
-        let Some((all, each)) = division.for_queries(list, page_bytes) else {
+        let Some((all, each)) = division.for_queries(list, page_bytes, candidates) else {
             return Ok(Taken {
                 room: self,
                 bytes: 0,
@@ -131,15 +130,39 @@ mod tests {
             queries: 1,
             ..Division::default()
         };
-        let (_, each) = division.for_queries(LIST, PAGE).unwrap();
+        let (_, each) = division.for_queries(LIST, PAGE, 0).unwrap();
         division.queries = queries * each;
         division
     }
 
     #[test]
+    fn candidates_that_are_deleted_take_room_and_never_more_than_there_is() {
+        let (room, division) = (Room::default(), division(4));
+        let (all, each) = division.for_queries(LIST, PAGE, 0).unwrap();
+        let most = division.candidates(LIST, PAGE, usize::MAX);
+        let (_, with_all) = division.for_queries(LIST, PAGE, most).unwrap();
+        assert!(
+            with_all <= all && with_all + 20 > all,
+            "{with_all} of {all}"
+        );
+        assert_eq!(division.candidates(LIST, PAGE, 9), 9);
+        for (candidates, queries) in [(0, 4), (most / 3, 2), (most, 1)] {
+            let size = (LIST, PAGE, candidates);
+            let taken = room.take(&division, size, 8, &Silent).unwrap();
+            assert_eq!(
+                taken.queries, queries,
+                "{candidates} candidates, {each} bytes"
+            );
+        }
+    }
+
+    #[test]
     fn what_one_has_the_others_have_not() {
         let (room, division) = (Room::default(), division(5));
-        let take = |wanted| room.take(&division, LIST, PAGE, wanted, &Silent).unwrap();
+        let take = |wanted| {
+            room.take(&division, (LIST, PAGE, 0), wanted, &Silent)
+                .unwrap()
+        };
         let first = take(3);
         assert_eq!(first.queries, 3);
         let second = take(4);
@@ -148,7 +171,9 @@ mod tests {
         assert_eq!(take(9).queries, 3);
         drop(second);
         // One that needs more than all of it has all of it.
-        let long = room.take(&division, 100_000, PAGE, 2, &Silent).unwrap();
+        let long = room
+            .take(&division, (100_000, PAGE, 0), 2, &Silent)
+            .unwrap();
         assert_eq!((long.queries, long.bytes), (1, division.queries));
     }
 
@@ -156,7 +181,10 @@ mod tests {
     fn without_a_budget_nobody_waits() {
         let room = Room::default();
         let division = Division::default();
-        let take = || room.take(&division, LIST, PAGE, 1_000, &Silent).unwrap();
+        let take = || {
+            room.take(&division, (LIST, PAGE, 0), 1_000, &Silent)
+                .unwrap()
+        };
         let (first, second) = (take(), take());
         assert_eq!((first.queries, second.queries), (1_000, 1_000));
     }
@@ -171,7 +199,9 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..100 {
                         let wanted = 1 + thread % 3;
-                        let taken = room.take(division, LIST, PAGE, wanted, &Silent).unwrap();
+                        let taken = room
+                            .take(division, (LIST, PAGE, 0), wanted, &Silent)
+                            .unwrap();
                         assert!((1..=wanted).contains(&taken.queries));
                         let all = now.fetch_add(taken.queries, Ordering::SeqCst) + taken.queries;
                         most.fetch_max(all, Ordering::SeqCst);
@@ -201,15 +231,15 @@ mod tests {
     #[test]
     fn one_that_is_interrupted_while_it_waits_keeps_nobody_waiting() {
         let (room, division) = (Room::default(), division(1));
-        let first = room.take(&division, LIST, PAGE, 1, &Silent).unwrap();
+        let first = room.take(&division, (LIST, PAGE, 0), 1, &Silent).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
-                    let outcome = room.take(&division, LIST, PAGE, 1, &Stop);
+                    let outcome = room.take(&division, (LIST, PAGE, 0), 1, &Stop);
                     assert!(matches!(outcome, Err(Error::Interrupted)));
                 });
             }
-            scope.spawn(|| room.take(&division, LIST, PAGE, 1, &Silent).unwrap());
+            scope.spawn(|| room.take(&division, (LIST, PAGE, 0), 1, &Silent).unwrap());
             std::thread::sleep(Duration::from_millis(20));
             drop(first);
         });

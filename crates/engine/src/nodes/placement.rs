@@ -17,7 +17,7 @@
 //! that was composed anew is unwritten until no search is left that began before, and a read that ends finds it here.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
@@ -25,6 +25,7 @@ use stratann_layout::{PendingFile, PlacementFile};
 
 use super::counts::ListCounts;
 use super::pending::{Change, NewRecord, Pending};
+use crate::cache::SlotCache;
 
 /// Words of a leaf, and leaves of a branch, as shifts: together with the branches of a root, all that a `u32` tells apart.
 const LEAF_BITS: u32 = 12;
@@ -254,6 +255,8 @@ pub(crate) struct Placement {
     pub(crate) pins: Pins,
     /// Of nodes that came after the build.
     pub(crate) lists: ListCounts,
+    /// The cache of hot records, if there is one: what is written anew must not be found there as it was.
+    pub(crate) cache: OnceLock<Arc<SlotCache>>,
 }
 
 impl Placement {
@@ -341,7 +344,33 @@ impl Placement {
 
     /// Says that a node's record is on another page now, which is in [`unwritten`](Placement::unwritten).
     pub(crate) fn relocate(&self, node: u32, page: u32) {
+        // Before the page that it is on now is asked for: it may have been on it long ago.
+        if let Some(cache) = self.cache.get() {
+            cache.remove(node);
+        }
         self.page_of.set(node, page);
+    }
+
+    /// Puts a page that was composed anew, where pages stay in their places, before the one that is there.
+    pub(crate) fn replace(&self, page: u32, bytes: PageBytes) {
+        self.unwritten.insert(page, bytes);
+        if let Some(cache) = self.cache.get() {
+            // A search that puts a record there from now on sees that the page is unwritten.
+            fence(Ordering::SeqCst);
+            let first = page.saturating_mul(self.a_page);
+            (first..first.saturating_add(self.a_page)).for_each(|node| cache.remove(node));
+        }
+    }
+
+    /// A search has put a record into the cache from a page that it read. If that page was composed anew in its place meanwhile, the record
+    /// is taken out again, here or by who composed it.
+    pub(crate) fn was_cached(&self, cache: &SlotCache, node: u32, page: u32) {
+        if self.is_even() {
+            fence(Ordering::SeqCst);
+            if self.unwritten.get(page).is_some() {
+                cache.remove(node);
+            }
+        }
     }
 
     /// Pages of the file.

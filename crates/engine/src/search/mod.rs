@@ -43,6 +43,7 @@ pub use self::parts::Parts;
 pub(crate) use self::parts::Timer;
 pub(crate) use self::reader::Page;
 use self::scan::each_vector_now;
+use self::traversal::{MOST_SHARES, SCAN_FROM};
 pub(crate) use self::walker::{Plan, Walker, Within};
 use crate::data::{VectorSource, check_rows};
 use crate::index::Index;
@@ -275,7 +276,15 @@ impl Index {
         };
         // The memory budget has room for so many, and some of it may be taken.
         let wanted = options.threads.saturating_mul(options.in_flight).min(rows);
-        let room = self.room(plan.list, wanted, progress)?;
+        let dead = seen.map_or(0, |seen| seen.overlay.deleted.len());
+        let candidates = match dead {
+            0 => 0,
+            // Those that are deleted, and the reserve for those of which that is not known.
+            dead => plan
+                .candidates
+                .min(dead.saturating_add(plan.list.saturating_mul(MOST_SHARES))),
+        };
+        let room = self.room(plan.list, candidates, wanted, progress)?;
         let threads = options.threads.min(rows).min(room.queries).max(1);
         let crew = self.workers(threads, self.most_at_once(plan.list, options.threads))?;
         let _stage = Stage::begin(progress, "searching", rows as u64);
@@ -355,6 +364,7 @@ impl Index {
             // More there are not. A delete can make it so at any time, so it is no error.
             k: options.k.min(vectors).max(1),
             list: options.list,
+            candidates: self.candidates(options.list, self.len() / SCAN_FROM),
             beam: options.beam.unwrap_or(preset.beam),
             strategy: options.strategy.unwrap_or(preset.strategy),
             navigation,

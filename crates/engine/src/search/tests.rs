@@ -1,5 +1,6 @@
 //! Strategies under scripted and random completion orders, over memory instead of a disk.
 
+mod cached;
 mod deleted;
 mod prefetch;
 mod rerank;

@@ -57,9 +57,9 @@ const PATIENCE: u32 = 64;
 const YIELDS: u32 = 1_000;
 
 /// Candidates that are kept for each that counts, at most, where some are deleted.
-const MOST_SHARES: usize = 4;
+pub(super) const MOST_SHARES: usize = 4;
 /// Once a list has come to this part of all nodes because the others in it are deleted, looking at all is less work.
-const SCAN_FROM: usize = 4;
+pub(super) const SCAN_FROM: usize = 4;
 
 /// Entry points that a query starts from, where there are many.
 const SEEDS: usize = 8;
@@ -78,6 +78,8 @@ pub(crate) struct Setting<'a, N> {
     pub(crate) whole_page: bool,
     /// Whether every page stays readable until the query ends, as it does in whole-page search.
     pub(crate) hold: bool,
+    /// Candidates that a list may come to where some are deleted, if that is more than twice its size.
+    pub(crate) candidates: usize,
     pub(crate) timer: &'a Timer,
 }
 
@@ -251,7 +253,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             0 => 1,
             _ => (1 + nodes.div_ceil(live)).clamp(2, MOST_SHARES),
         };
-        (shares, list.saturating_mul(2).max(nodes / SCAN_FROM))
+        (shares, list.saturating_mul(2).max(self.setting.candidates))
     }
 
     /// Sees which nodes there are now.
@@ -439,8 +441,12 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             self.frontier.expanded(key);
             return Ok(Place::Expanded);
         }
-        if self.expand_cached(key)? {
+        if self.expand_cached(number, key)? {
             self.counters.cache_hits += 1;
+            if N::CODES && reader.resident(number).is_some() {
+                // It was written anew in its place since it was looked for there: as where it was read.
+                self.put_back(key);
+            }
             return Ok(Place::Expanded);
         }
         let shared =
@@ -503,8 +509,12 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             if let Some(cache) = self.setting.cache
                 && let Some(slot) = view.slot_of(node_of(key))
             {
+                let (node, stamp) = (node_of(key), page.number() as u32);
                 view.record(slot)?.cached(&mut self.cached);
-                cache.insert(node_of(key), &self.cached);
+                cache.insert(node, stamp, &self.cached);
+                if let Some(placement) = self.setting.graph.placement.get() {
+                    placement.was_cached(cache, node, stamp);
+                }
             }
         }
         self.due = due;
@@ -616,21 +626,21 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Expands a candidate whose record is in the cache. Returns whether it is.
-    fn expand_cached(&mut self, key: u64) -> Result<bool, Error> {
+    /// Expands a candidate whose record is in the cache as it is on page `number`. Returns whether it is.
+    fn expand_cached(&mut self, number: u64, key: u64) -> Result<bool, Error> {
         let Some(cache) = self.setting.cache else {
             return Ok(false);
         };
         let mut bytes = std::mem::take(&mut self.cached);
         let mut expanded = false;
-        if cache.get(node_of(key), &mut bytes)
+        if cache.get(node_of(key), number as u32, &mut bytes)
             && let Some(record) = Record::from_cached(&mut bytes, N::VECTORS)
         {
             if N::VECTORS {
                 self.rank(key, &record)?;
                 self.make_up_for(record.id, key);
             }
-            self.expand_record(u64::MAX, key, &record)?;
+            self.expand_record(number, key, &record)?;
             expanded = true;
         }
         self.cached = bytes;

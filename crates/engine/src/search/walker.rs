@@ -23,6 +23,8 @@ use crate::{Error, Rerank, Strategy};
 pub(crate) struct Plan {
     pub(crate) k: usize,
     pub(crate) list: usize,
+    /// Candidates beyond the list that a query may have for the sake of those that are deleted, beside twice the list.
+    pub(crate) candidates: usize,
     pub(crate) beam: usize,
     pub(crate) strategy: Strategy,
     pub(crate) navigation: bool,
@@ -83,9 +85,11 @@ impl<'a, N: NodePages> Walker<'a, N> {
             pages,
             codes: index.codes(),
             entries: index.entries(),
-            cache: index.cache().filter(|_| graph.placement.get().is_none()),
+            // An insert wants the pages themselves.
+            cache: index.cache().map(|cache| &**cache).filter(|_| !plan.hold),
             whole_page: plan.whole_page,
             hold: plan.hold,
+            candidates: plan.candidates,
             timer,
         };
         // A walk whose pages are held is for the lists.

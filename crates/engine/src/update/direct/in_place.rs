@@ -170,7 +170,7 @@ impl Direct {
                 let some = due.len().min(self.hands * HANDFUL);
                 let composed = self.composed(pages, &due[..some])?;
                 for (page, bytes) in &composed {
-                    placement.unwritten.insert(*page, bytes.clone());
+                    placement.replace(*page, bytes.clone());
                     placement.pending.settled(*page);
                 }
                 // They wait for the device, one after the other.
@@ -316,7 +316,7 @@ pub(super) fn link(
         };
         let newborn = (newborn.id, &**vector);
         let bytes = work.compose(inserter.pages, page, before.as_deref(), None, Some(newborn))?;
-        placement.unwritten.insert(page, bytes);
+        placement.replace(page, bytes);
         direct.journal.changed.lock().insert(page);
         direct.store.counts.composed.fetch_add(1, Ordering::Relaxed);
         placement.push(node, page);

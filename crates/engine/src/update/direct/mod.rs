@@ -307,6 +307,9 @@ impl Direct {
                 _ => Placement::new((0..nodes).map(page_of), pages.pages as u32),
             }
         });
+        if let Some(cache) = index.cache() {
+            let _ = placement.cache.set(cache.clone());
+        }
         let segment = match &graph.segments {
             None => None,
             Some(segments) => {
@@ -326,6 +329,7 @@ impl Direct {
             plan: Plan {
                 k: list,
                 list,
+                candidates: 0,
                 beam: preset.beam,
                 strategy: preset.strategy,
                 navigation: preset.navigation && index.has_navigation(),
