@@ -143,7 +143,7 @@ fn candidate_bytes(candidates: usize) -> u64 {
 }
 
 /// Pages that a query with a candidate list of `list` holds, at most about.
-pub(crate) fn held_pages(list: usize) -> usize {
+pub(crate) const fn held_pages(list: usize) -> usize {
     list / 2 + 24
 }
 

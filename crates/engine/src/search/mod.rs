@@ -11,7 +11,7 @@
 //! - [`reader`]: pages of nodes, in completion order
 //! - [`ranking`]: exact distances, and which are worth computing
 //! - [`rerank`]: vectors that are apart from the graph, fetched after the path
-//! - [`scan`]: every vector, where the graph leads to too few
+//! - [`scan`]: every vector, where the list has room for all, or the graph leads to too few
 //! - [`parts`]: where the time goes
 //!
 //! Dispatch over layout, metric, element type and strategy happens once a query or once a batch, never per hop.
@@ -42,15 +42,15 @@ use stratann_tier::{Task, Thread, TierError, thread_cpu_time};
 pub use self::parts::Parts;
 pub(crate) use self::parts::Timer;
 pub(crate) use self::reader::Page;
-use self::scan::each_vector_now;
-use self::traversal::{MOST_SHARES, SCAN_FROM};
+use self::scan::Scan;
+use self::traversal::{MOST_SHARES, SCAN_FROM, Traversal};
 pub(crate) use self::walker::{Plan, Walker, Within};
 use crate::data::{VectorSource, check_rows};
 use crate::index::Index;
 use crate::measure::Heat;
 use crate::nodes::{NodePages, Pages};
 use crate::progress::{Progress, Silent, Stage};
-use crate::update::{FreshScratch, Overlay, Seen, each_vector};
+use crate::update::{FreshScratch, Overlay, Seen};
 use crate::{Error, Rerank, Strategy, bounds};
 
 /// How to search. What is `None` is taken from the index's preset.
@@ -59,7 +59,8 @@ pub struct SearchOptions {
     /// How many answers a query gets. Of an index that changes, or has changed since its checkpoint, it gets fewer where fewer are left,
     /// and the places behind them say so ([`SearchResults::ids`]); of one that does not, more than there are is an error.
     pub k: usize,
-    /// L, the size of the candidate list: the knob between recall and speed. At least `k`.
+    /// L, the size of the candidate list: the knob between recall and speed. At least `k`. With room for all vectors that are left,
+    /// answers are exact.
     pub list: usize,
     /// W: reads in flight of a best-first beam, or the largest width of the pipeline.
     pub beam: Option<usize>,
@@ -461,16 +462,23 @@ impl Batch<'_> {
                     |id, distance| waiting.push((id, distance)),
                 );
             }
-            walker.search().await?;
+            let live = self
+                .seen
+                .map_or(index.len(), |seen| seen.overlay.live(index.len()));
+            // Where the list has room for all that are left, a walk would visit all that it can reach, and could still miss some. What a
+            // build measures are walks.
+            let all = (1..=self.plan.list).contains(&live) && self.heat.is_none();
+            if all {
+                walker.begin_at_none();
+            } else {
+                walker.search().await?;
+            }
             let traversal = &mut walker.traversal;
             for &(id, distance) in &waiting {
                 traversal.ranking.nearest.offer(id, distance);
             }
-            let live = self
-                .seen
-                .map_or(index.len(), |seen| seen.overlay.live(index.len()));
-            if traversal.ranking.nearest.found().len() < self.plan.k.min(live) {
-                self.look_at_all(pages, &mut traversal.ranking, &mut traversal.counters)?;
+            if all || traversal.ranking.nearest.found().len() < self.plan.k.min(live) {
+                self.look_at_all(pages, thread, traversal).await?;
             }
             self.progress.advance(1);
             if self.progress.interrupted() {
@@ -487,38 +495,31 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Ranks every vector on storage: where next to none is left of an index, or its graph leads to too few, that is less
-    /// work than to look for them.
+    /// Ranks every vector on storage: where the list has room for all that are left of an index, or its graph leads to too few, that
+    /// is less work than to look for them.
     #[cold]
-    fn look_at_all<N: NodePages>(
+    async fn look_at_all<'t, N: NodePages>(
         &self,
         pages: &N,
-        ranking: &mut ranking::Ranking<'_>,
-        counters: &mut Counters,
+        thread: &Thread,
+        traversal: &mut Traversal<'t, N>,
     ) -> Result<(), Error> {
-        let (index, progress) = (self.index, self.progress);
-        let placement = &index.graph().placement;
-        let mut scanned = Ok(());
-        if placement.get().is_none() {
-            scanned = each_vector(index, progress, &mut |node, id, vector| {
-                ranking.rank_exactly(node, id, vector);
-                Ok(())
-            });
-            let (graph, vectors) = index.graph().files();
-            counters.graph_reads += if vectors.pages == 0 { graph.pages } else { 0 };
-            counters.vector_reads += vectors.pages;
-            counters.bytes_read += match vectors.pages {
-                0 => graph.pages * graph.page_bytes as u64,
-                pages => pages * vectors.page_bytes as u64,
-            };
-        }
-        // It may also have begun to take inserts while it was read, and then what went wrong means nothing.
-        if let Some(placement) = placement.get() {
-            let mut each = |node, id, vector: &[u8]| {
-                ranking.rank_exactly(node, id, vector);
-            };
-            scanned = each_vector_now(index, pages, placement, progress, counters, &mut each);
-        }
+        // Their place in memory is what the scan takes.
+        traversal.let_go();
+        let deleted = self.seen.map(|seen| seen.deleted());
+        let scan = Scan {
+            index: self.index,
+            thread,
+            progress: self.progress,
+            skip: &|node| deleted.is_some_and(|deleted| deleted.knows(node)),
+        };
+        let Traversal {
+            ranking, counters, ..
+        } = traversal;
+        let mut each = |node, id, vector: &[u8]| {
+            ranking.rank_exactly(node, id, vector);
+        };
+        let scanned = scan.each_vector(pages, counters, &mut each).await;
         counters.distance_computations += std::mem::take(&mut ranking.computations);
         scanned
     }

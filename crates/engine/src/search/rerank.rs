@@ -154,6 +154,12 @@ impl<'a> Reranker<'a> {
         self.reset();
     }
 
+    /// Gives up the pages of a query that needs them no more.
+    pub(crate) fn let_go(&mut self) {
+        self.held.clear();
+        self.reset();
+    }
+
     /// Forgets the reads in flight.
     pub(crate) fn reset(&mut self) {
         self.awaited.clear();

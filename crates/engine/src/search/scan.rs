@@ -1,242 +1,491 @@
-//! Every vector of an index that takes direct inserts meanwhile: what a search looks at where its walk found too few.
+//! Every vector of an index: what a search looks at where its list has room for all of them, or its walk found too few.
 //!
-//! Pages are written, records move between them and nodes are added while they are read. So what is looked for is every node below
-//! a bound that is taken first, where it is *now*: in memory, on its way to a page; on a page that is not written yet; or on storage. These
-//! are looked at in the order in which a record passes through them, so that one that moves on meanwhile is met later. One that was
-//! missed all the same is looked for again; a search does not fail because of it.
+//! What is looked for is every node below a bound that is taken first, where it is *now*: in memory, on its way to a page; on a page that
+//! is not written yet; or on storage. These are looked at in the order in which a record passes through them, so that one that moves on
+//! meanwhile is met later. One that was missed all the same, because a page was read while another process wrote it or is
+//! another one by now, is looked for again, some times. One that cannot be found at all is an error: an answer out of a
+//! part of the vectors would look like one out of all.
+//!
+//! ```text
+//!   nodes, some at a time ──page_of──> sorted by page ──> in memory?  ──yes──> each(node, id, vector)
+//!        ^                                                   │no                 ^
+//!        └── not where it was looked for                   lane: some runs of neighbouring pages in flight
+//! ```
+//!
+//! Pages come through the tiers that the index holds, as those of a walk do: a merge may have removed their names. What a
+//! scan holds at a time is no more than what a query is planned to hold anyway (see [`held_pages`]).
 
-use stratann_layout::BLOCK;
-use stratann_tier::Volume;
+use std::future::poll_fn;
+use std::ops::{Deref, Range};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use stratann_tier::{BLOCK, Lane, Request, Thread, Tier, next};
 
 use super::Counters;
 use crate::Error;
 use crate::index::Index;
-use crate::nodes::placement::{NOWHERE, Placement};
-use crate::nodes::segments::Segments;
-use crate::nodes::{NodePages, PageView};
+use crate::nodes::placement::{NOWHERE, PageBytes};
+use crate::nodes::segments::{Place, Segment, Segments};
+use crate::nodes::{Graph, NodePages, PageView};
+use crate::plan::held_pages;
 use crate::progress::Progress;
 
-/// Bytes that are read at a time where pages are wanted one behind the other, about.
-const PIECE: u64 = 1 << 20;
-/// Pages that may be left out between two that are read at once.
-const GAP: u64 = 16;
-/// How often a node is looked for before it is passed over.
-const TRIES: usize = 8;
-/// Nodes between two looks at whether it is interrupted.
-const LOOK: u32 = 1 << 10;
+/// Pages behind one another that are read at once, at most.
+const RUN: u64 = 4;
+/// Such reads in flight, at most.
+const RUNS: usize = 4;
+/// Nodes that are looked for at a time.
+const NODES: usize = 1 << 10;
+/// Their numbers and pages, and those that were not found.
+const NODE_BYTES: usize = size_of::<(u64, u32)>() + 2 * size_of::<u32>();
+const _: () = assert!(RUN as usize * RUNS + (NODES * NODE_BYTES).div_ceil(BLOCK) <= held_pages(0));
+/// Nodes of which it is asked at a time whether they are to be looked for.
+const ASKED: u32 = 1 << 14;
+/// How often a node is looked for.
+const TRIES: u32 = 10;
+/// How long a search waits before it looks again for the first time; then twice as long each time.
+const PAUSE: Duration = Duration::from_micros(50);
 
 /// Takes a node: its number, outside id and vector.
 type Each<'a> = dyn FnMut(u32, u64, &[u8]) + 'a;
 
-/// Calls `each` with every node that an index has by now.
-///
-/// # Errors
-/// An interruption. A node that cannot be had is passed over.
-pub(super) fn each_vector_now<N: NodePages>(
-    index: &Index,
-    pages: &N,
-    placement: &Placement,
-    progress: &dyn Progress,
-    counters: &mut Counters,
-    each: &mut Each<'_>,
-) -> Result<(), Error> {
-    let graph = index.graph();
-    let mut vector = vec![0; index.dim() * index.element().size()];
-    match &graph.segments {
-        None => {
-            let page_bytes = graph.pages.file(graph.nodes).page_bytes;
-            let mut ahead = Ahead::new(index.volume().as_ref(), &graph.name, page_bytes);
-            let outcome = each_node(index, progress, &mut |node, again| {
-                let record = (pages, placement, node);
-                from_page(record, &mut ahead, again, &mut vector, each)
-            });
-            counters.graph_reads += ahead.reads;
-            counters.bytes_read += ahead.reads * page_bytes as u64;
-            outcome
-        }
-        Some(segments) => {
-            let mut ahead: Vec<_> = segments
-                .iter()
-                .map(|segment| {
-                    let page_bytes = segment.pages.shape.page_bytes();
-                    Ahead::new(index.volume().as_ref(), &segment.name, page_bytes)
-                })
-                .collect();
-            let outcome = each_node(index, progress, &mut |node, again| {
-                from_segment(segments, node, &mut ahead, again, &mut vector, each)
-            });
-            for ahead in &ahead {
-                counters.vector_reads += ahead.reads;
-                counters.bytes_read += ahead.reads * ahead.page_bytes as u64;
+/// A scan of an index.
+pub(super) struct Scan<'a> {
+    pub(super) index: &'a Index,
+    pub(super) thread: &'a Thread,
+    pub(super) progress: &'a dyn Progress,
+    /// Nodes that need not be looked at.
+    pub(super) skip: &'a dyn Fn(u32) -> bool,
+}
+
+impl Scan<'_> {
+    /// Calls `each` with every node that the index has by now, in any order.
+    ///
+    /// # Errors
+    /// A read that failed; a page that is damaged, or a node that is not where it should be, however often it is looked for; an
+    /// interruption.
+    pub(super) async fn each_vector<N: NodePages>(
+        &self,
+        pages: &N,
+        counters: &mut Counters,
+        each: &mut Each<'_>,
+    ) -> Result<(), Error> {
+        let (index, graph) = (self.index, self.index.graph());
+        let all = index.len() as u32;
+        let mut sought = Sought {
+            nodes: Vec::with_capacity(NODES),
+            vector: vec![0; index.dim() * index.element().size()],
+            ..Sought::default()
+        };
+        let mut outcome = Ok(());
+        match &graph.segments {
+            None => {
+                let source = InGraph { graph, pages };
+                outcome = self.each_of(&source, 0..all, &mut sought, each).await;
+                counters.graph_reads += sought.pages;
             }
-            outcome
+            Some(segments) => {
+                // One after the other, so that there is a door to one at a time.
+                for number in 0..segments.len() {
+                    let nodes = segments.nodes_of(number, all);
+                    let segment = segments.get(number);
+                    let source = InSegment {
+                        segments,
+                        number,
+                        segment,
+                    };
+                    outcome = self.each_of(&source, nodes, &mut sought, each).await;
+                    if outcome.is_err() {
+                        break;
+                    }
+                }
+                counters.vector_reads += sought.pages;
+            }
+        }
+        counters.bytes_read += sought.bytes;
+        counters.cache_hits += sought.spared;
+        outcome
+    }
+
+    /// Some nodes after the others.
+    async fn each_of<S: Source>(
+        &self,
+        source: &S,
+        nodes: Range<u32>,
+        sought: &mut Sought,
+        each: &mut Each<'_>,
+    ) -> Result<(), Error> {
+        let mut door = None;
+        let mut from = nodes.start;
+        while from < nodes.end {
+            if self.progress.interrupted() {
+                return Err(Error::Interrupted);
+            }
+            // Where pages are in memory nothing else would let other queries go on.
+            let_others().await;
+            let to = nodes.end.min(from.saturating_add(ASKED));
+            while from < to && sought.nodes.len() < NODES {
+                if !(self.skip)(from) {
+                    sought.nodes.push(from);
+                }
+                from += 1;
+            }
+            sought.error = None;
+            let mut pause = PAUSE;
+            for again in 0..TRIES {
+                if again > 0 {
+                    self.thread.sleep_until(Instant::now() + pause).await;
+                    pause *= 2;
+                }
+                self.look(source, &mut door, sought, again > 0, each)
+                    .await?;
+                if sought.nodes.is_empty() {
+                    break;
+                }
+            }
+            for node in sought.nodes.drain(..) {
+                // An insert gave it its number and has not come further, or failed: it is no answer yet.
+                if let Some(page) = source.page_of(node)
+                    && !(self.skip)(node)
+                {
+                    let error = sought.error.take();
+                    return Err(error.unwrap_or_else(|| not_there(source.file(), node, page)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for nodes once, and leaves those that were not where they were looked for. What was done `again` takes no page for what
+    /// it was when the index was opened.
+    async fn look<S: Source>(
+        &self,
+        source: &S,
+        door: &mut Option<Box<dyn Lane>>,
+        sought: &mut Sought,
+        again: bool,
+        each: &mut Each<'_>,
+    ) -> Result<(), Error> {
+        let mut placed = std::mem::take(&mut sought.placed);
+        placed.clear();
+        sought.nodes.retain(|&node| match source.page_of(node) {
+            None => true,
+            Some(page) => {
+                if !source.waits(page, node, each) {
+                    placed.push((page, node));
+                }
+                false
+            }
+        });
+        placed.sort_unstable();
+        let (mut at, mut in_flight) = (0, 0);
+        while at < placed.len() || in_flight > 0 {
+            while at < placed.len() && in_flight < RUNS {
+                let page = placed[at].0;
+                if let Some(bytes) = source.in_memory(page, again) {
+                    sought.spared += 1;
+                    let here = on_page(&placed[at..]);
+                    at += here.len();
+                    sought.meet(source, &bytes, false, here, each)?;
+                    continue;
+                }
+                let (to, pages) = run(&placed, at, |page| source.in_memory(page, again).is_none());
+                let lane = match &mut *door {
+                    Some(lane) => lane,
+                    none => none.insert(source.tier().lane(self.thread)?),
+                };
+                let (offset, bytes) = source.place(page);
+                let len = pages * bytes as u64;
+                lane.submit(Request {
+                    tag: at as u64,
+                    offset,
+                    len: len as u32,
+                })?;
+                sought.pages += pages;
+                sought.bytes += len;
+                in_flight += 1;
+                at = to;
+            }
+            let Some(lane) = door.as_mut().filter(|_| in_flight > 0) else {
+                continue;
+            };
+            let done = next(&mut **lane).await;
+            in_flight -= 1;
+            let block = done.result?;
+            let mut rest = &placed[done.tag as usize..];
+            let (first, bytes) = (rest[0].0, source.place(rest[0].0).1);
+            while let Some(&(page, _)) = rest.first()
+                && let Some(bytes) = piece(&block, page.wrapping_sub(first), bytes)
+            {
+                let here = on_page(rest);
+                rest = &rest[here.len()..];
+                sought.meet(source, bytes, true, here, each)?;
+            }
+        }
+        sought.placed = placed;
+        Ok(())
+    }
+}
+
+/// One page of those that were read at once.
+fn piece(block: &[u8], page: u64, bytes: usize) -> Option<&[u8]> {
+    let at = usize::try_from(page).ok()?.checked_mul(bytes)?;
+    block.get(at..at.checked_add(bytes)?)
+}
+
+/// The nodes on the first page of some, which are sorted by page.
+fn on_page(placed: &[(u64, u32)]) -> &[(u64, u32)] {
+    let page = placed.first().map(|first| first.0);
+    let here = placed.iter().take_while(|at| Some(at.0) == page);
+    &placed[..here.count()]
+}
+
+/// What is read at once with the page at a place: where the nodes on other pages begin, and how many pages it is.
+fn run(placed: &[(u64, u32)], at: usize, stored: impl Fn(u64) -> bool) -> (usize, u64) {
+    let (first, mut last, mut to) = (placed[at].0, placed[at].0, at);
+    while let Some(&(page, _)) = placed.get(to) {
+        let behind = page == last + 1 && page - first < RUN && stored(page);
+        if page != last && !behind {
+            break;
+        }
+        last = page;
+        to += 1;
+    }
+    (to, last - first + 1)
+}
+
+/// Lets the other tasks of the thread go on.
+async fn let_others() {
+    let mut waited = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut waited, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+#[cold]
+fn not_there(file: &str, node: u32, page: u64) -> Error {
+    Error::Damaged {
+        file: file.to_owned(),
+        what: format!("node {node} is not on page {page}, where it should be"),
+    }
+}
+
+/// Whether an error may come of a page that another process wrote meanwhile. Those of devices do not pass.
+fn may_pass(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Damaged { .. } | Error::Layout(_) | Error::Codec { .. }
+    )
+}
+
+/// Nodes that are looked for, and what that took.
+#[derive(Default)]
+struct Sought {
+    nodes: Vec<u32>,
+    /// The same with their pages; scratch.
+    placed: Vec<(u64, u32)>,
+    /// What was wrong where the last one was that could not be read.
+    error: Option<Error>,
+    /// A vector that is decoded; scratch.
+    vector: Vec<u8>,
+    /// Pages and bytes that were read, and pages that needed no read.
+    pages: u64,
+    bytes: u64,
+    spared: u64,
+}
+
+impl Sought {
+    /// Takes nodes off a page on which they should be, and notes those that are not there.
+    fn meet<S: Source>(
+        &mut self,
+        source: &S,
+        bytes: &[u8],
+        check: bool,
+        here: &[(u64, u32)],
+        each: &mut Each<'_>,
+    ) -> Result<(), Error> {
+        let mut check = check;
+        for &(page, node) in here {
+            match source.meet((bytes, page, check), node, &mut self.vector, each) {
+                Ok(true) => {}
+                Ok(false) => self.nodes.push(node),
+                Err(error) if may_pass(&error) => {
+                    self.error = Some(error);
+                    if check {
+                        // None of it can be trusted.
+                        self.nodes.extend(here.iter().map(|&(_, node)| node));
+                        return Ok(());
+                    }
+                    self.nodes.push(node);
+                }
+                Err(error) => return Err(error),
+            }
+            check = false;
+        }
+        Ok(())
+    }
+}
+
+/// A page in memory.
+enum Held<'a> {
+    Resident(&'a [u8]),
+    Unwritten(PageBytes),
+}
+
+impl Deref for Held<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Held::Resident(bytes) => bytes,
+            Held::Unwritten(bytes) => bytes,
         }
     }
 }
 
-/// Looks for every node that there is by now with `find`, which says whether it was where it was looked for and is told
-/// whether it was not before.
-fn each_node(
-    index: &Index,
-    progress: &dyn Progress,
-    find: &mut dyn FnMut(u32, bool) -> Result<bool, Error>,
-) -> Result<(), Error> {
-    let mut passed_over = 0_u64;
-    let mut last = None;
-    for node in 0..index.len() as u32 {
-        if node % LOOK == 0 && progress.interrupted() {
-            return Err(Error::Interrupted);
-        }
-        let mut found = false;
-        for again in 0..TRIES {
-            if again > 0 {
-                std::thread::yield_now();
-            }
-            match find(node, again > 0) {
-                Ok(here) => found = here,
-                Err(error) => last = Some(error),
-            }
-            if found {
-                break;
-            }
-        }
-        passed_over += u64::from(!found);
-    }
-    if passed_over > 0 {
-        let error = last.map(|error| error.to_string());
-        tracing::debug!(
-            index = %index.path().display(),
-            passed_over,
-            error,
-            "nodes that a search of all vectors could not read"
-        );
-    }
-    Ok(())
+/// A file of pages with vectors.
+trait Source {
+    /// Where they are read from.
+    fn tier(&self) -> &dyn Tier;
+    /// The file as errors name it.
+    fn file(&self) -> &str;
+    /// The page that a node is on now; None while it is on its way from one to another.
+    fn page_of(&self, node: u32) -> Option<u64>;
+    /// Where a page stands in the file: offset and length in bytes.
+    fn place(&self, page: u64) -> (u64, usize);
+    /// Calls `each` with a node whose record waits to be put on its page; false if there is none.
+    fn waits(&self, page: u64, node: u32, each: &mut Each<'_>) -> bool;
+    /// A page that needs no read; if it is asked for `again`, not as it was when the index was opened.
+    fn in_memory(&self, page: u64, again: bool) -> Option<Held<'_>>;
+    /// Calls `each` with a node on a page, of which are given bytes, number and whether to verify its checksums; false if it is
+    /// not there. `vector` is scratch.
+    fn meet(
+        &self,
+        page: (&[u8], u64, bool),
+        node: u32,
+        vector: &mut [u8],
+        each: &mut Each<'_>,
+    ) -> Result<bool, Error>;
 }
 
-/// Calls `each` with a node whose vector stands beside its list; false if it is not where it should be.
-fn from_page<N: NodePages>(
-    (pages, placement, node): (&N, &Placement, u32),
-    ahead: &mut Ahead<'_>,
-    again: bool,
-    vector: &mut [u8],
-    each: &mut Each<'_>,
-) -> Result<bool, Error> {
-    let page = placement.page_of(node);
-    if let Some(record) = placement.pending.record(page, node) {
-        each(node, record.id, &record.vector);
-        return Ok(true);
-    }
-    if page == NOWHERE {
-        return Ok(false);
-    }
-    let unwritten = placement.unwritten.get(page);
-    let bytes = match &unwritten {
-        Some(bytes) => bytes,
-        None => ahead.page(page.into(), again)?,
-    };
-    let view = pages.view(bytes, page.into(), unwritten.is_none())?;
-    let Some(slot) = view.slot_of(node) else {
-        return Ok(false);
-    };
-    let record = view.record(slot)?;
-    each(node, record.id, pages.vector(node, &record, vector)?);
-    Ok(true)
+/// Vectors that stand beside lists.
+struct InGraph<'a, N> {
+    graph: &'a Graph,
+    pages: &'a N,
 }
 
-/// Calls `each` with a node whose vector is apart from its list.
-fn from_segment(
-    segments: &Segments,
-    node: u32,
-    ahead: &mut [Ahead<'_>],
-    again: bool,
-    vector: &mut [u8],
-    each: &mut Each<'_>,
-) -> Result<bool, Error> {
-    let place = segments.place_of(node);
-    let segment = segments.get(place.segment);
-    let Some(ahead) = ahead.get_mut(place.segment) else {
-        return Ok(false);
-    };
-    let unwritten = segments.unwritten(place);
-    let bytes = match &unwritten {
-        Some(bytes) => bytes,
-        None => ahead.page(place.page, again)?,
-    };
-    let view = segment.view(bytes, place.page, unwritten.is_none())?;
-    if !segment.nodes(place.page, &view).contains(&node) {
-        return Ok(false);
+impl<N: NodePages> Source for InGraph<'_, N> {
+    fn tier(&self) -> &dyn Tier {
+        &*self.graph.tier
     }
-    let id = segment.vector(node, place.page, &view, vector)?;
-    each(node, id, vector);
-    Ok(true)
-}
 
-/// The pages of a file, many at a time where they are asked for one behind the other.
-struct Ahead<'a> {
-    volume: &'a dyn Volume,
-    name: &'a str,
-    page_bytes: usize,
-    /// Pages that were read at once, from `first` on, and a page that was read alone.
-    piece: Vec<u8>,
-    first: u64,
-    alone: Option<u64>,
-    page: Vec<u8>,
-    /// Pages that were read.
-    reads: u64,
-}
+    fn file(&self) -> &str {
+        &self.graph.file
+    }
 
-impl<'a> Ahead<'a> {
-    fn new(volume: &'a dyn Volume, name: &'a str, page_bytes: usize) -> Self {
-        Self {
-            volume,
-            name,
-            page_bytes,
-            piece: Vec::new(),
-            first: 0,
-            alone: None,
-            page: Vec::new(),
-            reads: 0,
+    fn page_of(&self, node: u32) -> Option<u64> {
+        Some(self.pages.page_of(node)).filter(|&page| page != u64::from(NOWHERE))
+    }
+
+    fn place(&self, page: u64) -> (u64, usize) {
+        self.pages.place(page)
+    }
+
+    fn waits(&self, page: u64, node: u32, each: &mut Each<'_>) -> bool {
+        let placement = self.graph.placement.get();
+        let record = placement.and_then(|placement| placement.pending.record(page as u32, node));
+        if let Some(record) = &record {
+            each(node, record.id, &record.vector);
         }
+        record.is_some()
     }
 
-    /// A page as it was on storage at some time since the scan began; as it is now, if it is asked for `again`.
-    fn page(&mut self, page: u64, again: bool) -> Result<&[u8], Error> {
-        let bytes = self.page_bytes;
-        let end = self.first + (self.piece.len() / bytes) as u64;
-        if again || !(self.first..end).contains(&page) {
-            if !again && self.alone == Some(page) {
-                return Ok(&self.page);
-            }
-            let behind = self.alone.map(|alone| alone + 1) == Some(page);
-            let next = (end..end + GAP).contains(&page) || behind;
-            if again || !next || !self.read_piece(page)? {
-                self.alone = None;
-                self.page.resize(bytes, 0);
-                let offset = BLOCK as u64 + page * bytes as u64;
-                self.volume.read_at(self.name, offset, &mut self.page)?;
-                self.reads += 1;
-                self.alone = Some(page);
-                return Ok(&self.page);
-            }
+    fn in_memory(&self, page: u64, again: bool) -> Option<Held<'_>> {
+        let graph = self.graph;
+        // What was written in a page's place since it was loaded comes first.
+        let placement = graph.placement.get();
+        let unwritten = placement.and_then(|placement| placement.unwritten.get(page as u32));
+        unwritten.map(Held::Unwritten).or_else(|| {
+            let resident = graph.resident.get(page).filter(|_| !again);
+            resident.map(Held::Resident)
+        })
+    }
+
+    fn meet(
+        &self,
+        (bytes, page, check): (&[u8], u64, bool),
+        node: u32,
+        vector: &mut [u8],
+        each: &mut Each<'_>,
+    ) -> Result<bool, Error> {
+        let view = self.pages.view(bytes, page, check)?;
+        let Some(slot) = view.slot_of(node) else {
+            return Ok(false);
+        };
+        let record = view.record(slot)?;
+        each(node, record.id, self.pages.vector(node, &record, vector)?);
+        Ok(true)
+    }
+}
+
+/// Vectors of a segment.
+struct InSegment<'a> {
+    segments: &'a Segments,
+    number: usize,
+    segment: &'a Segment,
+}
+
+impl Source for InSegment<'_> {
+    fn tier(&self) -> &dyn Tier {
+        &*self.segment.tier
+    }
+
+    fn file(&self) -> &str {
+        &self.segment.pages.file
+    }
+
+    fn page_of(&self, node: u32) -> Option<u64> {
+        Some(self.segments.place_of(node).page)
+    }
+
+    fn place(&self, page: u64) -> (u64, usize) {
+        self.segment.pages.place(page)
+    }
+
+    fn waits(&self, _: u64, _: u32, _: &mut Each<'_>) -> bool {
+        false
+    }
+
+    fn in_memory(&self, page: u64, again: bool) -> Option<Held<'_>> {
+        let unwritten = self.segments.unwritten(Place {
+            segment: self.number,
+            page,
+        });
+        unwritten.map(Held::Unwritten).or_else(|| {
+            let resident = self.segment.resident.get(page).filter(|_| !again);
+            resident.map(Held::Resident)
+        })
+    }
+
+    fn meet(
+        &self,
+        (bytes, page, check): (&[u8], u64, bool),
+        node: u32,
+        vector: &mut [u8],
+        each: &mut Each<'_>,
+    ) -> Result<bool, Error> {
+        let view = self.segment.view(bytes, page, check)?;
+        if !self.segment.nodes(page, &view).contains(&node) {
+            return Ok(false);
         }
-        let at = (page - self.first) as usize * bytes;
-        Ok(&self.piece[at..at + bytes])
-    }
-
-    /// Reads pages from `page` on; false if the file ends before there is one.
-    fn read_piece(&mut self, page: u64) -> Result<bool, Error> {
-        let bytes = self.page_bytes as u64;
-        let stored = self.volume.len(self.name)?.saturating_sub(BLOCK as u64) / bytes;
-        let pages = stored.saturating_sub(page).min((PIECE / bytes).max(1));
-        self.first = page;
-        // Empty until all of it is there.
-        let mut piece = std::mem::take(&mut self.piece);
-        piece.resize((pages * bytes) as usize, 0);
-        let offset = BLOCK as u64 + page * bytes;
-        self.volume.read_at(self.name, offset, &mut piece)?;
-        self.reads += pages;
-        self.piece = piece;
-        Ok(pages > 0)
+        let id = self.segment.vector(node, page, &view, vector)?;
+        each(node, id, vector);
+        Ok(true)
     }
 }

@@ -4,6 +4,7 @@ mod cached;
 mod deleted;
 mod prefetch;
 mod rerank;
+mod scan;
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};

@@ -382,6 +382,15 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         outcome
     }
 
+    /// Gives up the pages of a query that needs them no more.
+    pub(crate) fn let_go(&mut self) {
+        self.unranked.clear();
+        self.held.clear();
+        if let Some(reranker) = &mut self.reranker {
+            reranker.let_go();
+        }
+    }
+
     /// A page that stays readable.
     pub(crate) fn held(&self, number: u64) -> Option<&Page<'a>> {
         self.held.iter().find(|page| page.number() == number)

@@ -121,6 +121,12 @@ impl<'a, N: NodePages> Walker<'a, N> {
         outcome
     }
 
+    /// Begins a query that is answered without a walk.
+    pub(crate) fn begin_at_none(&mut self) {
+        self.traversal.counters = super::Counters::default();
+        self.traversal.ranking.begin(self.plan.k, &[], &[]);
+    }
+
     async fn answer(&mut self) -> Result<(), Error> {
         self.walk().await?;
         loop {

@@ -41,6 +41,7 @@ pub use direct::{DirectCounts, DirectOptions, Pruning};
 pub use due::{Due, MergeWhen, Merger};
 pub use live::{CompactReport, LiveIndex, WriteOptions};
 
+#[cfg(test)]
 pub(crate) use contents::each_vector;
 pub(crate) use fresh::FreshScratch;
 pub(crate) use ids::CarriedIds;

@@ -4,15 +4,17 @@ use std::collections::HashSet;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 
+use stratann_tier::IoMode;
+
 use crate::{DirectOptions, Durability, Element, LiveIndex, Update, WriteOptions};
 
 use super::*;
 
 const DIM: usize = 128;
-const ROWS: usize = 1_000;
+pub(super) const ROWS: usize = 1_000;
 
 /// Normal floats, the same ones each time.
-fn normal(rows: usize, seed: u64) -> Matrix {
+pub(super) fn normal(rows: usize, seed: u64) -> Matrix {
     let mut state = seed;
     let mut uniform = move || {
         state = state
@@ -26,7 +28,7 @@ fn normal(rows: usize, seed: u64) -> Matrix {
     Matrix::new(bytes, rows, DIM, Element::F32).unwrap()
 }
 
-fn presets() -> [Preset; 4] {
+pub(super) fn presets() -> [Preset; 4] {
     [
         Preset::DISKANN,
         Preset::STRATANN,
@@ -35,7 +37,7 @@ fn presets() -> [Preset; 4] {
     ]
 }
 
-fn built(folder: &std::path::Path, preset: Preset, layout: Option<Layout>) -> PathBuf {
+pub(super) fn built(folder: &std::path::Path, preset: Preset, layout: Option<Layout>) -> PathBuf {
     let options = BuildOptions {
         preset,
         layout,
@@ -50,9 +52,14 @@ fn built(folder: &std::path::Path, preset: Preset, layout: Option<Layout>) -> Pa
 }
 
 fn live(path: &std::path::Path) -> LiveIndex {
+    live_with(path, None)
+}
+
+pub(super) fn live_with(path: &std::path::Path, update: Option<Update>) -> LiveIndex {
     let write = WriteOptions {
         durability: Durability::OnFlush,
         threads: 1,
+        update,
         ..WriteOptions::default()
     };
     LiveIndex::open(path, &OpenOptions::default(), &write).unwrap()
@@ -278,7 +285,7 @@ fn all_vectors_are_looked_at_beside_direct_inserts() {
 
 /// Of the nodes that an index has when it is called, which a scan beside inserts meets.
 fn all_nodes(index: &Index) -> Vec<bool> {
-    fn of<N: NodePages>(index: &Index, pages: &N) -> Vec<bool> {
+    async fn of<N: NodePages>(index: &Index, pages: &N, thread: &Thread) -> Vec<bool> {
         let placement = index.graph().placement.get().unwrap();
         let _pin = placement.pins.pin();
         let mut seen = vec![false; index.len()];
@@ -289,15 +296,26 @@ fn all_nodes(index: &Index) -> Vec<bool> {
                 *seen = true;
             }
         };
-        each_vector_now(index, pages, placement, &Silent, &mut counters, &mut each).unwrap();
+        let scan = Scan {
+            index,
+            thread,
+            progress: &Silent,
+            skip: &|_| false,
+        };
+        scan.each_vector(pages, &mut counters, &mut each)
+            .await
+            .unwrap();
         assert!(counters.graph_reads + counters.vector_reads > 0);
         assert!(counters.bytes_read > 0);
         seen
     }
-    match &index.graph().pages {
-        Pages::Coupled(pages) => of(index, pages),
-        Pages::Inline(pages) => of(index, pages),
-        Pages::Packed(pages) => of(index, pages),
-        Pages::Lists(pages) => of(index, pages),
-    }
+    let thread = Thread::local(IoMode::Auto).unwrap();
+    thread.block_on(async {
+        match &index.graph().pages {
+            Pages::Coupled(pages) => of(index, pages, &thread).await,
+            Pages::Inline(pages) => of(index, pages, &thread).await,
+            Pages::Packed(pages) => of(index, pages, &thread).await,
+            Pages::Lists(pages) => of(index, pages, &thread).await,
+        }
+    })
 }
