@@ -2,11 +2,16 @@
 //!
 //! The threads that tell it may hold locks that a thread with the interpreter waits for. So they wait for nobody: a line is put into
 //! a queue, and a thread of its own hands it over. What is below the level costs a comparison.
+//!
+//! A process may fork at any moment. Then the thread is gone, perhaps with the queue locked: so nobody waits for that lock, and a
+//! line that cannot be put there is lost and counted. (The locks are those of the standard library, which know nothing of who waits:
+//! others would hand themselves over to the thread that is gone.)
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
-use parking_lot::{Condvar, Mutex};
 use pyo3::prelude::*;
 
 /// What names the level from which on events are handed over: error, warn, info, debug or off.
@@ -17,7 +22,6 @@ const MOST: usize = 1_000;
 #[derive(Default)]
 struct State {
     lines: VecDeque<(Level, String)>,
-    lost: u64,
     /// The process in which there is a thread that hands them over: a forked one has none.
     process: u32,
 }
@@ -25,15 +29,33 @@ struct State {
 struct Forward {
     state: Mutex<State>,
     wake: Condvar,
+    /// Lines that found no place, since the last that did.
+    lost: AtomicU64,
+}
+
+/// How often a line tries to get into the queue, which others hold for moments only.
+const TRIES: usize = 1_000;
+
+impl Forward {
+    fn queue(&self) -> Option<MutexGuard<'_, State>> {
+        for _ in 0..TRIES {
+            match self.state.try_lock() {
+                Ok(state) => return Some(state),
+                Err(TryLockError::Poisoned(state)) => return Some(state.into_inner()),
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            }
+        }
+        None
+    }
 }
 
 static FORWARD: Forward = Forward {
     state: Mutex::new(State {
         lines: VecDeque::new(),
-        lost: 0,
         process: 0,
     }),
     wake: Condvar::new(),
+    lost: AtomicU64::new(0),
 };
 
 impl Log for Forward {
@@ -45,10 +67,13 @@ impl Log for Forward {
         if !self.enabled(record.metadata()) {
             return;
         }
-        let mut state = self.state.lock();
+        let Some(mut state) = self.queue() else {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
         if state.lines.len() >= MOST {
             state.lines.pop_front();
-            state.lost += 1;
+            self.lost.fetch_add(1, Ordering::Relaxed);
         }
         state
             .lines
@@ -70,12 +95,16 @@ impl Log for Forward {
 fn hand_over() {
     loop {
         let (level, line, lost) = {
-            let mut state = FORWARD.state.lock();
+            let mut state = FORWARD.state.lock().unwrap_or_else(PoisonError::into_inner);
             loop {
-                let lost = std::mem::take(&mut state.lost);
                 match state.lines.pop_front() {
-                    Some((level, line)) => break (level, line, lost),
-                    None => FORWARD.wake.wait(&mut state),
+                    Some((level, line)) => {
+                        break (level, line, FORWARD.lost.swap(0, Ordering::Relaxed));
+                    }
+                    None => {
+                        let woken = FORWARD.wake.wait(state);
+                        state = woken.unwrap_or_else(PoisonError::into_inner);
+                    }
                 }
             }
         };

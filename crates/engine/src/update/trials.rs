@@ -408,12 +408,11 @@ impl Trial<'_> {
     /// The index holds what the calls explain.
     fn check(&mut self, live: &LiveIndex, parts: &[(usize, usize)]) {
         let mut len = 0;
-        for number in 0..self.threads.len() {
+        for (number, &(least, most)) in parts.iter().enumerate() {
             let all = self.threads[number].lock().all();
             let found = self.versions(live, &all).unwrap();
             len += found.len();
             let mut thread = self.threads[number].lock();
-            let (least, most) = parts[number];
             let events: Vec<_> = thread.events.iter().map(|e| (e.done, &e.changes)).collect();
             assert!(
                 thread.explains(&found, least, most),

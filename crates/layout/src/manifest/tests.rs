@@ -573,7 +573,8 @@ fn segments_that_were_kept_need_their_bit_and_leave_others_as_they_were() {
 
 #[test]
 fn numbers_that_are_added_to_have_a_bound() {
-    let spoilt: [(&str, fn(&mut Manifest)); 6] = [
+    type Spoil = fn(&mut Manifest);
+    let spoilt: [(&str, Spoil); 6] = [
         ("checkpoint", |manifest| manifest.checkpoint = LARGEST + 1),
         ("number of the log", |manifest| {
             manifest.log_from.number = LARGEST + 1;

@@ -18,7 +18,7 @@ pub(super) fn wide() -> &'static (tempfile::TempDir, Matrix) {
             threads: 1,
             ..BuildOptions::default()
         };
-        build(&base, &folder.path().join("index"), &options, &Silent).unwrap();
+        build(&base, folder.path().join("index"), &options, &Silent).unwrap();
         (folder, head(&fixture("package-text-2k.query.fbin"), 40))
     })
 }
