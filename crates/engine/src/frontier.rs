@@ -37,7 +37,7 @@ struct Entry {
     dead: bool,
 }
 
-/// A bounded sorted list of candidates. Reused from query to query; allocates only when the list size grows.
+/// A bounded sorted list of candidates. Reused from query to query; allocates only when it becomes longer than it ever was.
 #[derive(Debug, Default)]
 pub(crate) struct Frontier {
     keys: Vec<u64>,
@@ -104,6 +104,11 @@ impl Frontier {
         (self.live, self.end, self.dead) = (0, 0, 0);
         self.cursor = 0;
         self.touched = usize::MAX;
+    }
+
+    /// Bytes that it has taken.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.keys.capacity() * size_of::<u64>() + self.entries.capacity() * size_of::<Entry>()
     }
 
     /// The key that a new candidate has to beat to count.

@@ -36,6 +36,11 @@ impl Visited {
         slots(list) * size_of::<u32>()
     }
 
+    /// Bytes that it has taken.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.slots.capacity() * size_of::<u32>()
+    }
+
     /// Empties the filter and sizes it for a candidate list of `list`.
     pub(crate) fn clear(&mut self, list: usize) {
         let size = slots(list);

@@ -71,6 +71,10 @@ impl Log for Forward {
             self.lost.fetch_add(1, Ordering::Relaxed);
             return;
         };
+        if state.process != std::process::id() && state.process != 0 {
+            // Those of the process that this one was forked from: it hands them over itself.
+            state.lines.clear();
+        }
         if state.lines.len() >= MOST {
             state.lines.pop_front();
             self.lost.fetch_add(1, Ordering::Relaxed);

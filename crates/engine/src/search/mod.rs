@@ -154,6 +154,12 @@ pub struct SearchResults {
     pub parts: Option<Parts>,
 }
 
+/// By how much a list is longer with which a walk begins again that found too few.
+const LONGER: usize = 4;
+
+/// The longest list of such a walk under a memory budget, where the one that was asked for takes next to nothing.
+const SHORT: usize = 128;
+
 /// The largest k that is answered with padding where fewer vectors are left.
 const MOST_PADDED: usize = 1 << 16;
 
@@ -468,16 +474,28 @@ impl Batch<'_> {
             // Where the list has room for all that are left, a walk would visit all that it can reach, and could still miss some. What a
             // build measures are walks.
             let all = (1..=self.plan.list).contains(&live) && self.heat.is_none();
-            if all {
-                walker.begin_at_none();
-            } else {
-                walker.search().await?;
+            let mut list = Some(self.plan.list);
+            let mut before = Counters::default();
+            let mut enough = false;
+            // Where too many of the nearest are deleted, a longer list leads past them.
+            while let Some(length) = list.filter(|_| !enough) {
+                walker.set_list(length);
+                if all {
+                    walker.begin_at_none();
+                } else {
+                    walker.search().await?;
+                }
+                let traversal = &mut walker.traversal;
+                before += std::mem::take(&mut traversal.counters);
+                for &(id, distance) in &waiting {
+                    traversal.ranking.nearest.offer(id, distance);
+                }
+                enough = !all && traversal.ranking.nearest.found().len() >= self.plan.k.min(live);
+                list = self.longer(length).filter(|_| !all);
             }
             let traversal = &mut walker.traversal;
-            for &(id, distance) in &waiting {
-                traversal.ranking.nearest.offer(id, distance);
-            }
-            if all || traversal.ranking.nearest.found().len() < self.plan.k.min(live) {
+            traversal.counters = before;
+            if !enough {
                 self.look_at_all(pages, thread, traversal).await?;
             }
             self.progress.advance(1);
@@ -495,6 +513,17 @@ impl Batch<'_> {
         Ok(())
     }
 
+    /// The next longer list to walk with before every vector is looked at; `None` where that is less work, or takes more memory than a
+    /// budget has for a query.
+    fn longer(&self, list: usize) -> Option<usize> {
+        let longer = list.saturating_mul(LONGER);
+        let most = match self.index.memory().budget {
+            None => self.index.len() / SCAN_FROM,
+            Some(_) => SHORT,
+        };
+        (longer <= most).then_some(longer)
+    }
+
     /// Ranks every vector on storage: where the list has room for all that are left of an index, or its graph leads to too few, that
     /// is less work than to look for them.
     #[cold]
@@ -504,6 +533,11 @@ impl Batch<'_> {
         thread: &Thread,
         traversal: &mut Traversal<'t, N>,
     ) -> Result<(), Error> {
+        tracing::debug!(
+            index = %self.index.path().display(),
+            vectors = self.index.len(),
+            "looks at every vector: a walk leads to too few that are left"
+        );
         // Their place in memory is what the scan takes.
         traversal.let_go();
         let deleted = self.seen.map(|seen| seen.deleted());

@@ -140,7 +140,12 @@ impl Scan<'_> {
                 }
                 self.look(source, &mut door, sought, again > 0, each)
                     .await?;
-                if sought.nodes.is_empty() {
+                // One without a page is not there yet, or never will be: whoever inserts it has not heard that it is in.
+                if !sought
+                    .nodes
+                    .iter()
+                    .any(|&node| source.page_of(node).is_some())
+                {
                     break;
                 }
             }

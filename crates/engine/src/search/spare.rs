@@ -11,8 +11,8 @@ use crate::visited::Visited;
 
 /// Walks whose buffers a thread keeps.
 const MOST: usize = 8;
-/// The longest candidate list of which they are kept: those of longer ones take up to some megabytes.
-const LONGEST: usize = 256;
+/// The most bytes of a walk's buffers that are kept: those of long lists, and where much is deleted, take megabytes.
+const MOST_BYTES: usize = 512 << 10;
 
 thread_local! {
     static SPARE: RefCell<Vec<Spare>> = const { RefCell::new(Vec::new()) };
@@ -35,8 +35,9 @@ impl Spare {
     }
 
     /// Leaves them to the next walk. Who has a memory budget keeps none: it has no room for what nobody uses.
-    pub(super) fn leave(self, list: usize, budget: Option<u64>) {
-        if list > LONGEST || budget.is_some() {
+    pub(super) fn leave(self, budget: Option<u64>) {
+        let bytes = self.frontier.memory_bytes() + self.visited.memory_bytes();
+        if bytes > MOST_BYTES || budget.is_some() {
             return;
         }
         // A thread that ends keeps nothing.

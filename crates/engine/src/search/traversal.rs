@@ -249,8 +249,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             );
         }
         let live = nodes.saturating_sub(dead).max(1);
+        // As many behind the list as it is long, however few are deleted: they may all be near this query.
         let shares = match (list as u64).saturating_mul(dead as u64) / nodes as u64 {
-            0 => 1,
+            0 => 2,
             _ => (1 + nodes.div_ceil(live)).clamp(2, MOST_SHARES),
         };
         (shares, list.saturating_mul(2).max(self.setting.candidates))

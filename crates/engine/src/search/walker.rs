@@ -127,6 +127,11 @@ impl<'a, N: NodePages> Walker<'a, N> {
         self.traversal.ranking.begin(self.plan.k, &[], &[]);
     }
 
+    /// The list size of the walks that follow.
+    pub(crate) fn set_list(&mut self, list: usize) {
+        self.plan.list = list;
+    }
+
     async fn answer(&mut self) -> Result<(), Error> {
         self.walk().await?;
         loop {
@@ -201,6 +206,6 @@ impl<N> Drop for Walker<'_, N> {
             navigation: std::mem::take(&mut self.scratch),
             ..self.traversal.spare()
         };
-        spare.leave(self.plan.list, self.index.memory().budget);
+        spare.leave(self.index.memory().budget);
     }
 }

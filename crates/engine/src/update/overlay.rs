@@ -225,9 +225,11 @@ impl Tombstones {
         true
     }
 
-    /// One more record does not count, whose id nobody knows.
-    pub(crate) fn bury(&self) {
+    /// The record on a node does not count and never did: it was given up while it was made. Its id may be somewhere else.
+    pub(crate) fn bury(&self, node: u32) {
         self.dead.fetch_add(1, Ordering::Release);
+        let since = 0;
+        self.met[node as usize % SHARDS].write().insert(node, since);
     }
 
     /// Puts back what [`all`](Tombstones::all) gave, of which `dead` records do not count.
@@ -336,6 +338,9 @@ mod tests {
         set.insert_below(7, 4);
         assert!(!now().knows(3) && !now().meets(7, 4) && now().meets(7, 3));
         assert!(now().knows(3) && !now().knows(4) && !now().knows(0));
+        // One that was given up while it was made.
+        set.bury(9);
+        assert!(now().knows(9) && !now().knows(8) && set.len() == 2);
     }
 
     #[test]

@@ -319,3 +319,42 @@ fn all_nodes(index: &Index) -> Vec<bool> {
         }
     })
 }
+
+#[test]
+fn a_few_deletions_near_a_query_are_walked_past() {
+    let base = normal(ROWS, 7);
+    for preset in [Preset::DECOUPLEVS, Preset::STRATANN, Preset::DISKANN] {
+        for gone in [1, 5, 30] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = built(folder.path(), preset, None);
+            let query =
+                Matrix::new(base.bytes()[..DIM * 4].to_vec(), 1, DIM, Element::F32).unwrap();
+            let nearest = brute_force(&base, &query, gone + 10, Metric::L2, 1, &Silent).unwrap();
+            let (dead, left) = nearest.ids.split_at(gone);
+            let dead: Vec<u64> = dead.iter().map(|&id| u64::from(id)).collect();
+            live(&path).delete(&dead).unwrap();
+            // The first search that meets them.
+            let live = live(&path);
+            let found = live.search(&query, &tight()).unwrap();
+            assert!(
+                found
+                    .ids
+                    .iter()
+                    .all(|id| *id < ROWS as u64 && !dead.contains(id))
+            );
+            let right = left
+                .iter()
+                .filter(|&&id| found.ids.contains(&u64::from(id)));
+            let reads = found.counters.vector_reads + found.counters.graph_reads;
+            let what = format!(
+                "{preset}, {gone} deleted: {} right in {reads} reads",
+                right.clone().count()
+            );
+            eprintln!("{what}");
+            assert!(right.count() >= 5, "{what}");
+            // Fewer than all pages.
+            let stats = live.stats();
+            assert!(reads < stats.bytes.total / 4096 / 2, "{what}");
+        }
+    }
+}

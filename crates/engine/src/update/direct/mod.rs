@@ -430,9 +430,9 @@ impl Direct {
 
     /// An insert failed after its node had a number: what is in memory is not what the log says, and takes nothing more until
     /// the index is opened again. The node does not count.
-    fn abandon(&self) {
+    fn abandon(&self, node: u32) {
         self.failed.store(true, Ordering::Release);
-        self.deleted.bury();
+        self.deleted.bury(node);
     }
 
     /// The lock of a record.

@@ -56,7 +56,7 @@ pub(super) fn link<N: Composable>(
     direct.wait_for(&work.composed);
     if linked.is_err() {
         // It has a number and no page.
-        direct.abandon();
+        direct.abandon(node);
     }
     linked.map(|()| Some(node))
 }
