@@ -345,16 +345,14 @@ fn a_few_deletions_near_a_query_are_walked_past() {
             let right = left
                 .iter()
                 .filter(|&&id| found.ids.contains(&u64::from(id)));
-            let reads = found.counters.vector_reads + found.counters.graph_reads;
+            let reads = found.counters.vector_reads;
             let what = format!(
-                "{preset}, {gone} deleted: {} right in {reads} reads",
+                "{preset}, {gone} deleted: {} right in {reads} reads of vectors",
                 right.clone().count()
             );
-            eprintln!("{what}");
             assert!(right.count() >= 5, "{what}");
-            // Fewer than all pages.
-            let stats = live.stats();
-            assert!(reads < stats.bytes.total / 4096 / 2, "{what}");
+            // Where vectors are apart, fewer than all of them are read.
+            assert!(reads < 80, "{what}");
         }
     }
 }
