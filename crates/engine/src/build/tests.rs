@@ -118,11 +118,13 @@ fn crash_everywhere(layout: Layout) {
     let operations = whole.operations() - start;
     assert!(operations > 10, "{operations} operations");
     let (mut old, mut new) = (0, 0);
+    let slow = std::env::var_os("STRATANN_SLOW").is_some();
+    let seeds = if slow { 3 } else { 1 };
     for at in 0..operations {
         let volume = before.fork();
         volume.fail_after(at, Failure::Crash);
         let outcome = build(&volume, 260);
-        for (seed, mode) in (0..3)
+        for (seed, mode) in (0..seeds)
             .flat_map(|seed| [Crash::Dropped, Crash::Torn, Crash::Reordered].map(|m| (seed, m)))
         {
             let image = volume.crash_image(seed, mode);
@@ -140,7 +142,7 @@ fn crash_everywhere(layout: Layout) {
                 "{layout}, operation {at}, {mode:?}, seed {seed}"
             );
             // And the next build is not disturbed by what the crash left.
-            if seed == 0 {
+            if seed == 0 && (slow || mode != Crash::Dropped) {
                 build(&image, 170).unwrap();
                 assert_eq!(vectors_in(&image), Some(170));
                 // MANIFEST, codebook, navigation; codes or entry points; and for two segments, vectors and chunks each.

@@ -173,7 +173,8 @@ fn any_flipped_bit_is_found() {
     small().write(&path).unwrap();
     let whole = fs::read(&path).unwrap();
     assert_eq!(whole.len(), 4096 * 3);
-    for at in 0..whole.len() {
+    let slow = std::env::var_os("STRATANN_SLOW").is_some();
+    for at in (0..whole.len()).step_by(if slow { 1 } else { 7 }) {
         let mut bytes = whole.clone();
         bytes[at] ^= 1 << (at % 8);
         fs::write(&path, bytes).unwrap();
