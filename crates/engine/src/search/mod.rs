@@ -471,9 +471,9 @@ impl Batch<'_> {
             let live = self
                 .seen
                 .map_or(index.len(), |seen| seen.overlay.live(index.len()));
-            // Where the list has room for all that are left, a walk would visit all that it can reach, and could still miss some. What a
-            // build measures are walks.
-            let all = (1..=self.plan.list).contains(&live) && self.heat.is_none();
+            // Where the list has room for all that deletions left, a walk would visit all that it can reach, and could still miss some.
+            let deletions = self.seen.is_some_and(|seen| seen.deleted().len() > 0);
+            let all = deletions && (1..=self.plan.list).contains(&live);
             let mut list = Some(self.plan.list);
             let mut before = Counters::default();
             let mut enough = false;
