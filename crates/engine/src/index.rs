@@ -215,6 +215,15 @@ impl Index {
         Ok(self)
     }
 
+    /// It as if a vector of this id had been deleted.
+    #[cfg(test)]
+    pub(crate) fn with_deleted(mut self, id: u64) -> Result<Self, Error> {
+        let overlay = replay(&*self.volume, &self)?.overlay;
+        overlay.deleted.insert(id);
+        self.overlay = Some(overlay);
+        Ok(self)
+    }
+
     /// Opens the index in a volume.
     pub(crate) fn open_in(
         volume: Arc<dyn Volume>,

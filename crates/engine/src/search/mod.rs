@@ -472,7 +472,7 @@ impl Batch<'_> {
                 .seen
                 .map_or(index.len(), |seen| seen.overlay.live(index.len()));
             // Where the list has room for all that deletions left, a walk would visit all that it can reach, and could still miss some.
-            let deletions = self.seen.is_some_and(|seen| seen.deleted().len() > 0);
+            let deletions = self.seen.is_some_and(|seen| !seen.deleted().is_empty());
             let all = deletions && (1..=self.plan.list).contains(&live);
             let mut list = Some(self.plan.list);
             let mut before = Counters::default();

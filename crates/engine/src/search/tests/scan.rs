@@ -217,12 +217,16 @@ impl Lane for WatchedLane {
     }
 }
 
+/// No vector has this id.
+const GONE: u64 = 1 << 40;
+
 #[test]
 fn a_scan_holds_a_few_pages_and_a_door_however_many_segments_there_are() {
-    // Lists have room for all of 3,000 vectors in several segments, none of which is deleted.
+    // Lists have room for all of 3,000 vectors in several segments. (Where nothing was deleted they would be walked to.)
     for stored in [COUPLED, BEST] {
         let traffic = Arc::new(Traffic::default());
-        let mut index = Index::open(path(stored), &OpenOptions::default()).unwrap();
+        let index = Index::open(path(stored), &OpenOptions::default()).unwrap();
+        let mut index = index.with_deleted(GONE).unwrap();
         let segments = index.graph().segments.as_ref().map_or(0, |s| s.len());
         let volume = stratann_tier::Directory::open(path(stored)).unwrap();
         index.replace_tiers(&|name| {
@@ -260,6 +264,7 @@ fn a_scan_looks_again_where_a_page_is_damaged_and_never_passes_over_an_error() {
             stored,
             Faults::none().at_read(2, Fault::Flip(12_345)),
         );
+        let once = once.with_deleted(GONE).unwrap();
         assert_eq!(
             recall(&once.search(queries, &all).unwrap()),
             1.0,
@@ -272,7 +277,8 @@ fn a_scan_looks_again_where_a_page_is_damaged_and_never_passes_over_an_error() {
             (Fault::Flip(12_345), "checksum"),
         ] {
             let faults = Faults::none().in_range(pages.clone(), fault);
-            let error = hitting(vectors, stored, faults).search(queries, &all);
+            let index = hitting(vectors, stored, faults);
+            let error = index.with_deleted(GONE).unwrap().search(queries, &all);
             let error = error.unwrap_err().to_string();
             assert!(error.contains(says), "{stored:?}, {fault:?}: {error}");
         }
