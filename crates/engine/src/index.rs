@@ -312,7 +312,7 @@ impl Index {
             CacheSize::Bytes(bytes) => SlotCache::entries_for(bytes, slot_bytes),
             CacheSize::Entries(entries) => entries,
         }
-        // More entries than records would never be used.
+        // As many as there were records at the build: what was inserted since shares them.
         .min(manifest.vectors as usize);
         SlotCache::check_room(entries, slot_bytes)?;
         let cache = (entries > 0).then(|| Arc::new(SlotCache::new(entries, slot_bytes)));

@@ -130,6 +130,14 @@ impl Index {
         }
     }
 
+    /// Opens for reading what stands now where the index was opened, wherever the process has gone since.
+    fn open_again(&self) -> Result<(), stratann::Error> {
+        let inner = self.inner();
+        let index = stratann::Index::open(inner.path(), inner.options())?;
+        *self.inner.write() = Some(Arc::new(Opened::new(Arc::new(index))));
+        Ok(())
+    }
+
     /// The index open for changes, if it is.
     fn changing(&self) -> Option<Arc<Opened<LiveIndex>>> {
         self.live.lock().clone()
@@ -413,11 +421,7 @@ impl Index {
             live.flush()?;
             drop(live);
             // A reader sees the log as it is when the index is opened.
-            let inner = self.inner();
-            // Where it was opened, wherever the process has gone since.
-            let index = stratann::Index::open(inner.path(), inner.options())?;
-            *self.inner.write() = Some(Arc::new(Opened::new(Arc::new(index))));
-            Ok::<_, stratann::Error>(())
+            self.open_again()
         })
         .map_err(|error| changing(py, to_python(error)))
     }
@@ -443,14 +447,8 @@ impl Index {
                 path: self.path.clone(),
             }));
         }
-        py.detach(|| {
-            let inner = self.inner();
-            // Where it was opened, wherever the process has gone since.
-            let index = stratann::Index::open(inner.path(), inner.options())?;
-            *self.inner.write() = Some(Arc::new(Opened::new(Arc::new(index))));
-            Ok::<_, stratann::Error>(true)
-        })
-        .map_err(to_python)
+        py.detach(|| self.open_again()).map_err(to_python)?;
+        Ok(true)
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

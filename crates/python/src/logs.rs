@@ -1,7 +1,7 @@
 //! What the engine tells goes to Python's `logging`, as the logger "stratann".
 //!
 //! The threads that tell it may hold locks that a thread with the interpreter waits for. So they wait for nobody: a line is put into
-//! a queue, and a thread of its own hands it over. What is below the level costs a comparison.
+//! a queue, and a thread of its own hands it over. What `STRATANN_LOG` leaves out costs a comparison; the rest is Python's to filter.
 //!
 //! A process may fork at any moment. Then the thread is gone, perhaps with the queue locked: so nobody waits for that lock, and a
 //! line that cannot be put there is lost and counted. (The locks are those of the standard library, which know nothing of who waits:

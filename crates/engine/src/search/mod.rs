@@ -11,7 +11,8 @@
 //! - [`reader`]: pages of nodes, in completion order
 //! - [`ranking`]: exact distances, and which are worth computing
 //! - [`rerank`]: vectors that are apart from the graph, fetched after the path
-//! - [`scan`]: every vector, where the list has room for all, or the graph leads to too few
+//! - [`scan`]: every vector, where the list has room for all that deletions left, or the graph leads to too few
+//! - [`spare`]: the buffers that a walk leaves to the next one on its thread
 //! - [`parts`]: where the time goes
 //!
 //! Dispatch over layout, metric, element type and strategy happens once a query or once a batch, never per hop.

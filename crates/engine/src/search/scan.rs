@@ -26,6 +26,7 @@ use super::Counters;
 use crate::Error;
 use crate::index::Index;
 use crate::nodes::placement::{NOWHERE, PageBytes};
+use crate::nodes::resident::Resident;
 use crate::nodes::segments::{Place, Segment, Segments};
 use crate::nodes::{Graph, NodePages, PageView};
 use crate::plan::held_pages;
@@ -416,10 +417,7 @@ impl<N: NodePages> Source for InGraph<'_, N> {
         // What was written in a page's place since it was loaded comes first.
         let placement = graph.placement.get();
         let unwritten = placement.and_then(|placement| placement.unwritten.get(page as u32));
-        unwritten.map(Held::Unwritten).or_else(|| {
-            let resident = graph.resident.get(page).filter(|_| !again);
-            resident.map(Held::Resident)
-        })
+        held(unwritten, &graph.resident, page, again)
     }
 
     fn meet(
@@ -437,6 +435,19 @@ impl<N: NodePages> Source for InGraph<'_, N> {
         each(node, record.id, self.pages.vector(node, &record, vector)?);
         Ok(true)
     }
+}
+
+/// A page that waits to be written, or else what was loaded of it when the index was opened, unless it is asked for `again`.
+fn held(
+    unwritten: Option<PageBytes>,
+    resident: &Resident,
+    page: u64,
+    again: bool,
+) -> Option<Held<'_>> {
+    unwritten.map(Held::Unwritten).or_else(|| {
+        let resident = resident.get(page).filter(|_| !again);
+        resident.map(Held::Resident)
+    })
 }
 
 /// Vectors of a segment.
@@ -472,10 +483,7 @@ impl Source for InSegment<'_> {
             segment: self.number,
             page,
         });
-        unwritten.map(Held::Unwritten).or_else(|| {
-            let resident = self.segment.resident.get(page).filter(|_| !again);
-            resident.map(Held::Resident)
-        })
+        held(unwritten, &self.segment.resident, page, again)
     }
 
     fn meet(

@@ -410,7 +410,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     ) -> Result<Place, Error> {
         let node = node_of(key);
         let number = self.page_of(node);
-        // One that was taken before the node came to it would say nothing, for as often as it is looked at.
+        // Once a candidate was put back because its node had moved, a page that was taken before the node came to it does not count
+        // as here: it would say nothing, however often it is looked at.
         let has = |held: &Page<'a>| {
             reader.is_current(held)
                 && (self.patience == PATIENCE
@@ -447,14 +448,14 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             return Ok(Place::Expanded);
         }
         if number == u64::from(NOWHERE) {
-            // Nobody puts it anywhere.
+            // Its insert has not come so far after all the turns that were left to it, or was given up.
             self.frontier.expanded(key);
             return Ok(Place::Expanded);
         }
         if self.expand_cached(number, key)? {
             self.counters.cache_hits += 1;
             if N::CODES && reader.resident(number).is_some() {
-                // It was written anew in its place since it was looked for there: as where it was read.
+                // It was written anew in its place since it was looked for there: what the cache had may be older.
                 self.put_back(key);
             }
             return Ok(Place::Expanded);
