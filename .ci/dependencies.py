@@ -6,7 +6,7 @@
 
     vector ─┐
     codec ──┼─> layout ─┐
-            │     tier ─┼─> engine ─> node ─> server, cli
+            │     tier ─┼─> engine ─> terminal ─> bench ─> cli
             └───────────┘      └────> python
 
 A new crate gets a row in ALLOWED before it gets a dependency.
@@ -24,9 +24,11 @@ ALLOWED = {
     "stratann-tier": set(),
     "stratann-layout": {"stratann-vector", "stratann-codec"},
     "stratann": {"stratann-vector", "stratann-codec", "stratann-layout", "stratann-tier"},
+    "stratann-terminal": ENGINE,
+    "stratann-bench": ENGINE | {"stratann-terminal"},
     "stratann-node": ENGINE,
     "stratann-server": ENGINE | {"stratann-node"},
-    "stratann-cli": ENGINE | {"stratann-node", "stratann-server"},
+    "stratann-cli": ENGINE | {"stratann-terminal", "stratann-bench", "stratann-node", "stratann-server"},
     "stratann-python": ENGINE,
 }
 
@@ -39,7 +41,8 @@ RESERVED = {
     "tokio": ({"stratann-server"}, "a search runs on the executor of tier"),
     "pyo3": ({"stratann-python"}, "the engine knows nothing of Python"),
     "numpy": ({"stratann-python"}, "the engine knows nothing of Python"),
-    "clap": ({"stratann-cli"}, "the engine knows nothing of command lines"),
+    "clap": ({"stratann-cli"}, "the engine and the benchmarks know nothing of command lines"),
+    "indicatif": ({"stratann-terminal"}, "what long work looks like is said once"),
 }
 
 

@@ -1,16 +1,15 @@
 //! What may be typed. Names that users of DiskANN and other engines know are accepted as aliases.
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use stratann::{Preset, bounds};
+use stratann_terminal::size::{self, CacheEntries};
 
 use crate::names::{
     CompressionName, IoName, LayoutName, MetricName, OrderName, RerankName, StrategyName,
 };
-use crate::size;
 
 /// Vector search for collections that do not fit in RAM.
 #[derive(Debug, Parser)]
@@ -647,52 +646,6 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// How many entries a cache has.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum CacheEntries {
-    /// So many.
-    Count(usize),
-    /// So many for each vector of the index.
-    Share(f64),
-}
-
-impl CacheEntries {
-    /// The entries for an index of so many vectors. More than one a vector would never be used.
-    pub fn of(self, vectors: usize) -> usize {
-        match self {
-            Self::Count(entries) => entries.min(vectors),
-            Self::Share(share) => ((share * vectors as f64).round() as usize).clamp(1, vectors),
-        }
-    }
-}
-
-impl FromStr for CacheEntries {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |what: &str| {
-            Err(format!(
-                "'{text}' {what}: write a number of entries, 1 or more, or percent of the vectors, for example 1%; \
-                 leave the option out for no cache"
-            ))
-        };
-        match text.trim().strip_suffix('%').map(str::trim) {
-            Some(percent) => match percent.parse::<f64>() {
-                Ok(percent) if percent > 0.0 && percent <= 100.0 => {
-                    Ok(Self::Share(percent / 100.0))
-                }
-                Ok(_) => wrong("is not above 0% and up to 100%"),
-                Err(_) => wrong("is not a percentage"),
-            },
-            None => match text.trim().parse::<usize>() {
-                Ok(0) => wrong("is no cache"),
-                Ok(entries) => Ok(Self::Count(entries)),
-                Err(_) => wrong("is not a number of entries"),
-            },
-        }
-    }
-}
-
 /// Presets by name, from the engine's own list, so that a new one is known here at once.
 fn preset_by_name() -> impl TypedValueParser<Value = Preset> {
     let names = Preset::ALL.map(|preset| PossibleValue::new(preset.name).help(preset.about));
@@ -768,15 +721,6 @@ mod tests {
             assert_eq!(search.indexes(), expected, "{line}");
             assert_eq!(search.queries(), Path::new("q.u8bin"), "{line}");
         }
-    }
-
-    #[test]
-    fn entries_of_a_cache() {
-        let of = |text: &str, vectors| text.parse::<CacheEntries>().unwrap().of(vectors);
-        assert_eq!((of("30", 1000), of("30", 20)), (30, 20));
-        assert_eq!((of("1%", 1000), of("0.5 %", 1000)), (10, 5));
-        // A share of a few is at least one of them.
-        assert_eq!((of("1%", 20), of("100%", 7)), (1, 7));
     }
 
     #[test]

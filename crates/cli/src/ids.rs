@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use crate::failure::Failure;
+use stratann_terminal::failure::Failure;
 
 /// Reads ids from a file; `-` is the standard input.
 pub fn read(path: &Path) -> Result<Vec<u64>, Failure> {

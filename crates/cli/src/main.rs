@@ -3,31 +3,24 @@
 //! ```text
 //! args.rs      what may be typed;   names.rs  values that have names, and what they mean to the engine
 //! commands/    one file a command: read arguments, call the engine, print
-//! bench/       `stratann bench`: jobs as data, runs in child processes, tables and plots
-//! progress.rs  bars on a terminal, log lines elsewhere, the signals that end a program
-//! table.rs     aligned tables;   output.rs  standard output, pipes that close early
 //! ids.rs       ids in a file
-//! size.rs      `2GiB`, `64MB` and back;   failure.rs  errors and exit statuses
 //! ```
+//!
+//! How that is printed, and how a command ends, is in `stratann_terminal`; what `stratann bench` does in `stratann_bench`.
 //!
 //! Exit status: 0 done, 1 it failed, 2 the call was wrong.
 
 #![forbid(unsafe_code)]
 
 mod args;
-mod bench;
 mod commands;
-mod failure;
 mod ids;
 mod names;
-mod output;
-mod progress;
-mod size;
-mod table;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+use stratann_terminal::{failure, progress};
 
 use crate::args::{Arguments, Command};
 

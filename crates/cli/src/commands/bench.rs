@@ -3,15 +3,16 @@
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use stratann_bench::job::{self, Data};
+use stratann_bench::machine::Machine;
+use stratann_bench::plot::{self, Across};
+use stratann_bench::report::{self, Report};
+use stratann_bench::run::{self, Outcome, Setting};
+use stratann_bench::{budget, space, tables};
+use stratann_terminal::failure::Failure;
+use stratann_terminal::output::Output;
+
 use crate::args::BenchArguments;
-use crate::bench::job::{self, Data};
-use crate::bench::machine::Machine;
-use crate::bench::plot::{self, Across};
-use crate::bench::report::{self, Report};
-use crate::bench::run::{self, Outcome, Setting};
-use crate::bench::{budget, space, tables};
-use crate::failure::Failure;
-use crate::output::Output;
 
 /// Runs the job, writes NAME.json and NAME.svg (and NAME-memory.svg if it compares budgets), prints the tables.
 pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
@@ -106,7 +107,7 @@ pub fn run(arguments: &BenchArguments, quiet: bool) -> Result<(), Failure> {
         plots = format!("{plots} and {}", path.display());
     }
 
-    let mut output = Output::new();
+    let mut output = Output::lock();
     if arguments.json {
         output.json_document(&report)?;
     } else {
@@ -126,4 +127,85 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         let _ = std::fs::remove_file(&fresh);
         Failure::file("write", path, &error)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use stratann_bench::job::{Build, Entries, PlannedRun, Search};
+    use stratann_bench::run::{build_words, search_words};
+    use stratann_terminal::size::CacheEntries;
+
+    use crate::args::{Arguments, Command};
+    use crate::names::{CompressionName, LayoutName};
+
+    #[test]
+    fn options_become_words_that_the_command_line_knows() {
+        let run = PlannedRun {
+            name: "all".into(),
+            preset: stratann::Preset::DISKANN,
+            noise: false,
+            live: None,
+            build: Build {
+                degree: Some(32),
+                build_list: Some(50),
+                alpha: Some(1.1),
+                code_bytes: Some(16),
+                order: Some("locality".into()),
+                layout: Some("decoupled".into()),
+                compression: Some("paper".into()),
+                segment: Some("2MiB".into()),
+                navigation: Some(0.0),
+                memory: Some("1GiB".into()),
+                search_memory: Some("64MB".into()),
+                threads: Some(1),
+                seed: Some(7),
+            },
+            search: Search {
+                k: Some(5),
+                lists: Some(vec![10, 20]),
+                beam: Some(2),
+                strategy: Some("best-first".into()),
+                nav: Some(true),
+                whole_page: Some(false),
+                threads: Some(2),
+                in_flight: Some(4),
+                memory: Some("64MB".into()),
+                cache: None,
+                cache_entries: Some(Entries("1%".into())),
+                parts: Some(true),
+                io: Some("pread".into()),
+            },
+        };
+        let with = |start: &[&str], words: Vec<String>| {
+            let line = start.iter().map(|word| word.to_string()).chain(words);
+            Arguments::try_parse_from(line).unwrap().command
+        };
+        let Command::Build(build) = with(&["stratann", "build", "b", "i"], build_words(&run.build))
+        else {
+            panic!("not a build")
+        };
+        assert_eq!(
+            (build.degree, build.seed, build.memory, build.segment),
+            (Some(32), 7, Some(1 << 30), 2 << 20)
+        );
+        assert_eq!(
+            (build.layout, build.compression),
+            (Some(LayoutName::Decoupled), Some(CompressionName::Paper))
+        );
+        let Command::Search(search) = with(&["stratann", "search", "i", "q"], search_words(&run))
+        else {
+            panic!("not a search")
+        };
+        assert_eq!(
+            (search.k, search.list.as_slice(), search.in_flight),
+            (5, &[10, 20][..], 4)
+        );
+        assert_eq!(
+            (search.navigation(), search.whole_page()),
+            (Some(true), Some(false))
+        );
+        assert!(search.measure && search.json && search.parts);
+        assert_eq!(search.cache_entries, Some(CacheEntries::Share(0.01)));
+    }
 }

@@ -1,14 +1,14 @@
 //! `stratann build BASE INDEX`
 
 use stratann::{BuildOptions, BuildReport, Codebook, VectorFile, VectorSource};
+use stratann_terminal::failure::Failure;
+use stratann_terminal::output::Output;
+use stratann_terminal::progress::Shown;
+use stratann_terminal::size;
+use stratann_terminal::table::{Table, facts};
 
 use super::stats::fill_lines;
 use crate::args::{BuildArguments, threads_or_cores};
-use crate::failure::Failure;
-use crate::output::Output;
-use crate::progress::Shown;
-use crate::size;
-use crate::table::{Table, facts};
 
 /// Builds, then says what was built and what it cost.
 pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
@@ -46,7 +46,7 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
     };
     let progress = Shown::new(quiet);
     let report = stratann::build(&source, &arguments.index, &options, &progress)?;
-    let mut output = Output::new();
+    let mut output = Output::lock();
     if arguments.json {
         output.json_line(&report)?;
     } else {

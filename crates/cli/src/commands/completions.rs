@@ -1,10 +1,10 @@
 //! `stratann completions SHELL`
 
 use clap::CommandFactory;
+use stratann_terminal::failure::Failure;
+use stratann_terminal::output::Output;
 
 use crate::args::{Arguments, CompletionsArguments};
-use crate::failure::Failure;
-use crate::output::Output;
 
 /// Prints the script.
 pub fn run(arguments: &CompletionsArguments) -> Result<(), Failure> {
@@ -16,7 +16,7 @@ pub fn run(arguments: &CompletionsArguments) -> Result<(), Failure> {
         "stratann",
         &mut script,
     );
-    let mut output = Output::new();
+    let mut output = Output::lock();
     output.text(String::from_utf8_lossy(&script))?;
     output.finish()
 }

@@ -1,15 +1,15 @@
 //! `stratann presets`
 
 use stratann::{Layout, Preset, Rerank};
+use stratann_terminal::failure::Failure;
+use stratann_terminal::output::Output;
+use stratann_terminal::table::Table;
 
 use crate::args::PresetsArguments;
-use crate::failure::Failure;
-use crate::output::Output;
-use crate::table::Table;
 
 /// Lists them.
 pub fn run(arguments: &PresetsArguments) -> Result<(), Failure> {
-    let mut output = Output::new();
+    let mut output = Output::lock();
     if arguments.json {
         for preset in Preset::ALL {
             output.json_line(&preset)?;

@@ -1,13 +1,13 @@
 //! `stratann repair INDEX`
 
 use stratann::{RepairOptions, RepairReport};
+use stratann_terminal::failure::Failure;
+use stratann_terminal::output::Output;
+use stratann_terminal::progress::Shown;
+use stratann_terminal::size;
+use stratann_terminal::table::{Table, facts};
 
 use crate::args::{RepairArguments, threads_or_cores};
-use crate::failure::Failure;
-use crate::output::Output;
-use crate::progress::Shown;
-use crate::size;
-use crate::table::{Table, facts};
 
 /// Builds a damaged index anew from what can be read of it, and says what could not.
 pub fn run(arguments: &RepairArguments, quiet: bool) -> Result<(), Failure> {
@@ -17,7 +17,7 @@ pub fn run(arguments: &RepairArguments, quiet: bool) -> Result<(), Failure> {
         force: arguments.force,
     };
     let report = stratann::repair(&arguments.index, &options, &Shown::new(quiet))?;
-    let mut output = Output::new();
+    let mut output = Output::lock();
     if arguments.json {
         output.json_document(&report)?;
         return output.finish();

@@ -2,149 +2,17 @@
 
 use std::path::Path;
 
-use serde::{Deserialize, Serialize};
 use stratann::{
-    GroundTruth, Matrix, Parts, Preset, SearchOptions, SearchResults, VectorFile, VectorSource,
+    GroundTruth, Matrix, Preset, SearchOptions, SearchResults, VectorFile, VectorSource,
 };
+use stratann_bench::measured::{Detailed, Latency, Measured, PartsUs, PerQuery};
+use stratann_terminal::failure::Failure;
+use stratann_terminal::output::{self, Output};
+use stratann_terminal::size;
+use stratann_terminal::table::Table;
 
 use super::target::Target;
 use crate::args::{SearchArguments, threads_or_cores};
-use crate::failure::Failure;
-use crate::output::{self, Output};
-use crate::size;
-use crate::table::Table;
-
-/// What `--json` prints for one list size. The keys are an interface (DESIGN §6): change none.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Measured {
-    /// List size L.
-    pub list: usize,
-    /// Neighbours asked for.
-    pub k: usize,
-    /// Recall@k with ties counted as hits; null without ground truth.
-    pub recall: Option<f64>,
-    /// Queries a second, all threads together.
-    pub qps: f64,
-    /// Latency of a query in microseconds.
-    pub latency_us: Latency,
-    /// Averages over the queries.
-    pub per_query: PerQuery,
-    /// Threads that searched.
-    pub threads: usize,
-    /// Most memory that this process ever held.
-    pub peak_rss_bytes: u64,
-    /// Where a query's time went; only there when it was asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parts: Option<PartsUs>,
-}
-
-/// Where a query's time went: means in microseconds. The rest of the latency is the candidate list, expansion and
-/// everything else.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct PartsUs {
-    /// Waiting for reads.
-    pub reads: f64,
-    /// Tables of code distances, and scoring by code.
-    pub codes: f64,
-    /// Decoding adjacency lists.
-    pub list_decoding: f64,
-    /// Decoding vectors.
-    pub vector_decoding: f64,
-    /// Exact distances.
-    pub exact: f64,
-}
-
-impl PartsUs {
-    fn of(parts: &Parts, queries: usize) -> PartsUs {
-        let mean = |seconds: f64| seconds * 1e6 / queries.max(1) as f64;
-        PartsUs {
-            reads: mean(parts.reads),
-            codes: mean(parts.codes),
-            list_decoding: mean(parts.list_decoding),
-            vector_decoding: mean(parts.vector_decoding),
-            exact: mean(parts.exact),
-        }
-    }
-
-    /// Columns of a table: the parts, and what is left of the mean latency.
-    pub const COLUMNS: [&str; 6] = [
-        "reads",
-        "codes",
-        "list decoding",
-        "vector decoding",
-        "exact",
-        "rest",
-    ];
-
-    /// The cells of these columns.
-    pub fn cells(&self, mean_us: f64) -> [String; 6] {
-        let parts = [
-            self.reads,
-            self.codes,
-            self.list_decoding,
-            self.vector_decoding,
-            self.exact,
-        ];
-        // Clocks are read one after the other: what is left of little may come out below nothing.
-        let rest = (mean_us - parts.iter().sum::<f64>()).max(0.0);
-        let [reads, codes, lists, vectors, exact] = parts;
-        [reads, codes, lists, vectors, exact, rest].map(|us| format!("{us:.1}"))
-    }
-}
-
-/// Latency of a query in microseconds.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Latency {
-    /// Mean.
-    pub mean: f64,
-    /// Median.
-    pub p50: f64,
-    /// 90th percentile.
-    pub p90: f64,
-    /// 99th percentile.
-    pub p99: f64,
-}
-
-/// Averages over the queries.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct PerQuery {
-    /// Nodes whose neighbours were scored.
-    pub hops: f64,
-    /// Reads of the graph that reached the tier.
-    pub graph_reads: f64,
-    /// Reads of vectors alone that reached the tier.
-    pub vector_reads: f64,
-    /// Of these, the ones that began while the graph was walked.
-    #[serde(default)]
-    pub prefetched: f64,
-    /// Candidates that were ranked by vectors read alone.
-    #[serde(default)]
-    pub reranked: f64,
-    /// Bytes read from the tier.
-    pub bytes_read: f64,
-    /// Nodes that a cache served instead of a read.
-    pub cache_hits: f64,
-    /// Distances computed, exact ones and from codes.
-    pub distance_computations: f64,
-}
-
-/// What `stratann bench` wants to know beyond the documented keys.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Detailed {
-    /// The documented part.
-    #[serde(flatten)]
-    pub measured: Measured,
-    /// Queries searched.
-    pub queries: usize,
-    /// Wall clock of the batch.
-    pub seconds: f64,
-    /// CPU time of the batch, kernel included.
-    pub cpu_seconds: f64,
-    /// How pages were read.
-    pub backend: String,
-    /// Queries with fewer than k answers.
-    pub short: usize,
-}
 
 /// A search that is ready to run at any list size.
 struct Searcher {
@@ -290,24 +158,13 @@ impl Searcher {
             .map(|truth| truth.recall(&results.ids, &results.distances, results.k))
             .transpose()?;
         let queries = self.queries.rows();
-        let mean = |sum: u64| sum as f64 / queries.max(1) as f64;
-        let counters = &results.counters;
         let measured = Measured {
             list,
             k: options.k,
             recall,
             qps: queries as f64 / results.seconds.max(1e-9),
-            latency_us: latency(&results.latencies_us),
-            per_query: PerQuery {
-                hops: mean(counters.hops),
-                graph_reads: mean(counters.graph_reads),
-                vector_reads: mean(counters.vector_reads),
-                prefetched: mean(counters.prefetched),
-                reranked: mean(counters.reranked),
-                bytes_read: mean(counters.bytes_read),
-                cache_hits: mean(counters.cache_hits),
-                distance_computations: mean(counters.distance_computations),
-            },
+            latency_us: Latency::of(&results.latencies_us),
+            per_query: PerQuery::of(&results.counters, queries),
             threads: options.threads,
             peak_rss_bytes: stratann::peak_rss_bytes(),
             parts: results.parts.map(|parts| PartsUs::of(&parts, queries)),
@@ -427,25 +284,6 @@ fn fits(
     Ok(())
 }
 
-fn latency(latencies_us: &[f32]) -> Latency {
-    let mut sorted = latencies_us.to_vec();
-    sorted.sort_by(f32::total_cmp);
-    // Nearest rank: the smallest value that at least this share of the queries does not exceed.
-    let rank = |share: f64| {
-        let rank = (share * sorted.len() as f64).ceil() as usize;
-        sorted
-            .get(rank.saturating_sub(1))
-            .copied()
-            .map_or(0.0, f64::from)
-    };
-    Latency {
-        mean: sorted.iter().copied().map(f64::from).sum::<f64>() / sorted.len().max(1) as f64,
-        p50: rank(0.50),
-        p90: rank(0.90),
-        p99: rank(0.99),
-    }
-}
-
 /// Prints each measurement when it is there (JSON), or all as a table at the end.
 struct Printer {
     output: Output,
@@ -464,7 +302,7 @@ impl Printer {
     fn new(arguments: &SearchArguments, searcher: &Searcher) -> Printer {
         let recall = format!("recall@{}", arguments.k);
         Printer {
-            output: Output::new(),
+            output: Output::lock(),
             json: arguments.json,
             measure: arguments.measure,
             table: Table::new(&[
@@ -567,25 +405,5 @@ impl Printer {
             }
         }
         self.output.finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_values_that_occurred() {
-        let latency = latency(&(1..=100).rev().map(|n| n as f32).collect::<Vec<_>>());
-        assert_eq!((latency.p50, latency.p90, latency.p99), (50.0, 90.0, 99.0));
-        assert_eq!(latency.mean, 50.5);
-    }
-
-    #[test]
-    fn percentiles_of_few_and_none() {
-        let one = latency(&[7.0]);
-        assert_eq!((one.mean, one.p50, one.p99), (7.0, 7.0, 7.0));
-        let none = latency(&[]);
-        assert_eq!((none.mean, none.p50), (0.0, 0.0));
     }
 }

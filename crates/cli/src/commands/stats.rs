@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 
 use stratann::{BlockFill, Catalog, Codecs, Division, Index, OpenOptions, Stats};
+use stratann_terminal::failure::Failure;
+use stratann_terminal::output::Output;
+use stratann_terminal::size;
+use stratann_terminal::table::{Table, facts};
 
 use super::target::indexes_in;
 use crate::args::StatsArguments;
-use crate::failure::Failure;
-use crate::output::Output;
-use crate::size;
-use crate::table::{Table, facts};
 
 /// Prints what the index says of itself.
 pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
@@ -22,7 +22,7 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
     };
     let index = Index::open(&arguments.index, &open)?;
     let stats = index.stats();
-    let mut output = Output::new();
+    let mut output = Output::lock();
     if arguments.json {
         output.json_document(&stats)?;
         return output.finish();
@@ -180,7 +180,7 @@ fn list(catalog: &Catalog, names: &[String], arguments: &StatsArguments) -> Resu
             one.display()
         )));
     }
-    let mut output = Output::new();
+    let mut output = Output::lock();
     let mut table = Table::new(&[
         "<name",
         "vectors",

@@ -7,10 +7,11 @@ use stratann::{
     Backend, CacheSize, Catalog, CatalogOptions, Error, Index, IndexFacts, OpenOptions, Preset,
     Rerank, SearchOptions, SearchResults, VectorSource,
 };
+use stratann_bench::machine::Machine;
+use stratann_terminal::failure::Failure;
+use stratann_terminal::size::CacheEntries;
 
-use crate::args::{CacheEntries, SearchArguments};
-use crate::bench::machine::Machine;
-use crate::failure::Failure;
+use crate::args::SearchArguments;
 use crate::names::RerankName;
 
 /// See the module.

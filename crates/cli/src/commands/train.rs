@@ -4,13 +4,13 @@ use std::time::Instant;
 
 use serde::Serialize;
 use stratann::{Codebook, Error, TrainOptions, VectorFile, VectorSource};
+use stratann_terminal::failure::Failure;
+use stratann_terminal::output::{self, Output};
+use stratann_terminal::progress::{self, Shown};
+use stratann_terminal::size;
+use stratann_terminal::table::facts;
 
 use crate::args::{TrainArguments, threads_or_cores};
-use crate::failure::Failure;
-use crate::output::{self, Output};
-use crate::progress::{self, Shown};
-use crate::size;
-use crate::table::facts;
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
@@ -52,7 +52,7 @@ pub fn run(arguments: &TrainArguments, quiet: bool) -> Result<(), Failure> {
         bytes: written.len(),
         seconds: started.elapsed().as_secs_f64(),
     };
-    let mut output = Output::new();
+    let mut output = Output::lock();
     if arguments.json {
         output.json_line(&trained)?;
         return output.finish();

@@ -1,12 +1,12 @@
 //! `stratann truth BASE QUERIES OUT`
 
 use stratann::{GroundTruth, VectorFile};
+use stratann_terminal::failure::Failure;
+use stratann_terminal::output::{self, Output};
+use stratann_terminal::progress::Shown;
+use stratann_terminal::size;
 
 use crate::args::{TruthArguments, threads_or_cores};
-use crate::failure::Failure;
-use crate::output::{self, Output};
-use crate::progress::Shown;
-use crate::size;
 
 /// Computes and writes it.
 pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
@@ -26,7 +26,7 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
         &progress,
     )?;
     truth.write(&arguments.out)?;
-    let mut output = Output::new();
+    let mut output = Output::lock();
     output.line(format!(
         "{}: the {} nearest of {} queries, in {}",
         arguments.out.display(),

@@ -8,17 +8,17 @@ use stratann::{
     CompactReport, DirectCounts, DirectOptions, Error, LiveIndex, MergeWhen, OpenOptions,
     TierError, VectorFile, VectorSource, WriteOptions,
 };
+use stratann_terminal::failure::Failure;
+use stratann_terminal::output::Output;
+use stratann_terminal::progress::Shown;
+use stratann_terminal::size;
+use stratann_terminal::table::facts;
 
 use super::search::threads_beside;
 use crate::args::{
     CompactArguments, DeleteArguments, InsertArguments, WriteArguments, threads_or_cores,
 };
-use crate::failure::Failure;
 use crate::ids;
-use crate::output::Output;
-use crate::progress::Shown;
-use crate::size;
-use crate::table::facts;
 
 /// What `--json` prints.
 #[derive(Debug, Default, Serialize)]
@@ -160,7 +160,7 @@ fn finish(
     }
     changed.vectors = live.len() as u64;
     changed.due = live.due(&MergeWhen::default()).map(|due| due.to_string());
-    let mut output = Output::new();
+    let mut output = Output::lock();
     if json {
         output.json_line(&changed)?;
         return output.finish();

@@ -1,13 +1,13 @@
 //! `stratann verify INDEX`
 
 use stratann::VerifyReport;
+use stratann_terminal::failure::Failure;
+use stratann_terminal::output::Output;
+use stratann_terminal::progress::Shown;
+use stratann_terminal::size;
+use stratann_terminal::table::facts;
 
 use crate::args::VerifyArguments;
-use crate::failure::Failure;
-use crate::output::Output;
-use crate::progress::Shown;
-use crate::size;
-use crate::table::facts;
 
 /// Reads everything; fails if anything is damaged.
 pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<(), Failure> {
@@ -40,7 +40,7 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<(), Failure> {
 }
 
 fn print(arguments: &VerifyArguments, report: &VerifyReport) -> Result<(), Failure> {
-    let mut output = Output::new();
+    let mut output = Output::lock();
     if arguments.json {
         output.json_document(report)?;
         return output.finish();

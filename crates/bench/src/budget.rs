@@ -1,10 +1,10 @@
 //! Runs that differ only in their memory budget: what more memory buys at the same recall.
 
 use serde::Serialize;
+use stratann_terminal::size;
 
-use crate::bench::job::Search;
-use crate::bench::report::{self, Common, Line, RunResult};
-use crate::size;
+use crate::job::Search;
+use crate::report::{self, Common, Line, RunResult};
 
 /// Runs that are alike but for their budget, at one recall.
 #[derive(Debug, Serialize)]

@@ -24,16 +24,16 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use stratann::{Matrix, Update, VectorFile, VectorSource};
+use stratann_terminal::failure::Failure;
+use stratann_terminal::progress::{self, Shown};
 
-use crate::bench::job::{Plan, PlannedRun};
-use crate::bench::live::keys::{Breakdown, Deletes, Kind, LiveRun, Rate, Timeline};
-use crate::bench::live::result::{BrokenDown, Found, Live};
-use crate::bench::live::step::{Step, What, Work};
-use crate::bench::live::truth::{FirstRows, Truth};
-use crate::bench::report::{IndexFacts, RunResult};
-use crate::bench::run::{self, Outcome, Setting};
-use crate::failure::Failure;
-use crate::progress::{self, Shown};
+use crate::job::{Plan, PlannedRun};
+use crate::live::keys::{Breakdown, Deletes, Kind, LiveRun, Rate, Timeline};
+use crate::live::result::{BrokenDown, Found, Live};
+use crate::live::step::{Step, What, Work};
+use crate::live::truth::{FirstRows, Truth};
+use crate::report::{IndexFacts, RunResult};
+use crate::run::{self, Outcome, Setting};
 
 /// Runs a job of live updates; or, in a child process, one step of it.
 pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {

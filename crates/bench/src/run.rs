@@ -1,5 +1,5 @@
-//! Runs a job. Every build and every search is a child process of its own, of this same program: peak memory
-//! is then what a user's process would hold, and one run cannot warm or fragment the next one's heap.
+//! Runs a job. Every build and every search is a child process of its own, of the program that this crate is part of, whose
+//! options [`build_words`] and [`search_words`] know: peak memory is then what a user's process would hold, and one run cannot warm or fragment the next one's heap.
 //!
 //! Searches take turns, all runs once and then all again, so that a slow minute of the machine falls on all.
 
@@ -9,14 +9,14 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stratann::{Element, VectorFile, VectorSource};
+use stratann_terminal::failure::Failure;
+use stratann_terminal::progress;
 
-use crate::bench::job::{Build, Plan, PlannedRun};
-use crate::bench::live;
-use crate::bench::live::truth::FirstRows;
-use crate::bench::report::{IndexFacts, Noise, Point, RunResult};
-use crate::commands::search::{Detailed, Latency, PartsUs, PerQuery};
-use crate::failure::Failure;
-use crate::progress;
+use crate::job::{Build, Plan, PlannedRun};
+use crate::live;
+use crate::live::truth::FirstRows;
+use crate::measured::{Detailed, Latency, PartsUs, PerQuery};
+use crate::report::{IndexFacts, Noise, Point, RunResult};
 
 /// Where things are kept, and how loud to be.
 #[derive(Debug)]
@@ -286,7 +286,8 @@ fn option<T: ToString>(words: &mut Vec<String>, name: &str, value: Option<T>) {
     }
 }
 
-fn build_words(build: &Build) -> Vec<String> {
+/// The options of `stratann build` that mean these.
+pub fn build_words(build: &Build) -> Vec<String> {
     let mut words = Vec::new();
     option(&mut words, "--degree", build.degree);
     option(&mut words, "--build-list", build.build_list);
@@ -305,7 +306,8 @@ fn build_words(build: &Build) -> Vec<String> {
     words
 }
 
-fn search_words(run: &PlannedRun) -> Vec<String> {
+/// The options of `stratann search` that mean those of a run.
+pub fn search_words(run: &PlannedRun) -> Vec<String> {
     let search = &run.search;
     let mut words = vec!["--json".to_string(), "--measure".to_string()];
     let lists = search
@@ -499,82 +501,5 @@ mod tests {
     fn hash_is_fnv() {
         assert_eq!(fnv(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv(b"a"), 0xaf63_dc4c_8601_ec8c);
-    }
-
-    #[test]
-    fn options_become_words_that_the_command_line_knows() {
-        use crate::args::CacheEntries;
-        use crate::names::{CompressionName, LayoutName};
-        use clap::Parser;
-        let run = PlannedRun {
-            name: "all".into(),
-            preset: stratann::Preset::DISKANN,
-            noise: false,
-            live: None,
-            build: Build {
-                degree: Some(32),
-                build_list: Some(50),
-                alpha: Some(1.1),
-                code_bytes: Some(16),
-                order: Some("locality".into()),
-                layout: Some("decoupled".into()),
-                compression: Some("paper".into()),
-                segment: Some("2MiB".into()),
-                navigation: Some(0.0),
-                memory: Some("1GiB".into()),
-                search_memory: Some("64MB".into()),
-                threads: Some(1),
-                seed: Some(7),
-            },
-            search: crate::bench::job::Search {
-                k: Some(5),
-                lists: Some(vec![10, 20]),
-                beam: Some(2),
-                strategy: Some("best-first".into()),
-                nav: Some(true),
-                whole_page: Some(false),
-                threads: Some(2),
-                in_flight: Some(4),
-                memory: Some("64MB".into()),
-                cache: None,
-                cache_entries: Some(crate::bench::job::Entries("1%".into())),
-                parts: Some(true),
-                io: Some("pread".into()),
-            },
-        };
-        let with = |start: &[&str], words: Vec<String>| {
-            let line = start.iter().map(|word| word.to_string()).chain(words);
-            crate::args::Arguments::try_parse_from(line)
-                .unwrap()
-                .command
-        };
-        let crate::args::Command::Build(build) =
-            with(&["stratann", "build", "b", "i"], build_words(&run.build))
-        else {
-            panic!("not a build")
-        };
-        assert_eq!(
-            (build.degree, build.seed, build.memory, build.segment),
-            (Some(32), 7, Some(1 << 30), 2 << 20)
-        );
-        assert_eq!(
-            (build.layout, build.compression),
-            (Some(LayoutName::Decoupled), Some(CompressionName::Paper))
-        );
-        let crate::args::Command::Search(search) =
-            with(&["stratann", "search", "i", "q"], search_words(&run))
-        else {
-            panic!("not a search")
-        };
-        assert_eq!(
-            (search.k, search.list.as_slice(), search.in_flight),
-            (5, &[10, 20][..], 4)
-        );
-        assert_eq!(
-            (search.navigation(), search.whole_page()),
-            (Some(true), Some(false))
-        );
-        assert!(search.measure && search.json && search.parts);
-        assert_eq!(search.cache_entries, Some(CacheEntries::Share(0.01)));
     }
 }

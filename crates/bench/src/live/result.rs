@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use stratann::{CompactReport, DirectCounts};
 
-use crate::bench::live::keys::{Breakdown, Timeline};
-use crate::bench::report::Point;
+use crate::live::keys::{Breakdown, Timeline};
+use crate::report::Point;
 
 /// What a run measured.
 #[derive(Debug, Clone, Serialize)]
@@ -219,13 +219,4 @@ pub enum Found {
     Inserted(Box<Inserted>),
     /// One row a call.
     Calls(Calls),
-}
-
-/// The value that so many of the sorted ones do not exceed; 0 of nothing.
-pub fn percentile(sorted: &[f32], share: f64) -> f64 {
-    let rank = (share * sorted.len() as f64).ceil() as usize;
-    sorted
-        .get(rank.saturating_sub(1))
-        .copied()
-        .map_or(0.0, f64::from)
 }

@@ -22,14 +22,15 @@ use stratann::{
     CompactReport, Durability, LiveIndex, Matrix, MatrixRef, OpenOptions, Progress, SearchOptions,
     Silent, VectorFile, VectorSource, WriteOptions,
 };
+use stratann_terminal::failure::Failure;
+use stratann_terminal::progress;
 
-use crate::bench::live::keys::{Deletes, K, MergeAt, Timeline};
-use crate::bench::live::result::{Found, Merge, OverTime, Span, percentile};
-use crate::bench::live::step::{Task, bytes_in, resident_bytes};
-use crate::bench::live::truth::{Judged, Truth};
-use crate::bench::live::way;
-use crate::failure::Failure;
-use crate::progress;
+use crate::live::keys::{Deletes, K, MergeAt, Timeline};
+use crate::live::result::{Found, Merge, OverTime, Span};
+use crate::live::step::{Task, bytes_in, resident_bytes};
+use crate::live::truth::{Judged, Truth};
+use crate::live::way;
+use crate::measured::percentile;
 
 /// Rows of a call, for each thread that inserts.
 const ROWS: usize = 16;

@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 use serde_json::Value;
+use stratann_terminal::size;
+use stratann_terminal::table::Table;
 
-use crate::bench::report::RunResult;
-use crate::size;
-use crate::table::Table;
+use crate::report::RunResult;
 
 /// One index.
 #[derive(Debug, Serialize)]

@@ -1,10 +1,11 @@
 //! The result of a job of live updates as tables for a terminal.
 
-use crate::bench::live::keys::MergeAt;
-use crate::bench::live::result::{BrokenDown, Live, OverTime, Span};
-use crate::bench::report::Report;
-use crate::size;
-use crate::table::Table;
+use stratann_terminal::size;
+use stratann_terminal::table::Table;
+
+use crate::live::keys::MergeAt;
+use crate::live::result::{BrokenDown, Live, OverTime, Span};
+use crate::report::Report;
 
 /// The tables; empty for a job of searches.
 pub fn render(report: &Report) -> String {

@@ -5,8 +5,8 @@
 
 use std::fmt::Write;
 
-use crate::bench::live::result::Span;
-use crate::bench::report::{Common, Line};
+use crate::live::result::Span;
+use crate::report::{Common, Line};
 
 /// Colours that people with any colour vision tell apart (Okabe and Ito), on white.
 const COLOURS: [&str; 8] = [
@@ -159,7 +159,7 @@ fn round_down(value: f64) -> f64 {
 /// The number without needless zeros.
 fn label(value: f64) -> String {
     if value >= 1000.0 {
-        return crate::size::count(value.round() as u64);
+        return stratann_terminal::size::count(value.round() as u64);
     }
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_string()

@@ -4,14 +4,14 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use stratann_terminal::failure::Failure;
 
-use crate::bench::budget::Budget;
-use crate::bench::job::{Build, Data, Search};
-use crate::bench::live::result::{Found, Live, Span};
-use crate::bench::machine::Machine;
-use crate::bench::space::Space;
-use crate::commands::search::{Latency, PartsUs, PerQuery};
-use crate::failure::Failure;
+use crate::budget::Budget;
+use crate::job::{Build, Data, Search};
+use crate::live::result::{Found, Live, Span};
+use crate::machine::Machine;
+use crate::measured::{Latency, PartsUs, PerQuery};
+use crate::space::Space;
 
 /// All that a job found out.
 #[derive(Debug, Serialize)]

@@ -1,10 +1,12 @@
-//! Sizes in bytes as people write and read them.
+//! Sizes as people write and read them: in bytes, and of a cache in entries.
 //!
 //! ```text
 //! 1048576      bytes
 //! 64MB         64 * 10^6     kB MB GB TB: powers of 1000, as on a disk's label
 //! 2GiB, 2G     2 * 2^30      KiB MiB GiB TiB, or the bare letter: powers of 1024, as in dd and systemd
 //! ```
+
+use std::str::FromStr;
 
 /// Reads a size; the error says what would be right.
 pub fn parse(text: &str) -> Result<u64, String> {
@@ -98,9 +100,64 @@ pub fn seconds(seconds: f64) -> String {
     }
 }
 
+/// How many entries a cache has.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum CacheEntries {
+    /// So many.
+    Count(usize),
+    /// So many for each vector of the index.
+    Share(f64),
+}
+
+impl CacheEntries {
+    /// The entries for an index of so many vectors. More than one a vector would never be used.
+    pub fn of(self, vectors: usize) -> usize {
+        match self {
+            Self::Count(entries) => entries.min(vectors),
+            Self::Share(share) => ((share * vectors as f64).round() as usize).clamp(1, vectors),
+        }
+    }
+}
+
+impl FromStr for CacheEntries {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |what: &str| {
+            Err(format!(
+                "'{text}' {what}: write a number of entries, 1 or more, or percent of the vectors, for example 1%; \
+                 leave the option out for no cache"
+            ))
+        };
+        match text.trim().strip_suffix('%').map(str::trim) {
+            Some(percent) => match percent.parse::<f64>() {
+                Ok(percent) if percent > 0.0 && percent <= 100.0 => {
+                    Ok(Self::Share(percent / 100.0))
+                }
+                Ok(_) => wrong("is not above 0% and up to 100%"),
+                Err(_) => wrong("is not a percentage"),
+            },
+            None => match text.trim().parse::<usize>() {
+                Ok(0) => wrong("is no cache"),
+                Ok(entries) => Ok(Self::Count(entries)),
+                Err(_) => wrong("is not a number of entries"),
+            },
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn entries_of_a_cache() {
+        let of = |text: &str, vectors| text.parse::<CacheEntries>().unwrap().of(vectors);
+        assert_eq!((of("30", 1000), of("30", 20)), (30, 20));
+        assert_eq!((of("1%", 1000), of("0.5 %", 1000)), (10, 5));
+        // A share of a few is at least one of them.
+        assert_eq!((of("1%", 20), of("100%", 7)), (1, 7));
+    }
 
     #[test]
     fn units() {

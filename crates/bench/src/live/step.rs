@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use stratann_terminal::failure::Failure;
+use stratann_terminal::progress;
 
-use crate::bench::job::{Plan, PlannedRun};
-use crate::bench::live::keys::{Kind, LiveRun};
-use crate::bench::live::result::Found;
-use crate::bench::live::{inserts, live, timeline};
-use crate::bench::report::{IndexFacts, RunResult};
-use crate::bench::run::Outcome;
-use crate::failure::Failure;
-use crate::progress;
+use crate::job::{Plan, PlannedRun};
+use crate::live::keys::{Kind, LiveRun};
+use crate::live::result::Found;
+use crate::live::{inserts, live, timeline};
+use crate::report::{IndexFacts, RunResult};
+use crate::run::Outcome;
 
 /// The environment variable that tells a child which step to take, as JSON.
 pub const VARIABLE: &str = "STRATANN_BENCH_STEP";

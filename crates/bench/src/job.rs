@@ -29,7 +29,7 @@
 //! search = { whole_page = true }
 //! ```
 //!
-//! A job with a table `[timeline]` or `[breakdown]` is one of live updates ([`live::keys`](crate::bench::live::keys)). It needs
+//! A job with a table `[timeline]` or `[breakdown]` is one of live updates ([`live::keys`](crate::live::keys)). It needs
 //! no truth, since rows come and go, and has no `[search]`.
 //!
 //! A job is checked as a whole before anything runs, so that a typing error does not cost an hour.
@@ -41,11 +41,10 @@ use std::path::{Path, PathBuf};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize};
 use stratann::{Compression, Layout, Metric, Order, Preset, Strategy};
+use stratann_terminal::failure::Failure;
+use stratann_terminal::size::{self, CacheEntries};
 
-use crate::args::CacheEntries;
-use crate::bench::live::keys::{self, BreakdownKeys, LiveRun, TimelineKeys};
-use crate::failure::Failure;
-use crate::size;
+use crate::live::keys::{self, BreakdownKeys, LiveRun, TimelineKeys};
 
 /// A job as it is written.
 #[derive(Debug, Clone, Deserialize)]

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use stratann::{
     DirectCounts, LiveIndex, Matrix, OpenOptions, SearchOptions, VectorFile, VectorSource,
 };
+use stratann_terminal::failure::Failure;
 
-use crate::bench::live::keys::{Breakdown, K};
-use crate::bench::live::result::{Calls, Found, Inserted, Merge, percentile};
-use crate::bench::live::step::{Task, bytes_in};
-use crate::bench::live::timeline::{Interruptible, insert, options, stop_if_interrupted};
-use crate::bench::live::truth::Truth;
-use crate::bench::live::way;
-use crate::bench::report::Point;
-use crate::commands::search::{Latency, PerQuery};
-use crate::failure::Failure;
+use crate::live::keys::{Breakdown, K};
+use crate::live::result::{Calls, Found, Inserted, Merge};
+use crate::live::step::{Task, bytes_in};
+use crate::live::timeline::{Interruptible, insert, options, stop_if_interrupted};
+use crate::live::truth::Truth;
+use crate::live::way;
+use crate::measured::{Latency, PerQuery, mean, percentile};
+use crate::report::Point;
 
 /// Rows of a call: more than the engine takes at a time.
 const ROWS: usize = 256;
@@ -116,21 +116,8 @@ fn searches(
     });
     let hits: Vec<usize> = judged.map(|judged| judged.hits).collect();
     let count = queries.rows();
-    let mean = |sum: u64| sum as f64 / count as f64;
-    let counters = &found.counters;
-    let mut latencies = found.latencies_us.clone();
-    latencies.sort_unstable_by(f32::total_cmp);
     let qps = count as f64 / found.seconds.max(1e-9);
-    let per_query = PerQuery {
-        hops: mean(counters.hops),
-        graph_reads: mean(counters.graph_reads),
-        vector_reads: mean(counters.vector_reads),
-        prefetched: mean(counters.prefetched),
-        reranked: mean(counters.reranked),
-        bytes_read: mean(counters.bytes_read),
-        cache_hits: mean(counters.cache_hits),
-        distance_computations: mean(counters.distance_computations),
-    };
+    let per_query = PerQuery::of(&found.counters, count);
     Ok(Point {
         list: breakdown.list,
         k: K,
@@ -139,22 +126,13 @@ fn searches(
         qps_min: qps,
         qps_max: qps,
         reads: per_query.graph_reads + per_query.vector_reads,
-        latency_us: Latency {
-            mean: mean_of(&latencies),
-            p50: percentile(&latencies, 0.5),
-            p90: percentile(&latencies, 0.9),
-            p99: percentile(&latencies, 0.99),
-        },
+        latency_us: Latency::of(&found.latencies_us),
         per_query,
         cpu_us: found.cpu_seconds * 1e6 / count as f64,
         threads: 1,
         peak_rss_bytes: stratann::peak_rss_bytes(),
         parts: None,
     })
-}
-
-fn mean_of(values: &[f32]) -> f64 {
-    values.iter().copied().map(f64::from).sum::<f64>() / values.len().max(1) as f64
 }
 
 /// One row a call, on one thread.
@@ -173,7 +151,7 @@ pub fn calls(task: &Task<'_>, breakdown: &Breakdown) -> Result<Found, Failure> {
     latencies.sort_unstable_by(f32::total_cmp);
     Ok(Found::Calls(Calls {
         calls: breakdown.calls,
-        mean_us: mean_of(&latencies),
+        mean_us: mean(&latencies),
         p50_us: percentile(&latencies, 0.5),
         p99_us: percentile(&latencies, 0.99),
     }))

@@ -1,13 +1,14 @@
 //! The result of a job as tables for a terminal.
 
-use crate::bench::budget::Budget;
-use crate::bench::live;
-use crate::bench::machine::Machine;
-use crate::bench::report::{Report, RunResult, lines};
-use crate::bench::space;
-use crate::commands::search::PartsUs;
-use crate::size;
-use crate::table::Table;
+use stratann_terminal::size;
+use stratann_terminal::table::Table;
+
+use crate::budget::Budget;
+use crate::live;
+use crate::machine::Machine;
+use crate::measured::PartsUs;
+use crate::report::{Report, RunResult, lines};
+use crate::space;
 
 /// The report as tables for a terminal.
 pub fn render(report: &Report) -> String {

@@ -14,7 +14,7 @@ pub struct Output(BufWriter<StdoutLock<'static>>);
 
 impl Output {
     /// Locks standard output.
-    pub fn new() -> Output {
+    pub fn lock() -> Output {
         Output(BufWriter::new(io::stdout().lock()))
     }
 

@@ -9,9 +9,9 @@ use std::path::Path;
 
 use stratann::data::{DataError, VectorSource};
 use stratann::{Element, GroundTruth, Matrix, Metric, Progress, VectorFile};
+use stratann_terminal::failure::Failure;
 
-use crate::bench::live::keys::K;
-use crate::failure::Failure;
+use crate::live::keys::K;
 
 /// The most queries whose answers are judged.
 const SAMPLE: usize = 1_000;

@@ -1,0 +1,16 @@
+//! What a program says to whoever started it, and hears from them: the presentation that the command and its benchmarks have
+//! in common. It knows no command and no option.
+//!
+//! ```text
+//! progress.rs  bars on a terminal, log lines elsewhere, the signals that end a program
+//! table.rs     aligned tables;   output.rs  standard output, pipes that close early
+//! size.rs      `2GiB`, `64MB` and back;   failure.rs  errors and exit statuses
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod failure;
+pub mod output;
+pub mod progress;
+pub mod size;
+pub mod table;
