@@ -466,7 +466,7 @@ fn choose_layout(build: &mut Build, preset: &Preset) -> Result<(), String> {
         ),
         None => preset.layout,
     };
-    let as_they_are = matches!(layout, Some(Layout::Coupled | Layout::Inline));
+    let as_they_are = layout.is_some_and(|layout| !layout.is_encoded());
     let compression = match &build.compression {
         Some(compression) => compression
             .parse::<Compression>()

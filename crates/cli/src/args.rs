@@ -4,12 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
-use stratann::{Preset, bounds};
+use stratann::{Layout, Preset, bounds};
 use stratann_terminal::size::{self, CacheEntries};
 
-use crate::names::{
-    CompressionName, IoName, LayoutName, MetricName, OrderName, RerankName, StrategyName,
-};
+use crate::names::{CompressionName, IoName, MetricName, OrderName, RerankName, StrategyName};
 
 /// Vector search for collections that do not fit in RAM.
 #[derive(Debug, Parser)]
@@ -120,8 +118,8 @@ pub struct BuildArguments {
     pub order: Option<OrderName>,
 
     /// How lists and vectors become bytes [default: the preset's; stratann's is by the size of a vector]
-    #[arg(long, value_enum)]
-    pub layout: Option<LayoutName>,
+    #[arg(long, value_parser = layout_by_name())]
+    pub layout: Option<Layout>,
 
     /// How they are compressed, without loss [default: the preset's, and raw if coupled]
     #[arg(long, value_enum)]
@@ -650,6 +648,12 @@ fn share(text: &str) -> Result<f64, String> {
 fn preset_by_name() -> impl TypedValueParser<Value = Preset> {
     let names = Preset::ALL.map(|preset| PossibleValue::new(preset.name).help(preset.about));
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Preset>().map_err(Box::new))
+}
+
+/// Layouts by name, from the same place.
+fn layout_by_name() -> impl TypedValueParser<Value = Layout> {
+    let names = Layout::ALL.map(|layout| PossibleValue::new(layout.name()).help(layout.about()));
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Layout>().map_err(Box::new))
 }
 
 /// The threads to use: as asked, else one for each core that this process may run on.

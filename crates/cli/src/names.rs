@@ -45,30 +45,6 @@ impl From<OrderName> for stratann::Order {
     }
 }
 
-/// Layouts by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LayoutName {
-    /// Vector and list side by side in records of one size, as they are (DiskANN)
-    Coupled,
-    /// Compressed vector and compressed list side by side
-    Packed,
-    /// Compressed lists in pages of their own, compressed vectors in segments (DecoupleVS)
-    Decoupled,
-    /// As coupled, with the neighbours' codes in the node, so that none stay in memory (AiSAQ)
-    Inline,
-}
-
-impl From<LayoutName> for stratann::Layout {
-    fn from(name: LayoutName) -> Self {
-        match name {
-            LayoutName::Coupled => Self::Coupled,
-            LayoutName::Packed => Self::Packed,
-            LayoutName::Decoupled => Self::Decoupled,
-            LayoutName::Inline => Self::Inline,
-        }
-    }
-}
-
 /// Compressions by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CompressionName {

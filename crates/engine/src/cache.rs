@@ -22,7 +22,7 @@
 //! The stamp is the page that a record was read from. While nothing is inserted into the index, that is all there is to it. Direct inserts
 //! write records anew:
 //!
-//! - *on another page* (`nodes/placement.rs`). Then what is here has the stamp of a page that the node is not on, and no search asks
+//! - *on another page* (`stores/topology/placement.rs`). Then what is here has the stamp of a page that the node is not on, and no search asks
 //!   for it. A node may come back to a page of the same number: it is [removed](SlotCache::remove) here before the placement
 //!   says so. Nobody puts an older record of that page here any more, as a page is used again only when all searches are over
 //!   that may have read it.

@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
-use stratann_layout::manifest::{COUPLED, FILE_NAME as MANIFEST, INLINE};
+use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{BLOCK, Manifest};
 use stratann_tier::{Backend, TierError};
 
@@ -40,8 +40,10 @@ use self::federated::Space;
 use self::ledger::Ledger;
 use self::names::Place;
 use crate::codebook::Codebook;
-use crate::index::{Shared, code_bytes};
+use crate::index::Shared;
 use crate::plan::{self, Division, Needs, PageFile};
+use crate::stores::Composition;
+use crate::stores::codes::Codes;
 use crate::{Error, Index, OpenOptions, Preset, stored};
 
 /// Most indexes that a catalog has open. Each has one file open, or one for each segment of vectors where these are
@@ -408,8 +410,9 @@ impl Catalog {
         let path = &*stored::home(path)?;
         let manifest = stored::manifest(&*volume)?;
         let preset: Preset = manifest.preset.parse()?;
-        let codes = code_bytes(&*volume, &manifest)?;
-        let terms = Terms::of(&manifest, codes, preset, &self.options);
+        let stores = stored::layout(&*volume, &manifest)?.stores();
+        let codes = Codes::memory_bytes(&*volume, &manifest, stores)?;
+        let terms = Terms::of(&manifest, codes, stores, preset, &self.options);
         let admit = |needs: &Needs| self.admit(name, &terms, needs);
         let index = Index::assemble_within(
             volume,
@@ -500,14 +503,20 @@ struct Terms {
 }
 
 impl Terms {
-    fn of(manifest: &Manifest, codes: u64, preset: Preset, options: &CatalogOptions) -> Self {
+    fn of(
+        manifest: &Manifest,
+        codes: u64,
+        stores: &Composition,
+        preset: Preset,
+        options: &CatalogOptions,
+    ) -> Self {
         Self {
             codebook: manifest.codebook.clone(),
             codebook_bytes: Codebook::memory_bytes(manifest.dimension as usize),
             codes,
-            models: match manifest.layout.as_str() {
-                COUPLED | INLINE => 0,
-                _ => (1 + manifest.segments.len() as u64) * MODEL_BYTES,
+            models: match stores.encoded {
+                true => (1 + manifest.segments.len() as u64) * MODEL_BYTES,
+                false => 0,
             },
             navigates: options.open.navigation.unwrap_or(preset.navigation),
         }

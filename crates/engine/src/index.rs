@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use stratann_layout::manifest::{FILE_NAME as MANIFEST, INLINE};
-use stratann_layout::{EntryPoints, FileKind, LogShape, Manifest, NavigationFile};
+use stratann_layout::manifest::FILE_NAME as MANIFEST;
+use stratann_layout::{FileKind, LogShape, Manifest, NavigationFile};
 use stratann_tier::{Backend, Crew, GrowingBytes, IoMode, TierError, Volume, VolumeReader};
 use stratann_vector::{Element, Metric};
 
@@ -32,12 +32,13 @@ use crate::cache::SlotCache;
 use crate::codebook::Codebook;
 use crate::durable::log_bytes;
 use crate::navigation::Navigation;
-use crate::nodes::Graph;
 use crate::plan::{Division, Needs};
 use crate::progress::Progress;
 use crate::room::{Room, Taken};
+use crate::stores::codes::Codes;
+use crate::stores::{Composition, Graph};
 use crate::update::{CarriedIds, Overlay, inserting_bytes, replay};
-use crate::{Error, Preset, nodes, plan, stored};
+use crate::{Error, Preset, plan, stored};
 
 /// How to open an index.
 #[derive(Clone, Copy, Debug)]
@@ -97,9 +98,7 @@ pub struct Index {
     graph: Graph,
     cache: Option<Arc<SlotCache>>,
     codebook: Codebook,
-    /// Every node's code, with room for those to come; where codes are in the pages, those of the entry points.
-    codes: GrowingBytes,
-    entries: Vec<u32>,
+    codes: Codes,
     division: Division,
     navigation: OnceLock<Navigation>,
     /// Its file, open: a merge of another process may remove it before the first search wants it.
@@ -253,7 +252,7 @@ impl Index {
     ) -> Result<Self, Error> {
         let measured = manifest.measured.clone();
         // What is written in its place stays beside what was loaded.
-        let doubled = manifest.layout == INLINE;
+        let doubled = !stored::layout(&*volume, &manifest)?.stores().records_move;
         let divide = |needs: &Needs| {
             let mut needs = *needs;
             needs.graph.doubled = doubled;
@@ -299,7 +298,7 @@ impl Index {
         divide: impl FnOnce(&Needs) -> Result<Division, Error>,
     ) -> Result<Self, Error> {
         let preset: Preset = manifest.preset.parse()?;
-        let mut graph = nodes::open(&*volume, &manifest)?;
+        let mut graph = Graph::open(&*volume, &manifest)?;
         let (mut carried, mut later) = (CarriedIds::default(), Vec::new());
         if let Some(mut file) = stored::placement(&*volume, &manifest)? {
             graph.grown(&*volume, &manifest, &file)?;
@@ -317,7 +316,7 @@ impl Index {
         SlotCache::check_room(entries, slot_bytes)?;
         let cache = (entries > 0).then(|| Arc::new(SlotCache::new(entries, slot_bytes)));
         let (graph_pages, vector_pages) = graph.files();
-        let code_bytes = code_bytes(&*volume, &manifest)?;
+        let code_bytes = Codes::memory_bytes(&*volume, &manifest, graph.stores)?;
         let navigates = options.memory.is_none() || options.navigation.unwrap_or(preset.navigation);
         let navigation = manifest
             .file(FileKind::Navigation.name())
@@ -330,17 +329,18 @@ impl Index {
             navigation: navigation.map_or(0, |entry| entry.length),
             changes: logged_bytes(&*volume, &manifest)?,
             beside: options.beside,
-            inserting: inserting_bytes(&graph.pages, graph_pages, manifest.degree as usize),
+            inserting: inserting_bytes(&graph, manifest.degree as usize),
             graph: graph_pages,
             vectors: vector_pages,
         };
         let division = divide(&needs)?;
         if division.graph_pages + division.vector_pages > 0 {
-            let heat = stored::heat(&*volume, &manifest)?;
+            let pages = (graph_pages.pages, vector_pages.pages);
+            let heat = stored::heat(&*volume, &manifest, pages)?;
             graph.load(&*volume, &division, heat.as_ref())?;
         }
         let codebook = shared.codebook(&*volume, &manifest)?;
-        let (entries, codes) = load_codes(&*volume, &manifest, &later)?;
+        let codes = Codes::load(&*volume, &manifest, graph.stores, &later)?;
         let navigation_file = match navigation.filter(|_| division.navigation > 0) {
             Some(entry) => Some(volume.open_reader(&entry.name)?),
             None => None,
@@ -369,7 +369,6 @@ impl Index {
             cache,
             codebook,
             codes,
-            entries,
             division,
             navigation: OnceLock::new(),
             navigation_file,
@@ -492,6 +491,11 @@ impl Index {
         &self.manifest
     }
 
+    /// What its stores can do.
+    pub(crate) fn stores(&self) -> &'static Composition {
+        self.graph.stores
+    }
+
     pub(crate) fn graph(&self) -> &Graph {
         &self.graph
     }
@@ -550,8 +554,9 @@ impl Index {
         self.options.verify_pages
     }
 
+    /// The codes that are in memory, by node.
     pub(crate) fn codes(&self) -> &GrowingBytes {
-        &self.codes
+        &self.codes.bytes
     }
 
     /// What its codes mean.
@@ -561,7 +566,7 @@ impl Index {
 
     /// The nodes where a search may start without a navigation graph.
     pub(crate) fn entries(&self) -> &[u32] {
-        &self.entries
+        &self.codes.entries
     }
 
     /// The navigation graph, loaded on first use.
@@ -608,16 +613,6 @@ impl Index {
     }
 }
 
-/// Bytes of the codes that stay in memory, and of what says whose they are.
-pub(crate) fn code_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u64, Error> {
-    if manifest.layout == INLINE {
-        return Ok(stored::entry(volume, manifest, FileKind::Entries, None)?.length);
-    }
-    Ok(manifest
-        .vectors
-        .saturating_mul(u64::from(manifest.code_bytes)))
-}
-
 /// How often an index is opened anew because another process committed meanwhile.
 const MOST_OPENINGS: usize = 100;
 
@@ -631,34 +626,3 @@ fn logged_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u64, Error> 
     let records = bytes / shape.longest_record() as u64;
     Ok(bytes + records * BESIDE_FRESH)
 }
-
-/// The codes that stay in memory, and the nodes that a search may start from.
-fn load_codes(
-    volume: &dyn Volume,
-    manifest: &Manifest,
-    later: &[u8],
-) -> Result<(Vec<u32>, GrowingBytes), Error> {
-    if manifest.layout == INLINE {
-        let EntryPoints { nodes, codes } = stored::entry_points(volume, manifest)?;
-        let codes = GrowingBytes::filled(codes.len(), 0, |out| {
-            out.copy_from_slice(&codes);
-            Ok::<_, Error>(())
-        })?;
-        return Ok((nodes, codes));
-    }
-    let code_bytes = manifest.code_bytes as usize;
-    let built = manifest.vectors as usize * code_bytes;
-    stored::check_room(volume, manifest, FileKind::Codes, built as u64)?;
-    let length = built + later.len();
-    // Memory that is not used is not taken.
-    let room = length.max(LEAST_ROOM * code_bytes);
-    let codes = GrowingBytes::filled(length, length + room, |out| {
-        stored::read_stream(volume, manifest, FileKind::Codes, &mut out[..built])?;
-        out[built..].copy_from_slice(later);
-        Ok::<_, Error>(())
-    })?;
-    Ok((vec![manifest.entry], codes))
-}
-
-/// Nodes that there is room for beyond those of the checkpoint, at least; as many again if there are more.
-const LEAST_ROOM: usize = 1 << 16;

@@ -17,8 +17,8 @@ use stratann_layout::manifest::{HotShare, Measured};
 
 use crate::data::{MatrixRef, VectorSource};
 use crate::index::Index;
-use crate::nodes::segments::Place;
 use crate::progress::Silent;
+use crate::stores::vectors::segments::Place;
 use crate::{Error, SearchOptions, Strategy};
 
 /// A collection of fewer rows is not measured: it is small enough to keep in memory.

@@ -41,6 +41,17 @@ pub(crate) struct PageFile {
     pub(crate) doubled: bool,
 }
 
+impl PageFile {
+    /// So many pages of so many bytes.
+    pub(crate) fn new(pages: u64, page_bytes: usize) -> Self {
+        Self {
+            pages,
+            page_bytes,
+            doubled: false,
+        }
+    }
+}
+
 /// What an index could put into memory, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Needs {

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::{Error, Layout};
 
 /// How internal node ids, and with them pages, are assigned to rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,20 +29,6 @@ pub enum Strategy {
     BestFirst,
     /// PipeANN's search: reacts to each completion, and its width grows as the search converges.
     Pipelined,
-}
-
-/// How a node's list and vector become bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Layout {
-    /// The vector and the list side by side in records of one size, neither compressed: DiskANN's.
-    Coupled,
-    /// The compressed vector and the compressed list side by side in slotted pages (DESIGN §2.1).
-    Packed,
-    /// The lists in pages of their own, the vectors in segments of their own: DecoupleVS §3.3.
-    Decoupled,
-    /// As coupled, and beside each list the codes of its nodes, of which none stay in memory: AiSAQ §3.1.
-    Inline,
 }
 
 /// How lists and vectors are compressed, always without loss. The coupled and inline layouts know only [`Raw`](Compression::Raw).
@@ -279,14 +265,6 @@ macro_rules! named {
 }
 
 named!(Order, "order", Input = "input", Locality = "locality");
-named!(
-    Layout,
-    "layout",
-    Coupled = "coupled",
-    Packed = "packed",
-    Decoupled = "decoupled",
-    Inline = "inline"
-);
 named!(
     Compression,
     "compression",

@@ -1,12 +1,13 @@
 //! What an index is and what it takes: the answer of `stratann stats`.
 
 use serde::Serialize;
-use stratann_layout::manifest::{COUPLED, INLINE};
 use stratann_layout::{CoupledShape, FileEntry, FileKind, Manifest, stream};
 
 use crate::fill::BlockFill;
 use crate::index::Index;
 use crate::plan::Division;
+use crate::stores::Composition;
+use crate::stores::codes::Codes;
 use crate::update::{DirectCounts, Overlay};
 
 /// Facts about an index, with the keys of DESIGN §6 and some more.
@@ -136,7 +137,8 @@ impl Index {
     /// What the index is and what it takes.
     pub fn stats(&self) -> Stats {
         let manifest = self.manifest();
-        let (mut bytes, graph_and_vectors) = (bytes(manifest), graph_and_vectors(manifest));
+        let stores = self.stores();
+        let (mut bytes, graph_and_vectors) = (bytes(manifest, stores), graph_and_vectors(manifest));
         // What direct inserts have added to the file of pages: nobody counts what of it is lists, and what vectors.
         let (built, _) = self.graph().files();
         let pages = manifest.placement.map_or(0, |placement| placement.pages);
@@ -145,10 +147,9 @@ impl Index {
         bytes.total += grown;
         let mut coupled_bytes =
             bytes.total - graph_and_vectors.bytes + graph_and_vectors.coupled_bytes;
-        if manifest.layout == INLINE {
+        if stores.codes_in_records {
             // There, each code stands once, in a file of its own, which has those of the entry points as well.
-            let codes = manifest.vectors * u64::from(manifest.code_bytes);
-            coupled_bytes += stream::file_length(codes);
+            coupled_bytes += stream::file_length(Codes::of_nodes(manifest));
             coupled_bytes -= bytes_of(manifest, &[FileKind::Entries]);
         }
         Stats {
@@ -170,7 +171,7 @@ impl Index {
             },
             code_bytes: manifest.code_bytes,
             codebook: manifest.codebook.clone(),
-            fill: (manifest.layout == INLINE).then(|| {
+            fill: stores.codes_in_records.then(|| {
                 let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
                 BlockFill::of(manifest.element, dim, degree, manifest.code_bytes as usize)
             }),
@@ -204,14 +205,15 @@ impl Index {
 }
 
 /// The index by component.
-fn bytes(manifest: &Manifest) -> Bytes {
+fn bytes(manifest: &Manifest, stores: &Composition) -> Bytes {
     let graph = list_bytes(manifest) + bytes_of(manifest, &[FileKind::Navigation]);
     let vectors = vector_bytes(manifest) + bytes_of(manifest, &[FileKind::Chunks]);
     let kinds = [FileKind::Codes, FileKind::Codebook, FileKind::Entries];
-    let codes = bytes_of(manifest, &kinds) + inline_code_bytes(manifest);
-    let ids = match manifest.layout.as_str() {
-        COUPLED | INLINE => 8 * manifest.vectors,
-        _ => 0,
+    let codes = bytes_of(manifest, &kinds) + code_bytes_in_records(manifest, stores);
+    // Else nobody counts them: they are beside the encoded vectors.
+    let ids = match stores.encoded {
+        true => 0,
+        false => 8 * manifest.vectors,
     };
     let total = bytes_of(manifest, &FileKind::ALL);
     Bytes {
@@ -229,18 +231,10 @@ fn bytes(manifest: &Manifest) -> Bytes {
 
 /// The files of nodes, and what they would be in the coupled layout.
 fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
-    let bytes = bytes_of(
-        manifest,
-        &[
-            FileKind::Graph,
-            FileKind::Inline,
-            FileKind::Packed,
-            FileKind::Adjacency,
-            FileKind::Vectors,
-            FileKind::Chunks,
-            FileKind::Directory,
-        ],
-    );
+    let beside = [FileKind::Vectors, FileKind::Chunks, FileKind::Directory];
+    let bytes = bytes_where(manifest, |kind| {
+        kind.layout().is_some() || beside.contains(&kind)
+    });
     let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
     // An index with a shape that the coupled layout does not hold does not open.
     let coupled_bytes = CoupledShape::new(manifest.element, dim, degree)
@@ -252,17 +246,22 @@ fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
     }
 }
 
-/// What codes take in the nodes: c bytes for each of R neighbours.
-fn inline_code_bytes(manifest: &Manifest) -> u64 {
-    match manifest.layout.as_str() {
-        INLINE => manifest.vectors * u64::from(manifest.degree) * u64::from(manifest.code_bytes),
-        _ => 0,
+/// What codes take beside lists: c bytes for each of R neighbours.
+fn code_bytes_in_records(manifest: &Manifest, stores: &Composition) -> u64 {
+    match stores.codes_in_records {
+        true => manifest.vectors * u64::from(manifest.degree) * u64::from(manifest.code_bytes),
+        false => 0,
     }
 }
 
 /// What files of these kinds take together.
 fn bytes_of(manifest: &Manifest, kinds: &[FileKind]) -> u64 {
-    let of_kind = |entry: &&FileEntry| entry.kind().is_some_and(|(kind, _)| kinds.contains(&kind));
+    bytes_where(manifest, |kind| kinds.contains(&kind))
+}
+
+/// What files of those kinds take together of which `counts` says so.
+fn bytes_where(manifest: &Manifest, counts: impl Fn(FileKind) -> bool) -> u64 {
+    let of_kind = |entry: &&FileEntry| entry.kind().is_some_and(|(kind, _)| counts(kind));
     let entries = manifest.files.iter().filter(of_kind);
     entries.map(|entry| entry.length).sum()
 }

@@ -213,14 +213,7 @@ pub(crate) fn check_file(
 /// Whether direct inserts add pages to files of a kind: to the last of those of vectors. What is behind the pages of a checkpoint is of no account: a crash
 /// may have left it there.
 fn grows(kind: FileKind) -> bool {
-    matches!(
-        kind,
-        FileKind::Graph
-            | FileKind::Inline
-            | FileKind::Packed
-            | FileKind::Adjacency
-            | FileKind::Vectors
-    )
+    kind.layout().is_some() || kind == FileKind::Vectors
 }
 
 /// Reads the header of a file of pages, and refuses one that is damaged or of another index, and a file of another
@@ -301,7 +294,7 @@ pub(crate) fn slotted<'m>(
 
 /// The directory of the file that holds the lists of the packed or decoupled layout.
 pub(crate) fn directory(volume: &dyn Volume, manifest: &Manifest) -> Result<DirectoryFile, Error> {
-    let kind = list_pages(layout(volume, manifest)?);
+    let kind = layout(volume, manifest)?.stores().lists;
     let (_, pages, _) = slotted(volume, manifest, kind, None)?;
     let payload = read_stream_whole(volume, manifest, FileKind::Directory, None)?;
     let file = file_of(volume, manifest, FileKind::Directory, None)?;
@@ -389,13 +382,16 @@ pub(crate) fn placement_of(
     payload: Vec<u8>,
 ) -> Result<PlacementFile, Error> {
     let file = file_of(volume, manifest, FileKind::Placement, None)?;
-    let moves = layout(volume, manifest)? != Layout::Inline;
-    // Where codes are in the pages, those of new nodes are as well.
-    let code_bytes = if moves { manifest.code_bytes } else { 0 };
+    let stores = layout(volume, manifest)?.stores();
+    let moves = stores.records_move;
+    let code_bytes = match stores.codes_in_records {
+        // Those of new nodes as well.
+        true => 0,
+        false => manifest.code_bytes,
+    };
     let placement = PlacementFile::decode(payload, code_bytes as usize, &file)?;
     // Pages that were taken and not written are few, and each was taken for a node.
-    let kind = list_pages(layout(volume, manifest)?);
-    let there = volume.len(&entry(volume, manifest, kind, None)?.name);
+    let there = volume.len(&entry(volume, manifest, stores.lists, None)?.name);
     let pages = there.map_or(3 * facts.nodes, |bytes| bytes / BLOCK as u64);
     let most = pages + facts.nodes + UNWRITTEN;
     if facts.pages > most {
@@ -439,49 +435,28 @@ pub(crate) fn pending_of(
 ) -> Result<PendingFile, Error> {
     let file = file_of(volume, manifest, FileKind::Pending, None)?;
     // Where vectors are apart, those of new nodes do not wait for a page of the graph.
-    let vector_bytes = match layout(volume, manifest)? {
-        Layout::Decoupled => 0,
-        _ => manifest.dimension as usize * manifest.element.size(),
+    let vector_bytes = match layout(volume, manifest)?.has_vectors_in_records() {
+        true => manifest.dimension as usize * manifest.element.size(),
+        false => 0,
     };
     // `manifest` refuses more.
     let nodes = u32::try_from(facts.nodes).unwrap_or(u32::MAX);
     Ok(PendingFile::decode(payload, nodes, vector_bytes, &file)?)
 }
 
-/// How often each page was read by the sample of queries that the build tried; `None` if it tried none.
-pub(crate) fn heat(volume: &dyn Volume, manifest: &Manifest) -> Result<Option<HeatFile>, Error> {
+/// How often each page was read by the sample of queries that the build tried; `None` if it tried none. There are so many pages of
+/// lists and of vectors.
+pub(crate) fn heat(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    (lists, vectors): (u64, u64),
+) -> Result<Option<HeatFile>, Error> {
     if manifest.file(FileKind::Heat.name()).is_none() {
         return Ok(None);
     }
-    let graph_pages = match layout(volume, manifest)? {
-        Layout::Coupled => coupled(volume, manifest)?.0.pages(manifest.vectors),
-        Layout::Inline => inline(volume, manifest)?.0.pages(manifest.vectors),
-        layout => slotted(volume, manifest, list_pages(layout), None)?.1.pages,
-    };
-    let mut vector_pages = 0;
-    for n in 0..manifest.segments.len() as u32 {
-        vector_pages += slotted(volume, manifest, FileKind::Vectors, Some(n))?
-            .1
-            .pages;
-    }
     let payload = read_stream_whole(volume, manifest, FileKind::Heat, None)?;
     let file = file_of(volume, manifest, FileKind::Heat, None)?;
-    Ok(Some(HeatFile::decode(
-        &payload,
-        graph_pages,
-        vector_pages,
-        &file,
-    )?))
-}
-
-/// The kind of the file that holds the lists.
-pub(crate) fn list_pages(layout: Layout) -> FileKind {
-    match layout {
-        Layout::Coupled => FileKind::Graph,
-        Layout::Inline => FileKind::Inline,
-        Layout::Packed => FileKind::Packed,
-        Layout::Decoupled => FileKind::Adjacency,
-    }
+    Ok(Some(HeatFile::decode(&payload, lists, vectors, &file)?))
 }
 
 /// The entry points of an inline index.

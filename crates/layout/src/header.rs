@@ -131,6 +131,33 @@ impl FileKind {
         }
     }
 
+    /// The name of the layout whose lists are in a file of this kind; `None`: it holds no lists.
+    pub fn layout(self) -> Option<&'static str> {
+        match self {
+            FileKind::Graph => Some("coupled"),
+            FileKind::Packed => Some("packed"),
+            FileKind::Adjacency => Some("decoupled"),
+            FileKind::Inline => Some("inline"),
+            FileKind::Codes
+            | FileKind::Codebook
+            | FileKind::Navigation
+            | FileKind::Vectors
+            | FileKind::Chunks
+            | FileKind::Directory
+            | FileKind::Heat
+            | FileKind::Entries
+            | FileKind::Log
+            | FileKind::Placement
+            | FileKind::Pending
+            | FileKind::Journal => None,
+        }
+    }
+
+    /// Whether the vectors of the nodes whose lists are in a file of this kind are in segments, files of their own.
+    pub fn has_segments(self) -> bool {
+        self == FileKind::Adjacency
+    }
+
     /// The format version that this build writes, and the newest that it reads.
     pub fn version(self) -> u32 {
         match self {

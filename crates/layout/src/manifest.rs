@@ -26,16 +26,6 @@ pub const FILE_NAME: &str = "MANIFEST";
 /// first. 2: layouts other than the coupled one. 3: the inline layout, and codebooks that are named by their content.
 /// 4: records that were written anew after the build ([`crate::placement`]).
 pub const FORMAT_VERSION: u32 = 4;
-/// The layout in which a node's vector and list stand side by side as they are ([`crate::coupled`]).
-pub const COUPLED: &str = "coupled";
-/// The layout in which they stand side by side, encoded ([`crate::slotted`]).
-pub const PACKED: &str = "packed";
-/// The layout in which they stand in files of their own, encoded ([`crate::slotted`]).
-pub const DECOUPLED: &str = "decoupled";
-/// The layout in which they stand side by side with the codes of the neighbours ([`crate::inline`]).
-pub const INLINE: &str = "inline";
-/// All of them.
-const LAYOUTS: [&str; 4] = [COUPLED, PACKED, DECOUPLED, INLINE];
 /// Reader feature bit of an index with records that were written anew after the build: it has the key `placement`, and
 /// who does not look there reads records that are out of date.
 pub const PLACEMENT: u64 = 1;
@@ -118,8 +108,7 @@ pub struct Manifest {
     pub seed: u64,
     /// The navigation graph, if there is one.
     pub navigation: Option<NavigationFacts>,
-    /// How vectors and lists stand on disk: [`COUPLED`], [`PACKED`], [`DECOUPLED`] or
-    /// [`INLINE`].
+    /// How vectors and lists stand on disk: what the file of the lists calls it ([`FileKind::layout`]).
     #[serde(default = "coupled")]
     pub layout: String,
     /// Encoded bytes of all lists; 0 where they are not encoded.
@@ -162,8 +151,9 @@ pub struct Manifest {
     pub files: Vec<FileEntry>,
 }
 
+/// The layout of an index of the first version, which had no other.
 fn coupled() -> String {
-    COUPLED.to_owned()
+    FileKind::Graph.layout().unwrap_or_default().to_owned()
 }
 
 /// A place between two records of the log.
@@ -458,19 +448,17 @@ impl Manifest {
         Ok(())
     }
 
-    /// A layout is one of four; the segments of the decoupled one hold each vector once, and the others have
-    /// none.
+    /// A layout is one whose lists a kind of file holds; its segments hold each vector once, if it has any.
     fn check_layout(&self, at: u64, file: &str) -> Result<(), LayoutError> {
-        if !LAYOUTS.contains(&self.layout.as_str()) {
-            let (found, expected) = (format!("{:?}", self.layout), LAYOUTS.join(", "));
-            return Err(field(
-                file,
-                at,
-                "layout",
-                found,
-                format!("one of: {expected}"),
-            ));
-        }
+        let is_called = |kind: &FileKind| kind.layout() == Some(self.layout.as_str());
+        let Some(lists) = FileKind::ALL.into_iter().find(is_called) else {
+            let names: Vec<_> = FileKind::ALL
+                .into_iter()
+                .filter_map(FileKind::layout)
+                .collect();
+            let (found, names) = (format!("{:?}", self.layout), names.join(", "));
+            return Err(field(file, at, "layout", found, format!("one of: {names}")));
+        };
         let hash = &self.codebook;
         let is_hash =
             hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
@@ -500,9 +488,10 @@ impl Manifest {
                 return Err(field(file, at, "reader_features", found, expected));
             }
         }
-        let needed = match self.layout.as_str() {
-            DECOUPLED => self.vectors,
-            _ => 0,
+        let needed = if lists.has_segments() {
+            self.vectors
+        } else {
+            0
         };
         if next != needed {
             let what = "number of vectors in all segments";

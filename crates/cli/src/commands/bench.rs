@@ -137,7 +137,7 @@ mod tests {
     use stratann_terminal::size::CacheEntries;
 
     use crate::args::{Arguments, Command};
-    use crate::names::{CompressionName, LayoutName};
+    use crate::names::CompressionName;
 
     #[test]
     fn options_become_words_that_the_command_line_knows() {
@@ -191,7 +191,10 @@ mod tests {
         );
         assert_eq!(
             (build.layout, build.compression),
-            (Some(LayoutName::Decoupled), Some(CompressionName::Paper))
+            (
+                Some(stratann::Layout::Decoupled),
+                Some(CompressionName::Paper)
+            )
         );
         let Command::Search(search) = with(&["stratann", "search", "i", "q"], search_words(&run))
         else {

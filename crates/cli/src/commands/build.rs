@@ -27,7 +27,7 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         code_bytes: arguments.code_bytes,
         codebook,
         order: arguments.order.map(Into::into),
-        layout: arguments.layout.map(Into::into),
+        layout: arguments.layout,
         compression: arguments.compression.map(Into::into),
         chunk_bytes: match arguments.chunk_overhead {
             Some(overhead) => {

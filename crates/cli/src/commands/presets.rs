@@ -1,6 +1,6 @@
 //! `stratann presets`
 
-use stratann::{Layout, Preset, Rerank};
+use stratann::{Preset, Rerank};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
 use stratann_terminal::table::Table;
@@ -57,7 +57,7 @@ fn reranking(preset: &Preset) -> String {
         estimate,
     } = preset.rerank;
     match (preset.layout, estimate) {
-        (Some(Layout::Coupled | Layout::Packed | Layout::Inline), _) => "on the path".into(),
+        (Some(layout), _) if layout.has_vectors_in_records() => "on the path".into(),
         (_, true) => format!("batch of {batch}, then by estimate"),
         (_, false) => format!("batches of {batch}, benefit {benefit}"),
     }

@@ -56,7 +56,7 @@ impl<'a> Encoder<'a> {
 }
 
 /// The file of codes being written.
-pub(super) struct CodesFile<'a> {
+pub(crate) struct CodesFile<'a> {
     encoder: Encoder<'a>,
     file: Sequential,
     writer: StreamWriter,
@@ -64,7 +64,7 @@ pub(super) struct CodesFile<'a> {
 
 impl<'a> CodesFile<'a> {
     /// Begins the file.
-    pub(super) fn create(build: &'a Build<'a>, codebook: &'a Codebook) -> Result<Self, Error> {
+    pub(crate) fn create(build: &'a Build<'a>, codebook: &'a Codebook) -> Result<Self, Error> {
         let bytes = build.source.rows() as u64 * codebook.code_bytes() as u64;
         Ok(Self {
             encoder: Encoder::new(build, codebook),
@@ -74,7 +74,7 @@ impl<'a> CodesFile<'a> {
     }
 
     /// Appends the codes of the next nodes' vectors.
-    pub(super) fn push(&mut self, vectors: &[u8]) -> Result<(), Error> {
+    pub(crate) fn push(&mut self, vectors: &[u8]) -> Result<(), Error> {
         let file = &mut self.file;
         let codes = self.encoder.encode(vectors);
         self.writer
@@ -83,7 +83,7 @@ impl<'a> CodesFile<'a> {
     }
 
     /// Completes the file, when all nodes came.
-    pub(super) fn finish(self) -> Result<FileEntry, Error> {
+    pub(crate) fn finish(self) -> Result<FileEntry, Error> {
         let mut file = self.file;
         let header = self
             .writer
@@ -93,7 +93,7 @@ impl<'a> CodesFile<'a> {
 }
 
 /// The codes of all nodes, to be looked up: in memory, or where a cap has no room for them, in a scratch file.
-pub(super) struct NodeCodes {
+pub(crate) struct NodeCodes {
     store: Store,
     code_bytes: usize,
 }
@@ -106,7 +106,7 @@ enum Store {
 
 impl NodeCodes {
     /// Encodes all rows, which are in node order.
-    pub(super) fn encode(
+    pub(crate) fn encode(
         build: &Build<'_>,
         rows: &dyn VectorSource,
         codebook: &Codebook,
@@ -149,7 +149,7 @@ impl NodeCodes {
     }
 
     /// The codes of some nodes, one after the other, in place of what is in `out`.
-    pub(super) fn gather(&self, nodes: &[u32], out: &mut Vec<u8>) -> Result<(), Error> {
+    pub(crate) fn gather(&self, nodes: &[u32], out: &mut Vec<u8>) -> Result<(), Error> {
         let bytes = self.code_bytes;
         out.resize(nodes.len() * bytes, 0);
         for (&node, code) in nodes.iter().zip(out.chunks_exact_mut(bytes)) {

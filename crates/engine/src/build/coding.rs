@@ -32,7 +32,7 @@ const COUNTED_BYTES: usize = 4 << 20;
 
 /// What the codecs have to know before they learn.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Coding {
+pub(crate) struct Coding {
     compression: Compression,
     vectors: Shape,
     nodes: u32,
@@ -41,7 +41,7 @@ pub(super) struct Coding {
 
 impl Coding {
     /// For the rows of a source and lists of at most `degree` of them.
-    pub(super) fn new(
+    pub(crate) fn new(
         source: &dyn VectorSource,
         degree: usize,
         compression: Compression,
@@ -58,22 +58,22 @@ impl Coding {
     }
 
     /// Bytes of the longest code of a list.
-    pub(super) fn largest_list(&self) -> usize {
+    pub(crate) fn largest_list(&self) -> usize {
         elias_fano::slot_bytes(self.degree, self.nodes)
     }
 
     /// Bytes of the longest code of a vector.
-    pub(super) fn largest_vector(&self) -> usize {
+    pub(crate) fn largest_vector(&self) -> usize {
         self.stored().max_encoded_bytes()
     }
 
     /// Bytes of a vector before it is coded.
-    pub(super) fn vector_bytes(&self) -> usize {
+    pub(crate) fn vector_bytes(&self) -> usize {
         self.vectors.vector_bytes()
     }
 
     /// The model of all lists. Learns from an even sample: under locality order, every neighbourhood has its share.
-    pub(super) fn learn_lists(&self, lists: &mut Lists) -> Result<ListModel, Error> {
+    pub(crate) fn learn_lists(&self, lists: &mut Lists) -> Result<ListModel, Error> {
         let usual = self.degree as u32;
         if self.compression != Compression::Best {
             return Ok(ListModel::elias_fano(self.nodes, usual));
@@ -92,7 +92,7 @@ impl Coding {
 
     /// What the vectors of a segment are coded with. With `chunk`, each so many of them may have a base of their own,
     /// from which they differ in few bits.
-    pub(super) fn learn_vectors(
+    pub(crate) fn learn_vectors(
         &self,
         build: &Build<'_>,
         rows: &dyn VectorSource,
@@ -156,9 +156,9 @@ impl Coding {
 }
 
 /// What the vectors of a segment are coded with.
-pub(super) struct SegmentCode {
+pub(crate) struct SegmentCode {
     /// What the codec learned.
-    pub(super) model: SegmentModel,
+    pub(crate) model: SegmentModel,
     /// The segment's first node, and the nodes of each of its chunks.
     first: u32,
     chunk: u32,
@@ -167,13 +167,13 @@ pub(super) struct SegmentCode {
 
 impl SegmentCode {
     /// The base that the vector of a node of the segment is coded against, if its chunk has one.
-    pub(super) fn base(&self, node: u32) -> Option<&[u8]> {
+    pub(crate) fn base(&self, node: u32) -> Option<&[u8]> {
         let chunk = (node - self.first) / self.chunk;
         self.bases.get(chunk as usize)?.as_deref()
     }
 
     /// The codec's name.
-    pub(super) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self.model.codec() {
             VectorCodec::Stored => "stored",
             VectorCodec::Huffman if self.bases.iter().any(Option::is_some) => "xor+huffman",

@@ -12,7 +12,7 @@ use crate::{Error, threads};
 const LEAST_SHARE: usize = 64;
 
 /// Encodes batch after batch, and counts the bytes.
-pub(super) struct Encoder {
+pub(crate) struct Encoder {
     lists: ListModel,
     /// One for each thread; the codes of the batch, in order.
     shares: Vec<Share>,
@@ -38,7 +38,7 @@ struct Share {
 
 impl Encoder {
     /// For lists that are coded with this model; on so many threads.
-    pub(super) fn new(lists: ListModel, threads: usize) -> Self {
+    pub(crate) fn new(lists: ListModel, threads: usize) -> Self {
         Self {
             lists,
             shares: (0..threads).map(|_| Share::default()).collect(),
@@ -52,7 +52,7 @@ impl Encoder {
 
     /// Encodes a batch, which [`Encoder::codes`] gives until the next one. All of it is of the segment that `vectors`
     /// is for; without, lists alone.
-    pub(super) fn encode(
+    pub(crate) fn encode(
         &mut self,
         nodes: &Nodes<'_>,
         vectors: Option<&SegmentCode>,
@@ -85,27 +85,27 @@ impl Encoder {
     }
 
     /// The codes of list and vector of each node of the batch.
-    pub(super) fn codes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    pub(crate) fn codes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.shares.iter().flat_map(Share::codes)
     }
 
     /// The model that lists are coded with, as bytes.
-    pub(super) fn list_model(&self) -> Vec<u8> {
+    pub(crate) fn list_model(&self) -> Vec<u8> {
         self.lists.to_bytes()
     }
 
     /// Bytes of all codes of lists so far.
-    pub(super) fn list_bytes(&self) -> u64 {
+    pub(crate) fn list_bytes(&self) -> u64 {
         self.list_bytes
     }
 
     /// Bytes of all codes of vectors so far.
-    pub(super) fn vector_bytes(&self) -> u64 {
+    pub(crate) fn vector_bytes(&self) -> u64 {
         self.vector_bytes
     }
 
     /// Names of the codecs of lists that were used, the one used more often first.
-    pub(super) fn list_codecs(&self) -> String {
+    pub(crate) fn list_codecs(&self) -> String {
         match (self.gaps, self.others) {
             (0, _) => "elias-fano",
             (_, 0) => "gaps",
@@ -116,7 +116,7 @@ impl Encoder {
     }
 
     /// Names of the codecs of vectors that were used.
-    pub(super) fn vector_codecs(&self) -> String {
+    pub(crate) fn vector_codecs(&self) -> String {
         self.vector_codecs.join(", ")
     }
 }

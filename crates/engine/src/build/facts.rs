@@ -13,7 +13,7 @@ const MORE_THAN_MAX_DEGREE: usize = MAX_DEGREE + 1;
 /// What follows from source and options before any work.
 pub(super) struct Facts {
     /// How nodes become bytes.
-    pub(super) format: Format,
+    pub(super) format: Box<dyn Format>,
     /// Its layout.
     pub(super) layout: Layout,
     /// R, the most neighbours of a node.

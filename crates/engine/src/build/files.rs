@@ -7,10 +7,10 @@ use crate::Error;
 use crate::durable::Checkpoint;
 
 /// Bytes of pages that are collected for one write.
-pub(super) const WRITE_BYTES: usize = 1 << 20;
+pub(crate) const WRITE_BYTES: usize = 1 << 20;
 
 /// A new file that is written front to back.
-pub(super) struct Sequential {
+pub(crate) struct Sequential {
     file: Box<dyn VolumeFile>,
     /// What its entry will say; the length grows with what is written.
     entry: FileEntry,
@@ -18,7 +18,7 @@ pub(super) struct Sequential {
 
 impl Sequential {
     /// Creates the checkpoint's file of a kind: the `n`-th, from 0, of a kind of which an index has several.
-    pub(super) fn create(
+    pub(crate) fn create(
         checkpoint: &Checkpoint<'_>,
         kind: FileKind,
         n: Option<u32>,
@@ -35,7 +35,7 @@ impl Sequential {
     }
 
     /// As [`Sequential::create`], with room in front for a header that is known only when all else is written.
-    pub(super) fn create_headless(
+    pub(crate) fn create_headless(
         checkpoint: &Checkpoint<'_>,
         kind: FileKind,
         n: Option<u32>,
@@ -46,21 +46,21 @@ impl Sequential {
     }
 
     /// Appends bytes.
-    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), TierError> {
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), TierError> {
         self.file.write_at(self.entry.length, bytes)?;
         self.entry.length += bytes.len() as u64;
         Ok(())
     }
 
     /// Makes the file, whose header was written in its turn, durable.
-    pub(super) fn finish(mut self, header: &FileHeader) -> Result<FileEntry, TierError> {
+    pub(crate) fn finish(mut self, header: &FileHeader) -> Result<FileEntry, TierError> {
         self.entry.header_crc32c = header::stored_checksum(&header.encode());
         self.file.sync()?;
         Ok(self.entry)
     }
 
     /// Writes the header into the room in front, and makes the file durable.
-    pub(super) fn finish_headless(mut self, header: &FileHeader) -> Result<FileEntry, TierError> {
+    pub(crate) fn finish_headless(mut self, header: &FileHeader) -> Result<FileEntry, TierError> {
         self.file.write_at(0, &header.encode())?;
         self.finish(header)
     }

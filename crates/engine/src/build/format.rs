@@ -1,14 +1,10 @@
 //! How nodes become bytes: which layout, how compressed, and what follows from that before any work.
 
-use stratann_layout::{BLOCK, CoupledShape, InlineShape};
+use stratann_layout::{BLOCK, FileKind, SlottedShape};
 use stratann_vector::Element;
 
 use super::coding::Coding;
-use super::coupled;
-use super::decoupled::{self, DecoupledFormat};
-use super::inline;
-use super::packed::{self, PackedFormat};
-use super::sweep::{Sweep, Written};
+use super::sweep::Written;
 use super::{Build, BuildOptions};
 use crate::codebook::Codebook;
 use crate::data::VectorSource;
@@ -24,23 +20,49 @@ const NODES_WORTH_PACKING: f64 = 6.0;
 /// R, if nobody says.
 const USUAL_DEGREE: usize = 64;
 
-/// A layout, with all that decides where things stand.
-pub(super) enum Format {
-    /// Fixed records, nothing compressed.
-    Coupled(CoupledShape),
-    /// Fixed records, nothing compressed, with the PQ codes of the neighbours.
-    Inline(InlineShape),
-    /// Codes of list and vector side by side.
-    Packed(PackedFormat),
-    /// Codes of lists apart from those of vectors.
-    Decoupled(DecoupledFormat),
+/// All that decides where everything stands in an index of some layout.
+pub(crate) trait Format: Send + Sync {
+    /// Writes all nodes and their codes.
+    fn write(
+        &self,
+        build: &Build<'_>,
+        graph: &mut Constructed,
+        codebook: &Codebook,
+    ) -> Result<Written, Error>;
+}
+
+/// What a format follows from.
+pub(crate) struct Choices<'a> {
+    pub(crate) source: &'a dyn VectorSource,
+    pub(crate) options: &'a BuildOptions,
+    /// How lists and vectors are compressed.
+    pub(crate) compression: Compression,
+    /// R, the most neighbours of a node.
+    pub(crate) degree: usize,
+    /// Bytes of a vector's PQ code.
+    pub(crate) code_bytes: usize,
+    /// What a node is expected to take.
+    pub(crate) expected: Expected,
+}
+
+impl Choices<'_> {
+    /// What the codecs have to know before they learn.
+    pub(crate) fn coding(&self) -> Result<Coding, Error> {
+        Coding::new(self.source, self.degree, self.compression)
+    }
+
+    /// Slotted pages of a kind, with room for a record of so many bytes.
+    pub(crate) fn slotted(&self, kind: FileKind, largest: usize) -> Result<SlottedShape, Error> {
+        let (element, dim) = (self.source.element(), self.source.dim());
+        Ok(SlottedShape::new(kind, element, dim, self.degree, largest)?)
+    }
 }
 
 /// A format, and what the choice of it was based on.
 pub(super) struct Choice {
     /// The format.
-    pub(super) format: Format,
-    /// The layout's name in the manifest.
+    pub(super) format: Box<dyn Format>,
+    /// Its layout.
     pub(super) layout: Layout,
     /// R, the most neighbours of a node.
     pub(super) degree: usize,
@@ -71,65 +93,24 @@ impl Choice {
             false => Layout::Inline,
         });
         check_search_memory(source, options, code_bytes, layout)?;
-        let coding = || Coding::new(source, degree, compression);
-        let (format, nodes_per_page) = match layout {
-            Layout::Coupled => {
-                check_uncompressed(options, layout)?;
-                let shape = CoupledShape::new(element, dim, degree)?;
-                let nodes = shape.nodes_per_page();
-                (Format::Coupled(shape), nodes)
-            }
-            Layout::Inline => {
-                check_uncompressed(options, layout)?;
-                let shape = InlineShape::new(element, dim, degree, code_bytes)?;
-                let nodes = shape.nodes_per_page();
-                (Format::Inline(shape), nodes)
-            }
-            Layout::Packed => {
-                let format = PackedFormat::new(source, degree, coding()?, options.segment_bytes)?;
-                (Format::Packed(format), nodes_on_page(expected.node()))
-            }
-            Layout::Decoupled => {
-                if compression == Compression::Paper {
-                    check_memory(options, source)?;
-                }
-                let (chunk, segment) = (options.chunk_bytes, options.segment_bytes);
-                let format = DecoupledFormat::new(source, degree, coding()?, chunk, segment)?;
-                (Format::Decoupled(format), nodes_on_page(expected.list))
-            }
+        if !layout.is_encoded() {
+            check_uncompressed(options, layout)?;
+        }
+        let choices = Choices {
+            source,
+            options,
+            compression,
+            degree,
+            code_bytes,
+            expected,
         };
+        let (format, nodes_per_page) = (layout.stores().format)(&choices)?;
         Ok(Self {
             format,
             layout,
             degree,
             nodes_per_page,
         })
-    }
-}
-
-impl Format {
-    /// Writes all nodes and their codes.
-    pub(super) fn write(
-        &self,
-        build: &Build<'_>,
-        graph: &mut Constructed,
-        codebook: &Codebook,
-    ) -> Result<Written, Error> {
-        let beside = |write: &dyn Fn(&mut Sweep<'_>) -> Result<Written, Error>,
-                      graph: &mut Constructed| {
-            let mut sweep = Sweep::new(build, graph, Some(codebook))?;
-            let mut written = write(&mut sweep)?;
-            written.files.extend(sweep.finish()?);
-            Ok(written)
-        };
-        match self {
-            Self::Coupled(shape) => beside(&|sweep| coupled::write(build, shape, sweep), graph),
-            Self::Packed(format) => beside(&|sweep| packed::write(build, format, sweep), graph),
-            Self::Decoupled(format) => {
-                beside(&|sweep| decoupled::write(build, format, sweep), graph)
-            }
-            Self::Inline(shape) => inline::write(build, shape, graph, codebook),
-        }
     }
 }
 
@@ -147,9 +128,9 @@ fn check_search_memory(
     code_bytes: usize,
     layout: Layout,
 ) -> Result<(), Error> {
-    let (codes, what) = match layout {
-        Layout::Inline => (options.preset.entry_points, "the codebook"),
-        _ => (
+    let (codes, what) = match layout.has_codes_in_records() {
+        true => (options.preset.entry_points, "the codebook"),
+        false => (
             source.rows(),
             "the codes of all vectors (the layout inline keeps them on storage)",
         ),
@@ -198,27 +179,10 @@ fn check_sizes(options: &BuildOptions, vector_bytes: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses chunks that do not fit the memory: a chunk is held to find the base of its vectors.
-fn check_memory(options: &BuildOptions, source: &dyn VectorSource) -> Result<(), Error> {
-    let vectors = (source.rows() as u64).saturating_mul(source.row_bytes() as u64);
-    let needs = options.chunk_bytes.min(vectors).saturating_mul(4);
-    match options.memory {
-        Some(budget) if budget < needs => Err(Error::Memory {
-            budget,
-            needs,
-            part: format!(
-                "the build to hold a chunk of {} bytes in a quarter of it",
-                needs / 4
-            ),
-        }),
-        _ => Ok(()),
-    }
-}
-
 /// The bytes that a node is expected to take once it is coded. Real collections come within a third or so, which is near
 /// enough to choose by and to cut by. Only the shape counts, not how well the codec that was chosen does: the same rows
 /// get the same node ids whatever the compression, so that its effect can be seen alone.
-struct Expected {
+pub(crate) struct Expected {
     vector: f64,
     list: f64,
 }
@@ -253,10 +217,20 @@ impl Expected {
             Layout::Decoupled
         }
     }
+
+    /// Nodes with their vectors that a page holds.
+    pub(crate) fn nodes_a_page(&self) -> usize {
+        on_page(self.node())
+    }
+
+    /// Nodes that a page holds of lists alone.
+    pub(crate) fn lists_a_page(&self) -> usize {
+        on_page(self.list)
+    }
 }
 
-/// Nodes of so many bytes that a block holds.
-fn nodes_on_page(bytes: f64) -> usize {
+/// Records of so many bytes that a block holds.
+fn on_page(bytes: f64) -> usize {
     ((BLOCK as f64 / bytes) as usize).max(1)
 }
 
@@ -282,10 +256,10 @@ mod tests {
     #[test]
     fn a_page_is_expected_to_hold_a_node_at_least() {
         let expected = Expected::of(Element::F32, 2000, 4000);
-        assert_eq!(nodes_on_page(expected.node()), 1);
-        assert_eq!(nodes_on_page(expected.list), 1);
+        assert_eq!(expected.nodes_a_page(), 1);
+        assert_eq!(expected.lists_a_page(), 1);
         let sift = Expected::of(Element::U8, 128, 64);
-        assert_eq!(nodes_on_page(sift.node()), 22);
-        assert_eq!(nodes_on_page(sift.list), 49);
+        assert_eq!(sift.nodes_a_page(), 22);
+        assert_eq!(sift.lists_a_page(), 49);
     }
 }

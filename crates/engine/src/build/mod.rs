@@ -4,10 +4,8 @@
 //!   facts.rs ─> graph::construct ─> train codebook ─> sweep.rs ─────────> navigation ─> MANIFEST
 //!   format.rs   order, lists                          one, in node order                commit
 //!
-//!   sweep.rs ──> batches of nodes ──┬── coupled.rs     graph-…
-//!     │                             ├── packed.rs      packed-…     directory-…
-//!     │                             ├── decoupled.rs   adjacency-…  directory-…  vectors-…-0000  chunks-…-0000  ..
-//!     └──> PQ codes: codes-…        └── inline.rs      inline-…     entries-…    no codes-…
+//!   sweep.rs ──> batches of nodes ──> the layout's Format, beside its pages in `stores`
+//!     └──> PQ codes
 //!
 //!   codes.rs     rows to PQ codes
 //!   coding.rs    what codecs learn of the lists and vectors that are to come
@@ -23,19 +21,15 @@
 
 mod again;
 mod chunks;
-mod codes;
-mod coding;
-mod coupled;
-mod decoupled;
-mod encode;
+pub(crate) mod codes;
+pub(crate) mod coding;
+pub(crate) mod encode;
 mod facts;
-mod files;
+pub(crate) mod files;
 mod format;
-mod inline;
-mod packed;
-mod slotted;
+pub(crate) mod slotted;
 mod spool;
-mod sweep;
+pub(crate) mod sweep;
 #[cfg(test)]
 mod tests;
 
@@ -60,10 +54,12 @@ use crate::graph::{self, Constructed, Parameters};
 use crate::index::{Index, OpenOptions};
 use crate::measure;
 use crate::progress::{Progress, Stage};
+use crate::stores::codes::Codes;
+use crate::stores::vectors::write::KeptSegment;
 use crate::{Compression, Error, Layout, Order, Preset, bounds, stored};
-pub(crate) use decoupled::{KeptSegment, segment_vectors};
 use facts::Facts;
 pub(crate) use files::{write_made, write_pieces, write_stream};
+pub(crate) use format::{Choices, Format};
 use sweep::Written;
 
 pub use chunks::chunk_bytes_for_overhead;
@@ -418,15 +414,19 @@ pub(crate) fn rebuild(
     build_in(volume, scratch, source, options, facts, next, progress)
 }
 
-struct Build<'a> {
+/// A build that goes on.
+pub(crate) struct Build<'a> {
     volume: &'a Arc<dyn Volume>,
-    source: &'a dyn VectorSource,
-    options: &'a BuildOptions,
+    /// The rows.
+    pub(crate) source: &'a dyn VectorSource,
+    pub(crate) options: &'a BuildOptions,
     facts: Facts,
     progress: &'a dyn Progress,
-    checkpoint: Checkpoint<'a>,
+    /// What its files belong to.
+    pub(crate) checkpoint: Checkpoint<'a>,
     scratch: &'a Path,
-    carried: Carried<'a>,
+    /// What the index keeps that it replaces.
+    pub(crate) carried: Carried<'a>,
     /// Whether the rows are those of an index that is open.
     replaces: bool,
     stages: Vec<(String, f64)>,
@@ -522,7 +522,7 @@ impl Build<'_> {
             layout: self.facts.layout,
             list_codec: manifest.list_codec,
             vector_codec: manifest.vector_codec,
-            fill: (self.facts.layout == Layout::Inline).then(|| {
+            fill: self.facts.layout.has_codes_in_records().then(|| {
                 let (source, bytes) = (self.source, self.facts.code_bytes);
                 BlockFill::of(source.element(), source.dim(), self.facts.degree, bytes)
             }),
@@ -628,9 +628,9 @@ impl Build<'_> {
         codebook::training(self.options.threads, self.options.seed)
     }
 
-    /// The nodes that a search of the inline layout may start from: the medoid, and as much of an even sample as the
+    /// The nodes that a search may start from where codes stand beside lists: the medoid, and as much of an even sample as the
     /// preset's number of entry points has room for.
-    fn entry_points(&self, medoid: u32) -> Vec<u32> {
+    pub(crate) fn entry_points(&self, medoid: u32) -> Vec<u32> {
         let others = self.options.preset.entry_points.saturating_sub(1);
         let mut entries = vec![medoid];
         let sample = self.sample(others.min(self.source.rows()));
@@ -711,10 +711,9 @@ impl Build<'_> {
 
     /// Measures what memory would buy, for the planner. Left out where the memory cap has no room for the codes.
     fn measure(&self, manifest: &mut Manifest, queries: &[u8]) -> Result<(), Error> {
-        let codes = manifest.vectors * u64::from(manifest.code_bytes);
-        let codes = match self.facts.layout {
-            Layout::Inline => 0,
-            _ => codes,
+        let codes = match self.facts.layout.has_codes_in_records() {
+            true => 0,
+            false => Codes::of_nodes(manifest),
         };
         let needs = codes + MEASURING;
         if queries.is_empty() || self.options.memory.is_some_and(|cap| cap < needs) {

@@ -7,7 +7,7 @@ use crate::Error;
 use crate::durable::Checkpoint;
 
 /// A file of slotted pages being written. Its header says how many pages it has, so it is written last.
-pub(super) struct SlottedFile {
+pub(crate) struct SlottedFile {
     shape: SlottedShape,
     file: Sequential,
     builder: SlottedBuilder,
@@ -22,7 +22,7 @@ pub(super) struct SlottedFile {
 
 impl SlottedFile {
     /// Begins the file of the shape's kind, the `n`-th if an index has several. Its first record is node `first`.
-    pub(super) fn create(
+    pub(crate) fn create(
         checkpoint: &Checkpoint<'_>,
         shape: SlottedShape,
         n: Option<u32>,
@@ -45,7 +45,7 @@ impl SlottedFile {
     ///
     /// # Panics
     /// When the record is larger than the shape was made for.
-    pub(super) fn push(&mut self, id: u64, list: &[u8], vector: &[u8]) -> Result<(), Error> {
+    pub(crate) fn push(&mut self, id: u64, list: &[u8], vector: &[u8]) -> Result<(), Error> {
         if !self.builder.push(id, list, vector) {
             self.end_page()?;
             assert!(
@@ -60,7 +60,7 @@ impl SlottedFile {
     }
 
     /// The next record begins a new page.
-    pub(super) fn end_page(&mut self) -> Result<(), Error> {
+    pub(crate) fn end_page(&mut self) -> Result<(), Error> {
         if self.builder.is_empty() {
             return Ok(());
         }
@@ -76,12 +76,12 @@ impl SlottedFile {
     }
 
     /// Records on each of the pages that were ended so far.
-    pub(super) fn counts(&self) -> &[u16] {
+    pub(crate) fn counts(&self) -> &[u16] {
         &self.counts
     }
 
     /// Completes the file. Gives its entry and the records on each page.
-    pub(super) fn finish(mut self) -> Result<(FileEntry, Vec<u16>), Error> {
+    pub(crate) fn finish(mut self) -> Result<(FileEntry, Vec<u16>), Error> {
         self.end_page()?;
         self.file.write(&self.buffer)?;
         let nodes = u64::from(self.next - self.first);

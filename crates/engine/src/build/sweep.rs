@@ -26,24 +26,24 @@ const BATCH_BYTES: usize = 8 << 20;
 
 /// What was written, as the manifest says it.
 #[derive(Debug, Default)]
-pub(super) struct Written {
+pub(crate) struct Written {
     /// The files.
-    pub(super) files: Vec<FileEntry>,
+    pub(crate) files: Vec<FileEntry>,
     /// Bytes of all lists as they stand on disk.
-    pub(super) list_bytes: u64,
+    pub(crate) list_bytes: u64,
     /// Bytes of all vectors as they stand on disk.
-    pub(super) vector_bytes: u64,
+    pub(crate) vector_bytes: u64,
     /// What the lists are coded with.
-    pub(super) list_codec: String,
+    pub(crate) list_codec: String,
     /// What the vectors are coded with.
-    pub(super) vector_codec: String,
+    pub(crate) vector_codec: String,
     /// The segments that have files of their own.
-    pub(super) segments: Vec<SegmentFacts>,
+    pub(crate) segments: Vec<SegmentFacts>,
 }
 
 /// Consecutive nodes.
 #[derive(Clone, Copy)]
-pub(super) struct Nodes<'a> {
+pub(crate) struct Nodes<'a> {
     first: u32,
     ids: &'a [u64],
     vectors: &'a [u8],
@@ -53,27 +53,27 @@ pub(super) struct Nodes<'a> {
 
 impl<'a> Nodes<'a> {
     /// How many they are, at least 1.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.ids.len()
     }
 
     /// The number of the node at `place` among these.
-    pub(super) fn number(&self, place: usize) -> u32 {
+    pub(crate) fn number(&self, place: usize) -> u32 {
         self.first + place as u32
     }
 
     /// Its outside id.
-    pub(super) fn id(&self, place: usize) -> u64 {
+    pub(crate) fn id(&self, place: usize) -> u64 {
         self.ids[place]
     }
 
     /// Its vector.
-    pub(super) fn vector(&self, place: usize) -> &'a [u8] {
+    pub(crate) fn vector(&self, place: usize) -> &'a [u8] {
         &self.vectors[place * self.vector_bytes..(place + 1) * self.vector_bytes]
     }
 
     /// Its neighbours, in the order of the graph: nearest first as a rule.
-    pub(super) fn list(&self, place: usize) -> &'a [u32] {
+    pub(crate) fn list(&self, place: usize) -> &'a [u32] {
         let bounds = &self.lists.bounds;
         &self.lists.links[bounds[place]..bounds[place + 1]]
     }
@@ -104,7 +104,7 @@ impl ListBatch {
 }
 
 /// All nodes, in batches.
-pub(super) struct Sweep<'a> {
+pub(crate) struct Sweep<'a> {
     build: &'a Build<'a>,
     rows: &'a dyn VectorSource,
     order: &'a [u32],
@@ -121,9 +121,24 @@ pub(super) struct Sweep<'a> {
     _stage: Stage<'a>,
 }
 
+impl Sweep<'_> {
+    /// Has `write` write all nodes, and writes their codes beside it.
+    pub(crate) fn with_codes(
+        build: &Build<'_>,
+        graph: &mut Constructed,
+        codebook: &Codebook,
+        write: impl FnOnce(&mut Sweep<'_>) -> Result<Written, Error>,
+    ) -> Result<Written, Error> {
+        let mut sweep = Sweep::new(build, graph, Some(codebook))?;
+        let mut written = write(&mut sweep)?;
+        written.files.extend(sweep.finish()?);
+        Ok(written)
+    }
+}
+
 impl<'a> Sweep<'a> {
     /// Begins at node 0, and begins the file of codes if there is to be one.
-    pub(super) fn new(
+    pub(crate) fn new(
         build: &'a Build<'a>,
         graph: &'a mut Constructed,
         codebook: Option<&'a Codebook>,
@@ -149,17 +164,17 @@ impl<'a> Sweep<'a> {
     }
 
     /// All rows in node order, for codecs that learn what is to come.
-    pub(super) fn rows(&self) -> &'a dyn VectorSource {
+    pub(crate) fn rows(&self) -> &'a dyn VectorSource {
         self.rows
     }
 
     /// The lists, for codecs that learn what is to come.
-    pub(super) fn lists(&mut self) -> &mut Lists {
+    pub(crate) fn lists(&mut self) -> &mut Lists {
         self.lists
     }
 
     /// The nodes that are to come, in ranges of `nodes`, of which the last has what is left.
-    pub(super) fn segments(&self, nodes: u32) -> impl Iterator<Item = Range<u32>> + use<> {
+    pub(crate) fn segments(&self, nodes: u32) -> impl Iterator<Item = Range<u32>> + use<> {
         let rows = self.rows.rows() as u32;
         (self.next as u32..rows)
             .step_by(nodes as usize)
@@ -167,7 +182,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// The next nodes, of which none is `end` or above; `None` if there are no more below it.
-    pub(super) fn next(&mut self, end: u32) -> Result<Option<Nodes<'_>>, Error> {
+    pub(crate) fn next(&mut self, end: u32) -> Result<Option<Nodes<'_>>, Error> {
         self.build.go_on()?;
         let first = self.next;
         let nodes = first..(end as usize).min(first + self.most);
@@ -200,7 +215,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// Completes the file of codes, if there is one, when all nodes were taken.
-    pub(super) fn finish(self) -> Result<Option<FileEntry>, Error> {
+    pub(crate) fn finish(self) -> Result<Option<FileEntry>, Error> {
         self.codes.map(CodesFile::finish).transpose()
     }
 }

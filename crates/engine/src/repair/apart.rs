@@ -146,8 +146,8 @@ fn length(nodes: &Range<u64>) -> u64 {
 
 impl<'m> Files<'m, '_, '_> {
     /// Hands over the vectors of a decoupled index that took direct inserts, and says how many there should be, at most.
-    pub(super) fn apart(&mut self, facts: &PlacementFacts) -> Result<u64, Error> {
-        let placement = self.placement(Layout::Decoupled, facts)?;
+    pub(super) fn apart(&mut self, layout: Layout, facts: &PlacementFacts) -> Result<u64, Error> {
+        let placement = self.placement(layout, facts)?;
         let pieces = self.pieces(facts)?;
         let (rule, added) = match &placement {
             Ok(placement) => (Rule::Table(placement), Added::Named(&placement.added)),

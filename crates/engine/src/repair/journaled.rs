@@ -62,8 +62,12 @@ impl Even<'_> {
 
 impl<'m> Files<'m, '_, '_> {
     /// Hands over the vectors of an inline index that took direct inserts, and says how many there should be, at most.
-    pub(super) fn journaled(&mut self, facts: &PlacementFacts) -> Result<u64, Error> {
-        let placement = self.placement(Layout::Inline, facts)?;
+    pub(super) fn journaled(
+        &mut self,
+        layout: Layout,
+        facts: &PlacementFacts,
+    ) -> Result<u64, Error> {
+        let placement = self.placement(layout, facts)?;
         // Where in the report it says that nothing of the file is to be had, if it does.
         let told = self.lost.len();
         let even = self.even(facts)?;

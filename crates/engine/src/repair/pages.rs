@@ -18,7 +18,7 @@ use super::files::{self, Header};
 use super::rows::Fault;
 use super::tables::{Decoded, Decoders};
 use crate::progress::Progress;
-use crate::{Error, Layout, stored};
+use crate::{Error, stored};
 
 /// Pages behind the end of a file that are told one by one.
 const MOST_MISSING: u64 = 1 << 20;
@@ -48,42 +48,26 @@ pub(super) fn salvage(
         take,
     };
     let layout = stored::layout(volume, manifest)?;
-    match (layout, &manifest.placement) {
-        (Layout::Coupled | Layout::Packed, Some(facts)) => return files.placed(layout, facts),
-        (Layout::Decoupled, Some(facts)) => return files.apart(facts),
-        (Layout::Inline, Some(facts)) => return files.journaled(facts),
-        (_, None) => {}
+    let stores = layout.stores();
+    if let Some(facts) = &manifest.placement {
+        return match (stores.records_move, stores.vectors_in_records) {
+            (false, _) => files.journaled(layout, facts),
+            (true, false) => files.apart(layout, facts),
+            (true, true) => files.placed(layout, facts),
+        };
     }
-    match layout {
-        Layout::Coupled => files.coupled(),
-        Layout::Inline => files.inline(),
-        Layout::Packed => {
-            let decoders = Decoders::packed(volume, manifest)?;
-            let tables = (FileKind::Directory, None);
-            let records = (0, manifest.vectors);
-            files.slotted(
-                FileKind::Packed,
-                None,
-                records,
-                manifest.vectors,
-                &decoders,
-                tables,
-            )
-        }
-        Layout::Decoupled => {
-            let mut unclear = Vec::new();
-            for (n, segment) in (0..).zip(&manifest.segments) {
-                let decoders = Decoders::segment(volume, manifest, n)?;
-                match decoders.garbage.is_known() {
-                    true => files.segment(n, segment, &decoders)?,
-                    false => unclear.push((n, segment, decoders)),
-                }
-            }
-            // What may be garbage comes last, and of it what is the newest first: the vector that took its place counts.
-            let mut unclear = unclear.into_iter().rev();
-            unclear.try_for_each(|(n, segment, decoders)| files.segment(n, segment, &decoders))
-        }
-    }?;
+    if !stores.vectors_in_records {
+        files.segments()?;
+    } else if stores.encoded {
+        let decoders = Decoders::packed(volume, manifest)?;
+        let tables = (FileKind::Directory, None);
+        let (records, vectors) = ((0, manifest.vectors), manifest.vectors);
+        files.slotted(stores.lists, None, records, vectors, &decoders, tables)?;
+    } else if stores.codes_in_records {
+        files.inline()?;
+    } else {
+        files.coupled()?;
+    }
     Ok(manifest.vectors)
 }
 
@@ -160,6 +144,21 @@ struct Page<'p> {
 type Open<S> = for<'p> fn(&'p S, u64, Page<'p>) -> Result<Records<'p>, LayoutError>;
 
 impl<'m> Files<'m, '_, '_> {
+    /// All segments of vectors.
+    fn segments(&mut self) -> Result<(), Error> {
+        let mut unclear = Vec::new();
+        for (n, segment) in (0..).zip(&self.manifest.segments) {
+            let decoders = Decoders::segment(self.volume, self.manifest, n)?;
+            match decoders.garbage.is_known() {
+                true => self.segment(n, segment, &decoders)?,
+                false => unclear.push((n, segment, decoders)),
+            }
+        }
+        // What may be garbage comes last, and of it what is the newest first: the vector that took its place counts.
+        let mut unclear = unclear.into_iter().rev();
+        unclear.try_for_each(|(n, segment, decoders)| self.segment(n, segment, &decoders))
+    }
+
     fn coupled(&mut self) -> Result<(), Error> {
         let manifest = self.manifest;
         let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);

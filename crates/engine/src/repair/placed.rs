@@ -214,16 +214,17 @@ impl<'m> Files<'m, '_, '_> {
     /// The file of pages, whose `live` vectors are lost if nothing of it is to be had.
     fn page_file(&mut self, layout: Layout, live: u64) -> Result<Option<PageFile<'m>>, Error> {
         let (volume, manifest) = (self.volume, self.manifest);
-        let kind = stored::list_pages(layout);
+        let stores = layout.stores();
+        let kind = stores.lists;
         let Some((entry, header)) = self.file(kind, None, live)? else {
             return Ok(None);
         };
-        let form = match layout {
-            Layout::Coupled => {
+        let form = match stores.encoded {
+            false => {
                 let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
                 Form::Coupled(CoupledShape::new(manifest.element, dim, degree)?)
             }
-            _ => {
+            true => {
                 let nodes = (0, manifest.vectors);
                 let Some(shape) = self.slotted_shape(kind, entry, header, nodes, live)? else {
                     return Ok(None);

@@ -8,7 +8,7 @@
 use super::reader::{NodeReader, Page};
 use super::traversal::{Place, Traversal};
 use crate::Error;
-use crate::nodes::NodePages;
+use crate::stores::NodePages;
 
 /// Runs one query's traversal to its end. `beam` is the caller's scratch.
 pub(crate) async fn best_first<'a, N: NodePages>(

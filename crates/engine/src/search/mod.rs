@@ -49,8 +49,8 @@ pub(crate) use self::walker::{Plan, Walker, Within};
 use crate::data::{VectorSource, check_rows};
 use crate::index::Index;
 use crate::measure::Heat;
-use crate::nodes::{NodePages, Pages};
 use crate::progress::{Progress, Silent, Stage};
+use crate::stores::{NodePages, on_pages};
 use crate::update::{FreshScratch, Overlay, Seen};
 use crate::{Error, Rerank, Strategy, bounds};
 
@@ -419,12 +419,7 @@ impl Batch<'_> {
 
     /// One task: query after query until the batch has none left.
     async fn task(&self, thread: &Thread) -> Result<(), Error> {
-        match &self.index.graph().pages {
-            Pages::Coupled(pages) => self.task_on(pages, thread).await,
-            Pages::Inline(pages) => self.task_on(pages, thread).await,
-            Pages::Packed(pages) => self.task_on(pages, thread).await,
-            Pages::Lists(pages) => self.task_on(pages, thread).await,
-        }
+        on_pages!(&self.index.graph().pages, pages => self.task_on(pages, thread).await)
     }
 
     /// One task, on an index of one layout.

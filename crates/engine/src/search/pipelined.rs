@@ -15,7 +15,7 @@
 use super::reader::NodeReader;
 use super::traversal::Traversal;
 use crate::Error;
-use crate::nodes::NodePages;
+use crate::stores::NodePages;
 
 /// Reads in flight while the search approaches its answer.
 const APPROACH_WIDTH: usize = 4;

@@ -12,8 +12,8 @@ use super::Counters;
 use super::parts::{Part, Timer};
 use crate::Error;
 use crate::measure::Heat;
-use crate::nodes::placement::PageBytes;
-use crate::nodes::{Graph, NodePages};
+use crate::stores::topology::placement::PageBytes;
+use crate::stores::{Graph, NodePages};
 
 /// A page that is here.
 pub(crate) struct Page<'a> {

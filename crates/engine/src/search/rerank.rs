@@ -35,8 +35,8 @@ use super::parts::{Part, Timer};
 use super::ranking::{Ranking, WORTH_READING};
 use crate::frontier::{Frontier, distance_of, node_of};
 use crate::measure::Heat;
-use crate::nodes::placement::PageBytes;
-use crate::nodes::segments::{Place, Segments};
+use crate::stores::topology::placement::PageBytes;
+use crate::stores::vectors::segments::{Place, Segments};
 use crate::{Error, Rerank};
 
 /// Candidates that are ranked at a time where vectors were deleted.

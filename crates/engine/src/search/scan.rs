@@ -25,12 +25,12 @@ use stratann_tier::{BLOCK, Lane, Request, Thread, Tier, next};
 use super::Counters;
 use crate::Error;
 use crate::index::Index;
-use crate::nodes::placement::{NOWHERE, PageBytes};
-use crate::nodes::resident::Resident;
-use crate::nodes::segments::{Place, Segment, Segments};
-use crate::nodes::{Graph, NodePages, PageView};
 use crate::plan::held_pages;
 use crate::progress::Progress;
+use crate::stores::resident::Resident;
+use crate::stores::topology::placement::{NOWHERE, PageBytes};
+use crate::stores::vectors::segments::{Place, Segment, Segments};
+use crate::stores::{Graph, NodePages, PageView};
 
 /// Pages behind one another that are read at once, at most.
 const RUN: u64 = 4;

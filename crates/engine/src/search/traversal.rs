@@ -33,9 +33,9 @@ use super::spare::Spare;
 use crate::Error;
 use crate::cache::SlotCache;
 use crate::frontier::{self, Frontier, distance_of, key, node_of};
-use crate::nodes::placement::NOWHERE;
-use crate::nodes::{Graph, NodePages, PageView, Record};
 use crate::plan::held_pages;
+use crate::stores::topology::placement::NOWHERE;
+use crate::stores::{Graph, NodePages, PageView, Record};
 use crate::visited::Visited;
 
 /// Where a candidate's node is.

@@ -14,7 +14,7 @@ use super::traversal::{Setting, Traversal};
 use crate::index::Index;
 use crate::measure::Heat;
 use crate::navigation::NavigationScratch;
-use crate::nodes::NodePages;
+use crate::stores::NodePages;
 use crate::update::Dead;
 use crate::{Error, Rerank, Strategy};
 

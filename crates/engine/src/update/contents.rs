@@ -6,12 +6,12 @@ use stratann_layout::BLOCK;
 
 use crate::Error;
 use crate::index::Index;
-use crate::nodes::added::Added;
-use crate::nodes::pending::NewRecord;
-use crate::nodes::segments::{Place, Segment};
-use crate::nodes::slotted::Slotted;
-use crate::nodes::{Graph, NodePages, PageView, Pages, Record};
 use crate::progress::Progress;
+use crate::stores::slotted::Slotted;
+use crate::stores::topology::pending::NewRecord;
+use crate::stores::vectors::added::Added;
+use crate::stores::vectors::segments::{Place, Segment};
+use crate::stores::{Graph, NodePages, PageView, Record, on_pages};
 
 /// Bytes of pages that are read at a time, about.
 const PIECE: usize = 1 << 20;
@@ -46,12 +46,7 @@ pub(crate) fn each_vector(
             Ok(())
         });
     }
-    match &graph.pages {
-        Pages::Coupled(pages) => from_records(index, pages, progress, &mut vector, each),
-        Pages::Inline(pages) => from_records(index, pages, progress, &mut vector, each),
-        Pages::Packed(pages) => from_records(index, pages, progress, &mut vector, each),
-        Pages::Lists(pages) => from_records(index, pages, progress, &mut vector, each),
-    }?;
+    on_pages!(&graph.pages, pages => from_records(index, pages, progress, &mut vector, each))?;
     for record in pending(graph) {
         each(record.node, record.id, &record.vector)?;
     }
@@ -137,12 +132,7 @@ pub(crate) fn each_list(
     each: &mut EachList<'_>,
 ) -> Result<(), Error> {
     let graph = index.graph();
-    match &graph.pages {
-        Pages::Coupled(pages) => lists_of(index, pages, progress, each),
-        Pages::Inline(pages) => lists_of(index, pages, progress, each),
-        Pages::Packed(pages) => lists_of(index, pages, progress, each),
-        Pages::Lists(pages) => lists_of(index, pages, progress, each),
-    }?;
+    on_pages!(&graph.pages, pages => lists_of(index, pages, progress, each))?;
     let mut list = Vec::new();
     for record in pending(graph) {
         list.clear();

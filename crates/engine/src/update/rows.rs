@@ -13,7 +13,7 @@ use super::contents::vector_page;
 use crate::Error;
 use crate::data::{DataError, VectorFile, VectorSource, check_range};
 use crate::index::Index;
-use crate::nodes::segments::{Place, Segments};
+use crate::stores::vectors::segments::{Place, Segments};
 
 /// Bytes of pages that are read at a time, about.
 const PIECE: usize = 1 << 20;

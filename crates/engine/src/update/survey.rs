@@ -16,11 +16,12 @@ use super::contents::{each_vector, each_vector_page};
 use super::garbage::{Fate, Held, fates};
 use super::merge::Inputs;
 use super::rows::IndexRows;
-use crate::build::{self, BuildOptions, KeptSegment, Spool};
+use crate::build::{BuildOptions, Spool};
 use crate::data::{VectorFile, VectorSource};
 use crate::index::Index;
-use crate::nodes::segments::Segments;
 use crate::progress::{Progress, Stage};
+use crate::stores::vectors::segments::Segments;
+use crate::stores::vectors::write::{KeptSegment, segment_vectors};
 use crate::{Error, Order, stored};
 
 /// Of a node that was left out.
@@ -167,7 +168,7 @@ fn in_place<'a>(
     let merged = push_new(inputs, &mut file, &mut new_ids)?;
 
     let vector_bytes = index.dim() * index.element().size();
-    let capacity = build::segment_vectors(options, vector_bytes);
+    let capacity = segment_vectors(options, vector_bytes);
     let held: Vec<Held> = segments
         .iter()
         .zip(&census)

@@ -13,7 +13,7 @@ use stratann_tier::Volume;
 
 use super::Check;
 use super::pages::Place;
-use crate::nodes::pending::Change;
+use crate::stores::topology::pending::Change;
 use crate::{Layout, stored};
 
 /// What is said of where nodes are.
@@ -144,12 +144,11 @@ impl Bits {
 pub(crate) fn added_wrong(layout: Layout, placement: &PlacementFile) -> Option<String> {
     let added = placement.added.len();
     let later = placement.nodes.saturating_sub(placement.built);
-    match layout {
-        Layout::Decoupled if added == 0 && later > 0 => Some(format!(
+    match layout.has_vectors_in_records() {
+        false if added == 0 && later > 0 => Some(format!(
             "it names no pages of vectors that were added, which those of {later} nodes are on"
         )),
-        Layout::Decoupled => None,
-        _ if added > 0 => Some(format!(
+        true if added > 0 => Some(format!(
             "it names {added} pages of vectors that were added, which the {layout} layout of this index has not"
         )),
         _ => None,

@@ -5,7 +5,7 @@ use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileEntry, FileKind, SegmentFacts};
 
 use super::Check;
-use crate::{Layout, stored};
+use crate::stored;
 
 /// What all lists and vectors came to so far.
 #[derive(Debug, Default)]
@@ -28,40 +28,40 @@ impl Check<'_> {
         let segments = self.manifest.segments.len();
         match kind {
             FileKind::Vectors | FileKind::Chunks => n.is_some_and(|n| (n as usize) < segments),
-            FileKind::Graph | FileKind::Packed | FileKind::Adjacency | FileKind::Inline => {
-                kind == stored::list_pages(self.layout)
-            }
-            FileKind::Directory => self.has_directory(),
-            FileKind::Codes => self.layout != Layout::Inline,
-            FileKind::Entries => self.layout == Layout::Inline,
+            FileKind::Directory => self.stores.has_directory,
+            FileKind::Codes | FileKind::Entries => kind == self.codes(),
             FileKind::Placement => self.manifest.placement.is_some(),
-            FileKind::Pending => self.manifest.placement.is_some() && self.relocates(),
-            FileKind::Journal => self.manifest.placement.is_some() && !self.relocates(),
-            _ => true,
+            FileKind::Pending | FileKind::Journal => {
+                self.manifest.placement.is_some() && kind == self.changes()
+            }
+            _ => kind.layout().is_none() || kind == self.stores.lists,
         }
     }
 
-    /// Whether records of this layout are written anew on other pages, and not in their places.
-    fn relocates(&self) -> bool {
-        self.layout != Layout::Inline
+    /// The kind of the file with the codes that are in memory.
+    fn codes(&self) -> FileKind {
+        match self.stores.codes_in_records {
+            true => FileKind::Entries,
+            false => FileKind::Codes,
+        }
     }
 
-    /// Whether a node's page is looked up, not computed.
-    fn has_directory(&self) -> bool {
-        matches!(self.layout, Layout::Packed | Layout::Decoupled)
+    /// The kind of the file with what waits for its page, after direct inserts.
+    fn changes(&self) -> FileKind {
+        match self.stores.records_move {
+            true => FileKind::Pending,
+            false => FileKind::Journal,
+        }
     }
 
     /// The files that the layout needs are named, and the segments are such that a node's segment is a division.
     pub(super) fn claims(&mut self) {
         let mut needed = vec![
-            (stored::list_pages(self.layout), None),
+            (self.stores.lists, None),
             (FileKind::Codebook, None),
-            match self.layout {
-                Layout::Inline => (FileKind::Entries, None),
-                _ => (FileKind::Codes, None),
-            },
+            (self.codes(), None),
         ];
-        if self.has_directory() {
+        if self.stores.has_directory {
             needed.push((FileKind::Directory, None));
         }
         if self.manifest.navigation.is_some() {
@@ -71,11 +71,7 @@ impl Check<'_> {
             needed.extend([(FileKind::Vectors, Some(n)), (FileKind::Chunks, Some(n))]);
         }
         if self.manifest.placement.is_some() {
-            let waits = match self.relocates() {
-                true => FileKind::Pending,
-                false => FileKind::Journal,
-            };
-            needed.extend([(FileKind::Placement, None), (waits, None)]);
+            needed.extend([(FileKind::Placement, None), (self.changes(), None)]);
         }
         for (kind, n) in needed {
             let role = FileEntry::role_of(kind, n);
@@ -125,7 +121,7 @@ impl Check<'_> {
             }
         }
         // An index that was written before the layouts with codes says nothing of bytes.
-        let silent = self.layout == Layout::Coupled;
+        let silent = !self.stores.encoded && !self.stores.codes_in_records;
         for (what, complete, claimed, found) in [
             ("lists", found.lists, manifest.list_bytes, found.list_bytes),
             (
@@ -148,9 +144,9 @@ impl Check<'_> {
 
     /// Outside ids that only a look at all of them finds.
     pub(super) fn repeated_ids(&mut self) {
-        let (kind, n) = match self.layout {
-            Layout::Decoupled => (FileKind::Vectors, Some(0)),
-            layout => (stored::list_pages(layout), None),
+        let (kind, n) = match self.stores.vectors_in_records {
+            true => (self.stores.lists, None),
+            false => (FileKind::Vectors, Some(0)),
         };
         // They may be in different segments, of which nobody remembers which.
         let file = match self.manifest.segments.len() {

@@ -50,6 +50,7 @@ use self::manifest::Sums;
 pub(crate) use self::streams::segment_model;
 use crate::durable::{self, LogPosition, log_number};
 use crate::progress::{Progress, Stage};
+use crate::stores::Composition;
 use crate::{Error, Layout, stored};
 
 /// Problems listed at most, but for the first of each file; one that is all wrong would fill the terminal.
@@ -160,6 +161,7 @@ pub(crate) fn verify_in(
         volume,
         manifest: &manifest,
         layout,
+        stores: layout.stores(),
         report,
         sums: Sums::default(),
         grown: grown.as_ref(),
@@ -184,6 +186,8 @@ struct Check<'a> {
     volume: &'a dyn Volume,
     manifest: &'a Manifest,
     layout: Layout,
+    /// What its stores can do.
+    stores: &'static Composition,
     report: VerifyReport,
     sums: Sums,
     /// What is said of where nodes are, if direct inserts were made and it can be read.
@@ -245,20 +249,19 @@ impl Check<'_> {
         stored::check_file(self.volume, entry, kind)?;
         let may_grow = match kind {
             FileKind::Vectors => self.may_grow(n),
-            // Pages are added only when a checkpoint was committed.
-            FileKind::Inline => self.manifest.placement.is_some(),
-            _ => true,
+            // Where pages stay in their places, they are added only when a checkpoint was committed.
+            _ => self.stores.records_move || self.manifest.placement.is_some(),
         };
         if !may_grow {
             stored::check_length(self.volume, entry, self.volume.len(&entry.name)?)?;
         }
         match kind {
-            FileKind::Graph | FileKind::Packed | FileKind::Adjacency
-                if self.manifest.placement.is_some() =>
-            {
-                self.placed(entry, kind, name)
+            kind if kind.layout().is_some() && self.manifest.placement.is_some() => {
+                match self.stores.records_move {
+                    true => self.placed(entry, kind, name),
+                    false => self.journaled(entry, name),
+                }
             }
-            FileKind::Inline if self.manifest.placement.is_some() => self.journaled(entry, name),
             FileKind::Graph => self.coupled(entry, name),
             FileKind::Inline => self.inline(entry, name),
             FileKind::Packed | FileKind::Adjacency | FileKind::Vectors => {

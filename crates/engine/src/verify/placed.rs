@@ -17,8 +17,8 @@ use super::Check;
 use super::grown::{Bits, Tables};
 use super::pages::{Pages, Place};
 use super::slotted::Records;
-use crate::nodes::pending::apply;
-use crate::{Error, Layout, stored};
+use crate::stores::topology::pending::apply;
+use crate::{Error, stored};
 
 /// A page that was read.
 struct Page<'p> {
@@ -286,7 +286,7 @@ impl Check<'_> {
             walk.links.extend_from_slice(&record.list);
             self.list(walk, place, node, 4 * record.list.len());
             // Else they are on a page of their own, and count there.
-            if self.layout != Layout::Decoupled {
+            if self.stores.vectors_in_records {
                 self.vector(place, &record.vector, record.vector.len());
                 self.counted(place, record.id);
             }

@@ -7,7 +7,7 @@ use stratann_layout::{
 };
 
 use super::{Check, added_wrong};
-use crate::{Error, Layout, stored};
+use crate::{Error, stored};
 
 /// The model of a segment's vectors, which has to be for vectors like those of the index.
 pub(crate) fn segment_model(bytes: &[u8], manifest: &Manifest) -> Result<SegmentModel, String> {
@@ -130,7 +130,7 @@ impl Check<'_> {
 
     /// The directory of the pages with lists. It fits their file, and all its models decode.
     fn directory(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
-        let kind = stored::list_pages(self.layout);
+        let kind = self.stores.lists;
         // Without a header of the file that it is for, which is a problem of that file, nothing says what would fit.
         let Ok((_, facts, _)) = stored::slotted(self.volume, self.manifest, kind, None) else {
             return Ok(());
@@ -140,8 +140,8 @@ impl Check<'_> {
             let what = format!("the model of the lists does not decode: {error}");
             self.report.problem(name, None, what);
         }
-        let packed = self.layout == Layout::Packed;
-        if packed == file.vector_models.is_empty() {
+        let needed = self.stores.vectors_in_records;
+        if needed == file.vector_models.is_empty() {
             let models = file.vector_models.len();
             let layout = self.layout;
             let what = format!("it has {models} models of vectors, in the {layout} layout");
@@ -172,7 +172,7 @@ impl Check<'_> {
 
     /// Counts of reads: one for each page there is.
     fn heat(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
-        let pages = self.pages_of(stored::list_pages(self.layout), None);
+        let pages = self.pages_of(self.stores.lists, None);
         let segments = 0..self.manifest.segments.len() as u32;
         let apart = segments.map(|n| self.pages_of(FileKind::Vectors, Some(n)));
         if let (Some(pages), Some(apart)) = (pages, apart.sum()) {

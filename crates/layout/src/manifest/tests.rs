@@ -1,6 +1,11 @@
 use super::*;
 use proptest::prelude::*;
 
+const COUPLED: &str = "coupled";
+const PACKED: &str = "packed";
+const DECOUPLED: &str = "decoupled";
+const INLINE: &str = "inline";
+
 fn sample() -> Manifest {
     Manifest {
         format_version: FORMAT_VERSION,

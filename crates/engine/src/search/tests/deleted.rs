@@ -311,12 +311,7 @@ fn all_nodes(index: &Index) -> Vec<bool> {
     }
     let thread = Thread::local(IoMode::Auto).unwrap();
     thread.block_on(async {
-        match &index.graph().pages {
-            Pages::Coupled(pages) => of(index, pages, &thread).await,
-            Pages::Inline(pages) => of(index, pages, &thread).await,
-            Pages::Packed(pages) => of(index, pages, &thread).await,
-            Pages::Lists(pages) => of(index, pages, &thread).await,
-        }
+        on_pages!(&index.graph().pages, pages => of(index, pages, &thread).await)
     })
 }
 

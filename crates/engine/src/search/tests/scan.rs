@@ -10,6 +10,7 @@ use stratann_tier::{Completion, Lane, Request, Tier};
 use super::deleted::{ROWS, built, live_with, normal, presets};
 use super::*;
 use crate::Update;
+use crate::stores::Pages;
 
 /// Rows that are deleted at random: all but `kept` of them.
 fn at_random(kept: usize) -> Vec<u64> {

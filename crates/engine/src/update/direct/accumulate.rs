@@ -26,9 +26,9 @@ use super::insert::{Inserter, Neighbour, Newborn, Work};
 use super::prune::Decision;
 use super::store::Use;
 use crate::Error;
-use crate::nodes::pending::{Change, NONE, NewRecord, Waiting, apply};
-use crate::nodes::placement::{NOWHERE, PageBytes};
-use crate::nodes::{Composable, Composer, PageView};
+use crate::stores::topology::pending::{Change, NONE, NewRecord, Waiting, apply};
+use crate::stores::topology::placement::{NOWHERE, PageBytes};
+use crate::stores::{Composable, Composer, PageView};
 use crate::update::health::Concern;
 
 /// Changes that a page waits for at most, however much memory there is: to apply them takes time as well.

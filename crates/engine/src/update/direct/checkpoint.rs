@@ -19,14 +19,14 @@ use stratann_layout::{
 };
 use stratann_tier::TierError;
 
-use super::Direct;
+use super::{Direct, changes};
 use crate::Error;
 use crate::build::write_stream;
 use crate::durable::Checkpoint;
-use crate::nodes::Pages;
-use crate::nodes::added::Added;
-use crate::nodes::pending::NewRecord;
-use crate::nodes::placement::Placement;
+use crate::stores::on_pages;
+use crate::stores::topology::pending::NewRecord;
+use crate::stores::topology::placement::Placement;
+use crate::stores::vectors::added::Added;
 
 /// Inserts between two checkpoints: this share of the nodes, and no fewer than [`LEAST`].
 const SHARE: u64 = 512;
@@ -110,14 +110,9 @@ impl Direct {
         .encode();
         let placed = write_stream(&checkpoint, FileKind::Placement, None, &payload)?;
         drop(payload);
-        let (waiting, journaled) = match &self.index.graph().pages {
-            Pages::Inline(pages) => self.write_journal(&checkpoint, pages)?,
-            _ => {
-                let payload = pending(placement).encode();
-                let entry = write_stream(&checkpoint, FileKind::Pending, None, &payload)?;
-                (entry, Vec::new())
-            }
-        };
+        let pages = &self.index.graph().pages;
+        let (waiting, journaled) =
+            on_pages!(pages, pages => changes::write_waiting(self, pages, &checkpoint))?;
         let mut files = vec![placed, waiting];
         let replaced = |role: &str| files.iter().any(|file| file.role == role);
         manifest.files.retain(|file| !replaced(&file.role));
@@ -155,7 +150,7 @@ impl Direct {
 }
 
 /// What waits for its page.
-fn pending(placement: &Placement) -> PendingFile {
+pub(super) fn pending(placement: &Placement) -> PendingFile {
     let (changes, records) = placement.pending.all();
     let record = |(_, record): (u32, Arc<NewRecord>)| PendingRecord {
         node: record.node,

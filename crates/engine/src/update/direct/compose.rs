@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::Error;
 use crate::frontier;
-use crate::nodes::Composer;
+use crate::stores::Composer;
 
 /// Records as they stand on a page, of any nodes.
 #[derive(Default)]

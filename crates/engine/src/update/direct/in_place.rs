@@ -25,18 +25,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use stratann_layout::{BLOCK, FileEntry, FileKind, InlineBuilder, JournalFile};
+use stratann_layout::{BLOCK, FileEntry, FileKind, JournalFile};
 
-use super::Direct;
 use super::insert::{Inserter, Newborn};
 use super::prune::Decision;
+use super::{Direct, changes};
 use crate::Error;
 use crate::build::write_made;
 use crate::durable::Checkpoint;
-use crate::nodes::inline::InlinePages;
-use crate::nodes::pending::{Change, NONE, Pending};
-use crate::nodes::placement::{PageBytes, Placement};
-use crate::nodes::{NodePages, PageView, Pages, too_long};
+use crate::stores::topology::pending::{Change, NONE, Pending};
+use crate::stores::topology::placement::{PageBytes, Placement};
+use crate::stores::{CodedComposer, PageView, Rewritable, on_pages, too_long};
 use crate::threads::shared;
 use crate::update::health::Concern;
 
@@ -94,13 +93,13 @@ impl Journal {
 
 impl Direct {
     /// Puts what changed since the last checkpoint into the journal of the next one. Nobody inserts. Gives the pages.
-    pub(super) fn write_journal(
+    pub(super) fn write_journal<N: Rewritable>(
         &self,
         checkpoint: &Checkpoint<'_>,
-        pages: &InlinePages,
+        pages: &N,
     ) -> Result<(FileEntry, Vec<u32>), Error> {
         let numbers: Vec<u32> = self.journal.changed.lock().iter().copied().collect();
-        let page_bytes = pages.shape.page_bytes();
+        let page_bytes = pages.file(0).page_bytes;
         let head = JournalFile::head(page_bytes, &numbers);
         let length = (head.len() + numbers.len() * page_bytes) as u64;
         let kind = FileKind::Journal;
@@ -126,7 +125,7 @@ impl Direct {
     }
 
     /// Pages as they are with all that waits for them. Nobody inserts.
-    fn composed(&self, pages: &InlinePages, numbers: &[u32]) -> Result<Vec<Composed>, Error> {
+    fn composed<N: Rewritable>(&self, pages: &N, numbers: &[u32]) -> Result<Vec<Composed>, Error> {
         let share = numbers.len().div_ceil(self.hands).max(1);
         let compose = |numbers: &[u32]| {
             let mut work = InPlace::default();
@@ -139,10 +138,10 @@ impl Direct {
     }
 
     /// A page as it is with all that waits for it.
-    fn compose_waiting(
+    fn compose_waiting<N: Rewritable>(
         &self,
-        pages: &InlinePages,
-        work: &mut InPlace,
+        pages: &N,
+        work: &mut InPlace<N>,
         page: u32,
     ) -> Result<PageBytes, Error> {
         let placement = self.placement();
@@ -151,16 +150,22 @@ impl Direct {
             None => self.read_page(pages, page)?,
         };
         match placement.pending.has(page) {
-            true => work.compose(pages, page, Some(&bytes), Some(&placement.pending), None),
+            true => {
+                let waiting = Some(&placement.pending);
+                work.compose(self, pages, page, Some(&bytes), waiting, None)
+            }
             false => Ok(bytes),
         }
     }
 
     /// Writes the pages of the last checkpoint in their places, if that is still to be done.
     pub(super) fn write_in_place(&self) -> Result<(), Error> {
-        let Pages::Inline(pages) = &self.index.graph().pages else {
-            return Ok(());
-        };
+        let pages = &self.index.graph().pages;
+        on_pages!(pages, pages => changes::write_in_place(self, pages))
+    }
+
+    /// The same, of a layout whose pages stay.
+    pub(super) fn write_due<N: Rewritable>(&self, pages: &N) -> Result<(), Error> {
         let placement = self.placement();
         let mut due = self.journal.due.lock();
         if !due.is_empty() {
@@ -224,9 +229,8 @@ impl Direct {
 }
 
 /// What pages are composed with.
-#[derive(Default)]
-pub(super) struct InPlace {
-    builder: Option<InlineBuilder>,
+pub(super) struct InPlace<N: Rewritable> {
+    composer: Option<N::Composer>,
     /// The list of a new node, and the codes beside it.
     list: Vec<u32>,
     codes: Vec<u8>,
@@ -235,61 +239,69 @@ pub(super) struct InPlace {
     amended: Vec<u8>,
 }
 
-impl InPlace {
+impl<N: Rewritable> Default for InPlace<N> {
+    fn default() -> Self {
+        Self {
+            composer: None,
+            list: Vec::new(),
+            codes: Vec::new(),
+            other: Vec::new(),
+            amended: Vec::new(),
+        }
+    }
+}
+
+impl<N: Rewritable> InPlace<N> {
     /// Composes a page anew: the records that are on it, with what waits for their lists if that is given, and behind them a new
     /// one, of an outside id and a vector, with the list at hand.
     fn compose(
         &mut self,
-        pages: &InlinePages,
+        direct: &Direct,
+        pages: &N,
         page: u32,
         bytes: Option<&[u8]>,
         waiting: Option<&Pending>,
         newborn: Option<(u64, &[u8])>,
     ) -> Result<PageBytes, Error> {
-        let builder = self
-            .builder
-            .get_or_insert_with(|| InlineBuilder::new(pages.shape));
-        builder.clear();
+        let file = &direct.index.graph().file;
+        // As many nodes as the index says leave room for the next.
+        let too_many = || Error::Damaged {
+            file: file.clone(),
+            what: format!("page {page} has more records than nodes of the index"),
+        };
+        let composer = self.composer.get_or_insert_with(|| pages.composer());
+        composer.start();
         if let Some(bytes) = bytes {
             let view = pages.view(bytes, page.into(), false)?;
             for slot in 0..view.len() {
                 let (node, record) = (view.node(slot)?, view.record(slot)?);
-                let vector = &record.vector[..pages.shape.vector_bytes()];
                 let (list, amended) = (&mut self.other, &mut self.amended);
                 pages.list(node, &record, list)?;
                 let changes = waiting.is_some_and(|waiting| {
                     waiting.amend_coded(page, node, list, record.codes, amended)
                 });
                 let codes = if changes { &**amended } else { record.codes };
-                if list.len() > pages.shape.degree() {
-                    return Err(too_long(
-                        &pages.file,
-                        node,
-                        list.len(),
-                        pages.shape.degree(),
-                    ));
+                if list.len() > direct.degree {
+                    return Err(too_long(file, node, list.len(), direct.degree));
                 }
-                builder.push(record.id, vector, list, codes);
+                if !composer.push(record.id, record.vector, list, codes) {
+                    return Err(too_many());
+                }
             }
         }
-        if let Some((id, vector)) = newborn {
-            // As many nodes as the index says leave room for the next.
-            if builder.is_full() {
-                return Err(Error::Damaged {
-                    file: pages.file.clone(),
-                    what: format!("page {page} has more records than nodes of the index"),
-                });
-            }
-            builder.push(id, vector, &self.list, &self.codes);
+        if let Some((id, vector)) = newborn
+            && !composer.push(id, vector, &self.list, &self.codes)
+        {
+            return Err(too_many());
         }
-        Ok(PageBytes::from(builder.finish(page.into())))
+        Ok(PageBytes::from(composer.finish(page)))
     }
 }
 
 /// Links a new node and its neighbours. Gives its number; `None` if its page cannot be read.
-pub(super) fn link(
-    inserter: &mut Inserter<'_, InlinePages>,
-    work: &mut InPlace,
+pub(super) fn link<N: Rewritable>(
+    inserter: &mut Inserter<'_, N>,
+    work: &mut InPlace<N>,
     newborn: &Newborn<'_>,
 ) -> Result<Option<u32>, Error> {
     let direct = inserter.direct;
@@ -309,13 +321,14 @@ pub(super) fn link(
     let Some((node, appended)) = direct.birth(newborn, |node| {
         let page = placement.page_of(node);
         let _one = direct.locks[direct.stripe(page)].lock();
-        let first = inserter.pages.shape.first_node(page.into());
+        let first = inserter.pages.first_node(page);
         let before = match first < u64::from(node) {
             true => Some(latest(inserter, page)?),
             false => None,
         };
         let newborn = (newborn.id, &**vector);
-        let bytes = work.compose(inserter.pages, page, before.as_deref(), None, Some(newborn))?;
+        let before = before.as_deref();
+        let bytes = work.compose(direct, inserter.pages, page, before, None, Some(newborn))?;
         placement.replace(page, bytes);
         direct.journal.changed.lock().insert(page);
         direct.store.counts.composed.fetch_add(1, Ordering::Relaxed);
@@ -336,9 +349,9 @@ pub(super) fn link(
 }
 
 /// Links a neighbour back to a new node, if it is to be. Says whether it was.
-fn link_back(
-    inserter: &mut Inserter<'_, InlinePages>,
-    work: &mut InPlace,
+fn link_back<N: Rewritable>(
+    inserter: &mut Inserter<'_, N>,
+    work: &mut InPlace<N>,
     at: usize,
     node: u32,
     linked: bool,
@@ -384,7 +397,7 @@ fn link_back(
 }
 
 /// A page as it is now, without what waits for it; its lock is held.
-fn latest(inserter: &Inserter<'_, InlinePages>, page: u32) -> Result<PageBytes, Error> {
+fn latest<N: Rewritable>(inserter: &Inserter<'_, N>, page: u32) -> Result<PageBytes, Error> {
     // What the search holds is older, if there is anything else.
     match inserter.direct.placement().unwritten.get(page) {
         Some(bytes) => Ok(bytes),

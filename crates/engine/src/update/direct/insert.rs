@@ -22,9 +22,9 @@ use super::prune::{Codes, Decision, ListPruner, New, scale};
 use crate::Error;
 use crate::frontier::node_of;
 use crate::graph::{Candidate, Pruner, Rule, Space};
-use crate::nodes::placement::PageBytes;
-use crate::nodes::{Composable, NodePages, PageView};
 use crate::search::{Page, Walker, Within};
+use crate::stores::topology::placement::PageBytes;
+use crate::stores::{Composable, NodePages, PageView};
 
 /// Somebody a new node links to.
 #[derive(Clone, Copy, Debug)]

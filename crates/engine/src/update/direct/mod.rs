@@ -6,14 +6,16 @@
 //!   relocate.rs     changed records together on other pages: the paper's way            ┐ a strategy each
 //!   accumulate.rs   changes wait until their page has enough of them: ours              │
 //!   in_place.rs     pages stay where they are, and a journal has them first: tiny memory ┘
+//!   changes.rs      which of them a layout can be changed by
 //!   compose.rs      pages put together of records
 //!   store.rs        which pages are in use, which are free, and who writes them
 //!   checkpoint.rs   what makes a restart short: tables and what waits, beside the pages
 //! ```
 //!
-//! What searches see of it is in [`placement`](crate::nodes::placement).
+//! What searches see of it is in [`placement`](crate::stores::topology::placement).
 
 mod accumulate;
+mod changes;
 mod checkpoint;
 mod compose;
 mod in_place;
@@ -34,18 +36,19 @@ use stratann_tier::{Crew, Home, Task, Thread, VolumeFile};
 pub use self::prune::Pruning;
 
 use self::accumulate::Threshold;
-use self::in_place::{HANDS, InPlace, Journal};
-use self::insert::{Inserter, Link, Newborn, Work};
+use self::changes::{Way, takes};
+use self::in_place::{HANDS, Journal};
+use self::insert::{Inserter, Newborn};
 use self::store::{LEAST_UNWRITTEN, MOST_UNWRITTEN, PageStore};
 use super::health::{Concern, Health};
 use super::overlay::{Overlay, Tombstones};
 use super::ranges::IdRanges;
 use crate::index::Index;
-use crate::nodes::added::Added;
-use crate::nodes::placement::{PageBytes, Placement};
-use crate::nodes::{Composable, NodePages, Pages};
-use crate::plan::{PageFile, query_bytes};
+use crate::plan::query_bytes;
 use crate::search::{Plan, Timer, Within};
+use crate::stores::topology::placement::{PageBytes, Placement};
+use crate::stores::vectors::added::Added;
+use crate::stores::{Graph, NodePages, on_pages};
 use crate::{Error, Update};
 
 /// How vectors are inserted directly.
@@ -136,12 +139,13 @@ fn tight_bytes(page_bytes: usize) -> u64 {
     TIGHT_PAGES * page_bytes as u64
 }
 
-/// What inserts into pages of some kind would like to have in memory beside searches, with lists of `degree` nodes.
-pub(crate) fn inserting_bytes(pages: &Pages, file: PageFile, degree: usize) -> u64 {
-    let threads = crate::threads::processors() as u64;
-    match pages {
-        Pages::Inline(_) => threads * tight_bytes(file.page_bytes),
-        _ => Room::wanted(threads as usize, degree + BEYOND, file.page_bytes),
+/// What inserts into a graph would like to have in memory beside searches, with lists of `degree` nodes.
+pub(crate) fn inserting_bytes(graph: &Graph, degree: usize) -> u64 {
+    let threads = crate::threads::processors();
+    let page_bytes = graph.pages.file(graph.nodes).page_bytes;
+    match graph.stores.records_move {
+        true => Room::wanted(threads, degree + BEYOND, page_bytes),
+        false => threads as u64 * tight_bytes(page_bytes),
     }
 }
 
@@ -262,15 +266,11 @@ impl Direct {
     ) -> Result<Option<Self>, Error> {
         let graph = index.graph();
         let pages = graph.pages.file(graph.nodes);
-        let takes = match &graph.pages {
-            Pages::Coupled(pages) => pages.records_a_page() > 0,
-            Pages::Packed(_) | Pages::Lists(_) => true,
-            Pages::Inline(_) => update != Update::Relocate,
-        };
+        let takes = on_pages!(&graph.pages, pages => takes(pages, update));
         if !takes || update == Update::Merge {
             return Ok(None);
         }
-        let in_place = matches!(graph.pages, Pages::Inline(_));
+        let in_place = !graph.stores.records_move;
         let degree = index.manifest().degree as usize;
         let preset = index.preset();
         let beyond = if preset.whole_page { 0 } else { BEYOND };
@@ -295,17 +295,8 @@ impl Direct {
             ..choices
         };
         let placement = graph.placement.get_or_init(|| {
-            let page_of = |node| match &graph.pages {
-                Pages::Coupled(pages) => pages.shape.page_of(node),
-                Pages::Inline(pages) => pages.page_of(node),
-                Pages::Packed(pages) => pages.pages.directory.page_of(node),
-                Pages::Lists(pages) => pages.pages.directory.page_of(node),
-            } as u32;
             let nodes = graph.nodes as u32;
-            match &graph.pages {
-                Pages::Inline(pages) => pages.even(nodes),
-                _ => Placement::new((0..nodes).map(page_of), pages.pages as u32),
-            }
+            on_pages!(&graph.pages, pages => pages.placement(nodes))
         });
         if let Some(cache) = index.cache() {
             let _ = placement.cache.set(cache.clone());
@@ -519,31 +510,14 @@ impl Direct {
     }
 
     async fn task(&self, thread: &Thread, batch: &Batch<'_>) {
-        let in_place: Link<_, InPlace> = in_place::link;
-        match &self.index.graph().pages {
-            Pages::Coupled(pages) => self.task_on(pages, self.linked(), thread, batch).await,
-            Pages::Packed(pages) => self.task_on(pages, self.linked(), thread, batch).await,
-            Pages::Lists(pages) => self.task_on(pages, self.linked(), thread, batch).await,
-            Pages::Inline(pages) => self.task_on(pages, in_place, thread, batch).await,
-        }
-    }
-
-    /// How nodes are linked where records move.
-    fn linked<N: Composable>(&self) -> Link<N, Work<N>> {
-        match self.update {
-            Update::Relocate => relocate::link,
-            _ => accumulate::link,
-        }
+        on_pages!(&self.index.graph().pages, pages => self.task_on(pages, thread, batch).await);
     }
 
     /// Inserts one after the other until none is left.
-    async fn task_on<N: NodePages, W: Default>(
-        &self,
-        pages: &N,
-        link: Link<N, W>,
-        thread: &Thread,
-        batch: &Batch<'_>,
-    ) {
+    async fn task_on<N: NodePages>(&self, pages: &N, thread: &Thread, batch: &Batch<'_>)
+    where
+        N::Changes: Way<N>,
+    {
         let timer = Timer::new(false);
         let within = Within {
             thread,
@@ -552,7 +526,7 @@ impl Direct {
             deleted: Some(self.deleted.as_it_comes()),
         };
         let mut inserter = Inserter::new(self, pages, &within);
-        let mut work = W::default();
+        let (link, mut work) = (N::Changes::link(self.update), Default::default());
         loop {
             let at = batch.next.fetch_add(1, Ordering::Relaxed);
             let Some(record) = batch.records.get(at) else {

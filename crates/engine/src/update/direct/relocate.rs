@@ -22,8 +22,8 @@ use super::insert::{Inserter, Newborn, Work};
 use super::prune::Decision;
 use super::store::Use;
 use crate::Error;
-use crate::nodes::placement::{NOWHERE, PageBytes};
-use crate::nodes::{Composable, Composer, PageView};
+use crate::stores::topology::placement::{NOWHERE, PageBytes};
+use crate::stores::{Composable, Composer, PageView};
 
 /// Links a new node and its neighbours. Gives its number; `None` if there is no room for it in memory.
 pub(super) fn link<N: Composable>(

@@ -20,7 +20,7 @@ use stratann_layout::BLOCK;
 use stratann_tier::{TierError, VolumeFile};
 
 use crate::Error;
-use crate::nodes::placement::{NOWHERE, PageBytes, Placement};
+use crate::stores::topology::placement::{NOWHERE, PageBytes, Placement};
 
 /// What became free, and what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

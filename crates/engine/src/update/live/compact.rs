@@ -24,7 +24,7 @@ use crate::update::ids::StoredIds;
 use crate::update::merge;
 use crate::update::overlay::{Overlay, Tombstones};
 use crate::update::replay;
-use crate::{Error, Layout, plan};
+use crate::{Error, plan};
 
 /// Inserts go to a graph of their own while a merge works; ends so, or by the next checkpoint.
 struct Frozen<'a> {
@@ -245,10 +245,9 @@ impl LiveIndex {
             return Ok(());
         };
         let manifest = state.index.manifest();
-        let codes = match manifest.layout.parse()? {
-            // In the pages.
-            Layout::Inline => 0,
-            _ => vectors as u64 * u64::from(manifest.code_bytes),
+        let codes = match state.index.stores().codes_in_records {
+            true => 0,
+            false => vectors as u64 * u64::from(manifest.code_bytes),
         };
         let needs = plan::least(state.index.dim(), codes);
         if budget < needs {

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use stratann_layout::{SlottedBuilder, SlottedShape};
 use stratann_tier::{TierError, VolumeFile};
 
-use super::placement::{PageBytes, Unwritten, Words};
+use crate::stores::topology::placement::{PageBytes, Unwritten, Words};
 
 /// The added pages of a segment.
 pub(crate) struct Added {

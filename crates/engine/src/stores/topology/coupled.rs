@@ -1,9 +1,42 @@
 //! Coupled pages: records of one size, so that a node's page is computed and nothing is decoded.
 
-use stratann_layout::{CoupledShape, PageBuilder, PageView as LayoutView};
+use stratann_layout::{CoupledShape, FileKind, Manifest, PageBuilder, PageView as LayoutView};
+use stratann_tier::Volume;
 
-use super::{Composable, Composer, NodePages, PageView, Placed, Record, too_long};
-use crate::Error;
+use super::Pages;
+use crate::build::files::{Sequential, WRITE_BYTES};
+use crate::build::sweep::{Sweep, Written};
+use crate::build::{Build, Choices, Format};
+use crate::codebook::Codebook;
+use crate::graph::Constructed;
+use crate::plan::PageFile;
+use crate::stores::{
+    Composable, Composer, Composition, NodePages, PageView, Placed, Record, RecordsMove, too_long,
+};
+use crate::{Error, stored};
+
+/// The coupled layout.
+pub(super) static STORES: Composition = Composition {
+    about: "Vector and list side by side in records of one size, as they are (DiskANN)",
+    lists: FileKind::Graph,
+    vectors_in_records: CoupledPages::VECTORS,
+    codes_in_records: CoupledPages::CODES,
+    has_directory: false,
+    encoded: false,
+    records_move: CoupledPages::MOVES,
+    open,
+    format,
+};
+
+fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<Pages, Error> {
+    let (shape, entry) = stored::coupled(volume, manifest)?;
+    Ok(Pages::Coupled(CoupledPages {
+        shape,
+        nodes: manifest.vectors,
+        file: stored::name_of(volume, &entry.name),
+        placement: placement.clone(),
+    }))
+}
 
 /// The pages of a coupled index.
 pub(crate) struct CoupledPages {
@@ -52,6 +85,7 @@ impl<'p> PageView<'p> for CoupledView<'p> {
 impl NodePages for CoupledPages {
     const VECTORS: bool = true;
     const CODES: bool = false;
+    type Changes = RecordsMove;
     type View<'p> = CoupledView<'p>;
 
     #[inline]
@@ -77,6 +111,10 @@ impl NodePages for CoupledPages {
         let count = self.shape.nodes_on_page(page, self.nodes);
         let view = LayoutView::open(&self.shape, bytes, page, Some(count), check, &self.file)?;
         Ok(CoupledView { view })
+    }
+
+    fn file(&self, nodes: u64) -> PageFile {
+        PageFile::new(self.shape.pages(nodes), self.shape.page_bytes())
     }
 
     fn cached_bytes(&self) -> usize {
@@ -167,4 +205,57 @@ pub(super) fn words(list: &[u8], out: &mut Vec<u32>) {
     out.clear();
     let words = list.chunks_exact(4);
     out.extend(words.map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
+}
+
+fn format(choices: &Choices<'_>) -> Result<(Box<dyn Format>, usize), Error> {
+    let (element, dim) = (choices.source.element(), choices.source.dim());
+    let shape = CoupledShape::new(element, dim, choices.degree)?;
+    Ok((Box::new(shape), shape.nodes_per_page()))
+}
+
+/// Writes pages of nodes, as many on each as fit.
+impl Format for CoupledShape {
+    fn write(
+        &self,
+        build: &Build<'_>,
+        graph: &mut Constructed,
+        codebook: &Codebook,
+    ) -> Result<Written, Error> {
+        Sweep::with_codes(build, graph, codebook, |sweep| write(build, self, sweep))
+    }
+}
+
+fn write(build: &Build<'_>, shape: &CoupledShape, sweep: &mut Sweep<'_>) -> Result<Written, Error> {
+    let nodes = build.source.rows() as u32;
+    let header = shape.header(u64::from(nodes));
+    let mut file = Sequential::create(&build.checkpoint, FileKind::Graph, None)?;
+    file.write(&header.encode())?;
+    let mut builder = PageBuilder::new(*shape);
+    let (mut page, mut pages) = (0, Vec::with_capacity(WRITE_BYTES + shape.page_bytes()));
+    while let Some(batch) = sweep.next(nodes)? {
+        for place in 0..batch.len() {
+            // The neighbours stay in the order of the graph: no code asks for another.
+            builder.push(batch.id(place), batch.vector(place), batch.list(place));
+            if builder.is_full() || batch.number(place) + 1 == nodes {
+                pages.extend_from_slice(builder.finish(page));
+                builder.clear();
+                page += 1;
+            }
+            if pages.len() >= WRITE_BYTES {
+                file.write(&pages)?;
+                pages.clear();
+            }
+        }
+    }
+    file.write(&pages)?;
+    let nodes = u64::from(nodes);
+    Ok(Written {
+        files: vec![file.finish(&header)?],
+        // A word for the degree and one for each of R slots, in use or not.
+        list_bytes: nodes * 4 * (1 + shape.degree() as u64),
+        vector_bytes: nodes * shape.vector_bytes() as u64,
+        list_codec: "raw".into(),
+        vector_codec: "raw".into(),
+        segments: Vec::new(),
+    })
 }

@@ -1,35 +1,27 @@
-//! The decoupled layout (DecoupleVS §3.3): lists apart from vectors, and vectors in segments that are coded each for
-//! itself.
+//! Writing segments of vectors (DecoupleVS §3.3), which are coded each for itself.
 //!
 //! ```text
-//!   adjacency-…      slotted pages of lists
-//!   directory-…      what lists are coded with; nodes of each page
 //!   vectors-…-0000   slotted pages of the vectors of segment 0: | chunk | chunk | ..   a chunk begins on a new page
 //!   chunks-…-0000    what they are coded with; pages, last nodes and base of each chunk
 //!   vectors-…-0001   ..
 //! ```
-//!
-//! A merge may keep the files of some segments: they come first, and of each only the chunks are written.
 
 use std::ops::Range;
 
 use stratann_layout::chunks::{Chunk, ChunksFile};
-use stratann_layout::{DeadSlots, DirectoryFile, FileEntry, FileKind, SegmentFacts, SlottedShape};
+use stratann_layout::{DeadSlots, FileEntry, FileKind, SegmentFacts, SlottedShape};
 
-use super::coding::{Coding, SegmentCode};
-use super::encode::Encoder;
-use super::files::write_stream;
-use super::slotted::SlottedFile;
-use super::sweep::{Sweep, Written};
-use super::{Build, BuildOptions};
-use crate::Error;
+use crate::build::coding::{Coding, SegmentCode};
+use crate::build::files::write_stream;
+use crate::build::slotted::SlottedFile;
+use crate::build::{Build, BuildOptions, Choices};
 use crate::data::VectorSource;
+use crate::{Compression, Error};
 
 /// What decides where everything stands.
-pub(super) struct DecoupledFormat {
-    lists: SlottedShape,
+pub(crate) struct SegmentFormat {
     vectors: SlottedShape,
-    coding: Coding,
+    pub(crate) coding: Coding,
     chunk_nodes: u32,
     /// A multiple of `chunk_nodes`.
     segment_nodes: u32,
@@ -63,91 +55,49 @@ pub(crate) struct KeptSegment {
     pub(crate) bytes: u64,
 }
 
-impl DecoupledFormat {
-    /// Pages that hold the largest record there can be; chunks and segments of so many bytes of vectors.
-    pub(super) fn new(
-        source: &dyn VectorSource,
-        degree: usize,
-        coding: Coding,
-        chunk_bytes: u64,
-        segment_bytes: u64,
-    ) -> Result<Self, Error> {
-        let shape = |kind, largest| {
-            SlottedShape::new(kind, source.element(), source.dim(), degree, largest)
-        };
-        let (chunk_nodes, segment_nodes) = sizes(coding.vector_bytes(), chunk_bytes, segment_bytes);
+impl SegmentFormat {
+    /// Pages that hold the largest vector there can be; chunks and segments of so many bytes of vectors as were asked for.
+    pub(crate) fn new(choices: &Choices<'_>) -> Result<Self, Error> {
+        let (options, coding) = (choices.options, choices.coding()?);
+        if choices.compression == Compression::Paper {
+            check_memory(options, choices.source)?;
+        }
+        let vector_bytes = coding.vector_bytes();
+        let (chunk_nodes, segment_nodes) =
+            sizes(vector_bytes, options.chunk_bytes, options.segment_bytes);
         Ok(Self {
-            lists: shape(FileKind::Adjacency, coding.largest_list())?,
-            vectors: shape(FileKind::Vectors, coding.largest_vector())?,
+            vectors: choices.slotted(FileKind::Vectors, coding.largest_vector())?,
             coding,
             chunk_nodes,
             segment_nodes,
         })
     }
+
+    /// Vectors of a segment, but of the last, which may have fewer.
+    pub(crate) fn segment_nodes(&self) -> u32 {
+        self.segment_nodes
+    }
 }
 
-/// Writes all nodes.
-pub(super) fn write(
-    build: &Build<'_>,
-    format: &DecoupledFormat,
-    sweep: &mut Sweep<'_>,
-) -> Result<Written, Error> {
-    let lists = format.coding.learn_lists(sweep.lists())?;
-    let mut encoder = Encoder::new(lists, build.options.threads);
-    let mut adjacency = SlottedFile::create(&build.checkpoint, format.lists, None, 0)?;
-    let (mut segments, mut segment_files) = (Vec::new(), Vec::new());
-    let mut vector_bytes = 0;
-    let kept = build.carried.kept;
-    for (n, segment) in (0..).zip(kept) {
-        while let Some(nodes) = sweep.next(segment.facts.first + segment.facts.vectors)? {
-            encoder.encode(&nodes, None)?;
-            for (place, (list, _)) in encoder.codes().enumerate() {
-                adjacency.push(nodes.id(place), list, &[])?;
-            }
-        }
-        vector_bytes += segment.bytes;
-        segments.push(segment.facts.clone());
-        segment_files.extend(segment.files(build, n)?);
+/// Refuses chunks that do not fit the memory: a chunk is held to find the base of its vectors.
+fn check_memory(options: &BuildOptions, source: &dyn VectorSource) -> Result<(), Error> {
+    let vectors = (source.rows() as u64).saturating_mul(source.row_bytes() as u64);
+    let needs = options.chunk_bytes.min(vectors).saturating_mul(4);
+    match options.memory {
+        Some(budget) if budget < needs => Err(Error::Memory {
+            budget,
+            needs,
+            part: format!(
+                "the build to hold a chunk of {} bytes in a quarter of it",
+                needs / 4
+            ),
+        }),
+        _ => Ok(()),
     }
-    for (n, range) in (kept.len() as u32..).zip(sweep.segments(format.segment_nodes)) {
-        let mut segment = Segment::begin(build, format, sweep.rows(), n, range)?;
-        while let Some(nodes) = sweep.next(segment.range.end)? {
-            encoder.encode(&nodes, Some(&segment.code))?;
-            for (place, (list, vector)) in encoder.codes().enumerate() {
-                adjacency.push(nodes.id(place), list, &[])?;
-                segment.push(nodes.number(place), nodes.id(place), vector)?;
-            }
-        }
-        segments.push(segment.facts());
-        segment_files.extend(segment.finish(build)?);
-    }
-    let (adjacency, counts) = adjacency.finish()?;
-    let directory = DirectoryFile {
-        list_model: encoder.list_model(),
-        segment_vectors: 0,
-        vector_models: Vec::new(),
-        counts,
-    };
-    let directory = write_stream(
-        &build.checkpoint,
-        FileKind::Directory,
-        None,
-        &directory.encode(),
-    )?;
-    let mut files = vec![adjacency, directory];
-    files.extend(segment_files);
-    Ok(Written {
-        files,
-        list_bytes: encoder.list_bytes(),
-        vector_bytes: vector_bytes + encoder.vector_bytes(),
-        list_codec: encoder.list_codecs(),
-        vector_codec: codecs(&segments),
-        segments,
-    })
 }
 
 /// Names of the codecs of segments, in the order in which they come up.
-fn codecs(segments: &[SegmentFacts]) -> String {
+pub(crate) fn codecs(segments: &[SegmentFacts]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for segment in segments {
         if !names.contains(&segment.codec.as_str()) {
@@ -159,7 +109,7 @@ fn codecs(segments: &[SegmentFacts]) -> String {
 
 impl KeptSegment {
     /// Its files as those of segment `n`: the one that is there, and that of its chunks, which is written.
-    fn files(&self, build: &Build<'_>, n: u32) -> Result<[FileEntry; 2], Error> {
+    pub(crate) fn files(&self, build: &Build<'_>, n: u32) -> Result<[FileEntry; 2], Error> {
         let vectors = FileEntry {
             role: FileEntry::role_of(FileKind::Vectors, Some(n)),
             ..self.vectors.clone()
@@ -171,21 +121,21 @@ impl KeptSegment {
 }
 
 /// A segment being written.
-struct Segment {
+pub(crate) struct SegmentWriter {
     n: u32,
     range: Range<u32>,
-    code: SegmentCode,
+    pub(crate) code: SegmentCode,
     file: SlottedFile,
     chunk_nodes: u32,
     /// The chunks that are complete.
     chunks: Vec<Chunk>,
 }
 
-impl Segment {
+impl SegmentWriter {
     /// Learns what the vectors of the `n`-th segment are coded with, and begins its file.
-    fn begin(
+    pub(crate) fn begin(
         build: &Build<'_>,
-        format: &DecoupledFormat,
+        format: &SegmentFormat,
         rows: &dyn VectorSource,
         n: u32,
         range: Range<u32>,
@@ -204,8 +154,13 @@ impl Segment {
         })
     }
 
+    /// The node behind its last.
+    pub(crate) fn end(&self) -> u32 {
+        self.range.end
+    }
+
     /// Appends the code of the next node's vector.
-    fn push(&mut self, node: u32, id: u64, vector: &[u8]) -> Result<(), Error> {
+    pub(crate) fn push(&mut self, node: u32, id: u64, vector: &[u8]) -> Result<(), Error> {
         self.file.push(id, &[], vector)?;
         let done = node + 1 - self.range.start;
         if done.is_multiple_of(self.chunk_nodes) || node + 1 == self.range.end {
@@ -240,7 +195,7 @@ impl Segment {
     }
 
     /// What the manifest says of it.
-    fn facts(&self) -> SegmentFacts {
+    pub(crate) fn facts(&self) -> SegmentFacts {
         SegmentFacts {
             first: self.range.start,
             vectors: self.range.end - self.range.start,
@@ -250,7 +205,7 @@ impl Segment {
     }
 
     /// Completes its files.
-    fn finish(self, build: &Build<'_>) -> Result<[FileEntry; 2], Error> {
+    pub(crate) fn finish(self, build: &Build<'_>) -> Result<[FileEntry; 2], Error> {
         let chunks = ChunksFile {
             model: self.code.model.to_bytes(),
             chunk_vectors: self.chunk_nodes,

@@ -1,10 +1,14 @@
 //! Slotted pages: what packed pages, pages of lists and segments have in common. A node's page is found in a directory.
 
-use stratann_codec::ListModel;
-use stratann_layout::{PageDirectory, SlottedBuilder, SlottedShape, SlottedView};
+use stratann_codec::{CodecError, ListModel};
+use stratann_layout::{
+    DirectoryFile, FileKind, Manifest, PageDirectory, SlottedBuilder, SlottedShape, SlottedView,
+};
+use stratann_tier::Volume;
 
 use super::{Composer, PageView, Placed, Record, undecodable};
-use crate::Error;
+use crate::plan::PageFile;
+use crate::{Error, stored};
 
 /// A file of slotted pages.
 pub(crate) struct SlottedPages {
@@ -17,6 +21,28 @@ pub(crate) struct SlottedPages {
 }
 
 impl SlottedPages {
+    /// Opens the file of this kind that has the lists.
+    pub(crate) fn open(
+        volume: &dyn Volume,
+        manifest: &Manifest,
+        kind: FileKind,
+        directory: &DirectoryFile,
+        placement: &Placed,
+    ) -> Result<Self, Error> {
+        let (shape, _, entry) = stored::slotted(volume, manifest, kind, None)?;
+        Ok(Self {
+            shape,
+            directory: directory.pages(0),
+            file: stored::name_of(volume, &entry.name),
+            placement: placement.clone(),
+        })
+    }
+
+    /// Pages of the file, and the bytes of one.
+    pub(crate) fn file(&self) -> PageFile {
+        PageFile::new(self.directory.pages(), self.shape.page_bytes())
+    }
+
     /// The page that holds `node`.
     #[inline]
     pub(crate) fn page_of(&self, node: u32) -> u64 {
@@ -80,6 +106,14 @@ impl SlottedPages {
             Err(error) => Err(undecodable(&self.file, node, &error)),
         }
     }
+}
+
+/// A model of a table that says so in this file.
+pub(crate) fn model<T>(file: &str, found: Result<T, CodecError>) -> Result<T, Error> {
+    found.map_err(|error| Error::Damaged {
+        file: file.to_owned(),
+        what: error.to_string(),
+    })
 }
 
 /// Puts relocated slotted pages together.

@@ -11,15 +11,16 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use stratann_codec::SegmentModel;
-use stratann_layout::DeadSlots;
-use stratann_tier::Tier;
+use stratann_layout::manifest::{FILE_NAME as MANIFEST, KEPT};
+use stratann_layout::{DeadSlots, FileKind, Manifest};
+use stratann_tier::{Tier, Volume};
 
 use super::added::Added;
-use super::placement::PageBytes;
-use super::resident::Resident;
-use super::slotted::{Slotted, SlottedPages};
-use super::{PageView, Record, undecodable};
-use crate::Error;
+use crate::stores::resident::Resident;
+use crate::stores::slotted::{Slotted, SlottedPages, model};
+use crate::stores::topology::placement::PageBytes;
+use crate::stores::{PageView, Placed, Record, undecodable};
+use crate::{Error, stored};
 
 /// One segment.
 pub(crate) struct Segment {
@@ -69,6 +70,21 @@ pub(crate) struct Place {
 }
 
 impl Segments {
+    /// Opens those that the manifest names. Reads tables and models; no pages.
+    ///
+    /// # Errors
+    /// A file that is missing, damaged, of a later format or of another index.
+    pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
+        let segments = (0..manifest.segments.len() as u32)
+            .map(|n| Segment::open(volume, manifest, n))
+            .collect::<Result<Vec<_>, _>>()?;
+        let uneven = manifest.reader_features & KEPT != 0;
+        Self::new(segments, uneven).ok_or_else(|| Error::Damaged {
+            file: stored::name_of(volume, MANIFEST),
+            what: "its segments do not hold equally many vectors each".into(),
+        })
+    }
+
     /// Takes segments in the order of their nodes. They hold equally many each, but the last, unless they may be
     /// `uneven`; else there are none.
     pub(crate) fn new(segments: Vec<Segment>, uneven: bool) -> Option<Self> {
@@ -179,6 +195,38 @@ impl Segments {
 }
 
 impl Segment {
+    /// Opens segment `n`.
+    fn open(volume: &dyn Volume, manifest: &Manifest, n: u32) -> Result<Self, Error> {
+        let (shape, _, entry) = stored::slotted(volume, manifest, FileKind::Vectors, Some(n))?;
+        let (chunks, (_, span)) = (
+            stored::chunks(volume, manifest, n)?,
+            stored::span(volume, manifest, n)?,
+        );
+        let kept = manifest.segments.get(n as usize).and_then(|s| s.kept);
+        let file = stored::file_of(volume, manifest, FileKind::Chunks, Some(n))?;
+        Ok(Self {
+            tier: volume.open_tier(&entry.name)?,
+            pages: SlottedPages {
+                shape,
+                directory: chunks.pages(span.first),
+                file: stored::name_of(volume, &entry.name),
+                placement: Placed::default(),
+            },
+            model: model(&file, SegmentModel::from_bytes(&chunks.model))?,
+            chunk_vectors: chunks.chunk_vectors,
+            first: span.first,
+            // Both are the manifest's, whose nodes are `u32`.
+            end: span.first + span.nodes as u32,
+            name: entry.name.clone(),
+            resident: Resident::default(),
+            bases: chunks.chunks.into_iter().map(|chunk| chunk.base).collect(),
+            kept: kept.map(|kept| Kept {
+                first: kept.first,
+                dead: chunks.dead,
+            }),
+        })
+    }
+
     /// Reads a page in place.
     #[inline]
     pub(crate) fn view<'p>(

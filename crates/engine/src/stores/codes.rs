@@ -1,0 +1,73 @@
+//! The codes that stay in memory: those of all nodes, or where the others stand beside lists, those of the entry points.
+
+use stratann_layout::{EntryPoints, FileKind, Manifest};
+use stratann_tier::{GrowingBytes, Volume};
+
+use super::Composition;
+use crate::{Error, stored};
+
+/// Nodes that there is room for beyond those of the checkpoint, at least; as many again if there are more.
+const LEAST_ROOM: usize = 1 << 16;
+
+/// The codes of an index that is open.
+pub(crate) struct Codes {
+    /// Every node's code, with room for those to come; or those of the entry points.
+    pub(crate) bytes: GrowingBytes,
+    /// The nodes where a search may start without a navigation graph.
+    pub(crate) entries: Vec<u32>,
+}
+
+impl Codes {
+    /// Bytes that they will take, and what says whose they are.
+    pub(crate) fn memory_bytes(
+        volume: &dyn Volume,
+        manifest: &Manifest,
+        stores: &Composition,
+    ) -> Result<u64, Error> {
+        if stores.codes_in_records {
+            return Ok(stored::entry(volume, manifest, FileKind::Entries, None)?.length);
+        }
+        Ok(Self::of_nodes(manifest))
+    }
+
+    /// Bytes of the codes of all nodes of the build.
+    pub(crate) fn of_nodes(manifest: &Manifest) -> u64 {
+        let code_bytes = u64::from(manifest.code_bytes);
+        manifest.vectors.saturating_mul(code_bytes)
+    }
+
+    /// Loads them, and behind them `later`, the codes of nodes that came after the build.
+    pub(crate) fn load(
+        volume: &dyn Volume,
+        manifest: &Manifest,
+        stores: &Composition,
+        later: &[u8],
+    ) -> Result<Self, Error> {
+        if stores.codes_in_records {
+            let EntryPoints { nodes, codes } = stored::entry_points(volume, manifest)?;
+            let bytes = GrowingBytes::filled(codes.len(), 0, |out| {
+                out.copy_from_slice(&codes);
+                Ok::<_, Error>(())
+            })?;
+            return Ok(Self {
+                bytes,
+                entries: nodes,
+            });
+        }
+        let code_bytes = manifest.code_bytes as usize;
+        let built = manifest.vectors as usize * code_bytes;
+        stored::check_room(volume, manifest, FileKind::Codes, built as u64)?;
+        let length = built + later.len();
+        // Memory that is not used is not taken.
+        let room = length.max(LEAST_ROOM * code_bytes);
+        let bytes = GrowingBytes::filled(length, length + room, |out| {
+            stored::read_stream(volume, manifest, FileKind::Codes, &mut out[..built])?;
+            out[built..].copy_from_slice(later);
+            Ok::<_, Error>(())
+        })?;
+        Ok(Self {
+            bytes,
+            entries: vec![manifest.entry],
+        })
+    }
+}

@@ -1,0 +1,37 @@
+//! Stores: what an index is made of, one for each role. Opening, searching and changing it know what a store can do, not which it is.
+//!
+//! ```text
+//!   role       answers                                        here
+//!   topology   a node's neighbours, and what stands beside    topology/   a file for each layout of pages
+//!   codes      estimates of distances for many nodes          codes.rs    in memory, or those of the entry points alone
+//!   vectors    exact vectors, apart from lists                vectors/    segments, and what came after the build
+//!   ids        a node's outside id                            in the record that has the vector
+//! ```
+//!
+//! A **layout** is a named composition of stores. [`topology`] has the one list of layouts; a layout's [`Composition`] says
+//! what its stores can do and how they are opened and written, and nothing else in the engine asks for a layout by name.
+//!
+//! - [`pages`]: what a traversal sees of pages, whatever their layout: [`NodePages`]
+//! - [`graph`]: topology and vectors of an index that is open, and the pages of them that are in memory
+//! - [`slotted`]: what all files of slotted pages have in common
+//! - [`resident`]: pages that the memory budget holds
+//!
+//! A search is compiled once for each layout ([`on_pages`]), so nothing is dispatched per hop.
+
+pub(crate) mod codes;
+mod composition;
+mod graph;
+mod pages;
+pub(crate) mod resident;
+pub(crate) mod slotted;
+pub(crate) mod topology;
+pub(crate) mod vectors;
+
+pub(crate) use self::composition::Composition;
+pub(crate) use self::graph::Graph;
+pub(crate) use self::pages::{
+    CodedComposer, Composable, Composer, NodePages, PageView, PagesStay, Placed, Record,
+    RecordsMove, Rewritable, too_long, undecodable,
+};
+pub use self::topology::Layout;
+pub(crate) use self::topology::{Pages, on_pages};

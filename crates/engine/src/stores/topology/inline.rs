@@ -1,0 +1,252 @@
+//! Inline pages: as coupled ones, and beside each list stand the codes of its nodes (AiSAQ §3.1).
+//!
+//! No codes are in memory, and nothing else that grows with the index: so a node's page follows from its number also when vectors
+//! are inserted, and pages are written anew in their places.
+
+use stratann_layout::{
+    EntryPoints, FileKind, InlineBuilder, InlineShape, InlineView as LayoutView, Manifest,
+};
+use stratann_tier::Volume;
+
+use super::Pages;
+use super::coupled::words;
+use super::placement::Placement;
+use crate::build::codes::NodeCodes;
+use crate::build::files::{Sequential, WRITE_BYTES, write_stream};
+use crate::build::sweep::{Sweep, Written};
+use crate::build::{Build, Choices, Format};
+use crate::codebook::Codebook;
+use crate::graph::Constructed;
+use crate::plan::PageFile;
+use crate::stores::{
+    CodedComposer, Composition, NodePages, PageView, PagesStay, Placed, Record, Rewritable,
+};
+use crate::{Error, stored};
+
+/// The inline layout.
+pub(super) static STORES: Composition = Composition {
+    about: "As coupled, with the neighbours' codes in the node, so that none stay in memory (AiSAQ)",
+    lists: FileKind::Inline,
+    vectors_in_records: InlinePages::VECTORS,
+    codes_in_records: InlinePages::CODES,
+    has_directory: false,
+    encoded: false,
+    records_move: InlinePages::MOVES,
+    open,
+    format,
+};
+
+fn open(volume: &dyn Volume, manifest: &Manifest, _: &Placed) -> Result<Pages, Error> {
+    let (shape, entry) = stored::inline(volume, manifest)?;
+    Ok(Pages::Inline(InlinePages {
+        shape,
+        file: stored::name_of(volume, &entry.name),
+    }))
+}
+
+/// The pages of an inline index.
+pub(crate) struct InlinePages {
+    pub(crate) shape: InlineShape,
+    pub(crate) file: String,
+}
+
+/// One of them.
+#[derive(Clone, Copy)]
+pub(crate) struct InlineView<'p> {
+    view: LayoutView<'p>,
+    first: u32,
+}
+
+impl<'p> PageView<'p> for InlineView<'p> {
+    #[inline]
+    fn node(self, slot: usize) -> Result<u32, Error> {
+        Ok(self.first.saturating_add(slot as u32))
+    }
+
+    #[inline]
+    fn slot_of(self, node: u32) -> Option<usize> {
+        let slot = node.checked_sub(self.first)? as usize;
+        (slot < self.view.len()).then_some(slot)
+    }
+
+    #[inline]
+    fn len(self) -> usize {
+        self.view.len()
+    }
+
+    #[inline]
+    fn record(self, slot: usize) -> Result<Record<'p>, Error> {
+        let node = self.view.node(slot)?;
+        let list = node.neighbours.bytes();
+        Ok(Record {
+            id: node.id,
+            list,
+            list_and_rest: list,
+            codes: node.codes,
+            vector: node.vector,
+        })
+    }
+}
+
+impl NodePages for InlinePages {
+    const VECTORS: bool = true;
+    const CODES: bool = true;
+    type Changes = PagesStay;
+    type View<'p> = InlineView<'p>;
+
+    #[inline]
+    fn page_of(&self, node: u32) -> u64 {
+        self.shape.page_of(node)
+    }
+
+    #[inline]
+    fn place(&self, page: u64) -> (u64, usize) {
+        (self.shape.file_offset(page), self.shape.page_bytes())
+    }
+
+    #[inline]
+    fn view<'p>(
+        &'p self,
+        bytes: &'p [u8],
+        page: u64,
+        check: bool,
+    ) -> Result<InlineView<'p>, Error> {
+        // The last page of an index that takes vectors, here or in another process, may have any number of them.
+        let view = LayoutView::open(&self.shape, bytes, page, None, check, &self.file)?;
+        let first = self.shape.first_node(page) as u32;
+        Ok(InlineView { view, first })
+    }
+
+    fn file(&self, nodes: u64) -> PageFile {
+        PageFile::new(self.shape.pages(nodes), self.shape.page_bytes())
+    }
+
+    fn placement(&self, nodes: u32) -> Placement {
+        Placement::even(nodes, self.shape.nodes_per_page() as u32)
+    }
+
+    fn cached_bytes(&self) -> usize {
+        let shape = &self.shape;
+        let codes = shape.code_bytes() * shape.degree();
+        Record::cached_bytes(4 * shape.degree(), codes, shape.vector_bytes())
+    }
+
+    #[inline]
+    fn list(&self, _: u32, record: &Record<'_>, out: &mut Vec<u32>) -> Result<(), Error> {
+        words(record.list, out);
+        Ok(())
+    }
+
+    #[inline]
+    fn vector<'s>(
+        &'s self,
+        _: u32,
+        record: &Record<'s>,
+        _: &'s mut [u8],
+    ) -> Result<&'s [u8], Error> {
+        Ok(record.vector)
+    }
+}
+
+impl Rewritable for InlinePages {
+    type Composer = InlineBuilder;
+
+    fn composer(&self) -> InlineBuilder {
+        InlineBuilder::new(self.shape)
+    }
+
+    fn first_node(&self, page: u32) -> u64 {
+        self.shape.first_node(page.into())
+    }
+}
+
+impl CodedComposer for InlineBuilder {
+    fn start(&mut self) {
+        self.clear();
+    }
+
+    fn push(&mut self, id: u64, vector: &[u8], list: &[u32], codes: &[u8]) -> bool {
+        let fits = !self.is_full();
+        if fits {
+            self.push(id, vector, list, codes);
+        }
+        fits
+    }
+
+    fn finish(&mut self, page: u32) -> &[u8] {
+        self.finish(page.into())
+    }
+}
+
+fn format(choices: &Choices<'_>) -> Result<(Box<dyn Format>, usize), Error> {
+    let (element, dim) = (choices.source.element(), choices.source.dim());
+    let shape = InlineShape::new(element, dim, choices.degree, choices.code_bytes)?;
+    Ok((Box::new(shape), shape.nodes_per_page()))
+}
+
+/// Writes pages of nodes, as many on each as fit, or as many blocks for each as it needs, and the entry points with their codes.
+impl Format for InlineShape {
+    fn write(
+        &self,
+        build: &Build<'_>,
+        graph: &mut Constructed,
+        codebook: &Codebook,
+    ) -> Result<Written, Error> {
+        write(build, self, graph, codebook)
+    }
+}
+
+/// Writes all nodes, and the entry points, of which the first is the medoid.
+fn write(
+    build: &Build<'_>,
+    shape: &InlineShape,
+    graph: &mut Constructed,
+    codebook: &Codebook,
+) -> Result<Written, Error> {
+    // A node may have any other as a neighbour, so all codes come first.
+    let codes = NodeCodes::encode(build, graph.rows.source(build.source), codebook)?;
+    let entries = build.entry_points(graph.entry);
+    let mut sweep = Sweep::new(build, graph, None)?;
+    let nodes = build.source.rows() as u32;
+    let header = shape.header(u64::from(nodes));
+    let mut file = Sequential::create(&build.checkpoint, FileKind::Inline, None)?;
+    file.write(&header.encode())?;
+    let mut builder = InlineBuilder::new(*shape);
+    let (mut page, mut pages) = (0, Vec::with_capacity(WRITE_BYTES + shape.page_bytes()));
+    let mut of_list = Vec::new();
+    while let Some(batch) = sweep.next(nodes)? {
+        for place in 0..batch.len() {
+            let list = batch.list(place);
+            codes.gather(list, &mut of_list)?;
+            builder.push(batch.id(place), batch.vector(place), list, &of_list);
+            if builder.is_full() || batch.number(place) + 1 == nodes {
+                pages.extend_from_slice(builder.finish(page));
+                builder.clear();
+                page += 1;
+            }
+            if pages.len() >= WRITE_BYTES {
+                file.write(&pages)?;
+                pages.clear();
+            }
+        }
+    }
+    file.write(&pages)?;
+    codes.gather(&entries, &mut of_list)?;
+    let points = EntryPoints {
+        nodes: entries,
+        codes: of_list,
+    };
+    let nodes = u64::from(nodes);
+    Ok(Written {
+        files: vec![
+            file.finish(&header)?,
+            write_stream(&build.checkpoint, FileKind::Entries, None, &points.encode())?,
+        ],
+        // A word for the degree and one for each of R slots, in use or not.
+        list_bytes: nodes * 4 * (1 + shape.degree() as u64),
+        vector_bytes: nodes * shape.vector_bytes() as u64,
+        list_codec: "raw".into(),
+        vector_codec: "raw".into(),
+        segments: Vec::new(),
+    })
+}

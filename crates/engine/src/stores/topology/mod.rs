@@ -1,0 +1,179 @@
+//! Topology: a node's neighbours, and what stands beside them. A file for each layout of pages; this one lists them.
+//!
+//! - [`coupled`], [`inline`], [`packed`], [`lists`]: the pages of a layout each, how they are opened, and how a build writes them
+//! - [`placement`], [`pending`], [`counts`]: where nodes are, what waits to be written, and how many lists lead to them, in an
+//!   index that takes direct inserts
+//!
+//! A new layout of pages is a file here, and its name in the lists of this file: in the enum that users choose from, in that of
+//! open pages, and in [`on_pages`]. Its pages of bytes are a file of `stratann-layout`, and their kind of file says the layout's name.
+
+pub(crate) mod counts;
+pub(crate) mod coupled;
+pub(crate) mod inline;
+pub(crate) mod lists;
+pub(crate) mod packed;
+pub(crate) mod pending;
+pub(crate) mod placement;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use self::coupled::CoupledPages;
+use self::inline::InlinePages;
+use self::lists::ListPages;
+use self::packed::PackedPages;
+use super::{Composition, NodePages};
+use crate::Error;
+use crate::plan::PageFile;
+
+/// How a node's list and vector become bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// The vector and the list side by side in records of one size, neither compressed: DiskANN's.
+    Coupled,
+    /// The compressed vector and the compressed list side by side in slotted pages.
+    Packed,
+    /// The lists in pages of their own, the vectors in segments of their own: DecoupleVS §3.3.
+    Decoupled,
+    /// As coupled, and beside each list the codes of its nodes, of which none stay in memory: AiSAQ §3.1.
+    Inline,
+}
+
+/// The pages of a graph that is open, by layout.
+pub(crate) enum Pages {
+    /// Those of [`Layout::Coupled`].
+    Coupled(CoupledPages),
+    /// Those of [`Layout::Packed`].
+    Packed(PackedPages),
+    /// Those of [`Layout::Decoupled`].
+    Lists(ListPages),
+    /// Those of [`Layout::Inline`].
+    Inline(InlinePages),
+}
+
+/// Does something with the pages of a graph, compiled once for each layout: `on_pages!(&graph.pages, pages => search(pages))`.
+macro_rules! on_pages {
+    ($which:expr, $pages:ident => $done:expr) => {
+        match $which {
+            $crate::stores::Pages::Coupled($pages) => $done,
+            $crate::stores::Pages::Packed($pages) => $done,
+            $crate::stores::Pages::Lists($pages) => $done,
+            $crate::stores::Pages::Inline($pages) => $done,
+        }
+    };
+}
+pub(crate) use on_pages;
+
+impl Layout {
+    /// Every layout.
+    pub const ALL: [Layout; 4] = [Self::Coupled, Self::Packed, Self::Decoupled, Self::Inline];
+
+    /// What stores an index of this layout is made of, and what they can do.
+    pub(crate) fn stores(self) -> &'static Composition {
+        match self {
+            Self::Coupled => &coupled::STORES,
+            Self::Packed => &packed::STORES,
+            Self::Decoupled => &lists::STORES,
+            Self::Inline => &inline::STORES,
+        }
+    }
+
+    /// The name that it is asked for by.
+    pub fn name(self) -> &'static str {
+        self.stores().name()
+    }
+
+    /// One line about it.
+    pub fn about(self) -> &'static str {
+        self.stores().about
+    }
+
+    /// Whether a node's vector stands beside its list, so that it is ranked when its list is read; else vectors are in
+    /// segments of their own.
+    pub fn has_vectors_in_records(self) -> bool {
+        self.stores().vectors_in_records
+    }
+
+    /// Whether the codes of a node's neighbours stand beside its list; else those of all nodes are in memory.
+    pub fn has_codes_in_records(self) -> bool {
+        self.stores().codes_in_records
+    }
+
+    /// Whether lists and vectors are encoded; else they stand as they are, and [`Raw`](crate::Compression::Raw) is the only
+    /// compression that it knows.
+    pub fn is_encoded(self) -> bool {
+        self.stores().encoded
+    }
+}
+
+impl FromStr for Layout {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        let named = Self::ALL.into_iter().find(|layout| layout.name() == name);
+        named.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            Error::call("layout", name, format!("one of: {names}"))
+        })
+    }
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Pages {
+    /// Pages in a file of `nodes` nodes, and the bytes of one.
+    pub(crate) fn file(&self, nodes: u64) -> PageFile {
+        on_pages!(self, pages => pages.file(nodes))
+    }
+
+    /// Reads page `page` and verifies it.
+    pub(crate) fn check(&self, page: u64, bytes: &[u8]) -> Result<(), Error> {
+        on_pages!(self, pages => pages.view(bytes, page, true).map(|_| ()))
+    }
+
+    /// Bytes of the longest record in a cache.
+    pub(crate) fn cached_bytes(&self) -> usize {
+        on_pages!(self, pages => pages.cached_bytes())
+    }
+
+    /// Bytes of the tables in memory that say which page holds which node.
+    pub(crate) fn table_bytes(&self) -> usize {
+        on_pages!(self, pages => pages.table_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stratann_layout::FileKind;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_of_file_with_lists_is_of_one_layout() {
+        let of_kinds: Vec<_> = FileKind::ALL
+            .into_iter()
+            .filter_map(FileKind::layout)
+            .collect();
+        assert_eq!(of_kinds, Layout::ALL.map(Layout::name));
+        for layout in Layout::ALL {
+            assert_eq!(layout.name().parse::<Layout>().unwrap(), layout);
+            assert_eq!(
+                layout.stores().lists.has_segments(),
+                !layout.has_vectors_in_records()
+            );
+            assert_eq!(serde_json::to_value(layout).unwrap(), layout.name());
+        }
+        let error = "scattered".parse::<Layout>().unwrap_err().to_string();
+        assert!(
+            error.contains("scattered") && error.contains("packed"),
+            "{error}"
+        );
+    }
+}

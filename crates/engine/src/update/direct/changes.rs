@@ -1,0 +1,112 @@
+//! Which strategies a layout can be changed by: those that move records, or the one that leaves pages in their places.
+//!
+//! A layout says which ([`NodePages::Changes`]), and so inserts are compiled once for each layout, with what it can do.
+
+use stratann_layout::{FileEntry, FileKind};
+
+use super::in_place::InPlace;
+use super::insert::{Link, Work};
+use super::{Direct, accumulate, checkpoint, in_place, relocate};
+use crate::build::write_stream;
+use crate::durable::Checkpoint;
+use crate::stores::{Composable, NodePages, PagesStay, RecordsMove, Rewritable};
+use crate::{Error, Update};
+
+/// A way of changing the pages of a layout.
+pub(super) trait Way<N: NodePages> {
+    /// What pages are composed with.
+    type Work: Default;
+
+    /// Whether the layout takes direct inserts in this way.
+    fn takes(pages: &N, update: Update) -> bool;
+
+    /// How a new node and its neighbours are linked.
+    fn link(update: Update) -> Link<N, Self::Work>;
+
+    /// Writes what waits for its page as a file of a checkpoint. Gives the pages that are to be written in their places when that is
+    /// committed. Nobody inserts.
+    fn write_waiting(
+        direct: &Direct,
+        pages: &N,
+        checkpoint: &Checkpoint<'_>,
+    ) -> Result<(FileEntry, Vec<u32>), Error>;
+
+    /// Writes the pages of the last checkpoint in their places, if that is still to be done.
+    fn write_in_place(direct: &Direct, pages: &N) -> Result<(), Error>;
+}
+
+/// Whether a layout takes direct inserts in this way.
+pub(super) fn takes<N: NodePages<Changes: Way<N>>>(pages: &N, update: Update) -> bool {
+    N::Changes::takes(pages, update)
+}
+
+/// [`Way::write_waiting`] of a layout.
+pub(super) fn write_waiting<N: NodePages<Changes: Way<N>>>(
+    direct: &Direct,
+    pages: &N,
+    checkpoint: &Checkpoint<'_>,
+) -> Result<(FileEntry, Vec<u32>), Error> {
+    N::Changes::write_waiting(direct, pages, checkpoint)
+}
+
+/// [`Way::write_in_place`] of a layout.
+pub(super) fn write_in_place<N: NodePages<Changes: Way<N>>>(
+    direct: &Direct,
+    pages: &N,
+) -> Result<(), Error> {
+    N::Changes::write_in_place(direct, pages)
+}
+
+impl<N: Composable> Way<N> for RecordsMove {
+    type Work = Work<N>;
+
+    fn takes(pages: &N, _: Update) -> bool {
+        pages.records_a_page() > 0
+    }
+
+    fn link(update: Update) -> Link<N, Work<N>> {
+        match update {
+            Update::Relocate => relocate::link,
+            _ => accumulate::link,
+        }
+    }
+
+    fn write_waiting(
+        direct: &Direct,
+        _: &N,
+        checkpoint: &Checkpoint<'_>,
+    ) -> Result<(FileEntry, Vec<u32>), Error> {
+        let payload = checkpoint::pending(direct.placement()).encode();
+        let entry = write_stream(checkpoint, FileKind::Pending, None, &payload)?;
+        Ok((entry, Vec::new()))
+    }
+
+    /// Nothing: they are on other pages.
+    fn write_in_place(_: &Direct, _: &N) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl<N: Rewritable> Way<N> for PagesStay {
+    type Work = InPlace<N>;
+
+    fn takes(_: &N, update: Update) -> bool {
+        update != Update::Relocate
+    }
+
+    fn link(_: Update) -> Link<N, InPlace<N>> {
+        in_place::link
+    }
+
+    fn write_waiting(
+        direct: &Direct,
+        pages: &N,
+        checkpoint: &Checkpoint<'_>,
+    ) -> Result<(FileEntry, Vec<u32>), Error> {
+        direct.write_journal(checkpoint, pages)
+    }
+
+    fn write_in_place(direct: &Direct, pages: &N) -> Result<(), Error> {
+        direct.write_due(pages)
+    }
+}
