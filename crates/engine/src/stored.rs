@@ -14,6 +14,7 @@ use stratann_layout::{
 };
 use stratann_tier::{Directory, TierError, Volume, VolumeReader};
 
+use crate::stores::records::PageFormat;
 use crate::{Error, Layout, bounds};
 
 /// Bytes taken from a file at a time, so that a large file never exists twice in memory.
@@ -235,37 +236,107 @@ fn page_header(
     Ok(header)
 }
 
-/// The shape of the file of coupled pages. Refuses one whose header is damaged, of another index, or of another shape
-/// than the manifest says.
+/// A file of pages as its build left it.
+pub(crate) struct PagesFile<'m> {
+    pub(crate) entry: &'m FileEntry,
+    pub(crate) format: Box<dyn PageFormat>,
+    pub(crate) pages: u64,
+    /// Its records: the first node by their numbers, and how many they are.
+    pub(crate) first: u32,
+    pub(crate) records: u64,
+}
+
+/// The file of lists, or of a segment of vectors; `n` as for [`entry`]. Refuses one whose header is damaged, of another index, or of
+/// another shape or other nodes than the manifest says.
+pub(crate) fn pages<'m>(
+    volume: &dyn Volume,
+    manifest: &'m Manifest,
+    kind: FileKind,
+    n: Option<u32>,
+) -> Result<PagesFile<'m>, Error> {
+    let format = match n {
+        None => (layout(volume, manifest)?.stores().page_format)(manifest)?,
+        Some(_) => None,
+    };
+    if let Some((pages, format)) = format.and_then(|f| Some((f.pages(manifest.vectors)?, f))) {
+        return Ok(PagesFile {
+            entry: fixed(volume, manifest, kind, &*format)?,
+            format,
+            pages,
+            first: 0,
+            records: manifest.vectors,
+        });
+    }
+    let (shape, facts, entry) = slotted(volume, manifest, kind, n)?;
+    Ok(PagesFile {
+        entry,
+        format: Box::new(shape),
+        pages: facts.pages,
+        first: facts.first,
+        records: facts.nodes,
+    })
+}
+
+/// Pages of a file, if they follow from the manifest or the header can be read; `n` as for [`entry`].
+pub(crate) fn pages_of(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    kind: FileKind,
+    n: Option<u32>,
+) -> Option<u64> {
+    let format = match n {
+        None => (layout(volume, manifest).ok()?.stores().page_format)(manifest).ok()?,
+        Some(_) => None,
+    };
+    let computed = format.and_then(|format| format.pages(manifest.vectors));
+    computed.or_else(|| Some(slotted(volume, manifest, kind, n).ok()?.1.pages))
+}
+
+/// The entry of a file of lists whose format follows from the manifest. Refuses one whose header is damaged, of another index, or of
+/// another format than that.
+fn fixed<'m>(
+    volume: &dyn Volume,
+    manifest: &'m Manifest,
+    kind: FileKind,
+    format: &dyn PageFormat,
+) -> Result<&'m FileEntry, Error> {
+    let entry = entry(volume, manifest, kind, None)?;
+    let header = page_header(volume, entry, kind)?;
+    match format.is_of(&header, manifest.vectors, &name_of(volume, &entry.name))? {
+        true => Ok(entry),
+        false => Err(of_another_index(volume, entry)),
+    }
+}
+
+/// The shape of coupled pages.
+pub(crate) fn coupled_shape(manifest: &Manifest) -> Result<CoupledShape, Error> {
+    let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
+    Ok(CoupledShape::new(manifest.element, dim, degree)?)
+}
+
+/// The shape of inline pages.
+pub(crate) fn inline_shape(manifest: &Manifest) -> Result<InlineShape, Error> {
+    let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
+    let code_bytes = manifest.code_bytes as usize;
+    Ok(InlineShape::new(manifest.element, dim, degree, code_bytes)?)
+}
+
+/// The shape of the file of coupled pages; refuses what [`pages`] does.
 pub(crate) fn coupled<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
 ) -> Result<(CoupledShape, &'m FileEntry), Error> {
-    let entry = entry(volume, manifest, FileKind::Graph, None)?;
-    let header = page_header(volume, entry, FileKind::Graph)?;
-    let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
-    let shape = CoupledShape::new(manifest.element, dim, degree)?;
-    let claims = CoupledShape::from_header(&header, &name_of(volume, &entry.name))?;
-    if claims != (shape, manifest.vectors) {
-        return Err(of_another_index(volume, entry));
-    }
-    Ok((shape, entry))
+    let shape = coupled_shape(manifest)?;
+    Ok((shape, fixed(volume, manifest, FileKind::Graph, &shape)?))
 }
 
-/// The shape of the file of inline pages; refuses what [`coupled`] does.
+/// The shape of the file of inline pages; refuses what [`pages`] does.
 pub(crate) fn inline<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
 ) -> Result<(InlineShape, &'m FileEntry), Error> {
-    let entry = entry(volume, manifest, FileKind::Inline, None)?;
-    let header = page_header(volume, entry, FileKind::Inline)?;
-    let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
-    let shape = InlineShape::new(manifest.element, dim, degree, manifest.code_bytes as usize)?;
-    let claims = InlineShape::from_header(&header, &name_of(volume, &entry.name))?;
-    if claims != (shape, manifest.vectors) {
-        return Err(of_another_index(volume, entry));
-    }
-    Ok((shape, entry))
+    let shape = inline_shape(manifest)?;
+    Ok((shape, fixed(volume, manifest, FileKind::Inline, &shape)?))
 }
 
 /// The shape of a file of slotted pages and the nodes that it holds by its own numbers, `n` as for [`entry`]. Refuses one whose
@@ -295,12 +366,12 @@ pub(crate) fn slotted<'m>(
 /// The directory of the file that holds the lists of the packed or decoupled layout.
 pub(crate) fn directory(volume: &dyn Volume, manifest: &Manifest) -> Result<DirectoryFile, Error> {
     let kind = layout(volume, manifest)?.stores().lists;
-    let (_, pages, _) = slotted(volume, manifest, kind, None)?;
+    let pages = pages(volume, manifest, kind, None)?;
     let payload = read_stream_whole(volume, manifest, FileKind::Directory, None)?;
     let file = file_of(volume, manifest, FileKind::Directory, None)?;
     Ok(DirectoryFile::decode(
         &payload,
-        pages.nodes,
+        pages.records,
         pages.pages,
         &file,
     )?)

@@ -3,7 +3,7 @@
 use stratann_layout::coupled::MAX_DEGREE;
 
 use super::BuildOptions;
-use super::format::{Choice, Format};
+use super::format::{Choice, NodeWriter};
 use crate::codebook::{TRAINING_ROWS, check_code_bytes, check_dimension, usual_code_bytes};
 use crate::data::VectorSource;
 use crate::{Error, Layout, Order, bounds};
@@ -12,8 +12,8 @@ const MORE_THAN_MAX_DEGREE: usize = MAX_DEGREE + 1;
 
 /// What follows from source and options before any work.
 pub(super) struct Facts {
-    /// How nodes become bytes.
-    pub(super) format: Box<dyn Format>,
+    /// Writes nodes.
+    pub(super) writer: Box<dyn NodeWriter>,
     /// Its layout.
     pub(super) layout: Layout,
     /// R, the most neighbours of a node.
@@ -69,13 +69,13 @@ impl Facts {
             check_ids(ids, rows)?;
         }
         let Choice {
-            format,
+            writer,
             layout,
             degree,
             nodes_per_page,
         } = Choice::of(source, options, code_bytes)?;
         Ok(Self {
-            format,
+            writer,
             layout,
             degree,
             nodes_per_page,

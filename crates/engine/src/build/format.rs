@@ -20,8 +20,8 @@ const NODES_WORTH_PACKING: f64 = 6.0;
 /// R, if nobody says.
 const USUAL_DEGREE: usize = 64;
 
-/// All that decides where everything stands in an index of some layout.
-pub(crate) trait Format: Send + Sync {
+/// Writes the nodes of an index in some layout, of which it is decided where everything stands.
+pub(crate) trait NodeWriter: Send + Sync {
     /// Writes all nodes and their codes.
     fn write(
         &self,
@@ -31,7 +31,10 @@ pub(crate) trait Format: Send + Sync {
     ) -> Result<Written, Error>;
 }
 
-/// What a format follows from.
+/// What writes nodes, and how many of them a page is expected to hold.
+pub(crate) type Planned = (Box<dyn NodeWriter>, usize);
+
+/// What decides where everything stands.
 pub(crate) struct Choices<'a> {
     pub(crate) source: &'a dyn VectorSource,
     pub(crate) options: &'a BuildOptions,
@@ -58,10 +61,10 @@ impl Choices<'_> {
     }
 }
 
-/// A format, and what the choice of it was based on.
+/// A layout, and what the choice of it was based on.
 pub(super) struct Choice {
-    /// The format.
-    pub(super) format: Box<dyn Format>,
+    /// Writes its nodes.
+    pub(super) writer: Box<dyn NodeWriter>,
     /// Its layout.
     pub(super) layout: Layout,
     /// R, the most neighbours of a node.
@@ -104,9 +107,9 @@ impl Choice {
             code_bytes,
             expected,
         };
-        let (format, nodes_per_page) = (layout.stores().format)(&choices)?;
+        let (writer, nodes_per_page) = (layout.stores().writer)(&choices)?;
         Ok(Self {
-            format,
+            writer,
             layout,
             degree,
             nodes_per_page,

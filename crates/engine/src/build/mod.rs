@@ -4,13 +4,14 @@
 //!   facts.rs ─> graph::construct ─> train codebook ─> sweep.rs ─────────> navigation ─> MANIFEST
 //!   format.rs   order, lists                          one, in node order                commit
 //!
-//!   sweep.rs ──> batches of nodes ──> the layout's Format, beside its pages in `stores`
+//!   sweep.rs ──> batches of nodes ──> the layout's NodeWriter, beside its pages in `stores`
 //!     └──> PQ codes
 //!
 //!   codes.rs     rows to PQ codes
 //!   coding.rs    what codecs learn of the lists and vectors that are to come
 //!   encode.rs    lists and vectors to codes, on all threads
 //!   slotted.rs   codes to pages
+//!   raw.rs       records of one size to pages
 //!   files.rs     bytes to files
 //!   again.rs     the choices of a manifest, to build its rows again;   spool.rs  a file of such rows
 //! ```
@@ -27,6 +28,7 @@ pub(crate) mod encode;
 mod facts;
 pub(crate) mod files;
 mod format;
+pub(crate) mod raw;
 pub(crate) mod slotted;
 mod spool;
 pub(crate) mod sweep;
@@ -59,7 +61,7 @@ use crate::stores::vectors::write::KeptSegment;
 use crate::{Compression, Error, Layout, Order, Preset, bounds, stored};
 use facts::Facts;
 pub(crate) use files::{write_made, write_pieces, write_stream};
-pub(crate) use format::{Choices, Format};
+pub(crate) use format::{Choices, NodeWriter, Planned};
 use sweep::Written;
 
 pub use chunks::chunk_bytes_for_overhead;
@@ -438,7 +440,7 @@ impl Build<'_> {
         let mut graph = self.construct()?;
         let codebook = self.stage("codebook", |build| build.codebook(&graph))?;
         let mut written = self.stage("pages", |build| {
-            build.facts.format.write(build, &mut graph, &codebook)
+            build.facts.writer.write(build, &mut graph, &codebook)
         })?;
         let navigation = self.stage("navigation", |build| {
             build.write_navigation(&graph, &mut written)

@@ -15,15 +15,13 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use stratann_layout::{
-    BLOCK, FileEntry, FileKind, PlacementFacts, PlacementFile, SegmentFacts, SlottedShape,
-    SlottedView,
-};
+use stratann_layout::{BLOCK, FileEntry, FileKind, PlacementFacts, PlacementFile, SegmentFacts};
 
 use super::files;
 use super::pages::{Files, Pages, Tally, offset_of};
 use super::placed::{Newest, is_dead};
 use super::tables::{Decoded, Decoders};
+use crate::stores::records::PageFormat;
 use crate::{Error, Layout, stored};
 
 /// The file of a segment, of which something is to be had.
@@ -32,7 +30,7 @@ struct Part<'m> {
     /// The file as errors name it.
     name: String,
     n: u32,
-    shape: SlottedShape,
+    format: Box<dyn PageFormat>,
     decoders: Decoders,
     /// Records of the build as its pages number them, and their pages.
     built: Range<u64>,
@@ -120,7 +118,7 @@ impl Part<'_> {
         };
         Pages {
             count: self.pages + behind,
-            bytes: self.shape.page_bytes(),
+            bytes: self.format.page_bytes(),
         }
     }
 
@@ -159,7 +157,7 @@ impl<'m> Files<'m, '_, '_> {
             let Piece::Found(part) = &pieces[at] else {
                 continue;
             };
-            let mut vector = vec![0; part.shape.vector_bytes()];
+            let mut vector = vec![0; self.vector_bytes()];
             let mut here = 0;
             let each = |files: &mut Self, tally: &mut Tally, found: &Found<'_>| {
                 if rule.takes(found.id, part.node(found.stored)) {
@@ -256,10 +254,10 @@ impl<'m> Files<'m, '_, '_> {
         let Some((entry, header)) = self.file(kind, Some(n), nodes)? else {
             return Ok(None);
         };
-        let Some(shape) = self.slotted_shape(kind, entry, header, (first, count), nodes)? else {
+        let Some(format) = self.format(kind, entry, header, (first, count), nodes)? else {
             return Ok(None);
         };
-        let pages = |length: u64| length.saturating_sub(BLOCK as u64) / shape.page_bytes() as u64;
+        let pages = |length: u64| length.saturating_sub(BLOCK as u64) / format.page_bytes() as u64;
         let built = pages(entry.length);
         Ok(Some(Part {
             entry,
@@ -272,7 +270,7 @@ impl<'m> Files<'m, '_, '_> {
             pages: built,
             later,
             behind: pages(volume.len(&entry.name)?).saturating_sub(built),
-            shape,
+            format,
         }))
     }
 
@@ -317,15 +315,14 @@ impl<'m> Files<'m, '_, '_> {
                     return Ok(());
                 };
                 let offset = offset_of(&pages, page);
-                let view = match SlottedView::open(&part.shape, bytes, page, true, &part.name) {
-                    Ok(view) => view,
+                let read = match part.format.read(page, bytes, None, &part.name) {
+                    Ok(read) => read,
                     Err(error) => {
                         tally.page(offset, files::said(volume, part.entry, &error));
                         return Ok(());
                     }
                 };
-                let first = u64::from(view.first());
-                let nodes = first..first + view.len() as u64;
+                let nodes = read.first..read.first + read.records.len() as u64;
                 match added {
                     Added::Following if page >= part.pages => {
                         // Else a writer that crashed left it.
@@ -347,7 +344,7 @@ impl<'m> Files<'m, '_, '_> {
                         }
                     }
                 }
-                for (slot, (stored, record)) in (view.first()..).zip(view.records()).enumerate() {
+                for (slot, record) in read.records.into_iter().enumerate() {
                     let garbage = part.decoders.garbage.has(page, slot);
                     // What is added is none.
                     let garbage = if page < part.pages {
@@ -356,15 +353,15 @@ impl<'m> Files<'m, '_, '_> {
                         Some(false)
                     };
                     // Of one whose id is not to be had, nobody knows whether it counts: its node is missing.
-                    if let (Ok(record), Ok(id), false) =
-                        (record, view.id(slot), garbage == Some(true))
+                    let certain = garbage == Some(true);
+                    if let (Ok(stored), Ok(id), Ok(bytes), false) =
+                        (record.node, record.id, record.bytes, certain)
                     {
                         tally.seen += 1;
-                        let bytes = record.vector;
                         let found = Found {
                             stored,
                             id,
-                            bytes,
+                            bytes: bytes.vector,
                             garbage,
                         };
                         each(files, tally, &found)?;

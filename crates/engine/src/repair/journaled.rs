@@ -11,15 +11,14 @@
 //! Which node a record is follows from its place, and a node's id and vector never change: so that what is on an older page is as
 //! good as on a later one.
 
-use stratann_layout::{
-    FileEntry, FileKind, InlineShape, InlineView, JournalFile, LayoutError, PlacementFacts,
-};
+use stratann_layout::{FileEntry, FileKind, JournalFile, LayoutError, PlacementFacts};
 
 use super::Lost;
 use super::apart::Rule;
 use super::files;
 use super::pages::{Files, Pages, Tally, offset_of};
 use super::placed::Newest;
+use crate::stores::records::PageFormat;
 use crate::{Error, Layout, stored};
 
 /// A record: its node, its id and its vector.
@@ -27,7 +26,7 @@ type Record<'p> = (u32, u64, &'p [u8]);
 
 /// The pages of which something is to be had.
 struct Even<'m> {
-    shape: InlineShape,
+    format: Box<dyn PageFormat>,
     nodes: u64,
     /// Pages that nodes are on.
     pages: Pages,
@@ -50,11 +49,13 @@ impl Even<'_> {
         bytes: &'p [u8],
         file: &'p str,
     ) -> Result<Vec<Record<'p>>, LayoutError> {
-        let view = InlineView::open(&self.shape, bytes, page, None, true, file)?;
-        let nodes = self.shape.first_node(page)..self.nodes;
-        let records = nodes.zip(view.nodes()).filter_map(|(number, node)| {
-            let node = node.ok()?;
-            Some((u32::try_from(number).ok()?, node.id, node.vector))
+        let read = self.format.read(page, bytes, None, file)?;
+        let records = read.records.into_iter().filter_map(|stored| {
+            let node = stored
+                .node
+                .ok()
+                .filter(|&node| u64::from(node) < self.nodes)?;
+            Some((node, stored.id.ok()?, stored.bytes.ok()?.vector))
         });
         Ok(records.collect())
     }
@@ -65,12 +66,13 @@ impl<'m> Files<'m, '_, '_> {
     pub(super) fn journaled(
         &mut self,
         layout: Layout,
+        format: Box<dyn PageFormat>,
         facts: &PlacementFacts,
     ) -> Result<u64, Error> {
         let placement = self.placement(layout, facts)?;
         // Where in the report it says that nothing of the file is to be had, if it does.
         let told = self.lost.len();
-        let even = self.even(facts)?;
+        let even = self.even(layout, format, facts)?;
         let rule = match &placement {
             Ok(placement) => Rule::Table(placement),
             Err(_) => Rule::Newest(self.newest_of(&even)?),
@@ -113,26 +115,25 @@ impl<'m> Files<'m, '_, '_> {
     }
 
     /// The pages of the file and of the journal. What is wrong with either is told.
-    fn even(&mut self, facts: &PlacementFacts) -> Result<Even<'m>, Error> {
-        let (volume, manifest) = (self.volume, self.manifest);
-        let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
-        let code_bytes = manifest.code_bytes as usize;
-        let shape = InlineShape::new(manifest.element, dim, degree, code_bytes)?;
-        let found = self.file(FileKind::Inline, None, facts.live)?;
+    fn even(
+        &mut self,
+        layout: Layout,
+        format: Box<dyn PageFormat>,
+        facts: &PlacementFacts,
+    ) -> Result<Even<'m>, Error> {
+        let found = self.file(layout.stores().lists, None, facts.live)?;
+        let file_name = |entry: &FileEntry| stored::name_of(self.volume, &entry.name);
         let mut even = Even {
-            shape,
+            pages: Pages::of(&*format, facts.nodes, 0),
+            format,
             nodes: facts.nodes,
-            pages: Pages {
-                count: shape.pages(facts.nodes),
-                bytes: shape.page_bytes(),
-            },
-            file: found.map(|(entry, _)| (entry, stored::name_of(volume, &entry.name))),
+            file: found.map(|(entry, _)| (entry, file_name(entry))),
             journal: JournalFile::default(),
             laid: Vec::new(),
         };
         let name = self.table_name(FileKind::Journal);
         let journal = self.table(FileKind::Journal, |_, payload| {
-            Ok(JournalFile::decode(payload, shape.page_bytes(), &name)?)
+            Ok(JournalFile::decode(payload, even.pages.bytes, &name)?)
         })?;
         match journal {
             Ok(journal) => even.journal = journal,
@@ -146,10 +147,8 @@ impl<'m> Files<'m, '_, '_> {
         }
         let pages = even.journal.pages(even.pages.bytes);
         let whole = pages.filter(|&(page, bytes)| {
-            let page = u64::from(page);
-            let expected = Some(shape.nodes_on_page(page, facts.nodes));
-            page < even.pages.count
-                && InlineView::open(&shape, bytes, page, expected, true, "").is_ok()
+            let (page, nodes) = (u64::from(page), Some(facts.nodes));
+            page < even.pages.count && even.format.read(page, bytes, nodes, "").is_ok()
         });
         even.laid = whole.map(|(page, _)| page).collect();
         Ok(even)

@@ -8,8 +8,7 @@
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::slotted::MAX_BLOCKS;
 use stratann_layout::{
-    BLOCK, CoupledShape, FileEntry, FileKind, InlineShape, InlineView, LayoutError, Manifest,
-    PageView, SegmentFacts, SlottedShape, SlottedView,
+    BLOCK, FileEntry, FileKind, Manifest, SegmentFacts, SlottedShape, SlottedView,
 };
 use stratann_tier::Volume;
 
@@ -18,6 +17,7 @@ use super::files::{self, Header};
 use super::rows::Fault;
 use super::tables::{Decoded, Decoders};
 use crate::progress::Progress;
+use crate::stores::records::PageFormat;
 use crate::{Error, stored};
 
 /// Pages behind the end of a file that are told one by one.
@@ -50,23 +50,21 @@ pub(super) fn salvage(
     let layout = stored::layout(volume, manifest)?;
     let stores = layout.stores();
     if let Some(facts) = &manifest.placement {
-        return match (stores.records_move, stores.vectors_in_records) {
-            (false, _) => files.journaled(layout, facts),
-            (true, false) => files.apart(layout, facts),
-            (true, true) => files.placed(layout, facts),
+        let format = (stores.page_format)(manifest)?;
+        return match format.filter(|_| !stores.records_move) {
+            Some(format) => files.journaled(layout, format, facts),
+            None if stores.vectors_in_records => files.placed(layout, facts),
+            None => files.apart(layout, facts),
         };
     }
-    if !stores.vectors_in_records {
-        files.segments()?;
-    } else if stores.encoded {
-        let decoders = Decoders::packed(volume, manifest)?;
-        let tables = (FileKind::Directory, None);
-        let (records, vectors) = ((0, manifest.vectors), manifest.vectors);
-        files.slotted(stores.lists, None, records, vectors, &decoders, tables)?;
-    } else if stores.codes_in_records {
-        files.inline()?;
-    } else {
-        files.coupled()?;
+    match stores.vectors_in_records {
+        true => {
+            let decoders = Decoders::beside_lists(volume, manifest, stores)?;
+            let tables = (FileKind::Directory, None);
+            let (records, vectors) = ((0, manifest.vectors), manifest.vectors);
+            files.built(stores.lists, None, records, vectors, &decoders, tables)?;
+        }
+        false => files.segments()?,
     }
     Ok(manifest.vectors)
 }
@@ -83,6 +81,18 @@ pub(super) struct Files<'m, 'a, 't> {
 pub(super) struct Pages {
     pub(super) count: u64,
     pub(super) bytes: usize,
+}
+
+impl Pages {
+    /// Those of `nodes` nodes in a file of so many bytes.
+    pub(super) fn of(format: &dyn PageFormat, nodes: u64, length: u64) -> Self {
+        let bytes = format.page_bytes();
+        let there = length.saturating_sub(BLOCK as u64) / bytes as u64;
+        Self {
+            count: format.pages(nodes).unwrap_or(there),
+            bytes,
+        }
+    }
 }
 
 /// What was not to be had of a file.
@@ -130,19 +140,6 @@ impl Tally {
     }
 }
 
-/// The records of a page of records of one size: ids and vectors.
-type Records<'p> = Vec<Result<(u64, &'p [u8]), LayoutError>>;
-
-/// A page that was read.
-struct Page<'p> {
-    page: u64,
-    bytes: &'p [u8],
-    file: &'p str,
-}
-
-/// Opens a page of a file of so many nodes.
-type Open<S> = for<'p> fn(&'p S, u64, Page<'p>) -> Result<Records<'p>, LayoutError>;
-
 impl<'m> Files<'m, '_, '_> {
     /// All segments of vectors.
     fn segments(&mut self) -> Result<(), Error> {
@@ -159,81 +156,7 @@ impl<'m> Files<'m, '_, '_> {
         unclear.try_for_each(|(n, segment, decoders)| self.segment(n, segment, &decoders))
     }
 
-    fn coupled(&mut self) -> Result<(), Error> {
-        let manifest = self.manifest;
-        let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
-        let shape = CoupledShape::new(manifest.element, dim, degree)?;
-        let pages = Pages {
-            count: shape.pages(manifest.vectors),
-            bytes: shape.page_bytes(),
-        };
-        self.fixed(FileKind::Graph, &pages, &shape, |shape, nodes, at| {
-            let expected = Some(shape.nodes_on_page(at.page, nodes));
-            let view = PageView::open(shape, at.bytes, at.page, expected, true, at.file)?;
-            let record = |slot| view.node(slot).map(|node| (node.id, node.vector));
-            Ok((0..view.len()).map(record).collect())
-        })
-    }
-
-    fn inline(&mut self) -> Result<(), Error> {
-        let manifest = self.manifest;
-        let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
-        let codes = manifest.code_bytes as usize;
-        let shape = InlineShape::new(manifest.element, dim, degree, codes)?;
-        let pages = Pages {
-            count: shape.pages(manifest.vectors),
-            bytes: shape.page_bytes(),
-        };
-        self.fixed(FileKind::Inline, &pages, &shape, |shape, nodes, at| {
-            let expected = Some(shape.nodes_on_page(at.page, nodes));
-            let view = InlineView::open(shape, at.bytes, at.page, expected, true, at.file)?;
-            let record = |slot| view.node(slot).map(|node| (node.id, node.vector));
-            Ok((0..view.len()).map(record).collect())
-        })
-    }
-
-    /// Records of one size, of which nothing is encoded.
-    fn fixed<S>(
-        &mut self,
-        kind: FileKind,
-        pages: &Pages,
-        shape: &S,
-        open: Open<S>,
-    ) -> Result<(), Error> {
-        let nodes = self.manifest.vectors;
-        let Some((entry, _)) = self.file(kind, None, nodes)? else {
-            return Ok(());
-        };
-        let file = stored::name_of(self.volume, &entry.name);
-        let (volume, mut tally) = (self.volume, Tally::default());
-        self.each_page(entry, pages, &mut tally, |files, tally, page, bytes| {
-            let offset = offset_of(pages, page);
-            let at = Page {
-                page,
-                bytes,
-                file: &file,
-            };
-            let records = match open(shape, nodes, at) {
-                Ok(records) => records,
-                Err(error) => {
-                    tally.page(offset, files::said(volume, entry, &error));
-                    return Ok(());
-                }
-            };
-            tally.seen += records.len() as u64;
-            for record in records {
-                match record {
-                    Ok((id, vector)) => tally.fault((files.take)(id, vector)?),
-                    Err(_) => tally.undecodable += 1,
-                }
-            }
-            Ok(())
-        })?;
-        self.tell(entry, pages, nodes, tally);
-        Ok(())
-    }
-
-    /// Segment `n` of the decoupled layout.
+    /// Segment `n` of the vectors.
     fn segment(
         &mut self,
         n: u32,
@@ -242,12 +165,12 @@ impl<'m> Files<'m, '_, '_> {
     ) -> Result<(), Error> {
         let (kind, n) = (FileKind::Vectors, Some(n));
         let (records, vectors) = (segment.stored(), segment.vectors.into());
-        self.slotted(kind, n, records, vectors, decoders, (FileKind::Chunks, n))
+        self.built(kind, n, records, vectors, decoders, (FileKind::Chunks, n))
     }
 
-    /// Slotted pages of records `first..first + count`, of which so many are `vectors` that count, and encoded. `tables` is the
-    /// file that has what they are decoded with.
-    fn slotted(
+    /// Pages of records `first..first + count`, of which so many are `vectors` that count. `tables` is the file that has what they are
+    /// decoded with, if they are encoded.
+    fn built(
         &mut self,
         kind: FileKind,
         n: Option<u32>,
@@ -260,44 +183,41 @@ impl<'m> Files<'m, '_, '_> {
             return Ok(());
         };
         let file = stored::name_of(self.volume, &entry.name);
-        let Some(shape) = self.slotted_shape(kind, entry, header, (first, count), vectors)? else {
+        let Some(format) = self.format(kind, entry, header, (first, count), vectors)? else {
             return Ok(());
         };
-        let pages = Pages {
-            count: (entry.length.saturating_sub(BLOCK as u64)) / shape.page_bytes() as u64,
-            bytes: shape.page_bytes(),
-        };
+        let pages = Pages::of(&*format, count, entry.length);
         let nodes = u64::from(first)..u64::from(first) + count;
         let (volume, mut tally) = (self.volume, Tally::default());
-        let mut vector = vec![0; shape.vector_bytes()];
+        let mut vector = vec![0; self.vector_bytes()];
         self.each_page(entry, &pages, &mut tally, |files, tally, page, bytes| {
             let offset = offset_of(&pages, page);
-            let view = match SlottedView::open(&shape, bytes, page, true, &file) {
-                Ok(view) => view,
+            let read = match format.read(page, bytes, Some(count), &file) {
+                Ok(read) => read,
                 Err(error) => {
                     tally.page(offset, files::said(volume, entry, &error));
                     return Ok(());
                 }
             };
-            let begins = u64::from(view.first());
-            if begins < nodes.start || begins + view.len() as u64 > nodes.end {
+            let begins = read.first;
+            if begins < nodes.start || begins + read.records.len() as u64 > nodes.end {
                 tally.page(
                     offset,
                     format!("it begins with node {begins}, of none of its file"),
                 );
                 return Ok(());
             }
-            for (slot, (node, record)) in (view.first()..).zip(view.records()).enumerate() {
+            for (slot, stored) in read.records.into_iter().enumerate() {
                 let garbage = decoders.garbage.has(page, slot);
                 if garbage == Some(true) {
                     continue;
                 }
                 tally.seen += 1;
-                let (Ok(record), Ok(id)) = (record, view.id(slot)) else {
+                let (Ok(node), Ok(id), Ok(bytes)) = (stored.node, stored.id, stored.bytes) else {
                     tally.undecodable += 1;
                     continue;
                 };
-                match decoders.decode(node, record.vector, &mut vector) {
+                match decoders.decode(node, bytes.vector, &mut vector) {
                     Decoded::Vector => tally.taken((files.take)(id, &vector)?, garbage),
                     Decoded::Orphan => tally.orphans += 1,
                     Decoded::Wrong => tally.undecodable += 1,
@@ -315,17 +235,23 @@ impl<'m> Files<'m, '_, '_> {
         Ok(())
     }
 
-    /// The shape of slotted pages of the nodes `first..first + count`; `None` if nothing is to be had of them, with which
-    /// so many `vectors` are lost.
-    pub(super) fn slotted_shape(
+    /// The format of pages of the nodes `first..first + count`; `None` if nothing is to be had of them, with which so many
+    /// `vectors` are lost.
+    pub(super) fn format(
         &mut self,
         kind: FileKind,
         entry: &FileEntry,
         header: Header,
         (first, count): (u32, u64),
         vectors: u64,
-    ) -> Result<Option<SlottedShape>, Error> {
+    ) -> Result<Option<Box<dyn PageFormat>>, Error> {
         let manifest = self.manifest;
+        let stores = stored::layout(self.volume, manifest)?.stores();
+        if kind == stores.lists
+            && let Some(format) = (stores.page_format)(manifest)?
+        {
+            return Ok(Some(format));
+        }
         match header {
             Header::Right(header) => {
                 let file = stored::name_of(self.volume, &entry.name);
@@ -346,17 +272,22 @@ impl<'m> Files<'m, '_, '_> {
                     self.nothing(entry, what.into(), vectors);
                     return Ok(None);
                 }
-                Ok(Some(shape))
+                Ok(Some(Box::new(shape)))
             }
             Header::Damaged(what) | Header::None(what) => {
-                let shape = self.guess(kind, entry)?;
-                if shape.is_none() {
+                let Some(shape) = self.guess(kind, entry)? else {
                     let what = format!("{what}, and so is every page of it that was tried");
                     self.nothing(entry, what, vectors);
-                }
-                Ok(shape)
+                    return Ok(None);
+                };
+                Ok(Some(Box::new(shape)))
             }
         }
+    }
+
+    /// Bytes of a vector.
+    pub(super) fn vector_bytes(&self) -> usize {
+        self.manifest.dimension as usize * self.manifest.element.size()
     }
 
     /// What is decoded with a table is lost with it.

@@ -10,91 +10,50 @@
 //! before the first vector is taken, and 16 bytes an id. Pages that are not whole may be such that no node is on.
 
 use stratann_layout::{
-    BLOCK, CoupledShape, FileEntry, FileKind, LayoutError, PageView, PendingFile, PlacementFacts,
-    PlacementFile, SlottedShape, SlottedView,
+    BLOCK, FileEntry, FileKind, LayoutError, PendingFile, PlacementFacts, PlacementFile,
 };
 
 use super::Lost;
 use super::files::{self, Header};
 use super::pages::{Files, Pages, Tally, offset_of};
 use super::tables::{Decoded, Decoders};
+use crate::stores::records::PageFormat;
 use crate::verify::added_wrong;
 use crate::{Error, Layout, stored};
-
-/// How the records of a page are read.
-enum Form {
-    Coupled(CoupledShape),
-    Packed(SlottedShape, Decoders),
-}
-
-/// A record: its node, its id, and the vector's bytes as they stand on the page.
-type Record<'p> = Result<(u32, u64, &'p [u8]), LayoutError>;
-
-impl Form {
-    fn page_bytes(&self) -> usize {
-        match self {
-            Form::Coupled(shape) => shape.page_bytes(),
-            Form::Packed(shape, _) => shape.page_bytes(),
-        }
-    }
-
-    fn vector_bytes(&self) -> usize {
-        match self {
-            Form::Coupled(shape) => shape.vector_bytes(),
-            Form::Packed(shape, _) => shape.vector_bytes(),
-        }
-    }
-
-    /// The records of a page that is whole, in an index of which `built` nodes are those of the build.
-    fn records<'p>(
-        &'p self,
-        built: u64,
-        page: u64,
-        bytes: &'p [u8],
-        file: &'p str,
-    ) -> Result<Vec<Record<'p>>, LayoutError> {
-        match self {
-            Form::Coupled(shape) => {
-                let expected = Some(shape.nodes_on_page(page, built));
-                let view = PageView::open(shape, bytes, page, expected, true, file)?;
-                let record = |slot| {
-                    let (number, node) = (view.node_number(slot)?, view.node(slot)?);
-                    Ok((number, node.id, node.vector))
-                };
-                Ok((0..view.len()).map(record).collect())
-            }
-            Form::Packed(shape, _) => {
-                let view = SlottedView::open(shape, bytes, page, true, file)?;
-                let records = view.records().enumerate();
-                let record =
-                    |(slot, record): (usize, Result<stratann_layout::slotted::Record<'p>, _>)| {
-                        Ok((view.node(slot)?, view.id(slot)?, record?.vector))
-                    };
-                Ok(records.map(record).collect())
-            }
-        }
-    }
-
-    fn decode(&self, node: u32, bytes: &[u8], out: &mut [u8]) -> Decoded {
-        match self {
-            Form::Coupled(_) if bytes.len() == out.len() => {
-                out.copy_from_slice(bytes);
-                Decoded::Vector
-            }
-            Form::Coupled(_) => Decoded::Wrong,
-            Form::Packed(_, decoders) => decoders.decode(node, bytes, out),
-        }
-    }
-}
 
 /// The file of pages of which something is to be had.
 struct PageFile<'m> {
     entry: &'m FileEntry,
     /// The file as errors name it.
     name: String,
-    form: Form,
+    format: Box<dyn PageFormat>,
+    decoders: Decoders,
     /// Pages that are in the file.
     stored: u64,
+}
+
+/// A record: its node, its id, and the vector's bytes as they stand on the page.
+type Record<'p> = (u32, u64, &'p [u8]);
+
+impl PageFile<'_> {
+    /// The records of a page that is whole, in an index of which `built` nodes are those of the build. Of one whose node, id or
+    /// bytes are not to be had, nobody knows whether it counts.
+    fn records<'p>(
+        &'p self,
+        built: u64,
+        page: u64,
+        bytes: &'p [u8],
+    ) -> Result<impl Iterator<Item = Option<Record<'p>>> + use<'p>, LayoutError> {
+        let read = self.format.read(page, bytes, Some(built), &self.name)?;
+        let records = read.records.into_iter();
+        Ok(records.map(|stored| {
+            Some((
+                stored.node.ok()?,
+                stored.id.ok()?,
+                stored.bytes.ok()?.vector,
+            ))
+        }))
+    }
 }
 
 /// What can be read of a table, or why none of it.
@@ -219,25 +178,17 @@ impl<'m> Files<'m, '_, '_> {
         let Some((entry, header)) = self.file(kind, None, live)? else {
             return Ok(None);
         };
-        let form = match stores.encoded {
-            false => {
-                let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
-                Form::Coupled(CoupledShape::new(manifest.element, dim, degree)?)
-            }
-            true => {
-                let nodes = (0, manifest.vectors);
-                let Some(shape) = self.slotted_shape(kind, entry, header, nodes, live)? else {
-                    return Ok(None);
-                };
-                Form::Packed(shape, Decoders::packed(volume, manifest)?)
-            }
+        let nodes = (0, manifest.vectors);
+        let Some(format) = self.format(kind, entry, header, nodes, live)? else {
+            return Ok(None);
         };
         let length = volume.len(&entry.name)?.saturating_sub(BLOCK as u64);
         Ok(Some(PageFile {
             entry,
             name: stored::name_of(volume, &entry.name),
-            stored: length / form.page_bytes() as u64,
-            form,
+            stored: length / format.page_bytes() as u64,
+            format,
+            decoders: Decoders::beside_lists(volume, manifest, stores)?,
         }))
     }
 
@@ -303,14 +254,11 @@ impl<'m> Files<'m, '_, '_> {
             count,
             bytes: pages
                 .as_ref()
-                .map_or(BLOCK, |pages| pages.form.page_bytes()),
+                .map_or(BLOCK, |pages| pages.format.page_bytes()),
         };
-        if let Some(PageFile {
-            entry, name, form, ..
-        }) = &pages
-        {
-            let (volume, built) = (self.volume, self.manifest.vectors);
-            let mut vector = vec![0; form.vector_bytes()];
+        if let Some(file) = &pages {
+            let (entry, volume, built) = (file.entry, self.volume, self.manifest.vectors);
+            let mut vector = vec![0; self.vector_bytes()];
             let all = pages_of(facts.pages);
             let wanted = |page: u64| in_use.has(page);
             self.each_page_of(
@@ -323,7 +271,7 @@ impl<'m> Files<'m, '_, '_> {
                         damaged.add(page);
                         return Ok(());
                     };
-                    let records = match form.records(built, page, bytes, name) {
+                    let records = match file.records(built, page, bytes) {
                         Ok(records) => records,
                         Err(error) => {
                             damaged.add(page);
@@ -332,8 +280,8 @@ impl<'m> Files<'m, '_, '_> {
                         }
                     };
                     for record in records {
-                        // Of one whose node or id is not to be had, nobody knows whether it counts: its node is missing.
-                        let Ok((node, id, bytes)) = record else {
+                        // Its node is missing.
+                        let Some((node, id, bytes)) = record else {
                             damaged.add(page);
                             continue;
                         };
@@ -348,7 +296,7 @@ impl<'m> Files<'m, '_, '_> {
                             continue;
                         }
                         live += 1;
-                        match form.decode(node, bytes, &mut vector) {
+                        match file.decoders.decode(node, bytes, &mut vector) {
                             Decoded::Vector => tally.fault((files.take)(id, &vector)?),
                             Decoded::Orphan => tally.orphans += 1,
                             Decoded::Wrong => tally.undecodable += 1,
@@ -376,10 +324,10 @@ impl<'m> Files<'m, '_, '_> {
             share
         });
         let (on_pages, elsewhere) = (share(on_pages), share(elsewhere));
-        if let Some(PageFile { entry, form, .. }) = &pages {
-            self.orphans_of(form, entry, tally.orphans);
+        if let Some(file) = &pages {
+            self.orphans_of(file, tally.orphans);
             tally.seen = 0;
-            self.tell(entry, &pages_of(in_use.count()), on_pages, tally);
+            self.tell(file.entry, &pages_of(in_use.count()), on_pages, tally);
         }
         self.tell_pending(pending.err(), &waiting, elsewhere);
         Ok(match missing {
@@ -401,7 +349,7 @@ impl<'m> Files<'m, '_, '_> {
             count: pages.as_ref().map_or(0, |pages| pages.stored),
             bytes: pages
                 .as_ref()
-                .map_or(BLOCK, |pages| pages.form.page_bytes()),
+                .map_or(BLOCK, |pages| pages.format.page_bytes()),
         };
         let any = |_: u64| true;
         let most = stored::most_nodes(self.volume, self.manifest);
@@ -416,18 +364,14 @@ impl<'m> Files<'m, '_, '_> {
             see(&mut newest, record.id, record.node);
         }
         let mut tally = Tally::default();
-        if let Some(PageFile {
-            entry, name, form, ..
-        }) = &pages
-        {
-            let volume = self.volume;
+        if let Some(file) = &pages {
+            let (entry, volume) = (file.entry, self.volume);
             self.each_page_of(entry, &all, &any, &mut tally, |_, tally, page, bytes| {
                 let Some(bytes) = bytes else {
                     return Ok(());
                 };
-                match form.records(built, page, bytes, name) {
+                match file.records(built, page, bytes) {
                     Ok(records) => records
-                        .into_iter()
                         .flatten()
                         .for_each(|(node, id, _)| see(&mut newest, id, node)),
                     Err(error) => {
@@ -448,49 +392,49 @@ impl<'m> Files<'m, '_, '_> {
         }
         let (bad, first) = (tally.pages, tally.first.take());
         let mut tally = Tally::default();
-        if let Some(PageFile {
-            entry, name, form, ..
-        }) = &pages
-        {
-            let mut vector = vec![0; form.vector_bytes()];
+        if let Some(file) = &pages {
+            let mut vector = vec![0; self.vector_bytes()];
             let mut again = Tally::default();
-            self.each_page_of(entry, &all, &any, &mut again, |files, _, page, bytes| {
-                let Some(Ok(records)) = bytes.map(|bytes| form.records(built, page, bytes, name))
-                else {
-                    return Ok(());
-                };
-                for (node, id, bytes) in records.into_iter().flatten() {
-                    let Some(at) = newest.wants(id, node) else {
-                        continue;
+            self.each_page_of(
+                file.entry,
+                &all,
+                &any,
+                &mut again,
+                |files, _, page, bytes| {
+                    let Some(Ok(records)) = bytes.map(|bytes| file.records(built, page, bytes))
+                    else {
+                        return Ok(());
                     };
-                    match form.decode(node, bytes, &mut vector) {
-                        Decoded::Vector => {
-                            newest.taken.add(at);
-                            tally.fault((files.take)(id, &vector)?);
+                    for (node, id, bytes) in records.flatten() {
+                        let Some(at) = newest.wants(id, node) else {
+                            continue;
+                        };
+                        match file.decoders.decode(node, bytes, &mut vector) {
+                            Decoded::Vector => {
+                                newest.taken.add(at);
+                                tally.fault((files.take)(id, &vector)?);
+                            }
+                            Decoded::Orphan => tally.orphans += 1,
+                            Decoded::Wrong => tally.undecodable += 1,
                         }
-                        Decoded::Orphan => tally.orphans += 1,
-                        Decoded::Wrong => tally.undecodable += 1,
                     }
-                }
-                Ok(())
-            })?;
+                    Ok(())
+                },
+            )?;
         }
         // Each may have been tried on several pages.
         let untaken = ids - newest.taken.count();
         tally.orphans = tally.orphans.min(untaken);
         tally.undecodable = untaken - tally.orphans;
         let lost = missing.min(facts.live);
-        if let Some(PageFile {
-            entry, form, name, ..
-        }) = &pages
-        {
-            self.orphans_of(form, entry, tally.orphans);
+        if let Some(found) = &pages {
+            self.orphans_of(found, tally.orphans);
             if let Some((offset, what)) = first.filter(|_| missing > 0) {
                 let what = format!(
                     "{bad} of {} pages are damaged or in no use, the first at byte {offset}: {what}",
                     all.count
                 );
-                let file = name.clone();
+                let file = found.name.clone();
                 self.lost.push(Lost {
                     file,
                     what,
@@ -498,14 +442,14 @@ impl<'m> Files<'m, '_, '_> {
                 });
             } else if missing > 0 && pending.is_ok() {
                 let what = format!("its pages hold {missing} nodes less than the MANIFEST says");
-                let file = name.clone();
+                let file = found.name.clone();
                 self.lost.push(Lost {
                     file,
                     what,
                     vectors: lost,
                 });
             }
-            self.tell(entry, &all, 0, tally);
+            self.tell(found.entry, &all, 0, tally);
         }
         self.tell_placement(&why);
         self.tell_pending(pending.err(), &waiting, lost);
@@ -538,12 +482,15 @@ impl<'m> Files<'m, '_, '_> {
         }
     }
 
-    /// What is decoded with the models of packed pages is lost with them.
-    fn orphans_of(&mut self, form: &Form, entry: &FileEntry, vectors: u64) {
-        if let Form::Packed(_, decoders) = form
-            && vectors > 0
-        {
-            self.orphans((FileKind::Directory, None), decoders, entry, vectors);
+    /// What is decoded with the models of a directory is lost with them.
+    fn orphans_of(&mut self, file: &PageFile<'m>, vectors: u64) {
+        if vectors > 0 {
+            self.orphans(
+                (FileKind::Directory, None),
+                &file.decoders,
+                file.entry,
+                vectors,
+            );
         }
     }
 }

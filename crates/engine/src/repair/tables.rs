@@ -12,11 +12,14 @@ use stratann_layout::{DeadSlots, FileKind, Manifest, SegmentFacts};
 use stratann_tier::Volume;
 
 use super::files::Payload;
+use crate::stores::Composition;
 use crate::verify::segment_model;
 use crate::{Error, stored};
 
 /// What the vectors of a file are decoded with.
 pub(super) struct Decoders {
+    /// Vectors stand as they are.
+    raw: bool,
     /// The first node of the file.
     first: u32,
     /// Each for `model_nodes` nodes; those that can be read.
@@ -94,6 +97,7 @@ pub(super) enum Decoded {
 impl Decoders {
     fn none(wrong: String) -> Self {
         Self {
+            raw: false,
             first: 0,
             models: Vec::new(),
             model_nodes: 0,
@@ -105,8 +109,24 @@ impl Decoders {
         }
     }
 
-    /// Those of packed pages.
-    pub(super) fn packed(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
+    /// Those of vectors beside lists.
+    pub(super) fn beside_lists(
+        volume: &dyn Volume,
+        manifest: &Manifest,
+        stores: &Composition,
+    ) -> Result<Self, Error> {
+        if stores.encoded {
+            return Self::of_directory(volume, manifest);
+        }
+        Ok(Self {
+            raw: true,
+            wrong: None,
+            ..Self::none(String::new())
+        })
+    }
+
+    /// Those in the directory.
+    fn of_directory(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
         let kind = FileKind::Directory;
         let Ok(entry) = stored::entry(volume, manifest, kind, None) else {
             return Ok(Self::none("the MANIFEST does not name it".into()));
@@ -127,7 +147,7 @@ impl Decoders {
             .unwrap_or_else(|| Self::none(missing())))
     }
 
-    /// Those of segment `n` of the decoupled layout.
+    /// Those of segment `n`.
     pub(super) fn segment(volume: &dyn Volume, manifest: &Manifest, n: u32) -> Result<Self, Error> {
         let kind = FileKind::Chunks;
         let segment = manifest.segments.get(n as usize);
@@ -163,6 +183,7 @@ impl Decoders {
             _ => chunks.with_garbage(at),
         };
         Ok(Self {
+            raw: false,
             first,
             models: vec![model],
             model_nodes: u32::MAX,
@@ -176,6 +197,13 @@ impl Decoders {
 
     /// Decodes the vector of a node into `out`.
     pub(super) fn decode(&self, node: u32, bytes: &[u8], out: &mut [u8]) -> Decoded {
+        if self.raw {
+            if bytes.len() != out.len() {
+                return Decoded::Wrong;
+            }
+            out.copy_from_slice(bytes);
+            return Decoded::Vector;
+        }
         let at = node.saturating_sub(self.first);
         let model = at.checked_div(self.model_nodes);
         let model = model.and_then(|at| {

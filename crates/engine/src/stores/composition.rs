@@ -3,9 +3,10 @@
 use stratann_layout::{FileKind, Manifest};
 use stratann_tier::Volume;
 
+use super::records::FormatOf;
 use super::{Pages, Placed};
 use crate::Error;
-use crate::build::{Choices, Format};
+use crate::build::{Choices, Planned};
 
 /// The stores of a layout.
 pub(crate) struct Composition {
@@ -24,10 +25,12 @@ pub(crate) struct Composition {
     pub(crate) encoded: bool,
     /// Whether direct inserts write records anew on other pages; else pages are written in their places.
     pub(crate) records_move: bool,
+    /// The format of the pages of lists.
+    pub(crate) page_format: FormatOf,
     /// Opens the pages of lists. Reads tables and models; no pages.
     pub(crate) open: fn(&dyn Volume, &Manifest, &Placed) -> Result<Pages, Error>,
     /// Decides where everything stands, before any work, and how many nodes a page is expected to hold.
-    pub(crate) format: fn(&Choices<'_>) -> Result<(Box<dyn Format>, usize), Error>,
+    pub(crate) writer: fn(&Choices<'_>) -> Result<Planned, Error>,
 }
 
 impl Composition {

@@ -12,6 +12,7 @@
 //! what its stores can do and how they are opened and written, and nothing else in the engine asks for a layout by name.
 //!
 //! - [`pages`]: what a traversal sees of pages, whatever their layout: [`NodePages`]
+//! - [`records`]: what a check and a salvage see of pages, whatever their format
 //! - [`graph`]: topology and vectors of an index that is open, and the pages of them that are in memory
 //! - [`slotted`]: what all files of slotted pages have in common
 //! - [`resident`]: pages that the memory budget holds
@@ -22,6 +23,7 @@ pub(crate) mod codes;
 mod composition;
 mod graph;
 mod pages;
+pub(crate) mod records;
 pub(crate) mod resident;
 pub(crate) mod slotted;
 pub(crate) mod topology;

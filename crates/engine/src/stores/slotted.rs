@@ -2,10 +2,12 @@
 
 use stratann_codec::{CodecError, ListModel};
 use stratann_layout::{
-    DirectoryFile, FileKind, Manifest, PageDirectory, SlottedBuilder, SlottedShape, SlottedView,
+    DirectoryFile, FileHeader, FileKind, LayoutError, Manifest, PageDirectory, SlottedBuilder,
+    SlottedShape, SlottedView,
 };
 use stratann_tier::Volume;
 
+use super::records::{PageFormat, PageRecords, Stored, StoredBytes};
 use super::{Composer, PageView, Placed, Record, undecodable};
 use crate::plan::PageFile;
 use crate::{Error, stored};
@@ -105,6 +107,52 @@ impl SlottedPages {
             Ok(_) => Ok(()),
             Err(error) => Err(undecodable(&self.file, node, &error)),
         }
+    }
+}
+
+impl PageFormat for SlottedShape {
+    fn page_bytes(&self) -> usize {
+        self.page_bytes()
+    }
+
+    fn nodes_a_page(&self) -> Option<u64> {
+        None
+    }
+
+    fn list_bytes(&self, list: &[u8]) -> usize {
+        list.len()
+    }
+
+    fn is_of(&self, header: &FileHeader, nodes: u64, file: &str) -> Result<bool, LayoutError> {
+        let (shape, facts) = Self::from_header(header, file)?;
+        Ok((shape, facts.nodes) == (*self, nodes))
+    }
+
+    fn read<'p>(
+        &'p self,
+        page: u64,
+        bytes: &'p [u8],
+        _: Option<u64>,
+        file: &'p str,
+    ) -> Result<PageRecords<'p>, LayoutError> {
+        let view = SlottedView::open(self, bytes, page, true, file)?;
+        let has_ids = self.kind() != FileKind::Adjacency;
+        let records = view.records().enumerate().map(|(slot, record)| Stored {
+            node: view.node(slot),
+            id: match has_ids {
+                true => view.id(slot),
+                false => Ok(0),
+            },
+            bytes: record.map(|record| StoredBytes {
+                list: record.list,
+                vector: record.vector,
+            }),
+        });
+        Ok(PageRecords {
+            relocated: view.is_relocated(),
+            first: view.first().into(),
+            records: records.collect(),
+        })
     }
 }
 

@@ -4,35 +4,35 @@
 //! other: the table says which node each begins with. Pages behind the last of these were written after the checkpoint, or by
 //! a writer that crashed. They do not count.
 
-use stratann_layout::{FileEntry, SlottedFacts, SlottedShape, SlottedView};
-
 use super::Check;
 use super::grown::Tables;
 use super::pages::{Pages, Place};
-use super::slotted::Records;
+use super::records::Records;
 use crate::Error;
+use crate::stored::PagesFile;
+use crate::stores::records::PageRecords;
 
 impl Check<'_> {
     /// Checks the pages that were added to a file of vectors, which has such pages and is said to have these of its build.
     pub(super) fn added(
         &mut self,
-        entry: &FileEntry,
-        (shape, facts): (&SlottedShape, &SlottedFacts),
+        file: &PagesFile<'_>,
         records: &mut Records<'_>,
         grown: &Tables,
         name: &str,
     ) -> Result<(), Error> {
         let (added, nodes) = (&grown.placement.added, self.nodes());
-        let start = shape.file_offset(facts.pages);
-        let behind = self.volume.len(&entry.name)?.saturating_sub(start);
-        let there = behind / shape.page_bytes() as u64;
+        let built = Pages::of(&*file.format, file.pages);
+        let start = built.start + file.pages * built.page_bytes as u64;
+        let behind = self.volume.len(&file.entry.name)?.saturating_sub(start);
+        let there = behind / built.page_bytes as u64;
         let pages = Pages {
             count: there.min(added.len() as u64),
-            page_bytes: shape.page_bytes(),
             start,
+            ..built
         };
         if let Some(first) = added.get(pages.count as usize) {
-            let (page, all) = (facts.pages + pages.count, facts.pages + there);
+            let (page, all) = (file.pages + pages.count, file.pages + there);
             let what = format!(
                 "its {all} pages end before page {page}, which node {first} is on by {}; {} nodes are behind its end",
                 grown.name,
@@ -40,16 +40,16 @@ impl Check<'_> {
             );
             self.report.problem(name, None, what);
         }
-        self.each_page(entry, &pages, |check, at, offset, bytes| {
-            let page = facts.pages + at;
-            let view = match SlottedView::open(shape, bytes, page, true, name) {
-                Ok(view) => view,
+        self.each_page(file.entry, &pages, |check, at, offset, bytes| {
+            let page = file.pages + at;
+            let read = match file.format.read(page, bytes, None, name) {
+                Ok(read) => read,
                 Err(error) => return check.report.refused(name, &error.into()),
             };
             check.report.pages += 1;
             let node_at = |at: u64| added.get(at as usize).map_or(nodes, |&first| first.into());
             let (begins, ends) = (node_at(at), node_at(at + 1));
-            let found = u64::from(view.first());
+            let (found, held) = (read.first, read.records.len() as u64);
             if found != begins {
                 let what = format!(
                     "page {page} begins with node {found}; it is node {begins} by {}",
@@ -57,26 +57,27 @@ impl Check<'_> {
                 );
                 return check.report.problem(name, Some(offset), what);
             }
-            if found + view.len() as u64 != ends {
-                let (held, most) = (view.len(), ends - begins);
+            if found + held != ends {
+                let most = ends - begins;
                 let what = format!(
                     "page {page} holds {held} nodes from {found} on; {most} by {}",
                     grown.name
                 );
                 return check.report.problem(name, Some(offset), what);
             }
-            records.check(check, &view, page, name, offset);
-            check.as_they_wait(&view, grown, name, offset);
+            records.check(check, &read, page, name, Some(offset));
+            check.as_they_wait(&read, grown, name, offset);
         })
     }
 
     /// Nodes of a page that wait for a page of the graph do so with the ids that they have here.
-    fn as_they_wait(&mut self, view: &SlottedView<'_>, grown: &Tables, file: &str, offset: u64) {
-        for record in grown.waiting_from(view.first(), view.len()) {
-            let found = view.slot_of(record.node).map(|slot| view.id(slot));
+    fn as_they_wait(&mut self, read: &PageRecords<'_>, grown: &Tables, file: &str, offset: u64) {
+        for record in grown.waiting_from(read.first, read.records.len()) {
+            let slot = u64::from(record.node) - read.first;
+            let found = read.records.get(slot as usize).map(|stored| &stored.id);
             // One that cannot be read is a problem already.
             if let Some(Ok(id)) = found
-                && id != record.id
+                && *id != record.id
             {
                 let place = Place {
                     file,

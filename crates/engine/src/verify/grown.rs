@@ -93,7 +93,7 @@ impl Tables {
     }
 
     /// New nodes that wait for their page, of so many from `first` on.
-    pub(super) fn waiting_from(&self, first: u32, count: usize) -> &[PendingRecord] {
+    pub(super) fn waiting_from(&self, first: u64, count: usize) -> &[PendingRecord] {
         let Some(waiting) = &self.pending else {
             return &[];
         };
@@ -101,7 +101,6 @@ impl Tables {
             let records = &waiting.records;
             records.partition_point(|record| u64::from(record.node) < end)
         };
-        let first = u64::from(first);
         &waiting.records[before(first)..before(first + count as u64)]
     }
 }

@@ -3,8 +3,7 @@
 //! ```text
 //!   manifest.rs   what the MANIFEST claims: files that the layout needs, segments, sums
 //!   pages.rs      files of pages, piece by piece; what is checked of any node
-//!     ├─ fixed.rs     records of one size: coupled, and with the neighbours' codes
-//!     ├─ slotted.rs   encoded records: packed, lists alone, vectors alone
+//!     ├─ records.rs   pages as their build left them, whatever their format, and their records
 //!     ├─ placed.rs    pages of an index that took direct inserts: records that were written anew, and what waits
 //!     ├─ added.rs     pages of vectors that direct inserts added, where vectors are apart
 //!     └─ journal.rs   pages that direct inserts write in their places, and the journal that has them first
@@ -23,14 +22,13 @@
 //! numbers. Of an index that took direct inserts the tables are 4 bytes a node, and what waits for its page; these stay.
 
 mod added;
-mod fixed;
 mod grown;
 mod ids;
 mod journal;
 mod manifest;
 mod pages;
 mod placed;
-mod slotted;
+mod records;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -262,10 +260,8 @@ impl Check<'_> {
                     false => self.journaled(entry, name),
                 }
             }
-            FileKind::Graph => self.coupled(entry, name),
-            FileKind::Inline => self.inline(entry, name),
-            FileKind::Packed | FileKind::Adjacency | FileKind::Vectors => {
-                self.slotted(kind, n, name)
+            kind if kind.layout().is_some() || kind == FileKind::Vectors => {
+                self.built(kind, n, name)
             }
             _ => self.stream(entry, kind, n, name),
         }

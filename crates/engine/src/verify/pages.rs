@@ -1,10 +1,11 @@
 //! Files of pages, piece by piece, and what is checked of a node whatever the layout of its page.
 
-use stratann_layout::FileEntry;
+use stratann_layout::{BLOCK, FileEntry};
 use stratann_vector::first_invalid;
 
 use super::Check;
 use crate::Error;
+use crate::stores::records::PageFormat;
 
 /// Bytes of pages read at a time, about.
 const PIECE: u64 = 1 << 20;
@@ -17,6 +18,17 @@ pub(super) struct Pages {
     pub(super) page_bytes: usize,
     /// The offset of the first.
     pub(super) start: u64,
+}
+
+impl Pages {
+    /// So many pages of a file in this format.
+    pub(super) fn of(format: &dyn PageFormat, count: u64) -> Self {
+        Self {
+            count,
+            page_bytes: format.page_bytes(),
+            start: BLOCK as u64,
+        }
+    }
 }
 
 /// Where a node stands, for what is said of it.

@@ -9,14 +9,12 @@
 //! Every node is in one place: on the page that the table says, or among what waits. Where vectors are apart, they and the
 //! ids are not there: vectors do not wait, and stand on pages of their own ([`super::added`]).
 
-use stratann_layout::{
-    BLOCK, CoupledShape, FileEntry, FileKind, LayoutError, PageView, SlottedShape, SlottedView,
-};
+use stratann_layout::{FileEntry, FileKind, LayoutError};
 
 use super::Check;
 use super::grown::{Bits, Tables};
 use super::pages::{Pages, Place};
-use super::slotted::Records;
+use super::records::Records;
 use crate::stores::topology::pending::apply;
 use crate::{Error, stored};
 
@@ -45,45 +43,21 @@ impl Check<'_> {
         kind: FileKind,
         name: &str,
     ) -> Result<(), Error> {
-        let (volume, manifest) = (self.volume, self.manifest);
-        if kind == FileKind::Graph {
-            let shape = stored::coupled(volume, manifest)?.0;
-            let page_bytes = shape.page_bytes();
-            return self.placed_pages(entry, page_bytes, name, |check, walk, page| {
-                check.coupled_placed(walk, &shape, page, name);
-            });
-        }
-        let (shape, facts, _) = stored::slotted(volume, manifest, kind, None)?;
-        let models = self.tables(None);
-        let mut records = Records::new(kind, &models, facts.first, shape.vector_bytes());
-        self.placed_pages(entry, shape.page_bytes(), name, |check, walk, page| {
-            check.slotted_placed(walk, &shape, &mut records, page, name);
-        })
-    }
-
-    /// The same, where `each` checks a page.
-    fn placed_pages(
-        &mut self,
-        entry: &FileEntry,
-        page_bytes: usize,
-        name: &str,
-        mut each: impl FnMut(&mut Self, &mut Walk<'_>, Page<'_>),
-    ) -> Result<(), Error> {
+        let file = stored::pages(self.volume, self.manifest, kind, None)?;
+        let tables = self.tables(None);
+        let mut records = self.records_of(kind, &tables, &*file.format, file.first);
         // Which pages count, nobody knows without the table; that it cannot be read is a problem of its own file.
-        let Some(tables) = self.grown else {
+        let Some(grown) = self.grown else {
             return self.advance(entry.length);
         };
-        let start = BLOCK as u64;
-        let stored = self.volume.len(&entry.name)?.saturating_sub(start) / page_bytes as u64;
-        let pages = Pages {
-            count: stored.min(tables.placement.pages.into()),
-            page_bytes,
-            start,
-        };
-        let in_use = self.in_use(tables, pages.count, name);
+        let mut pages = Pages::of(&*file.format, 0);
+        let stored = self.volume.len(&entry.name)?.saturating_sub(pages.start);
+        let stored = stored / pages.page_bytes as u64;
+        pages.count = stored.min(grown.placement.pages.into());
+        let in_use = self.in_use(grown, pages.count, name);
         let mut walk = Walk {
-            tables,
-            found: Bits::new(tables.placement.page_of.len()),
+            tables: grown,
+            found: Bits::new(grown.placement.page_of.len()),
             damaged: Bits::new(pages.count as usize),
             links: Vec::new(),
         };
@@ -94,7 +68,7 @@ impl Check<'_> {
                 offset,
                 bytes,
             };
-            each(check, &mut walk, page);
+            check.placed_page(&mut walk, &mut records, &page, name);
         })?;
         self.waiting(&mut walk);
         self.places(&walk);
@@ -130,69 +104,32 @@ impl Check<'_> {
         in_use
     }
 
-    fn coupled_placed(
+    /// Checks the records of a page that count.
+    fn placed_page(
         &mut self,
         walk: &mut Walk<'_>,
-        shape: &CoupledShape,
-        page: Page<'_>,
-        name: &str,
-    ) {
-        let number = page.number;
-        let expected = Some(shape.nodes_on_page(number, self.manifest.vectors));
-        let view = match PageView::open(shape, page.bytes, number, expected, true, name) {
-            Ok(view) => view,
-            Err(error) => return self.passed_over(walk, number, name, &error.into()),
-        };
-        self.report.pages += 1;
-        // A word for the degree and one for each link there is room for.
-        let list_bytes = 4 * (1 + shape.degree());
-        for slot in 0..view.len() {
-            let Some((place, node)) = self.is_here(walk, view.node_number(slot), &page, name)
-            else {
-                continue;
-            };
-            match view.node(slot) {
-                Ok(record) => {
-                    record.neighbours.copy_into(&mut walk.links);
-                    self.list(walk, place, node, list_bytes);
-                    self.vector(place, record.vector, record.vector.len());
-                    self.counted(place, record.id);
-                }
-                Err(error) => self.report.refused(name, &error.into()),
-            }
-        }
-    }
-
-    fn slotted_placed(
-        &mut self,
-        walk: &mut Walk<'_>,
-        shape: &SlottedShape,
         records: &mut Records<'_>,
-        page: Page<'_>,
+        page: &Page<'_>,
         name: &str,
     ) {
-        let view = match SlottedView::open(shape, page.bytes, page.number, true, name) {
-            Ok(view) => view,
+        let (format, built) = (records.format, self.manifest.vectors);
+        let read = match format.read(page.number, page.bytes, Some(built), name) {
+            Ok(read) => read,
             Err(error) => return self.passed_over(walk, page.number, name, &error.into()),
         };
         self.report.pages += 1;
-        for (slot, record) in view.records().enumerate() {
-            let Some((place, node)) = self.is_here(walk, view.node(slot), &page, name) else {
+        for stored in read.records {
+            let Some((place, node)) = self.is_here(walk, stored.node, page, name) else {
                 continue;
             };
-            let apart = records.kind == FileKind::Adjacency;
-            let id = match apart {
-                true => Ok(None),
-                false => view.id(slot).map(Some),
-            };
-            match record.and_then(|record| Ok((record, id?))) {
-                Ok((record, id)) => {
-                    if records.decode_list(self, place, record.list) {
+            match stored.bytes.and_then(|bytes| Ok((bytes, stored.id?))) {
+                Ok((bytes, id)) => {
+                    if records.decode_list(self, place, bytes.list) {
                         std::mem::swap(&mut walk.links, &mut records.links);
-                        self.list(walk, place, node, record.list.len());
+                        self.list(walk, place, node, format.list_bytes(bytes.list));
                     }
-                    if let Some(id) = id {
-                        records.vector(self, place, record.vector);
+                    if records.vectors {
+                        records.vector(self, place, bytes.vector);
                         self.counted(place, id);
                     }
                 }

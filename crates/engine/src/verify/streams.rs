@@ -2,8 +2,8 @@
 
 use stratann_codec::{ListModel, SegmentModel};
 use stratann_layout::{
-    BLOCK, ChunksFile, CoupledShape, DirectoryFile, EntryPoints, FileEntry, FileKind, HeatFile,
-    InlineShape, Manifest, NavigationFile, header,
+    BLOCK, ChunksFile, DirectoryFile, EntryPoints, FileEntry, FileKind, HeatFile, Manifest,
+    NavigationFile, header,
 };
 
 use super::{Check, added_wrong};
@@ -130,12 +130,11 @@ impl Check<'_> {
 
     /// The directory of the pages with lists. It fits their file, and all its models decode.
     fn directory(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
-        let kind = self.stores.lists;
         // Without a header of the file that it is for, which is a problem of that file, nothing says what would fit.
-        let Ok((_, facts, _)) = stored::slotted(self.volume, self.manifest, kind, None) else {
+        let Ok(pages) = stored::pages(self.volume, self.manifest, self.stores.lists, None) else {
             return Ok(());
         };
-        let file = DirectoryFile::decode(payload, facts.nodes, facts.pages, name)?;
+        let file = DirectoryFile::decode(payload, pages.records, pages.pages, name)?;
         if let Err(error) = ListModel::from_bytes(&file.list_model) {
             let what = format!("the model of the lists does not decode: {error}");
             self.report.problem(name, None, what);
@@ -172,29 +171,14 @@ impl Check<'_> {
 
     /// Counts of reads: one for each page there is.
     fn heat(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
-        let pages = self.pages_of(self.stores.lists, None);
-        let segments = 0..self.manifest.segments.len() as u32;
-        let apart = segments.map(|n| self.pages_of(FileKind::Vectors, Some(n)));
+        let (volume, manifest) = (self.volume, self.manifest);
+        let pages = stored::pages_of(volume, manifest, self.stores.lists, None);
+        let segments = 0..manifest.segments.len() as u32;
+        let of_vectors = |n| stored::pages_of(volume, manifest, FileKind::Vectors, Some(n));
+        let apart = segments.map(of_vectors);
         if let (Some(pages), Some(apart)) = (pages, apart.sum()) {
             HeatFile::decode(payload, pages, apart, name)?;
         }
         Ok(())
-    }
-
-    /// Pages of a file, if its header can be read.
-    fn pages_of(&self, kind: FileKind, n: Option<u32>) -> Option<u64> {
-        let manifest = self.manifest;
-        let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
-        if kind == FileKind::Graph {
-            let shape = CoupledShape::new(manifest.element, dim, degree).ok()?;
-            return Some(shape.pages(manifest.vectors));
-        }
-        if kind == FileKind::Inline {
-            let bytes = manifest.code_bytes as usize;
-            let shape = InlineShape::new(manifest.element, dim, degree, bytes).ok()?;
-            return Some(shape.pages(manifest.vectors));
-        }
-        let (_, facts, _) = stored::slotted(self.volume, manifest, kind, n).ok()?;
-        Some(facts.pages)
     }
 }

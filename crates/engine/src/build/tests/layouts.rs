@@ -346,7 +346,7 @@ fn written_files(
     graph: &mut Constructed,
     codebook: &Codebook,
 ) -> Vec<Vec<u8>> {
-    let written = build.facts.format.write(build, graph, codebook).unwrap();
+    let written = build.facts.writer.write(build, graph, codebook).unwrap();
     let read = |file: FileEntry| volume.read(&file.name).unwrap();
     written.files.into_iter().map(read).collect()
 }

@@ -1,15 +1,18 @@
 //! Coupled pages: records of one size, so that a node's page is computed and nothing is decoded.
 
-use stratann_layout::{CoupledShape, FileKind, Manifest, PageBuilder, PageView as LayoutView};
+use stratann_layout::{
+    CoupledShape, FileHeader, FileKind, LayoutError, Manifest, PageBuilder, PageView as LayoutView,
+};
 use stratann_tier::Volume;
 
 use super::Pages;
-use crate::build::files::{Sequential, WRITE_BYTES};
+use crate::build::raw::write_raw;
 use crate::build::sweep::{Sweep, Written};
-use crate::build::{Build, Choices, Format};
+use crate::build::{Build, Choices, NodeWriter, Planned};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
+use crate::stores::records::{PageFormat, PageRecords, Stored};
 use crate::stores::{
     Composable, Composer, Composition, NodePages, PageView, Placed, Record, RecordsMove, too_long,
 };
@@ -24,9 +27,14 @@ pub(super) static STORES: Composition = Composition {
     has_directory: false,
     encoded: false,
     records_move: CoupledPages::MOVES,
+    page_format,
     open,
-    format,
+    writer,
 };
+
+fn page_format(manifest: &Manifest) -> Result<Option<Box<dyn PageFormat>>, Error> {
+    Ok(Some(Box::new(stored::coupled_shape(manifest)?)))
+}
 
 fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<Pages, Error> {
     let (shape, entry) = stored::coupled(volume, manifest)?;
@@ -201,61 +209,81 @@ impl Composer for CoupledComposer {
 
 /// Reads a list of which each neighbour is a word.
 #[inline]
-pub(super) fn words(list: &[u8], out: &mut Vec<u32>) {
+pub(crate) fn words(list: &[u8], out: &mut Vec<u32>) {
     out.clear();
     let words = list.chunks_exact(4);
     out.extend(words.map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
 }
 
-fn format(choices: &Choices<'_>) -> Result<(Box<dyn Format>, usize), Error> {
+impl PageFormat for CoupledShape {
+    fn page_bytes(&self) -> usize {
+        self.page_bytes()
+    }
+
+    fn nodes_a_page(&self) -> Option<u64> {
+        Some(self.nodes_per_page() as u64)
+    }
+
+    /// A word for the degree and one for each link there is room for.
+    fn list_bytes(&self, _: &[u8]) -> usize {
+        4 * (1 + self.degree())
+    }
+
+    fn is_of(&self, header: &FileHeader, nodes: u64, file: &str) -> Result<bool, LayoutError> {
+        Ok(Self::from_header(header, file)? == (*self, nodes))
+    }
+
+    fn read<'p>(
+        &'p self,
+        page: u64,
+        bytes: &'p [u8],
+        nodes: Option<u64>,
+        file: &'p str,
+    ) -> Result<PageRecords<'p>, LayoutError> {
+        let expected = nodes.map(|nodes| self.nodes_on_page(page, nodes));
+        let view = LayoutView::open(self, bytes, page, expected, true, file)?;
+        let record = |slot| {
+            let node = view.node(slot)?;
+            Ok((node.id, node.neighbours.bytes(), node.vector))
+        };
+        let records = 0..view.len();
+        Ok(PageRecords {
+            relocated: view.is_relocated(),
+            first: self.first_node(page),
+            records: records
+                .map(|slot| Stored::whole(view.node_number(slot), record(slot)))
+                .collect(),
+        })
+    }
+}
+
+fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
     let (element, dim) = (choices.source.element(), choices.source.dim());
     let shape = CoupledShape::new(element, dim, choices.degree)?;
     Ok((Box::new(shape), shape.nodes_per_page()))
 }
 
 /// Writes pages of nodes, as many on each as fit.
-impl Format for CoupledShape {
+impl NodeWriter for CoupledShape {
     fn write(
         &self,
         build: &Build<'_>,
         graph: &mut Constructed,
         codebook: &Codebook,
     ) -> Result<Written, Error> {
-        Sweep::with_codes(build, graph, codebook, |sweep| write(build, self, sweep))
+        let header = self.header(build.source.rows() as u64);
+        let (mut builder, mut page) = (PageBuilder::new(*self), 0);
+        Sweep::with_codes(build, graph, codebook, |sweep| {
+            write_raw(build, self, &header, sweep, |nodes, place, last, pages| {
+                // The neighbours stay in the order of the graph: no code asks for another.
+                builder.push(nodes.id(place), nodes.vector(place), nodes.list(place));
+                if builder.is_full() || last {
+                    pages.extend_from_slice(builder.finish(page));
+                    builder.clear();
+                    page += 1;
+                }
+                Ok(())
+            })
+        })
     }
-}
-
-fn write(build: &Build<'_>, shape: &CoupledShape, sweep: &mut Sweep<'_>) -> Result<Written, Error> {
-    let nodes = build.source.rows() as u32;
-    let header = shape.header(u64::from(nodes));
-    let mut file = Sequential::create(&build.checkpoint, FileKind::Graph, None)?;
-    file.write(&header.encode())?;
-    let mut builder = PageBuilder::new(*shape);
-    let (mut page, mut pages) = (0, Vec::with_capacity(WRITE_BYTES + shape.page_bytes()));
-    while let Some(batch) = sweep.next(nodes)? {
-        for place in 0..batch.len() {
-            // The neighbours stay in the order of the graph: no code asks for another.
-            builder.push(batch.id(place), batch.vector(place), batch.list(place));
-            if builder.is_full() || batch.number(place) + 1 == nodes {
-                pages.extend_from_slice(builder.finish(page));
-                builder.clear();
-                page += 1;
-            }
-            if pages.len() >= WRITE_BYTES {
-                file.write(&pages)?;
-                pages.clear();
-            }
-        }
-    }
-    file.write(&pages)?;
-    let nodes = u64::from(nodes);
-    Ok(Written {
-        files: vec![file.finish(&header)?],
-        // A word for the degree and one for each of R slots, in use or not.
-        list_bytes: nodes * 4 * (1 + shape.degree() as u64),
-        vector_bytes: nodes * shape.vector_bytes() as u64,
-        list_codec: "raw".into(),
-        vector_codec: "raw".into(),
-        segments: Vec::new(),
-    })
 }

@@ -4,7 +4,8 @@
 //! are inserted, and pages are written anew in their places.
 
 use stratann_layout::{
-    EntryPoints, FileKind, InlineBuilder, InlineShape, InlineView as LayoutView, Manifest,
+    EntryPoints, FileHeader, FileKind, InlineBuilder, InlineShape, InlineView as LayoutView,
+    LayoutError, Manifest,
 };
 use stratann_tier::Volume;
 
@@ -12,12 +13,14 @@ use super::Pages;
 use super::coupled::words;
 use super::placement::Placement;
 use crate::build::codes::NodeCodes;
-use crate::build::files::{Sequential, WRITE_BYTES, write_stream};
+use crate::build::files::write_stream;
+use crate::build::raw::write_raw;
 use crate::build::sweep::{Sweep, Written};
-use crate::build::{Build, Choices, Format};
+use crate::build::{Build, Choices, NodeWriter, Planned};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
+use crate::stores::records::{PageFormat, PageRecords, Stored};
 use crate::stores::{
     CodedComposer, Composition, NodePages, PageView, PagesStay, Placed, Record, Rewritable,
 };
@@ -32,9 +35,14 @@ pub(super) static STORES: Composition = Composition {
     has_directory: false,
     encoded: false,
     records_move: InlinePages::MOVES,
+    page_format,
     open,
-    format,
+    writer,
 };
+
+fn page_format(manifest: &Manifest) -> Result<Option<Box<dyn PageFormat>>, Error> {
+    Ok(Some(Box::new(stored::inline_shape(manifest)?)))
+}
 
 fn open(volume: &dyn Volume, manifest: &Manifest, _: &Placed) -> Result<Pages, Error> {
     let (shape, entry) = stored::inline(volume, manifest)?;
@@ -178,75 +186,97 @@ impl CodedComposer for InlineBuilder {
     }
 }
 
-fn format(choices: &Choices<'_>) -> Result<(Box<dyn Format>, usize), Error> {
+impl PageFormat for InlineShape {
+    fn page_bytes(&self) -> usize {
+        self.page_bytes()
+    }
+
+    fn nodes_a_page(&self) -> Option<u64> {
+        Some(self.nodes_per_page() as u64)
+    }
+
+    /// A word for the degree and one for each link there is room for.
+    fn list_bytes(&self, _: &[u8]) -> usize {
+        4 * (1 + self.degree())
+    }
+
+    fn is_of(&self, header: &FileHeader, nodes: u64, file: &str) -> Result<bool, LayoutError> {
+        Ok(Self::from_header(header, file)? == (*self, nodes))
+    }
+
+    fn read<'p>(
+        &'p self,
+        page: u64,
+        bytes: &'p [u8],
+        nodes: Option<u64>,
+        file: &'p str,
+    ) -> Result<PageRecords<'p>, LayoutError> {
+        let expected = nodes.map(|nodes| self.nodes_on_page(page, nodes));
+        let view = LayoutView::open(self, bytes, page, expected, true, file)?;
+        let record = |slot| {
+            let node = view.node(slot)?;
+            Ok((node.id, node.neighbours.bytes(), node.vector))
+        };
+        let (first, records) = (self.first_node(page), 0..view.len());
+        Ok(PageRecords {
+            relocated: false,
+            first,
+            records: records
+                .map(|slot| {
+                    Stored::whole(Ok(first.saturating_add(slot as u64) as u32), record(slot))
+                })
+                .collect(),
+        })
+    }
+}
+
+fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
     let (element, dim) = (choices.source.element(), choices.source.dim());
     let shape = InlineShape::new(element, dim, choices.degree, choices.code_bytes)?;
     Ok((Box::new(shape), shape.nodes_per_page()))
 }
 
 /// Writes pages of nodes, as many on each as fit, or as many blocks for each as it needs, and the entry points with their codes.
-impl Format for InlineShape {
+impl NodeWriter for InlineShape {
     fn write(
         &self,
         build: &Build<'_>,
         graph: &mut Constructed,
         codebook: &Codebook,
     ) -> Result<Written, Error> {
-        write(build, self, graph, codebook)
+        // A node may have any other as a neighbour, so all codes come first.
+        let codes = NodeCodes::encode(build, graph.rows.source(build.source), codebook)?;
+        // Of which the first is the medoid.
+        let entries = build.entry_points(graph.entry);
+        let mut sweep = Sweep::new(build, graph, None)?;
+        let header = self.header(build.source.rows() as u64);
+        let (mut builder, mut page) = (InlineBuilder::new(*self), 0);
+        let mut of_list = Vec::new();
+        let mut written = write_raw(
+            build,
+            self,
+            &header,
+            &mut sweep,
+            |nodes, place, last, pages| {
+                let list = nodes.list(place);
+                codes.gather(list, &mut of_list)?;
+                builder.push(nodes.id(place), nodes.vector(place), list, &of_list);
+                if builder.is_full() || last {
+                    pages.extend_from_slice(builder.finish(page));
+                    builder.clear();
+                    page += 1;
+                }
+                Ok(())
+            },
+        )?;
+        codes.gather(&entries, &mut of_list)?;
+        let points = EntryPoints {
+            nodes: entries,
+            codes: of_list,
+        };
+        let (kind, payload) = (FileKind::Entries, points.encode());
+        let entries = write_stream(&build.checkpoint, kind, None, &payload)?;
+        written.files.push(entries);
+        Ok(written)
     }
-}
-
-/// Writes all nodes, and the entry points, of which the first is the medoid.
-fn write(
-    build: &Build<'_>,
-    shape: &InlineShape,
-    graph: &mut Constructed,
-    codebook: &Codebook,
-) -> Result<Written, Error> {
-    // A node may have any other as a neighbour, so all codes come first.
-    let codes = NodeCodes::encode(build, graph.rows.source(build.source), codebook)?;
-    let entries = build.entry_points(graph.entry);
-    let mut sweep = Sweep::new(build, graph, None)?;
-    let nodes = build.source.rows() as u32;
-    let header = shape.header(u64::from(nodes));
-    let mut file = Sequential::create(&build.checkpoint, FileKind::Inline, None)?;
-    file.write(&header.encode())?;
-    let mut builder = InlineBuilder::new(*shape);
-    let (mut page, mut pages) = (0, Vec::with_capacity(WRITE_BYTES + shape.page_bytes()));
-    let mut of_list = Vec::new();
-    while let Some(batch) = sweep.next(nodes)? {
-        for place in 0..batch.len() {
-            let list = batch.list(place);
-            codes.gather(list, &mut of_list)?;
-            builder.push(batch.id(place), batch.vector(place), list, &of_list);
-            if builder.is_full() || batch.number(place) + 1 == nodes {
-                pages.extend_from_slice(builder.finish(page));
-                builder.clear();
-                page += 1;
-            }
-            if pages.len() >= WRITE_BYTES {
-                file.write(&pages)?;
-                pages.clear();
-            }
-        }
-    }
-    file.write(&pages)?;
-    codes.gather(&entries, &mut of_list)?;
-    let points = EntryPoints {
-        nodes: entries,
-        codes: of_list,
-    };
-    let nodes = u64::from(nodes);
-    Ok(Written {
-        files: vec![
-            file.finish(&header)?,
-            write_stream(&build.checkpoint, FileKind::Entries, None, &points.encode())?,
-        ],
-        // A word for the degree and one for each of R slots, in use or not.
-        list_bytes: nodes * 4 * (1 + shape.degree() as u64),
-        vector_bytes: nodes * shape.vector_bytes() as u64,
-        list_codec: "raw".into(),
-        vector_codec: "raw".into(),
-        segments: Vec::new(),
-    })
 }

@@ -11,7 +11,7 @@ use crate::build::encode::Encoder;
 use crate::build::files::write_stream;
 use crate::build::slotted::SlottedFile;
 use crate::build::sweep::{Sweep, Written};
-use crate::build::{Build, Choices, Format};
+use crate::build::{Build, Choices, NodeWriter, Planned};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
@@ -29,8 +29,10 @@ pub(super) static STORES: Composition = Composition {
     has_directory: true,
     encoded: true,
     records_move: ListPages::MOVES,
+    // The size of pages is in the header of the file alone.
+    page_format: |_| Ok(None),
     open,
-    format,
+    writer,
 };
 
 fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<Pages, Error> {
@@ -125,7 +127,7 @@ struct DecoupledFormat {
     segments: SegmentFormat,
 }
 
-fn format(choices: &Choices<'_>) -> Result<(Box<dyn Format>, usize), Error> {
+fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
     let segments = SegmentFormat::new(choices)?;
     let lists = choices.slotted(FileKind::Adjacency, segments.coding.largest_list())?;
     let nodes = choices.expected.lists_a_page();
@@ -141,7 +143,7 @@ fn format(choices: &Choices<'_>) -> Result<(Box<dyn Format>, usize), Error> {
 /// ```
 ///
 /// A merge may keep the files of some segments: they come first, and of each only the chunks are written.
-impl Format for DecoupledFormat {
+impl NodeWriter for DecoupledFormat {
     fn write(
         &self,
         build: &Build<'_>,

@@ -20,6 +20,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::coupled::words;
+
 use self::coupled::CoupledPages;
 use self::inline::InlinePages;
 use self::lists::ListPages;

@@ -10,7 +10,7 @@ use crate::build::encode::Encoder;
 use crate::build::files::write_stream;
 use crate::build::slotted::SlottedFile;
 use crate::build::sweep::{Sweep, Written};
-use crate::build::{Build, Choices, Format};
+use crate::build::{Build, Choices, NodeWriter, Planned};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
@@ -27,8 +27,10 @@ pub(super) static STORES: Composition = Composition {
     has_directory: true,
     encoded: true,
     records_move: PackedPages::MOVES,
+    // The size of pages is in the header of the file alone.
+    page_format: |_| Ok(None),
     open,
-    format,
+    writer,
 };
 
 fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<Pages, Error> {
@@ -150,7 +152,7 @@ impl Composable for PackedPages {
     }
 }
 
-fn format(choices: &Choices<'_>) -> Result<(Box<dyn Format>, usize), Error> {
+fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
     let nodes = choices.expected.nodes_a_page();
     Ok((Box::new(PackedFormat::new(choices)?), nodes))
 }
@@ -179,7 +181,7 @@ impl PackedFormat {
 
 /// Writes slotted pages of all nodes, as many on each as fit, and the directory: what lists and vectors are coded with, and the
 /// nodes of each page.
-impl Format for PackedFormat {
+impl NodeWriter for PackedFormat {
     fn write(
         &self,
         build: &Build<'_>,

@@ -1,19 +1,26 @@
-//! Slotted pages: encoded lists, encoded vectors, or both.
+//! Files of pages as their build left them, whatever their format: lists, vectors, or both.
 //!
-//! A directory or the chunks of a segment say how many records each page holds and what they are decoded with. Where
-//! that table is damaged itself, which is reported of its own file, pages are still looked at for all that can be seen
-//! without.
+//! Records may be encoded. A directory or the chunks of a segment say then how many each page holds and what they are decoded with.
+//! Where that table is damaged itself, which is reported of its own file, pages are still looked at for all that can be
+//! seen without.
+//!
+//! Whether codes beside lists are those of the neighbours is not checked: a checksum covers them, and a search that is led astray by a
+//! wrong one still ranks by the vectors.
 
 use stratann_codec::{ListModel, SegmentModel};
-use stratann_layout::{DeadSlots, FileKind, PageDirectory, SlottedView};
+use stratann_layout::{DeadSlots, FileKind, PageDirectory};
 
 use super::pages::{Pages, Place};
 use super::{Check, streams};
+use crate::stores::records::{PageFormat, PageRecords};
+use crate::stores::topology::words;
 use crate::{Error, stored};
 
-/// What is known of a file of slotted pages.
+/// What is known of what a file of pages is decoded with.
 #[derive(Default)]
 pub(super) struct Tables {
+    /// Lists and vectors stand as they are.
+    raw: bool,
     /// Records on each page.
     counts: Option<Vec<u16>>,
     lists: Option<ListModel>,
@@ -41,21 +48,21 @@ enum Numbers {
 }
 
 impl Numbers {
-    /// The nodes of the records of a page with so many, the `page`-th of its file, by slot; none of one that is garbage.
+    /// The nodes of the records of the `page`-th page of a file, by slot; none of one that is garbage.
     fn of_page<'a>(
         &'a self,
         page: u64,
-        view: &SlottedView<'_>,
+        read: &PageRecords<'_>,
     ) -> impl Iterator<Item = Option<u64>> + 'a {
         let (mut next, dead) = match self {
-            Self::Stored => (Some(u64::from(view.first())), &[][..]),
+            Self::Stored => (Some(read.first), &[][..]),
             Self::Anew(directory, dead) => {
                 (directory.first_of(page).map(u64::from), dead.of_page(page))
             }
             Self::Unknown => (None, &[][..]),
         };
         let mut dead = dead.iter().peekable();
-        (0..view.len()).map(move |slot| {
+        (0..read.records.len()).map(move |slot| {
             if dead.next_if(|&&dead| usize::from(dead) == slot).is_some() {
                 return None;
             }
@@ -81,42 +88,38 @@ impl Tables {
 }
 
 impl Check<'_> {
-    /// Checks all pages of a file of slotted pages; `n` as in [`stored::entry`].
-    pub(super) fn slotted(
+    /// Checks all pages of a file that nothing was inserted into, or of those of a segment those of its build; `n` as in
+    /// [`stored::entry`].
+    pub(super) fn built(
         &mut self,
         kind: FileKind,
         n: Option<u32>,
         name: &str,
     ) -> Result<(), Error> {
-        let (shape, facts, entry) = stored::slotted(self.volume, self.manifest, kind, n)?;
+        let file = stored::pages(self.volume, self.manifest, kind, n)?;
         let tables = self.tables(n);
-        let pages = Pages {
-            count: facts.pages,
-            page_bytes: shape.page_bytes(),
-            start: shape.file_offset(0),
-        };
-        let end = u64::from(facts.first) + facts.nodes;
-        let mut records = Records::new(kind, &tables, facts.first, shape.vector_bytes());
+        let pages = Pages::of(&*file.format, file.pages);
+        let end = u64::from(file.first) + file.records;
+        let mut records = self.records_of(kind, &tables, &*file.format, file.first);
         // The first node of the page that comes next, where that is known.
-        let mut next = Some(u64::from(facts.first));
-        self.each_page(entry, &pages, |check, page, offset, bytes| {
+        let mut next = Some(u64::from(file.first));
+        self.each_page(file.entry, &pages, |check, page, offset, bytes| {
             let expected = next.take();
-            let count = tables
-                .counts
-                .as_ref()
-                .and_then(|counts| counts.get(page as usize));
+            let counts = tables.counts.as_ref();
+            let count = counts.and_then(|counts| counts.get(page as usize));
             if let (Some(expected), Some(&count)) = (expected, count) {
                 next = Some(expected + u64::from(count));
             }
-            let view = match SlottedView::open(&shape, bytes, page, true, name) {
-                Ok(view) => view,
+            let nodes = Some(file.records);
+            let read = match file.format.read(page, bytes, nodes, name) {
+                Ok(read) => read,
                 Err(error) => return check.report.refused(name, &error.into()),
             };
-            if view.is_relocated() {
+            if read.relocated {
                 return check.no_relocated(page, offset, name);
             }
             check.report.pages += 1;
-            let (found, held) = (u64::from(view.first()), view.len());
+            let (found, held) = (read.first, read.records.len());
             if count.is_none() {
                 next = Some(found + held as u64);
             }
@@ -131,7 +134,7 @@ impl Check<'_> {
                         format!("page {page} begins with node {found}; {expected} is the next");
                     check.report.problem(name, Some(offset), what);
                 }
-                _ => records.check(check, &view, page, name, offset),
+                _ => records.check(check, &read, page, name, Some(offset)),
             }
         })?;
         // A page that was passed over is a problem already.
@@ -143,12 +146,32 @@ impl Check<'_> {
             .grown
             .filter(|_| kind == FileKind::Vectors && self.may_grow(n))
         {
-            Some(grown) => self.added(entry, (&shape, &facts), &mut records, grown, name),
+            Some(grown) => self.added(&file, &mut records, grown, name),
             None => Ok(()),
         }
     }
 
-    /// What can be read of the tables of a file of slotted pages.
+    /// What checks the records of a file of this kind, whose first node is `first`.
+    pub(super) fn records_of<'a>(
+        &self,
+        kind: FileKind,
+        tables: &'a Tables,
+        format: &'a dyn PageFormat,
+        first: u32,
+    ) -> Records<'a> {
+        let vector_bytes = self.manifest.dimension as usize * self.manifest.element.size();
+        Records {
+            lists: kind == self.stores.lists,
+            vectors: kind == FileKind::Vectors || self.stores.vectors_in_records,
+            format,
+            tables,
+            first,
+            links: Vec::new(),
+            vector: vec![0; vector_bytes],
+        }
+    }
+
+    /// What can be read of what a file of pages is decoded with; `n` as in [`stored::entry`].
     pub(super) fn tables(&self, n: Option<u32>) -> Tables {
         let (volume, manifest) = (self.volume, self.manifest);
         let model = |bytes: &Vec<u8>| streams::segment_model(bytes, manifest).ok();
@@ -167,6 +190,7 @@ impl Check<'_> {
             };
             let (_, records) = segment.stored();
             return Tables {
+                raw: false,
                 counts: Some(file.records(segment.first).collect()),
                 numbers: match segment.kept {
                     Some(_) => Numbers::Anew(file.pages(segment.first), file.dead.clone()),
@@ -178,6 +202,12 @@ impl Check<'_> {
                 base_nodes: file.chunk_vectors,
                 based: records,
                 bases: file.chunks.into_iter().map(|chunk| chunk.base).collect(),
+            };
+        }
+        if !self.stores.encoded {
+            return Tables {
+                raw: true,
+                ..Tables::default()
             };
         }
         let Ok(file) = stored::directory(volume, manifest) else {
@@ -195,7 +225,10 @@ impl Check<'_> {
 
 /// What checks the records of a page after those of another.
 pub(super) struct Records<'a> {
-    pub(super) kind: FileKind,
+    /// Whether lists are there, and whether vectors are, with the outside ids.
+    lists: bool,
+    pub(super) vectors: bool,
+    pub(super) format: &'a dyn PageFormat,
     tables: &'a Tables,
     /// The first node of the file, by its own numbers.
     first: u32,
@@ -204,60 +237,40 @@ pub(super) struct Records<'a> {
     vector: Vec<u8>,
 }
 
-impl<'a> Records<'a> {
-    /// Of a file whose first node is `first`, and whose vectors take `vector_bytes`.
-    pub(super) fn new(kind: FileKind, tables: &'a Tables, first: u32, vector_bytes: usize) -> Self {
-        Self {
-            kind,
-            tables,
-            first,
-            links: Vec::new(),
-            vector: vec![0; vector_bytes],
-        }
-    }
-
-    /// Checks all records of a page, the `page`-th of its file, which is where it should be. Of one that is garbage nothing counts
-    /// but that it is there.
+impl Records<'_> {
+    /// Checks all records of a page, the `page`-th of its file, which is where it should be: at `offset`, if it is in that file. Of
+    /// one that is garbage nothing counts but that it is there.
     pub(super) fn check(
         &mut self,
         check: &mut Check<'_>,
-        view: &SlottedView<'_>,
+        read: &PageRecords<'_>,
         page: u64,
         file: &str,
-        offset: u64,
+        offset: Option<u64>,
     ) {
-        let (lists, vectors) = (
-            self.kind != FileKind::Vectors,
-            self.kind != FileKind::Adjacency,
-        );
-        let nodes = self.tables.numbers.of_page(page, view);
-        for ((slot, record), node) in view.records().enumerate().zip(nodes) {
-            let record = match record {
-                Ok(record) => record,
+        let nodes = self.tables.numbers.of_page(page, read);
+        for ((slot, stored), node) in read.records.iter().enumerate().zip(nodes) {
+            let bytes = match &stored.bytes {
+                Ok(bytes) => bytes,
                 Err(error) => {
-                    check.report.refused(file, &error.into());
+                    check.report.refused(file, &error.clone().into());
                     continue;
                 }
             };
             let Some(node) = node else {
                 continue;
             };
-            let place = Place {
-                file,
-                offset: Some(offset),
-                node,
-            };
-            if lists {
+            let place = Place { file, offset, node };
+            if self.lists {
                 check.report.nodes += 1;
-                self.list(check, place, record.list);
+                self.list(check, place, bytes.list);
             }
-            if vectors {
-                let at = u64::from(view.first()) + slot as u64;
-                let at = at.saturating_sub(u64::from(self.first));
-                self.vector_at(check, place, at, record.vector);
-                match view.id(slot) {
-                    Ok(id) => check.counted(place, id),
-                    Err(error) => check.report.refused(file, &error.into()),
+            if self.vectors {
+                let at = (read.first + slot as u64).saturating_sub(u64::from(self.first));
+                self.vector_at(check, place, at, bytes.vector);
+                match &stored.id {
+                    Ok(id) => check.counted(place, *id),
+                    Err(error) => check.report.refused(file, &error.clone().into()),
                 }
             }
         }
@@ -265,7 +278,7 @@ impl<'a> Records<'a> {
 
     fn list(&mut self, check: &mut Check<'_>, place: Place<'_>, bytes: &[u8]) {
         if self.decode_list(check, place, bytes) {
-            check.links(place, &self.links, bytes.len());
+            check.links(place, &self.links, self.format.list_bytes(bytes));
         }
     }
 
@@ -276,6 +289,10 @@ impl<'a> Records<'a> {
         place: Place<'_>,
         bytes: &[u8],
     ) -> bool {
+        if self.tables.raw {
+            words(bytes, &mut self.links);
+            return true;
+        }
         let (Some(model), Ok(own)) = (&self.tables.lists, u32::try_from(place.node)) else {
             return false;
         };
@@ -304,6 +321,9 @@ impl<'a> Records<'a> {
 
     /// Checks the vector of a node that is the `at`-th record of its file.
     fn vector_at(&mut self, check: &mut Check<'_>, place: Place<'_>, at: u64, bytes: &[u8]) {
+        if self.tables.raw {
+            return check.vector(place, bytes, bytes.len());
+        }
         let Some((model, base)) = self.tables.vector_code(at) else {
             return;
         };

@@ -1,0 +1,44 @@
+//! Writing a file of pages of records of one size, of which nothing is encoded: as many on each page as fit.
+
+use stratann_layout::FileHeader;
+
+use super::Build;
+use super::files::{Sequential, WRITE_BYTES};
+use super::sweep::{Nodes, Sweep, Written};
+use crate::Error;
+use crate::stores::records::PageFormat;
+
+/// Writes all nodes in this format. `push` puts the node at a place of a batch on a page, and appends the page's bytes to those that
+/// wait to be written if it is full or the node is the last.
+pub(crate) fn write_raw(
+    build: &Build<'_>,
+    format: &dyn PageFormat,
+    header: &FileHeader,
+    sweep: &mut Sweep<'_>,
+    mut push: impl FnMut(&Nodes<'_>, usize, bool, &mut Vec<u8>) -> Result<(), Error>,
+) -> Result<Written, Error> {
+    let nodes = build.source.rows() as u32;
+    let mut file = Sequential::create(&build.checkpoint, header.kind, None)?;
+    file.write(&header.encode())?;
+    let mut pages = Vec::with_capacity(WRITE_BYTES + format.page_bytes());
+    while let Some(batch) = sweep.next(nodes)? {
+        for place in 0..batch.len() {
+            let last = batch.number(place) + 1 == nodes;
+            push(&batch, place, last, &mut pages)?;
+            if pages.len() >= WRITE_BYTES {
+                file.write(&pages)?;
+                pages.clear();
+            }
+        }
+    }
+    file.write(&pages)?;
+    Ok(Written {
+        files: vec![file.finish(header)?],
+        // In use or not.
+        list_bytes: u64::from(nodes) * format.list_bytes(&[]) as u64,
+        vector_bytes: u64::from(nodes) * build.source.row_bytes() as u64,
+        list_codec: "raw".into(),
+        vector_codec: "raw".into(),
+        segments: Vec::new(),
+    })
+}

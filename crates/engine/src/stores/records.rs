@@ -1,0 +1,97 @@
+//! Records as they stand on pages of any format: what a check and a salvage read, whatever became of the tables beside.
+//!
+//! ```text
+//!   PageFormat::read    bytes of a page that is whole ─> PageRecords: by slot a node, its id, and the bytes of its list and vector
+//! ```
+//!
+//! Which of them count is no question of the format: a record that moved on leaves its bytes behind, and a segment that a merge kept
+//! has records that are garbage. Tables say so. A traversal does not read pages so, but as [`NodePages`](super::NodePages).
+
+use stratann_layout::{FileHeader, LayoutError, Manifest};
+
+use crate::Error;
+
+/// The pages of a file in some format: a shape, which follows from the manifest or from the header of the file.
+pub(crate) trait PageFormat {
+    /// Bytes of a page.
+    fn page_bytes(&self) -> usize;
+
+    /// Nodes of a full page, where a node's page follows from its number; `None`: it does not.
+    fn nodes_a_page(&self) -> Option<u64>;
+
+    /// Bytes that a list takes on storage, which stands as `list`.
+    fn list_bytes(&self, list: &[u8]) -> usize;
+
+    /// Whether a header is that of a file of `nodes` nodes in this format.
+    fn is_of(&self, header: &FileHeader, nodes: u64, file: &str) -> Result<bool, LayoutError>;
+
+    /// Reads page `page`, all checksums of which are verified. Of a page whose nodes follow from its number there are as many as
+    /// the first `nodes` of the index have there; any number, if that is `None`.
+    fn read<'p>(
+        &'p self,
+        page: u64,
+        bytes: &'p [u8],
+        nodes: Option<u64>,
+        file: &'p str,
+    ) -> Result<PageRecords<'p>, LayoutError>;
+}
+
+impl dyn PageFormat + '_ {
+    /// Pages that `nodes` nodes are on, where that follows from their numbers.
+    pub(crate) fn pages(&self, nodes: u64) -> Option<u64> {
+        Some(nodes.div_ceil(self.nodes_a_page()?))
+    }
+
+    /// The first node of a page, and how many of `nodes` nodes are on it, where that follows from their numbers.
+    pub(crate) fn nodes_on(&self, page: u64, nodes: u64) -> Option<(u64, u64)> {
+        let full = self.nodes_a_page()?;
+        let first = page.saturating_mul(full);
+        Some((first, nodes.saturating_sub(first).min(full)))
+    }
+}
+
+/// The format of a layout's pages by its manifest alone; `None` where only the header of the file says it.
+pub(crate) type FormatOf = fn(&Manifest) -> Result<Option<Box<dyn PageFormat>>, Error>;
+
+/// A page that was read.
+pub(crate) struct PageRecords<'p> {
+    /// Whether it names the node of each record: these were written anew after the build.
+    pub(crate) relocated: bool,
+    /// The node that it begins with, if not.
+    pub(crate) first: u64,
+    /// Its records, by slot.
+    pub(crate) records: Vec<Stored<'p>>,
+}
+
+/// A record as it stands on a page.
+pub(crate) struct Stored<'p> {
+    /// The node that its page says it is.
+    pub(crate) node: Result<u32, LayoutError>,
+    /// The outside id; 0 where ids are elsewhere.
+    pub(crate) id: Result<u64, LayoutError>,
+    /// Its list and its vector.
+    pub(crate) bytes: Result<StoredBytes<'p>, LayoutError>,
+}
+
+/// The bytes of a record, not decoded.
+#[derive(Clone, Copy)]
+pub(crate) struct StoredBytes<'p> {
+    /// The list; empty where it is elsewhere.
+    pub(crate) list: &'p [u8],
+    /// The vector; empty where it is elsewhere.
+    pub(crate) vector: &'p [u8],
+}
+
+impl<'p> Stored<'p> {
+    /// A record of which all is to be had or nothing.
+    pub(crate) fn whole(
+        node: Result<u32, LayoutError>,
+        record: Result<(u64, &'p [u8], &'p [u8]), LayoutError>,
+    ) -> Self {
+        let (id, bytes) = match record {
+            Ok((id, list, vector)) => (Ok(id), Ok(StoredBytes { list, vector })),
+            Err(error) => (Err(error.clone()), Err(error)),
+        };
+        Self { node, id, bytes }
+    }
+}
