@@ -36,6 +36,8 @@
 //! as the others, stands in the same file, and says itself what it is. Its records are four bytes longer, so
 //! that it may hold fewer; a shape whose record just fits its blocks has no relocated pages.
 
+use std::ops::Deref;
+
 use crate::block::u32_at;
 use crate::error::LayoutError;
 use crate::geometry::{self, Geometry};
@@ -62,6 +64,15 @@ pub struct CoupledShape {
     relocated: Option<Geometry>,
 }
 
+impl Deref for CoupledShape {
+    type Target = Geometry;
+
+    #[inline]
+    fn deref(&self) -> &Geometry {
+        &self.geometry
+    }
+}
+
 impl CoupledShape {
     /// The shape for vectors of `dim` elements and at most `degree` neighbours a node.
     ///
@@ -76,90 +87,10 @@ impl CoupledShape {
         })
     }
 
-    /// The vectors' element type.
-    pub fn element(&self) -> Element {
-        self.geometry.element
-    }
-
-    /// Elements of a vector.
-    pub fn dim(&self) -> usize {
-        self.geometry.dim
-    }
-
-    /// The most neighbours of a node (R).
-    pub fn degree(&self) -> usize {
-        self.geometry.degree
-    }
-
-    /// Bytes of a vector.
-    pub fn vector_bytes(&self) -> usize {
-        self.geometry.vector_bytes
-    }
-
-    /// Bytes of a record.
-    pub fn record_bytes(&self) -> usize {
-        self.geometry.record_bytes
-    }
-
-    /// Nodes of a full page, 1 or more.
-    pub fn nodes_per_page(&self) -> usize {
-        self.geometry.nodes_per_page
-    }
-
     /// Nodes of a full relocated page; 0 where the shape has no such pages, since a record with its node's
     /// number does not fit the blocks of a page.
     pub fn relocated_per_page(&self) -> usize {
         self.relocated.map_or(0, |geometry| geometry.nodes_per_page)
-    }
-
-    /// 4 KiB blocks of a page: 1, or more where a record does not fit a block.
-    pub fn blocks_per_page(&self) -> usize {
-        self.geometry.blocks
-    }
-
-    /// Bytes of a page, a multiple of [`BLOCK`](crate::BLOCK).
-    pub fn page_bytes(&self) -> usize {
-        self.geometry.page_bytes()
-    }
-
-    /// The page that holds `node`.
-    #[inline]
-    pub fn page_of(&self, node: u32) -> u64 {
-        self.geometry.page_of(node)
-    }
-
-    /// The place of `node` on its page.
-    #[inline]
-    pub fn slot_of(&self, node: u32) -> usize {
-        self.geometry.slot_of(node)
-    }
-
-    /// The first node of a page.
-    #[inline]
-    pub fn first_node(&self, page: u64) -> u64 {
-        self.geometry.first_node(page)
-    }
-
-    /// Pages that `nodes` nodes need.
-    pub fn pages(&self, nodes: u64) -> u64 {
-        self.geometry.pages(nodes)
-    }
-
-    /// Nodes that page `page` of a file with `nodes` nodes holds.
-    #[inline]
-    pub fn nodes_on_page(&self, page: u64, nodes: u64) -> usize {
-        self.geometry.nodes_on_page(page, nodes)
-    }
-
-    /// The offset in the file at which a page starts, in bytes.
-    #[inline]
-    pub fn file_offset(&self, page: u64) -> u64 {
-        self.geometry.file_offset(page)
-    }
-
-    /// The length of a file with `nodes` nodes, in bytes.
-    pub fn file_length(&self, nodes: u64) -> u64 {
-        self.geometry.file_length(nodes)
     }
 
     /// The header of a file with `nodes` nodes.

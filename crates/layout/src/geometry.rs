@@ -18,9 +18,10 @@ pub const MAX_DEGREE: usize = 4096;
 /// Bytes of a record beside its vector, its neighbours and what stands behind them: id, degree and two zeros.
 const RECORD_FIXED: usize = 12;
 
-/// What decides where everything stands.
+/// Where records of one length and their parts stand: what [`CoupledShape`](crate::CoupledShape) and
+/// [`InlineShape`](crate::InlineShape) have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Geometry {
+pub struct Geometry {
     pub(crate) element: Element,
     pub(crate) dim: usize,
     /// The most neighbours of a node (R).
@@ -74,6 +75,43 @@ impl Geometry {
         })
     }
 
+    /// The vectors' element type.
+    pub fn element(&self) -> Element {
+        self.element
+    }
+
+    /// Elements of a vector.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// The most neighbours of a node (R).
+    #[inline]
+    pub fn degree(&self) -> usize {
+        self.degree
+    }
+
+    /// Bytes of a vector.
+    #[inline]
+    pub fn vector_bytes(&self) -> usize {
+        self.vector_bytes
+    }
+
+    /// Bytes of a record.
+    pub fn record_bytes(&self) -> usize {
+        self.record_bytes
+    }
+
+    /// Nodes of a full page, 1 or more.
+    pub fn nodes_per_page(&self) -> usize {
+        self.nodes_per_page
+    }
+
+    /// 4 KiB blocks of a page: 1, or more where a record does not fit a block.
+    pub fn blocks_per_page(&self) -> usize {
+        self.blocks
+    }
+
     /// Offset in a record of its neighbours.
     #[inline]
     pub(crate) fn list_at(&self) -> usize {
@@ -94,36 +132,36 @@ impl Geometry {
 
     /// Bytes of a page, a multiple of [`BLOCK`].
     #[inline]
-    pub(crate) fn page_bytes(&self) -> usize {
+    pub fn page_bytes(&self) -> usize {
         self.blocks * BLOCK
     }
 
     /// The page that holds `node`.
     #[inline]
-    pub(crate) fn page_of(&self, node: u32) -> u64 {
+    pub fn page_of(&self, node: u32) -> u64 {
         u64::from(node) / self.nodes_per_page as u64
     }
 
     /// The place of `node` on its page.
     #[inline]
-    pub(crate) fn slot_of(&self, node: u32) -> usize {
+    pub fn slot_of(&self, node: u32) -> usize {
         node as usize % self.nodes_per_page
     }
 
     /// The first node of a page.
     #[inline]
-    pub(crate) fn first_node(&self, page: u64) -> u64 {
+    pub fn first_node(&self, page: u64) -> u64 {
         page.saturating_mul(self.nodes_per_page as u64)
     }
 
     /// Pages that `nodes` nodes need.
-    pub(crate) fn pages(&self, nodes: u64) -> u64 {
+    pub fn pages(&self, nodes: u64) -> u64 {
         nodes.div_ceil(self.nodes_per_page as u64)
     }
 
     /// Nodes that page `page` of a file with `nodes` nodes holds.
     #[inline]
-    pub(crate) fn nodes_on_page(&self, page: u64, nodes: u64) -> usize {
+    pub fn nodes_on_page(&self, page: u64, nodes: u64) -> usize {
         nodes
             .saturating_sub(self.first_node(page))
             .min(self.nodes_per_page as u64) as usize
@@ -131,13 +169,13 @@ impl Geometry {
 
     /// The offset in the file at which a page starts, in bytes.
     #[inline]
-    pub(crate) fn file_offset(&self, page: u64) -> u64 {
+    pub fn file_offset(&self, page: u64) -> u64 {
         page.saturating_mul(self.page_bytes() as u64)
             .saturating_add(BLOCK as u64)
     }
 
     /// The length of a file with `nodes` nodes, in bytes.
-    pub(crate) fn file_length(&self, nodes: u64) -> u64 {
+    pub fn file_length(&self, nodes: u64) -> u64 {
         self.file_offset(self.pages(nodes))
     }
 

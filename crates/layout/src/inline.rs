@@ -28,6 +28,8 @@
 //! as long as a coupled one, and a neighbour more may take a block more. How much of its page a shape uses is
 //! what [`fill`] says; [`proposals`] names degrees and codes that use more, or need fewer blocks.
 
+use std::ops::Deref;
+
 use crate::block::BLOCK;
 use crate::coupled::{MAX_DEGREE, MAX_DIMENSION, Neighbours};
 use crate::error::LayoutError;
@@ -48,6 +50,15 @@ pub const MAX_CODE_BYTES: usize = MAX_DIMENSION;
 pub struct InlineShape {
     geometry: Geometry,
     code_bytes: usize,
+}
+
+impl Deref for InlineShape {
+    type Target = Geometry;
+
+    #[inline]
+    fn deref(&self) -> &Geometry {
+        &self.geometry
+    }
 }
 
 impl InlineShape {
@@ -85,90 +96,10 @@ impl InlineShape {
         })
     }
 
-    /// The vectors' element type.
-    pub fn element(&self) -> Element {
-        self.geometry.element
-    }
-
-    /// Elements of a vector.
-    pub fn dim(&self) -> usize {
-        self.geometry.dim
-    }
-
-    /// The most neighbours of a node (R).
-    pub fn degree(&self) -> usize {
-        self.geometry.degree
-    }
-
     /// Bytes of a neighbour's code.
     #[inline]
     pub fn code_bytes(&self) -> usize {
         self.code_bytes
-    }
-
-    /// Bytes of a vector.
-    pub fn vector_bytes(&self) -> usize {
-        self.geometry.vector_bytes
-    }
-
-    /// Bytes of a record.
-    pub fn record_bytes(&self) -> usize {
-        self.geometry.record_bytes
-    }
-
-    /// Nodes of a full page, 1 or more.
-    pub fn nodes_per_page(&self) -> usize {
-        self.geometry.nodes_per_page
-    }
-
-    /// 4 KiB blocks of a page: 1, or more where a record does not fit a block.
-    pub fn blocks_per_page(&self) -> usize {
-        self.geometry.blocks
-    }
-
-    /// Bytes of a page, a multiple of [`BLOCK`].
-    pub fn page_bytes(&self) -> usize {
-        self.geometry.page_bytes()
-    }
-
-    /// The page that holds `node`.
-    #[inline]
-    pub fn page_of(&self, node: u32) -> u64 {
-        self.geometry.page_of(node)
-    }
-
-    /// The place of `node` on its page.
-    #[inline]
-    pub fn slot_of(&self, node: u32) -> usize {
-        self.geometry.slot_of(node)
-    }
-
-    /// The first node of a page.
-    #[inline]
-    pub fn first_node(&self, page: u64) -> u64 {
-        self.geometry.first_node(page)
-    }
-
-    /// Pages that `nodes` nodes need.
-    pub fn pages(&self, nodes: u64) -> u64 {
-        self.geometry.pages(nodes)
-    }
-
-    /// Nodes that page `page` of a file with `nodes` nodes holds.
-    #[inline]
-    pub fn nodes_on_page(&self, page: u64, nodes: u64) -> usize {
-        self.geometry.nodes_on_page(page, nodes)
-    }
-
-    /// The offset in the file at which a page starts, in bytes.
-    #[inline]
-    pub fn file_offset(&self, page: u64) -> u64 {
-        self.geometry.file_offset(page)
-    }
-
-    /// The length of a file with `nodes` nodes, in bytes.
-    pub fn file_length(&self, nodes: u64) -> u64 {
-        self.geometry.file_length(nodes)
     }
 
     /// The header of a file with `nodes` nodes.

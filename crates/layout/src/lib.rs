@@ -64,6 +64,7 @@ pub use coupled::{CoupledShape, Neighbours, NodeView, PageBuilder, PageView};
 pub use directory::{DirectoryFile, PageDirectory};
 pub use entries::EntryPoints;
 pub use error::LayoutError;
+pub use geometry::Geometry;
 pub use header::{FieldsReader, FieldsWriter, FileHeader, FileKind};
 pub use heat::HeatFile;
 pub use inline::{InlineBuilder, InlineNode, InlineShape, InlineView};

@@ -17,12 +17,6 @@ use crate::progress::Silent;
 use crate::verify::verify_in;
 use crate::{OpenOptions, SearchOptions, stored};
 
-const LAYOUTS: [Layout; 4] = [
-    Layout::Coupled,
-    Layout::Packed,
-    Layout::Decoupled,
-    Layout::Inline,
-];
 /// The layout that is the most files.
 const MOST_FILES: Layout = Layout::Decoupled;
 
@@ -102,7 +96,7 @@ fn vectors_in(volume: &SimVolume) -> Option<usize> {
 
 #[test]
 fn a_crash_at_any_write_or_sync_leaves_the_old_index_or_the_new_one() {
-    for layout in LAYOUTS {
+    for layout in Layout::ALL {
         crash_everywhere(layout);
     }
 }
@@ -161,7 +155,7 @@ fn crash_everywhere(layout: Layout) {
 #[test]
 fn a_crash_in_the_first_build_leaves_nothing_that_opens_half() {
     let folder = tempfile::tempdir().unwrap();
-    for layout in LAYOUTS {
+    for layout in Layout::ALL {
         let build = |volume: &SimVolume| build_rows(volume, 150, layout, folder.path(), &Silent);
         let whole = SimVolume::new();
         build(&whole).unwrap();
@@ -183,7 +177,7 @@ fn a_crash_in_the_first_build_leaves_nothing_that_opens_half() {
 #[test]
 fn a_full_disk_is_an_error_and_the_old_index_stays() {
     let folder = tempfile::tempdir().unwrap();
-    for layout in LAYOUTS {
+    for layout in Layout::ALL {
         let build = |volume: &SimVolume, n| build_rows(volume, n, layout, folder.path(), &Silent);
         let before = SimVolume::new();
         build(&before, 150).unwrap();

@@ -27,12 +27,6 @@ mod placed;
 
 const ROWS: usize = 600;
 const DIM: usize = 128;
-const LAYOUTS: [Layout; 4] = [
-    Layout::Coupled,
-    Layout::Packed,
-    Layout::Decoupled,
-    Layout::Inline,
-];
 /// The id of the first row.
 const FIRST: u64 = 5_000;
 
@@ -204,7 +198,7 @@ fn has_vectors(kind: FileKind) -> bool {
 
 #[test]
 fn every_file_may_be_damaged_in_any_way() {
-    for layout in LAYOUTS {
+    for layout in Layout::ALL {
         let place = Place::new(layout);
         for entry in place.manifest().files {
             let (kind, n) = entry.kind().unwrap();
@@ -475,7 +469,7 @@ fn what_no_index_may_hold_is_dropped_and_counted() {
 
 #[test]
 fn the_log_counts() {
-    for layout in LAYOUTS {
+    for layout in Layout::ALL {
         let mut place = Place::new(layout);
         let others = photos(5_000, 20);
         let live = place.live();

@@ -1,7 +1,8 @@
 //! Coupled pages: records of one size, so that a node's page is computed and nothing is decoded.
 
 use stratann_layout::{
-    CoupledShape, FileHeader, FileKind, LayoutError, Manifest, PageBuilder, PageView as LayoutView,
+    CoupledShape, FileHeader, FileKind, Geometry, LayoutError, Manifest, PageBuilder,
+    PageView as LayoutView,
 };
 use stratann_tier::Volume;
 
@@ -217,7 +218,7 @@ pub(crate) fn words(list: &[u8], out: &mut Vec<u32>) {
 
 impl PageFormat for CoupledShape {
     fn page_bytes(&self) -> usize {
-        self.page_bytes()
+        Geometry::page_bytes(self)
     }
 
     fn nodes_a_page(&self) -> Option<u64> {

@@ -4,8 +4,8 @@
 //! are inserted, and pages are written anew in their places.
 
 use stratann_layout::{
-    EntryPoints, FileHeader, FileKind, InlineBuilder, InlineShape, InlineView as LayoutView,
-    LayoutError, Manifest,
+    EntryPoints, FileHeader, FileKind, Geometry, InlineBuilder, InlineShape,
+    InlineView as LayoutView, LayoutError, Manifest,
 };
 use stratann_tier::Volume;
 
@@ -188,7 +188,7 @@ impl CodedComposer for InlineBuilder {
 
 impl PageFormat for InlineShape {
     fn page_bytes(&self) -> usize {
-        self.page_bytes()
+        Geometry::page_bytes(self)
     }
 
     fn nodes_a_page(&self) -> Option<u64> {
