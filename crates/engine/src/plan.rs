@@ -1,4 +1,4 @@
-//! The memory planner: how a budget is divided when an index is opened (DESIGN §2.7).
+//! The memory planner: how a budget is divided when an index is opened.
 //!
 //! ```text
 //!   must    the program, its threads and the queries in flight

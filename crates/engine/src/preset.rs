@@ -1,4 +1,4 @@
-//! Presets: a system as a row of choices along the engine's axes (DESIGN §1).
+//! Presets: a system as a row of choices along the engine's axes.
 //!
 //! A [`Preset`] is a plain value. It is what the build writes into the manifest and what a search takes
 //! its defaults from; nothing else in the engine knows the name of a system or a paper. Every choice can be
@@ -17,7 +17,7 @@ use crate::{Error, Layout};
 pub enum Order {
     /// The order of the input file, as DiskANN does.
     Input,
-    /// Rows near each other in space are near each other on disk: recursive balanced bisection (DESIGN §2.1).
+    /// Rows near each other in space are near each other on disk: recursive balanced bisection.
     Locality,
 }
 
@@ -54,7 +54,7 @@ pub enum Update {
     InPlace,
     /// At once; the records that it changes are written together, on pages that have room (OdinANN §3.2).
     Relocate,
-    /// At once; changes of many inserts wait in memory and are written together, where the lists are (DESIGN §2.2).
+    /// At once; changes of many inserts wait in memory and are written together, where the lists are.
     Accumulate,
 }
 

@@ -10,7 +10,7 @@ use crate::stores::Composition;
 use crate::stores::codes::Codes;
 use crate::update::{DirectCounts, Overlay};
 
-/// Facts about an index, with the keys of DESIGN §6 and some more.
+/// Facts about an index, as `stratann stats --json` prints them: the keys are an interface.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stats {
     /// The preset it was built with.

@@ -106,7 +106,7 @@ pub struct BuildOptions {
     /// The most memory that the build may use, in bytes; `None` is as much as it wants.
     pub memory: Option<u64>,
     /// The memory that searches will have. Where it cannot hold all codes, a preset that leaves the layout open puts them
-    /// into the nodes (DESIGN §2.7); another one is refused. `None` is enough for the codes.
+    /// into the nodes; another one is refused. `None` is enough for the codes.
     pub search_memory: Option<u64>,
     /// OS threads. One thread and a seed give the same index each time.
     pub threads: usize,

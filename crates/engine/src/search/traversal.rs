@@ -13,7 +13,7 @@
 //!
 //! **Whole-page search** (`whole_page`): a page that was read is held until the query ends; all its nodes enter the
 //! candidate list by code, and a candidate on a held page is expanded without a read. With ids in locality order one read
-//! then serves several hops (DESIGN §2.1). Exact distances can wait until the traversal is done: then the best by code of
+//! then serves several hops. Exact distances can wait until the traversal is done: then the best by code of
 //! all nodes on held pages are ranked first, and say which others may still be answers, so that few vectors are decoded.
 //!
 //! Where vectors are apart from lists, nothing is ranked on the path either: that is [`Reranker`]'s.

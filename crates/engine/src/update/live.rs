@@ -17,7 +17,7 @@
 //!
 //! **What is promised.** A call that returned is durable as [`Durability`] says; searches that begin after it see it. After a
 //! crash, everything acknowledged is there again: the checkpoint that the manifest names, and the logs from the one on that it
-//! names (DESIGN §2.3). What was logged but not yet acknowledged may be there as well.
+//! names. What was logged but not yet acknowledged may be there as well.
 //!
 //! **Who may do what.** One process has the index open for changes (it holds the lock file); any number of its threads insert,
 //! delete and search. Other processes open it for reading, see what was logged by then, and open it again to see more.
@@ -232,7 +232,7 @@ impl Drop for LiveIndex {
         let left = self
             .digest()
             .and_then(|()| self.checkpoint())
-            .and_then(|()| self.leave_nothing());
+            .and_then(|_| self.leave_nothing());
         if let Err(error) = left {
             // Nothing is lost: it is in the log.
             self.health.trouble(Concern::Checkpoint, &error);

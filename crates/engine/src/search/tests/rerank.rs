@@ -64,6 +64,39 @@ fn k_and_two_batches_are_read_before_re_ranking_may_end() {
 }
 
 #[test]
+fn a_batch_pays_from_the_benefit_ratio_on() {
+    // A ratio of m in ten ends re-ranking with the first batch of ten of which fewer than m became answers: the more is asked of a
+    // batch, the sooner. At most all candidates are ranked, at least K + 2B.
+    let (folder, queries) = wide();
+    let index = Index::open(folder.path().join("index"), &OpenOptions::default()).unwrap();
+    let ranked = |query: &Matrix, tenths: u32| {
+        let options = SearchOptions {
+            rerank: Some(Rerank {
+                benefit: f64::from(tenths) / 10.0,
+                ..Rerank::PAPER
+            }),
+            ..stubborn()
+        };
+        index.search(query, &options).unwrap().counters.reranked
+    };
+    let asked = [0, 1, 2, 5, 10];
+    let mut sums = [0; 5];
+    for query in 0..queries.rows() {
+        let query = query_of(queries, query);
+        let each = asked.map(|tenths| ranked(&query, tenths));
+        assert!(each.is_sorted_by(|a, b| a >= b), "{each:?}");
+        assert_eq!((each[0], each[4]), (100, 30));
+        // Batches are whole.
+        assert!(each.iter().all(|ranked| ranked % 10 == 0), "{each:?}");
+        for (sum, ranked) in sums.iter_mut().zip(each) {
+            *sum += ranked;
+        }
+    }
+    // One answer in ten is what decides here: a ratio between 0 and 1 is told from both.
+    assert!(sums[0] > sums[1] && sums[1] > sums[4], "{sums:?}");
+}
+
+#[test]
 fn a_batch_is_of_candidates_that_are_not_deleted() {
     let (folder, queries) = wide();
     let copy = tempfile::tempdir().unwrap();

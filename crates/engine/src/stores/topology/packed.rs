@@ -1,4 +1,4 @@
-//! Packed pages: a node's compressed list and compressed vector side by side in slotted pages (DESIGN §2.1).
+//! Packed pages: a node's compressed list and compressed vector side by side in slotted pages.
 
 use stratann_codec::{ListModel, SegmentModel, elias_fano};
 use stratann_layout::{DirectoryFile, FileKind, Manifest, SlottedShape};

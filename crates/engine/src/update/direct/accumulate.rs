@@ -1,4 +1,4 @@
-//! Changes wait in memory until a page has enough of them (DESIGN §2.2): records stay beside their neighbours.
+//! Changes wait in memory until a page has enough of them: records stay beside their neighbours.
 //!
 //! ```text
 //!   insert of p:   for each neighbour n:   pending[page of n] += (n: + p - what p displaces)

@@ -10,7 +10,7 @@
 //!
 //! Pages have n slots and m = n/2 of them filled on average (§3.2.3), so that space is twice the least and so is what is
 //! written. A page of rule 2 is written to a spare page with what it keeps, since the last checkpoint may name the page
-//! itself (DESIGN §2.4); the page that it leaves is the next spare.
+//! itself (shadow pages, `store.rs`); the page that it leaves is the next spare.
 //!
 //! **Concurrency** (§3.3): the locks of all records that change are taken, their lists read again, from memory as a rule, and
 //! changed; composing goes to the write-back cache, which a thread in the background writes.

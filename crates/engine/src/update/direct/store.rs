@@ -8,7 +8,7 @@
 //!    └── empty, or spare ────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! **Shadow pages** (DESIGN §2.4). A page that the last checkpoint names is not written before the next one is committed, so
+//! **Shadow pages.** A page that the last checkpoint names is not written before the next one is committed, so
 //! that a crash at any moment leaves that checkpoint whole. A page that was composed and drained between two
 //! checkpoints is named by none, and is free at once. Nothing is moved to make room: no garbage collection.
 

@@ -70,25 +70,25 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Makes a checkpoint without a merge, so that a restart has nothing to replay. Does nothing where vectors wait for a merge
+    /// Makes a checkpoint without a merge, so that a restart has nothing to replay. Says whether there is one: not while vectors wait
     /// in memory.
-    pub(super) fn checkpoint(&self) -> Result<(), Error> {
+    pub(super) fn checkpoint(&self) -> Result<bool, Error> {
         let _gate = self.gate.write();
         let state = self.state();
         let waits = state.overlay.fresh.iter().any(|fresh| fresh.slots() > 0);
         let Some(direct) = state.direct.as_ref().filter(|_| !waits) else {
-            return Ok(());
+            return Ok(false);
         };
         let sequence = self.log.next_sequence();
         if self.checkpointed.load(Ordering::Relaxed) == sequence {
-            return Ok(());
+            return Ok(true);
         }
         self.health.check()?;
         let log_from = self.log.rotate()?;
         direct.checkpoint(log_from.into(), self.next_id.load(Ordering::Relaxed))?;
         self.health.recovered(Concern::Commit);
         self.checkpointed.store(sequence, Ordering::Relaxed);
-        Ok(())
+        Ok(true)
     }
 
     /// Writes what a checkpoint left to be written in its place, and says so in another one: who opens the index then has
@@ -135,7 +135,9 @@ impl LiveIndex {
             // What was inserted is in the log: nothing is lost if there is no room for a checkpoint now.
             let made = self.digest().and_then(|()| self.checkpoint());
             match made {
-                Ok(()) => self.health.recovered(Concern::Checkpoint),
+                Ok(true) => self.health.recovered(Concern::Checkpoint),
+                // Vectors wait in memory, of which `Concern::Vectors` tells.
+                Ok(false) => {}
                 Err(error) => self.health.no_checkpoint(&error),
             }
         }
