@@ -172,7 +172,8 @@ impl Graph {
             let placement = self.placement.get();
             let in_use = placement.map(Placement::pages_in_use);
             let mut wanted = |page: u64| {
-                let used = in_use.as_ref().is_none_or(|in_use| in_use[page as usize]);
+                let used = |in_use: &Vec<bool>| in_use.get(page as usize).is_some_and(|&used| used);
+                let used = in_use.as_ref().is_none_or(used);
                 let old = placement.is_some_and(|p| p.unwritten.get(page as u32).is_some());
                 hot(page) && used && !old
             };

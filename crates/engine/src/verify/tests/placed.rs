@@ -467,6 +467,27 @@ fn ids_and_counts_are_those_of_the_records_that_count() {
 }
 
 #[test]
+fn a_table_of_fewer_pages_than_the_build_has_is_no_panic() {
+    for layout in PLACED {
+        let grown = Grown::new(layout, Update::Accumulate);
+        let volume = grown.with(|placement, _, manifest| {
+            placement.pages = 1;
+            placement.page_of.fill(0);
+            manifest.placement.as_mut().unwrap().pages = 1;
+        });
+        assert!(!report(&volume).clean());
+        // With a budget that keeps pages in memory, all of them are asked for.
+        let options = OpenOptions {
+            memory: Some(64 << 20),
+            ..OpenOptions::default()
+        };
+        let volume: Arc<dyn Volume> = Arc::new(volume);
+        let index = crate::Index::open_in(volume, grown.folder.path(), &options);
+        assert!(index.is_ok(), "{layout}");
+    }
+}
+
+#[test]
 fn both_tables_are_there_or_none_is() {
     for layout in PLACED {
         let grown = Grown::new(layout, Update::Accumulate);
