@@ -190,6 +190,52 @@ pub(crate) fn divide(
         division.predicted_reads = measured.map(|_| value.predict(&division));
         return Ok(division);
     };
+    let must = must_have(budget, needs, query)?;
+    let mut left = budget - must;
+    let queries = (left / QUERY_SHARE / query).min(MOST_QUERIES - 1);
+    division.queries = (1 + queries) * query;
+    left -= queries * query;
+    // Small needs are met; who wants megabytes takes pages from searches.
+    division.inserting = needs.inserting.min(left.min(INSERTING.max(left / 2)));
+    left -= division.inserting;
+
+    for slice in slices(needs, &value, left) {
+        let taken = match slice.what {
+            What::Navigation if slice.bytes > left as f64 => 0,
+            _ => (slice.bytes as u64).min(left),
+        };
+        left -= taken;
+        match slice.what {
+            What::Navigation => division.navigation = taken,
+            What::Graph => division.graph_pages += taken,
+            What::Vectors => division.vector_pages += taken,
+        }
+    }
+    for (bytes, in_memory, file) in [
+        (
+            &mut division.graph_pages,
+            &mut division.graph_share,
+            needs.graph,
+        ),
+        (
+            &mut division.vector_pages,
+            &mut division.vector_share,
+            needs.vectors,
+        ),
+    ] {
+        let pages = pages_in(*bytes, file);
+        let taken = cost(pages, file);
+        left += *bytes - taken.min(*bytes);
+        *bytes = taken;
+        *in_memory = pages as f64 / file.pages.max(1) as f64;
+    }
+    division.unused = left;
+    division.predicted_reads = measured.map(|_| value.predict(&division));
+    Ok(division)
+}
+
+/// Bytes that searches cannot do without; refuses a budget below.
+fn must_have(budget: u64, needs: &Needs, query: u64) -> Result<u64, Error> {
     let without =
         PROGRAM + needs.beside + query + needs.codes + needs.codebook + needs.tables + needs.cache;
     let must = without + needs.changes;
@@ -214,14 +260,11 @@ pub(crate) fn divide(
             part: format!("the program, {codes} and the tables{remedy}"),
         });
     }
-    let mut left = budget - must;
-    let queries = (left / QUERY_SHARE / query).min(MOST_QUERIES - 1);
-    division.queries = (1 + queries) * query;
-    left -= queries * query;
-    // Small needs are met; who wants megabytes takes pages from searches.
-    division.inserting = needs.inserting.min(left.min(INSERTING.max(left / 2)));
-    left -= division.inserting;
+    Ok(must)
+}
 
+/// What memory may be spent on beyond what must be there, what saves most reads a byte first; `left` is what there is.
+fn slices(needs: &Needs, value: &Value, left: u64) -> Vec<Slice> {
     let mut slices = Vec::new();
     // Where all lists are in memory the approach reads nothing, so nothing can be saved there.
     let lists = cost(needs.graph.pages, needs.graph);
@@ -259,39 +302,7 @@ pub(crate) fn divide(
     // The slices of a file are taken in their order: each saves less a byte than the one before.
     slices.retain(|slice| slice.bytes > 0.0);
     slices.sort_by(|a, b| (b.saved / b.bytes).total_cmp(&(a.saved / a.bytes)));
-    for slice in slices {
-        let taken = match slice.what {
-            What::Navigation if slice.bytes > left as f64 => 0,
-            _ => (slice.bytes as u64).min(left),
-        };
-        left -= taken;
-        match slice.what {
-            What::Navigation => division.navigation = taken,
-            What::Graph => division.graph_pages += taken,
-            What::Vectors => division.vector_pages += taken,
-        }
-    }
-    for (bytes, in_memory, file) in [
-        (
-            &mut division.graph_pages,
-            &mut division.graph_share,
-            needs.graph,
-        ),
-        (
-            &mut division.vector_pages,
-            &mut division.vector_share,
-            needs.vectors,
-        ),
-    ] {
-        let pages = pages_in(*bytes, file);
-        let taken = cost(pages, file);
-        left += *bytes - taken.min(*bytes);
-        *bytes = taken;
-        *in_memory = pages as f64 / file.pages.max(1) as f64;
-    }
-    division.unused = left;
-    division.predicted_reads = measured.map(|_| value.predict(&division));
-    Ok(division)
+    slices
 }
 
 /// Bytes of memory that `pages` pages of a file take, with the table that finds them.

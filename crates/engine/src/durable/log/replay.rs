@@ -96,54 +96,12 @@ pub(crate) fn replay(
     let first_number = from.number.max(1);
     let mut numbers = numbers_in(volume)?;
     numbers.retain(|&number| number >= first_number);
-    // The torn creations have no header.
-    let mut logs = Vec::with_capacity(numbers.len());
-    let mut torn = None;
-    // One before all that have a header.
-    let mut beheaded = None;
-    // Said when all that is before it was handed over.
-    let mut damage = None;
-    for (at, &number) in numbers.iter().enumerate() {
-        let expected = first_number.saturating_add(at as u64);
-        if number != expected {
-            damage = Some(Error::Damaged {
-                file: name_of(volume, &log_name(expected)),
-                what: format!(
-                    "this log is missing, and {} is there; put it back, or inserts and deletes are lost",
-                    log_name(number)
-                ),
-            });
-            break;
-        }
-        match open(volume, shape, number) {
-            // A writer removes those that have nothing, the last one first.
-            Err(Error::Tier(TierError::Missing { .. }))
-                if numbers_in(volume)?.last().is_none_or(|&last| last < number) =>
-            {
-                break;
-            }
-            Err(error) => {
-                damage = Some(error);
-                break;
-            }
-            Ok(Opened::Whole(log)) => {
-                if logs.is_empty() {
-                    beheaded = torn.take();
-                }
-                torn = None;
-                logs.push(log);
-            }
-            Ok(Opened::Torn(reason)) => {
-                torn = Some(Torn {
-                    file: name_of(volume, &log_name(number)),
-                    offset: 0,
-                    reason,
-                    whole: 0,
-                    more: false,
-                });
-            }
-        }
-    }
+    let Logs {
+        logs,
+        torn,
+        mut beheaded,
+        damage,
+    } = open_all(volume, shape, first_number, &numbers)?;
     let mut replayed = Replayed {
         // One that has no records, or was never finished, is replaced: by its own number, since the removal of a name that
         // is not durable would bring it back behind one that has more.
@@ -197,22 +155,7 @@ pub(crate) fn replay(
                 }
                 Ok(())
             })?;
-        // What is missing is of no interest if the checkpoint has it.
-        let behind = |sequence: &u64| *sequence > end.sequence && *sequence > from.sequence;
-        let there_was = match next {
-            Some(next) => limit.filter(behind).map(|first| {
-                let evidence = format!("{} goes on with {first}", next.file);
-                (first, evidence)
-            }),
-            None => log
-                .durable
-                .map(|durable| durable.sequence)
-                .filter(behind)
-                .map(|durable| {
-                    let evidence = format!("its mark says that it was durable up to {durable}");
-                    (durable, evidence)
-                }),
-        };
+        let there_was = log.missing_behind(next, limit, end.sequence.max(from.sequence));
         if let Some((sequence, evidence)) = there_was {
             let (whole, more) = log.whole_behind(&read, end, Some(sequence))?;
             return Err(Error::DamagedLog {
@@ -251,6 +194,71 @@ pub(crate) fn replay(
         }
     }
     damage.map_or(Ok(replayed), Err)
+}
+
+/// The logs of an index, as their headers say.
+#[derive(Default)]
+struct Logs {
+    /// Those with a header.
+    logs: Vec<Reading>,
+    /// One behind them without, whose creation was torn.
+    torn: Option<Torn>,
+    /// One before them without.
+    beheaded: Option<Torn>,
+    /// What is wrong behind them: said when their records were handed over.
+    damage: Option<Error>,
+}
+
+/// Opens the logs of these numbers, up to the first that is missing or damaged.
+fn open_all(
+    volume: &dyn Volume,
+    shape: LogShape,
+    first_number: u64,
+    numbers: &[u64],
+) -> Result<Logs, Error> {
+    let mut found = Logs::default();
+    for (at, &number) in numbers.iter().enumerate() {
+        let expected = first_number.saturating_add(at as u64);
+        if number != expected {
+            found.damage = Some(Error::Damaged {
+                file: name_of(volume, &log_name(expected)),
+                what: format!(
+                    "this log is missing, and {} is there; put it back, or inserts and deletes are lost",
+                    log_name(number)
+                ),
+            });
+            break;
+        }
+        match open(volume, shape, number) {
+            // A writer removes those that have nothing, the last one first.
+            Err(Error::Tier(TierError::Missing { .. }))
+                if numbers_in(volume)?.last().is_none_or(|&last| last < number) =>
+            {
+                break;
+            }
+            Err(error) => {
+                found.damage = Some(error);
+                break;
+            }
+            Ok(Opened::Whole(log)) => {
+                if found.logs.is_empty() {
+                    found.beheaded = found.torn.take();
+                }
+                found.torn = None;
+                found.logs.push(log);
+            }
+            Ok(Opened::Torn(reason)) => {
+                found.torn = Some(Torn {
+                    file: name_of(volume, &log_name(number)),
+                    offset: 0,
+                    reason,
+                    whole: 0,
+                    more: false,
+                });
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Hands over the records of a log from a place on, below the sequence number `limit`. Returns where they ended.
@@ -381,6 +389,28 @@ fn may_be_torn(front: &[u8], len: u64) -> bool {
 }
 
 impl Reading {
+    /// The sequence number up to which there were records of it once, and what says so, if that is behind `known`: where its records
+    /// end, or those that the checkpoint has, if these are more. `next` is the log that goes on, with record `limit`.
+    fn missing_behind(
+        &self,
+        next: Option<&Reading>,
+        limit: Option<u64>,
+        known: u64,
+    ) -> Option<(u64, String)> {
+        let (there_was, evidence) = match next {
+            Some(next) => {
+                let first = limit?;
+                (first, format!("{} goes on with {first}", next.file))
+            }
+            None => {
+                let durable = self.durable.as_ref()?.sequence;
+                let evidence = format!("its mark says that it was durable up to {durable}");
+                (durable, evidence)
+            }
+        };
+        (there_was > known).then_some((there_was, evidence))
+    }
+
     /// The log that is started behind this one, whose records that count end at `end`.
     ///
     /// Nobody knows whether a sync of this file failed, after which it may lack on storage what is read from memory now. A sync
