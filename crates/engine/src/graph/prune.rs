@@ -1,4 +1,4 @@
-//! Robust prune: which of many candidates become a node's neighbours.
+//! Robust prune: which of many candidates become a node's neighbours. A build calls it for each new node, and where a list is full ([`vamana`](super::vamana)).
 //!
 //! ```text
 //!        c            s was chosen (nearer to p than c). c is left out when going through s is shorter by a margin:
