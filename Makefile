@@ -39,11 +39,13 @@ check: check-format check-rules check-lints check-docs ## format, lints, depende
 check-format:
 	cargo fmt --all --check
 
+# The second line: as releases have it, without what only tests need.
 check-lints:
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked --package stratann-tier -- -D warnings
 
 check-docs:
-	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --lib --no-deps
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --lib --no-deps --features stratann-tier/testing
 
 check-rules:
 	$(PYTHON) .ci/dependencies.py --self-test
@@ -60,7 +62,7 @@ bench-rivals: build ## the same beside DiskANN's own program and an in-memory HN
 	$(MAKE) -C bench/rivals
 
 docs: ## the crates' documentation as HTML
-	cargo doc --locked --workspace --lib --no-deps
+	cargo doc --locked --workspace --lib --no-deps --features stratann-tier/testing
 	@echo "open $(TARGET)/doc/stratann/index.html"
 
 clean: ## forget what was built

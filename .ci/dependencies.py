@@ -45,18 +45,23 @@ RESERVED = {
     "indicatif": ({"stratann-terminal"}, "what long work looks like is said once"),
 }
 
+# The feature that has what only tests need, such as volumes that crash: no release is built with it.
+TESTING = "testing"
+
 
 def faults(packages):
-    """What is wrong, one line each. `packages`: name, and dependencies as (name, kind)."""
+    """What is wrong, one line each. `packages`: name, and dependencies as (name, kind, features..)."""
     members = {name for name, _ in packages}
     found = []
     for name, dependencies in sorted(packages):
         if name not in ALLOWED:
             found.append(f"crate {name} has no row in ALLOWED of .ci/dependencies.py: say what it may depend on")
             continue
-        for other, kind in sorted(dependencies):
+        for other, kind, *features in sorted(dependencies):
             edge = f"crate {name} depends on {other}" + (f" ({kind})" if kind != "normal" else "")
-            if other in members and other != name and other not in ALLOWED[name]:
+            if TESTING in features and kind == "normal":
+                found.append(f"{edge} with the feature {TESTING}, which is for tests: ask for it in [dev-dependencies]")
+            elif other in members and other != name and other not in ALLOWED[name]:
                 may = ", ".join(sorted(ALLOWED[name])) or "no crate of this workspace"
                 found.append(f"{edge}: it may depend on {may}")
             elif other in RESERVED and kind == "normal" and name not in RESERVED[other][0]:
@@ -70,7 +75,7 @@ def workspace():
         ["cargo", "metadata", "--format-version", "1", "--no-deps"], check=True, stdout=subprocess.PIPE
     ).stdout
     return [
-        (package["name"], {(d["name"], d["kind"] or "normal") for d in package["dependencies"]})
+        (package["name"], {(d["name"], d["kind"] or "normal", *d["features"]) for d in package["dependencies"]})
         for package in json.loads(text)["packages"]
     ]
 
@@ -80,7 +85,15 @@ def self_test():
         ("stratann-vector", {("half", "normal")}),
         ("stratann-tier", {("io-uring", "normal"), ("proptest", "dev")}),
         ("stratann-layout", {("stratann-vector", "normal")}),
-        ("stratann", {("stratann-layout", "normal"), ("stratann-tier", "normal"), ("libc", "dev")}),
+        (
+            "stratann",
+            {
+                ("stratann-layout", "normal"),
+                ("stratann-tier", "normal"),
+                ("stratann-tier", "dev", "testing"),
+                ("libc", "dev"),
+            },
+        ),
         ("stratann-python", {("stratann", "normal"), ("pyo3", "normal")}),
     ]
     assert faults(right) == [], faults(right)
@@ -89,6 +102,7 @@ def self_test():
         "a test that points back": ("stratann-layout", ("stratann", "dev")),
         "a layer that is skipped": ("stratann-python", ("stratann-tier", "normal")),
         "a reserved dependency": ("stratann", ("io-uring", "normal")),
+        "hooks of tests in a release": ("stratann", ("stratann-tier", "normal", "testing")),
         "an unknown crate": ("stratann-utils", ("half", "normal")),
     }
     for what, (crate, dependency) in wrong.items():

@@ -92,13 +92,13 @@ mod tests {
     #[test]
     fn shares_are_done_in_any_number_of_threads_and_come_back_in_order() {
         for refused in [None, Some(0), Some(1), Some(2)] {
-            stratann_tier::refuse_threads_after(refused);
+            stratann_tier::testing::refuse_threads_after(refused);
             let done = shared(0..5, |share| 10 * share);
             assert_eq!(done, [0, 10, 20, 30, 40], "{refused:?}");
             let (done, own) = shared_beside([1, 2].iter(), 2, |share| share + 1, || "own");
             assert_eq!((done, own), (vec![2, 3], "own"), "{refused:?}");
         }
-        stratann_tier::refuse_threads_after(None);
+        stratann_tier::testing::refuse_threads_after(None);
         assert!(shared(0..0, |share: u32| share).is_empty());
     }
 }

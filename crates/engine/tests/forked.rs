@@ -8,7 +8,8 @@ use stratann::{
     BuildOptions, Durability, LiveIndex, Matrix, MergeWhen, OpenOptions, Preset, Silent, Update,
     VectorFile, VectorSource, WriteOptions, build, verify,
 };
-use stratann_tier::{IoMode, forked};
+use stratann_tier::IoMode;
+use stratann_tier::testing::forked;
 
 const ROWS: usize = 600;
 

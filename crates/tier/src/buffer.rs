@@ -427,7 +427,7 @@ unsafe impl Sync for HugeBytes {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::home::forked;
+    use crate::testing::forked;
 
     #[test]
     fn a_forked_process_does_not_share_what_a_device_writes_to() {

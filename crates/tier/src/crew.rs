@@ -299,8 +299,8 @@ impl Crew {
         Crew::build(threads, io, false)
     }
 
-    /// A crew to which the kernel refuses io_uring, as it does in many containers; for tests.
-    #[doc(hidden)]
+    /// A crew to which the kernel refuses io_uring, as it does in many containers.
+    #[cfg(feature = "testing")]
     pub fn without_ring(threads: usize, io: IoMode) -> Result<Crew, TierError> {
         Crew::build(threads, io, true)
     }

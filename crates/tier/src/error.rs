@@ -172,7 +172,7 @@ pub enum TierError {
         /// Why not, and what to do instead.
         reason: String,
     },
-    /// A simulated machine has lost power; nothing works any more (see [`SimVolume`](crate::SimVolume)).
+    /// A simulated machine has lost power; nothing works any more (see `SimVolume`, feature `testing`).
     #[error("{place}: the simulated machine has crashed")]
     Crashed {
         /// The file's name.

@@ -5,9 +5,12 @@
 //!   Crew ── worker threads, each with a Thread: ring, executor, buffers
 //!     └─ run_tasks(..) ─> Thread::run_all(tasks) ─> task: lane.submit, compute, next(lane).await
 //!
-//!   Tier ── FileTier (SSD), DramTier, MappedTier; wrapped by Meter (counts) and Faulty (misbehaves)
-//!   Volume ── Directory (real), SimVolume (crashes on demand)
+//!   Tier ── FileTier (SSD), DramTier, MappedTier
+//!   Volume ── Directory
 //! ```
+//!
+//! Tests have more of both, behind the feature `testing`: `Meter` counts what a tier reads, `Faulty` misbehaves, `SimVolume` crashes on
+//! demand, and `conformance` proves a new one.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -30,28 +33,25 @@
 //! are read, the crew's borrowed jobs, and what is done around a fork.
 
 mod buffer;
-pub mod conformance;
 mod crew;
 mod directory;
 mod dram;
 mod error;
 mod executor;
-mod faulty;
 mod growing;
 mod home;
 mod limits;
 mod lock;
 mod mapped;
 mod memory;
-mod meter;
 mod pages;
 mod pread;
 mod process;
-mod random;
 mod reactor;
 mod reads;
-mod simulated;
 mod ssd;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod threads;
 mod tier;
 mod uring;
@@ -66,18 +66,11 @@ pub use directory::Directory;
 pub use dram::DramTier;
 pub use error::TierError;
 pub use executor::{Sleep, Task, Thread};
-pub use faulty::{Fault, Faults, Faulty};
 pub use growing::GrowingBytes;
 pub use home::Home;
-#[doc(hidden)]
-pub use home::forked;
 pub use mapped::MappedTier;
-pub use meter::{Meter, Reading};
 pub use process::{peak_rss_bytes, process_cpu_time, reset_peak_rss, rss_bytes, thread_cpu_time};
-pub use simulated::{Crash, Failure, Mishap, Operation, SimVolume};
 pub use ssd::FileTier;
-#[doc(hidden)]
-pub use threads::{refuse_threads_after, threads_left};
 pub use threads::{start, start_scoped};
 pub use tier::{Completion, Lane, Request, Tier, next};
 pub use volume::{LOCK_FILE, LockGuard, Note, Volume, VolumeFile, VolumeReader};

@@ -126,8 +126,8 @@ mod tests {
 
     use super::*;
     use crate::directory::Directory;
-    use crate::random::Random;
     use crate::ssd::FileTier;
+    use crate::testing::random::Random;
     use crate::volume::Volume;
 
     /// Directories on a disk (beside the test binaries: /tmp is often in memory), and in memory if the machine has that.

@@ -1,35 +1,15 @@
 //! Threads that are started: a system that has none left is an error, never a panic.
 
-use std::cell::Cell;
 use std::io;
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
-thread_local! {
-    /// Threads that may still be started from this one, for tests; `None`: as many as the system has.
-    static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
-}
+#[cfg(feature = "testing")]
+use crate::testing::refused::allowed;
 
-/// Lets the calling thread start so many more threads; then they are refused as by a system that has none left. For tests.
-#[doc(hidden)]
-pub fn refuse_threads_after(starts: Option<u64>) {
-    LEFT.set(starts);
-}
-
-/// Threads that may still be started from the calling thread, where that was limited. For tests.
-#[doc(hidden)]
-pub fn threads_left() -> Option<u64> {
-    LEFT.get()
-}
-
+/// Whether one more may be started: only a test refuses it here.
+#[cfg(not(feature = "testing"))]
 fn allowed() -> io::Result<()> {
-    match LEFT.get() {
-        None => Ok(()),
-        Some(0) => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
-        Some(left) => {
-            LEFT.set(Some(left - 1));
-            Ok(())
-        }
-    }
+    Ok(())
 }
 
 /// Starts a thread with what a builder says of it.

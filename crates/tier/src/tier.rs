@@ -39,7 +39,7 @@ pub struct Completion {
 
 /// A place for bytes.
 ///
-/// A new implementation proves itself with [`conformance`](crate::conformance::conformance).
+/// A new implementation proves itself with `testing::conformance` (feature `testing`).
 pub trait Tier: Send + Sync + Debug {
     /// What to call it in messages: a file's path, or a region's name.
     fn name(&self) -> &str;

@@ -2,7 +2,7 @@
 //!
 //! What survives a crash: bytes written before a [`VolumeFile::sync`] that succeeded; names (a creation, a rename, a
 //! removal) before a [`Volume::sync`] that succeeded. All else may be lost, kept, kept in part, or kept in another
-//! order. [`Directory`](crate::Directory) is the real thing, [`SimVolume`](crate::SimVolume) one that crashes when told to.
+//! order. [`Directory`](crate::Directory) is the real thing, `SimVolume` (feature `testing`) one that crashes when told to.
 
 use std::any::Any;
 use std::fmt::{self, Debug};

@@ -4,11 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use stratann_tier::conformance::{conformance, conformance_volume};
-use stratann_tier::{
-    BLOCK, Directory, DramTier, Fault, Faults, Faulty, FileTier, IoMode, MappedTier, Meter,
-    SimVolume, Tier, Volume,
-};
+use stratann_tier::testing::conformance::{conformance, conformance_volume};
+use stratann_tier::testing::{Fault, Faults, Faulty, Meter, SimVolume};
+use stratann_tier::{BLOCK, Directory, DramTier, FileTier, IoMode, MappedTier, Tier, Volume};
 use tempfile::TempDir;
 
 /// A directory on a disk, beside the test binaries: /tmp is often in memory, where nothing is read directly.

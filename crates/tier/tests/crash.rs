@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use stratann_tier::{Crash, Failure, SimVolume, TierError, Volume, VolumeFile};
+use stratann_tier::testing::{Crash, Failure, SimVolume};
+use stratann_tier::{TierError, Volume, VolumeFile};
 
 const SEEDS: u64 = 60;
 
@@ -291,7 +292,7 @@ fn errors_without_a_crash_can_be_recovered_from() {
 
 #[test]
 fn any_one_operation_fails_once_and_is_counted() {
-    use stratann_tier::{Mishap, Operation};
+    use stratann_tier::testing::{Mishap, Operation};
     let work = |volume: &SimVolume| -> Vec<bool> {
         let mut file = None;
         vec![
@@ -340,7 +341,7 @@ fn any_one_operation_fails_once_and_is_counted() {
 
 #[test]
 fn a_failed_sync_discards_what_it_was_to_keep_where_it_is_told_to() {
-    use stratann_tier::{Mishap, Operation};
+    use stratann_tier::testing::{Mishap, Operation};
     for discards in [false, true] {
         let (volume, mut file) = written("a", b"old");
         volume.discard_failed_syncs(discards, discards);

@@ -3,9 +3,9 @@
 use std::fs;
 use std::sync::Arc;
 
+use stratann_tier::testing::{Fault, Faults, Faulty, Meter, Reading, forked};
 use stratann_tier::{
-    Directory, DramTier, Fault, Faults, Faulty, IoMode, MappedTier, Meter, Reading, Request,
-    Thread, Tier, TierError, Volume, forked, next,
+    Directory, DramTier, IoMode, MappedTier, Request, Thread, Tier, TierError, Volume, next,
 };
 
 #[test]

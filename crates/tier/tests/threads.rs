@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use stratann_tier::conformance::conformance;
+use stratann_tier::testing::conformance::conformance;
 use stratann_tier::{
     Backend, Crew, FileTier, IoMode, Request, Task, Thread, Tier, TierError, next,
 };

@@ -364,7 +364,7 @@ pub(crate) struct Carried<'a> {
 /// Builds an index in a volume, for tests of what is done with one.
 #[cfg(test)]
 pub(crate) fn build_rows(
-    volume: &stratann_tier::SimVolume,
+    volume: &stratann_tier::testing::SimVolume,
     source: &dyn VectorSource,
     options: &BuildOptions,
     scratch: &Path,

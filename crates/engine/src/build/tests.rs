@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stratann_tier::{Crash, Failure, SimVolume};
+use stratann_tier::testing::{Crash, Failure, SimVolume};
 use stratann_vector::Element;
 
 use super::*;

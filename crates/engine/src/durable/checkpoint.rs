@@ -392,7 +392,7 @@ fn is_ours(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use stratann_tier::{Crash, Mishap, Operation, SimVolume};
+    use stratann_tier::testing::{Crash, Mishap, Operation, SimVolume};
 
     use super::*;
 
@@ -581,7 +581,7 @@ mod tests {
         checkpoint.create(FileKind::Graph, None).unwrap();
         let manifest = manifest_of(&checkpoint);
         // Behind the rename everything fails: created, written, synced, the names synced, renamed.
-        volume.fail_after(5, stratann_tier::Failure::Io);
+        volume.fail_after(5, stratann_tier::testing::Failure::Io);
         let committed = checkpoint.commit(&manifest).unwrap();
         drop(checkpoint);
         let error = committed.durable(&volume).unwrap_err();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use stratann_layout::block::{PAYLOAD, seal};
 use stratann_layout::log::FIRST_RECORD;
 use stratann_layout::{CoupledShape, FileEntry};
-use stratann_tier::{Crash, Failure, SimVolume};
+use stratann_tier::testing::{Crash, Failure, SimVolume};
 use stratann_vector::{Element, Metric};
 use tempfile::TempDir;
 

@@ -9,7 +9,8 @@ mod scan;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use stratann_tier::{DramTier, Fault, Faults, Faulty, Volume};
+use stratann_tier::testing::{Fault, Faults, Faulty};
+use stratann_tier::{DramTier, Volume};
 use stratann_vector::Metric;
 
 use super::*;

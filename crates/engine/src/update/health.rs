@@ -221,7 +221,7 @@ impl Health {
 
 #[cfg(test)]
 mod tests {
-    use stratann_tier::SimVolume;
+    use stratann_tier::testing::SimVolume;
     use stratann_vector::Element;
 
     use super::*;

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use stratann_layout::BLOCK;
-use stratann_tier::{Crash, Failure, SimVolume, Volume};
+use stratann_tier::Volume;
+use stratann_tier::testing::{Crash, Failure, SimVolume};
 use stratann_vector::Element;
 
 mod ends;

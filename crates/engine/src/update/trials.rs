@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stratann_tier::{Crash, Directory, Mishap, Operation, SimVolume, Volume};
+use stratann_tier::testing::{Crash, Mishap, Operation, SimVolume};
+use stratann_tier::{Directory, Volume};
 use stratann_vector::Element;
 
 use super::tests::{CASES, Case};

@@ -13,7 +13,7 @@ use stratann_layout::{
     InlineBuilder, InlineShape, LogFrom, NavigationFacts, NavigationFile, PageBuilder,
     SlottedBuilder, SlottedShape, stream,
 };
-use stratann_tier::SimVolume;
+use stratann_tier::testing::SimVolume;
 use stratann_vector::{Element, Metric};
 
 use super::*;

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use stratann_layout::FileEntry;
-use stratann_tier::{SimVolume, Volume};
+use stratann_tier::Volume;
+use stratann_tier::testing::SimVolume;
 use stratann_vector::Element;
 
 use super::decode::{Decoded, decode};

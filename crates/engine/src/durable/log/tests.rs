@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
 use stratann_layout::log::FIRST_RECORD;
-use stratann_tier::{Crash, Directory, Failure, LockGuard, SimVolume, Tier, VolumeReader};
+use stratann_tier::testing::{Crash, Failure, SimVolume};
+use stratann_tier::{Directory, LockGuard, Tier, VolumeReader};
 use stratann_vector::Element;
 
 use super::replay::Replayed;

@@ -3,7 +3,7 @@
 //!
 //! A sync that fails discards what it was to make durable, as Linux does: what a later sync does not make up for is lost.
 
-use stratann_tier::{Mishap, Operation};
+use stratann_tier::testing::{Mishap, Operation};
 
 use super::*;
 use crate::plan::refusal;
@@ -33,7 +33,7 @@ impl Once<'_> {
         let open = || open(self.case, &self.volume, self.folder, Durability::Always);
         open()
             .or_else(|_| {
-                stratann_tier::refuse_threads_after(None);
+                stratann_tier::testing::refuse_threads_after(None);
                 open()
             })
             .unwrap_or_else(|error| panic!("{}: opened again: {error}", self.place))
@@ -44,7 +44,7 @@ impl Once<'_> {
         let Err(mut error) = call.make(&live) else {
             return live;
         };
-        stratann_tier::refuse_threads_after(None);
+        stratann_tier::testing::refuse_threads_after(None);
         for _ in 0..2 {
             // Whatever of it is in, the call brings the rest.
             let again = match call {
@@ -76,8 +76,8 @@ impl Once<'_> {
         }
         let met = match what {
             What::Thread(_) => {
-                let left = stratann_tier::threads_left();
-                stratann_tier::refuse_threads_after(None);
+                let left = stratann_tier::testing::threads_left();
+                stratann_tier::testing::refuse_threads_after(None);
                 left.is_none_or(|left| left == 0)
             }
             What::Budget(_) => {
@@ -114,7 +114,7 @@ fn once(case: Case, before: &SimVolume, folder: &Path, what: What, mishap: Misha
     match what {
         What::Call(at) => volume.fail_call(at, mishap),
         What::Nth(operation, at) => volume.fail_nth(operation, at, mishap),
-        What::Thread(at) => stratann_tier::refuse_threads_after(Some(at)),
+        What::Thread(at) => stratann_tier::testing::refuse_threads_after(Some(at)),
         What::Budget(at) => refusal::after(Some(at)),
     }
     let place = format!("{case:?}, {what:?}, {mishap:?}");

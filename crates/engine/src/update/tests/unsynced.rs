@@ -1,6 +1,6 @@
 //! Changes that a process left in the memory of the operating system, and syncs that fail when the next one opens the index.
 
-use stratann_tier::{Mishap, Operation};
+use stratann_tier::testing::{Mishap, Operation};
 
 use super::*;
 

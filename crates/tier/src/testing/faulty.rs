@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use crate::buffer::Block;
 use crate::error::TierError;
 use crate::executor::Thread;
-use crate::random::Random;
+use crate::testing::random::Random;
 use crate::tier::{Completion, Lane, Request, Tier};
 
 /// What happens to a read.
@@ -47,7 +47,7 @@ enum Order {
 /// A script of faults. Of several that fit a read, the first is taken.
 ///
 /// ```
-/// use stratann_tier::{Fault, Faults};
+/// use stratann_tier::testing::{Fault, Faults};
 /// let faults = Faults::none().at_read(3, Fault::Error(5)).randomly(0.01, 42, Fault::Delay(8)).random_order(7);
 /// ```
 #[derive(Clone, Debug, Default)]

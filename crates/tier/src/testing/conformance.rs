@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use stratann_tier::{DramTier, IoMode, conformance::conformance};
+//! use stratann_tier::{DramTier, IoMode, testing::conformance::conformance};
 //! conformance(&|bytes| Arc::new(DramTier::new(bytes.to_vec())), IoMode::Auto);
 //! ```
 
@@ -20,7 +20,7 @@ use crate::BLOCK;
 use crate::crew::{Crew, IoMode};
 use crate::error::TierError;
 use crate::executor::{Task, Thread};
-use crate::random::Random;
+use crate::testing::random::Random;
 use crate::tier::{Completion, Lane, Request, Tier, next};
 
 /// Blocks in the tier that is tested.

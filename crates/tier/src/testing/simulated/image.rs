@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use super::{Change, Inode, SECTOR, SimVolume, State, apply, apply_name};
 use crate::BLOCK;
-use crate::random::Random;
+use crate::testing::random::Random;
 
 /// What a crash leaves of changes that were not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,16 @@
+//! What only tests need, and no release has (feature `testing`): tiers and volumes that misbehave or count, proofs that a tier or a
+//! volume does what it must, forks, and threads that are refused.
+
+pub mod conformance;
+mod faulty;
+mod forked;
+mod meter;
+pub(crate) mod random;
+pub(crate) mod refused;
+mod simulated;
+
+pub use faulty::{Fault, Faults, Faulty};
+pub use forked::forked;
+pub use meter::{Meter, Reading};
+pub use refused::{refuse_threads_after, threads_left};
+pub use simulated::{Crash, Failure, Mishap, Operation, SimVolume};
