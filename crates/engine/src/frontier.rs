@@ -10,10 +10,10 @@
 //! order in which nodes arrive, which is what makes best-first search give the same answers under any order of
 //! completions.
 //!
-//! **Deleted nodes** lead on, and are no answers, so they take no place among the L (the dynamic candidate pool of OdinANN
-//! §3.4.1). That a node is deleted may be known only when its record has been read. Then the list goes one candidate
-//! further, and that candidate must not have been dropped before: so where vectors are deleted, a reserve of them is kept
-//! behind the L, which nothing else looks at.
+//! **Nodes that may be no answers**, such as deleted ones, lead on and take no place among the L (the dynamic candidate pool of
+//! OdinANN §3.4.1). That a node is one of them may be known only when its record has been read. Then it is *refused*: the list goes
+//! one candidate further, and that candidate must not have been dropped before. So where there may be such nodes, a reserve of
+//! candidates is kept behind the L, which nothing else looks at.
 
 /// What has become of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +33,8 @@ const RESERVED: usize = 1 << 12;
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     state: State,
-    /// Whether its node is known to be deleted.
-    dead: bool,
+    /// Whether its node is known to be no answer.
+    refused: bool,
 }
 
 /// A bounded sorted list of candidates. Reused from query to query; allocates only when it becomes longer than it ever was.
@@ -42,16 +42,16 @@ struct Entry {
 pub(crate) struct Frontier {
     keys: Vec<u64>,
     entries: Vec<Entry>,
-    /// L: how many that are not known to be deleted count.
+    /// L: how many that are not known to be no answer count.
     size: usize,
-    /// Of the candidates before `end`, those that are not known to be deleted: at most `size`.
+    /// Of the candidates before `end`, those that are not known to be no answer: at most `size`.
     live: usize,
     /// Where the reserve begins: those that count are before it.
     end: usize,
-    /// Candidates at most, without those that are known to be deleted.
+    /// Candidates at most, without those that are known to be no answer.
     room: usize,
-    /// Candidates that are known to be deleted.
-    dead: usize,
+    /// Candidates that are known to be no answer.
+    refused: usize,
     /// Candidates at most, whatever they are.
     most: usize,
     cursor: usize,
@@ -90,7 +90,7 @@ pub(crate) fn node_of(key: u64) -> u32 {
 
 impl Frontier {
     /// Empties the list and sets its size L. `shares` is how many candidates are kept for each of these, where some may turn
-    /// out to be deleted; `most`, how many the list may come to for their sake.
+    /// out to be no answers; `most`, how many the list may come to for their sake.
     pub(crate) fn clear(&mut self, size: usize, shares: usize, most: usize) {
         self.keys.clear();
         self.entries.clear();
@@ -101,7 +101,7 @@ impl Frontier {
         let reserved = self.room.min(RESERVED) + 1;
         self.keys.reserve(reserved);
         self.entries.reserve(reserved);
-        (self.live, self.end, self.dead) = (0, 0, 0);
+        (self.live, self.end, self.refused) = (0, 0, 0);
         self.cursor = 0;
         self.touched = usize::MAX;
     }
@@ -121,7 +121,7 @@ impl Frontier {
 
     /// Whether there is no room for a candidate more, but in the place of another.
     fn is_full(&self) -> bool {
-        self.keys.len() - self.dead >= self.room || self.keys.len() >= self.most
+        self.keys.len() - self.refused >= self.room || self.keys.len() >= self.most
     }
 
     /// The key that a new candidate has to beat to be kept.
@@ -140,30 +140,30 @@ impl Frontier {
         }
     }
 
-    /// The same of one whose node is deleted if `dead` says so of it: it is asked only of what would come in.
+    /// The same of one that may be no answer if `refused` says so of its node: it is asked only of what would come in.
     #[inline]
-    pub(crate) fn insert_unless(&mut self, key: u64, dead: impl FnOnce(u32) -> bool) {
+    pub(crate) fn insert_unless(&mut self, key: u64, refused: impl FnOnce(u32) -> bool) {
         if key < self.last() {
-            self.place(key, dead(node_of(key)));
+            self.place(key, refused(node_of(key)));
         }
     }
 
-    fn place(&mut self, key: u64, dead: bool) {
+    fn place(&mut self, key: u64, refused: bool) {
         let at = self.keys.partition_point(|&other| other < key);
         if self.keys.get(at) == Some(&key) {
             return;
         }
         let state = State::Unread;
         self.keys.insert(at, key);
-        self.entries.insert(at, Entry { state, dead });
-        self.dead += usize::from(dead);
+        self.entries.insert(at, Entry { state, refused });
+        self.refused += usize::from(refused);
         // One among those that count moves the end of them.
         if at < self.end {
             self.end += 1;
-            self.live += usize::from(!dead);
+            self.live += usize::from(!refused);
         }
         self.settle_end();
-        while self.keys.len() > self.most || self.keys.len() - self.dead > self.room {
+        while self.keys.len() > self.most || self.keys.len() - self.refused > self.room {
             self.drop_last();
         }
         self.cursor = self.cursor.min(at);
@@ -174,13 +174,13 @@ impl Frontier {
     fn settle_end(&mut self) {
         while self.live > self.size {
             self.end -= 1;
-            self.live -= usize::from(!self.entries[self.end].dead);
+            self.live -= usize::from(!self.entries[self.end].refused);
         }
-        while self.live == self.size && self.end > 0 && self.entries[self.end - 1].dead {
+        while self.live == self.size && self.end > 0 && self.entries[self.end - 1].refused {
             self.end -= 1;
         }
         while self.live < self.size && self.end < self.keys.len() {
-            self.live += usize::from(!self.entries[self.end].dead);
+            self.live += usize::from(!self.entries[self.end].refused);
             self.end += 1;
         }
     }
@@ -190,32 +190,32 @@ impl Frontier {
         let Some(last) = self.entries.pop() else {
             return;
         };
-        self.dead -= usize::from(last.dead);
+        self.refused -= usize::from(last.refused);
         if self.end > self.keys.len() {
             self.end = self.keys.len();
-            self.live -= usize::from(!last.dead);
+            self.live -= usize::from(!last.refused);
         }
         self.cursor = self.cursor.min(self.keys.len());
     }
 
-    /// Notes that a candidate's node is deleted: another one counts in its stead.
-    pub(crate) fn bury(&mut self, key: u64) {
+    /// Notes that a candidate may be no answer: another one counts in its stead.
+    pub(crate) fn refuse(&mut self, key: u64) {
         let Ok(at) = self.keys.binary_search(&key) else {
             return;
         };
-        if std::mem::replace(&mut self.entries[at].dead, true) {
+        if std::mem::replace(&mut self.entries[at].refused, true) {
             return;
         }
-        self.dead += 1;
+        self.refused += 1;
         if at < self.end {
             self.live -= 1;
             self.settle_end();
         }
     }
 
-    /// Whether one in a place is known to be deleted.
-    pub(crate) fn is_dead(&self, place: usize) -> bool {
-        self.entries.get(place).is_some_and(|entry| entry.dead)
+    /// Whether one in a place is known to be no answer.
+    pub(crate) fn is_refused(&self, place: usize) -> bool {
+        self.entries.get(place).is_some_and(|entry| entry.refused)
     }
 
     /// The first place at which a candidate came in since the last call; `usize::MAX` if none did.
@@ -223,7 +223,7 @@ impl Frontier {
         std::mem::replace(&mut self.touched, usize::MAX)
     }
 
-    /// Candidates that count, and those among them that are known to be deleted.
+    /// Candidates that count, and those among them that are known to be no answer.
     pub(crate) fn len(&self) -> usize {
         self.end
     }
@@ -233,15 +233,18 @@ impl Frontier {
         self.live
     }
 
-    /// The place behind the next `count` candidates from `place` on that are not known to be deleted, or the end of those that
+    /// The place behind the next `count` candidates from `place` on that are not known to be no answer, or the end of those that
     /// count.
     #[inline]
     pub(crate) fn behind(&self, place: usize, count: usize) -> usize {
-        if self.dead == 0 || count == 0 {
+        if self.refused == 0 || count == 0 {
             return place.saturating_add(count).min(self.end);
         }
         let entries = self.entries.get(place..self.end).unwrap_or_default();
-        let live = entries.iter().enumerate().filter(|(_, entry)| !entry.dead);
+        let live = entries
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| !entry.refused);
         match live.map(|(at, _)| at).nth(count - 1) {
             Some(last) => place + last + 1,
             None => self.end,
@@ -349,11 +352,11 @@ mod tests {
             let mut frontier = Frontier::default();
             frontier.clear(size, 200, 1_000);
             let (mut keys, mut live) = (Vec::new(), Vec::new());
-            for (i, &(distance, dead, known)) in distances.iter().enumerate() {
+            for (i, &(distance, refused, known)) in distances.iter().enumerate() {
                 let key = key(distance, i as u32);
-                frontier.insert_unless(key, |_| dead && known);
-                keys.push((key, dead));
-                live.extend((!dead).then_some(key));
+                frontier.insert_unless(key, |_| refused && known);
+                keys.push((key, refused));
+                live.extend((!refused).then_some(key));
             }
             keys.sort_unstable();
             live.sort_unstable();
@@ -361,8 +364,8 @@ mod tests {
             while let Some(key) = frontier.take_unread() {
                 taken.push(key);
                 if keys.contains(&(key, true)) {
-                    frontier.bury(key);
-                    frontier.bury(key);
+                    frontier.refuse(key);
+                    frontier.refuse(key);
                 }
                 frontier.expanded(key);
             }
@@ -371,7 +374,7 @@ mod tests {
             let expected: Vec<u64> = keys.iter().map(|k| k.0).filter(|&k| k <= last).collect();
             prop_assert_eq!(&taken, &expected);
             prop_assert!(!frontier.has_unread());
-            let counted = (0..frontier.len()).filter(|&place| !frontier.is_dead(place)).count();
+            let counted = (0..frontier.len()).filter(|&place| !frontier.is_refused(place)).count();
             prop_assert_eq!(counted, size.min(live.len()));
         }
 
@@ -382,19 +385,19 @@ mod tests {
         ) {
             let mut frontier = Frontier::default();
             frontier.clear(size, shares, most);
-            for (i, &(distance, dead)) in distances.iter().enumerate() {
+            for (i, &(distance, refused)) in distances.iter().enumerate() {
                 let key = key(distance, i as u32);
                 frontier.insert(key);
-                if dead {
-                    frontier.bury(key);
+                if refused {
+                    frontier.refuse(key);
                 }
                 prop_assert!(frontier.keys.len() <= most.max(size * shares));
-                prop_assert!(frontier.keys.len() - frontier.dead <= size * shares);
+                prop_assert!(frontier.keys.len() - frontier.refused <= size * shares);
                 prop_assert!(frontier.live <= size && frontier.end <= frontier.keys.len());
-                let live = (0..frontier.end).filter(|&place| !frontier.is_dead(place)).count();
+                let live = (0..frontier.end).filter(|&place| !frontier.is_refused(place)).count();
                 prop_assert_eq!(live, frontier.live);
-                let dead = frontier.entries.iter().filter(|entry| entry.dead).count();
-                prop_assert_eq!(dead, frontier.dead);
+                let refused = frontier.entries.iter().filter(|entry| entry.refused).count();
+                prop_assert_eq!(refused, frontier.refused);
             }
         }
 

@@ -9,6 +9,7 @@
 //! - [`traversal`]: what a page means: scoring, expansion, ranking on the path
 //! - [`best_first`], [`pipelined`]: the strategies, each readable alone
 //! - [`reader`]: pages of nodes, in completion order
+//! - [`admission`]: what may be an answer at all
 //! - [`ranking`]: exact distances, and which are worth computing
 //! - [`rerank`]: vectors that are apart from the graph, fetched after the path
 //! - [`scan`]: every vector, where the list has room for all that deletions left, or the graph leads to too few
@@ -17,6 +18,7 @@
 //!
 //! Dispatch over layout, metric, element type and strategy happens once a query or once a batch, never per hop.
 
+mod admission;
 mod best_first;
 mod parts;
 mod pipelined;
@@ -40,6 +42,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use stratann_tier::{Task, Thread, TierError, thread_cpu_time};
 
+pub(crate) use self::admission::Admission;
 pub use self::parts::Parts;
 pub(crate) use self::parts::Timer;
 pub(crate) use self::reader::Page;
@@ -172,6 +175,7 @@ struct Batch<'a> {
     progress: &'a dyn Progress,
     heat: Option<&'a Heat>,
     seen: Option<Seen<'a>>,
+    admission: Admission<'a>,
     next: AtomicUsize,
     done: Mutex<Done>,
 }
@@ -257,6 +261,7 @@ impl Index {
         let plan = self.plan_search(queries, options, seen.map(|seen| seen.overlay))?;
         let (rows, k) = (queries.rows(), options.k);
         let answers = bounds::answers(k, rows)?;
+        let admission = seen.map_or_else(Admission::default, |seen| seen.admission());
         let batch = Batch {
             index: self,
             queries,
@@ -264,6 +269,7 @@ impl Index {
             progress,
             heat,
             seen,
+            admission,
             next: AtomicUsize::new(0),
             // Answers go straight to where they stay: thousands of queries would take as much again in between.
             done: Mutex::new(Done {
@@ -284,13 +290,12 @@ impl Index {
         };
         // The memory budget has room for so many, and some of it may be taken.
         let wanted = options.threads.saturating_mul(options.in_flight).min(rows);
-        let dead = seen.map_or(0, |seen| seen.overlay.deleted.len());
-        let candidates = match dead {
+        let candidates = match admission.refused() {
             0 => 0,
-            // Those that are deleted, and the reserve for those of which that is not known.
-            dead => plan
+            // Those that may be no answers, and the reserve for those of which that is not known.
+            refused => plan
                 .candidates
-                .min(dead.saturating_add(plan.list.saturating_mul(MOST_SHARES))),
+                .min(refused.saturating_add(plan.list.saturating_mul(MOST_SHARES))),
         };
         let room = self.room(plan.list, candidates, wanted, progress)?;
         let threads = options.threads.min(rows).min(room.queries).max(1);
@@ -426,12 +431,11 @@ impl Batch<'_> {
     async fn task_on<N: NodePages>(&self, pages: &N, thread: &Thread) -> Result<(), Error> {
         let (index, queries) = (self.index, self.queries);
         let timer = Timer::new(self.plan.parts);
-        let deleted = self.seen.map(|seen| seen.deleted());
         let within = Within {
             thread,
             timer: &timer,
             heat: self.heat,
-            deleted,
+            admission: self.admission,
         };
         let mut walker = Walker::new(index, pages, self.plan, &within)?;
         let mut counters = Counters::default();
@@ -468,8 +472,7 @@ impl Batch<'_> {
                 .seen
                 .map_or(index.len(), |seen| seen.overlay.live(index.len()));
             // Where the list has room for all that deletions left, a walk would visit all that it can reach, and could still miss some.
-            let deletions = self.seen.is_some_and(|seen| !seen.deleted().is_empty());
-            let all = deletions && (1..=self.plan.list).contains(&live);
+            let all = !self.admission.is_of_all() && (1..=self.plan.list).contains(&live);
             let mut list = Some(self.plan.list);
             let mut before = Counters::default();
             let mut enough = false;
@@ -536,12 +539,11 @@ impl Batch<'_> {
         );
         // Their place in memory is what the scan takes.
         traversal.let_go();
-        let deleted = self.seen.map(|seen| seen.deleted());
         let scan = Scan {
             index: self.index,
             thread,
             progress: self.progress,
-            skip: &|node| deleted.is_some_and(|deleted| deleted.knows(node)),
+            admission: self.admission,
         };
         let Traversal {
             ranking, counters, ..

@@ -7,10 +7,10 @@
 
 use stratann_vector::Kernel;
 
+use super::admission::Admission;
 use super::parts::{Part, Timer};
 use super::results::Nearest;
 use crate::frontier::{distance_of, node_of};
-use crate::update::Dead;
 
 /// Deviations of the code's error within which a node may still be an answer, if knowing costs a decoded vector. On
 /// photo-sift-100k, 3 ranks two of five nodes of the pages read and loses a ten-thousandth of recall@10; 2 loses a
@@ -32,19 +32,19 @@ pub(crate) struct Ranking<'a> {
     /// Exact distances computed.
     pub(crate) computations: u64,
     error: CodeError,
-    /// Ids that are no answers.
-    deleted: Option<Dead<'a>>,
+    /// What may be an answer.
+    admission: Admission<'a>,
     /// The k-th answer is no farther than this, whatever it will be.
     limit: f32,
 }
 
 impl<'a> Ranking<'a> {
-    /// State for queries of `query_bytes` bytes; what is in `deleted` is no answer.
+    /// State for queries of `query_bytes` bytes.
     pub(crate) fn new(
         kernel: Kernel,
         timer: &'a Timer,
         query_bytes: usize,
-        deleted: Option<Dead<'a>>,
+        admission: Admission<'a>,
     ) -> Self {
         Self {
             kernel,
@@ -53,26 +53,15 @@ impl<'a> Ranking<'a> {
             nearest: Nearest::default(),
             computations: 0,
             error: CodeError::default(),
-            deleted,
+            admission,
             limit: f32::INFINITY,
         }
     }
 
-    /// Whether an id's record on a node is no answer.
+    /// What may be an answer.
     #[inline]
-    pub(crate) fn is_deleted(&self, id: u64, node: u32) -> bool {
-        self.deleted.is_some_and(|deleted| deleted.meets(id, node))
-    }
-
-    /// Records that are no answers.
-    pub(crate) fn dead(&self) -> usize {
-        self.deleted.map_or(0, |deleted| deleted.len())
-    }
-
-    /// Whether a node is known to be no answer, though its record is not here.
-    #[inline]
-    pub(crate) fn is_known_dead(&self, node: u32) -> bool {
-        self.deleted.is_some_and(|deleted| deleted.knows(node))
+    pub(crate) fn admission(&self) -> &Admission<'a> {
+        &self.admission
     }
 
     /// Starts a query of which `k` answers are wanted; `query` has been set. Of the nodes that the search starts from,
@@ -84,8 +73,8 @@ impl<'a> Ranking<'a> {
         for (estimate, distance) in estimates.iter().zip(distances) {
             self.error.add(distance - estimate);
         }
-        // The seeds' ids are not known: some may be deleted.
-        let exact = self.deleted.is_none_or(|deleted| deleted.is_empty());
+        // The seeds' ids are not known: some may be no answers.
+        let exact = self.admission.is_of_all();
         let nearest = distances.get(k - 1).filter(|_| exact);
         self.limit = nearest.copied().unwrap_or(f32::INFINITY);
     }
@@ -93,7 +82,7 @@ impl<'a> Ranking<'a> {
     /// Ranks a candidate by the vector of its node. Returns whether it is an answer for now.
     #[inline]
     pub(crate) fn rank(&mut self, key: u64, id: u64, vector: &[u8]) -> bool {
-        if self.is_deleted(id, node_of(key)) {
+        if !self.admission.admits(id, node_of(key)) {
             return false;
         }
         let Self { kernel, query, .. } = self;
@@ -113,7 +102,7 @@ impl<'a> Ranking<'a> {
             .timer
             .time(Part::Exact, || kernel.distance(query, vector));
         self.computations += 1;
-        if !self.is_deleted(id, node) {
+        if self.admission.admits(id, node) {
             self.nearest.offer(id, distance);
         }
         distance

@@ -14,7 +14,7 @@
 //! distance anyway; all of the list, if it is shorter. Batch 0 fills empty answers, so it always pays; batch 1 is the first that can say that
 //! no more are needed. So K + 2B vectors are read before re-ranking can end, and none that nobody asked a batch about.
 //!
-//! Batches are counted in candidates that are not deleted. One that turns out to be deleted when its vector comes is no
+//! Batches are counted in candidates that may be answers. One that turns out to be deleted when its vector comes is no
 //! part of its batch, and the next candidate is ranked in its place: a batch of deleted ones says nothing of the benefit.
 //!
 //! With [`Rerank::estimate`](crate::Rerank) there is no speculative batch: once batch 0 is ranked, the k-th answer and the code's
@@ -83,8 +83,8 @@ pub(crate) struct Reranker<'a> {
     due: usize,
     /// Pages that are here, until the query ends.
     held: Vec<(Place, Held)>,
-    /// Candidates that turned out to be deleted.
-    buried: Vec<u64>,
+    /// Candidates that turned out to be no answers.
+    refused: Vec<u64>,
     /// Candidates that were ranked, and whether they became answers. Where others turned out to be deleted the traversal goes on, and
     /// all batches are gone through once more: those of such earlier rounds are the first `known`, sorted.
     ranked: Vec<(u64, bool)>,
@@ -101,10 +101,10 @@ struct Outcome {
     came_in: usize,
 }
 
-/// The candidates in some places with an estimate of at most `bound`, but for those that are known to be deleted.
+/// The candidates in some places with an estimate of at most `bound`, but for those that are known to be no answers.
 fn worth(frontier: &Frontier, places: Range<usize>, bound: f32) -> impl Iterator<Item = u64> + '_ {
     places
-        .filter(|&place| !frontier.is_dead(place))
+        .filter(|&place| !frontier.is_refused(place))
         .filter_map(|place| frontier.get(place))
         .filter(move |&key| distance_of(key) <= bound)
 }
@@ -134,7 +134,7 @@ impl<'a> Reranker<'a> {
             awaited: Vec::new(),
             due: 0,
             held: Vec::new(),
-            buried: Vec::new(),
+            refused: Vec::new(),
             ranked: Vec::new(),
             known: 0,
             vector: vec![0; vector_bytes],
@@ -148,7 +148,7 @@ impl<'a> Reranker<'a> {
         self.unchanged = 0;
         self.asked = 0;
         self.held.clear();
-        self.buried.clear();
+        self.refused.clear();
         self.ranked.clear();
         self.known = 0;
         self.reset();
@@ -198,7 +198,7 @@ impl<'a> Reranker<'a> {
         let end = frontier.behind(0, self.head);
         while self.asked < end && self.awaited.len() < most {
             if let Some(key) = frontier.get(self.asked)
-                && !frontier.is_dead(self.asked)
+                && !frontier.is_refused(self.asked)
             {
                 self.ask(node_of(key), counters)?;
             }
@@ -341,7 +341,7 @@ impl<'a> Reranker<'a> {
         self.rank_all(frontier, 0..from, f32::INFINITY, ranking, counters)
             .await?;
         // All at once; but where some may turn out to be deleted, and others count in their stead, in pieces.
-        let piece = match ranking.dead() {
+        let piece = match ranking.admission().refused() {
             0 => usize::MAX,
             _ => PIECE,
         };
@@ -363,7 +363,7 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Asks for the vectors of candidates with an estimate of at most `bound`, but of those that are known to be deleted.
+    /// Asks for the vectors of candidates with an estimate of at most `bound`, but of those that are known to be no answers.
     fn ask_all(
         &mut self,
         frontier: &Frontier,
@@ -443,7 +443,7 @@ impl<'a> Reranker<'a> {
             }
             let node = node_of(key);
             let place = self.segments.place_of(node);
-            if self.held.len() > MOST_HELD && ranking.dead() > 0 {
+            if self.held.len() > MOST_HELD && ranking.admission().refused() > 0 {
                 self.held.clear();
             }
             // It was asked for; but its page may have been let go since, or be another one by now.
@@ -455,8 +455,8 @@ impl<'a> Reranker<'a> {
                 self.open(segment, done)?;
             }
             let came_in = self.rank(key, place, ranking)?;
-            if ranking.is_known_dead(node) {
-                self.buried.push(key);
+            if ranking.admission().rules_out(node) {
+                self.refused.push(key);
             } else {
                 self.ranked.push((key, came_in));
                 counters.reranked += 1;
@@ -485,9 +485,9 @@ impl<'a> Reranker<'a> {
                 .is_some()
     }
 
-    /// The candidates whose vectors said that they are deleted, since the last call.
-    pub(crate) fn take_buried(&mut self) -> std::vec::Drain<'_, u64> {
-        self.buried.drain(..)
+    /// The candidates whose vectors said that they may be no answers, since the last call.
+    pub(crate) fn take_refused(&mut self) -> std::vec::Drain<'_, u64> {
+        self.refused.drain(..)
     }
 
     fn rank(&mut self, key: u64, place: Place, ranking: &mut Ranking<'_>) -> Result<bool, Error> {

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use stratann_tier::{BLOCK, Lane, Request, Thread, Tier, next};
 
 use super::Counters;
+use super::admission::Admission;
 use crate::Error;
 use crate::index::Index;
 use crate::plan::held_pages;
@@ -56,8 +57,8 @@ pub(super) struct Scan<'a> {
     pub(super) index: &'a Index,
     pub(super) thread: &'a Thread,
     pub(super) progress: &'a dyn Progress,
-    /// Nodes that need not be looked at.
-    pub(super) skip: &'a dyn Fn(u32) -> bool,
+    /// What may be an answer: nodes that it rules out need not be looked at.
+    pub(super) admission: Admission<'a>,
 }
 
 impl Scan<'_> {
@@ -127,7 +128,7 @@ impl Scan<'_> {
             let_others().await;
             let to = nodes.end.min(from.saturating_add(ASKED));
             while from < to && sought.nodes.len() < NODES {
-                if !(self.skip)(from) {
+                if !self.admission.rules_out(from) {
                     sought.nodes.push(from);
                 }
                 from += 1;
@@ -153,7 +154,7 @@ impl Scan<'_> {
             for node in sought.nodes.drain(..) {
                 // An insert gave it its number and has not come further, or failed: it is no answer yet.
                 if let Some(page) = source.page_of(node)
-                    && !(self.skip)(node)
+                    && !self.admission.rules_out(node)
                 {
                     let error = sought.error.take();
                     return Err(error.unwrap_or_else(|| not_there(source.file(), node, page)));

@@ -216,7 +216,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
 
     fn clear(&mut self, k: usize, list: usize) {
         self.k = k;
-        self.most_held = match self.ranking.dead() {
+        self.most_held = match self.ranking.admission().refused() {
             0 => usize::MAX,
             _ => held_pages(list),
         };
@@ -236,7 +236,10 @@ impl<'a, N: NodePages> Traversal<'a, N> {
 
     /// How many candidates are kept for each that counts, and how many there may be, for the sake of those that are deleted.
     fn room(&self, list: usize) -> (usize, usize) {
-        let (dead, nodes) = (self.ranking.dead(), self.nodes.max(1) as usize);
+        let (dead, nodes) = (
+            self.ranking.admission().refused(),
+            self.nodes.max(1) as usize,
+        );
         if self.setting.hold || dead == 0 {
             // The pages of an insert are what its memory is planned for.
             return (
@@ -350,8 +353,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
                 ..
             } = self;
             reranker.finish(frontier, ranking, counters).await?;
-            for key in reranker.take_buried() {
-                frontier.bury(key);
+            for key in reranker.take_refused() {
+                frontier.refuse(key);
             }
         }
         self.counters.distance_computations += std::mem::take(&mut self.ranking.computations);
@@ -556,10 +559,10 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.expand_record(page, key, &record)
     }
 
-    /// Lets another candidate count if one is deleted: the list is of those that are not (OdinANN §3.4.1).
+    /// Lets another candidate count in the stead of one that may be no answer: the list is of those that may (OdinANN §3.4.1).
     fn make_up_for(&mut self, id: u64, key: u64) {
-        if self.ranking.is_deleted(id, node_of(key)) {
-            self.frontier.bury(key);
+        if !self.ranking.admission().admits(id, node_of(key)) {
+            self.frontier.refuse(key);
         }
     }
 
@@ -809,7 +812,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     /// A candidate into the list, as what it is known to be.
     #[inline]
     fn admit(frontier: &mut Frontier, ranking: &Ranking<'_>, key: u64) {
-        frontier.insert_unless(key, |node| ranking.is_known_dead(node));
+        frontier.insert_unless(key, |node| ranking.admission().rules_out(node));
     }
 
     /// Re-ranking on the path: an exact distance into the answers.

@@ -3,6 +3,7 @@
 use stratann_tier::Thread;
 use stratann_vector::{Kernel, Metric, normalize, to_f32};
 
+use super::admission::Admission;
 use super::best_first::best_first;
 use super::parts::{Part, Timer};
 use super::pipelined::pipelined;
@@ -15,7 +16,6 @@ use crate::index::Index;
 use crate::measure::Heat;
 use crate::navigation::NavigationScratch;
 use crate::stores::NodePages;
-use crate::update::Dead;
 use crate::{Error, Rerank, Strategy};
 
 /// How a walk goes, with nothing left open.
@@ -42,8 +42,7 @@ pub(crate) struct Within<'a> {
     pub(crate) timer: &'a Timer,
     /// What is told which pages are read.
     pub(crate) heat: Option<&'a Heat>,
-    /// What is no answer.
-    pub(crate) deleted: Option<Dead<'a>>,
+    pub(crate) admission: Admission<'a>,
 }
 
 /// A task's state, reused from query to query.
@@ -72,7 +71,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
             thread,
             timer,
             heat,
-            deleted,
+            admission,
         } = *within;
         let graph = index.graph();
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
@@ -98,7 +97,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
             Reranker::new(segments, thread, row_bytes, plan.rerank, check, timer, heat)
         });
         let mut spare = Spare::take();
-        let ranking = Ranking::new(kernel, timer, row_bytes, deleted);
+        let ranking = Ranking::new(kernel, timer, row_bytes, admission);
         Ok(Self {
             index,
             plan,

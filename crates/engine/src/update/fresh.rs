@@ -140,6 +140,14 @@ pub(crate) struct FreshMoment {
     live: usize,
 }
 
+impl FreshMoment {
+    /// Whether a vector may be an answer: the predicate of a search as far as one graph goes (see [`Admission`](crate::search::Admission)).
+    #[inline]
+    fn admits(&self, node: &Node) -> bool {
+        node.lives(self.epoch)
+    }
+}
+
 /// Slots that were allocated together.
 #[derive(Debug)]
 struct Segment {
@@ -703,7 +711,7 @@ impl FreshGraph {
         }
         let walked = moment.live > SCAN && self.walk(query, k, list.max(k).max(1), moment, scratch);
         if !walked {
-            self.scan(query, moment.epoch, scratch);
+            self.scan(query, moment, scratch);
         }
         let nearer = |a: &(f32, u64), b: &(f32, u64)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
         scratch.found.sort_unstable_by(nearer);
@@ -721,7 +729,7 @@ impl FreshGraph {
         moment: FreshMoment,
         scratch: &mut FreshScratch,
     ) -> bool {
-        let FreshMoment { epoch, live } = moment;
+        let live = moment.live;
         let entry = self.entry.load(Ordering::Acquire);
         if entry == NONE {
             return false;
@@ -737,7 +745,7 @@ impl FreshGraph {
             scratch.found.clear();
             for key in scratch.frontier.keys() {
                 let slot = node_of(key);
-                if view.node(slot).lives(epoch) {
+                if moment.admits(view.node(slot)) {
                     scratch.found.push((distance_of(key), view.point(slot).id));
                 }
             }
@@ -751,18 +759,19 @@ impl FreshGraph {
         }
     }
 
-    /// Leaves all vectors in `found` that were live in an epoch.
-    fn scan(&self, query: &[u8], epoch: u64, scratch: &mut FreshScratch) {
+    /// Leaves all vectors in `found` that were live at a moment.
+    fn scan(&self, query: &[u8], moment: FreshMoment, scratch: &mut FreshScratch) {
         scratch.slots.clear();
         // The distances come after the lock. What dies meanwhile was live when the search began.
         {
             let ids = self.ids.read();
             scratch.slots.extend(ids.values());
-            if self.epoch() != epoch {
+            if self.epoch() != moment.epoch {
                 let (view, died) = (View::new(self), self.died.read());
-                let dead = |&slot: &u32| view.node(slot).died.load(Ordering::Relaxed) <= epoch;
+                let dead =
+                    |&slot: &u32| view.node(slot).died.load(Ordering::Relaxed) <= moment.epoch;
                 scratch.slots.extend(&died[died.partition_point(dead)..]);
-                scratch.slots.retain(|&slot| view.node(slot).lives(epoch));
+                scratch.slots.retain(|&slot| moment.admits(view.node(slot)));
             }
         }
         let view = View::new(self);

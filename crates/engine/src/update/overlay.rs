@@ -17,6 +17,7 @@ use parking_lot::RwLock;
 
 use super::fresh::{FreshGraph, FreshMoment};
 use super::ranges::IdRanges;
+use crate::search::Admission;
 
 /// Changes on top of an index on storage.
 pub(crate) struct Overlay {
@@ -45,15 +46,15 @@ pub(crate) struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// What does not count.
-    pub(crate) fn deleted(&self) -> Dead<'a> {
-        Dead {
+    /// What may be an answer of the index on storage.
+    pub(crate) fn admission(&self) -> Admission<'a> {
+        Admission::but(Dead {
             tombstones: &self.overlay.deleted,
             at: self.moment.dead,
-        }
+        })
     }
 
-    /// The graphs of new vectors.
+    /// The graphs of new vectors, each with what may be an answer of it.
     pub(crate) fn fresh(&self) -> impl Iterator<Item = (&'a FreshGraph, FreshMoment)> {
         let graphs = self.overlay.fresh.iter();
         graphs.map(|fresh| &**fresh).zip(self.moment.fresh)

@@ -302,7 +302,7 @@ fn all_nodes(index: &Index) -> Vec<bool> {
             index,
             thread,
             progress: &Silent,
-            skip: &|_| false,
+            admission: Admission::default(),
         };
         scan.each_vector(pages, &mut counters, &mut each)
             .await

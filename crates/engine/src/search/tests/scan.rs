@@ -304,7 +304,7 @@ fn other_tasks_of_a_thread_go_on_beside_a_scan() {
             index: &index,
             thread: &thread,
             progress: &Silent,
-            skip: &|_| false,
+            admission: Admission::default(),
         };
         let scanned = Box::pin(async {
             let (mut counters, mut met) = (Counters::default(), 0);

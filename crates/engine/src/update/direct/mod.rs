@@ -45,7 +45,7 @@ use super::overlay::{Overlay, Tombstones};
 use super::ranges::IdRanges;
 use crate::index::Index;
 use crate::plan::query_bytes;
-use crate::search::{Plan, Timer, Within};
+use crate::search::{Admission, Plan, Timer, Within};
 use crate::stores::topology::placement::{PageBytes, Placement};
 use crate::stores::vectors::added::Added;
 use crate::stores::{Graph, NodePages, on_pages};
@@ -523,7 +523,7 @@ impl Direct {
             thread,
             timer: &timer,
             heat: None,
-            deleted: Some(self.deleted.as_it_comes()),
+            admission: Admission::but(self.deleted.as_it_comes()),
         };
         let mut inserter = Inserter::new(self, pages, &within);
         let (link, mut work) = (N::Changes::link(self.update), Default::default());
