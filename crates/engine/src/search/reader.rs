@@ -3,31 +3,21 @@
 //! A traversal asks for pages by number and takes them as they come; it neither knows where the bytes live nor how
 //! they are read. Best-first waits for as many completions as it asked for; pipelined reacts to each.
 
-use std::ops::Deref;
 use std::task::{Context, Poll};
 
-use stratann_tier::{Block, Completion, Lane, Request, next};
+use stratann_tier::{Completion, Lane, Request, next};
 
 use super::Counters;
 use super::parts::{Part, Timer};
 use crate::Error;
 use crate::measure::Heat;
-use crate::stores::topology::placement::PageBytes;
+use crate::stores::source::Bytes;
 use crate::stores::{Graph, NodePages};
 
 /// A page that is here.
 pub(crate) struct Page<'a> {
     number: u64,
     bytes: Bytes<'a>,
-}
-
-enum Bytes<'a> {
-    /// It was read.
-    Read(Block),
-    /// The index keeps it in memory.
-    Resident(&'a [u8]),
-    /// It waits to be written.
-    Unwritten(PageBytes),
 }
 
 /// One query's reads of node pages.
@@ -63,40 +53,18 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
 
     /// A page that needs no read.
     #[inline]
-    pub(crate) fn resident(&self, number: u64) -> Option<Page<'a>> {
-        let resident = || {
-            let bytes = Bytes::Resident(self.graph.resident.get(number)?);
-            Some(Page { number, bytes })
-        };
-        if N::CODES {
-            // What was written in its place since it was loaded.
-            return self.unwritten(number).or_else(resident);
-        }
-        resident().or_else(|| self.unwritten(number))
+    pub(crate) fn in_memory(&self, number: u64) -> Option<Page<'a>> {
+        let bytes = self.graph.in_memory(number)?;
+        Some(Page { number, bytes })
     }
 
     /// Whether nobody has composed a page anew that stays in its place. Where pages do not, nodes say which page they are on now.
     #[inline]
     pub(crate) fn is_current(&self, page: &Page<'a>) -> bool {
-        if !N::CODES {
-            return true;
+        !N::CODES || {
+            let now = self.graph.unwritten(page.number);
+            page.bytes.are_current(now.as_ref())
         }
-        match (self.unwritten(page.number), &page.bytes) {
-            (None, _) => true,
-            (Some(now), Bytes::Unwritten(bytes)) => match &now.bytes {
-                Bytes::Unwritten(now) => PageBytes::ptr_eq(now, bytes),
-                Bytes::Read(_) | Bytes::Resident(_) => false,
-            },
-            (Some(_), Bytes::Read(_) | Bytes::Resident(_)) => false,
-        }
-    }
-
-    /// A page that waits to be written.
-    #[inline]
-    fn unwritten(&self, number: u64) -> Option<Page<'a>> {
-        let placement = self.graph.placement.get()?;
-        let bytes = Bytes::Unwritten(placement.unwritten.get(number as u32)?);
-        Some(Page { number, bytes })
     }
 
     /// Queues the read of a page; never blocks.
@@ -161,14 +129,15 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
 
     /// The page that a read brought.
     pub(crate) fn open(&self, done: Completion) -> Result<Page<'a>, Error> {
+        let number = done.tag;
         // Where pages are written in their places, one that was while it was read is in memory still.
         if N::CODES
-            && let Some(page) = self.unwritten(done.tag)
+            && let Some(bytes) = self.graph.unwritten(number).map(Bytes::Unwritten)
         {
-            return Ok(page);
+            return Ok(Page { number, bytes });
         }
         let page = Page {
-            number: done.tag,
+            number,
             bytes: Bytes::Read(done.result?),
         };
         if self.check {
@@ -187,18 +156,5 @@ impl Page<'_> {
     /// Its bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
-    }
-}
-
-impl Deref for Bytes<'_> {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        match self {
-            Bytes::Read(block) => block,
-            Bytes::Resident(bytes) => bytes,
-            Bytes::Unwritten(bytes) => bytes,
-        }
     }
 }

@@ -28,14 +28,14 @@ use std::future::poll_fn;
 use std::ops::Range;
 use std::task::{Context, Poll};
 
-use stratann_tier::{Block, Completion, Lane, Request, Thread};
+use stratann_tier::{Completion, Lane, Request, Thread};
 
 use super::Counters;
 use super::parts::{Part, Timer};
 use super::ranking::{Ranking, WORTH_READING};
 use crate::frontier::{Frontier, distance_of, node_of};
 use crate::measure::Heat;
-use crate::stores::topology::placement::PageBytes;
+use crate::stores::source::Bytes;
 use crate::stores::vectors::segments::{Place, Segments};
 use crate::{Error, Rerank};
 
@@ -43,23 +43,6 @@ use crate::{Error, Rerank};
 const PIECE: usize = 64;
 /// Pages that are held until a query ends, about, where it may go through many that are deleted.
 const MOST_HELD: usize = 128;
-
-/// A page that is here.
-enum Held {
-    /// It was read.
-    Read(Block),
-    /// It waits to be written, or for more vectors.
-    Unwritten(PageBytes),
-}
-
-impl Held {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Held::Read(block) => block,
-            Held::Unwritten(bytes) => bytes,
-        }
-    }
-}
 
 /// One query's reads of vectors.
 pub(crate) struct Reranker<'a> {
@@ -82,7 +65,7 @@ pub(crate) struct Reranker<'a> {
     /// How many of them the batch in hand waits for: they stand in front.
     due: usize,
     /// Pages that are here, until the query ends.
-    held: Vec<(Place, Held)>,
+    held: Vec<(Place, Bytes<'a>)>,
     /// Candidates that turned out to be no answers.
     refused: Vec<u64>,
     /// Candidates that were ranked, and whether they became answers. Where others turned out to be deleted the traversal goes on, and
@@ -377,17 +360,15 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Sees to it that the page of a node's vector is here or on its way.
+    /// Sees to it that the page of a node's vector is here or on its way. Where it comes from, in which order, is the chain of
+    /// [`source`](crate::stores::source).
     fn ask(&mut self, node: u32, counters: &mut Counters) -> Result<(), Error> {
         let place = self.segments.place_of(node);
         let segment = self.segments.get(place.segment);
-        if segment.end <= node && self.is_unwritten(place) {
-            return Ok(());
+        if segment.end <= node {
+            self.let_go_of_unwritten(place);
         }
-        if self.awaited.contains(&place)
-            || self.held.iter().any(|(held, _)| *held == place)
-            || segment.resident.get(place.page).is_some()
-        {
+        if self.is_here(place) || self.awaited.contains(&place) {
             return Ok(());
         }
         if let Some(heat) = self.heat {
@@ -409,20 +390,16 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Takes a page of new vectors that is in memory, as it is now: one that was taken before may not have the one that is asked
-    /// for. Says whether it is.
+    /// Gives up a page of new vectors that was taken before it was written: it may not have the one that is asked for, and is in memory
+    /// as it is now.
     #[cold]
-    fn is_unwritten(&mut self, place: Place) -> bool {
-        let before =
-            |(held, bytes): &(Place, Held)| *held == place && matches!(bytes, Held::Unwritten(_));
+    fn let_go_of_unwritten(&mut self, place: Place) {
+        let before = |(held, bytes): &(Place, Bytes<'_>)| {
+            *held == place && matches!(bytes, Bytes::Unwritten(_))
+        };
         if let Some(at) = self.held.iter().position(before) {
             self.held.swap_remove(at);
         }
-        let bytes = self.segments.unwritten(place);
-        let found = bytes.is_some();
-        self.held
-            .extend(bytes.map(|bytes| (place, Held::Unwritten(bytes))));
-        found
     }
 
     /// Ranks candidates with an estimate of at most `bound`.
@@ -474,15 +451,20 @@ impl<'a> Reranker<'a> {
         Some(known[at].1)
     }
 
-    /// Whether a page can be looked at.
-    fn is_here(&self, place: Place) -> bool {
-        self.held.iter().any(|(held, _)| *held == place)
-            || self
-                .segments
-                .get(place.segment)
-                .resident
-                .get(place.page)
-                .is_some()
+    /// Whether a page can be looked at, now and until it is let go.
+    fn is_here(&mut self, place: Place) -> bool {
+        if self.held.iter().any(|(held, _)| *held == place) {
+            return true;
+        }
+        match self.segments.in_memory(place) {
+            Some(Bytes::Resident(_)) => true,
+            // It may be written before it is looked at.
+            Some(bytes) => {
+                self.held.push((place, bytes));
+                true
+            }
+            None => false,
+        }
     }
 
     /// The candidates whose vectors said that they may be no answers, since the last call.
@@ -493,7 +475,7 @@ impl<'a> Reranker<'a> {
     fn rank(&mut self, key: u64, place: Place, ranking: &mut Ranking<'_>) -> Result<bool, Error> {
         let segment = self.segments.get(place.segment);
         let bytes = match self.held.iter().find(|(held, _)| *held == place) {
-            Some((_, held)) => held.bytes(),
+            Some((_, held)) => held,
             // It is here, so it is held or resident.
             None => segment.resident.get(place.page).unwrap_or_default(),
         };
@@ -538,7 +520,7 @@ impl<'a> Reranker<'a> {
             self.awaited.remove(at);
             self.due -= usize::from(at < self.due);
         }
-        self.held.push((place, Held::Read(block)));
+        self.held.push((place, Bytes::Read(block)));
         Ok(())
     }
 }

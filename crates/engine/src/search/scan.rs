@@ -16,7 +16,7 @@
 //! scan holds at a time is no more than what a query is planned to hold anyway (see [`held_pages`]).
 
 use std::future::poll_fn;
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -28,8 +28,8 @@ use crate::Error;
 use crate::index::Index;
 use crate::plan::held_pages;
 use crate::progress::Progress;
-use crate::stores::resident::Resident;
-use crate::stores::topology::placement::{NOWHERE, PageBytes};
+use crate::stores::source::Bytes;
+use crate::stores::topology::placement::NOWHERE;
 use crate::stores::vectors::segments::{Place, Segment, Segments};
 use crate::stores::{Graph, NodePages, PageView};
 
@@ -339,23 +339,6 @@ impl Sought {
     }
 }
 
-/// A page in memory.
-enum Held<'a> {
-    Resident(&'a [u8]),
-    Unwritten(PageBytes),
-}
-
-impl Deref for Held<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Held::Resident(bytes) => bytes,
-            Held::Unwritten(bytes) => bytes,
-        }
-    }
-}
-
 /// A file of pages with vectors.
 trait Source {
     /// Where they are read from.
@@ -369,7 +352,7 @@ trait Source {
     /// Calls `each` with a node whose record waits to be put on its page; false if there is none.
     fn waits(&self, page: u64, node: u32, each: &mut Each<'_>) -> bool;
     /// A page that needs no read; if it is asked for `again`, not as it was when the index was opened.
-    fn in_memory(&self, page: u64, again: bool) -> Option<Held<'_>>;
+    fn in_memory(&self, page: u64, again: bool) -> Option<Bytes<'_>>;
     /// Calls `each` with a node on a page, of which are given bytes, number and whether to verify its checksums; false if it is
     /// not there. `vector` is scratch.
     fn meet(
@@ -413,12 +396,11 @@ impl<N: NodePages> Source for InGraph<'_, N> {
         record.is_some()
     }
 
-    fn in_memory(&self, page: u64, again: bool) -> Option<Held<'_>> {
-        let graph = self.graph;
-        // What was written in a page's place since it was loaded comes first.
-        let placement = graph.placement.get();
-        let unwritten = placement.and_then(|placement| placement.unwritten.get(page as u32));
-        held(unwritten, &graph.resident, page, again)
+    fn in_memory(&self, page: u64, again: bool) -> Option<Bytes<'_>> {
+        match again {
+            true => self.graph.unwritten(page).map(Bytes::Unwritten),
+            false => self.graph.in_memory(page),
+        }
     }
 
     fn meet(
@@ -436,19 +418,6 @@ impl<N: NodePages> Source for InGraph<'_, N> {
         each(node, record.id, self.pages.vector(node, &record, vector)?);
         Ok(true)
     }
-}
-
-/// A page that waits to be written, or else what was loaded of it when the index was opened, unless it is asked for `again`.
-fn held(
-    unwritten: Option<PageBytes>,
-    resident: &Resident,
-    page: u64,
-    again: bool,
-) -> Option<Held<'_>> {
-    unwritten.map(Held::Unwritten).or_else(|| {
-        let resident = resident.get(page).filter(|_| !again);
-        resident.map(Held::Resident)
-    })
 }
 
 /// Vectors of a segment.
@@ -479,12 +448,13 @@ impl Source for InSegment<'_> {
         false
     }
 
-    fn in_memory(&self, page: u64, again: bool) -> Option<Held<'_>> {
-        let unwritten = self.segments.unwritten(Place {
-            segment: self.number,
-            page,
-        });
-        held(unwritten, &self.segment.resident, page, again)
+    fn in_memory(&self, page: u64, again: bool) -> Option<Bytes<'_>> {
+        let segment = self.number;
+        let place = Place { segment, page };
+        match again {
+            true => self.segments.unwritten(place).map(Bytes::Unwritten),
+            false => self.segments.in_memory(place),
+        }
     }
 
     fn meet(

@@ -4,7 +4,7 @@
 //! reused from query to query and allocates nothing per hop.
 //!
 //! ```text
-//!   seeds ──> frontier ──take──> page held? resident? ──yes──> expand: exact distance -> answers
+//!   seeds ──> frontier ──take──> page held? in memory? ─yes──> expand: exact distance -> answers
 //!                ^               record cached?                   neighbours, not yet seen -> scorer -> frontier
 //!                │                  │no
 //!                │                submit
@@ -405,7 +405,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.held.iter()
     }
 
-    /// Brings a candidate's node here: expands it if its bytes are in memory, else sees to it that its page is read.
+    /// Brings a candidate's node here: expands it if its bytes are in memory, else sees to it that its page is read. Where they come from, in
+    /// which order, is the chain of [`source`](crate::stores::source).
     pub(crate) fn fetch(
         &mut self,
         key: u64,
@@ -435,7 +436,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             self.held = held;
             return outcome.map(|()| Place::Expanded);
         }
-        if let Some(page) = reader.resident(number) {
+        if let Some(page) = reader.in_memory(number) {
             self.counters.cache_hits += 1;
             let view = reader.view(&page)?;
             // Lists alone that need no read are not worth sharing: each candidate's is as near as any other's.
@@ -457,7 +458,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
         if self.expand_cached(number, key)? {
             self.counters.cache_hits += 1;
-            if N::CODES && reader.resident(number).is_some() {
+            if N::CODES && reader.in_memory(number).is_some() {
                 // It was written anew in its place since it was looked for there: what the cache had may be older.
                 self.put_back(key);
             }

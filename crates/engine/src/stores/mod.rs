@@ -15,7 +15,7 @@
 //! - [`records`]: what a check and a salvage see of pages, whatever their format
 //! - [`graph`]: topology and vectors of an index that is open, and the pages of them that are in memory
 //! - [`slotted`]: what all files of slotted pages have in common
-//! - [`resident`]: pages that the memory budget holds
+//! - [`source`]: where the bytes of a page come from, in which order; [`resident`]: pages that the memory budget holds
 //!
 //! A search is compiled once for each layout ([`on_pages`]), so nothing is dispatched per hop.
 
@@ -26,6 +26,7 @@ mod pages;
 pub(crate) mod records;
 pub(crate) mod resident;
 pub(crate) mod slotted;
+pub(crate) mod source;
 pub(crate) mod topology;
 pub(crate) mod vectors;
 

@@ -108,12 +108,12 @@ fn not_there(file: &str, page: u64, node: u32, nodes: u64) -> Error {
     }
 }
 
-/// Fills `out` with a page of vectors of a segment, from memory if it is not on storage yet.
+/// Fills `out` with a page of vectors of a segment, from memory if it is there.
 pub(crate) fn vector_page(index: &Index, place: Place, out: &mut [u8]) -> Result<(), Error> {
     let Some(segments) = &index.graph().segments else {
         return Ok(());
     };
-    if let Some(bytes) = segments.unwritten(place) {
+    if let Some(bytes) = segments.in_memory(place) {
         out.copy_from_slice(&bytes);
         return Ok(());
     }
@@ -243,14 +243,14 @@ fn each_record<N: NodePages>(
             if !in_use[page as usize] {
                 return Ok(());
             }
-            match placement.unwritten.get(page as u32) {
+            match graph.unwritten(page) {
                 Some(bytes) => records_of(page, &bytes),
                 None => records_of(page, bytes),
             }
         },
     )?;
     for page in (stored..in_use.len() as u64).filter(|&page| in_use[page as usize]) {
-        match placement.unwritten.get(page as u32) {
+        match graph.unwritten(page) {
             Some(bytes) => records_of(page, &bytes)?,
             None => {
                 return Err(Error::Damaged {

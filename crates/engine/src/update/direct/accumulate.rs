@@ -283,7 +283,7 @@ fn beside<N: Composable>(
     }
     let here = |near: u32| {
         inserter.walker.traversal.held(near.into()).is_some()
-            || placement.unwritten.get(near).is_some()
+            || direct.index.graph().in_memory(near.into()).is_some()
     };
     let mut links: Vec<(usize, u32)> = links
         .into_iter()

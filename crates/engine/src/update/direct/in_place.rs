@@ -145,10 +145,7 @@ impl Direct {
         page: u32,
     ) -> Result<PageBytes, Error> {
         let placement = self.placement();
-        let bytes = match placement.unwritten.get(page) {
-            Some(bytes) => bytes,
-            None => self.read_page(pages, page)?,
-        };
+        let bytes = self.page_bytes(pages, page)?;
         match placement.pending.has(page) {
             true => {
                 let waiting = Some(&placement.pending);
@@ -323,7 +320,7 @@ pub(super) fn link<N: Rewritable>(
         let _one = direct.locks[direct.stripe(page)].lock();
         let first = inserter.pages.first_node(page);
         let before = match first < u64::from(node) {
-            true => Some(latest(inserter, page)?),
+            true => Some(inserter.page_bytes(page)?),
             false => None,
         };
         let newborn = (newborn.id, &**vector);
@@ -361,7 +358,7 @@ fn link_back<N: Rewritable>(
     let neighbour = inserter.chosen[at];
     let page = placement.page_of(neighbour.node);
     let _one = direct.locks[direct.stripe(page)].lock();
-    let bytes = latest(inserter, page)?;
+    let bytes = inserter.page_bytes(page)?;
     let view = pages.view(&bytes, page.into(), false)?;
     let Some(slot) = view.slot_of(neighbour.node) else {
         return Ok(false);
@@ -394,13 +391,4 @@ fn link_back<N: Rewritable>(
     direct.journal.changed.lock().insert(page);
     inserter.joined(node);
     Ok(true)
-}
-
-/// A page as it is now, without what waits for it; its lock is held.
-fn latest<N: Rewritable>(inserter: &Inserter<'_, N>, page: u32) -> Result<PageBytes, Error> {
-    // What the search holds is older, if there is anything else.
-    match inserter.direct.placement().unwritten.get(page) {
-        Some(bytes) => Ok(bytes),
-        None => inserter.page_bytes(page),
-    }
 }

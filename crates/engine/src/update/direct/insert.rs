@@ -303,7 +303,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         let bytes;
         let view = match self.walker.traversal.held(page.into()) {
             Some(held) => self.walker.reader.view(held)?,
-            None => match placement.unwritten.get(page) {
+            None => match self.direct.index.graph().in_memory(page.into()) {
                 Some(found) => {
                     bytes = found;
                     self.pages.view(&bytes, page.into(), false)?
@@ -418,14 +418,15 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         }
     }
 
-    /// The bytes of a page: those that the search has, those that are unwritten, else read.
+    /// A page as it is now, without what waits for it: that which the search holds, unless it was composed anew since, else what is in
+    /// memory for all, else what is on storage. Where pages stay in their places, its lock is held.
     pub(super) fn page_bytes(&self, page: u32) -> Result<PageBytes, Error> {
-        if let Some(held) = self.walker.traversal.held(page.into()) {
-            return Ok(PageBytes::from(held.bytes()));
+        let Walker {
+            traversal, reader, ..
+        } = &self.walker;
+        match traversal.held(page.into()) {
+            Some(held) if reader.is_current(held) => Ok(PageBytes::from(held.bytes())),
+            _ => self.direct.page_bytes(self.pages, page),
         }
-        if let Some(bytes) = self.direct.placement().unwritten.get(page) {
-            return Ok(bytes);
-        }
-        self.direct.read_page(self.pages, page)
     }
 }

@@ -441,9 +441,12 @@ impl Direct {
             .fetch_add(fallbacks, Ordering::Relaxed);
     }
 
-    /// Reads a page from storage.
-    fn read_page<N: NodePages>(&self, pages: &N, page: u32) -> Result<PageBytes, Error> {
+    /// A page as it is now, without what waits for it: from memory if it is there, else from storage.
+    fn page_bytes<N: NodePages>(&self, pages: &N, page: u32) -> Result<PageBytes, Error> {
         let graph = self.index.graph();
+        if let Some(bytes) = graph.in_memory(page.into()) {
+            return Ok(bytes.into());
+        }
         let (_, length) = pages.place(page.into());
         let mut bytes = vec![0; length];
         let offset = BLOCK as u64 + u64::from(page) * length as u64;
