@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bits;
 pub mod bounds;
 mod build;
 mod cache;

@@ -63,6 +63,12 @@ pub struct PlacementFile {
 }
 
 impl PlacementFile {
+    /// Whether the record of an id on a node does not count: the id was deleted or replaced below a later node.
+    pub fn is_dead(&self, id: u64, node: u32) -> bool {
+        let at = self.deleted.binary_search_by_key(&id, |&(id, _)| id);
+        at.is_ok_and(|at| node < self.deleted[at].1)
+    }
+
     /// The payload. [`PlacementFile::decode`] refuses it where the fields contradict each other.
     pub fn encode(&self) -> Vec<u8> {
         let words = 4 * (self.page_of.len() + self.added.len())

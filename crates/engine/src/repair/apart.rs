@@ -19,7 +19,7 @@ use stratann_layout::{BLOCK, FileEntry, FileKind, PlacementFacts, PlacementFile,
 
 use super::files;
 use super::pages::{Files, Pages, Tally, offset_of};
-use super::placed::{Newest, is_dead};
+use super::placed::Newest;
 use super::tables::{Decoded, Decoders};
 use crate::stores::records::PageFormat;
 use crate::{Error, Layout, stored};
@@ -93,7 +93,7 @@ pub(super) enum Rule<'p> {
 impl Rule<'_> {
     pub(super) fn takes(&self, id: u64, node: u32) -> bool {
         match self {
-            Rule::Table(placement) => !is_dead(placement, id, node),
+            Rule::Table(placement) => !placement.is_dead(id, node),
             Rule::Newest(newest) => newest.wants(id, node).is_some(),
         }
     }

@@ -17,6 +17,7 @@ use super::Lost;
 use super::files::{self, Header};
 use super::pages::{Files, Pages, Tally, offset_of};
 use super::tables::{Decoded, Decoders};
+use crate::bits::Bits;
 use crate::stores::records::PageFormat;
 use crate::verify::added_wrong;
 use crate::{Error, Layout, stored};
@@ -58,36 +59,6 @@ impl PageFile<'_> {
 
 /// What can be read of a table, or why none of it.
 pub(super) type Table<T> = Result<T, String>;
-
-/// Whether the record of an id on a node does not count.
-pub(super) fn is_dead(placement: &PlacementFile, id: u64, node: u32) -> bool {
-    let at = placement.deleted.binary_search_by_key(&id, |&(id, _)| id);
-    at.is_ok_and(|at| node < placement.deleted[at].1)
-}
-
-/// A set of small numbers.
-struct Bits(Vec<u64>);
-
-impl Bits {
-    fn new(count: u64) -> Self {
-        Self(vec![0; count.div_ceil(64) as usize])
-    }
-
-    fn has(&self, at: u64) -> bool {
-        let word = self.0.get((at / 64) as usize);
-        word.is_some_and(|word| word >> (at % 64) & 1 == 1)
-    }
-
-    fn add(&mut self, at: u64) {
-        if let Some(word) = self.0.get_mut((at / 64) as usize) {
-            *word |= 1 << (at % 64);
-        }
-    }
-
-    fn count(&self) -> u64 {
-        self.0.iter().map(|word| u64::from(word.count_ones())).sum()
-    }
-}
 
 /// Of each id the highest node that has it.
 pub(super) struct Newest {
@@ -229,7 +200,6 @@ impl<'m> Files<'m, '_, '_> {
         pending: Table<PendingFile>,
     ) -> Result<u64, Error> {
         let nodes = facts.nodes;
-        let is_dead = |id: u64, node: u32| is_dead(placement, id, node);
         let (mut found, mut live) = (Bits::new(nodes), 0);
         let mut waiting = Tally::default();
         for record in pending.iter().flat_map(|pending| &pending.records) {
@@ -237,7 +207,7 @@ impl<'m> Files<'m, '_, '_> {
                 continue;
             }
             found.add(record.node.into());
-            if !is_dead(record.id, record.node) {
+            if !placement.is_dead(record.id, record.node) {
                 live += 1;
                 waiting.fault((self.take)(record.id, &record.vector)?);
             }
@@ -292,7 +262,7 @@ impl<'m> Files<'m, '_, '_> {
                             continue;
                         }
                         found.add(node.into());
-                        if is_dead(id, node) {
+                        if placement.is_dead(id, node) {
                             continue;
                         }
                         live += 1;

@@ -7,6 +7,7 @@ use stratann_layout::Manifest;
 use stratann_tier::Volume;
 use stratann_vector::{Element, Metric, first_invalid, norm, to_f32};
 
+use crate::bits::Bits;
 use crate::build::Spool;
 use crate::data::VectorFile;
 use crate::{Error, stored};
@@ -88,42 +89,28 @@ impl Rows {
     }
 }
 
-/// Bits of a word.
-const BITS: u64 = 64;
-
 /// Ids: a bit for each of those that row numbers would be, and the others as they are.
 struct Seen {
-    small: Vec<u64>,
+    small: Bits,
     large: HashSet<u64>,
 }
 
 impl Seen {
     fn new(vectors: u64) -> Self {
         Self {
-            // Zeros that were never touched take no memory.
-            small: vec![0; (2 * vectors).div_ceil(BITS) as usize],
+            small: Bits::new(2 * vectors),
             large: HashSet::new(),
         }
     }
 
-    fn place(&self, id: u64) -> Option<(usize, u64)> {
-        let word = usize::try_from(id / BITS).ok()?;
-        (word < self.small.len()).then_some((word, 1 << (id % BITS)))
-    }
-
     fn insert(&mut self, id: u64) -> bool {
-        let Some((word, bit)) = self.place(id) else {
-            return self.large.insert(id);
-        };
-        let fresh = self.small[word] & bit == 0;
-        self.small[word] |= bit;
-        fresh
+        match self.small.takes(id) {
+            true => self.small.add(id),
+            false => self.large.insert(id),
+        }
     }
 
     fn contains(&self, id: u64) -> bool {
-        match self.place(id) {
-            Some((word, bit)) => self.small[word] & bit != 0,
-            None => self.large.contains(&id),
-        }
+        self.small.has(id) || self.large.contains(&id)
     }
 }

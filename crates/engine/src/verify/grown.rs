@@ -67,13 +67,6 @@ impl Tables {
         })
     }
 
-    /// Whether the record of an id on a node does not count.
-    fn is_dead(&self, id: u64, node: u32) -> bool {
-        let deleted = &self.placement.deleted;
-        let at = deleted.binary_search_by_key(&id, |&(id, _)| id);
-        at.is_ok_and(|at| node < deleted[at].1)
-    }
-
     /// Whether an id is among those that came after the build.
     fn came_later(&self, id: u64) -> bool {
         let ids = &self.placement.ids;
@@ -115,30 +108,6 @@ pub(super) struct Counts {
     later: u64,
 }
 
-/// A set of small numbers.
-pub(super) struct Bits(Vec<u64>);
-
-impl Bits {
-    pub(super) fn new(count: usize) -> Self {
-        Self(vec![0; count.div_ceil(64)])
-    }
-
-    pub(super) fn has(&self, at: usize) -> bool {
-        self.0
-            .get(at / 64)
-            .is_some_and(|word| word >> (at % 64) & 1 == 1)
-    }
-
-    /// Adds a number. `false`: it was there before, or is too large.
-    pub(super) fn add(&mut self, at: usize) -> bool {
-        let fresh = at / 64 < self.0.len() && !self.has(at);
-        if fresh {
-            self.0[at / 64] |= 1 << (at % 64);
-        }
-        fresh
-    }
-}
-
 /// What is wrong with the added pages of vectors that a table names, in an index of this layout.
 pub(crate) fn added_wrong(layout: Layout, placement: &PlacementFile) -> Option<String> {
     let added = placement.added.len();
@@ -171,7 +140,7 @@ impl Check<'_> {
             return;
         };
         self.counts.records += 1;
-        if tables.is_dead(id, node) {
+        if tables.placement.is_dead(id, node) {
             self.counts.dead += 1;
             return;
         }

@@ -3,14 +3,13 @@
 //! Ids are row numbers as a rule, so those below twice the number of vectors take a bit each: a quarter of a byte a
 //! vector. Any others are kept, in eight bytes each, and sorted in the end.
 
-/// Bits of a word.
-const BITS: u64 = 64;
+use crate::bits::Bits;
 
 /// The outside ids that were seen.
 #[derive(Debug)]
 pub(super) struct Ids {
-    /// A bit for each small id, set when it was seen.
-    small: Vec<u64>,
+    /// The small ones.
+    small: Bits,
     large: Vec<u64>,
 }
 
@@ -18,23 +17,18 @@ impl Ids {
     /// None yet, of an index of `vectors` vectors.
     pub(super) fn new(vectors: u64) -> Self {
         Self {
-            // Zeros that were never touched take no memory.
-            small: vec![0; (2 * vectors).div_ceil(BITS) as usize],
+            small: Bits::new(2 * vectors),
             large: Vec::new(),
         }
     }
 
     /// Adds an id. `false`: it was there before; of a large id that is known only in the end.
     pub(super) fn insert(&mut self, id: u64) -> bool {
-        let word = usize::try_from(id / BITS).ok();
-        let Some(word) = word.and_then(|word| self.small.get_mut(word)) else {
-            self.large.push(id);
-            return true;
-        };
-        let bit = 1 << (id % BITS);
-        let fresh = *word & bit == 0;
-        *word |= bit;
-        fresh
+        if self.small.takes(id) {
+            return self.small.add(id);
+        }
+        self.large.push(id);
+        true
     }
 
     /// The large ids that were added more than once, each as often as it was there before. Forgets all large ids.

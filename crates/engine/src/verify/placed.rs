@@ -12,9 +12,10 @@
 use stratann_layout::{FileEntry, FileKind, LayoutError};
 
 use super::Check;
-use super::grown::{Bits, Tables};
+use super::grown::Tables;
 use super::pages::{Pages, Place};
 use super::records::Records;
+use crate::bits::Bits;
 use crate::stores::topology::pending::apply;
 use crate::{Error, stored};
 
@@ -57,11 +58,11 @@ impl Check<'_> {
         let in_use = self.in_use(grown, pages.count, name);
         let mut walk = Walk {
             tables: grown,
-            found: Bits::new(grown.placement.page_of.len()),
-            damaged: Bits::new(pages.count as usize),
+            found: Bits::new(grown.placement.page_of.len() as u64),
+            damaged: Bits::new(pages.count),
             links: Vec::new(),
         };
-        let wanted = |page: u64| in_use.has(page as usize);
+        let wanted = |page: u64| in_use.has(page);
         self.each_page_of(entry, &pages, wanted, |check, number, offset, bytes| {
             let page = Page {
                 number,
@@ -77,19 +78,19 @@ impl Check<'_> {
 
     /// The pages that nodes are on, of so many that the file has.
     fn in_use(&mut self, tables: &Tables, pages: u64, name: &str) -> Bits {
-        let mut waits = Bits::new(tables.placement.page_of.len());
+        let mut waits = Bits::new(tables.placement.page_of.len() as u64);
         for record in tables.pending.iter().flat_map(|pending| &pending.records) {
-            waits.add(record.node as usize);
+            waits.add(record.node.into());
         }
-        let mut in_use = Bits::new(pages as usize);
+        let mut in_use = Bits::new(pages);
         let (mut behind, mut first) = (0u64, None);
-        for (node, &page) in tables.placement.page_of.iter().enumerate() {
+        for (node, &page) in (0..).zip(&tables.placement.page_of) {
             if waits.has(node) {
                 continue;
             }
             if u64::from(page) < pages {
-                in_use.add(page as usize);
-            } else if tables.pending.is_some() || node < tables.placement.built as usize {
+                in_use.add(page.into());
+            } else if tables.pending.is_some() || node < u64::from(tables.placement.built) {
                 behind += 1;
                 first.get_or_insert((node, page));
             }
@@ -140,7 +141,7 @@ impl Check<'_> {
 
     /// A page that nodes are on cannot be read.
     fn passed_over(&mut self, walk: &mut Walk<'_>, page: u64, name: &str, error: &Error) {
-        walk.damaged.add(page as usize);
+        walk.damaged.add(page);
         self.report.refused(name, error);
     }
 
@@ -174,7 +175,7 @@ impl Check<'_> {
             return None;
         };
         // Else it moved on, and left its bytes behind. No page has a node twice.
-        if u64::from(here) != page.number || !walk.found.add(node as usize) {
+        if u64::from(here) != page.number || !walk.found.add(node.into()) {
             return None;
         }
         self.report.nodes += 1;
@@ -201,7 +202,7 @@ impl Check<'_> {
         let Some(pending) = &tables.pending else {
             return;
         };
-        let mut waits = Bits::new(tables.placement.page_of.len());
+        let mut waits = Bits::new(tables.placement.page_of.len() as u64);
         for record in &pending.records {
             let place = Place {
                 file: &pending.name,
@@ -209,11 +210,11 @@ impl Check<'_> {
                 node: record.node.into(),
             };
             let node = record.node;
-            if !waits.add(node as usize) {
+            if !waits.add(node.into()) {
                 self.node_problem(place, "waits for its page twice");
                 continue;
             }
-            if !walk.found.add(node as usize) {
+            if !walk.found.add(node.into()) {
                 let page = tables.placement.page_of[node as usize];
                 self.node_problem(place, format_args!("waits for page {page}, and is on it"));
                 continue;
@@ -233,10 +234,10 @@ impl Check<'_> {
     /// Every node is in the place that the table says, unless that cannot be read.
     fn places(&mut self, walk: &Walk<'_>) {
         let tables = walk.tables;
-        let (built, knows) = (tables.placement.built as usize, tables.pending.is_some());
-        for (node, &page) in tables.placement.page_of.iter().enumerate() {
+        let (built, knows) = (u64::from(tables.placement.built), tables.pending.is_some());
+        for (node, &page) in (0..).zip(&tables.placement.page_of) {
             // A new one may be among what waits.
-            let unknown = walk.damaged.has(page as usize) || (!knows && node >= built);
+            let unknown = walk.damaged.has(page.into()) || (!knows && node >= built);
             if !walk.found.has(node) && !unknown {
                 let what = format!("node {node} is on page {page} by this table, and is not there");
                 self.report.problem(&tables.name, None, what);
