@@ -410,7 +410,7 @@ impl Catalog {
         let path = &*stored::home(path)?;
         let manifest = stored::manifest(&*volume)?;
         let preset: Preset = manifest.preset.parse()?;
-        let stores = stored::layout(&*volume, &manifest)?.stores();
+        let stores = stored::layout(&*volume, &manifest)?.composition();
         let codes = Codes::memory_bytes(&*volume, &manifest, stores)?;
         let terms = Terms::of(&manifest, codes, stores, preset, &self.options);
         let admit = |needs: &Needs| self.admit(name, &terms, needs);

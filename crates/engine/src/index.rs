@@ -252,7 +252,9 @@ impl Index {
     ) -> Result<Self, Error> {
         let measured = manifest.measured.clone();
         // What is written in its place stays beside what was loaded.
-        let doubled = !stored::layout(&*volume, &manifest)?.stores().records_move;
+        let doubled = !stored::layout(&*volume, &manifest)?
+            .composition()
+            .records_move;
         let divide = |needs: &Needs| {
             let mut needs = *needs;
             needs.graph.doubled = doubled;
@@ -492,7 +494,7 @@ impl Index {
     }
 
     /// What its stores can do.
-    pub(crate) fn stores(&self) -> &'static Composition {
+    pub(crate) fn composition(&self) -> &'static Composition {
         self.graph.stores
     }
 

@@ -137,7 +137,7 @@ impl Index {
     /// What the index is and what it takes.
     pub fn stats(&self) -> Stats {
         let manifest = self.manifest();
-        let stores = self.stores();
+        let stores = self.composition();
         let (mut bytes, graph_and_vectors) = (bytes(manifest, stores), graph_and_vectors(manifest));
         // What direct inserts have added to the file of pages: nobody counts what of it is lists, and what vectors.
         let (built, _) = self.graph().files();

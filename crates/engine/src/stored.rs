@@ -255,7 +255,7 @@ pub(crate) fn pages<'m>(
     n: Option<u32>,
 ) -> Result<PagesFile<'m>, Error> {
     let format = match n {
-        None => (layout(volume, manifest)?.stores().page_format)(manifest)?,
+        None => (layout(volume, manifest)?.composition().page_format)(manifest)?,
         Some(_) => None,
     };
     if let Some((pages, format)) = format.and_then(|f| Some((f.pages(manifest.vectors)?, f))) {
@@ -285,7 +285,7 @@ pub(crate) fn pages_of(
     n: Option<u32>,
 ) -> Option<u64> {
     let format = match n {
-        None => (layout(volume, manifest).ok()?.stores().page_format)(manifest).ok()?,
+        None => (layout(volume, manifest).ok()?.composition().page_format)(manifest).ok()?,
         Some(_) => None,
     };
     let computed = format.and_then(|format| format.pages(manifest.vectors));
@@ -365,7 +365,7 @@ pub(crate) fn slotted<'m>(
 
 /// The directory of the file that holds the lists of the packed or decoupled layout.
 pub(crate) fn directory(volume: &dyn Volume, manifest: &Manifest) -> Result<DirectoryFile, Error> {
-    let kind = layout(volume, manifest)?.stores().lists;
+    let kind = layout(volume, manifest)?.composition().lists;
     let pages = pages(volume, manifest, kind, None)?;
     let payload = read_stream_whole(volume, manifest, FileKind::Directory, None)?;
     let file = file_of(volume, manifest, FileKind::Directory, None)?;
@@ -453,7 +453,7 @@ pub(crate) fn placement_of(
     payload: Vec<u8>,
 ) -> Result<PlacementFile, Error> {
     let file = file_of(volume, manifest, FileKind::Placement, None)?;
-    let stores = layout(volume, manifest)?.stores();
+    let stores = layout(volume, manifest)?.composition();
     let moves = stores.records_move;
     let code_bytes = match stores.codes_in_records {
         // Those of new nodes as well.

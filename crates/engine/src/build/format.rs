@@ -107,7 +107,7 @@ impl Choice {
             code_bytes,
             expected,
         };
-        let (writer, nodes_per_page) = (layout.stores().writer)(&choices)?;
+        let (writer, nodes_per_page) = (layout.composition().writer)(&choices)?;
         Ok(Self {
             writer,
             layout,

@@ -121,7 +121,7 @@ impl<'m> Files<'m, '_, '_> {
         format: Box<dyn PageFormat>,
         facts: &PlacementFacts,
     ) -> Result<Even<'m>, Error> {
-        let found = self.file(layout.stores().lists, None, facts.live)?;
+        let found = self.file(layout.composition().lists, None, facts.live)?;
         let file_name = |entry: &FileEntry| stored::name_of(self.volume, &entry.name);
         let mut even = Even {
             pages: Pages::of(&*format, facts.nodes, 0),

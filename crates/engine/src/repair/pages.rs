@@ -48,7 +48,7 @@ pub(super) fn salvage(
         take,
     };
     let layout = stored::layout(volume, manifest)?;
-    let stores = layout.stores();
+    let stores = layout.composition();
     if let Some(facts) = &manifest.placement {
         let format = (stores.page_format)(manifest)?;
         return match format.filter(|_| !stores.records_move) {
@@ -246,7 +246,7 @@ impl<'m> Files<'m, '_, '_> {
         vectors: u64,
     ) -> Result<Option<Box<dyn PageFormat>>, Error> {
         let manifest = self.manifest;
-        let stores = stored::layout(self.volume, manifest)?.stores();
+        let stores = stored::layout(self.volume, manifest)?.composition();
         if kind == stores.lists
             && let Some(format) = (stores.page_format)(manifest)?
         {

@@ -144,7 +144,7 @@ impl<'m> Files<'m, '_, '_> {
     /// The file of pages, whose `live` vectors are lost if nothing of it is to be had.
     fn page_file(&mut self, layout: Layout, live: u64) -> Result<Option<PageFile<'m>>, Error> {
         let (volume, manifest) = (self.volume, self.manifest);
-        let stores = layout.stores();
+        let stores = layout.composition();
         let kind = stores.lists;
         let Some((entry, header)) = self.file(kind, None, live)? else {
             return Ok(None);

@@ -516,7 +516,7 @@ fn the_log_counts() {
         // Pages: what the log replaced or deleted is no loss. That the sums are right, `repaired` checks.
         let (kind, n) = match layout {
             Layout::Decoupled => (FileKind::Vectors, Some(0)),
-            layout => (layout.stores().lists, None),
+            layout => (layout.composition().lists, None),
         };
         let name = place.entry(kind, n).name;
         let volume = place.damaged(&name, &|bytes| bytes[BLOCK + 300] ^= 1);

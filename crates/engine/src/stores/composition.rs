@@ -1,4 +1,4 @@
-//! What a layout is composed of, and what its stores can do: all that is asked of a layout, but by search.
+//! What a layout is composed of, and what its stores can do: all that is asked of a layout once it is chosen. A search asks the pages.
 
 use stratann_layout::{FileKind, Manifest};
 use stratann_tier::Volume;

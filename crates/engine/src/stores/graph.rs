@@ -41,7 +41,7 @@ impl Graph {
     /// # Errors
     /// A file that is missing, damaged, of a later format or of another index.
     pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
-        let stores = stored::layout(volume, manifest)?.stores();
+        let stores = stored::layout(volume, manifest)?.composition();
         let placement = Placed::default();
         let pages = (stores.open)(volume, manifest, &placement)?;
         let entry = stored::entry(volume, manifest, stores.lists, None)?;

@@ -159,7 +159,7 @@ pub(crate) fn verify_in(
         volume,
         manifest: &manifest,
         layout,
-        stores: layout.stores(),
+        stores: layout.composition(),
         report,
         sums: Sums::default(),
         grown: grown.as_ref(),

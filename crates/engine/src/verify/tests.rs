@@ -451,7 +451,7 @@ fn says(layout: Layout, change: Change<'_>, file: &str, words: &[&str]) {
 
 /// The file that holds lists; and the one that holds the vector of a node.
 fn list_file(layout: Layout) -> &'static str {
-    layout.stores().lists.name()
+    layout.composition().lists.name()
 }
 
 fn vector_file(layout: Layout, node: u32) -> String {
@@ -616,7 +616,7 @@ fn pages_hold_what_the_tables_say() {
                 _ => {}
             }
         };
-        let change = begins(layout.stores().lists);
+        let change = begins(layout.composition().lists);
         says(
             layout,
             &change,

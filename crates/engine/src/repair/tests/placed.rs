@@ -104,7 +104,7 @@ impl Place {
 
     /// The file of pages, and bytes of one.
     fn page_file(&self, layout: Layout) -> (String, usize) {
-        let kind = layout.stores().lists;
+        let kind = layout.composition().lists;
         let bytes = match layout {
             Layout::Coupled => CoupledShape::new(Element::U8, DIM, 16)
                 .unwrap()

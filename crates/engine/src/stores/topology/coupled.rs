@@ -20,7 +20,7 @@ use crate::stores::{
 use crate::{Error, stored};
 
 /// The coupled layout.
-pub(super) static STORES: Composition = Composition {
+pub(super) static COMPOSITION: Composition = Composition {
     about: "Vector and list side by side in records of one size, as they are (DiskANN)",
     lists: FileKind::Graph,
     vectors_in_records: CoupledPages::VECTORS,

@@ -27,7 +27,7 @@ use crate::stores::{
 use crate::{Error, stored};
 
 /// The inline layout.
-pub(super) static STORES: Composition = Composition {
+pub(super) static COMPOSITION: Composition = Composition {
     about: "As coupled, with the neighbours' codes in the node, so that none stay in memory (AiSAQ)",
     lists: FileKind::Inline,
     vectors_in_records: InlinePages::VECTORS,

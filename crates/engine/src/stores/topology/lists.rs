@@ -21,7 +21,7 @@ use crate::stores::{Composable, Composition, NodePages, Placed, Record, RecordsM
 use crate::{Error, stored};
 
 /// The decoupled layout: these pages, and vectors in segments.
-pub(super) static STORES: Composition = Composition {
+pub(super) static COMPOSITION: Composition = Composition {
     about: "Compressed lists in pages of their own, compressed vectors in segments (DecoupleVS)",
     lists: FileKind::Adjacency,
     vectors_in_records: ListPages::VECTORS,

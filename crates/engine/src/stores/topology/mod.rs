@@ -74,40 +74,40 @@ impl Layout {
     pub const ALL: [Layout; 4] = [Self::Coupled, Self::Packed, Self::Decoupled, Self::Inline];
 
     /// What stores an index of this layout is made of, and what they can do.
-    pub(crate) fn stores(self) -> &'static Composition {
+    pub(crate) fn composition(self) -> &'static Composition {
         match self {
-            Self::Coupled => &coupled::STORES,
-            Self::Packed => &packed::STORES,
-            Self::Decoupled => &lists::STORES,
-            Self::Inline => &inline::STORES,
+            Self::Coupled => &coupled::COMPOSITION,
+            Self::Packed => &packed::COMPOSITION,
+            Self::Decoupled => &lists::COMPOSITION,
+            Self::Inline => &inline::COMPOSITION,
         }
     }
 
     /// The name that it is asked for by.
     pub fn name(self) -> &'static str {
-        self.stores().name()
+        self.composition().name()
     }
 
     /// One line about it.
     pub fn about(self) -> &'static str {
-        self.stores().about
+        self.composition().about
     }
 
     /// Whether a node's vector stands beside its list, so that it is ranked when its list is read; else vectors are in
     /// segments of their own.
     pub fn has_vectors_in_records(self) -> bool {
-        self.stores().vectors_in_records
+        self.composition().vectors_in_records
     }
 
     /// Whether the codes of a node's neighbours stand beside its list; else those of all nodes are in memory.
     pub fn has_codes_in_records(self) -> bool {
-        self.stores().codes_in_records
+        self.composition().codes_in_records
     }
 
     /// Whether lists and vectors are encoded; else they stand as they are, and [`Raw`](crate::Compression::Raw) is the only
     /// compression that it knows.
     pub fn is_encoded(self) -> bool {
-        self.stores().encoded
+        self.composition().encoded
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
         for layout in Layout::ALL {
             assert_eq!(layout.name().parse::<Layout>().unwrap(), layout);
             assert_eq!(
-                layout.stores().lists.has_segments(),
+                layout.composition().lists.has_segments(),
                 !layout.has_vectors_in_records()
             );
             assert_eq!(serde_json::to_value(layout).unwrap(), layout.name());

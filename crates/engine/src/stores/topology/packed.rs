@@ -19,7 +19,7 @@ use crate::stores::{Composable, Composition, NodePages, Placed, Record, RecordsM
 use crate::{Error, stored};
 
 /// The packed layout.
-pub(super) static STORES: Composition = Composition {
+pub(super) static COMPOSITION: Composition = Composition {
     about: "Compressed vector and compressed list side by side",
     lists: FileKind::Packed,
     vectors_in_records: PackedPages::VECTORS,

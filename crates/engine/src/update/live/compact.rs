@@ -245,7 +245,7 @@ impl LiveIndex {
             return Ok(());
         };
         let manifest = state.index.manifest();
-        let codes = match state.index.stores().codes_in_records {
+        let codes = match state.index.composition().codes_in_records {
             true => 0,
             false => vectors as u64 * u64::from(manifest.code_bytes),
         };

@@ -143,7 +143,7 @@ impl Grown {
 
     /// The file of pages, and the bytes of one.
     fn pages(&self) -> (String, usize) {
-        let kind = self.layout.stores().lists;
+        let kind = self.layout.composition().lists;
         let manifest = self.manifest();
         let bytes = match self.layout {
             Layout::Coupled => stored::coupled(&self.volume, &manifest)
