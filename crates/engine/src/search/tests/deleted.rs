@@ -271,7 +271,9 @@ fn all_vectors_are_looked_at_beside_direct_inserts() {
             let mut searches = 0;
             while changing.load(Ordering::SeqCst) || searches == 0 {
                 let nodes = all_nodes(&index.on_storage());
-                assert!(nodes.iter().all(|&seen| seen), "{preset}: {nodes:?}");
+                // The newest has a number before it has a page; until then nobody was told that it is in.
+                let acknowledged = &nodes[..nodes.len() - 1];
+                assert!(acknowledged.iter().all(|&seen| seen), "{preset}: {nodes:?}");
                 let found = index.search(&queries, &tight());
                 let found = found.unwrap_or_else(|error| panic!("{preset}: {error}"));
                 assert!(found.ids.iter().all(|id| !gone.contains(id)), "{preset}");
