@@ -29,8 +29,8 @@ use stratann::{
 use stratann_codec::{ListModel, SegmentModel};
 use stratann_layout::heat::HeatFile;
 use stratann_layout::{
-    ChunksFile, DirectoryFile, EntryPoints, FileHeader, FileKind, JournalFile, LogHeader, Manifest,
-    NavigationFile, PendingFile, PlacementFile, SegmentSpan,
+    BLOCK, ChunksFile, DirectoryFile, EntryPoints, FileHeader, FileKind, IdsFile, JournalFile,
+    LogHeader, Manifest, NavigationFile, PendingFile, PlacementFile, SegmentSpan, stream,
 };
 
 use self::mutate::{Files, Random, mutate, payload_of, scramble_all};
@@ -212,11 +212,14 @@ fn small(layout: Layout, update: Update) -> Result<Files, Error> {
         build_list: 20,
         code_bytes: Some(8),
         threads: 1,
+        // Of some, ids are no row numbers.
+        ids: (update == Update::Merge).then(|| (0..149).chain([1_000]).collect()),
         ..BuildOptions::default()
     };
     stratann::build(&rows(0, 150), &index, &options, &Silent)?;
     let live = LiveIndex::open(&index, &OpenOptions::default(), &writing(Some(update)))?;
-    live.insert(&rows(150, 30), None, &Silent)?;
+    let ids: Vec<u64> = (150..180).collect();
+    live.insert(&rows(150, 30), Some(&ids), &Silent)?;
     live.upsert(&rows(500, 2), &[3, 151], &Silent)?;
     live.delete(&[5, 160])?;
     live.flush()?;
@@ -331,6 +334,12 @@ fn decodes(
         FileKind::Placement => PlacementFile::decode(payload, code, "f").is_ok(),
         FileKind::Pending => PendingFile::decode(&payload, nodes as u32, 128, "f").is_ok(),
         FileKind::Journal => JournalFile::decode(payload, page_bytes, "f").is_ok(),
+        FileKind::Ids => {
+            let file = stream::encode(FileKind::Ids, &payload, &[]);
+            let mut blocks = (0..).zip(file[BLOCK..].chunks(BLOCK));
+            let read = IdsFile::open(&file, "f");
+            read.is_ok_and(|(ids, _)| blocks.all(|(n, block)| ids.block(block, n, "f").is_ok()))
+        }
         FileKind::Log => LogHeader::decode(&payload, 1, "f").is_ok(),
         _ => {
             // Of other kinds the bytes are whatever they are: they are tried as all that has a beginning of its own.

@@ -115,6 +115,7 @@ pub struct GraphAndVectors {
 /// | codes | inline: R a node | one a node | one a node |
 /// | ids | 8 a vector | in other | in other |
 ///
+/// The file that says which node has which id, where ids are not row numbers, is among the ids of any layout, 12 bytes a vector.
 /// What ids take on pages of records of different lengths depends on the ids of each page, and is written down nowhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Bytes {
@@ -124,7 +125,7 @@ pub struct Bytes {
     pub vectors: u64,
     /// Codes and codebook.
     pub codes: u64,
-    /// Outside ids in the coupled layout; 0 in the others.
+    /// Outside ids: those in the records of the coupled and the inline layout, and the file of ids, if there is one.
     pub ids: u64,
     /// Everything else: headers, checksums, padding, counts of reads; where records have different lengths also these
     /// lengths, the ids, the directory, and vectors that are garbage; and what direct inserts have added to the pages of the build.
@@ -210,11 +211,12 @@ fn bytes(manifest: &Manifest, stores: &Composition) -> Bytes {
     let vectors = vector_bytes(manifest) + bytes_of(manifest, &[FileKind::Chunks]);
     let kinds = [FileKind::Codes, FileKind::Codebook, FileKind::Entries];
     let codes = bytes_of(manifest, &kinds) + code_bytes_in_records(manifest, stores);
-    // Else nobody counts them: they are beside the encoded vectors.
-    let ids = match stores.encoded {
+    // Else nobody counts those in the records: they are beside the encoded vectors.
+    let in_records = match stores.encoded {
         true => 0,
         false => 8 * manifest.vectors,
     };
+    let ids = in_records + bytes_of(manifest, &[FileKind::Ids]);
     let total = bytes_of(manifest, &FileKind::ALL);
     Bytes {
         graph,

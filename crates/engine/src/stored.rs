@@ -694,7 +694,7 @@ fn damaged(volume: &dyn Volume, name: &str, what: impl Into<String>) -> Error {
 }
 
 /// A file that is whole, but not the one that the manifest means.
-fn of_another_index(volume: &dyn Volume, entry: &FileEntry) -> Error {
+pub(crate) fn of_another_index(volume: &dyn Volume, entry: &FileEntry) -> Error {
     damaged(
         volume,
         &entry.name,

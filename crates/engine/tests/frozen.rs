@@ -131,6 +131,64 @@ fn an_index_of_format_4_with_segments_that_merges_kept_opens_and_answers() {
     }
 }
 
+#[test]
+fn an_index_with_a_file_of_ids_opens_answers_and_takes_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in fs::read_dir(fixture("index-v4-ids")).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
+    }
+    let path = folder.path();
+    let report = verify(path, &Silent).unwrap();
+    assert!(report.clean(), "{:?}", report.problems);
+    let gone = |id: u64| id.is_multiple_of(20) && id > 0;
+    let ids: Vec<u64> = (0..400).filter(|&id| !gone(id)).collect();
+    let stats = open(path).stats();
+    // A header and two blocks of ids.
+    assert_eq!((stats.format_version, stats.bytes.ids), (4, 3 * 4096));
+    assert_eq!((stats.vectors, stats.logged), (381, 0));
+    let writing = WriteOptions {
+        threads: 1,
+        ..WriteOptions::default()
+    };
+    let live = LiveIndex::open(path, &OpenOptions::default(), &writing).unwrap();
+    for id in 0..6_000 {
+        assert_eq!(
+            live.contains(id).unwrap(),
+            ids.binary_search(&id).is_ok(),
+            "{id}"
+        );
+    }
+    let row = |id: u64| rows("package-text-2k.base.fbin", id as usize, 1, 64);
+    live.insert(&row(399), Some(&[399]), &Silent).unwrap_err();
+    live.delete(&[40]).unwrap_err();
+    live.insert(&row(40), Some(&[40]), &Silent).unwrap();
+    live.upsert(&row(3), &[3], &Silent).unwrap();
+    live.delete(&[5]).unwrap();
+    assert_eq!(live.insert(&row(500), None, &Silent).unwrap(), [5_002]);
+    let expected = |id: u64| id == 5_002 || id < 400 && id != 5 && (!gone(id) || id == 40);
+    let answers = |live: &LiveIndex| {
+        for id in (0..400).chain([5_002]) {
+            let row = row(if id < 400 { id } else { 500 });
+            let found = live.search(&row, &SearchOptions::default()).unwrap();
+            assert!(found.ids.iter().all(|&id| expected(id)), "{:?}", found.ids);
+            assert_eq!(found.ids[0] == id, expected(id), "{id}: {:?}", found.ids);
+            assert_eq!(live.contains(id).unwrap(), expected(id), "{id}");
+        }
+    };
+    answers(&live);
+    for _ in 0..2 {
+        live.compact(&Silent).unwrap();
+        answers(&live);
+    }
+    drop(live);
+    let live = LiveIndex::open(path, &OpenOptions::default(), &writing).unwrap();
+    answers(&live);
+    drop(live);
+    let report = verify(path, &Silent).unwrap();
+    assert!(report.clean(), "{:?}", report.problems);
+}
+
 fn grown_index_opens_and_answers(path: &Path) {
     let report = verify(path, &Silent).unwrap();
     assert!(report.clean(), "{report:#?}");

@@ -76,11 +76,13 @@ pub enum FileKind {
     Pending = 15,
     /// Pages that are about to be written in place, a byte string ([`crate::journal`]).
     Journal = 16,
+    /// Which node has which outside id, a byte string ([`crate::ids`]).
+    Ids = 17,
 }
 
 impl FileKind {
     /// All kinds that this build knows.
-    pub const ALL: [FileKind; 16] = [
+    pub const ALL: [FileKind; 17] = [
         FileKind::Graph,
         FileKind::Codes,
         FileKind::Codebook,
@@ -97,6 +99,7 @@ impl FileKind {
         FileKind::Placement,
         FileKind::Pending,
         FileKind::Journal,
+        FileKind::Ids,
     ];
 
     /// The number that stands in the file.
@@ -128,6 +131,7 @@ impl FileKind {
             FileKind::Placement => "placement",
             FileKind::Pending => "pending",
             FileKind::Journal => "journal",
+            FileKind::Ids => "ids",
         }
     }
 
@@ -149,7 +153,8 @@ impl FileKind {
             | FileKind::Log
             | FileKind::Placement
             | FileKind::Pending
-            | FileKind::Journal => None,
+            | FileKind::Journal
+            | FileKind::Ids => None,
         }
     }
 
@@ -177,6 +182,7 @@ impl FileKind {
             FileKind::Placement => crate::stream::PLACEMENT_FORMAT_VERSION,
             FileKind::Pending => crate::stream::PENDING_FORMAT_VERSION,
             FileKind::Journal => crate::stream::JOURNAL_FORMAT_VERSION,
+            FileKind::Ids => crate::stream::IDS_FORMAT_VERSION,
         }
     }
 

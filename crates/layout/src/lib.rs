@@ -22,6 +22,7 @@
 //! ├── navigation       a graph over a sample of the nodes                         (navigation)
 //! ├── directory        which page of packed or adjacency holds which node         (directory)
 //! ├── chunks-0 ..      the same of a segment, and what its vectors differ from    (chunks)
+//! ├── ids              which node has which outside id, unless these are 0, 1, ..  (ids)
 //! ├── heat             how often a sample of queries read each page               (heat)
 //! ├── placement        where the nodes stand that were written anew               (placement)
 //! ├── pending          changes that wait for their pages                          (pending)
@@ -46,6 +47,7 @@ pub mod error;
 mod geometry;
 pub mod header;
 pub mod heat;
+pub mod ids;
 pub mod inline;
 pub mod journal;
 pub mod log;
@@ -67,6 +69,7 @@ pub use error::LayoutError;
 pub use geometry::Geometry;
 pub use header::{FieldsReader, FieldsWriter, FileHeader, FileKind};
 pub use heat::HeatFile;
+pub use ids::{IdsBlock, IdsFile};
 pub use inline::{InlineBuilder, InlineNode, InlineShape, InlineView};
 pub use journal::JournalFile;
 pub use log::{LogHeader, LogRecord, LogRecords, LogShape, RecordPlace};

@@ -9,8 +9,8 @@
 //! checksum covers every byte of the body, so that any damage is found.
 //!
 //! Version 2 has keys that version 1 has not, from `layout` to `measured`; version 3 those from `codebook` to `build`;
-//! version 4 `placement`, and `kept` in a segment where reader feature bit 1 is set. An index of version 1 is read as one of the
-//! coupled layout, which was the only one.
+//! version 4 `placement`, `kept` in a segment where reader feature bit 1 is set, and a file of ids where writer feature bit 0 is
+//! set. An index of version 1 is read as one of the coupled layout, which was the only one.
 
 use std::collections::HashSet;
 
@@ -34,8 +34,11 @@ pub const PLACEMENT: u64 = 1;
 pub const KEPT: u64 = 2;
 /// Reader feature bits that this build understands.
 pub const READER_FEATURES: u64 = PLACEMENT | KEPT;
+/// Writer feature bit of an index with a file of ids ([`crate::ids`]): who does not know of it may search the index, and would
+/// leave the file behind where a merge replaces it.
+pub const IDS: u64 = 1;
 /// Writer feature bits that this build understands.
-pub const WRITER_FEATURES: u64 = 0;
+pub const WRITER_FEATURES: u64 = IDS;
 
 /// The largest of the numbers that something is added to.
 const LARGEST: u64 = 1 << 62;
@@ -134,7 +137,8 @@ pub struct Manifest {
     #[serde(default)]
     pub codebook: String,
     /// 1 more than the largest outside id there has ever been; 0 in an index of a version that did not say. Where it is
-    /// the number of vectors, the ids are 0 to that, each once.
+    /// the number of vectors, the ids are 0 to that, each once; else a file of kind [`FileKind::Ids`] has them where writer
+    /// feature bit [`IDS`] is set.
     #[serde(default)]
     pub next_id: u64,
     /// Where the log goes on whose records are not in the files of this checkpoint.
@@ -377,6 +381,7 @@ impl Manifest {
         manifest.check_names(at, file)?;
         manifest.check_layout(at, file)?;
         manifest.check_placement(at, file)?;
+        manifest.check_ids(at, file)?;
         Ok(manifest)
     }
 
@@ -515,6 +520,15 @@ impl Manifest {
             let what = "vectors that count of the placement";
             let expected = format!("at most {}, its nodes", facts.nodes);
             return Err(field(file, at, what, facts.live, expected));
+        }
+        Ok(())
+    }
+
+    /// Who does not know of a file of ids must not change the index, so the bit says that there is one.
+    fn check_ids(&self, at: u64, file: &str) -> Result<(), LayoutError> {
+        if self.writer_features & IDS == 0 && self.file(FileKind::Ids.name()).is_some() {
+            let (found, expected) = (self.writer_features, "bit 0 set where there are ids");
+            return Err(field(file, at, "writer_features", found, expected));
         }
         Ok(())
     }

@@ -35,6 +35,8 @@ pub const PLACEMENT_FORMAT_VERSION: u32 = 1;
 pub const PENDING_FORMAT_VERSION: u32 = 1;
 /// Format version of [`FileKind::Journal`]. 1: the first.
 pub const JOURNAL_FORMAT_VERSION: u32 = 1;
+/// Format version of [`FileKind::Ids`]. 1: the first.
+pub const IDS_FORMAT_VERSION: u32 = 1;
 
 /// Blocks that the writer collects before it hands them out: one call for 64 KiB, not for 4 KiB, and memory that allocators give
 /// back and take again without asking the system.

@@ -13,6 +13,7 @@
 //!   slotted.rs   codes to pages
 //!   raw.rs       records of one size to pages
 //!   files.rs     bytes to files
+//!   ids.rs       which node has which outside id, unless these are row numbers: ids-…
 //!   again.rs     the choices of a manifest, to build its rows again;   spool.rs  a file of such rows
 //! ```
 //!
@@ -28,6 +29,7 @@ pub(crate) mod encode;
 mod facts;
 pub(crate) mod files;
 mod format;
+mod ids;
 pub(crate) mod raw;
 pub(crate) mod slotted;
 mod spool;
@@ -41,7 +43,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
-use stratann_layout::manifest::{FILE_NAME as MANIFEST, FORMAT_VERSION, KEPT, WRITER_FEATURES};
+use stratann_layout::manifest::{FILE_NAME as MANIFEST, FORMAT_VERSION, IDS, KEPT};
 use stratann_layout::{BuildFacts, FileKind, LogFrom, Manifest, NavigationFacts, NavigationFile};
 use stratann_tier::{
     Directory, Home, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time,
@@ -62,6 +64,7 @@ use crate::{Compression, Error, Layout, Order, Preset, bounds, stored};
 use facts::Facts;
 pub(crate) use files::{write_made, write_pieces, write_stream};
 pub(crate) use format::{Choices, NodeWriter, Planned};
+pub(crate) use ids::{IdSorter, LEAST_MEMORY};
 use sweep::Written;
 
 pub use chunks::chunk_bytes_for_overhead;
@@ -451,13 +454,21 @@ impl Build<'_> {
         written.files.push(file);
         let queries = self.sample_queries(&graph)?;
         let (options, rows) = (self.options, self.source.rows());
+        let next_id = self.next_id();
+        let mut writer_features = 0;
+        // Else ids are the row numbers.
+        if next_id != rows as u64 {
+            let ids = self.stage("ids", |build| build.write_ids(&graph))?;
+            written.files.push(ids);
+            writer_features |= IDS;
+        }
         let mut manifest = Manifest {
             format_version: FORMAT_VERSION,
             reader_features: match written.segments.iter().any(|s| s.kept.is_some()) {
                 true => KEPT,
                 false => 0,
             },
-            writer_features: WRITER_FEATURES,
+            writer_features,
             created_by: env!("CARGO_PKG_VERSION").to_owned(),
             checkpoint: self.checkpoint.number(),
             preset: options.preset.name.to_owned(),
@@ -485,10 +496,7 @@ impl Build<'_> {
             segments: written.segments,
             measured: None,
             codebook: codebook.hash().to_owned(),
-            next_id: self.carried.next_id.max(match &options.ids {
-                Some(ids) => ids.iter().max().map_or(0, |id| id.saturating_add(1)),
-                None => rows as u64,
-            }),
+            next_id,
             log_from: self.carried.log_from,
             placement: None,
             build: BuildFacts {
@@ -581,6 +589,14 @@ impl Build<'_> {
                 .map(|&(name, seconds)| (name.to_owned(), seconds)),
         );
         Ok(built)
+    }
+
+    /// 1 more than the largest id that there has ever been.
+    fn next_id(&self) -> u64 {
+        self.carried.next_id.max(match &self.options.ids {
+            Some(ids) => ids.iter().max().map_or(0, |id| id.saturating_add(1)),
+            None => self.source.rows() as u64,
+        })
     }
 
     /// What the rows are checked by: those of an index it has taken once.

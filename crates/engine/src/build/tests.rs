@@ -1,6 +1,7 @@
 //! A build that crashes, fails or is interrupted at any point leaves what was there before, or nothing that opens.
 
 mod decode;
+mod ids;
 mod layouts;
 
 use std::path::Path;

@@ -6,6 +6,7 @@
 //!   codes      estimates of distances for many nodes          codes.rs    in memory, or those of the entry points alone
 //!   vectors    exact vectors, apart from lists                vectors/    segments, and what came after the build
 //!   ids        a node's outside id                            in the record that has the vector
+//!              the node of an outside id                      ids.rs      a file, unless ids are row numbers
 //! ```
 //!
 //! A **layout** is a named composition of stores. [`topology`] has the one list of layouts; a layout's [`Composition`] says
@@ -22,6 +23,7 @@
 pub(crate) mod codes;
 mod composition;
 mod graph;
+pub(crate) mod ids;
 mod pages;
 pub(crate) mod records;
 pub(crate) mod resident;

@@ -1,20 +1,20 @@
 //! Which outside ids a checkpoint holds.
 //!
 //! Ids are row numbers as a rule: then they are 0 to the number of vectors, which the manifest says, and nothing is looked up.
-//! Otherwise they are in a sorted file without a name, made when the index is opened for changes: a look-up is a binary
-//! search with positional reads, and memory holds nothing.
+//! Otherwise the checkpoint has a file of them ([`IdTable`]). That of an earlier version has none: one is made when the index is
+//! opened for changes, which takes reading every vector, and is gone when it is closed.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use stratann_layout::{Manifest, PlacementFile};
-use stratann_tier::TierError;
 
 use super::contents::each_vector;
 use crate::Error;
+use crate::build::{IdSorter, LEAST_MEMORY};
+use crate::durable::Checkpoint;
 use crate::index::Index;
 use crate::progress::Silent;
+use crate::stores::ids::IdTable;
 
 /// Ids that came and went since the build of a checkpoint.
 #[derive(Clone, Debug, Default)]
@@ -48,67 +48,57 @@ impl CarriedIds {
 pub(crate) enum StoredIds {
     /// 0 to this, each once.
     Rows(u64),
-    /// Sorted, 8 bytes each.
-    Sorted {
-        file: Arc<File>,
-        count: u64,
-        next: u64,
-    },
+    /// Those of a table; and 1 more than the largest there has ever been.
+    Table(Arc<IdTable>, u64),
 }
 
 impl StoredIds {
-    /// The ids of an index.
-    pub(crate) fn of(index: &Index) -> Result<Self, Error> {
+    /// The ids of an index, as its checkpoint says them; `None` if it does not, because an earlier version wrote it.
+    pub(crate) fn of(index: &Index) -> Result<Option<Self>, Error> {
         let manifest = index.manifest();
         if manifest.next_id == manifest.vectors {
-            return Ok(Self::Rows(manifest.vectors));
+            return Ok(Some(Self::Rows(manifest.vectors)));
         }
-        let mut ids = Vec::with_capacity(manifest.vectors as usize);
-        each_vector(index, &Silent, &mut |node, id, _| {
-            if u64::from(node) < manifest.vectors {
-                ids.push(id);
-            }
-            Ok(())
-        })?;
-        ids.sort_unstable();
-        let next = ids.last().map_or(0, |id| id.saturating_add(1));
-        let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
-        let failed = |source| TierError::io("write", "a temporary file of ids", 0, 0, source);
-        let file = tempfile::tempfile_in(index.path()).map_err(failed)?;
-        file.write_all_at(&bytes, 0).map_err(failed)?;
-        Ok(Self::Sorted {
-            file: Arc::new(file),
-            count: ids.len() as u64,
-            next: next.max(manifest.next_id),
-        })
+        let table = IdTable::open(&**index.volume(), manifest)?;
+        Ok(table.map(|table| Self::table(table, manifest)))
+    }
+
+    /// The ids of an index whose checkpoint does not say them, sorted in a megabyte of memory. The index is locked, and no
+    /// checkpoint of it is being written.
+    pub(crate) fn collected(index: &Index) -> Result<Self, Error> {
+        let (volume, manifest) = (&**index.volume(), index.manifest());
+        // Dropped, it removes what was written; the table has its file open by then.
+        let checkpoint = Checkpoint::begin(volume, true)?;
+        let mut sorter = IdSorter::new(volume, &checkpoint, manifest.vectors, LEAST_MEMORY);
+        each_vector(
+            index,
+            &Silent,
+            &mut |node, id, _| match u64::from(node) < manifest.vectors {
+                true => sorter.push(id, node),
+                false => Ok(()),
+            },
+        )?;
+        let table = IdTable::open_file(volume, &sorter.finish()?, None)?;
+        Ok(Self::table(table, manifest))
+    }
+
+    fn table(table: IdTable, manifest: &Manifest) -> Self {
+        let next = table.largest().saturating_add(1).max(manifest.next_id);
+        Self::Table(Arc::new(table), next)
     }
 
     /// 1 more than the largest id.
     pub(crate) fn next_id(&self) -> u64 {
         match self {
-            Self::Rows(rows) => *rows,
-            Self::Sorted { next, .. } => *next,
+            Self::Rows(next) | Self::Table(_, next) => *next,
         }
     }
 
     /// Whether the checkpoint holds an id.
     pub(crate) fn contains(&self, id: u64) -> Result<bool, Error> {
-        let (file, count) = match self {
-            Self::Rows(rows) => return Ok(id < *rows),
-            Self::Sorted { file, count, .. } => (file, *count),
-        };
-        let (mut low, mut high) = (0, count);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let mut bytes = [0; 8];
-            file.read_exact_at(&mut bytes, 8 * middle)
-                .map_err(|e| TierError::io("read", "a temporary file of ids", 8 * middle, 8, e))?;
-            match u64::from_le_bytes(bytes).cmp(&id) {
-                std::cmp::Ordering::Equal => return Ok(true),
-                std::cmp::Ordering::Less => low = middle + 1,
-                std::cmp::Ordering::Greater => high = middle,
-            }
+        match self {
+            Self::Rows(rows) => Ok(id < *rows),
+            Self::Table(table, _) => Ok(table.node_of(id)?.is_some()),
         }
-        Ok(false)
     }
 }

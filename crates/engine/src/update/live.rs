@@ -303,7 +303,10 @@ impl LiveIndex {
         let name = stored::name_of(&*volume, stratann_layout::manifest::FILE_NAME);
         index.manifest().check_writable(&name)?;
         opened_from(&*volume, index.manifest())?;
-        let ids = StoredIds::of(&index)?;
+        let ids = match StoredIds::of(&index)? {
+            Some(ids) => ids,
+            None => StoredIds::collected(&index)?,
+        };
         let Replayed {
             overlay,
             next_id,

@@ -11,6 +11,7 @@ use stratann_tier::testing::{Crash, Failure, SimVolume};
 use stratann_vector::Element;
 
 mod ends;
+mod ids;
 mod once;
 mod overtaken;
 mod unsynced;

@@ -1,7 +1,7 @@
 //! What the manifest claims of an index: which files it has, how its segments divide the nodes, and what all lists and
 //! vectors come to.
 
-use stratann_layout::manifest::FILE_NAME as MANIFEST;
+use stratann_layout::manifest::{FILE_NAME as MANIFEST, IDS};
 use stratann_layout::{FileEntry, FileKind, SegmentFacts};
 
 use super::Check;
@@ -66,6 +66,9 @@ impl Check<'_> {
         }
         if self.manifest.navigation.is_some() {
             needed.push((FileKind::Navigation, None));
+        }
+        if self.manifest.writer_features & IDS != 0 {
+            needed.push((FileKind::Ids, None));
         }
         for n in (0..).take(self.manifest.segments.len()) {
             needed.extend([(FileKind::Vectors, Some(n)), (FileKind::Chunks, Some(n))]);

@@ -10,6 +10,7 @@
 //!   grown.rs      what is said of where nodes are after direct inserts, and which of their ids count
 //!   streams.rs    byte strings, and what the tables among them say
 //!   ids.rs        outside ids that stand twice
+//!   id_file.rs    the file that says which node has which outside id
 //! ```
 //!
 //! Checked are: the manifest; each file's length, header, and every block's checksum; that the pages hold the nodes
@@ -19,10 +20,12 @@
 //! without a table that is damaged, the checksums are still checked.
 //!
 //! It keeps a megabyte of pages and the tables of one file in memory, and the ids: two bits a vector where they are row
-//! numbers. Of an index that took direct inserts the tables are 4 bytes a node, and what waits for its page; these stay.
+//! numbers; a bit a vector more, and a megabyte, where there is a file of ids. Of an index that took direct inserts the
+//! tables are 4 bytes a node, and what waits for its page; these stay.
 
 mod added;
 mod grown;
+mod id_file;
 mod ids;
 mod journal;
 mod manifest;
@@ -43,6 +46,7 @@ use stratann_vector::first_invalid;
 
 pub(crate) use self::grown::added_wrong;
 use self::grown::{Counts, Tables};
+use self::id_file::IdFile;
 use self::ids::Ids;
 use self::manifest::Sums;
 pub(crate) use self::streams::segment_model;
@@ -155,6 +159,7 @@ pub(crate) fn verify_in(
     let _stage = Stage::begin(progress, "verifying", total);
     // That they cannot be read is a problem of their own files.
     let grown = Tables::read(volume, &manifest);
+    let id_file = IdFile::open(volume, &manifest);
     let mut check = Check {
         volume,
         manifest: &manifest,
@@ -165,6 +170,7 @@ pub(crate) fn verify_in(
         grown: grown.as_ref(),
         counts: Counts::default(),
         ids: Ids::new(stored::most_nodes(volume, &manifest)),
+        id_file,
         progress,
     };
     check.claims();
@@ -175,6 +181,7 @@ pub(crate) fn verify_in(
     check.sums();
     check.totals();
     check.repeated_ids();
+    check.unmatched_ids();
     check.strays()?;
     Ok(check.report)
 }
@@ -192,6 +199,8 @@ struct Check<'a> {
     grown: Option<&'a Tables>,
     counts: Counts,
     ids: Ids,
+    /// The file of ids, if it is there and opens.
+    id_file: Option<IdFile>,
     progress: &'a dyn Progress,
 }
 

@@ -19,6 +19,7 @@ use stratann_vector::{Element, Metric};
 use super::*;
 use crate::progress::Silent;
 
+mod id_file;
 mod placed;
 
 const NODES: u32 = 60;

@@ -240,6 +240,28 @@ fn unknown_features_are_refused() {
 }
 
 #[test]
+fn a_file_of_ids_needs_a_feature_bit() {
+    let mut manifest = sample();
+    manifest.files.push(FileEntry {
+        role: "ids".into(),
+        name: "ids-000001".into(),
+        ..manifest.files[0].clone()
+    });
+    let text = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap_err();
+    let text = text.to_string();
+    assert!(
+        text.contains("writer_features") && text.contains("bit 0"),
+        "{text}"
+    );
+    manifest.writer_features = IDS;
+    let back = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
+    back.check_writable("MANIFEST").unwrap();
+    // An index of an earlier version has none.
+    manifest.files.pop();
+    Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
+}
+
+#[test]
 fn unknown_keys_need_a_feature_bit() {
     for path in [
         "",
@@ -257,7 +279,7 @@ fn unknown_keys_need_a_feature_bit() {
             text.contains("is \"colour\", expected a key of this version"),
             "{text}"
         );
-        value["writer_features"] = 1.into();
+        value["writer_features"] = 2.into();
         decode_value(&value).unwrap();
     }
     let mut value = body(&sample());

@@ -163,7 +163,10 @@ impl LiveIndex {
                 manifest.clone(),
                 &self.open,
             )?);
-            let ids = StoredIds::of(&index)?;
+            let ids = StoredIds::of(&index)?.ok_or_else(|| Error::Damaged {
+                file: self.volume.name(),
+                what: "the merged index does not say its ids".into(),
+            })?;
             gate = Some(self.gate.write());
             self.health.standing(&*self.volume)?;
             next = Some(self.next_state(&state, index, ids)?);

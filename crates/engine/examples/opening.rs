@@ -1,0 +1,181 @@
+//! What it takes to open an index for changes whose ids are row numbers, and one whose ids are not any more: time and memory.
+//!
+//! ```text
+//! cargo run --release -p stratann --example opening -- DATA DIR
+//! ```
+//!
+//! Builds an index of DATA in `DIR/rows` with what `stratann` does by default, and another in `DIR/gaps` of which every tenth id is
+//! deleted and the deletes are merged; both are used again when they are there. Then it opens each for changes some times, in turn,
+//! each time in a process of its own: milliseconds, resident memory before and after and at most meanwhile, what the plan says of
+//! it (codes, codebook and tables), and what a look-up of an id takes. Files are in the page cache. It ends with the
+//! medians, and fails where the second index takes more than 50 ms, or more than 1 MB more than the first does beyond its plan.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use stratann::{
+    BuildOptions, LiveIndex, OpenOptions, Silent, VectorFile, VectorSource, WriteOptions, build,
+    peak_rss_bytes, reset_peak_rss,
+};
+use stratann_tier::rss_bytes;
+
+/// How often each index is opened.
+const TIMES: usize = 9;
+/// Ids that are looked up.
+const LOOK_UPS: u64 = 100_000;
+/// What the invocation for one opening begins its arguments with.
+const OPEN: &str = "--open";
+/// What is to be kept.
+const MOST_MS: f64 = 50.0;
+const MOST_MB: f64 = 1.0;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// Builds the two indexes, unless they are there.
+fn indexes(data: &str, folder: &Path) -> Outcome<[PathBuf; 2]> {
+    let (rows, gaps) = (folder.join("rows"), folder.join("gaps"));
+    let source = VectorFile::open(data)?;
+    let options = BuildOptions::default();
+    if !rows.join("MANIFEST").exists() {
+        let report = build(&source, &rows, &options, &Silent)?;
+        println!("built in {:.0} s", report.seconds);
+    }
+    // What is merged has a name of its own until it is whole.
+    let whole = folder.join("gaps-merged");
+    if !whole.exists() {
+        copy(&rows, &gaps)?;
+        let live = LiveIndex::open(&gaps, &OpenOptions::default(), &WriteOptions::default())?;
+        let deleted: Vec<u64> = (0..source.rows() as u64).step_by(10).collect();
+        live.delete(&deleted)?;
+        let report = live.compact(&Silent)?;
+        println!(
+            "{} deletes merged in {:.0} s",
+            report.removed, report.seconds
+        );
+        drop(live);
+        std::fs::write(&whole, "")?;
+    }
+    Ok([rows, gaps])
+}
+
+/// Copies the files of an index.
+fn copy(from: &Path, to: &Path) -> Outcome<()> {
+    if to.exists() {
+        std::fs::remove_dir_all(to)?;
+    }
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        std::fs::copy(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
+}
+
+/// What an opening took: milliseconds; megabytes that it left resident, had at most, and was planned to have; microseconds
+/// of a look-up.
+#[derive(Clone, Copy)]
+struct Taken([f64; 5]);
+
+/// Opens an index for changes and prints what that took.
+fn open(path: &str) -> Outcome<()> {
+    // The parts of the program that this needs are in memory, and the system's, once it was done.
+    let options = (OpenOptions::default(), WriteOptions::default());
+    let small = tempfile::tempdir()?;
+    let few = stratann::MatrixRef::new(&[7, 8, 9, 1, 2, 3], 3, 2, stratann::Element::U8)?;
+    let tiny = small.path().join("tiny");
+    build(&few, &tiny, &BuildOptions::default(), &Silent)?;
+    drop(LiveIndex::open(&tiny, &options.0, &options.1)?);
+
+    let before = rss_bytes();
+    reset_peak_rss();
+    let start = Instant::now();
+    let live = LiveIndex::open(path, &options.0, &options.1)?;
+    let ms = start.elapsed().as_secs_f64() * 1e3;
+    let (after, peak) = (rss_bytes(), peak_rss_bytes());
+    let memory = live.stats().memory;
+    let planned = memory.codes + memory.codebook + memory.tables;
+    let ids = live.len() as u64;
+    let (mut id, mut found) = (1_u64, 0);
+    let start = Instant::now();
+    for _ in 0..LOOK_UPS {
+        id = id
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        found += u64::from(live.contains((id >> 33) % ids)?);
+    }
+    let us = start.elapsed().as_secs_f64() * 1e6 / LOOK_UPS as f64;
+    if found == 0 {
+        return Err("no id was found".into());
+    }
+    let mb = |bytes: u64| bytes as f64 / 1e6;
+    let more = |bytes: u64| mb(bytes.saturating_sub(before));
+    println!("{ms} {} {} {} {us}", more(after), more(peak), mb(planned));
+    Ok(())
+}
+
+/// Opens an index in a process of its own.
+fn opened(path: &Path) -> Outcome<Taken> {
+    let program = std::env::current_exe()?;
+    let output = Command::new(program).arg(OPEN).arg(path).output()?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into());
+    }
+    let text = String::from_utf8(output.stdout)?;
+    let numbers: Result<Vec<f64>, _> = text.split_whitespace().map(str::parse).collect();
+    let numbers: [f64; 5] = numbers?
+        .try_into()
+        .map_err(|_| format!("not five numbers: {text}"))?;
+    Ok(Taken(numbers))
+}
+
+fn median(taken: &[Taken], at: usize) -> f64 {
+    let mut all: Vec<f64> = taken.iter().map(|taken| taken.0[at]).collect();
+    all.sort_unstable_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+fn run() -> Outcome<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (data, folder) = match &arguments[..] {
+        [word, path] if word == OPEN => return open(path),
+        [data, folder] => (data, Path::new(folder)),
+        _ => return Err("arguments: DATA DIR".into()),
+    };
+    std::fs::create_dir_all(folder)?;
+    let indexes = indexes(data, folder)?;
+    let mut taken = [Vec::new(), Vec::new()];
+    for _ in 0..TIMES {
+        for (path, taken) in indexes.iter().zip(&mut taken) {
+            taken.push(opened(path)?);
+        }
+    }
+    println!("index     opening  resident  at most   planned  beyond  a look-up");
+    let mut beyond = [0.0; 2];
+    for ((path, taken), beyond) in indexes.iter().zip(&taken).zip(&mut beyond) {
+        let [ms, resident, peak, planned, us] = [0, 1, 2, 3, 4].map(|at| median(taken, at));
+        *beyond = peak - planned;
+        println!(
+            "{:<8} {ms:5.1} ms {resident:6.2} MB {peak:6.2} MB {planned:6.2} MB {beyond:4.2} MB {us:6.2} us",
+            path.file_name().unwrap_or_default().to_string_lossy()
+        );
+    }
+    let (ms, more) = (median(&taken[1], 0), beyond[1] - beyond[0]);
+    if ms > MOST_MS || more > MOST_MB {
+        return Err(
+            format!("{ms:.1} ms and {more:.2} MB more: over {MOST_MS} ms or {MOST_MB} MB").into(),
+        );
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

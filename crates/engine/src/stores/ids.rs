@@ -1,0 +1,348 @@
+//! The outside ids of an index on storage: which node has an id.
+//!
+//! ```text
+//!   id ──> guess a block by the ids at both ends ──> read and verify it ──> in it, or a new end: guess again
+//! ```
+//!
+//! Nothing is held in memory but the least and the largest id. Guesses are right at once or by a block or two where ids are
+//! row numbers with gaps, as after deletes, or hashes; where they are anything else, every other guess is the middle, so that a
+//! look-up reads no more than about twice the blocks of a binary search. The byte table is in [`stratann_layout::ids`].
+
+use stratann_layout::header::stored_checksum;
+use stratann_layout::ids::ENTRIES;
+use stratann_layout::{BLOCK, FileEntry, FileKind, IdsBlock, IdsFile, Manifest};
+use stratann_tier::{Volume, VolumeReader};
+
+use crate::{Error, stored};
+
+/// Guesses that are all by the ids at both ends, before every other one is the middle.
+const BY_IDS: u32 = 4;
+
+/// A file of ids that is open, whatever becomes of its name. Shared by any number of threads.
+#[derive(Debug)]
+pub(crate) struct IdTable {
+    reader: Box<dyn VolumeReader>,
+    /// Its name for errors.
+    file: String,
+    entries: IdsFile,
+    /// The least and the largest id.
+    ends: (u64, u64),
+}
+
+/// An entry of the table: its number, and its node. Or the number of the entry in front of which it would stand.
+pub(crate) type Found = Result<(u64, u32), u64>;
+
+/// A block that was read, kept for the next look-up nearby.
+pub(crate) struct LastBlock {
+    number: Option<u64>,
+    bytes: [u8; BLOCK],
+}
+
+impl LastBlock {
+    /// None yet.
+    pub(crate) fn none() -> Self {
+        Self {
+            number: None,
+            bytes: [0; BLOCK],
+        }
+    }
+}
+
+impl IdTable {
+    /// Opens the file of ids that a manifest names; `None` if it names none, because ids are row numbers or an earlier version
+    /// wrote the index.
+    ///
+    /// # Errors
+    /// A file that is missing, damaged, of another index or of more or fewer ids than the build had vectors.
+    pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Option<Self>, Error> {
+        let Some(entry) = manifest.file(FileKind::Ids.name()) else {
+            return Ok(None);
+        };
+        Self::open_file(volume, entry, Some(manifest.vectors)).map(Some)
+    }
+
+    /// Opens a file of so many ids, if that is known.
+    ///
+    /// # Errors
+    /// As [`open`](IdTable::open), and one without ids.
+    pub(crate) fn open_file(
+        volume: &dyn Volume,
+        entry: &FileEntry,
+        expected: Option<u64>,
+    ) -> Result<Self, Error> {
+        let reader = volume.open_reader(&entry.name)?;
+        stored::check_length(volume, entry, reader.size()?)?;
+        let file = stored::name_of(volume, &entry.name);
+        let mut last = LastBlock::none();
+        reader.read_at(0, &mut last.bytes)?;
+        let (entries, header) = IdsFile::open(&last.bytes, &file)?;
+        header.check_length(entry.length, &file)?;
+        if stored_checksum(&last.bytes) != entry.header_crc32c {
+            return Err(stored::of_another_index(volume, entry));
+        }
+        let found = entries.entries();
+        if let Some(vectors) = expected.filter(|&vectors| vectors != found) {
+            let what = format!("it has {found} ids; the MANIFEST says {vectors} vectors");
+            return Err(Error::Damaged { file, what });
+        }
+        let mut table = Self {
+            reader,
+            file,
+            entries,
+            ends: (0, 0),
+        };
+        let (least, _) = table.block(0, &mut last)?.ends();
+        let (_, largest) = table.block(entries.blocks() - 1, &mut last)?.ends();
+        table.ends = (least, largest);
+        Ok(table)
+    }
+
+    /// The file as errors name it.
+    pub(crate) fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// How many ids there are, and where.
+    pub(crate) fn entries(&self) -> IdsFile {
+        self.entries
+    }
+
+    /// The largest id.
+    pub(crate) fn largest(&self) -> u64 {
+        self.ends.1
+    }
+
+    /// Block `block`, read and verified, unless it is the last that was.
+    pub(crate) fn block<'b>(
+        &self,
+        block: u64,
+        last: &'b mut LastBlock,
+    ) -> Result<IdsBlock<'b>, Error> {
+        if last.number != Some(block) {
+            last.number = None;
+            let offset = IdsFile::block_offset(block);
+            self.reader.read_at(offset, &mut last.bytes)?;
+        }
+        let view = self.entries.block(&last.bytes, block, &self.file)?;
+        last.number = Some(block);
+        Ok(view)
+    }
+
+    /// The node of an id.
+    ///
+    /// # Errors
+    /// A block that cannot be read or is damaged.
+    pub(crate) fn node_of(&self, id: u64) -> Result<Option<u32>, Error> {
+        let found = self.find(id, &mut LastBlock::none())?;
+        Ok(found.ok().map(|(_, node)| node))
+    }
+
+    /// The entry of an id; looked for in `last` first.
+    ///
+    /// # Errors
+    /// As [`node_of`](IdTable::node_of).
+    pub(crate) fn find(&self, id: u64, last: &mut LastBlock) -> Result<Found, Error> {
+        let (mut least, mut most) = self.ends;
+        if id < least {
+            return Ok(Err(0));
+        }
+        if id > most {
+            return Ok(Err(self.entries.entries()));
+        }
+        // Blocks that may have it, and ids that are not outside of these.
+        let (mut low, mut high) = (0, self.entries.blocks());
+        let mut next = last.number.filter(|&number| number < high);
+        let mut guesses = 0;
+        while low < high {
+            let block = next.take().unwrap_or_else(|| {
+                guesses += 1;
+                match guesses <= BY_IDS || guesses % 2 == 0 {
+                    true => low + between(id, least, most, high - low),
+                    false => low + (high - low) / 2,
+                }
+            });
+            let view = self.block(block, last)?;
+            let (first, end) = view.ends();
+            if id < first {
+                (high, most) = (block, first);
+            } else if id > end {
+                (low, least) = (block + 1, end);
+            } else {
+                let entry = |place: usize| view.first_entry() + place as u64;
+                return Ok(match view.find(id) {
+                    Ok(place) => Ok((entry(place), view.get(place).1)),
+                    Err(place) => Err(entry(place)),
+                });
+            }
+        }
+        Ok(Err(low * ENTRIES as u64))
+    }
+}
+
+/// Where `id` would be among `count` places from `least` to `most` if all were equally far from each other.
+fn between(id: u64, least: u64, most: u64, count: u64) -> u64 {
+    let span = u128::from(most.saturating_sub(least)) + 1;
+    let at = u128::from(id.saturating_sub(least)) * u128::from(count) / span;
+    u64::try_from(at).unwrap_or(u64::MAX).min(count - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use stratann_layout::{ids, stream};
+    use stratann_tier::TierError;
+    use stratann_tier::testing::SimVolume;
+
+    use super::*;
+
+    /// Counts the reads of a reader.
+    #[derive(Debug)]
+    struct Counted(Box<dyn VolumeReader>, Arc<AtomicU64>);
+
+    impl VolumeReader for Counted {
+        fn size(&self) -> Result<u64, TierError> {
+            self.0.size()
+        }
+
+        fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), TierError> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.0.read_at(offset, out)
+        }
+    }
+
+    fn entry_of(volume: &SimVolume, ids: &[u64]) -> FileEntry {
+        let count = ids.len() as u32;
+        let entries = ids.iter().zip((0..count).rev());
+        let payload: Vec<u8> = entries
+            .flat_map(|(&id, node)| ids::entry(id, node))
+            .collect();
+        let bytes = stream::encode(FileKind::Ids, &payload, &[]);
+        volume
+            .create("ids-000001")
+            .unwrap()
+            .write_at(0, &bytes)
+            .unwrap();
+        FileEntry {
+            role: "ids".into(),
+            name: "ids-000001".into(),
+            length: bytes.len() as u64,
+            header_crc32c: stored_checksum(&bytes),
+        }
+    }
+
+    /// The table of these ids, which ascend, the last on node 0; and the reads that are made of it.
+    fn table(ids: &[u64]) -> (IdTable, Arc<AtomicU64>) {
+        let volume = SimVolume::new();
+        let mut table = IdTable::open_file(&volume, &entry_of(&volume, ids), None).unwrap();
+        let reads = Arc::new(AtomicU64::new(0));
+        table.reader = Box::new(Counted(table.reader, reads.clone()));
+        (table, reads)
+    }
+
+    #[test]
+    fn ids_are_found_in_few_reads_whatever_they_are() {
+        let count = 100_000u64;
+        let hash = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1;
+        let mut hashes: Vec<u64> = (0..count).map(hash).collect();
+        hashes.sort_unstable();
+        hashes.dedup();
+        let gaps = (0..count).map(|i| i + i / 9 + i / 1_000 * 500).collect();
+        let late = (0..count).map(|i| u64::MAX / 2 + 1_000 * i).collect();
+        let ends = (0..count).map(|i| {
+            if i < count / 2 {
+                i
+            } else {
+                u64::MAX - count + i
+            }
+        });
+        let squares = (0..count).map(|i| i * i * i);
+        // A binary search would read log2(294) = 8.2 of 294 blocks.
+        for (what, ids, mean, most) in [
+            ("gaps", gaps, 2.0, 4),
+            ("hashes", hashes, 2.1, 5),
+            ("late", late, 1.5, 2),
+            ("two ends", ends.collect::<Vec<u64>>(), 12.0, 21),
+            ("cubes", squares.collect(), 9.0, 21),
+        ] {
+            let (table, reads) = table(&ids);
+            let (mut all, mut worst) = (0, 0);
+            for (at, &id) in ids.iter().enumerate().step_by(7) {
+                reads.store(0, Ordering::Relaxed);
+                let node = (ids.len() - 1 - at) as u32;
+                assert_eq!(table.node_of(id).unwrap(), Some(node), "{what}: {id}");
+                let reads = reads.load(Ordering::Relaxed);
+                (all, worst) = (all + reads, worst.max(reads));
+            }
+            let found = all as f64 / ids.len().div_ceil(7) as f64;
+            assert!(found <= mean && worst <= most, "{what}: {found}, {worst}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_would_stand_somewhere() {
+        let ids: Vec<u64> = (0..2_000).map(|i| 10 + 5 * i).collect();
+        let (table, reads) = table(&ids);
+        assert_eq!(table.largest(), 10_005);
+        let mut last = LastBlock::none();
+        for id in 0..10_020 {
+            let found = table.find(id, &mut last).unwrap();
+            let expected = match ids.binary_search(&id) {
+                Ok(at) => Ok((at as u64, (1_999 - at) as u32)),
+                Err(at) => Err(at as u64),
+            };
+            assert_eq!(found, expected, "{id}");
+        }
+        // In ascending order every block is read once, and once more for each of four ids between two blocks.
+        assert_eq!(reads.load(Ordering::Relaxed), 6 + 5 * 4);
+        for id in [9, 10_006, u64::MAX] {
+            assert_eq!(table.node_of(id).unwrap(), None);
+        }
+        assert_eq!(reads.load(Ordering::Relaxed), 26, "outside of all ids");
+    }
+
+    #[test]
+    fn damage_is_an_error_where_it_is_read() {
+        let ids: Vec<u64> = (0..1_000).map(|i| 3 * i).collect();
+        let volume = SimVolume::new();
+        let entry = entry_of(&volume, &ids);
+        let open = || IdTable::open_file(&volume, &entry, None);
+        let flip = |at: u64| {
+            let mut byte = [0];
+            volume.read_at(&entry.name, at, &mut byte).unwrap();
+            let mut file = volume.open(&entry.name).unwrap();
+            file.write_at(at, &[byte[0] ^ 1]).unwrap();
+        };
+        let table = open().unwrap();
+        flip(2 * BLOCK as u64 + 77);
+        assert_eq!(table.node_of(3).unwrap(), Some(998));
+        let text = table.node_of(3 * 400).unwrap_err().to_string();
+        assert!(
+            text.contains("ids-000001") && text.contains("8192"),
+            "{text}"
+        );
+        open().unwrap();
+        for at in [100, BLOCK as u64 + 5, 3 * BLOCK as u64 + 5] {
+            flip(at);
+            open().unwrap_err();
+            flip(at);
+        }
+        open().unwrap();
+        let short = FileEntry {
+            length: entry.length - BLOCK as u64,
+            ..entry.clone()
+        };
+        IdTable::open_file(&volume, &short, None).unwrap_err();
+        let other = FileEntry {
+            header_crc32c: entry.header_crc32c ^ 1,
+            ..entry
+        };
+        let text = IdTable::open_file(&volume, &other, None)
+            .unwrap_err()
+            .to_string();
+        assert!(text.contains("another index"), "{text}");
+        let none = IdTable::open_file(&volume, &entry_of(&volume, &[]), None).unwrap_err();
+        assert!(none.to_string().contains("ids"), "{none}");
+    }
+}

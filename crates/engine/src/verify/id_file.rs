@@ -1,0 +1,154 @@
+//! The file of ids: ids that ascend, and for each record of the build the entry that says its id and its node.
+//!
+//! Entries are looked up many at a time, by id, so that each block is read about once for all of them. What was found is
+//! remembered as a bit an entry: in the end, an entry that no record has is superfluous.
+
+use stratann_layout::ids::ENTRIES;
+use stratann_layout::{IdsFile, Manifest};
+use stratann_tier::Volume;
+
+use super::{Check, VerifyReport};
+use crate::Error;
+use crate::bits::Bits;
+use crate::stores::ids::{IdTable, LastBlock};
+
+/// Records that are looked up at a time.
+const BATCH: usize = 1 << 16;
+
+/// What was found in the file of ids.
+pub(super) struct IdFile {
+    ids: IdTable,
+    /// Ids and nodes of records that are still to be looked up.
+    waiting: Vec<(u64, u32)>,
+    /// Records that were met.
+    records: u64,
+    /// Entries whose ids records have, by number.
+    found: Bits,
+}
+
+impl IdFile {
+    /// Opens the file, if there is one and nothing speaks against it: its own check says what does.
+    pub(super) fn open(volume: &dyn Volume, manifest: &Manifest) -> Option<Self> {
+        let ids = IdTable::open(volume, manifest).ok()??;
+        Some(Self {
+            // Its blocks are there.
+            found: Bits::new(ids.entries().entries()),
+            ids,
+            waiting: Vec::new(),
+            records: 0,
+        })
+    }
+
+    /// Looks up what is waiting.
+    fn look_up(&mut self, report: &mut VerifyReport) {
+        self.waiting.sort_unstable();
+        let mut last = LastBlock::none();
+        for (id, node) in self.waiting.drain(..) {
+            // One that cannot be read is a problem already.
+            let Ok(found) = self.ids.find(id, &mut last) else {
+                continue;
+            };
+            if let Ok((entry, _)) = found {
+                self.found.add(entry);
+            }
+            let (entry, what) = match found {
+                Ok((_, of)) if of == node => continue,
+                Ok((entry, of)) => (
+                    entry,
+                    format!("outside id {id} is that of node {of} here; node {node} has it"),
+                ),
+                Err(entry) => (
+                    entry,
+                    format!("outside id {id} is missing, which node {node} has"),
+                ),
+            };
+            report.problem(self.ids.file(), Some(IdsFile::offset(entry)), what);
+        }
+    }
+
+    /// Names the entries of which no record was met, if all were.
+    fn superfluous(&self, report: &mut VerifyReport) {
+        let entries = self.ids.entries();
+        if self.records < entries.entries() || self.found.count() == entries.entries() {
+            return;
+        }
+        let mut last = LastBlock::none();
+        for block in 0..entries.blocks() {
+            let Ok(view) = self.ids.block(block, &mut last) else {
+                continue;
+            };
+            for (place, entry) in (0..view.len()).zip(view.first_entry()..) {
+                if !self.found.has(entry) {
+                    let (id, node) = view.get(place);
+                    let what =
+                        format!("outside id {id} is that of node {node} here; no node has it");
+                    report.problem(self.ids.file(), Some(IdsFile::offset(entry)), what);
+                }
+            }
+        }
+    }
+}
+
+impl Check<'_> {
+    /// Checks the file of ids by itself.
+    pub(super) fn id_file(&mut self, name: &str) -> Result<(), Error> {
+        let Some(table) = IdTable::open(self.volume, self.manifest)? else {
+            return Ok(());
+        };
+        let (entries, next_id) = (table.entries(), self.manifest.next_id);
+        let mut last = LastBlock::none();
+        let mut before: Option<u64> = None;
+        for block in 0..entries.blocks() {
+            let view = match table.block(block, &mut last) {
+                Ok(view) => view,
+                Err(error) => {
+                    self.report.refused(name, &error);
+                    before = None;
+                    continue;
+                }
+            };
+            let ((first, end), at) = (view.ends(), IdsFile::offset(view.first_entry()));
+            if let Some(before) = before.filter(|&before| first <= before) {
+                let what = format!("outside id {first} comes after {before}: ids must ascend");
+                self.report.problem(name, Some(at), what);
+            }
+            before = Some(end);
+            if block % ENTRIES as u64 == 0 {
+                self.advance(0)?;
+            }
+        }
+        if table.largest().saturating_add(1) > next_id {
+            let largest = table.largest();
+            self.claim(format!(
+                "it says that the next outside id is {next_id}; there is {largest}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// A record has this id: the file of ids is to say so, if it is one of the build.
+    pub(super) fn expect_id(&mut self, node: u64, id: u64) {
+        let Some(file) = &mut self.id_file else {
+            return;
+        };
+        let Some(node) = u32::try_from(node)
+            .ok()
+            .filter(|_| node < self.manifest.vectors)
+        else {
+            return;
+        };
+        file.waiting.push((id, node));
+        file.records += 1;
+        if file.waiting.len() == BATCH {
+            file.look_up(&mut self.report);
+        }
+    }
+
+    /// What the file of ids says too much or too little, when all records were met.
+    pub(super) fn unmatched_ids(&mut self) {
+        if let Some(file) = &mut self.id_file {
+            file.look_up(&mut self.report);
+            file.superfluous(&mut self.report);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The file of ids.
+
+use stratann_layout::ids::{self, ENTRY};
+use stratann_layout::manifest::IDS;
+
+use super::*;
+
+/// Changes entries, which are ids and their nodes.
+type Entries<'a> = &'a dyn Fn(&mut Vec<(u64, u32)>);
+
+/// An index with a file of ids that was changed before it was written.
+fn with_ids(layout: Layout, change: Entries<'_>) -> SimVolume {
+    let says = in_manifest(|manifest| {
+        manifest.writer_features = IDS;
+        manifest.next_id = 1_001;
+    });
+    let volume = index(layout, &says);
+    let numbered = nodes().into_iter().map(|node| node.id).zip(0..);
+    let mut entries: Vec<(u64, u32)> = numbered.collect();
+    entries.sort_unstable();
+    change(&mut entries);
+    let bytes = entries.iter().flat_map(|&(id, node)| ids::entry(id, node));
+    with_file(&volume, FileKind::Ids, &bytes.collect::<Vec<u8>>());
+    volume
+}
+
+/// What is wrong with the file of ids, and where; nothing else is.
+fn wrong(layout: Layout, change: Entries<'_>) -> Vec<(u64, String)> {
+    let problems = report(&with_ids(layout, change)).problems;
+    let of_ids = |problem: Problem| {
+        assert!(problem.file.ends_with("/ids"), "{layout}: {problem:?}");
+        (problem.offset.unwrap_or(0), problem.what)
+    };
+    problems.into_iter().map(of_ids).collect()
+}
+
+/// Where an entry stands.
+fn at(entry: usize) -> u64 {
+    (BLOCK + 4 + entry * ENTRY) as u64
+}
+
+fn node_of(id: u64) -> u32 {
+    nodes().iter().position(|node| node.id == id).unwrap() as u32
+}
+
+#[test]
+fn ids_that_are_those_of_the_records_are_clean() {
+    for layout in LAYOUTS {
+        assert_eq!(wrong(layout, &|_| {}), [], "{layout}");
+    }
+}
+
+#[test]
+fn an_entry_that_is_missing_and_one_too_much_are_named_with_their_places() {
+    for layout in LAYOUTS {
+        let found = wrong(layout, &|entries| {
+            let (_, node) = entries.remove(5);
+            entries.push((1_000, node));
+        });
+        let node = node_of(5);
+        let expected = [
+            (
+                at(5),
+                format!("outside id 5 is missing, which node {node} has"),
+            ),
+            (
+                at(59),
+                format!("outside id 1000 is that of node {node} here; no node has it"),
+            ),
+        ];
+        assert_eq!(found, expected, "{layout}");
+    }
+}
+
+#[test]
+fn entries_of_other_nodes_are_named_with_their_places() {
+    for layout in LAYOUTS {
+        let found = wrong(layout, &|entries| {
+            let node = entries[3].1;
+            entries[3].1 = entries[4].1;
+            entries[4].1 = node;
+        });
+        let (third, fourth) = (node_of(3), node_of(4));
+        let expected = [
+            (
+                at(3),
+                format!("outside id 3 is that of node {fourth} here; node {third} has it"),
+            ),
+            (
+                at(4),
+                format!("outside id 4 is that of node {third} here; node {fourth} has it"),
+            ),
+        ];
+        assert_eq!(found, expected, "{layout}");
+    }
+}
+
+#[test]
+fn ids_ascend_and_are_those_of_nodes() {
+    let one = |change: Entries<'_>, offset: u64, text: &str| {
+        let found = wrong(Layout::Packed, change);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].0 == offset && found[0].1.contains(text),
+            "{found:?}"
+        );
+    };
+    one(
+        &|entries| entries.swap(1, 2),
+        at(2),
+        "is 1, expected above 2",
+    );
+    one(&|entries| entries[9].0 = 8, at(9), "is 8, expected above 8");
+    one(
+        &|entries| entries[9].1 = 60,
+        at(9) + 8,
+        "is 60, expected below 60",
+    );
+    one(
+        &|entries| entries.truncate(59),
+        0,
+        "it has 59 ids; the MANIFEST says 60 vectors",
+    );
+    one(&Vec::clear, 0, "it has 0 ids");
+}
+
+#[test]
+fn the_manifest_says_of_the_file_what_is_so() {
+    let volume = with_ids(Layout::Coupled, &|_| {});
+    let changed = |change: &dyn Fn(&mut Manifest)| {
+        let volume = volume.fork();
+        let mut manifest = stored::manifest(&volume).unwrap();
+        change(&mut manifest);
+        write(&volume, MANIFEST, &manifest.encode());
+        let found = lines(&volume);
+        assert_eq!(found.len(), 1, "{found:?}");
+        found[0].clone()
+    };
+    let forget = |manifest: &mut Manifest| manifest.files.retain(|entry| entry.role != "ids");
+    assert!(changed(&forget).contains("it names no ids file"));
+    let text = changed(&|manifest| manifest.next_id = 59);
+    assert!(
+        text.contains("the next outside id is 59; there is 59"),
+        "{text}"
+    );
+    let other = |manifest: &mut Manifest| {
+        let ids = manifest.files.iter_mut().find(|entry| entry.role == "ids");
+        ids.unwrap().header_crc32c ^= 1;
+    };
+    assert!(changed(&other).contains("a file of another index"));
+}
+
+#[test]
+fn a_damaged_block_is_all_that_is_said_of_it() {
+    let volume = with_ids(Layout::Decoupled, &|_| {});
+    for byte in [BLOCK as u64 + 2, at(7) + 3, 100] {
+        let volume = volume.fork();
+        let mut old = [0];
+        volume.read_at("ids", byte, &mut old).unwrap();
+        let mut file = volume.open("ids").unwrap();
+        file.write_at(byte, &[old[0] ^ 4]).unwrap();
+        let found = lines(&volume);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].contains("/ids") && found[0].contains("checksum"),
+            "{found:?}"
+        );
+    }
+}
