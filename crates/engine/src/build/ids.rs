@@ -64,6 +64,17 @@ pub(crate) struct IdSorter<'a> {
     most: usize,
     /// Runs that were full.
     spooled: Option<Spooled>,
+    /// Of all entries, in any order ([`mixed`]): what is spooled has no checksum of its own.
+    sum: u64,
+}
+
+/// A number that another entry hardly has.
+fn mixed((id, node): Entry) -> u64 {
+    let mut mixed = id ^ u64::from(node).rotate_left(32);
+    for _ in 0..2 {
+        mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    }
+    mixed ^ (mixed >> 32)
 }
 
 impl<'a> IdSorter<'a> {
@@ -84,6 +95,7 @@ impl<'a> IdSorter<'a> {
             run: Vec::with_capacity(usize::try_from(entries).unwrap_or(most).min(most)),
             most,
             spooled: None,
+            sum: 0,
         }
     }
 
@@ -96,13 +108,14 @@ impl<'a> IdSorter<'a> {
             self.spool()?;
         }
         self.run.push((id, node));
+        self.sum = self.sum.wrapping_add(mixed((id, node)));
         Ok(())
     }
 
     /// Writes the checkpoint's file of all entries, by id.
     ///
     /// # Errors
-    /// It cannot be written, what was spooled cannot be read, or an id stands twice.
+    /// It cannot be written, what was spooled cannot be read or is not what it was, or an id stands twice.
     pub(crate) fn finish(mut self) -> Result<FileEntry, Error> {
         if self.spooled.is_some() {
             self.spool()?;
@@ -127,18 +140,27 @@ impl<'a> IdSorter<'a> {
         mut entries: impl Iterator<Item = Result<Entry, Error>>,
     ) -> Result<FileEntry, Error> {
         let (kind, length) = (FileKind::Ids, count * ENTRY as u64);
-        let mut last = None;
+        let wrong = |what: String| Error::Damaged {
+            file: self.volume.name(),
+            what,
+        };
+        let (mut last, mut sum) = (None, 0u64);
         write_made(self.checkpoint, kind, None, &[], length, |push| {
             entries.try_for_each(|found| {
                 let (id, node) = found?;
                 if last.replace(id) == Some(id) {
-                    return Err(Error::Damaged {
-                        file: self.volume.name(),
-                        what: format!("outside id {id} stands twice"),
-                    });
+                    return Err(wrong(format!("outside id {id} stands twice")));
                 }
+                sum = sum.wrapping_add(mixed((id, node)));
                 push(&entry(id, node))
-            })
+            })?;
+            // Sealed with right checksums, wrong ids would make others that are there look free.
+            if sum != self.sum {
+                return Err(wrong(
+                    "ids were read from a scratch file otherwise than they were written there: look after the disk, and try again".into(),
+                ));
+            }
+            Ok(())
         })
     }
 
@@ -311,6 +333,28 @@ mod tests {
                 assert_eq!(volume.list().unwrap(), Vec::<String>::new());
             }
         }
+    }
+
+    #[test]
+    fn what_is_read_otherwise_than_it_was_spooled_is_no_file_of_ids() {
+        let entries = entries(500);
+        let mut wrong = 0;
+        for byte in [0, 7, 8, 1_205] {
+            let volume = SimVolume::new();
+            let checkpoint = Checkpoint::begin(&volume, true).unwrap();
+            let mut sorter = IdSorter::new(&volume, &checkpoint, 7, 0);
+            sorter.most = 90;
+            for &(id, node) in &entries {
+                sorter.push(id, node).unwrap();
+            }
+            let spooled = sorter.spooled.as_mut().unwrap();
+            let mut found = [0];
+            spooled.reader.read_at(byte, &mut found).unwrap();
+            spooled.file.write_at(byte, &[found[0] ^ 64]).unwrap();
+            let error = sorter.finish().unwrap_err().to_string();
+            wrong += usize::from(error.contains("scratch file"));
+        }
+        assert_eq!(wrong, 4);
     }
 
     #[test]

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use stratann_layout::{Manifest, PlacementFile};
 
 use super::contents::each_vector;
-use crate::Error;
 use crate::build::{IdSorter, LEAST_MEMORY};
 use crate::durable::Checkpoint;
 use crate::index::Index;
 use crate::progress::Silent;
 use crate::stores::ids::IdTable;
+use crate::{Error, ErrorKind};
 
 /// Ids that came and went since the build of a checkpoint.
 #[derive(Clone, Debug, Default)]
@@ -61,6 +61,23 @@ impl StoredIds {
         }
         let table = IdTable::open(&**index.volume(), manifest)?;
         Ok(table.map(|table| Self::table(table, manifest)))
+    }
+
+    /// The ids of an index: of its checkpoint, or, where that does not say them or its file of them is damaged or gone, of the
+    /// records. The next merge writes a file that is whole.
+    pub(crate) fn of_any(index: &Index) -> Result<Self, Error> {
+        match Self::of(index) {
+            Ok(Some(ids)) => Ok(ids),
+            Ok(None) => Self::collected(index),
+            Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
+                tracing::warn!(
+                    index = %index.path().display(),
+                    "its ids are collected from all records, since their file is no good (`stratann compact` writes another): {error}"
+                );
+                Self::collected(index)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// The ids of an index whose checkpoint does not say them, sorted in a megabyte of memory. The index is locked, and no

@@ -303,10 +303,7 @@ impl LiveIndex {
         let name = stored::name_of(&*volume, stratann_layout::manifest::FILE_NAME);
         index.manifest().check_writable(&name)?;
         opened_from(&*volume, index.manifest())?;
-        let ids = match StoredIds::of(&index)? {
-            Some(ids) => ids,
-            None => StoredIds::collected(&index)?,
-        };
+        let ids = StoredIds::of_any(&index)?;
         let Replayed {
             overlay,
             next_id,

@@ -132,7 +132,7 @@ impl Check<'_> {
 
     /// Counts a record by its id.
     pub(super) fn counted(&mut self, place: Place<'_>, id: u64) {
-        self.expect_id(place.node, id);
+        self.expect_id(place, id);
         if self.manifest.placement.is_none() {
             return self.id(place, id);
         }

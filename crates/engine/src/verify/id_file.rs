@@ -7,6 +7,7 @@ use stratann_layout::ids::ENTRIES;
 use stratann_layout::{IdsFile, Manifest};
 use stratann_tier::Volume;
 
+use super::pages::Place;
 use super::{Check, VerifyReport};
 use crate::Error;
 use crate::bits::Bits;
@@ -24,6 +25,8 @@ pub(super) struct IdFile {
     records: u64,
     /// Entries whose ids records have, by number.
     found: Bits,
+    /// Whether a block could not be read on the way to some id: then nobody knows which entries no record has.
+    unread: bool,
 }
 
 impl IdFile {
@@ -36,6 +39,7 @@ impl IdFile {
             ids,
             waiting: Vec::new(),
             records: 0,
+            unread: false,
         })
     }
 
@@ -46,6 +50,7 @@ impl IdFile {
         for (id, node) in self.waiting.drain(..) {
             // One that cannot be read is a problem already.
             let Ok(found) = self.ids.find(id, &mut last) else {
+                self.unread = true;
                 continue;
             };
             if let Ok((entry, _)) = found {
@@ -69,7 +74,8 @@ impl IdFile {
     /// Names the entries of which no record was met, if all were.
     fn superfluous(&self, report: &mut VerifyReport) {
         let entries = self.ids.entries();
-        if self.records < entries.entries() || self.found.count() == entries.entries() {
+        let all = entries.entries();
+        if self.unread || self.records < all || self.found.count() == all {
             return;
         }
         let mut last = LastBlock::none();
@@ -126,15 +132,22 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A record has this id: the file of ids is to say so, if it is one of the build.
-    pub(super) fn expect_id(&mut self, node: u64, id: u64) {
+    /// A record has this id: the file of ids is to say so, if it is one of the build; where there is none because ids are row
+    /// numbers, it is one of these.
+    pub(super) fn expect_id(&mut self, place: Place<'_>, id: u64) {
+        let (node, manifest) = (place.node, self.manifest);
         let Some(file) = &mut self.id_file else {
+            let are_rows = manifest.next_id == manifest.vectors;
+            if are_rows && node < manifest.vectors && id >= manifest.next_id {
+                let next = manifest.next_id;
+                self.node_problem(
+                    place,
+                    format_args!("has the outside id {id}, where all are below {next}"),
+                );
+            }
             return;
         };
-        let Some(node) = u32::try_from(node)
-            .ok()
-            .filter(|_| node < self.manifest.vectors)
-        else {
+        let Some(node) = u32::try_from(node).ok().filter(|_| node < manifest.vectors) else {
             return;
         };
         file.waiting.push((id, node));

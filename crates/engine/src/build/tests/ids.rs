@@ -65,3 +65,37 @@ fn ids_that_are_row_numbers_in_any_order_have_none() {
         assert!(IdTable::open(&volume, index.manifest()).unwrap().is_none());
     }
 }
+
+#[test]
+fn a_damaged_block_of_ids_is_one_problem() {
+    // Squares, so that the way to ids in other blocks leads through the one that is damaged.
+    let squares = (0..ROWS as u64).map(|row| row * row).collect();
+    let (volume, index) = built(Layout::Packed, Some(squares));
+    let name = &index.manifest().file("ids").unwrap().name;
+    let at = 2 * 4096 + 77;
+    let mut byte = [0];
+    volume.read_at(name, at, &mut byte).unwrap();
+    let mut file = volume.open(name).unwrap();
+    file.write_at(at, &[byte[0] ^ 1]).unwrap();
+    let report = verify_in(&volume, &Silent).unwrap();
+    assert_eq!(report.problem_count, 1, "{:?}", report.problems);
+    assert_eq!(report.problems[0].offset, Some(2 * 4096));
+}
+
+#[test]
+fn an_id_beyond_the_row_numbers_that_a_manifest_claims_is_named() {
+    // As many ids as row numbers, of which one is no row number.
+    let mut ids: Vec<u64> = (0..ROWS as u64).collect();
+    ids[7] = 5_000;
+    let (volume, index) = built(Layout::Packed, Some(ids));
+    let mut manifest = index.manifest().clone();
+    let name = manifest.file("ids").unwrap().name.clone();
+    manifest.files.retain(|entry| entry.name != name);
+    manifest.writer_features = 0;
+    manifest.next_id = ROWS as u64;
+    let mut file = volume.create(stratann_layout::manifest::FILE_NAME).unwrap();
+    file.write_at(0, &manifest.encode()).unwrap();
+    let report = verify_in(&volume, &Silent).unwrap();
+    let said = |problem: &crate::Problem| problem.what.contains("outside id 5000");
+    assert!(report.problems.iter().any(said), "{:?}", report.problems);
+}

@@ -223,7 +223,16 @@ impl PageFormat for InlineShape {
             first,
             records: records
                 .map(|slot| {
-                    Stored::whole(Ok(first.saturating_add(slot as u64) as u32), record(slot))
+                    let node = first.saturating_add(slot as u64);
+                    // Behind the last number that a node may have, a record is none's.
+                    let node = u32::try_from(node).map_err(|_| LayoutError::Field {
+                        file: file.to_owned(),
+                        offset: self.file_offset(page),
+                        what: "node of a record",
+                        found: node.to_string(),
+                        expected: "below 2^32".into(),
+                    });
+                    Stored::whole(node, record(slot))
                 })
                 .collect(),
         })
