@@ -344,8 +344,8 @@ impl Catalog {
     /// # Errors
     /// No thread could be started.
     pub fn backend(&self) -> Result<Backend, Error> {
-        let crew = self.shared.crew(1, self.options.open.io)?;
-        Ok(crew.backend().clone())
+        let worker_pool = self.shared.worker_pool(1, self.options.open.io)?;
+        Ok(worker_pool.backend().clone())
     }
 
     /// What an index is, from its manifest: cheap, and the index need not fit the memory budget.

@@ -25,7 +25,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileKind, LogShape, Manifest, NavigationFile};
-use stratann_tier::{Backend, Crew, GrowingBytes, IoMode, TierError, Volume, VolumeReader};
+use stratann_tier::{Backend, GrowingBytes, IoMode, TierError, Volume, VolumeReader, WorkerPool};
 use stratann_vector::{Element, Metric};
 
 use crate::cache::SlotCache;
@@ -116,7 +116,7 @@ pub struct Index {
 #[derive(Default)]
 pub(crate) struct Shared {
     /// The searching threads, each with its ring and its buffers.
-    crew: Mutex<Option<Arc<Crew>>>,
+    worker_pool: Mutex<Option<Arc<WorkerPool>>>,
     /// Codebooks by content hash.
     codebooks: Mutex<HashMap<String, Codebook>>,
     /// What queries in flight take, of all searches that go on.
@@ -150,13 +150,13 @@ impl Shared {
     }
 
     /// At least `threads` searching threads. They are kept from batch to batch, each with its ring and buffers.
-    pub(crate) fn crew(&self, threads: usize, io: IoMode) -> Result<Arc<Crew>, Error> {
-        let mut crew = self.crew.lock();
-        match &*crew {
-            Some(crew) if crew.threads() >= threads => Ok(crew.clone()),
+    pub(crate) fn worker_pool(&self, threads: usize, io: IoMode) -> Result<Arc<WorkerPool>, Error> {
+        let mut worker_pool = self.worker_pool.lock();
+        match &*worker_pool {
+            Some(worker_pool) if worker_pool.threads() >= threads => Ok(worker_pool.clone()),
             _ => {
-                let started = Arc::new(Crew::new(threads, io)?);
-                *crew = Some(started.clone());
+                let started = Arc::new(WorkerPool::new(threads, io)?);
+                *worker_pool = Some(started.clone());
                 Ok(started)
             }
         }
@@ -318,7 +318,7 @@ impl Index {
         SlotCache::check_room(entries, slot_bytes)?;
         let cache = (entries > 0).then(|| Arc::new(SlotCache::new(entries, slot_bytes)));
         let (graph_pages, vector_pages) = graph.files();
-        let code_bytes = Codes::memory_bytes(&*volume, &manifest, graph.stores)?;
+        let code_bytes = Codes::memory_bytes(&*volume, &manifest, graph.composition)?;
         let navigates = options.memory.is_none() || options.navigation.unwrap_or(preset.navigation);
         let navigation = manifest
             .file(FileKind::Navigation.name())
@@ -342,7 +342,7 @@ impl Index {
             graph.load(&*volume, &division, heat.as_ref())?;
         }
         let codebook = shared.codebook(&*volume, &manifest)?;
-        let codes = Codes::load(&*volume, &manifest, graph.stores, &later)?;
+        let codes = Codes::load(&*volume, &manifest, graph.composition, &later)?;
         let navigation_file = match navigation.filter(|_| division.navigation > 0) {
             Some(entry) => Some(volume.open_reader(&entry.name)?),
             None => None,
@@ -460,7 +460,7 @@ impl Index {
     /// # Errors
     /// No thread could be started.
     pub fn backend(&self) -> Result<Backend, Error> {
-        Ok(self.crew(1)?.backend().clone())
+        Ok(self.worker_pool(1)?.backend().clone())
     }
 
     /// The nodes in the navigation graph; 0 if the index was built without one.
@@ -495,7 +495,7 @@ impl Index {
 
     /// What its stores can do.
     pub(crate) fn composition(&self) -> &'static Composition {
-        self.graph.stores
+        self.graph.composition
     }
 
     pub(crate) fn graph(&self) -> &Graph {
@@ -600,17 +600,19 @@ impl Index {
     }
 
     /// At least `threads` searching threads.
-    pub(crate) fn crew(&self, threads: usize) -> Result<Arc<Crew>, Error> {
-        self.shared.crew(threads, self.options.io)
+    pub(crate) fn worker_pool(&self, threads: usize) -> Result<Arc<WorkerPool>, Error> {
+        self.shared.worker_pool(threads, self.options.io)
     }
 
     /// Workers for a batch that can use so many, one of up to `most` that a caller allows: as many as the next batches can use, too, since
     /// this one may be of one query, and others go on beside it. These are left out where the system has no threads for them.
-    pub(crate) fn workers(&self, threads: usize, most: usize) -> Result<Arc<Crew>, Error> {
+    pub(crate) fn workers(&self, threads: usize, most: usize) -> Result<Arc<WorkerPool>, Error> {
         let beside = most.min(crate::threads::processors());
-        match self.crew(threads.max(beside)) {
-            Err(Error::Tier(TierError::NoThread { .. })) if beside > threads => self.crew(threads),
-            crew => crew,
+        match self.worker_pool(threads.max(beside)) {
+            Err(Error::Tier(TierError::NoThread { .. })) if beside > threads => {
+                self.worker_pool(threads)
+            }
+            worker_pool => worker_pool,
         }
     }
 }

@@ -230,7 +230,7 @@ impl ChunksFile {
     /// The same pages with more garbage, and nodes that are numbered anew: `from` was the first, and `to` is from now
     /// on. `dead` are the pages and slots of the records that die, ascending, none of which is dead already.
     #[must_use]
-    pub fn bury(&self, from: u32, to: u32, dead: &[(u32, u16)]) -> ChunksFile {
+    pub fn with_dead(&self, from: u32, to: u32, dead: &[(u32, u16)]) -> ChunksFile {
         let mut counts = self.counts(from);
         let (mut rest, mut next, mut slots) = (dead, to, Vec::new());
         let mut all = DeadSlots::default();

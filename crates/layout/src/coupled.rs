@@ -246,7 +246,7 @@ impl<'a> PageView<'a> {
     /// Opens page `page` of `file`.
     ///
     /// The page says itself whether it is relocated. `expected` is the count of records that it has if it is
-    /// not ([`CoupledShape::nodes_on_page`]), where 0 stands for a page behind those of the build, which may
+    /// not (`CoupledShape::nodes_on_page`), where 0 stands for a page behind those of the build, which may
     /// only be relocated; a relocated page has any count.
     ///
     /// Refuses bytes that are not a page long, a count of records that cannot be, and a page of consecutive

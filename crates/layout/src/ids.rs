@@ -1,7 +1,7 @@
 //! Which node has which outside id: what has to be known to insert, replace and delete by id. Where the ids are row numbers the
 //! manifest says so, and there is no such file.
 //!
-//! Payload of a [stream](crate::stream) of kind `Ids`, little-endian: an entry for each vector of the build, by ascending id.
+//! Payload of a [stream] of kind `Ids`, little-endian: an entry for each vector of the build, by ascending id.
 //! Entry `i`:
 //!
 //! | offset | bytes | what |

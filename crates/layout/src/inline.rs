@@ -209,7 +209,7 @@ impl<'a> InlineView<'a> {
     /// Opens page `page` of `file`.
     ///
     /// Refuses bytes that are not a page long, and a count of records that cannot be or is not `expected`
-    /// (see [`InlineShape::nodes_on_page`]). With `verify` the checksums of its blocks are checked too;
+    /// (see `InlineShape::nodes_on_page`). With `verify` the checksums of its blocks are checked too;
     /// without, damaged bytes are still read without a panic, but give wrong values.
     #[inline]
     pub fn open(

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use stratann_tier::{
-    BLOCK, Crew, FileTier, IoMode, Lane, Request, Task, Thread, Tier, next, thread_cpu_time,
+    BLOCK, FileTier, IoMode, Lane, Request, Task, Thread, Tier, WorkerPool, next, thread_cpu_time,
 };
 
 #[derive(Clone)]
@@ -121,11 +121,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = options()?;
     let tier = FileTier::open(&options.file)?;
     let blocks = tier.len() / BLOCK as u64;
-    let crew = Crew::new(options.threads, options.io)?;
+    let workers = WorkerPool::new(options.threads, options.io)?;
     let spent = Mutex::new((Duration::ZERO, Duration::ZERO, Duration::ZERO));
     let each = options.reads / (options.threads * options.tasks) as u64;
     let start = Instant::now();
-    crew.run(options.threads, &|thread: &Thread, index| {
+    workers.run(options.threads, &|thread: &Thread, index| {
         let (cpu, (user, system)) = (thread_cpu_time(), times());
         let tasks: Vec<Task> = (0..options.tasks)
             .map(|task| {
@@ -149,7 +149,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (cpu, user, system) = spent.into_inner()?;
     println!(
         "{} direct={} threads={} tasks={} width={} pipelined={} compute={:?}: {:.1} K reads/s, latency of a read {:.1} us, cpu {:.2} us a read (user {:.2}, system {:.2})",
-        crew.backend(),
+        workers.backend(),
         tier.is_direct(),
         options.threads,
         options.tasks,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Tasks are futures that never leave the thread. Waking one sets a bit; nothing is allocated after the start. Those that belong
-//! together are a group: a worker of a [`Crew`](crate::Crew) polls the groups of several runs in turn.
+//! together are a group: a worker of a [`WorkerPool`](crate::WorkerPool) polls the groups of several runs in turn.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -20,16 +20,16 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Instant;
 
-use crate::crew::{Backend, IoMode};
 use crate::error::TierError;
 use crate::reactor::{Io, Reactor};
+use crate::worker_pool::{Backend, IoMode};
 
 /// A task for [`Thread::run_all`].
 pub type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// The context of one thread: what tasks on it read with. Neither `Send` nor `Sync`.
 ///
-/// A [`Crew`](crate::Crew) gives one to each of its workers; [`Thread::local`] makes one for the calling thread.
+/// A [`WorkerPool`](crate::WorkerPool) gives one to each of its workers; [`Thread::local`] makes one for the calling thread.
 #[derive(Debug)]
 pub struct Thread {
     reactor: Rc<Reactor>,

@@ -2,7 +2,7 @@
 //! they survive a crash. Knows nothing of vectors or graphs.
 //!
 //! ```text
-//!   Crew ── worker threads, each with a Thread: ring, executor, buffers
+//!   WorkerPool ── worker threads, each with a Thread: ring, executor, buffers
 //!     └─ run_tasks(..) ─> Thread::run_all(tasks) ─> task: lane.submit, compute, next(lane).await
 //!
 //!   Tier ── FileTier (SSD), DramTier, MappedTier
@@ -14,11 +14,11 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use stratann_tier::{Crew, DramTier, IoMode, Request, Tier, next};
+//! use stratann_tier::{WorkerPool, DramTier, IoMode, Request, Tier, next};
 //!
 //! let tier: Arc<dyn Tier> = Arc::new(DramTier::new(vec![7u8; 8192]));
-//! let crew = Crew::new(1, IoMode::Auto)?;
-//! crew.run(1, &|thread, _| {
+//! let workers = WorkerPool::new(1, IoMode::Auto)?;
+//! workers.run(1, &|thread, _| {
 //!     thread.block_on(async {
 //!         let mut lane = tier.lane(thread).unwrap();
 //!         lane.submit(Request { tag: 1, offset: 4096, len: 4096 }).unwrap();
@@ -30,10 +30,9 @@
 //! ```
 //!
 //! `unsafe` is confined to this crate and to the kernels: the ring, aligned buffers, mappings, bytes that grow while they
-//! are read, the crew's borrowed jobs, and what is done around a fork.
+//! are read, the pool's borrowed jobs, and what is done around a fork.
 
 mod buffer;
-mod crew;
 mod directory;
 mod dram;
 mod error;
@@ -56,12 +55,12 @@ mod threads;
 mod tier;
 mod uring;
 mod volume;
+mod worker_pool;
 
 /// Bytes of a block: what an SSD reads at least, and what buffers are aligned to.
 pub const BLOCK: usize = 4096;
 
 pub use buffer::{Block, HugeBytes};
-pub use crew::{Backend, Crew, IoMode};
 pub use directory::Directory;
 pub use dram::DramTier;
 pub use error::TierError;
@@ -74,3 +73,4 @@ pub use ssd::FileTier;
 pub use threads::{start, start_scoped};
 pub use tier::{Completion, Lane, Request, Tier, next};
 pub use volume::{LOCK_FILE, LockGuard, Note, Volume, VolumeFile, VolumeReader};
+pub use worker_pool::{Backend, IoMode, WorkerPool};

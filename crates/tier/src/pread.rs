@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   thread A ─┐                      ┌─ worker ─ pread ─┐
-//!   thread B ─┴─> queue (one a crew) ┼─ worker ─ pread ─┼─> the asking thread's own answers
+//!   thread B ─┴─> queue (one a pool) ┼─ worker ─ pread ─┼─> the asking thread's own answers
 //!                                    └─ worker ─ pread ─┘
 //! ```
 //!

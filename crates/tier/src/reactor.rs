@@ -14,13 +14,13 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::buffer::BufferPool;
-use crate::crew::{Backend, IoMode};
 use crate::error::TierError;
 use crate::home::Home;
 use crate::pread::{Pool, PreadDriver};
 use crate::reads::{Inbox, Outcome, RawRead, Reads};
 use crate::tier::Request;
 use crate::uring::{Driver, Ring};
+use crate::worker_pool::{Backend, IoMode};
 
 /// With this many reads at the device a hint to start more is not worth a system call of its own...
 const BUSY: usize = 16;
@@ -33,7 +33,7 @@ const MANY_TASKS: usize = 8;
 /// the completion of a pipelined search is away: with it, photo-sift-100k is searched 1.4 times as fast.
 const AWAKE: Duration = Duration::from_micros(100);
 
-/// How the threads of a crew read, decided once, and what they share for it.
+/// How the threads of a pool read, decided once, and what they share for it.
 pub(crate) struct Io {
     backend: Mutex<Backend>,
     pool: OnceLock<Arc<Pool>>,
@@ -85,7 +85,7 @@ impl Io {
         if self.backend() == Backend::Uring {
             match ring(self.forbid_ring) {
                 Ok(ring) => return Box::new(ring),
-                // There was one when the crew began; now memory or descriptors have run out.
+                // There was one when the pool began; now memory or descriptors have run out.
                 Err(error) => self.fall_back(&error),
             }
         }

@@ -1,4 +1,4 @@
-//! The crew and the executor.
+//! The pool and the executor.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 
 use stratann_tier::testing::conformance::conformance;
 use stratann_tier::{
-    Backend, Crew, FileTier, IoMode, Request, Task, Thread, Tier, TierError, next,
+    Backend, FileTier, IoMode, Request, Task, Thread, Tier, TierError, WorkerPool, next,
 };
 
 #[test]
 fn work_is_borrowed_and_each_share_has_a_worker_of_its_own() {
-    let crew = Crew::new(3, IoMode::Auto).unwrap();
-    assert_eq!(crew.threads(), 3);
+    let workers = WorkerPool::new(3, IoMode::Auto).unwrap();
+    assert_eq!(workers.threads(), 3);
     for threads in [1, 2, 3] {
         let seen = Mutex::new(Vec::new());
-        let taken = crew.run(threads, &|_, index| {
+        let taken = workers.run(threads, &|_, index| {
             let name = std::thread::current().name().unwrap_or_default().to_owned();
             seen.lock().unwrap().push((index, name));
         });
@@ -33,15 +33,15 @@ fn work_is_borrowed_and_each_share_has_a_worker_of_its_own() {
         names.dedup();
         assert_eq!(names.len(), threads, "{names:?}");
     }
-    assert_eq!(crew.run(100, &|_, _| {}), 3, "no more than there are");
+    assert_eq!(workers.run(100, &|_, _| {}), 3, "no more than there are");
 }
 
 #[test]
 fn a_panic_reaches_the_caller_after_all_have_finished() {
-    let crew = Crew::new(2, IoMode::Auto).unwrap();
+    let workers = WorkerPool::new(2, IoMode::Auto).unwrap();
     let finished = AtomicBool::new(false);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        crew.run(2, &|_, index| {
+        workers.run(2, &|_, index| {
             if index == 0 {
                 panic!("number {index}");
             }
@@ -58,8 +58,8 @@ fn a_panic_reaches_the_caller_after_all_have_finished() {
         "the job is borrowed until the last worker has returned"
     );
     let calls = AtomicUsize::new(0);
-    crew.run(2, &|_, _| _ = calls.fetch_add(1, Ordering::SeqCst));
-    assert_eq!(calls.load(Ordering::SeqCst), 2, "the crew works on");
+    workers.run(2, &|_, _| _ = calls.fetch_add(1, Ordering::SeqCst));
+    assert_eq!(calls.load(Ordering::SeqCst), 2, "the pool works on");
 }
 
 /// Waits until all who share it have come.
@@ -79,12 +79,12 @@ async fn meet(met: &AtomicUsize, all: usize) {
 fn runs_of_several_hosts_go_on_at_once() {
     // More runs than workers, each with a task that ends when all of them are there.
     for (workers, hosts) in [(1, 4), (2, 8)] {
-        let crew = Crew::new(workers, IoMode::Auto).unwrap();
+        let workers = WorkerPool::new(workers, IoMode::Auto).unwrap();
         let met = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..hosts {
                 scope.spawn(|| {
-                    crew.run_tasks(1, &|_, _| vec![Box::pin(meet(&met, hosts)) as Task<'_>]);
+                    workers.run_tasks(1, &|_, _| vec![Box::pin(meet(&met, hosts)) as Task<'_>]);
                 });
             }
         });
@@ -94,13 +94,13 @@ fn runs_of_several_hosts_go_on_at_once() {
 
 #[test]
 fn a_share_goes_to_a_worker_with_nothing_to_do() {
-    let crew = Crew::new(2, IoMode::Auto).unwrap();
+    let workers = WorkerPool::new(2, IoMode::Auto).unwrap();
     for _ in 0..50 {
         let (met, names) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
-                    crew.run_tasks(1, &|_, _| {
+                    workers.run_tasks(1, &|_, _| {
                         let name = std::thread::current().name().map(str::to_owned);
                         names.lock().unwrap().push(name);
                         vec![Box::pin(meet(&met, 2)) as Task<'_>]
@@ -115,7 +115,7 @@ fn a_share_goes_to_a_worker_with_nothing_to_do() {
 
 #[test]
 fn many_runs_of_many_hosts_all_end() {
-    let crew = Crew::new(2, IoMode::Auto).unwrap();
+    let workers = WorkerPool::new(2, IoMode::Auto).unwrap();
     let directory = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join("file");
     std::fs::write(&path, vec![7u8; 64 << 10]).unwrap();
@@ -123,14 +123,14 @@ fn many_runs_of_many_hosts_all_end() {
     let done = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for host in 0..6usize {
-            let (crew, tier, done) = (&crew, &tier, &done);
+            let (workers, tier, done) = (&workers, &tier, &done);
             scope.spawn(move || {
                 for round in 0..100 {
                     // Some with one share, some with two, some that panic: which is nobody else's business.
                     let threads = 1 + (host + round) % 2;
                     let fails = host == 5 && round % 7 == 0;
                     let outcome = catch_unwind(AssertUnwindSafe(|| {
-                        crew.run_tasks(threads, &|thread, _| {
+                        workers.run_tasks(threads, &|thread, _| {
                             let task = || {
                                 Box::pin(async move {
                                     let mut lane = tier.lane(thread).unwrap();
@@ -165,11 +165,11 @@ fn many_runs_of_many_hosts_all_end() {
 
 #[test]
 fn a_run_from_a_job_of_the_same_crew_is_refused() {
-    let crew = Crew::new(1, IoMode::Auto).unwrap();
-    let other = Crew::new(1, IoMode::Auto).unwrap();
-    crew.run(1, &|_, _| _ = other.run(1, &|_, _| {}));
+    let workers = WorkerPool::new(1, IoMode::Auto).unwrap();
+    let other = WorkerPool::new(1, IoMode::Auto).unwrap();
+    workers.run(1, &|_, _| _ = other.run(1, &|_, _| {}));
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        crew.run(1, &|_, _| _ = crew.run(1, &|_, _| {}))
+        workers.run(1, &|_, _| _ = workers.run(1, &|_, _| {}))
     }));
     assert!(outcome.is_err());
 }
@@ -184,9 +184,9 @@ fn threads_end_with_their_crew() {
         }
     }
     thread_local!(static KEPT: Cell<Option<Count>> = const { Cell::new(None) });
-    let crew = Crew::new(2, IoMode::Auto).unwrap();
-    crew.run(2, &|_, _| KEPT.set(Some(Count(ended.clone()))));
-    drop(crew);
+    let workers = WorkerPool::new(2, IoMode::Auto).unwrap();
+    workers.run(2, &|_, _| KEPT.set(Some(Count(ended.clone()))));
+    drop(workers);
     assert_eq!(ended.load(Ordering::SeqCst), 2);
 }
 
@@ -195,13 +195,13 @@ fn where_the_ring_is_forbidden_the_pool_reads() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
     std::fs::write(&path, vec![5u8; 8192]).unwrap();
-    let crew = Crew::without_ring(2, IoMode::Auto).unwrap();
-    let Backend::Pread { reason } = crew.backend() else {
-        panic!("{crew:?}")
+    let workers = WorkerPool::without_ring(2, IoMode::Auto).unwrap();
+    let Backend::Pread { reason } = workers.backend() else {
+        panic!("{workers:?}")
     };
     assert!(reason.contains("seccomp"), "{reason}");
     let tier = FileTier::open(&path).unwrap();
-    crew.run(2, &|thread, _| {
+    workers.run(2, &|thread, _| {
         let mut lane = tier.lane(thread).unwrap();
         lane.submit(Request {
             tag: 0,
@@ -212,7 +212,7 @@ fn where_the_ring_is_forbidden_the_pool_reads() {
         let block = thread.block_on(next(lane.as_mut())).result.unwrap();
         assert_eq!(block[..], [5u8; 4096]);
     });
-    let error = Crew::without_ring(1, IoMode::Uring).unwrap_err();
+    let error = WorkerPool::without_ring(1, IoMode::Uring).unwrap_err();
     assert!(
         matches!(error, TierError::Unsupported { .. }) && error.to_string().contains("pread"),
         "{error}"

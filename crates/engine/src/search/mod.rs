@@ -1,4 +1,4 @@
-//! Search: one query is one `async fn`, a batch is many of them on a crew of threads.
+//! Search: one query is one `async fn`, a batch is many of them on a pool of threads.
 //!
 //! ```text
 //!   Index::search ── threads ──> executor of a thread ── in_flight ──> task: the next query of the batch
@@ -299,10 +299,10 @@ impl Index {
         };
         let room = self.room(plan.list, candidates, wanted, progress)?;
         let threads = options.threads.min(rows).min(room.queries).max(1);
-        let crew = self.workers(threads, self.most_at_once(plan.list, options.threads))?;
+        let worker_pool = self.workers(threads, self.most_at_once(plan.list, options.threads))?;
         let _stage = Stage::begin(progress, "searching", rows as u64);
         let start = Instant::now();
-        crew.run_tasks(threads, &|thread, share| {
+        worker_pool.run_tasks(threads, &|thread, share| {
             // Each as many, and the first ones those that are left over.
             let more = usize::from(share < room.queries % threads);
             batch.tasks(thread, room.queries / threads + more)

@@ -461,7 +461,7 @@ fn one_query_needs_no_more_threads_than_there_are() {
     };
     let found = index.search(&one, &options).unwrap();
     assert_eq!(found.ids.len(), 10);
-    let workers = index.crew(1).unwrap().threads();
+    let workers = index.worker_pool(1).unwrap().threads();
     assert!(
         workers <= crate::threads::processors(),
         "{workers} threads for one query"

@@ -18,7 +18,7 @@ use crate::{Error, stored};
 /// The graph of an index that is open.
 pub(crate) struct Graph {
     /// What its stores can do.
-    pub(crate) stores: &'static Composition,
+    pub(crate) composition: &'static Composition,
     /// Where its pages are read from.
     pub(crate) tier: Arc<dyn Tier>,
     /// The file's name in the volume.
@@ -41,19 +41,19 @@ impl Graph {
     /// # Errors
     /// A file that is missing, damaged, of a later format or of another index.
     pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
-        let stores = stored::layout(volume, manifest)?.composition();
+        let composition = stored::layout(volume, manifest)?.composition();
         let placement = Placed::default();
-        let pages = (stores.open)(volume, manifest, &placement)?;
-        let entry = stored::entry(volume, manifest, stores.lists, None)?;
+        let pages = (composition.open)(volume, manifest, &placement)?;
+        let entry = stored::entry(volume, manifest, composition.lists, None)?;
         Ok(Self {
-            stores,
+            composition,
             name: entry.name.clone(),
             file: stored::name_of(volume, &entry.name),
             tier: volume.open_tier(&entry.name)?,
             nodes: manifest.vectors,
             pages,
             resident: Resident::default(),
-            segments: match stores.vectors_in_records {
+            segments: match composition.vectors_in_records {
                 true => None,
                 false => Some(Segments::open(volume, manifest)?),
             },
@@ -85,7 +85,7 @@ impl Graph {
         manifest: &Manifest,
         file: &PlacementFile,
     ) -> Result<(), Error> {
-        match self.stores.records_move {
+        match self.composition.records_move {
             true => self.take_pending(volume, manifest, file)?,
             false => {
                 on_pages!(&self.pages, pages => self.take_journal(volume, manifest, file, pages)?)

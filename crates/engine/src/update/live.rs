@@ -9,7 +9,7 @@
 //!   compact    freeze:  next log, empty fresh graph            nobody writes for a moment
 //!              merge:   live rows of all ─> new checkpoint     inserts, deletes and searches go on
 //!              commit:  MANIFEST names the next log            nobody writes for a moment
-//!              digest:  what came meanwhile ─> new graph       where inserts are direct
+//!              drain:   what came meanwhile ─> new graph       where inserts are direct
 //! ```
 //!
 //! Layout and preset say whether vectors go into the graph on storage at once, or wait in memory for a merge. In
@@ -230,7 +230,7 @@ impl Drop for LiveIndex {
             return;
         }
         let left = self
-            .digest()
+            .drain_fresh()
             .and_then(|()| self.checkpoint())
             .and_then(|_| self.leave_nothing());
         if let Err(error) = left {
@@ -346,7 +346,7 @@ impl LiveIndex {
             home: Home::here(),
             _lock: lock,
         })
-        .and_then(Self::digested)
+        .and_then(Self::with_fresh_drained)
     }
 
     fn state(&self) -> Arc<State> {

@@ -227,7 +227,7 @@ impl Tombstones {
     }
 
     /// The record on a node does not count and never did: it was given up while it was made. Its id may be somewhere else.
-    pub(crate) fn bury(&self, node: u32) {
+    pub(crate) fn mark_dead(&self, node: u32) {
         self.dead.fetch_add(1, Ordering::Release);
         let since = 0;
         self.met[node as usize % SHARDS].write().insert(node, since);
@@ -340,7 +340,7 @@ mod tests {
         assert!(!now().knows(3) && !now().meets(7, 4) && now().meets(7, 3));
         assert!(now().knows(3) && !now().knows(4) && !now().knows(0));
         // One that was given up while it was made.
-        set.bury(9);
+        set.mark_dead(9);
         assert!(now().knows(9) && !now().knows(8) && set.len() == 2);
     }
 

@@ -224,7 +224,7 @@ fn keep(index: &Index, n: u32, first: u32, census: &Census) -> Result<KeptSegmen
     let chunks = stored::chunks(volume, manifest, n)?;
     // `slotted` refuses a segment that is not there.
     let before = &manifest.segments[n as usize];
-    let chunks = chunks.bury(before.first, first, &census.dying);
+    let chunks = chunks.with_dead(before.first, first, &census.dying);
     let (stored_first, _) = before.stored();
     let garbage = chunks.dead.count() as u32;
     // One that is as it was written needs no mention.

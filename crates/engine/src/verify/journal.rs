@@ -21,7 +21,7 @@ impl Check<'_> {
     /// Checks all pages that count, of the file or of the journal.
     pub(super) fn journaled(&mut self, entry: &FileEntry, name: &str) -> Result<(), Error> {
         let (volume, manifest, nodes) = (self.volume, self.manifest, self.nodes());
-        let format = stored::pages(volume, manifest, self.stores.lists, None)?.format;
+        let format = stored::pages(volume, manifest, self.composition.lists, None)?.format;
         let count = format.pages(nodes).unwrap_or_default();
         let said = manifest.placement.map_or(count, |facts| facts.pages);
         if said != count {
@@ -35,7 +35,7 @@ impl Check<'_> {
             page.is_ok_and(|page| journal.numbers.binary_search(&page).is_ok())
         };
         let tables = self.tables(None);
-        let mut records = self.records_of(self.stores.lists, &tables, &*format, 0);
+        let mut records = self.records_of(self.composition.lists, &tables, &*format, 0);
         let mut pages = Pages::of(&*format, 0);
         let stored = volume.len(&entry.name)?.saturating_sub(pages.start);
         let stored = stored / pages.page_bytes as u64;
@@ -95,7 +95,7 @@ impl Check<'_> {
     pub(super) fn journal(&mut self, payload: Vec<u8>, name: &str) -> Result<(), Error> {
         let (manifest, nodes) = (self.manifest, self.nodes());
         // A kind of file that only a layout has whose pages follow from their nodes.
-        let Some(format) = (self.stores.page_format)(manifest)? else {
+        let Some(format) = (self.composition.page_format)(manifest)? else {
             return Ok(());
         };
         let count = format.pages(nodes).unwrap_or_default();
@@ -108,7 +108,10 @@ impl Check<'_> {
                 continue;
             }
             // Offsets are those that the page has in its file.
-            let place = format!("{name}, for page {page} of {}", self.stores.lists.name());
+            let place = format!(
+                "{name}, for page {page} of {}",
+                self.composition.lists.name()
+            );
             if let Err(error) = format.read(page, bytes, Some(nodes), &place) {
                 self.report.problem(name, None, error.to_string());
             }

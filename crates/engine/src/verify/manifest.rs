@@ -28,19 +28,19 @@ impl Check<'_> {
         let segments = self.manifest.segments.len();
         match kind {
             FileKind::Vectors | FileKind::Chunks => n.is_some_and(|n| (n as usize) < segments),
-            FileKind::Directory => self.stores.has_directory,
+            FileKind::Directory => self.composition.has_directory,
             FileKind::Codes | FileKind::Entries => kind == self.codes(),
             FileKind::Placement => self.manifest.placement.is_some(),
             FileKind::Pending | FileKind::Journal => {
                 self.manifest.placement.is_some() && kind == self.changes()
             }
-            _ => kind.layout().is_none() || kind == self.stores.lists,
+            _ => kind.layout().is_none() || kind == self.composition.lists,
         }
     }
 
     /// The kind of the file with the codes that are in memory.
     fn codes(&self) -> FileKind {
-        match self.stores.codes_in_records {
+        match self.composition.codes_in_records {
             true => FileKind::Entries,
             false => FileKind::Codes,
         }
@@ -48,7 +48,7 @@ impl Check<'_> {
 
     /// The kind of the file with what waits for its page, after direct inserts.
     fn changes(&self) -> FileKind {
-        match self.stores.records_move {
+        match self.composition.records_move {
             true => FileKind::Pending,
             false => FileKind::Journal,
         }
@@ -57,11 +57,11 @@ impl Check<'_> {
     /// The files that the layout needs are named, and the segments are such that a node's segment is a division.
     pub(super) fn claims(&mut self) {
         let mut needed = vec![
-            (self.stores.lists, None),
+            (self.composition.lists, None),
             (FileKind::Codebook, None),
             (self.codes(), None),
         ];
-        if self.stores.has_directory {
+        if self.composition.has_directory {
             needed.push((FileKind::Directory, None));
         }
         if self.manifest.navigation.is_some() {
@@ -124,7 +124,7 @@ impl Check<'_> {
             }
         }
         // An index that was written before the layouts with codes says nothing of bytes.
-        let silent = !self.stores.encoded && !self.stores.codes_in_records;
+        let silent = !self.composition.encoded && !self.composition.codes_in_records;
         for (what, complete, claimed, found) in [
             ("lists", found.lists, manifest.list_bytes, found.list_bytes),
             (
@@ -147,8 +147,8 @@ impl Check<'_> {
 
     /// Outside ids that only a look at all of them finds.
     pub(super) fn repeated_ids(&mut self) {
-        let (kind, n) = match self.stores.vectors_in_records {
-            true => (self.stores.lists, None),
+        let (kind, n) = match self.composition.vectors_in_records {
+            true => (self.composition.lists, None),
             false => (FileKind::Vectors, Some(0)),
         };
         // They may be in different segments, of which nobody remembers which.

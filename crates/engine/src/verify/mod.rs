@@ -164,7 +164,7 @@ pub(crate) fn verify_in(
         volume,
         manifest: &manifest,
         layout,
-        stores: layout.composition(),
+        composition: layout.composition(),
         report,
         sums: Sums::default(),
         grown: grown.as_ref(),
@@ -192,7 +192,7 @@ struct Check<'a> {
     manifest: &'a Manifest,
     layout: Layout,
     /// What its stores can do.
-    stores: &'static Composition,
+    composition: &'static Composition,
     report: VerifyReport,
     sums: Sums,
     /// What is said of where nodes are, if direct inserts were made and it can be read.
@@ -257,14 +257,14 @@ impl Check<'_> {
         let may_grow = match kind {
             FileKind::Vectors => self.may_grow(n),
             // Where pages stay in their places, they are added only when a checkpoint was committed.
-            _ => self.stores.records_move || self.manifest.placement.is_some(),
+            _ => self.composition.records_move || self.manifest.placement.is_some(),
         };
         if !may_grow {
             stored::check_length(self.volume, entry, self.volume.len(&entry.name)?)?;
         }
         match kind {
             kind if kind.layout().is_some() && self.manifest.placement.is_some() => {
-                match self.stores.records_move {
+                match self.composition.records_move {
                     true => self.placed(entry, kind, name),
                     false => self.journaled(entry, name),
                 }

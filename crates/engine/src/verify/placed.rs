@@ -224,7 +224,7 @@ impl Check<'_> {
             walk.links.extend_from_slice(&record.list);
             self.list(walk, place, node, 4 * record.list.len());
             // Else they are on a page of their own, and count there.
-            if self.stores.vectors_in_records {
+            if self.composition.vectors_in_records {
                 self.vector(place, &record.vector, record.vector.len());
                 self.counted(place, record.id);
             }

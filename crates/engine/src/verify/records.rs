@@ -161,8 +161,8 @@ impl Check<'_> {
     ) -> Records<'a> {
         let vector_bytes = self.manifest.dimension as usize * self.manifest.element.size();
         Records {
-            lists: kind == self.stores.lists,
-            vectors: kind == FileKind::Vectors || self.stores.vectors_in_records,
+            lists: kind == self.composition.lists,
+            vectors: kind == FileKind::Vectors || self.composition.vectors_in_records,
             format,
             tables,
             first,
@@ -204,7 +204,7 @@ impl Check<'_> {
                 bases: file.chunks.into_iter().map(|chunk| chunk.base).collect(),
             };
         }
-        if !self.stores.encoded {
+        if !self.composition.encoded {
             return Tables {
                 raw: true,
                 ..Tables::default()

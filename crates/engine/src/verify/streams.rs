@@ -135,7 +135,8 @@ impl Check<'_> {
     /// The directory of the pages with lists. It fits their file, and all its models decode.
     fn directory(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
         // Without a header of the file that it is for, which is a problem of that file, nothing says what would fit.
-        let Ok(pages) = stored::pages(self.volume, self.manifest, self.stores.lists, None) else {
+        let Ok(pages) = stored::pages(self.volume, self.manifest, self.composition.lists, None)
+        else {
             return Ok(());
         };
         let file = DirectoryFile::decode(payload, pages.records, pages.pages, name)?;
@@ -143,7 +144,7 @@ impl Check<'_> {
             let what = format!("the model of the lists does not decode: {error}");
             self.report.problem(name, None, what);
         }
-        let needed = self.stores.vectors_in_records;
+        let needed = self.composition.vectors_in_records;
         if needed == file.vector_models.is_empty() {
             let models = file.vector_models.len();
             let layout = self.layout;
@@ -176,7 +177,7 @@ impl Check<'_> {
     /// Counts of reads: one for each page there is.
     fn heat(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
         let (volume, manifest) = (self.volume, self.manifest);
-        let pages = stored::pages_of(volume, manifest, self.stores.lists, None);
+        let pages = stored::pages_of(volume, manifest, self.composition.lists, None);
         let segments = 0..manifest.segments.len() as u32;
         let of_vectors = |n| stored::pages_of(volume, manifest, FileKind::Vectors, Some(n));
         let apart = segments.map(of_vectors);

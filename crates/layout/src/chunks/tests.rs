@@ -42,7 +42,7 @@ const SPAN: SegmentSpan = SegmentSpan {
 
 /// The same, kept: slots 0 and 2 of the first page are dead, all of page 3, and the last record. Nodes 0 to 5.
 fn kept() -> ChunksFile {
-    sample().bury(100, 0, &[(0, 0), (0, 2), (3, 0), (5, 1)])
+    sample().with_dead(100, 0, &[(0, 0), (0, 2), (3, 0), (5, 1)])
 }
 
 const KEPT: SegmentSpan = SegmentSpan {
@@ -245,7 +245,7 @@ fn garbage_stands_where_the_table_says() {
     assert_eq!(bytes.len(), sample().encode().len() + with);
     assert_eq!(ChunksFile::decode(&bytes, KEPT, V, "f").unwrap(), file);
     // Nothing more, and only numbered anew: the format is that of a segment without garbage.
-    let moved = sample().bury(100, 40, &[]);
+    let moved = sample().with_dead(100, 40, &[]);
     let span = SegmentSpan { first: 40, ..SPAN };
     assert_eq!(
         ChunksFile::decode(&moved.encode(), span, V, "f").unwrap(),
@@ -253,7 +253,7 @@ fn garbage_stands_where_the_table_says() {
     );
     assert_eq!(moved.encode().len(), sample().encode().len());
     // All of the first page, where nothing is below node 0.
-    let begins = sample().bury(100, 0, &[(0, 0), (0, 1), (0, 2)]);
+    let begins = sample().with_dead(100, 0, &[(0, 0), (0, 1), (0, 2)]);
     assert_eq!(begins.chunks[0].boundaries, [u32::MAX, 0]);
     let span = SegmentSpan {
         first: 0,
@@ -430,8 +430,8 @@ proptest! {
             let records = records.iter().filter(|record| record.2 == when);
             records.map(|&(page, slot, _)| (page, slot)).collect::<Vec<_>>()
         };
-        let first = file.bury(span.first, 7, &dying(0));
-        let kept = first.bury(7, to, &dying(1));
+        let first = file.with_dead(span.first, 7, &dying(0));
+        let kept = first.with_dead(7, to, &dying(1));
         let garbage = (dying(0).len() + dying(1).len()) as u64;
         let span = SegmentSpan { first: to, nodes: span.nodes - garbage, garbage, ..span };
         let back = ChunksFile::decode(&kept.encode(), span, V, "f").unwrap();
@@ -476,7 +476,7 @@ proptest! {
         wild.chunks[0].boundaries[0] = first;
         prop_assert_eq!(wild.counts(nodes as u32).count(), 6);
         let _ = wild.chunk_of(first, pages as u32);
-        let _ = wild.bury(first, pages as u32, &[(0, garbage as u16), (2, 9)]).encode();
+        let _ = wild.with_dead(first, pages as u32, &[(0, garbage as u16), (2, 9)]).encode();
     }
 
     #[test]

@@ -17,11 +17,11 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use crate::BLOCK;
-use crate::crew::{Crew, IoMode};
 use crate::error::TierError;
 use crate::executor::{Task, Thread};
 use crate::testing::random::Random;
 use crate::tier::{Completion, Lane, Request, Tier, next};
+use crate::worker_pool::{IoMode, WorkerPool};
 
 /// Blocks in the tier that is tested.
 const BLOCKS: usize = 256;
@@ -463,10 +463,10 @@ impl Subject {
 
     fn many_threads(&self) {
         let rule = "rule: many threads read at once";
-        let crew = Crew::new(4, self.io).expect("a crew");
+        let workers = WorkerPool::new(4, self.io).expect("a pool");
         let calls = AtomicUsize::new(0);
         for _ in 0..3 {
-            crew.run(4, &|thread, index| {
+            workers.run(4, &|thread, index| {
                 let tasks: Vec<Task<'_>> = (0..8)
                     .map(|task| {
                         let mut lane = self.lane(thread);

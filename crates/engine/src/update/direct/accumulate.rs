@@ -22,7 +22,7 @@ use stratann_vector::{Element, to_f32};
 
 use super::Direct;
 use super::compose::{Vectors, divide};
-use super::insert::{Inserter, Neighbour, Newborn, Work};
+use super::insert::{Inserter, Neighbour, NewNode, Work};
 use super::prune::Decision;
 use super::store::Use;
 use crate::Error;
@@ -71,7 +71,7 @@ impl Threshold {
 pub(super) fn link<N: Composable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut Work<N>,
-    newborn: &Newborn<'_>,
+    new_node: &NewNode<'_>,
 ) -> Result<Option<u32>, Error> {
     let direct = inserter.direct;
     let placement = direct.placement();
@@ -88,10 +88,10 @@ pub(super) fn link<N: Composable>(
         // It waits for a page of its own kind.
         false => Box::default(),
     };
-    let Some((node, home)) = direct.birth(newborn, |node| {
+    let Some((node, home)) = direct.number(new_node, |node| {
         let record = Arc::new(NewRecord {
             node,
-            id: newborn.id,
+            id: new_node.id,
             vector,
             list,
         });

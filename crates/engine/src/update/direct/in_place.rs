@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use stratann_layout::{BLOCK, FileEntry, FileKind, JournalFile};
 
-use super::insert::{Inserter, Newborn};
+use super::insert::{Inserter, NewNode};
 use super::prune::Decision;
 use super::{Direct, changes};
 use crate::Error;
@@ -43,8 +43,8 @@ use crate::update::health::Concern;
 const JOURNAL: usize = 2 << 20;
 /// Threads that read or write pages in their places, where memory is not scarce, and the pages of each at a time: those are in
 /// memory.
-pub(super) const HANDS: usize = 4;
-const HANDFUL: usize = 8;
+pub(super) const JOURNAL_THREADS: usize = 4;
+const PAGES_AT_ONCE: usize = 8;
 /// How long writing waits for searches that began before it, so that what it wrote leaves memory.
 const PATIENCE: Duration = Duration::from_millis(20);
 
@@ -105,10 +105,12 @@ impl Direct {
         let kind = FileKind::Journal;
         let entry = write_made(checkpoint, kind, None, &[], length, |push| {
             push(&head)?;
-            numbers.chunks(self.hands * HANDFUL).try_for_each(|some| {
-                let composed = self.composed(pages, some)?;
-                composed.iter().try_for_each(|(_, bytes)| push(bytes))
-            })
+            numbers
+                .chunks(self.journal_threads * PAGES_AT_ONCE)
+                .try_for_each(|some| {
+                    let composed = self.composed(pages, some)?;
+                    composed.iter().try_for_each(|(_, bytes)| push(bytes))
+                })
         })?;
         Ok((entry, numbers))
     }
@@ -126,7 +128,7 @@ impl Direct {
 
     /// Pages as they are with all that waits for them. Nobody inserts.
     fn composed<N: Rewritable>(&self, pages: &N, numbers: &[u32]) -> Result<Vec<Composed>, Error> {
-        let share = numbers.len().div_ceil(self.hands).max(1);
+        let share = numbers.len().div_ceil(self.journal_threads).max(1);
         let compose = |numbers: &[u32]| {
             let mut work = InPlace::default();
             let one = |&page| Ok((page, self.compose_waiting(pages, &mut work, page)?));
@@ -169,14 +171,16 @@ impl Direct {
             // New pages are the last by number, and the first to be written: others lead to what is on them.
             due.sort_unstable_by_key(|&page| Reverse(page));
             while !due.is_empty() {
-                let some = due.len().min(self.hands * HANDFUL);
+                let some = due.len().min(self.journal_threads * PAGES_AT_ONCE);
                 let composed = self.composed(pages, &due[..some])?;
                 for (page, bytes) in &composed {
                     placement.replace(*page, bytes.clone());
                     placement.pending.settled(*page);
                 }
                 // They wait for the device, one after the other.
-                let written = shared(composed.chunks(HANDFUL), |pages| self.write_some(pages));
+                let written = shared(composed.chunks(PAGES_AT_ONCE), |pages| {
+                    self.write_some(pages)
+                });
                 written.into_iter().collect::<Result<(), Error>>()?;
                 due.drain(..some);
                 let moment = placement.pins.advance();
@@ -258,7 +262,7 @@ impl<N: Rewritable> InPlace<N> {
         page: u32,
         bytes: Option<&[u8]>,
         waiting: Option<&Pending>,
-        newborn: Option<(u64, &[u8])>,
+        new_node: Option<(u64, &[u8])>,
     ) -> Result<PageBytes, Error> {
         let file = &direct.index.graph().file;
         // As many nodes as the index says leave room for the next.
@@ -286,7 +290,7 @@ impl<N: Rewritable> InPlace<N> {
                 }
             }
         }
-        if let Some((id, vector)) = newborn
+        if let Some((id, vector)) = new_node
             && !composer.push(id, vector, &self.list, &self.codes)
         {
             return Err(too_many());
@@ -299,7 +303,7 @@ impl<N: Rewritable> InPlace<N> {
 pub(super) fn link<N: Rewritable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut InPlace<N>,
-    newborn: &Newborn<'_>,
+    new_node: &NewNode<'_>,
 ) -> Result<Option<u32>, Error> {
     let direct = inserter.direct;
     let placement = direct.placement();
@@ -315,7 +319,7 @@ pub(super) fn link<N: Rewritable>(
         inserter.code_of(&neighbour, &mut work.codes);
     }
     let vector = &inserter.walker.traversal.ranking.query;
-    let Some((node, appended)) = direct.birth(newborn, |node| {
+    let Some((node, appended)) = direct.number(new_node, |node| {
         let page = placement.page_of(node);
         let _one = direct.locks[direct.stripe(page)].lock();
         let first = inserter.pages.first_node(page);
@@ -323,9 +327,9 @@ pub(super) fn link<N: Rewritable>(
             true => Some(inserter.page_bytes(page)?),
             false => None,
         };
-        let newborn = (newborn.id, &**vector);
+        let new_node = (new_node.id, &**vector);
         let before = before.as_deref();
-        let bytes = work.compose(direct, inserter.pages, page, before, None, Some(newborn))?;
+        let bytes = work.compose(direct, inserter.pages, page, before, None, Some(new_node))?;
         placement.replace(page, bytes);
         direct.journal.changed.lock().insert(page);
         direct.store.counts.composed.fetch_add(1, Ordering::Relaxed);
@@ -336,7 +340,7 @@ pub(super) fn link<N: Rewritable>(
     };
     appended?;
     inserter.born();
-    placement.pending.learn(node, newborn.code);
+    placement.pending.learn(node, new_node.code);
     let mut linked = false;
     for at in inserter.asked() {
         // A page that cannot be read says so to the searches that need it.

@@ -39,7 +39,7 @@ pub(super) struct Neighbour {
 }
 
 /// What a new node is besides its links.
-pub(super) struct Newborn<'a> {
+pub(super) struct NewNode<'a> {
     pub(super) id: u64,
     pub(super) code: &'a [u8],
     /// Its vector as it stands in a segment; empty where vectors stand beside lists.
@@ -55,7 +55,7 @@ const WALKS: usize = 3;
 /// How a strategy links a new node and its neighbours: it gives the node its number, or `None` if there is no room for it in
 /// memory. `W` is what it works with.
 pub(super) type Link<N, W> =
-    fn(&mut Inserter<'_, N>, &mut W, &Newborn<'_>) -> Result<Option<u32>, Error>;
+    fn(&mut Inserter<'_, N>, &mut W, &NewNode<'_>) -> Result<Option<u32>, Error>;
 
 /// What pages are composed with.
 pub(super) struct Work<N: Composable> {
@@ -187,12 +187,12 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         }
         let code = std::mem::take(&mut self.code);
         let apart = std::mem::take(&mut self.apart);
-        let newborn = Newborn {
+        let new_node = NewNode {
             id,
             code: &code,
             apart: &apart,
         };
-        let node = link(self, work, &newborn);
+        let node = link(self, work, &new_node);
         (self.code, self.apart) = (code, apart);
         direct.add_fallbacks(std::mem::take(&mut self.lists.fallbacks));
         node

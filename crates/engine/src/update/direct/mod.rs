@@ -31,14 +31,14 @@ use std::thread::JoinHandle;
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use stratann_layout::{BLOCK, LogRecord};
-use stratann_tier::{Crew, Home, Task, Thread, VolumeFile};
+use stratann_tier::{Home, Task, Thread, VolumeFile, WorkerPool};
 
 pub use self::prune::Pruning;
 
 use self::accumulate::Threshold;
 use self::changes::{Way, takes};
-use self::in_place::{HANDS, Journal};
-use self::insert::{Inserter, Newborn};
+use self::in_place::{JOURNAL_THREADS, Journal};
+use self::insert::{Inserter, NewNode};
 use self::store::{LEAST_UNWRITTEN, MOST_UNWRITTEN, PageStore};
 use super::health::{Concern, Health};
 use super::overlay::{Overlay, Tombstones};
@@ -143,7 +143,7 @@ fn tight_bytes(page_bytes: usize) -> u64 {
 pub(crate) fn inserting_bytes(graph: &Graph, degree: usize) -> u64 {
     let threads = crate::threads::processors();
     let page_bytes = graph.pages.file(graph.nodes).page_bytes;
-    match graph.stores.records_move {
+    match graph.composition.records_move {
         true => Room::wanted(threads, degree + BEYOND, page_bytes),
         false => threads as u64 * tight_bytes(page_bytes),
     }
@@ -223,7 +223,7 @@ pub(crate) struct Direct {
     /// Ids that came since the build and count.
     later: Arc<RwLock<IdRanges>>,
     /// Threads that insert, none of which searches use.
-    crew: Crew,
+    worker_pool: WorkerPool,
     threads: usize,
     store: Arc<PageStore>,
     writers: Vec<JoinHandle<()>>,
@@ -233,12 +233,12 @@ pub(crate) struct Direct {
     segment: Option<Mutex<Box<dyn VolumeFile>>>,
     /// Whether pages are written anew in their places, and by how many threads at a time.
     in_place: bool,
-    hands: usize,
+    journal_threads: usize,
     /// Those that are to be.
     journal: Journal,
     threshold: Threshold,
     /// Held while a node gets its number.
-    births: Mutex<()>,
+    numbering: Mutex<()>,
     /// Records that are changed, by node ([`Update::Relocate`]).
     locks: Box<[Mutex<()>]>,
     /// Held while pages are chosen for changed records.
@@ -270,7 +270,7 @@ impl Direct {
         if !takes || update == Update::Merge {
             return Ok(None);
         }
-        let in_place = !graph.stores.records_move;
+        let in_place = !graph.composition.records_move;
         let degree = index.manifest().degree as usize;
         let preset = index.preset();
         let beyond = if preset.whole_page { 0 } else { BEYOND };
@@ -331,7 +331,7 @@ impl Direct {
             },
             deleted: overlay.deleted.clone(),
             later: overlay.later.clone(),
-            crew: Crew::new(threads, index.options().io)?,
+            worker_pool: WorkerPool::new(threads, index.options().io)?,
             threads,
             store: Arc::new(store),
             writers: Vec::new(),
@@ -339,7 +339,7 @@ impl Direct {
             file: Mutex::new(index.volume().open_pages(&graph.name)?),
             segment,
             in_place,
-            hands: if threads == 1 { 1 } else { HANDS },
+            journal_threads: if threads == 1 { 1 } else { JOURNAL_THREADS },
             journal: match in_place {
                 true => Journal::open(placement),
                 false => Journal::default(),
@@ -348,7 +348,7 @@ impl Direct {
                 Update::InPlace => 0,
                 _ => choices.pending,
             }),
-            births: Mutex::default(),
+            numbering: Mutex::default(),
             locks: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             allocating: Mutex::default(),
             failed: AtomicBool::new(false),
@@ -388,17 +388,17 @@ impl Direct {
 
     /// Gives a node its number: its code goes into its place, its vector into its segment if it is apart, and `place` says what
     /// page it belongs to. `None`: there is no room.
-    fn birth<T>(&self, newborn: &Newborn<'_>, place: impl FnOnce(u32) -> T) -> Option<(u32, T)> {
-        let _one = self.births.lock();
+    fn number<T>(&self, new_node: &NewNode<'_>, place: impl FnOnce(u32) -> T) -> Option<(u32, T)> {
+        let _one = self.numbering.lock();
         let node = self.placement().nodes();
         if node >= u32::MAX - 2 {
             return None;
         }
         if !self.in_place {
-            self.index.codes().append(newborn.code)?;
+            self.index.codes().append(new_node.code)?;
         }
         if let Some(added) = self.added() {
-            added.append(node, newborn.id, newborn.apart);
+            added.append(node, new_node.id, new_node.apart);
         }
         Some((node, place(node)))
     }
@@ -423,7 +423,7 @@ impl Direct {
     /// the index is opened again. The node does not count.
     fn abandon(&self, node: u32) {
         self.failed.store(true, Ordering::Release);
-        self.deleted.bury(node);
+        self.deleted.mark_dead(node);
     }
 
     /// The lock of a record.
@@ -484,7 +484,7 @@ impl Direct {
             return (0..records.len()).collect();
         }
         let threads = self.threads.min(records.len()).max(1);
-        self.crew.run(threads, &|thread, _| {
+        self.worker_pool.run(threads, &|thread, _| {
             let tasks = records.len().div_ceil(threads).min(self.in_flight());
             let tasks = (0..tasks)
                 .map(|_| Box::pin(self.task(thread, &batch)) as Task<'_>)

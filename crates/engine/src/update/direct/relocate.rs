@@ -18,7 +18,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::compose::too_large;
-use super::insert::{Inserter, Newborn, Work};
+use super::insert::{Inserter, NewNode, Work};
 use super::prune::Decision;
 use super::store::Use;
 use crate::Error;
@@ -29,7 +29,7 @@ use crate::stores::{Composable, Composer, PageView};
 pub(super) fn link<N: Composable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut Work<N>,
-    newborn: &Newborn<'_>,
+    new_node: &NewNode<'_>,
 ) -> Result<Option<u32>, Error> {
     let direct = inserter.direct;
     let placement = direct.placement();
@@ -37,7 +37,7 @@ pub(super) fn link<N: Composable>(
         // Nobody would find it: it waits in memory.
         return Ok(None);
     }
-    let Some((node, ())) = direct.birth(newborn, |node| placement.push(node, NOWHERE)) else {
+    let Some((node, ())) = direct.number(new_node, |node| placement.push(node, NOWHERE)) else {
         return Ok(None);
     };
     let mut stripes: Vec<usize> = inserter
@@ -52,7 +52,7 @@ pub(super) fn link<N: Composable>(
         .map(|&stripe| direct.locks[stripe].lock())
         .collect();
     work.composed.clear();
-    let linked = change(inserter, work, node, newborn.id).and_then(|()| allocate(inserter, work));
+    let linked = change(inserter, work, node, new_node.id).and_then(|()| allocate(inserter, work));
     direct.wait_for(&work.composed);
     if linked.is_err() {
         // It has a number and no page.

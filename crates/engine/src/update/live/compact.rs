@@ -87,7 +87,7 @@ impl LiveIndex {
             return compacted;
         }
         // What cannot be moved now stays in memory and in the log.
-        if let Err(error) = self.digest() {
+        if let Err(error) = self.drain_fresh() {
             self.health.trouble(Concern::Vectors, &error);
         }
         compacted

@@ -16,16 +16,16 @@ use crate::update::replay;
 
 impl LiveIndex {
     /// With what was replayed from the log in the graph on storage, where that is how vectors get in.
-    pub(super) fn digested(self) -> Result<Self, Error> {
+    pub(super) fn with_fresh_drained(self) -> Result<Self, Error> {
         if self.state().direct.is_some() && self.state().fresh().slots() > 0 {
-            self.digest()?;
+            self.drain_fresh()?;
             self.checkpoint()?;
         }
         Ok(self)
     }
 
     /// Moves vectors from memory into the graph on storage.
-    pub(super) fn digest(&self) -> Result<(), Error> {
+    pub(super) fn drain_fresh(&self) -> Result<(), Error> {
         let state = self.state();
         let Some(direct) = &state.direct else {
             return Ok(());
@@ -116,7 +116,7 @@ impl LiveIndex {
         if direct.is_some_and(|direct| direct.is_journal_full())
             && let Some(_one) = self.merging.try_lock()
         {
-            self.digest()?;
+            self.drain_fresh()?;
             self.checkpoint()?;
         }
         Ok(())
@@ -133,7 +133,7 @@ impl LiveIndex {
             && let Some(_one) = self.merging.try_lock()
         {
             // What was inserted is in the log: nothing is lost if there is no room for a checkpoint now.
-            let made = self.digest().and_then(|()| self.checkpoint());
+            let made = self.drain_fresh().and_then(|()| self.checkpoint());
             match made {
                 Ok(true) => self.health.recovered(Concern::Checkpoint),
                 // Vectors wait in memory, of which `Concern::Vectors` tells.

@@ -1,6 +1,6 @@
 //! Persistent worker threads, and a way to run borrowed work on them.
 //!
-//! A ring belongs to one thread for its life, so threads are kept, and work travels to them: [`Crew::run`] calls a
+//! A ring belongs to one thread for its life, so threads are kept, and work travels to them: [`WorkerPool::run`] calls a
 //! closure on so many workers and returns when all are done, as `std::thread::scope` would.
 //!
 //! ```text
@@ -108,7 +108,7 @@ type Job<'a> = dyn Fn(&'a Thread, usize) -> Vec<Task<'a>> + Sync + 'a;
 struct Erased(*const Job<'static>);
 
 // SAFETY: the job is `Sync`, so a pointer to it may be used from other threads; that it lives long enough is
-// proved where it is made, in `Crew::run_tasks`.
+// proved where it is made, in `WorkerPool::run_tasks`.
 unsafe impl Send for Erased {}
 // SAFETY: as above; the pointer itself is only read.
 unsafe impl Sync for Erased {}
@@ -258,7 +258,7 @@ impl Shared {
         share
     }
 
-    /// Sleeps until there is a share for a worker without tasks. None: the crew ends.
+    /// Sleeps until there is a share for a worker without tasks. None: the pool ends.
     fn rest(&self, me: usize, parking: &Parking) -> Option<Share> {
         let share = Cell::new(None);
         parking.park(|| {
@@ -280,7 +280,7 @@ impl Shared {
 }
 
 /// Worker threads, each with a context of its own: ring, executor, buffers.
-pub struct Crew {
+pub struct WorkerPool {
     shared: Arc<Shared>,
     io: Arc<Io>,
     workers: Vec<JoinHandle<()>>,
@@ -289,34 +289,34 @@ pub struct Crew {
 }
 
 thread_local! {
-    /// Address of the crew that this thread works for.
+    /// Address of the pool that this thread works for.
     static EMPLOYER: Cell<usize> = const { Cell::new(0) };
 }
 
-impl Crew {
+impl WorkerPool {
     /// Starts `threads` workers (at least one) that read as `io` says.
-    pub fn new(threads: usize, io: IoMode) -> Result<Crew, TierError> {
-        Crew::build(threads, io, false)
+    pub fn new(threads: usize, io: IoMode) -> Result<WorkerPool, TierError> {
+        WorkerPool::build(threads, io, false)
     }
 
-    /// A crew to which the kernel refuses io_uring, as it does in many containers.
+    /// A workers to which the kernel refuses io_uring, as it does in many containers.
     #[cfg(feature = "testing")]
-    pub fn without_ring(threads: usize, io: IoMode) -> Result<Crew, TierError> {
-        Crew::build(threads, io, true)
+    pub fn without_ring(threads: usize, io: IoMode) -> Result<WorkerPool, TierError> {
+        WorkerPool::build(threads, io, true)
     }
 
-    fn build(threads: usize, io: IoMode, forbid_ring: bool) -> Result<Crew, TierError> {
+    fn build(threads: usize, io: IoMode, forbid_ring: bool) -> Result<WorkerPool, TierError> {
         let io = Io::new(io, forbid_ring, threads)?;
         let shared = Arc::new(Shared::default());
-        // From here on, dropping the crew ends the workers that there are.
-        let mut crew = Crew {
+        // From here on, dropping the pool ends the workers that there are.
+        let mut workers = WorkerPool {
             shared,
             io,
             workers: Vec::with_capacity(threads.max(1)),
             process: std::process::id(),
         };
         for index in 0..threads.max(1) {
-            let (shared, io) = (crew.shared.clone(), crew.io.clone());
+            let (shared, io) = (workers.shared.clone(), workers.io.clone());
             let named = thread::Builder::new().name(format!("stratann-{index}"));
             let worker = start(named, move || work(&shared, &io, index)).map_err(|source| {
                 TierError::NoThread {
@@ -324,29 +324,29 @@ impl Crew {
                     source,
                 }
             })?;
-            crew.shared.meet(index, worker.thread());
-            crew.workers.push(worker);
+            workers.shared.meet(index, worker.thread());
+            workers.workers.push(worker);
         }
-        Ok(crew)
+        Ok(workers)
     }
 
-    /// Workers in the crew.
+    /// Workers in the pool.
     pub fn threads(&self) -> usize {
         self.workers.len()
     }
 
-    /// How the crew reads files. Workers whose ring fails later change it.
+    /// How the pool reads files. Workers whose ring fails later change it.
     pub fn backend(&self) -> Backend {
         self.io.backend()
     }
 
     /// Calls `job(thread, i)` for `i < threads`, each on a worker of its own, and returns when all calls have returned.
     ///
-    /// At most [`threads()`](Crew::threads) take part; returns how many did. A job that computes or waits keeps its worker from the
-    /// tasks of others: what searches is for [`run_tasks`](Crew::run_tasks).
+    /// At most [`threads()`](WorkerPool::threads) take part; returns how many did. A job that computes or waits keeps its worker from the
+    /// tasks of others: what searches is for [`run_tasks`](WorkerPool::run_tasks).
     ///
     /// # Panics
-    /// As [`run_tasks`](Crew::run_tasks).
+    /// As [`run_tasks`](WorkerPool::run_tasks).
     pub fn run(&self, threads: usize, job: &(dyn Fn(&Thread, usize) + Sync)) -> usize {
         self.run_tasks(threads, &|thread, index| {
             job(thread, index);
@@ -357,13 +357,13 @@ impl Crew {
     /// Runs the tasks that `job(thread, i)` gives for `i < threads`, each share on a worker of its own, and returns when all
     /// have finished.
     ///
-    /// At most [`threads()`](Crew::threads) take part; returns how many did. The tasks of several runs take turns on a worker, so
+    /// At most [`threads()`](WorkerPool::threads) take part; returns how many did. The tasks of several runs take turns on a worker, so
     /// that runs of several host threads go on at once.
     ///
     /// # Panics
-    /// With the panic of a job or a task, when the other shares of this run have finished; other runs and the crew go on. Also
-    /// when called from one of the crew's own jobs, which would never end, and in a process forked from the one that made
-    /// the crew.
+    /// With the panic of a job or a task, when the other shares of this run have finished; other runs and the pool go on. Also
+    /// when called from one of the pool's own jobs, which would never end, and in a process forked from the one that made
+    /// the pool.
     pub fn run_tasks<'a>(
         &self,
         threads: usize,
@@ -372,7 +372,7 @@ impl Crew {
         let own = EMPLOYER.with(Cell::get) == Arc::as_ptr(&self.shared) as usize;
         assert!(
             !own,
-            "Crew::run called from a job of the same crew: it would wait for itself"
+            "WorkerPool::run called from a job of the same workers: it would wait for itself"
         );
         assert!(
             self.process == std::process::id(),
@@ -430,7 +430,7 @@ impl Crew {
 /// A share that a worker has taken: it counts down when its tasks are gone, whatever happens.
 struct Member {
     run: Arc<Run>,
-    /// Erased lifetimes: see `Crew::run_tasks`.
+    /// Erased lifetimes: see `WorkerPool::run_tasks`.
     group: Option<Group<'static>>,
     panic: Option<Panic>,
 }
@@ -490,7 +490,7 @@ fn work(shared: &Arc<Shared>, io: &Arc<Io>, me: usize) {
     }
 }
 
-/// Takes up shares and polls their tasks until the crew ends.
+/// Takes up shares and polls their tasks until the pool ends.
 fn serve(
     shared: &Shared,
     thread: &Thread,
@@ -499,7 +499,7 @@ fn serve(
     members: &mut Vec<Member>,
 ) {
     // SAFETY: `work` keeps the context until `members` is empty, and only tasks of members have the reference (see
-    // `Crew::run_tasks`).
+    // `WorkerPool::run_tasks`).
     let thread: &'static Thread = unsafe { &*std::ptr::from_ref(thread) };
     let reactor = thread.reactor();
     let taken = Cell::new(None);
@@ -521,7 +521,7 @@ fn serve(
             let member = members.last_mut().expect("it was pushed just now");
             let job = member.run.job.0;
             member.guard(|group| {
-                // SAFETY: `Crew::run_tasks` keeps the job borrowed until this share has counted down.
+                // SAFETY: `WorkerPool::run_tasks` keeps the job borrowed until this share has counted down.
                 let job = unsafe { &*job };
                 let tasks = job(thread, index);
                 *group = Some(Group::new(thread, parking, tasks));
@@ -557,7 +557,7 @@ fn serve(
     }
 }
 
-impl Drop for Crew {
+impl Drop for WorkerPool {
     fn drop(&mut self) {
         if self.process != std::process::id() {
             return; // The threads to be joined live in another process.
@@ -576,8 +576,13 @@ impl Drop for Crew {
     }
 }
 
-impl fmt::Debug for Crew {
+impl fmt::Debug for WorkerPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Crew({} threads, {})", self.threads(), self.backend())
+        write!(
+            f,
+            "WorkerPool({} threads, {})",
+            self.threads(),
+            self.backend()
+        )
     }
 }
