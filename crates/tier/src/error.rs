@@ -154,6 +154,16 @@ pub enum TierError {
         /// The lock file's path.
         lock: String,
     },
+    /// A socket that cannot be waited for.
+    #[error("{place}: cannot wait until it is {what}: {source}")]
+    Socket {
+        /// Its descriptor.
+        place: String,
+        /// What was waited for: `readable` or `writable`.
+        what: &'static str,
+        /// The operating system's error.
+        source: io::Error,
+    },
     /// The system starts no more threads.
     #[error(
         "cannot start a thread for {what}: {source}; ask for fewer threads, or raise the limit of this user (`ulimit -u`) or of the container (pids.max of its cgroup, --pids-limit in docker)"
@@ -225,6 +235,7 @@ impl TierError {
             | Self::NotPlain { place, .. }
             | Self::Replaced { place, .. }
             | Self::Forked { place, .. }
+            | Self::Socket { place, .. }
             | Self::Crashed { place } => place,
             Self::NoThread { what, .. } | Self::Unsupported { what, .. } => what,
         }

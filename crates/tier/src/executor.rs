@@ -15,14 +15,15 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Instant;
 
+use crate::backend::{Backend, IoMode};
 use crate::error::TierError;
+use crate::parking::Parking;
 use crate::reactor::{Io, Reactor};
-use crate::worker_pool::{Backend, IoMode};
 
 /// A task for [`Thread::run_all`].
 pub type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
@@ -74,8 +75,8 @@ impl Thread {
 
     /// Runs tasks until all have finished.
     ///
-    /// A task that is woken from another thread runs when this one next turns, at the latest when one of the reads
-    /// in flight comes in. If a task panics, the others are dropped, and the context remains usable.
+    /// A task that is woken from another thread runs when this one next turns: at once, or when one of the reads in flight
+    /// comes in. If a task panics, the others are dropped, and the context remains usable.
     pub fn run_all<'a>(&self, tasks: Vec<Task<'a>>) {
         let parking = Arc::new(Parking::of(thread::current()));
         let mut group = Group::new(self, &parking, tasks);
@@ -89,10 +90,11 @@ impl Thread {
                 continue;
             }
             self.reactor.reap();
-            if !group.is_ready() && !self.reactor.wait() {
-                parking.park(|| group.is_ready());
+            if !group.is_ready() {
+                self.reactor.wait(&parking, || group.is_ready());
             }
         }
+        self.reactor.settle();
     }
 
     /// Runs one future to its end and returns what it gives.
@@ -107,22 +109,29 @@ impl Thread {
             .expect("run_all returns when the task has finished")
     }
 
-    /// Sleeps until `due` while other tasks run.
+    /// Sleeps until `due` while other tasks run. Nobody is kept awake or woken by one that was dropped.
     pub fn sleep_until(&self, due: Instant) -> Sleep {
-        Sleep {
-            reactor: self.reactor.clone(),
-            due,
-            waits: false,
-        }
+        Sleep::until(&self.reactor, due)
     }
 }
 
-/// The future of [`Thread::sleep_until`].
+/// The future of [`Thread::sleep_until`]. One that is dropped leaves nothing behind.
 #[derive(Debug)]
 pub struct Sleep {
     reactor: Rc<Reactor>,
     due: Instant,
-    waits: bool,
+    /// The number of its timer, once it has one.
+    timer: Option<u64>,
+}
+
+impl Sleep {
+    pub(crate) fn until(reactor: &Rc<Reactor>, due: Instant) -> Sleep {
+        Sleep {
+            reactor: reactor.clone(),
+            due,
+            timer: None,
+        }
+    }
 }
 
 impl Future for Sleep {
@@ -132,11 +141,17 @@ impl Future for Sleep {
         if Instant::now() >= self.due {
             return Poll::Ready(());
         }
-        if !self.waits {
-            self.waits = true;
-            self.reactor.sleep(self.due, cx.waker().clone());
-        }
+        let timer = self.reactor.sleep((self.due, self.timer), cx.waker());
+        self.timer = Some(timer);
         Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(timer) = self.timer {
+            self.reactor.forget_timer(self.due, timer);
+        }
     }
 }
 
@@ -211,41 +226,6 @@ impl Drop for Group<'_> {
     fn drop(&mut self) {
         let tasks = self.reactor.tasks.get();
         self.reactor.tasks.set(tasks - self.left);
-    }
-}
-
-/// Where a thread sleeps that has nothing in flight.
-pub(crate) struct Parking {
-    /// True while the owner sleeps, or is about to.
-    parked: AtomicBool,
-    owner: thread::Thread,
-}
-
-impl Parking {
-    /// That of a thread.
-    pub(crate) fn of(owner: thread::Thread) -> Self {
-        Self {
-            parked: AtomicBool::new(false),
-            owner,
-        }
-    }
-
-    /// Sleeps until `awake` says so; it is asked again after each [`wake`](Parking::wake).
-    pub(crate) fn park(&self, awake: impl Fn() -> bool) {
-        self.parked.store(true, Ordering::SeqCst);
-        // Either the waker sees `parked` after it has changed what `awake` looks at, or the change is seen here: all of it is
-        // SeqCst, or under one lock.
-        while !awake() {
-            thread::park();
-        }
-        self.parked.store(false, Ordering::SeqCst);
-    }
-
-    /// Has the owner look again, if it sleeps.
-    pub(crate) fn wake(&self) {
-        if self.parked.load(Ordering::SeqCst) {
-            self.owner.unpark();
-        }
     }
 }
 

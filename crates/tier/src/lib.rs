@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   WorkerPool ── worker threads, each with a Thread: ring, executor, buffers
-//!     └─ run_tasks(..) ─> Thread::run_all(tasks) ─> task: lane.submit, compute, next(lane).await
+//!     ├─ run_tasks(..), submit(..) ─> task: lane.submit, compute, next(lane).await
+//!     └─ thread.readable(&socket).await, thread.sleep_until(time).await
 //!
 //!   Tier ── FileTier (SSD), DramTier, MappedTier
 //!   Volume ── Directory
@@ -32,6 +33,7 @@
 //! `unsafe` is confined to this crate and to the kernels: the ring, aligned buffers, mappings, bytes that grow while they
 //! are read, the pool's borrowed jobs, and what is done around a fork.
 
+mod backend;
 mod buffer;
 mod directory;
 mod dram;
@@ -44,10 +46,13 @@ mod lock;
 mod mapped;
 mod memory;
 mod pages;
+mod parking;
+mod poller;
 mod pread;
 mod process;
 mod reactor;
 mod reads;
+mod sockets;
 mod ssd;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -60,6 +65,7 @@ mod worker_pool;
 /// Bytes of a block: what an SSD reads at least, and what buffers are aligned to.
 pub const BLOCK: usize = 4096;
 
+pub use backend::{Backend, IoMode};
 pub use buffer::{Block, HugeBytes};
 pub use directory::Directory;
 pub use dram::DramTier;
@@ -69,8 +75,9 @@ pub use growing::GrowingBytes;
 pub use home::Home;
 pub use mapped::MappedTier;
 pub use process::{peak_rss_bytes, process_cpu_time, reset_peak_rss, rss_bytes, thread_cpu_time};
+pub use sockets::SocketReady;
 pub use ssd::FileTier;
 pub use threads::{start, start_scoped};
 pub use tier::{Completion, Lane, Request, Tier, next};
 pub use volume::{LOCK_FILE, LockGuard, Note, Volume, VolumeFile, VolumeReader};
-pub use worker_pool::{Backend, IoMode, WorkerPool};
+pub use worker_pool::{Panic, Work, WorkerPool, is_worker};

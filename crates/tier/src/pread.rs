@@ -6,19 +6,23 @@
 //!                                    └─ worker ─ pread ─┘
 //! ```
 //!
-//! Workers start as they are needed, up to [`WORKERS`], and end with the pool.
+//! Workers start as they are needed, up to [`WORKERS`], and end with the pool. So does the thread that watches sockets
+//! ([`poller`](crate::poller)).
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::home::Home;
+use crate::parking::Bell;
+use crate::poller::{Poller, Reports};
 use crate::reads::RawRead;
 use crate::threads::start;
-use crate::uring::{DEPTH, Driver};
+use crate::uring::{DEPTH, Driver, Event};
 
 /// A device's queue is kept filled by this many blocking reads.
 const WORKERS: usize = 32;
@@ -34,10 +38,40 @@ unsafe impl Send for Job {}
 
 #[derive(Default)]
 struct Answers {
-    ready: Mutex<Vec<(u32, i32)>>,
-    /// Length of `ready`, to be looked at without the lock.
+    ready: Mutex<Ready>,
+    /// How many there are, to be looked at without the lock.
     count: AtomicUsize,
     arrived: Condvar,
+}
+
+#[derive(Default)]
+struct Ready {
+    events: Vec<Event>,
+    /// The bell has rung: whoever waits for answers is to look again.
+    rung: bool,
+}
+
+impl Answers {
+    fn add(&self, event: Event) {
+        let mut ready = lock(&self.ready);
+        ready.events.push(event);
+        self.count.store(ready.events.len(), Ordering::Release);
+        drop(ready);
+        self.arrived.notify_one();
+    }
+}
+
+impl Reports for Answers {
+    fn report(&self, slot: u32, report: i32) {
+        self.add(Event::Socket(slot, report));
+    }
+}
+
+impl Bell for Answers {
+    fn ring(&self) {
+        lock(&self.ready).rung = true;
+        self.arrived.notify_one();
+    }
 }
 
 #[derive(Default)]
@@ -59,17 +93,34 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The threads that read.
-pub(crate) struct Pool(Arc<Shared>, Home);
+/// The threads that read, and the one that watches sockets.
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    /// Started when the first socket is watched.
+    poller: Mutex<Option<Arc<Poller>>>,
+    home: Home,
+}
 
 impl Pool {
     pub(crate) fn new() -> Pool {
-        Pool(Arc::default(), Home::here())
+        Pool {
+            shared: Arc::default(),
+            poller: Mutex::new(None),
+            home: Home::here(),
+        }
+    }
+
+    fn poller(&self) -> io::Result<Arc<Poller>> {
+        let mut poller = lock(&self.poller);
+        match &*poller {
+            Some(poller) => Ok(poller.clone()),
+            None => Ok(poller.insert(Arc::new(Poller::new()?)).clone()),
+        }
     }
 
     fn add(&self, jobs: &mut Vec<Job>) -> io::Result<()> {
         let count = jobs.len();
-        let mut state = lock(&self.0.jobs);
+        let mut state = lock(&self.shared.jobs);
         state.queue.extend(jobs.drain(..));
         let missing = state
             .queue
@@ -77,7 +128,7 @@ impl Pool {
             .saturating_sub(state.idle)
             .min(WORKERS - state.workers.len());
         for _ in 0..missing {
-            let shared = self.0.clone();
+            let shared = self.shared.clone();
             let name = format!("stratann-read-{}", state.workers.len());
             let named = thread::Builder::new().name(name).stack_size(64 << 10);
             match start(named, move || work(&shared)) {
@@ -89,9 +140,9 @@ impl Pool {
         }
         drop(state);
         if count == 1 {
-            self.0.work.notify_one();
+            self.shared.work.notify_one();
         } else {
-            self.0.work.notify_all();
+            self.shared.work.notify_all();
         }
         Ok(())
     }
@@ -99,15 +150,15 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if !self.1.is_here() {
+        if !self.home.is_here() {
             return; // The threads to be joined live in another process, and one may have held the lock.
         }
         let workers = {
-            let mut state = lock(&self.0.jobs);
+            let mut state = lock(&self.shared.jobs);
             state.stop = true;
             std::mem::take(&mut state.workers)
         };
-        self.0.work.notify_all();
+        self.shared.work.notify_all();
         for worker in workers {
             // A worker that panicked has nothing left to say.
             let _ = worker.join();
@@ -121,11 +172,7 @@ fn work(shared: &Shared) {
         if let Some(job) = state.queue.pop_front() {
             drop(state);
             let result = read(&job.read);
-            let mut ready = lock(&job.answers.ready);
-            ready.push((job.read.slot, result));
-            job.answers.count.store(ready.len(), Ordering::Release);
-            drop(ready);
-            job.answers.arrived.notify_one();
+            job.answers.add(Event::Read(job.read.slot, result));
             state = lock(&shared.jobs);
         } else if state.stop {
             return;
@@ -162,8 +209,12 @@ pub(crate) struct PreadDriver {
     answers: Arc<Answers>,
     queue: Vec<Job>,
     /// Answers taken over from `answers` and not yet popped.
-    taken: Vec<(u32, i32)>,
+    taken: Vec<Event>,
     in_flight: usize,
+    /// What watches sockets, once there is one to be watched.
+    poller: Option<Arc<Poller>>,
+    /// Sockets that are watched: their slots, each with the number of its watch.
+    watched: Vec<(u32, u64)>,
 }
 
 impl PreadDriver {
@@ -174,6 +225,8 @@ impl PreadDriver {
             queue: Vec::new(),
             taken: Vec::new(),
             in_flight: 0,
+            poller: None,
+            watched: Vec::new(),
         }
     }
 }
@@ -201,10 +254,10 @@ impl Driver for PreadDriver {
 
     fn wait(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
         self.start()?;
-        let want = want.min(self.in_flight);
+        let want = want.min(self.in_flight + self.watched.len());
         let deadline = timeout.map(|limit| Instant::now() + limit);
         let mut ready = lock(&self.answers.ready);
-        while ready.len() + self.taken.len() < want {
+        while ready.events.len() + self.taken.len() < want && !ready.rung {
             match deadline {
                 None => {
                     ready = self
@@ -227,17 +280,21 @@ impl Driver for PreadDriver {
                 }
             }
         }
+        ready.rung = false;
         Ok(())
     }
 
-    fn pop(&mut self) -> Option<(u32, i32)> {
+    fn pop(&mut self) -> Option<Event> {
         if self.taken.is_empty() && self.answers.count.load(Ordering::Acquire) > 0 {
             let mut ready = lock(&self.answers.ready);
-            std::mem::swap(&mut *ready, &mut self.taken);
+            std::mem::swap(&mut ready.events, &mut self.taken);
             self.answers.count.store(0, Ordering::Release);
         }
         let answer = self.taken.pop()?;
-        self.in_flight -= 1;
+        match answer {
+            Event::Read(..) => self.in_flight -= 1,
+            Event::Socket(slot, _) => self.watched.retain(|&(watched, _)| watched != slot),
+        }
         Some(answer)
     }
 
@@ -247,5 +304,40 @@ impl Driver for PreadDriver {
 
     fn queued(&self) -> usize {
         self.queue.len()
+    }
+
+    fn watch(&mut self, slot: u32, fd: RawFd, events: i16) -> io::Result<()> {
+        let poller = match &self.poller {
+            Some(poller) => poller,
+            None => self.poller.insert(self.pool.poller()?),
+        };
+        let number = poller.watch((fd, events), slot, self.answers.clone());
+        self.watched.push((slot, number));
+        Ok(())
+    }
+
+    fn unwatch(&mut self, slot: u32) -> io::Result<()> {
+        let watched = self.watched.iter().find(|&&(watched, _)| watched == slot);
+        if let (Some(poller), Some(&(_, number))) = (&self.poller, watched)
+            && poller.unwatch(number)
+        {
+            self.taken.push(Event::Socket(slot, -libc::ECANCELED));
+        }
+        Ok(())
+    }
+
+    fn bell(&mut self) -> io::Result<Arc<dyn Bell>> {
+        Ok(self.answers.clone())
+    }
+}
+
+impl Drop for PreadDriver {
+    fn drop(&mut self) {
+        // A wait that was leaked is watched still.
+        if let Some(poller) = self.poller.take().filter(|_| self.pool.home.is_here()) {
+            for (_, number) in self.watched.drain(..) {
+                poller.unwatch(number);
+            }
+        }
     }
 }

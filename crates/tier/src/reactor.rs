@@ -1,26 +1,29 @@
-//! What connects lanes to the device: one reactor a thread, with the reads in flight, their driver and the timers.
+//! What connects lanes to the device: one reactor a thread, with the reads in flight, the sockets that are waited for, their driver
+//! and the timers.
 //!
 //! When the kernel is entered decides how much processor time a read costs, so all of it is decided here. Reads
 //! are started in batches, and completions are let in with the same system call, once for each turn of the executor.
 
 use std::cell::{Cell, RefCell};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
+use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use crate::backend::{Backend, IoMode};
 use crate::buffer::BufferPool;
 use crate::error::TierError;
 use crate::home::Home;
+use crate::parking::{Bell, Parking};
 use crate::pread::{Pool, PreadDriver};
 use crate::reads::{Inbox, Outcome, RawRead, Reads};
+use crate::sockets::Waits;
 use crate::tier::Request;
-use crate::uring::{Driver, Ring};
-use crate::worker_pool::{Backend, IoMode};
+use crate::uring::{Driver, Event, Ring};
 
 /// With this many reads at the device a hint to start more is not worth a system call of its own...
 const BUSY: usize = 16;
@@ -131,7 +134,7 @@ fn fallback(error: &io::Error) -> Backend {
     Backend::Pread { reason }
 }
 
-/// The reads of one thread.
+/// The reads of one thread, its sockets and its timers.
 pub(crate) struct Reactor {
     io: Arc<Io>,
     driver: RefCell<Option<Box<dyn Driver>>>,
@@ -139,34 +142,16 @@ pub(crate) struct Reactor {
     /// Reads for which the driver has no room yet.
     backlog: RefCell<VecDeque<RawRead>>,
     pub(crate) buffers: BufferPool,
-    timers: RefCell<BinaryHeap<Reverse<Timer>>>,
+    /// Sockets that tasks wait for.
+    pub(crate) waits: RefCell<Waits>,
+    /// What is to be woken when: those of one time are told apart by their numbers.
+    timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
+    next_timer: Cell<u64>,
     /// Tasks that are not finished.
     pub(crate) tasks: Cell<usize>,
     /// Completions that the task which waited last has to have before it goes on.
     pub(crate) needed: Cell<usize>,
     home: Home,
-}
-
-struct Timer {
-    due: Instant,
-    waker: Waker,
-}
-
-impl PartialEq for Timer {
-    fn eq(&self, other: &Self) -> bool {
-        self.due == other.due
-    }
-}
-impl Eq for Timer {}
-impl PartialOrd for Timer {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Timer {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.due.cmp(&other.due)
-    }
 }
 
 impl fmt::Debug for Reactor {
@@ -189,10 +174,17 @@ impl Reactor {
             reads: RefCell::default(),
             backlog: RefCell::default(),
             buffers: BufferPool::default(),
+            waits: RefCell::default(),
             timers: RefCell::default(),
+            next_timer: Cell::new(0),
             tasks: Cell::new(0),
             needed: Cell::new(1),
         })
+    }
+
+    /// Whether this is the process that it was made in.
+    pub(crate) fn is_here(&self) -> bool {
+        self.home.is_here()
     }
 
     pub(crate) fn in_flight(&self) -> usize {
@@ -228,7 +220,9 @@ impl Reactor {
         // The driver goes first, so that nothing is started into buffers that are given up.
         *self.driver.borrow_mut() = None;
         self.io.fall_back(error);
-        Reads::abandon(&self.reads, error.raw_os_error().unwrap_or(libc::EIO));
+        let errno = error.raw_os_error().unwrap_or(libc::EIO);
+        Reads::abandon(&self.reads, errno);
+        Waits::fail(&self.waits, errno);
     }
 
     /// Carries out `act` on the driver, and takes care of its failure.
@@ -242,6 +236,18 @@ impl Reactor {
         }
     }
 
+    /// Has a socket watched; its slot is reported once.
+    pub(crate) fn watch(&self, slot: u32, fd: RawFd, events: i16) -> io::Result<()> {
+        let mut driver = self.driver.borrow_mut();
+        let driver = driver.get_or_insert_with(|| self.io.driver());
+        driver.watch(slot, fd, events)
+    }
+
+    /// Has a socket watched no more; its slot is still reported once.
+    pub(crate) fn unwatch(&self, slot: u32) {
+        self.with_driver(|driver| driver.unwatch(slot));
+    }
+
     /// Delivers what has come in. No system call.
     pub(crate) fn reap(&self) {
         loop {
@@ -250,13 +256,18 @@ impl Reactor {
                 Some(driver) => driver.pop(),
                 None => None,
             };
-            let Some((slot, result)) = popped else { break };
-            if let Outcome::Again(read) = Reads::report(&self.reads, slot, result) {
-                self.push(read);
-            }
-            let waiting = self.backlog.borrow_mut().pop_front();
-            if let Some(read) = waiting {
-                self.push(read);
+            match popped {
+                None => break,
+                Some(Event::Socket(slot, result)) => Waits::report(&self.waits, slot, result),
+                Some(Event::Read(slot, result)) => {
+                    if let Outcome::Again(read) = Reads::report(&self.reads, slot, result) {
+                        self.push(read);
+                    }
+                    let waiting = self.backlog.borrow_mut().pop_front();
+                    if let Some(read) = waiting {
+                        self.push(read);
+                    }
+                }
             }
         }
     }
@@ -283,7 +294,7 @@ impl Reactor {
                 queued > 0
                     && (queued >= BATCH
                         || self.tasks.get() <= 1
-                        || self.in_flight() - queued < BUSY)
+                        || self.in_flight().saturating_sub(queued) < BUSY)
             }
             None => false,
         };
@@ -306,34 +317,53 @@ impl Reactor {
         self.expire();
     }
 
-    /// One turn while no task is ready: waits for a completion or a timer. Returns false if there is neither.
-    pub(crate) fn wait(&self) -> bool {
-        let timeout = self
-            .timers
-            .borrow()
-            .peek()
-            .map(|Reverse(t)| t.due.saturating_duration_since(Instant::now()));
-        let in_flight = self.in_flight();
-        if in_flight == 0 {
-            let Some(timeout) = timeout else { return false };
-            std::thread::park_timeout(timeout);
+    /// One turn while no task is ready: sleeps until something comes in, a timer ends, or the thread is woken and `awake` says
+    /// that there is something to do. Who waits for reads alone is not woken: one comes in soon.
+    pub(crate) fn wait(&self, parking: &Parking, awake: impl Fn() -> bool) {
+        let due = self.timers.borrow().keys().next().map(|&(due, _)| due);
+        let (reads, sockets) = (self.in_flight(), self.waits.borrow().len());
+        if reads + sockets == 0 {
+            parking.park(due, awake);
         } else {
-            let want = if timeout.is_some() {
-                1
-            } else {
-                self.want(in_flight)
+            let timeout = due.map(|due| due.saturating_duration_since(Instant::now()));
+            let want = if sockets > 0 { 1 } else { self.want(reads) };
+            let near = sockets == 0 && want == 1 && timeout.is_none_or(|timeout| timeout > AWAKE);
+            let stay = self.io.patient && self.tasks.get() <= 1 && near;
+            let wait = || {
+                self.with_driver(|driver| {
+                    if stay && driver.spin(AWAKE)? {
+                        return Ok(());
+                    }
+                    driver.wait(want, timeout)
+                });
             };
-            let awake = self.io.patient && self.tasks.get() <= 1 && want == 1 && timeout.is_none();
-            self.with_driver(|driver| {
-                if awake && driver.spin(AWAKE)? {
-                    return Ok(());
-                }
-                driver.wait(want, timeout)
-            });
+            match self.bell(sockets) {
+                Some(bell) => parking.wait(&bell, awake, wait),
+                None => wait(),
+            }
             self.reap();
         }
         self.expire();
-        true
+    }
+
+    /// What ends a wait for sockets: they may stay as they are for ever.
+    fn bell(&self, sockets: usize) -> Option<Arc<dyn Bell>> {
+        let mut bell = None;
+        if sockets > 0 {
+            self.with_driver(|driver| {
+                bell = Some(driver.bell()?);
+                Ok(())
+            });
+        }
+        bell
+    }
+
+    /// Waits until nothing is left of sockets that nobody waits for any more: the kernel keeps such a socket open.
+    pub(crate) fn settle(&self) {
+        while self.waits.borrow().given_up() > 0 {
+            self.with_driver(|driver| driver.wait(1, None));
+            self.reap();
+        }
     }
 
     /// How many completions to wait for: what the task needs, if there is only one.
@@ -358,26 +388,36 @@ impl Reactor {
         let now = Instant::now();
         loop {
             let mut timers = self.timers.borrow_mut();
-            if timers.peek().is_none_or(|Reverse(t)| t.due > now) {
+            let first = timers.first_entry().filter(|first| first.key().0 <= now);
+            let Some(waker) = first.map(|first| first.remove()) else {
                 break;
-            }
-            let timer = timers.pop();
+            };
             drop(timers);
-            if let Some(Reverse(timer)) = timer {
-                timer.waker.wake();
-            }
+            waker.wake();
         }
     }
 
-    pub(crate) fn sleep(&self, due: Instant, waker: Waker) {
-        self.timers.borrow_mut().push(Reverse(Timer { due, waker }));
+    /// Has `waker` woken at a time, by the timer that it has or by a new one; gives its number.
+    pub(crate) fn sleep(&self, (due, timer): (Instant, Option<u64>), waker: &Waker) -> u64 {
+        let number = timer.unwrap_or_else(|| self.next_timer.replace(self.next_timer.get() + 1));
+        let mut timers = self.timers.borrow_mut();
+        match timers.get_mut(&(due, number)) {
+            Some(known) => known.clone_from(waker),
+            None => _ = timers.insert((due, number), waker.clone()),
+        }
+        number
+    }
+
+    pub(crate) fn forget_timer(&self, due: Instant, number: u64) {
+        let waker = self.timers.borrow_mut().remove(&(due, number));
+        drop(waker);
     }
 }
 
 impl Drop for Reactor {
     /// Waits until the device is done with all buffers.
     fn drop(&mut self) {
-        if !self.home.is_here() {
+        if !self.is_here() {
             return; // What comes in is the parent's, and goes to its buffers, which are not shared.
         }
         while self.in_flight() > 0 {

@@ -1,4 +1,4 @@
-//! Reads through io_uring: one ring a thread, used by that thread only.
+//! Reads through io_uring, and waits for sockets: one ring a thread, used by that thread only.
 //!
 //! The flags matter more than anything else. `SINGLE_ISSUER` and `DEFER_TASKRUN` let the kernel post completions
 //! only when this thread enters it, in one batch and without interrupting its computing; `TASKRUN_FLAG` makes it say,
@@ -7,11 +7,15 @@
 //! Registered files and registered buffers were tried with `examples/randread` and left out: over a dozen alternating
 //! runs each their processor time a read could not be told from that without them, and buffers cost locked memory.
 
+use std::collections::VecDeque;
 use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use io_uring::{IoUring, Probe, opcode, types};
+use io_uring::{IoUring, Probe, opcode, squeue, types};
 
+use crate::parking::{Bell, EventBell};
 use crate::reads::RawRead;
 
 /// Entries of the submission queue; when it is full it is handed to the kernel.
@@ -19,7 +23,16 @@ const ENTRIES: u32 = 256;
 /// Entries of the completion queue: reads that may be at the device at once.
 pub(crate) const DEPTH: usize = 1024;
 
-/// How reads of a thread are carried out. Used by one thread only.
+/// What comes in: a slot, and what became of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Event {
+    /// Of a read: the bytes that it brought, or a negated errno.
+    Read(u32, i32),
+    /// Of a socket that was watched: the events that it is ready for, as poll(2) gives them, or a negated errno.
+    Socket(u32, i32),
+}
+
+/// How reads of a thread are carried out, and its sockets watched. Used by one thread only.
 pub(crate) trait Driver {
     /// Queues a read. Returns false if no more can be in flight; nothing has been queued then.
     ///
@@ -36,19 +49,40 @@ pub(crate) trait Driver {
         let _ = limit;
         Ok(false)
     }
-    /// Takes a completion that has come in: its slot, and the bytes read or a negated errno.
-    fn pop(&mut self) -> Option<(u32, i32)>;
+    /// Takes a completion that has come in.
+    fn pop(&mut self) -> Option<Event>;
     /// True if [`start`](Driver::start) would let completions come in.
     fn stirs(&mut self) -> bool;
-    /// Reads queued and not started.
+    /// What is queued and not started.
     fn queued(&self) -> usize;
+    /// Has a descriptor watched for events of poll(2), until [`pop`](Driver::pop) has returned its slot, once. It is not touched,
+    /// whatever it is by then.
+    fn watch(&mut self, slot: u32, fd: RawFd, events: i16) -> io::Result<()>;
+    /// Watches a slot no more: `pop` returns it soon, if it has not yet.
+    fn unwatch(&mut self, slot: u32) -> io::Result<()>;
+    /// What ends the next [`wait`](Driver::wait), from any thread.
+    fn bell(&mut self) -> io::Result<Arc<dyn Bell>>;
 }
+
+/// What an entry of the ring is about: the upper half of its user data; the lower one is a slot.
+const READ: u64 = 0;
+const SOCKET: u64 = 1 << 32;
+/// That a socket is watched no more; nobody waits for it.
+const UNWATCH: u64 = 2 << 32;
+const BELL: u64 = 3 << 32;
 
 /// An io_uring.
 pub(crate) struct Ring {
     ring: IoUring,
     queued: usize,
     in_flight: usize,
+    /// Descriptors that the kernel watches, the bell's included.
+    watched: usize,
+    /// Entries for which the kernel had no room.
+    later: VecDeque<squeue::Entry>,
+    bell: Option<Arc<EventBell>>,
+    /// Whether the bell is watched.
+    hears: bool,
 }
 
 impl Ring {
@@ -82,14 +116,45 @@ impl Ring {
     fn with(ring: IoUring) -> io::Result<Ring> {
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe)?;
-        if !probe.is_supported(opcode::Read::CODE) {
+        let needed = [
+            opcode::Read::CODE,
+            opcode::PollAdd::CODE,
+            opcode::AsyncCancel::CODE,
+        ];
+        if !needed.into_iter().all(|code| probe.is_supported(code)) {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
         Ok(Ring {
             ring,
             queued: 0,
             in_flight: 0,
+            watched: 0,
+            later: VecDeque::new(),
+            bell: None,
+            hears: false,
         })
+    }
+
+    /// Queues an entry that leads to no memory, now or as soon as there is room.
+    fn add(&mut self, entry: squeue::Entry) -> io::Result<()> {
+        self.later.push_back(entry);
+        if self.ring.submission().is_full() {
+            self.start()?;
+        }
+        self.add_later();
+        Ok(())
+    }
+
+    /// Queues what waits for room, as far as there is some.
+    fn add_later(&mut self) {
+        while let Some(entry) = self.later.front() {
+            // SAFETY: only `add` fills the queue, with entries that name descriptors and slots, and no memory.
+            if unsafe { self.ring.submission().push(entry) }.is_err() {
+                return;
+            }
+            self.later.pop_front();
+            self.queued += 1;
+        }
     }
 }
 
@@ -112,7 +177,7 @@ impl Driver for Ring {
         let entry = opcode::Read::new(types::Fd(read.fd), read.target, read.len)
             .offset(read.offset)
             .build()
-            .user_data(u64::from(read.slot));
+            .user_data(READ | u64::from(read.slot));
         // SAFETY: the caller keeps file and buffer valid until the slot has been popped.
         if unsafe { self.ring.submission().push(&entry) }.is_err() {
             self.start()?;
@@ -127,13 +192,15 @@ impl Driver for Ring {
     }
 
     fn start(&mut self) -> io::Result<()> {
+        self.add_later();
         tolerate(self.ring.submit())?;
         self.queued = self.ring.submission().len();
         Ok(())
     }
 
     fn wait(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()> {
-        let want = want.min(self.in_flight);
+        self.add_later();
+        let want = want.min(self.in_flight + self.watched);
         match timeout {
             Some(limit) if self.ring.params().is_feature_ext_arg() => {
                 let limit = types::Timespec::from(limit);
@@ -171,10 +238,28 @@ impl Driver for Ring {
         }
     }
 
-    fn pop(&mut self) -> Option<(u32, i32)> {
-        let entry = self.ring.completion().next()?;
-        self.in_flight -= 1;
-        Some((entry.user_data() as u32, entry.result()))
+    fn pop(&mut self) -> Option<Event> {
+        loop {
+            let entry = self.ring.completion().next()?;
+            let (slot, result) = (entry.user_data() as u32, entry.result());
+            match entry.user_data() & !u64::from(u32::MAX) {
+                READ => {
+                    self.in_flight -= 1;
+                    return Some(Event::Read(slot, result));
+                }
+                SOCKET => {
+                    self.watched -= 1;
+                    return Some(Event::Socket(slot, result));
+                }
+                BELL => {
+                    self.watched -= 1;
+                    self.hears = false;
+                    self.bell.iter().for_each(|bell| bell.hush());
+                }
+                // Of what is watched no more the entry itself tells.
+                _ => {}
+            }
+        }
     }
 
     fn stirs(&mut self) -> bool {
@@ -183,6 +268,33 @@ impl Driver for Ring {
     }
 
     fn queued(&self) -> usize {
-        self.queued
+        self.queued + self.later.len()
+    }
+
+    fn watch(&mut self, slot: u32, fd: RawFd, events: i16) -> io::Result<()> {
+        let entry = opcode::PollAdd::new(types::Fd(fd), events as u32).build();
+        self.add(entry.user_data(SOCKET | u64::from(slot)))?;
+        self.watched += 1;
+        Ok(())
+    }
+
+    fn unwatch(&mut self, slot: u32) -> io::Result<()> {
+        // Where POLL_REMOVE finds that the socket stirs, it leaves it to itself, which may go on to wait; this ends it.
+        let entry = opcode::AsyncCancel::new(SOCKET | u64::from(slot)).build();
+        self.add(entry.user_data(UNWATCH))
+    }
+
+    fn bell(&mut self) -> io::Result<Arc<dyn Bell>> {
+        let bell = match &self.bell {
+            Some(bell) => bell.clone(),
+            None => self.bell.insert(Arc::new(EventBell::new()?)).clone(),
+        };
+        if !self.hears {
+            let entry = opcode::PollAdd::new(types::Fd(bell.fd()), libc::POLLIN as u32).build();
+            self.add(entry.user_data(BELL))?;
+            self.watched += 1;
+            self.hears = true;
+        }
+        Ok(bell)
     }
 }

@@ -1,11 +1,14 @@
-//! Persistent worker threads, and a way to run borrowed work on them.
+//! Persistent worker threads, and two ways to run work on them: borrowed, while the caller waits, or owned.
 //!
 //! A ring belongs to one thread for its life, so threads are kept, and work travels to them: [`WorkerPool::run`] calls a
-//! closure on so many workers and returns when all are done, as `std::thread::scope` would.
+//! closure on so many workers and returns when all are done, as `std::thread::scope` would. [`WorkerPool::submit`] returns at once;
+//! the pool owns what it was given, and says when it has ended.
 //!
 //! ```text
-//!   host thread ── run_tasks(2, job) ──> shares 0 and 1 ── queue ──> worker: job(thread, i) -> tasks
-//!   host thread ── run_tasks(1, job) ──> share 0 ───────────┘         polls the tasks of all its shares in turn
+//!   host thread ── run_tasks(2, job) ──> shares 0 and 1 ─┐
+//!   host thread ── run_tasks(1, job) ──> share 0 ────────┼─ queue ──> worker: job(thread, i) -> tasks
+//!   host thread ── submit(1, work) ────> share 0 ────────┘             polls the tasks of all its shares in turn
+//!                                                                      the last one gone: work.ended(), on its worker
 //! ```
 //!
 //! Any number of runs go on at once. A share goes to a worker with nothing to do, if there is one; else to the first that comes by:
@@ -17,92 +20,29 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use crate::backend::{Backend, IoMode};
 use crate::error::TierError;
-use crate::executor::{Group, Parking, Task, Thread};
+use crate::executor::{Group, Task, Thread};
+use crate::parking::Parking;
 use crate::reactor::Io;
 use crate::threads::start;
 
-/// How to read files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum IoMode {
-    /// io_uring, or the pool of threads where the kernel forbids it. The environment variable `STRATANN_IO`
-    /// (`auto`, `uring`, `pread`) overrides it.
-    #[default]
-    Auto,
-    /// io_uring, or an error.
-    Uring,
-    /// `pread` on a pool of threads.
-    Pread,
-}
-
-impl IoMode {
-    /// What the environment says, if the caller leaves it open.
-    pub(crate) fn or_environment(self) -> Result<IoMode, TierError> {
-        match (self, std::env::var("STRATANN_IO")) {
-            (IoMode::Auto, Ok(value)) if !value.is_empty() => {
-                value.parse().map_err(|reason| TierError::Unsupported {
-                    what: "the value of the environment variable STRATANN_IO".to_owned(),
-                    reason,
-                })
-            }
-            _ => Ok(self),
-        }
-    }
-}
-
-impl FromStr for IoMode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<IoMode, String> {
-        match text.to_ascii_lowercase().as_str() {
-            "auto" => Ok(IoMode::Auto),
-            "uring" | "io_uring" => Ok(IoMode::Uring),
-            "pread" => Ok(IoMode::Pread),
-            _ => Err(format!(
-                "`{text}` is no way to read files; use auto, uring or pread"
-            )),
-        }
-    }
-}
-
-impl fmt::Display for IoMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            IoMode::Auto => "auto",
-            IoMode::Uring => "uring",
-            IoMode::Pread => "pread",
-        })
-    }
-}
-
-/// How files are in fact read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Backend {
-    /// Through one io_uring a thread.
-    Uring,
-    /// Through `pread` on a pool of threads.
-    Pread {
-        /// Why not io_uring.
-        reason: String,
-    },
-}
-
-impl fmt::Display for Backend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Backend::Uring => f.write_str("io_uring"),
-            Backend::Pread { reason } => write!(f, "pread ({reason})"),
-        }
-    }
-}
-
 /// What a run asks of a worker: the tasks of its share.
 type Job<'a> = dyn Fn(&'a Thread, usize) -> Vec<Task<'a>> + Sync + 'a;
+
+/// Work that a pool owns until it has ended: see [`WorkerPool::submit`].
+pub trait Work: Send + Sync {
+    /// The tasks of a share, which run on the thread that asks for them.
+    fn tasks<'t>(self: Arc<Self>, thread: &'t Thread, share: usize) -> Vec<Task<'t>>;
+
+    /// All tasks of all shares are gone, one of them with a panic perhaps. Called once, on the worker that had the last one: so it
+    /// should be short. The pool keeps nothing of the work any more.
+    fn ended(self: Arc<Self>, panic: Option<Panic>);
+}
 
 /// A job whose lifetime has been erased.
 struct Erased(*const Job<'static>);
@@ -113,9 +53,10 @@ unsafe impl Send for Erased {}
 // SAFETY: as above; the pointer itself is only read.
 unsafe impl Sync for Erased {}
 
-/// A call of `run_tasks`.
+/// A call of `run_tasks` or `submit`.
 struct Run {
-    job: Erased,
+    /// What the caller of `run_tasks` lends.
+    job: Option<Erased>,
     state: Mutex<RunState>,
     end: Condvar,
 }
@@ -126,11 +67,38 @@ struct RunState {
     /// Workers that took one.
     by: Vec<usize>,
     panic: Option<Panic>,
+    /// What was submitted, until it has ended.
+    work: Option<Arc<dyn Work>>,
 }
 
-type Panic = Box<dyn Any + Send>;
+/// What a panic says.
+pub type Panic = Box<dyn Any + Send>;
 
 impl Run {
+    fn new(job: Option<Erased>, work: Option<Arc<dyn Work>>, shares: usize) -> Arc<Run> {
+        Arc::new(Run {
+            job,
+            state: Mutex::new(RunState {
+                left: shares,
+                by: Vec::with_capacity(shares),
+                panic: None,
+                work,
+            }),
+            end: Condvar::new(),
+        })
+    }
+
+    /// The tasks of a share.
+    fn tasks(&self, thread: &'static Thread, index: usize) -> Vec<Task<'static>> {
+        if let Some(job) = &self.job {
+            // SAFETY: `WorkerPool::run_tasks` keeps the job borrowed until this share has counted down.
+            let job = unsafe { &*job.0 };
+            return job(thread, index);
+        }
+        let work = self.lock().work.clone();
+        work.map_or_else(Vec::new, |work| work.tasks(thread, index))
+    }
+
     fn lock(&self) -> MutexGuard<'_, RunState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,8 +110,17 @@ impl Run {
             state.panic.get_or_insert(panic);
         }
         state.left -= 1;
-        if state.left == 0 {
-            self.end.notify_all();
+        if state.left > 0 {
+            return;
+        }
+        self.end.notify_all();
+        if let Some(work) = state.work.take() {
+            let panic = state.panic.take();
+            drop(state);
+            let told = catch_unwind(AssertUnwindSafe(|| work.ended(panic)));
+            if told.is_err() {
+                tracing::error!("what was to be told that submitted work had ended panicked");
+            }
         }
     }
 }
@@ -180,7 +157,8 @@ struct State {
 }
 
 impl State {
-    /// For each share in the queue a worker without tasks, while there are any; calls those that sleep.
+    /// For the first shares in the queue a worker without tasks each, while there are any; calls those that sleep. Shares behind
+    /// them are for whoever comes by.
     fn assign(&mut self) -> Vec<Option<usize>> {
         let mut free: Vec<usize> = self
             .workers
@@ -188,8 +166,11 @@ impl State {
             .filter(|(_, worker)| worker.doing != Doing::Tasks)
             .map(|(&index, _)| index)
             .collect();
-        let mut assigned = Vec::with_capacity(self.queue.len());
+        let mut assigned = Vec::new();
         for share in &self.queue {
+            if free.is_empty() {
+                break;
+            }
             let run = share.run.lock();
             let one = free.iter().position(|index| !run.by.contains(index));
             let one = one.map(|at| free.remove(at));
@@ -207,7 +188,7 @@ impl State {
     /// Takes a share for a worker: the oldest that it may have, and that no worker with nothing to do is to have.
     fn take(&mut self, me: usize) -> Option<Share> {
         let assigned = self.assign();
-        let at = (0..self.queue.len()).find(|&at| match assigned[at] {
+        let at = (0..self.queue.len()).find(|&at| match assigned.get(at).copied().flatten() {
             Some(index) => index == me,
             None => !self.queue[at].run.lock().by.contains(&me),
         })?;
@@ -258,21 +239,37 @@ impl Shared {
         share
     }
 
-    /// Sleeps until there is a share for a worker without tasks. None: the pool ends.
+    /// Queues the shares of a run.
+    fn add(&self, run: &Arc<Run>, shares: usize) {
+        let mut state = self.lock();
+        state.queue.extend((0..shares).map(|index| Share {
+            run: run.clone(),
+            index,
+        }));
+        self.waiting.store(state.queue.len(), Ordering::SeqCst);
+        // Workers that sleep though they have tasks wait for other threads: they can take something up meanwhile.
+        let assigned = state.assign();
+        if assigned.len() < state.queue.len() || assigned.contains(&None) {
+            for worker in state.workers.values() {
+                worker.parking.wake();
+            }
+        }
+    }
+
+    /// Sleeps until there is a share for a worker without tasks. None: the pool ends, and nothing is left that the worker may do.
     fn rest(&self, me: usize, parking: &Parking) -> Option<Share> {
         let share = Cell::new(None);
-        parking.park(|| {
+        parking.park(None, || {
             let mut state = self.lock();
-            if state.stop {
-                return true;
-            }
             let found = state.take(me);
             self.waiting.store(state.queue.len(), Ordering::SeqCst);
-            if found.is_none() {
-                state.set(me, Doing::Nothing);
+            let awake = found.is_some() || state.stop;
+            match found {
+                // Nothing is left to it from now on.
+                None if state.stop => drop(state.workers.remove(&me)),
+                None => state.set(me, Doing::Nothing),
+                found => share.set(found),
             }
-            let awake = found.is_some();
-            share.set(found);
             awake
         });
         share.take()
@@ -369,16 +366,11 @@ impl WorkerPool {
         threads: usize,
         job: &'a (dyn Fn(&'a Thread, usize) -> Vec<Task<'a>> + Sync + 'a),
     ) -> usize {
-        let own = EMPLOYER.with(Cell::get) == Arc::as_ptr(&self.shared) as usize;
         assert!(
-            !own,
+            !self.employs_me(),
             "WorkerPool::run called from a job of the same workers: it would wait for itself"
         );
-        assert!(
-            self.process == std::process::id(),
-            "this process was forked after the worker threads were started, and does not have them: open the index \
-             again in the child, or start it with spawn instead of fork"
-        );
+        self.check_process();
         let wanted = threads.clamp(1, self.workers.len());
         // SAFETY: only the lifetime changes: that of the job, of the thread's context that it is given, and of the tasks that it
         // gives. A worker uses the pointer and has such tasks between here and the moment when it counts down `left`, whether
@@ -389,31 +381,8 @@ impl WorkerPool {
         // to a context is not `Send`.)
         let job =
             Erased(unsafe { std::mem::transmute::<*const Job<'a>, *const Job<'static>>(job) });
-        let run = Arc::new(Run {
-            job,
-            state: Mutex::new(RunState {
-                left: wanted,
-                by: Vec::with_capacity(wanted),
-                panic: None,
-            }),
-            end: Condvar::new(),
-        });
-        {
-            let mut state = self.shared.lock();
-            state.queue.extend((0..wanted).map(|index| Share {
-                run: run.clone(),
-                index,
-            }));
-            self.shared
-                .waiting
-                .store(state.queue.len(), Ordering::SeqCst);
-            // Workers that sleep though they have tasks wait for other threads: they can take something up meanwhile.
-            if state.assign().contains(&None) {
-                for worker in state.workers.values() {
-                    worker.parking.wake();
-                }
-            }
-        }
+        let run = Run::new(Some(job), None, wanted);
+        self.shared.add(&run, wanted);
         let mut state = run.lock();
         while state.left > 0 {
             state = run.end.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -425,6 +394,39 @@ impl WorkerPool {
         }
         wanted
     }
+
+    /// Has workers run the tasks that `work` gives for each share, as [`run_tasks`](WorkerPool::run_tasks) does, and returns at once:
+    /// [`Work::ended`] says when they have finished. Returns how many workers take part.
+    ///
+    /// The pool may be dropped meanwhile: it ends when all that was submitted has ended. Who drops it waits for that, unless
+    /// it is a worker of the same pool. A panic of a task reaches `ended`; other work and the pool go on.
+    ///
+    /// # Panics
+    /// In a process forked from the one that made the pool.
+    pub fn submit(&self, threads: usize, work: Arc<dyn Work>) -> usize {
+        self.check_process();
+        let wanted = threads.clamp(1, self.workers.len());
+        self.shared.add(&Run::new(None, Some(work), wanted), wanted);
+        wanted
+    }
+
+    /// Whether the calling thread is a worker of this pool.
+    fn employs_me(&self) -> bool {
+        EMPLOYER.with(Cell::get) == Arc::as_ptr(&self.shared) as usize
+    }
+
+    fn check_process(&self) {
+        assert!(
+            self.process == std::process::id(),
+            "this process was forked after the worker threads were started, and does not have them: open the index \
+             again in the child, or start it with spawn instead of fork"
+        );
+    }
+}
+
+/// Whether the calling thread is a worker of any pool: it must not wait there for what other tasks of its pool are to do.
+pub fn is_worker() -> bool {
+    EMPLOYER.with(Cell::get) != 0
 }
 
 /// A share that a worker has taken: it counts down when its tasks are gone, whatever happens.
@@ -519,11 +521,9 @@ fn serve(
                 panic: None,
             });
             let member = members.last_mut().expect("it was pushed just now");
-            let job = member.run.job.0;
+            let run = member.run.clone();
             member.guard(|group| {
-                // SAFETY: `WorkerPool::run_tasks` keeps the job borrowed until this share has counted down.
-                let job = unsafe { &*job };
-                let tasks = job(thread, index);
+                let tasks = run.tasks(thread, index);
                 *group = Some(Group::new(thread, parking, tasks));
             });
         }
@@ -536,6 +536,7 @@ fn serve(
         }
         members.retain(|member| !member.is_done());
         if members.is_empty() {
+            reactor.settle();
             continue;
         }
         if members.iter().any(Member::is_ready) {
@@ -544,8 +545,8 @@ fn serve(
         }
         reactor.reap();
         let ready = || members.iter().any(Member::is_ready);
-        if !ready() && !reactor.wait() {
-            parking.park(|| {
+        if !ready() {
+            reactor.wait(parking, || {
                 ready() || {
                     let share = shared.take(me);
                     let found = share.is_some();
@@ -568,6 +569,9 @@ impl Drop for WorkerPool {
             for worker in state.workers.values() {
                 worker.parking.wake();
             }
+        }
+        if self.employs_me() {
+            return; // It cannot wait for itself: all of them end when they have nothing left to do.
         }
         for worker in self.workers.drain(..) {
             // Jobs' panics were caught and passed on; there is nothing left to report.

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use stratann_tier::testing::conformance::{conformance, conformance_volume};
-use stratann_tier::testing::{Fault, Faults, Faulty, Meter, SimVolume};
+use stratann_tier::testing::{Fault, Faults, Faulty, Meter, SimVolume, Slow};
 use stratann_tier::{BLOCK, Directory, DramTier, FileTier, IoMode, MappedTier, Tier, Volume};
 use tempfile::TempDir;
 
@@ -167,4 +168,13 @@ fn the_suite_finds_a_bad_tier() {
         let message = *outcome.unwrap_err().downcast::<String>().unwrap();
         assert!(message.starts_with("rule: every block"), "{message}");
     }
+}
+
+#[test]
+fn a_slow_tier() {
+    let latency = Duration::from_micros(200);
+    conformance(
+        &|bytes| Arc::new(Slow::new(Arc::new(DramTier::new(bytes.to_vec())), latency)),
+        IoMode::Auto,
+    );
 }

@@ -1,17 +1,19 @@
 //! The pool and the executor.
 
 use std::cell::Cell;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use stratann_tier::testing::conformance::conformance;
 use stratann_tier::{
-    Backend, FileTier, IoMode, Request, Task, Thread, Tier, TierError, WorkerPool, next,
+    Backend, FileTier, IoMode, Panic, Request, Task, Thread, Tier, TierError, Work, WorkerPool,
+    next,
 };
 
 #[test]
@@ -383,4 +385,176 @@ fn a_file_on_read_only_media_can_be_read() {
         )
         .unwrap();
     }
+}
+
+/// A sleep that is over before its time has no timer: nobody is woken by it, and no thread stays for it.
+#[test]
+fn a_sleep_that_is_dropped_keeps_nobody() {
+    let thread = Thread::local(IoMode::Auto).unwrap();
+    let polls = Cell::new(0);
+    let start = Instant::now();
+    let sleeper = Box::pin(async {
+        for _ in 0..1_000 {
+            let far = start + Duration::from_secs(3_600);
+            let mut sleep = pin!(thread.sleep_until(far));
+            poll_fn(|cx| {
+                assert!(sleep.as_mut().poll(cx).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+        }
+        // One of them may be due by now, if it were there still.
+        let near = Instant::now() + Duration::from_millis(5);
+        {
+            let mut sleep = pin!(thread.sleep_until(near));
+            poll_fn(|cx| {
+                assert!(sleep.as_mut().poll(cx).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+        }
+        let mut sleep = pin!(thread.sleep_until(near + Duration::from_millis(20)));
+        poll_fn(|cx| {
+            polls.set(polls.get() + 1);
+            sleep.as_mut().poll(cx)
+        })
+        .await;
+    }) as Task<'_>;
+    thread.run_all(vec![sleeper]);
+    assert_eq!(polls.get(), 2, "the first one woke it");
+}
+
+/// A thread that sleeps until a time is woken before it by another thread.
+#[test]
+fn one_that_sleeps_is_woken_from_another_thread() {
+    let thread = Thread::local(IoMode::Auto).unwrap();
+    let shared: Mutex<(bool, Option<Waker>)> = Mutex::new((false, None));
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            let mut shared = shared.lock().unwrap();
+            shared.0 = true;
+            let waker = shared.1.take();
+            drop(shared);
+            waker.into_iter().for_each(Waker::wake);
+        });
+        let mut sleep = Box::pin(thread.sleep_until(start + Duration::from_secs(60)));
+        thread.block_on(poll_fn(|cx| {
+            assert!(sleep.as_mut().poll(cx).is_pending());
+            let mut shared = shared.lock().unwrap();
+            shared.1 = Some(cx.waker().clone());
+            match shared.0 {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        }));
+    });
+    assert!(start.elapsed() < Duration::from_secs(50));
+}
+
+/// What a pool owns, and what became of it.
+struct Owned {
+    tier: FileTier,
+    reads: u64,
+    fails: bool,
+    /// Dropped by whoever has the work last.
+    pool: Option<Arc<WorkerPool>>,
+    done: Arc<AtomicUsize>,
+    ended: mpsc::Sender<Option<String>>,
+}
+
+impl Work for Owned {
+    fn tasks<'t>(self: Arc<Self>, thread: &'t Thread, share: usize) -> Vec<Task<'t>> {
+        let task = |_| {
+            let work = self.clone();
+            Box::pin(async move {
+                let mut lane = work.tier.lane(thread).unwrap();
+                for tag in 0..work.reads {
+                    let (offset, len) = (4096 * (tag % 16), 4096);
+                    lane.submit(Request { tag, offset, len }).unwrap();
+                }
+                assert!(!work.fails || share > 0, "on purpose");
+                while lane.in_flight() > 0 {
+                    let block = next(lane.as_mut()).await.result.unwrap();
+                    assert_eq!(block[17], 7);
+                }
+                work.done.fetch_add(1, Ordering::SeqCst);
+            }) as Task<'t>
+        };
+        (0..2).map(task).collect()
+    }
+
+    fn ended(self: Arc<Self>, panic: Option<Panic>) {
+        let said = panic.map(|panic| panic.downcast_ref::<&str>().unwrap().to_string());
+        let mut work = Arc::into_inner(self).expect("nothing else keeps what has ended");
+        drop(work.pool.take());
+        work.ended.send(said).unwrap();
+    }
+}
+
+#[test]
+fn a_pool_owns_what_is_submitted_until_it_has_ended() {
+    let directory = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, vec![7u8; 64 << 10]).unwrap();
+    for (io, own) in [
+        (IoMode::Auto, false),
+        (IoMode::Pread, false),
+        (IoMode::Auto, true),
+    ] {
+        let pool = Arc::new(WorkerPool::new(2, io).unwrap());
+        let done = Arc::new(AtomicUsize::new(0));
+        let (ended, ends) = mpsc::channel();
+        for number in 0..100 {
+            let work = Owned {
+                tier: FileTier::open(&path).unwrap(),
+                reads: 16,
+                fails: number % 10 == 0,
+                pool: own.then(|| pool.clone()),
+                done: done.clone(),
+                ended: ended.clone(),
+            };
+            let taken = pool.submit(1 + number % 3, Arc::new(work));
+            assert_eq!(taken, [1, 2, 2][number % 3]);
+        }
+        // Borrowed work goes on beside it, and the pool may go before what was submitted has ended: its last worker takes it along.
+        pool.run(2, &|_, _| {});
+        drop(pool);
+        if !own {
+            assert_eq!(ends.try_iter().count(), 100, "dropping it waits");
+            assert_eq!(done.load(Ordering::SeqCst), 312);
+            continue;
+        }
+        let ends: Vec<_> = ends.iter().take(100).collect();
+        let failed = ends
+            .iter()
+            .flatten()
+            .filter(|said| said.contains("on purpose"));
+        assert_eq!((failed.count(), ends.iter().flatten().count()), (10, 10));
+    }
+}
+
+#[test]
+fn what_is_submitted_from_a_worker_runs() {
+    struct Twice(Option<Arc<WorkerPool>>, mpsc::Sender<bool>);
+    impl Work for Twice {
+        fn tasks<'t>(self: Arc<Self>, _: &'t Thread, _: usize) -> Vec<Task<'t>> {
+            assert!(stratann_tier::is_worker());
+            Vec::new()
+        }
+        fn ended(self: Arc<Self>, panic: Option<Panic>) {
+            assert!(panic.is_none());
+            match &self.0 {
+                Some(pool) => _ = pool.submit(1, Arc::new(Twice(None, self.1.clone()))),
+                None => self.1.send(true).unwrap(),
+            }
+        }
+    }
+    assert!(!stratann_tier::is_worker());
+    let pool = Arc::new(WorkerPool::new(1, IoMode::Auto).unwrap());
+    let (ended, ends) = mpsc::channel();
+    pool.submit(1, Arc::new(Twice(Some(pool.clone()), ended)));
+    drop(pool);
+    assert!(ends.recv().unwrap());
 }

@@ -17,11 +17,12 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use crate::BLOCK;
+use crate::backend::IoMode;
 use crate::error::TierError;
 use crate::executor::{Task, Thread};
 use crate::testing::random::Random;
 use crate::tier::{Completion, Lane, Request, Tier, next};
-use crate::worker_pool::{IoMode, WorkerPool};
+use crate::worker_pool::WorkerPool;
 
 /// Blocks in the tier that is tested.
 const BLOCKS: usize = 256;

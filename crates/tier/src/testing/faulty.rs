@@ -355,9 +355,9 @@ impl Lane for FaultyLane {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::IoMode;
     use crate::dram::DramTier;
     use crate::tier::next;
-    use crate::worker_pool::IoMode;
 
     fn read_all(faults: Faults, reads: u64) -> Vec<(u64, Result<Vec<u8>, TierError>)> {
         let bytes: Vec<u8> = (0..reads * 64).map(|i| (i / 64) as u8).collect();

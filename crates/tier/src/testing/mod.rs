@@ -1,4 +1,4 @@
-//! What only tests need, and no release has (feature `testing`): tiers and volumes that misbehave or count, proofs that a tier or a
+//! What only tests need, and no release has (feature `testing`): tiers and volumes that misbehave, count or take long, proofs that a tier or a
 //! volume does what it must, forks, and threads that are refused.
 
 pub mod conformance;
@@ -8,9 +8,11 @@ mod meter;
 pub(crate) mod random;
 pub(crate) mod refused;
 mod simulated;
+mod slow;
 
 pub use faulty::{Fault, Faults, Faulty};
 pub use forked::forked;
 pub use meter::{Meter, Reading};
 pub use refused::{refuse_threads_after, threads_left};
 pub use simulated::{Crash, Failure, Mishap, Operation, SimVolume};
+pub use slow::Slow;

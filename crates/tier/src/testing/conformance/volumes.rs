@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::pattern;
 use crate::BLOCK;
+use crate::backend::IoMode;
 use crate::error::TierError;
 use crate::executor::Thread;
 use crate::tier::{Request, next};
 use crate::volume::Volume;
-use crate::worker_pool::IoMode;
 
 /// Proves a volume: `make` gives a new, empty one.
 ///

@@ -1,0 +1,80 @@
+//! How files are to be read, and how they are in fact.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::TierError;
+
+/// How to read files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IoMode {
+    /// io_uring, or the pool of threads where the kernel forbids it. The environment variable `STRATANN_IO`
+    /// (`auto`, `uring`, `pread`) overrides it.
+    #[default]
+    Auto,
+    /// io_uring, or an error.
+    Uring,
+    /// `pread` on a pool of threads.
+    Pread,
+}
+
+impl IoMode {
+    /// What the environment says, if the caller leaves it open.
+    pub(crate) fn or_environment(self) -> Result<IoMode, TierError> {
+        match (self, std::env::var("STRATANN_IO")) {
+            (IoMode::Auto, Ok(value)) if !value.is_empty() => {
+                value.parse().map_err(|reason| TierError::Unsupported {
+                    what: "the value of the environment variable STRATANN_IO".to_owned(),
+                    reason,
+                })
+            }
+            _ => Ok(self),
+        }
+    }
+}
+
+impl FromStr for IoMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<IoMode, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "auto" => Ok(IoMode::Auto),
+            "uring" | "io_uring" => Ok(IoMode::Uring),
+            "pread" => Ok(IoMode::Pread),
+            _ => Err(format!(
+                "`{text}` is no way to read files; use auto, uring or pread"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for IoMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            IoMode::Auto => "auto",
+            IoMode::Uring => "uring",
+            IoMode::Pread => "pread",
+        })
+    }
+}
+
+/// How files are in fact read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// Through one io_uring a thread.
+    Uring,
+    /// Through `pread` on a pool of threads.
+    Pread {
+        /// Why not io_uring.
+        reason: String,
+    },
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Backend::Uring => f.write_str("io_uring"),
+            Backend::Pread { reason } => write!(f, "pread ({reason})"),
+        }
+    }
+}
