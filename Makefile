@@ -28,7 +28,7 @@ test-rust: ## the tests of the Rust crates
 # A user's `pip install .` optimises all crates as one, which takes minutes; the tests want overflow checks instead.
 test-python: $(VENV)/ready ## pip-install the package into .venv, test it as a user does
 	MATURIN_PEP517_ARGS="--profile dev" PATH="$(abspath $(VENV))/bin:$$PATH" "$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
-	"$(VENV)/bin/python" -m pytest crates/python/tests
+	"$(VENV)/bin/python" -m pytest -n auto --dist worksteal crates/python/tests
 
 test-slow: $(VENV)/ready ## the same with the tests that take minutes (STRATANN_SLOW=1)
 	STRATANN_SLOW=1 cargo test --locked --release $(RUST_SOURCES)
@@ -76,5 +76,5 @@ $(VENV)/ready: pyproject.toml
 	  rm -rf "$(VENV)"; \
 	  echo "error: $(PYTHON) cannot make a virtual environment: apt-get install python3-venv (or set PYTHON to one that can)" >&2; \
 	  exit 1; }
-	"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check "maturin>=1.9.4,<2" "numpy>=1.20" "pytest>=7" mypy
+	"$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check "maturin>=1.9.4,<2" "numpy>=1.20" "pytest>=7" "pytest-xdist>=3" mypy
 	@touch "$@"

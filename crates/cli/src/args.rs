@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
-use stratann::{Layout, Preset, bounds};
+use stratann::{Compression, Layout, Metric, Order, Preset, Strategy, bounds};
 use stratann_terminal::size::{self, CacheEntries};
 
-use crate::names::{CompressionName, IoName, MetricName, OrderName, RerankName, StrategyName};
+use crate::names::{self, IoName, RerankName};
 
 /// Vector search for collections that do not fit in RAM.
 #[derive(Debug, Parser)]
@@ -80,12 +79,12 @@ pub struct BuildArguments {
     pub index: PathBuf,
 
     /// Order, layout and search defaults (see `stratann presets`)
-    #[arg(short, long, value_parser = preset_by_name(), default_value = Preset::default().name)]
+    #[arg(short, long, value_parser = names::preset(), default_value = Preset::default().name)]
     pub preset: Preset,
 
     /// What near means
-    #[arg(short, long, value_enum, default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
-    pub metric: MetricName,
+    #[arg(short, long, value_parser = names::metric(), default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
+    pub metric: Metric,
 
     /// Largest number of neighbours a node keeps: R [default: 64, or with --search-memory what fills the blocks]
     #[arg(short = 'R', long, value_name = "R", value_parser = at_least_one,
@@ -114,16 +113,16 @@ pub struct BuildArguments {
     pub first_id: u64,
 
     /// In which order nodes lie on storage [default: the preset's]
-    #[arg(long, value_enum)]
-    pub order: Option<OrderName>,
+    #[arg(long, value_parser = names::order())]
+    pub order: Option<Order>,
 
     /// How lists and vectors become bytes [default: the preset's; stratann's is by the size of a vector]
-    #[arg(long, value_parser = layout_by_name())]
+    #[arg(long, value_parser = names::layout())]
     pub layout: Option<Layout>,
 
     /// How they are compressed, without loss [default: the preset's, and raw if coupled]
-    #[arg(long, value_enum)]
-    pub compression: Option<CompressionName>,
+    #[arg(long, value_parser = names::compression())]
+    pub compression: Option<Compression>,
 
     /// Uncompressed bytes of a chunk of vectors: C of the decoupled layout
     #[arg(long, value_name = "BYTES", value_parser = size::parse, default_value = "4MiB",
@@ -188,8 +187,8 @@ pub struct TrainArguments {
     pub code_bytes: Option<usize>,
 
     /// What near means
-    #[arg(short, long, value_enum, default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
-    pub metric: MetricName,
+    #[arg(short, long, value_parser = names::metric(), default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
+    pub metric: Metric,
 
     /// Threads, on which the result does not depend [default: cores]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
@@ -239,7 +238,7 @@ pub struct SearchArguments {
     pub truth: Option<PathBuf>,
 
     /// Takes the search defaults from this preset [default: the one that the index was built with]
-    #[arg(short, long, value_parser = preset_by_name())]
+    #[arg(short, long, value_parser = names::preset())]
     pub preset: Option<Preset>,
 
     /// Nodes read at once: W; the most of them with a pipelined search [default: the preset's]
@@ -247,8 +246,8 @@ pub struct SearchArguments {
     pub beam: Option<usize>,
 
     /// Order of reading [default: the preset's]
-    #[arg(long, value_enum)]
-    pub strategy: Option<StrategyName>,
+    #[arg(long, value_parser = names::strategy())]
+    pub strategy: Option<Strategy>,
 
     /// Starts from the navigation graph [default: the preset's]
     #[arg(long, overrides_with = "no_nav")]
@@ -483,8 +482,8 @@ pub struct TruthArguments {
     pub k: usize,
 
     /// What near means
-    #[arg(short, long, value_enum, default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
-    pub metric: MetricName,
+    #[arg(short, long, value_parser = names::metric(), default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
+    pub metric: Metric,
 
     /// Threads [default: cores]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
@@ -644,18 +643,6 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Presets by name, from the engine's own list, so that a new one is known here at once.
-fn preset_by_name() -> impl TypedValueParser<Value = Preset> {
-    let names = Preset::ALL.map(|preset| PossibleValue::new(preset.name).help(preset.about));
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<Preset>().map_err(Box::new))
-}
-
-/// Layouts by name, from the same place.
-fn layout_by_name() -> impl TypedValueParser<Value = Layout> {
-    let names = Layout::ALL.map(|layout| PossibleValue::new(layout.name()).help(layout.about()));
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<Layout>().map_err(Box::new))
-}
-
 /// The threads to use: as asked, else one for each core that this process may run on.
 pub fn threads_or_cores(threads: Option<usize>) -> usize {
     threads.unwrap_or_else(stratann::processors)
@@ -686,7 +673,7 @@ mod tests {
             (build.degree, build.build_list, build.threads),
             (Some(32), 50, Some(3))
         );
-        assert_eq!(build.metric, MetricName::L2);
+        assert_eq!(build.metric, Metric::L2);
         assert_eq!(build.navigation, 0.02);
         let Command::Search(search) = parse(
             "stratann search b q.u8bin --recall-at 5 --search-list 20,40 --beam-width 8 --groundtruth t.bin --no-nav",

@@ -1,69 +1,66 @@
-//! Values that have names, and what these mean to the engine. clap knows them one by one, so that a slip of the pen gets
-//! the closest match and `--help` says what each is.
+//! Values that have names, from the engine's own lists, so that a new one is known here at once. clap knows them one by one, so
+//! that a slip of the pen gets the closest match and `--help` says what each is.
+
+use std::error::Error;
+use std::str::FromStr;
 
 use clap::ValueEnum;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use stratann::{Compression, Layout, Metric, Order, Preset, Strategy};
 
-/// Metrics by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum MetricName {
-    /// Squared Euclidean distance
-    #[value(aliases = ["l2sq", "euclidean", "squared_l2", "squared-l2"])]
-    L2,
-    /// Inner product, negated so that smaller is nearer
-    #[value(aliases = ["mips", "dot", "inner_product", "inner-product"])]
-    Ip,
-    /// 1 - cosine of the angle
-    #[value(aliases = ["cos"])]
-    Cosine,
+/// One of `all` by its name: `of` gives name and one line about it.
+fn by_name<T>(
+    all: &[T],
+    of: fn(&T) -> (&'static str, &'static str),
+) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err: Error + Send + Sync + 'static> + Clone + Send + Sync + 'static,
+{
+    let names = all.iter().map(|value| {
+        let (name, about) = of(value);
+        PossibleValue::new(name).help(about)
+    });
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>().map_err(Box::new))
 }
 
-impl From<MetricName> for stratann::Metric {
-    fn from(name: MetricName) -> Self {
-        match name {
-            MetricName::L2 => Self::L2,
-            MetricName::Ip => Self::InnerProduct,
-            MetricName::Cosine => Self::Cosine,
-        }
-    }
+/// Presets.
+pub fn preset() -> impl TypedValueParser<Value = Preset> {
+    by_name(&Preset::ALL, |preset| (preset.name, preset.about))
 }
 
-/// Orders of nodes on storage by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum OrderName {
-    /// As in the input
-    Input,
-    /// Near vectors near each other
-    Locality,
+/// Layouts.
+pub fn layout() -> impl TypedValueParser<Value = Layout> {
+    by_name(&Layout::ALL, |layout| (layout.name(), layout.about()))
 }
 
-impl From<OrderName> for stratann::Order {
-    fn from(name: OrderName) -> Self {
-        match name {
-            OrderName::Input => Self::Input,
-            OrderName::Locality => Self::Locality,
-        }
-    }
+/// Orders of nodes on storage.
+pub fn order() -> impl TypedValueParser<Value = Order> {
+    by_name(Order::ALL, |order| (order.name(), order.about()))
 }
 
-/// Compressions by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum CompressionName {
-    /// Vectors as they are; lists too if coupled, else Elias-Fano
-    Raw,
-    /// Elias-Fano lists, Huffman-coded vectors, XORed with a base where that helps (DecoupleVS)
-    Paper,
-    /// For each list and each segment of vectors the codec that makes it the shortest
-    Best,
+/// Compressions.
+pub fn compression() -> impl TypedValueParser<Value = Compression> {
+    by_name(Compression::ALL, |compression| {
+        (compression.name(), compression.about())
+    })
 }
 
-impl From<CompressionName> for stratann::Compression {
-    fn from(name: CompressionName) -> Self {
-        match name {
-            CompressionName::Raw => Self::Raw,
-            CompressionName::Paper => Self::Paper,
-            CompressionName::Best => Self::Best,
-        }
-    }
+/// Search strategies.
+pub fn strategy() -> impl TypedValueParser<Value = Strategy> {
+    by_name(Strategy::ALL, |strategy| {
+        (strategy.name(), strategy.about())
+    })
+}
+
+/// Metrics, by the names that other engines have for them, too.
+pub fn metric() -> impl TypedValueParser<Value = Metric> {
+    let names = Metric::ALL.map(|metric| {
+        let aliases = metric.aliases().iter();
+        PossibleValue::new(metric.name())
+            .help(metric.about())
+            .aliases(aliases)
+    });
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Metric>().map_err(Box::new))
 }
 
 /// What ends re-ranking, by name.
@@ -73,24 +70,6 @@ pub enum RerankName {
     Batches,
     /// The error of the codes: once the first candidates are ranked, only those that may be nearer still are
     Estimate,
-}
-
-/// Search strategies by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum StrategyName {
-    /// Waits for the whole beam (DiskANN)
-    BestFirst,
-    /// Reacts to each read; the beam widens as the search converges (PipeANN)
-    Pipelined,
-}
-
-impl From<StrategyName> for stratann::Strategy {
-    fn from(name: StrategyName) -> Self {
-        match name {
-            StrategyName::BestFirst => Self::BestFirst,
-            StrategyName::Pipelined => Self::Pipelined,
-        }
-    }
 }
 
 /// Ways to read by name.

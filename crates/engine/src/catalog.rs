@@ -38,10 +38,10 @@ use stratann_tier::{Backend, TierError};
 
 use self::federated::Space;
 use self::ledger::Ledger;
-use self::names::Place;
+use self::names::IndexPaths;
 use crate::codebook::Codebook;
 use crate::index::Shared;
-use crate::plan::{self, Division, Needs, PageFile};
+use crate::plan::{self, MemoryPlan, Needs, PageFile};
 use crate::stores::Composition;
 use crate::stores::codes::Codes;
 use crate::{Error, Index, OpenOptions, Preset, stored};
@@ -81,7 +81,7 @@ pub struct CatalogOptions {
 ///
 /// All indexes are searched by the same threads, and share the room for queries in flight.
 pub struct Catalog {
-    place: Place,
+    place: IndexPaths,
     options: CatalogOptions,
     /// The program's share of the budget, and that of the queries in flight.
     program: u64,
@@ -188,7 +188,7 @@ impl Catalog {
     /// # Errors
     /// No such directory, one that is an index itself, a memory budget below what the program and its queries need.
     pub fn open(directory: impl AsRef<Path>, options: &CatalogOptions) -> Result<Self, Error> {
-        Self::at(Place::directory(directory.as_ref())?, options)
+        Self::at(IndexPaths::directory(directory.as_ref())?, options)
     }
 
     /// A catalog of indexes anywhere, each named by its path as it is given here.
@@ -201,12 +201,12 @@ impl Catalog {
         options: &CatalogOptions,
     ) -> Result<Self, Error> {
         Self::at(
-            Place::paths(paths.into_iter().map(Into::into).collect())?,
+            IndexPaths::paths(paths.into_iter().map(Into::into).collect())?,
             options,
         )
     }
 
-    fn at(place: Place, options: &CatalogOptions) -> Result<Self, Error> {
+    fn at(place: IndexPaths, options: &CatalogOptions) -> Result<Self, Error> {
         if let Some(memory) = options.open.memory {
             return Err(Error::call(
                 "memory of each index",
@@ -224,21 +224,22 @@ impl Catalog {
             beside: options.open.beside,
             ..Needs::default()
         };
-        let division = plan::divide(options.memory, &needs, None).map_err(|error| match error {
-            Error::Memory { budget, needs, .. } => Error::Memory {
-                budget,
-                needs,
-                part: "the program and one query in flight, and more for each index".into(),
-            },
-            error => error,
-        })?;
+        let memory_plan =
+            plan::divide(options.memory, &needs, None).map_err(|error| match error {
+                Error::Memory { budget, needs, .. } => Error::Memory {
+                    budget,
+                    needs,
+                    part: "the program and one query in flight, and more for each index".into(),
+                },
+                error => error,
+            })?;
         let shared = Arc::<Shared>::default();
-        let fixed = division.program + division.queries;
+        let fixed = memory_plan.program + memory_plan.queries;
         Ok(Self {
             place,
             options: *options,
-            program: division.program,
-            queries: division.queries,
+            program: memory_plan.program,
+            queries: memory_plan.queries,
             ledger: Mutex::new(Ledger::new(options.memory, fixed, shared.clone())),
             shared,
             settled: Condvar::new(),
@@ -410,9 +411,9 @@ impl Catalog {
         let path = &*stored::home(path)?;
         let manifest = stored::manifest(&*volume)?;
         let preset: Preset = manifest.preset.parse()?;
-        let stores = stored::layout(&*volume, &manifest)?.composition();
-        let codes = Codes::memory_bytes(&*volume, &manifest, stores)?;
-        let terms = Terms::of(&manifest, codes, stores, preset, &self.options);
+        let composition = stored::layout(&*volume, &manifest)?.composition();
+        let codes = Codes::memory_bytes(&*volume, &manifest, composition)?;
+        let terms = Terms::of(&manifest, codes, composition, preset, &self.options);
         let admit = |needs: &Needs| self.admit(name, &terms, needs);
         let index = Index::assemble_within(
             volume,
@@ -438,12 +439,12 @@ impl Catalog {
     }
 
     /// Makes room for an index, and says what it may have in memory.
-    fn admit(&self, name: &str, terms: &Terms, needs: &Needs) -> Result<Division, Error> {
+    fn admit(&self, name: &str, terms: &Terms, needs: &Needs) -> Result<MemoryPlan, Error> {
         let navigation = match (terms.navigates, self.options.memory) {
             (false, Some(_)) => 0,
             _ => needs.navigation,
         };
-        let mut division = plan::divide(
+        let mut memory_plan = plan::divide(
             None,
             &Needs {
                 navigation,
@@ -451,9 +452,9 @@ impl Catalog {
             },
             None,
         )?;
-        division.budget = self.options.memory;
-        division.program = self.program;
-        division.queries = self.queries;
+        memory_plan.budget = self.options.memory;
+        memory_plan.program = self.program;
+        memory_plan.queries = self.queries;
         let mut bytes = INDEX_BYTES + terms.models + terms.codes;
         bytes += needs.tables + needs.cache + needs.changes;
         if terms.navigates {
@@ -469,7 +470,7 @@ impl Catalog {
         };
         let closed = self.ledger.lock().admit(name, bytes, codebook)?;
         drop(closed);
-        Ok(division)
+        Ok(memory_plan)
     }
 
     /// Puts an index that was opened among the open ones.
@@ -506,7 +507,7 @@ impl Terms {
     fn of(
         manifest: &Manifest,
         codes: u64,
-        stores: &Composition,
+        composition: &Composition,
         preset: Preset,
         options: &CatalogOptions,
     ) -> Self {
@@ -514,7 +515,7 @@ impl Terms {
             codebook: manifest.codebook.clone(),
             codebook_bytes: Codebook::memory_bytes(manifest.dimension as usize),
             codes,
-            models: match stores.encoded {
+            models: match composition.is_encoded() {
                 true => (1 + manifest.segments.len() as u64) * MODEL_BYTES,
                 false => 0,
             },

@@ -17,7 +17,9 @@ use stratann_layout::coupled::MAX_DIMENSION;
 use stratann_layout::header::FieldsWriter;
 use stratann_layout::{BLOCK, FileKind, Manifest, StreamReader, stream};
 use stratann_tier::{Directory, TierError, Volume};
-use stratann_vector::{CENTROIDS, Metric, ProductQuantizer, Training, normalize, to_f32};
+use stratann_vector::{
+    CENTROIDS, Metric, ProductQuantizer, Reduction, Training, normalize, to_f32,
+};
 
 use crate::data::{VectorSource, check_rows};
 use crate::progress::{Progress, Stage};
@@ -119,7 +121,7 @@ impl Codebook {
         metric: Metric,
         training: &Training,
     ) -> Result<Self, Error> {
-        if metric == Metric::Cosine {
+        if metric.reduction() == Reduction::Normalised {
             floats.chunks_exact_mut(dim).for_each(|row| {
                 normalize(row);
             });

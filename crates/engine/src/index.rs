@@ -32,7 +32,7 @@ use crate::cache::SlotCache;
 use crate::codebook::Codebook;
 use crate::durable::log_bytes;
 use crate::navigation::Navigation;
-use crate::plan::{Division, Needs};
+use crate::plan::{MemoryPlan, Needs};
 use crate::progress::Progress;
 use crate::room::{Room, Taken};
 use crate::stores::codes::Codes;
@@ -99,7 +99,7 @@ pub struct Index {
     cache: Option<Arc<SlotCache>>,
     codebook: Codebook,
     codes: Codes,
-    division: Division,
+    memory_plan: MemoryPlan,
     navigation: OnceLock<Navigation>,
     /// Its file, open: a merge of another process may remove it before the first search wants it.
     navigation_file: Option<Box<dyn VolumeReader>>,
@@ -254,13 +254,13 @@ impl Index {
         // What is written in its place stays beside what was loaded.
         let doubled = !stored::layout(&*volume, &manifest)?
             .composition()
-            .records_move;
+            .records_move();
         let divide = |needs: &Needs| {
             let mut needs = *needs;
             needs.graph.doubled = doubled;
-            let mut division = plan::divide(options.memory, &needs, measured.as_ref())?;
-            division.for_changes = true;
-            Ok(division)
+            let mut memory_plan = plan::divide(options.memory, &needs, measured.as_ref())?;
+            memory_plan.for_changes = true;
+            Ok(memory_plan)
         };
         Self::assemble_within(volume, path, manifest, options, Arc::default(), divide)
     }
@@ -297,14 +297,14 @@ impl Index {
         manifest: Manifest,
         options: &OpenOptions,
         shared: Arc<Shared>,
-        divide: impl FnOnce(&Needs) -> Result<Division, Error>,
+        divide: impl FnOnce(&Needs) -> Result<MemoryPlan, Error>,
     ) -> Result<Self, Error> {
         let preset: Preset = manifest.preset.parse()?;
         let mut graph = Graph::open(&*volume, &manifest)?;
-        let (mut carried, mut later) = (CarriedIds::default(), Vec::new());
+        let (mut carried, mut inserted) = (CarriedIds::default(), Vec::new());
         if let Some(mut file) = stored::placement(&*volume, &manifest)? {
-            graph.grown(&*volume, &manifest, &file)?;
-            later = std::mem::take(&mut file.codes);
+            graph.take_placement(&*volume, &manifest, &file)?;
+            inserted = std::mem::take(&mut file.codes);
             carried = CarriedIds::of(file, &manifest);
         }
         let slot_bytes = graph.pages.cached_bytes();
@@ -335,15 +335,15 @@ impl Index {
             graph: graph_pages,
             vectors: vector_pages,
         };
-        let division = divide(&needs)?;
-        if division.graph_pages + division.vector_pages > 0 {
+        let memory_plan = divide(&needs)?;
+        if memory_plan.graph_pages + memory_plan.vector_pages > 0 {
             let pages = (graph_pages.pages, vector_pages.pages);
             let heat = stored::heat(&*volume, &manifest, pages)?;
-            graph.load(&*volume, &division, heat.as_ref())?;
+            graph.load(&*volume, &memory_plan, heat.as_ref())?;
         }
         let codebook = shared.codebook(&*volume, &manifest)?;
-        let codes = Codes::load(&*volume, &manifest, graph.composition, &later)?;
-        let navigation_file = match navigation.filter(|_| division.navigation > 0) {
+        let codes = Codes::load(&*volume, &manifest, graph.composition, &inserted)?;
+        let navigation_file = match navigation.filter(|_| memory_plan.navigation > 0) {
             Some(entry) => Some(volume.open_reader(&entry.name)?),
             None => None,
         };
@@ -351,14 +351,14 @@ impl Index {
             index = %path.display(),
             preset = %preset,
             vectors = manifest.vectors,
-            budget = division.budget,
-            codes = division.codes,
-            tables = division.tables,
-            navigation = division.navigation,
-            cache = division.cache,
-            graph_pages = division.graph_pages,
-            vector_pages = division.vector_pages,
-            inserting = division.inserting,
+            budget = memory_plan.budget,
+            codes = memory_plan.codes,
+            tables = memory_plan.tables,
+            navigation = memory_plan.navigation,
+            cache = memory_plan.cache,
+            graph_pages = memory_plan.graph_pages,
+            vector_pages = memory_plan.vector_pages,
+            inserting = memory_plan.inserting,
             "opened; its memory, in bytes"
         );
         Ok(Self {
@@ -371,7 +371,7 @@ impl Index {
             cache,
             codebook,
             codes,
-            division,
+            memory_plan,
             navigation: OnceLock::new(),
             navigation_file,
             shared,
@@ -508,12 +508,12 @@ impl Index {
 
     /// Whether there is a navigation graph and the memory budget has room for it.
     pub fn has_navigation(&self) -> bool {
-        self.division.navigation > 0 && self.manifest.navigation.is_some()
+        self.memory_plan.navigation > 0 && self.manifest.navigation.is_some()
     }
 
     /// How the memory budget is divided.
-    pub fn memory(&self) -> &Division {
-        &self.division
+    pub fn memory(&self) -> &MemoryPlan {
+        &self.memory_plan
     }
 
     /// Room in the memory budget for as many queries in flight with candidate lists of `list` as it has for now, up to `wanted`.
@@ -530,7 +530,7 @@ impl Index {
     ) -> Result<Taken<'_>, Error> {
         let size = (list, self.largest_page(), candidates);
         let room = &self.shared.room;
-        room.take(&self.division, size, wanted, progress)
+        room.take(&self.memory_plan, size, wanted, progress)
     }
 
     /// Bytes of a page of lists or of vectors, whichever is more.
@@ -541,12 +541,13 @@ impl Index {
 
     /// How many candidates beyond its list a query may have that would have up to `wanted`.
     pub(crate) fn candidates(&self, list: usize, wanted: usize) -> usize {
-        self.division.candidates(list, self.largest_page(), wanted)
+        self.memory_plan
+            .candidates(list, self.largest_page(), wanted)
     }
 
     /// How many queries the memory budget lets be in flight at most, up to `wanted`.
     pub(crate) fn most_at_once(&self, list: usize, wanted: usize) -> usize {
-        match self.division.for_queries(list, self.largest_page(), 0) {
+        match self.memory_plan.for_queries(list, self.largest_page(), 0) {
             Some((all, each)) => wanted.min((all / each.max(1)) as usize),
             None => wanted,
         }

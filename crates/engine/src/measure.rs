@@ -18,7 +18,7 @@ use stratann_layout::manifest::{HotShare, Measured};
 use crate::data::{MatrixRef, VectorSource};
 use crate::index::Index;
 use crate::progress::Silent;
-use crate::stores::vectors::segments::Place;
+use crate::stores::vectors::segments::SegmentPage;
 use crate::{Error, SearchOptions, Strategy};
 
 /// A collection of fewer rows is not measured: it is small enough to keep in memory.
@@ -67,7 +67,7 @@ impl Heat {
     }
 
     /// Notes that a page with vectors alone was wanted.
-    pub(crate) fn vectors(&self, place: Place) {
+    pub(crate) fn vectors(&self, place: SegmentPage) {
         let start = self.starts.get(place.segment).copied().unwrap_or(0);
         if let Some(count) = self.vectors.get(start + place.page as usize) {
             count.fetch_add(1, Ordering::Relaxed);

@@ -79,7 +79,7 @@ pub(crate) struct Needs {
 
 /// How memory is divided, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Division {
+pub struct MemoryPlan {
     /// What was given; `None` is no limit, and then only what every search needs is kept, and one query is in flight.
     pub budget: Option<u64>,
     /// The program and its threads, and what the caller holds beside the index.
@@ -118,7 +118,7 @@ pub struct Division {
     pub(crate) for_changes: bool,
 }
 
-impl Division {
+impl MemoryPlan {
     /// Bytes that there are for queries in flight, and what one takes with candidate lists of `list`, on pages of
     /// `page_bytes`, and so many `candidates` beyond the list; `None` without a budget.
     pub(crate) fn for_queries(
@@ -168,10 +168,10 @@ pub(crate) fn divide(
     budget: Option<u64>,
     needs: &Needs,
     measured: Option<&Measured>,
-) -> Result<Division, Error> {
+) -> Result<MemoryPlan, Error> {
     #[cfg(test)]
     refusal::check()?;
-    let mut division = Division {
+    let mut memory_plan = MemoryPlan {
         budget,
         program: PROGRAM.saturating_add(needs.beside),
         codes: needs.codes,
@@ -179,25 +179,25 @@ pub(crate) fn divide(
         tables: needs.tables,
         cache: needs.cache,
         changes: needs.changes,
-        ..Division::default()
+        ..MemoryPlan::default()
     };
     let value = Value::of(measured);
     let page = needs.graph.page_bytes.max(needs.vectors.page_bytes);
     let query = query_bytes(USUAL_LIST, page);
     let Some(budget) = budget else {
-        division.queries = query;
-        division.navigation = needs.navigation;
-        division.predicted_reads = measured.map(|_| value.predict(&division));
-        return Ok(division);
+        memory_plan.queries = query;
+        memory_plan.navigation = needs.navigation;
+        memory_plan.predicted_reads = measured.map(|_| value.predict(&memory_plan));
+        return Ok(memory_plan);
     };
     let must = must_have(budget, needs, query)?;
     let mut left = budget - must;
     let queries = (left / QUERY_SHARE / query).min(MOST_QUERIES - 1);
-    division.queries = (1 + queries) * query;
+    memory_plan.queries = (1 + queries) * query;
     left -= queries * query;
     // Small needs are met; who wants megabytes takes pages from searches.
-    division.inserting = needs.inserting.min(left.min(INSERTING.max(left / 2)));
-    left -= division.inserting;
+    memory_plan.inserting = needs.inserting.min(left.min(INSERTING.max(left / 2)));
+    left -= memory_plan.inserting;
 
     for slice in slices(needs, &value, left) {
         let taken = match slice.what {
@@ -206,20 +206,20 @@ pub(crate) fn divide(
         };
         left -= taken;
         match slice.what {
-            What::Navigation => division.navigation = taken,
-            What::Graph => division.graph_pages += taken,
-            What::Vectors => division.vector_pages += taken,
+            What::Navigation => memory_plan.navigation = taken,
+            What::Graph => memory_plan.graph_pages += taken,
+            What::Vectors => memory_plan.vector_pages += taken,
         }
     }
     for (bytes, in_memory, file) in [
         (
-            &mut division.graph_pages,
-            &mut division.graph_share,
+            &mut memory_plan.graph_pages,
+            &mut memory_plan.graph_share,
             needs.graph,
         ),
         (
-            &mut division.vector_pages,
-            &mut division.vector_share,
+            &mut memory_plan.vector_pages,
+            &mut memory_plan.vector_share,
             needs.vectors,
         ),
     ] {
@@ -229,9 +229,9 @@ pub(crate) fn divide(
         *bytes = taken;
         *in_memory = pages as f64 / file.pages.max(1) as f64;
     }
-    division.unused = left;
-    division.predicted_reads = measured.map(|_| value.predict(&division));
-    Ok(division)
+    memory_plan.unused = left;
+    memory_plan.predicted_reads = measured.map(|_| value.predict(&memory_plan));
+    Ok(memory_plan)
 }
 
 /// Bytes that searches cannot do without; refuses a budget below.
@@ -383,14 +383,14 @@ impl Value {
         (self.medoid_reads - self.graph_reads).max(0.0)
     }
 
-    fn predict(&self, division: &Division) -> [f64; 2] {
-        let graph = match division.navigation {
+    fn predict(&self, memory_plan: &MemoryPlan) -> [f64; 2] {
+        let graph = match memory_plan.navigation {
             0 => self.medoid_reads,
             _ => self.graph_reads,
         };
         [
-            graph * (1.0 - hits(&self.hot_graph, division.graph_share)),
-            self.vector_reads * (1.0 - hits(&self.hot_vectors, division.vector_share)),
+            graph * (1.0 - hits(&self.hot_graph, memory_plan.graph_share)),
+            self.vector_reads * (1.0 - hits(&self.hot_vectors, memory_plan.vector_share)),
         ]
     }
 }

@@ -7,55 +7,100 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+use crate::search::Strategy;
 use crate::{Error, Layout};
 
-/// How internal node ids, and with them pages, are assigned to rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Order {
-    /// The order of the input file, as DiskANN does.
-    Input,
-    /// Rows near each other in space are near each other on disk: recursive balanced bisection.
-    Locality,
+/// Declares choices with names: an enum, its list of all, the name and one line about each, and both ways between names and choices.
+macro_rules! named {
+    (
+        $(#[$doc:meta])*
+        pub enum $type:ident, $what:literal {
+            $($(#[$about:meta])* $variant:ident = $name:literal, $line:literal,)+
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        pub enum $type {
+            $($(#[$about])* #[serde(rename = $name)] $variant,)+
+        }
+
+        impl $type {
+            /// All of them.
+            pub const ALL: &[$type] = &[$($type::$variant),+];
+
+            /// The name that it is asked for by.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $($type::$variant => $name,)+
+                }
+            }
+
+            /// One line about it, for who chooses.
+            pub const fn about(self) -> &'static str {
+                match self {
+                    $($type::$variant => $line,)+
+                }
+            }
+        }
+
+        impl std::str::FromStr for $type {
+            type Err = $crate::Error;
+
+            fn from_str(name: &str) -> Result<Self, $crate::Error> {
+                match name {
+                    $($name => Ok(Self::$variant),)+
+                    _ => Err($crate::Error::call($what, name, concat!("one of:" $(, " ", $name)+))),
+                }
+            }
+        }
+
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+    };
+}
+pub(crate) use named;
+
+named! {
+    /// How internal node ids, and with them pages, are assigned to rows.
+    pub enum Order, "order" {
+        /// The order of the input file, as DiskANN does.
+        Input = "input", "As in the input",
+        /// Rows near each other in space are near each other on disk: recursive balanced bisection.
+        Locality = "locality", "Near vectors near each other",
+    }
 }
 
-/// In which order nodes are read and scored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Strategy {
-    /// DiskANN's beam search: reads the best W unread candidates and waits for all of them.
-    BestFirst,
-    /// PipeANN's search: reacts to each completion, and its width grows as the search converges.
-    Pipelined,
+named! {
+    /// How lists and vectors are compressed, always without loss. The coupled and inline layouts know only
+    /// [`Raw`](Compression::Raw).
+    pub enum Compression, "compression" {
+        /// Vectors as they are. Lists, too, in the coupled and inline layouts; elsewhere they are Elias–Fano codes.
+        Raw = "raw", "Vectors as they are; lists too if coupled, else Elias-Fano",
+        /// DecoupleVS §3.2: Elias–Fano; XOR with the chunk's base vector where that helps, one Huffman table a segment.
+        Paper = "paper", "Elias-Fano lists, Huffman-coded vectors, XORed with a base where that helps (DecoupleVS)",
+        /// The codec that makes each list the shortest, and the one that makes a sample of each segment the shortest.
+        Best = "best", "For each list and each segment of vectors the codec that makes it the shortest",
+    }
 }
 
-/// How lists and vectors are compressed, always without loss. The coupled and inline layouts know only [`Raw`](Compression::Raw).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Compression {
-    /// Vectors as they are. Lists, too, in the coupled and inline layouts; elsewhere they are Elias–Fano codes.
-    Raw,
-    /// DecoupleVS §3.2: Elias–Fano; XOR with the chunk's base vector where that helps, one Huffman table a segment.
-    Paper,
-    /// The codec that makes each list the shortest, and the one that makes a sample of each segment the shortest.
-    Best,
-}
-
-/// How a new vector gets into the graph on storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Update {
-    /// It waits in a graph in memory, which is merged when that is asked for (FreshDiskANN; DecoupleVS §3.5).
-    Merge,
-    /// At once, and each list that it joins is written at once where it is: the baseline of OdinANN's Figure 9, and where codes
-    /// are in the pages the only way: it needs no codes and no table in memory.
-    InPlace,
-    /// At once; the records that it changes are written together, on pages that have room (OdinANN §3.2).
-    Relocate,
-    /// At once; changes of many inserts wait in memory and are written together, where the lists are.
-    Accumulate,
+named! {
+    /// How a new vector gets into the graph on storage.
+    pub enum Update, "way to update" {
+        /// It waits in a graph in memory, which is merged when that is asked for (FreshDiskANN; DecoupleVS §3.5).
+        Merge = "merge", "New vectors wait in memory until a merge (FreshDiskANN)",
+        /// At once, and each list that it joins is written at once where it is: the baseline of OdinANN's Figure 9, and where codes
+        /// are in the pages the only way: it needs no codes and no table in memory.
+        InPlace = "in-place", "At once, each page where it is",
+        /// At once; the records that it changes are written together, on pages that have room (OdinANN §3.2).
+        Relocate = "relocate", "At once, records that change together on pages with room (OdinANN)",
+        /// At once; changes of many inserts wait in memory and are written together, where the lists are.
+        Accumulate = "accumulate", "At once, the changes of many inserts to a page together",
+    }
 }
 
 /// When re-ranking by exact distance ends, where vectors are apart from lists (DecoupleVS §3.4).
@@ -240,52 +285,6 @@ impl fmt::Display for Preset {
         f.pad(self.name)
     }
 }
-
-macro_rules! named {
-    ($type:ident, $what:literal, $($variant:ident = $name:literal),+) => {
-        impl FromStr for $type {
-            type Err = Error;
-
-            fn from_str(name: &str) -> Result<Self, Error> {
-                match name {
-                    $($name => Ok(Self::$variant),)+
-                    _ => Err(Error::call($what, name, concat!("one of:" $(, " ", $name)+))),
-                }
-            }
-        }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(match self {
-                    $(Self::$variant => $name,)+
-                })
-            }
-        }
-    };
-}
-
-named!(Order, "order", Input = "input", Locality = "locality");
-named!(
-    Compression,
-    "compression",
-    Raw = "raw",
-    Paper = "paper",
-    Best = "best"
-);
-named!(
-    Update,
-    "way to update",
-    Merge = "merge",
-    InPlace = "in-place",
-    Relocate = "relocate",
-    Accumulate = "accumulate"
-);
-named!(
-    Strategy,
-    "strategy",
-    BestFirst = "best-first",
-    Pipelined = "pipelined"
-);
 
 #[cfg(test)]
 mod tests {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::Error;
-use crate::plan::Division;
+use crate::plan::MemoryPlan;
 use crate::progress::Progress;
 
 /// How often one that waits looks whether it is interrupted.
@@ -60,13 +60,13 @@ impl Room {
     /// [`Error::Interrupted`] if `progress` says so while it waits.
     pub(crate) fn take(
         &self,
-        division: &Division,
+        memory_plan: &MemoryPlan,
         (list, page_bytes, candidates): (usize, usize, usize),
         wanted: usize,
         progress: &dyn Progress,
     ) -> Result<Taken<'_>, Error> {
         let wanted = wanted.max(1);
-        let Some((all, each)) = division.for_queries(list, page_bytes, candidates) else {
+        let Some((all, each)) = memory_plan.for_queries(list, page_bytes, candidates) else {
             return Ok(Taken {
                 room: self,
                 bytes: 0,
@@ -124,31 +124,31 @@ mod tests {
     const PAGE: usize = 4096;
 
     /// With room for so many queries of the usual kind.
-    fn division(queries: u64) -> Division {
-        let mut division = Division {
+    fn memory_plan(queries: u64) -> MemoryPlan {
+        let mut memory_plan = MemoryPlan {
             budget: Some(1 << 30),
             queries: 1,
-            ..Division::default()
+            ..MemoryPlan::default()
         };
-        let (_, each) = division.for_queries(LIST, PAGE, 0).unwrap();
-        division.queries = queries * each;
-        division
+        let (_, each) = memory_plan.for_queries(LIST, PAGE, 0).unwrap();
+        memory_plan.queries = queries * each;
+        memory_plan
     }
 
     #[test]
     fn candidates_that_are_deleted_take_room_and_never_more_than_there_is() {
-        let (room, division) = (Room::default(), division(4));
-        let (all, each) = division.for_queries(LIST, PAGE, 0).unwrap();
-        let most = division.candidates(LIST, PAGE, usize::MAX);
-        let (_, with_all) = division.for_queries(LIST, PAGE, most).unwrap();
+        let (room, memory_plan) = (Room::default(), memory_plan(4));
+        let (all, each) = memory_plan.for_queries(LIST, PAGE, 0).unwrap();
+        let most = memory_plan.candidates(LIST, PAGE, usize::MAX);
+        let (_, with_all) = memory_plan.for_queries(LIST, PAGE, most).unwrap();
         assert!(
             with_all <= all && with_all + 20 > all,
             "{with_all} of {all}"
         );
-        assert_eq!(division.candidates(LIST, PAGE, 9), 9);
+        assert_eq!(memory_plan.candidates(LIST, PAGE, 9), 9);
         for (candidates, queries) in [(0, 4), (most / 3, 2), (most, 1)] {
             let size = (LIST, PAGE, candidates);
-            let taken = room.take(&division, size, 8, &Silent).unwrap();
+            let taken = room.take(&memory_plan, size, 8, &Silent).unwrap();
             assert_eq!(
                 taken.queries, queries,
                 "{candidates} candidates, {each} bytes"
@@ -158,9 +158,9 @@ mod tests {
 
     #[test]
     fn what_one_has_the_others_have_not() {
-        let (room, division) = (Room::default(), division(5));
+        let (room, memory_plan) = (Room::default(), memory_plan(5));
         let take = |wanted| {
-            room.take(&division, (LIST, PAGE, 0), wanted, &Silent)
+            room.take(&memory_plan, (LIST, PAGE, 0), wanted, &Silent)
                 .unwrap()
         };
         let first = take(3);
@@ -172,17 +172,17 @@ mod tests {
         drop(second);
         // One that needs more than all of it has all of it.
         let long = room
-            .take(&division, (100_000, PAGE, 0), 2, &Silent)
+            .take(&memory_plan, (100_000, PAGE, 0), 2, &Silent)
             .unwrap();
-        assert_eq!((long.queries, long.bytes), (1, division.queries));
+        assert_eq!((long.queries, long.bytes), (1, memory_plan.queries));
     }
 
     #[test]
     fn without_a_budget_nobody_waits() {
         let room = Room::default();
-        let division = Division::default();
+        let memory_plan = MemoryPlan::default();
         let take = || {
-            room.take(&division, (LIST, PAGE, 0), 1_000, &Silent)
+            room.take(&memory_plan, (LIST, PAGE, 0), 1_000, &Silent)
                 .unwrap()
         };
         let (first, second) = (take(), take());
@@ -191,16 +191,16 @@ mod tests {
 
     #[test]
     fn many_threads_never_have_more_than_there_is() {
-        let (room, division) = (Room::default(), division(3));
+        let (room, memory_plan) = (Room::default(), memory_plan(3));
         let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for thread in 0..6 {
-                let (room, division, now, most) = (&room, &division, &now, &most);
+                let (room, memory_plan, now, most) = (&room, &memory_plan, &now, &most);
                 scope.spawn(move || {
                     for _ in 0..100 {
                         let wanted = 1 + thread % 3;
                         let taken = room
-                            .take(division, (LIST, PAGE, 0), wanted, &Silent)
+                            .take(memory_plan, (LIST, PAGE, 0), wanted, &Silent)
                             .unwrap();
                         assert!((1..=wanted).contains(&taken.queries));
                         let all = now.fetch_add(taken.queries, Ordering::SeqCst) + taken.queries;
@@ -230,16 +230,21 @@ mod tests {
 
     #[test]
     fn one_that_is_interrupted_while_it_waits_keeps_nobody_waiting() {
-        let (room, division) = (Room::default(), division(1));
-        let first = room.take(&division, (LIST, PAGE, 0), 1, &Silent).unwrap();
+        let (room, memory_plan) = (Room::default(), memory_plan(1));
+        let first = room
+            .take(&memory_plan, (LIST, PAGE, 0), 1, &Silent)
+            .unwrap();
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
-                    let outcome = room.take(&division, (LIST, PAGE, 0), 1, &Stop);
+                    let outcome = room.take(&memory_plan, (LIST, PAGE, 0), 1, &Stop);
                     assert!(matches!(outcome, Err(Error::Interrupted)));
                 });
             }
-            scope.spawn(|| room.take(&division, (LIST, PAGE, 0), 1, &Silent).unwrap());
+            scope.spawn(|| {
+                room.take(&memory_plan, (LIST, PAGE, 0), 1, &Silent)
+                    .unwrap()
+            });
             std::thread::sleep(Duration::from_millis(20));
             drop(first);
         });

@@ -5,7 +5,7 @@ use stratann_layout::{CoupledShape, FileEntry, FileKind, Manifest, stream};
 
 use crate::fill::BlockFill;
 use crate::index::Index;
-use crate::plan::Division;
+use crate::plan::MemoryPlan;
 use crate::stores::Composition;
 use crate::stores::codes::Codes;
 use crate::update::{DirectCounts, Overlay};
@@ -77,7 +77,7 @@ pub struct Stats {
     /// and so may every search.
     pub trouble: Option<String>,
     /// How memory is divided while searching, under the budget that the index was opened with.
-    pub memory: Division,
+    pub memory: MemoryPlan,
     /// The format version of the index.
     pub format_version: u32,
     /// The version of StratANN that wrote it.
@@ -138,8 +138,9 @@ impl Index {
     /// What the index is and what it takes.
     pub fn stats(&self) -> Stats {
         let manifest = self.manifest();
-        let stores = self.composition();
-        let (mut bytes, graph_and_vectors) = (bytes(manifest, stores), graph_and_vectors(manifest));
+        let composition = self.composition();
+        let (mut bytes, graph_and_vectors) =
+            (bytes(manifest, composition), graph_and_vectors(manifest));
         // What direct inserts have added to the file of pages: nobody counts what of it is lists, and what vectors.
         let (built, _) = self.graph().files();
         let pages = manifest.placement.map_or(0, |placement| placement.pages);
@@ -148,7 +149,7 @@ impl Index {
         bytes.total += grown;
         let mut coupled_bytes =
             bytes.total - graph_and_vectors.bytes + graph_and_vectors.coupled_bytes;
-        if stores.codes_in_records {
+        if composition.has_codes_in_records() {
             // There, each code stands once, in a file of its own, which has those of the entry points as well.
             coupled_bytes += stream::file_length(Codes::of_nodes(manifest));
             coupled_bytes -= bytes_of(manifest, &[FileKind::Entries]);
@@ -172,7 +173,7 @@ impl Index {
             },
             code_bytes: manifest.code_bytes,
             codebook: manifest.codebook.clone(),
-            fill: stores.codes_in_records.then(|| {
+            fill: composition.has_codes_in_records().then(|| {
                 let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
                 BlockFill::of(manifest.element, dim, degree, manifest.code_bytes as usize)
             }),
@@ -195,7 +196,7 @@ impl Index {
             log_bytes: self.log_bytes(),
             direct: None,
             trouble: None,
-            memory: Division {
+            memory: MemoryPlan {
                 changes: self.overlay().map_or(0, Overlay::memory_bytes),
                 ..self.memory().clone()
             },
@@ -206,13 +207,13 @@ impl Index {
 }
 
 /// The index by component.
-fn bytes(manifest: &Manifest, stores: &Composition) -> Bytes {
+fn bytes(manifest: &Manifest, composition: &Composition) -> Bytes {
     let graph = list_bytes(manifest) + bytes_of(manifest, &[FileKind::Navigation]);
     let vectors = vector_bytes(manifest) + bytes_of(manifest, &[FileKind::Chunks]);
     let kinds = [FileKind::Codes, FileKind::Codebook, FileKind::Entries];
-    let codes = bytes_of(manifest, &kinds) + code_bytes_in_records(manifest, stores);
+    let codes = bytes_of(manifest, &kinds) + code_bytes_in_records(manifest, composition);
     // Else nobody counts those in the records: they are beside the encoded vectors.
-    let in_records = match stores.encoded {
+    let in_records = match composition.is_encoded() {
         true => 0,
         false => 8 * manifest.vectors,
     };
@@ -249,8 +250,8 @@ fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
 }
 
 /// What codes take beside lists: c bytes for each of R neighbours.
-fn code_bytes_in_records(manifest: &Manifest, stores: &Composition) -> u64 {
-    match stores.codes_in_records {
+fn code_bytes_in_records(manifest: &Manifest, composition: &Composition) -> u64 {
+    match composition.has_codes_in_records() {
         true => manifest.vectors * u64::from(manifest.degree) * u64::from(manifest.code_bytes),
         false => 0,
     }

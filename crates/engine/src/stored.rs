@@ -205,7 +205,7 @@ pub(crate) fn check_file(
     kind: FileKind,
 ) -> Result<(), Error> {
     let length = volume.len(&entry.name)?;
-    if grows(kind) && length >= entry.length {
+    if takes_pages(kind) && length >= entry.length {
         return Ok(());
     }
     check_length(volume, entry, length)
@@ -213,7 +213,7 @@ pub(crate) fn check_file(
 
 /// Whether direct inserts add pages to files of a kind: to the last of those of vectors. What is behind the pages of a checkpoint is of no account: a crash
 /// may have left it there.
-fn grows(kind: FileKind) -> bool {
+fn takes_pages(kind: FileKind) -> bool {
     kind.layout().is_some() || kind == FileKind::Vectors
 }
 
@@ -255,14 +255,16 @@ pub(crate) fn pages<'m>(
     n: Option<u32>,
 ) -> Result<PagesFile<'m>, Error> {
     let format = match n {
-        None => (layout(volume, manifest)?.composition().page_format)(manifest)?,
+        None => layout(volume, manifest)?
+            .composition()
+            .fixed_format(manifest)?,
         Some(_) => None,
     };
-    if let Some((pages, format)) = format.and_then(|f| Some((f.pages(manifest.vectors)?, f))) {
+    if let Some(format) = format {
         return Ok(PagesFile {
             entry: fixed(volume, manifest, kind, &*format)?,
+            pages: format.pages(manifest.vectors),
             format,
-            pages,
             first: 0,
             records: manifest.vectors,
         });
@@ -284,11 +286,12 @@ pub(crate) fn pages_of(
     kind: FileKind,
     n: Option<u32>,
 ) -> Option<u64> {
+    let composition = layout(volume, manifest).ok()?.composition();
     let format = match n {
-        None => (layout(volume, manifest).ok()?.composition().page_format)(manifest).ok()?,
+        None => composition.fixed_format(manifest).ok()?,
         Some(_) => None,
     };
-    let computed = format.and_then(|format| format.pages(manifest.vectors));
+    let computed = format.map(|format| format.pages(manifest.vectors));
     computed.or_else(|| Some(slotted(volume, manifest, kind, n).ok()?.1.pages))
 }
 
@@ -453,16 +456,16 @@ pub(crate) fn placement_of(
     payload: Vec<u8>,
 ) -> Result<PlacementFile, Error> {
     let file = file_of(volume, manifest, FileKind::Placement, None)?;
-    let stores = layout(volume, manifest)?.composition();
-    let moves = stores.records_move;
-    let code_bytes = match stores.codes_in_records {
+    let composition = layout(volume, manifest)?.composition();
+    let moves = composition.records_move();
+    let code_bytes = match composition.has_codes_in_records() {
         // Those of new nodes as well.
         true => 0,
         false => manifest.code_bytes,
     };
     let placement = PlacementFile::decode(payload, code_bytes as usize, &file)?;
     // Pages that were taken and not written are few, and each was taken for a node.
-    let there = volume.len(&entry(volume, manifest, stores.lists, None)?.name);
+    let there = volume.len(&entry(volume, manifest, composition.lists, None)?.name);
     let pages = there.map_or(3 * facts.nodes, |bytes| bytes / BLOCK as u64);
     let most = pages + facts.nodes + UNWRITTEN;
     if facts.pages > most {

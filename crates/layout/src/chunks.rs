@@ -161,7 +161,7 @@ impl ChunksFile {
             return Err(reader.wrong(8, "number of chunks", count, expected));
         }
         let model = reader.bytes(u64::from(model_bytes), "model")?.to_vec();
-        let mut place = Place {
+        let mut place = NextChunk {
             next_page: 0,
             next_node: u64::from(span.first),
             nodes_left: span.nodes,
@@ -259,7 +259,7 @@ impl ChunksFile {
 }
 
 /// Where the next chunk has to start.
-struct Place {
+struct NextChunk {
     next_page: u64,
     next_node: u64,
     /// Nodes and records of the chunks that are to come.
@@ -269,7 +269,7 @@ struct Place {
     dead: DeadSlots,
 }
 
-impl Place {
+impl NextChunk {
     /// Reads a chunk of so many records.
     fn chunk(
         &mut self,

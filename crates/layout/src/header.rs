@@ -40,7 +40,6 @@ const CHECKSUM: usize = BLOCK - 4;
 /// What a file holds. The numbers are part of the format; numbers that are not listed are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u16)]
-#[non_exhaustive]
 pub enum FileKind {
     /// Coupled pages: vectors and adjacency lists side by side ([`crate::coupled`]).
     Graph = 1,
@@ -186,8 +185,8 @@ impl FileKind {
         }
     }
 
-    /// Whether a file of this kind grows after its header was written, which then says only how long it is at least.
-    pub fn grows(self) -> bool {
+    /// Whether records are appended to a file of this kind after its header was written, which then says only how long it is at least.
+    pub fn is_appended_to(self) -> bool {
         self == FileKind::Log
     }
 
@@ -220,7 +219,7 @@ pub struct FileHeader {
     /// Feature bits that a writer must know.
     pub writer_features: u64,
     /// The length of the whole file in bytes, this block included; the least that it has, where the kind
-    /// [grows](FileKind::grows).
+    /// [is appended to](FileKind::is_appended_to).
     pub length: u64,
     /// The kind's own fields, at most [`MAX_FIELDS`] bytes; see [`FieldsWriter`] and [`FieldsReader`].
     pub fields: Vec<u8>,
@@ -365,9 +364,9 @@ impl FileHeader {
     }
 
     /// Refuses a file whose length on disk, in bytes, is not that of its header; a file that
-    /// [grows](FileKind::grows) may be longer.
+    /// [is appended to](FileKind::is_appended_to) may be longer.
     pub fn check_length(&self, actual: u64, file: &str) -> Result<(), LayoutError> {
-        if actual == self.length || actual > self.length && self.kind.grows() {
+        if actual == self.length || actual > self.length && self.kind.is_appended_to() {
             return Ok(());
         }
         Err(LayoutError::Length {

@@ -29,7 +29,7 @@
 //!
 //! **Length.** The header is written before the first record is, and never again, so it cannot know the file's length.
 //! Its length field says where the records begin: what the file has at least
-//! ([`FileKind::grows`](crate::FileKind::grows)).
+//! ([`FileKind::is_appended_to`](crate::FileKind::is_appended_to)).
 //!
 //! **Checksum.** It is seeded with the log's number and the record's offset: a record that was moved, or that a file
 //! system shows of a file that was there before, never reads as valid.

@@ -12,7 +12,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use stratann_tier::{
-    BLOCK, FileTier, IoMode, Lane, Request, Task, Thread, Tier, WorkerPool, next, thread_cpu_time,
+    BLOCK, FileTier, IoMode, ReadQueue, Request, Task, Thread, Tier, WorkerPool, next,
+    thread_cpu_time,
 };
 
 #[derive(Clone)]
@@ -81,30 +82,37 @@ fn times() -> (Duration, Duration) {
     (duration(usage.ru_utime), duration(usage.ru_stime))
 }
 
-async fn query(lane: &mut dyn Lane, options: &Options, blocks: u64, reads: u64, seed: u64) -> u64 {
+async fn query(
+    queue: &mut dyn ReadQueue,
+    options: &Options,
+    blocks: u64,
+    reads: u64,
+    seed: u64,
+) -> u64 {
     let mut random = Random(seed);
     let (mut submitted, mut done, mut sum) = (0, 0, 0u64);
     while done < reads {
-        while submitted < reads && lane.in_flight() < options.width {
+        while submitted < reads && queue.in_flight() < options.width {
             let offset = random.below(blocks) * BLOCK as u64;
-            lane.submit(Request {
-                tag: submitted,
-                offset,
-                len: BLOCK as u32,
-            })
-            .expect("in range");
+            queue
+                .submit(Request {
+                    tag: submitted,
+                    offset,
+                    len: BLOCK as u32,
+                })
+                .expect("in range");
             submitted += 1;
         }
-        lane.flush();
+        queue.flush();
         let batch = if options.pipelined {
             1
         } else {
-            lane.in_flight()
+            queue.in_flight()
         };
         for _ in 0..batch {
-            let completion = match lane.try_next() {
+            let completion = match queue.try_next() {
                 Some(completion) => completion,
-                None => next(lane).await,
+                None => next(queue).await,
             };
             sum += u64::from(completion.result.expect("a read that works")[0]);
             done += 1;
@@ -131,9 +139,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             .map(|task| {
                 let (tier, options) = (&tier, &options);
                 Box::pin(async move {
-                    let mut lane = tier.lane(thread).expect("a lane");
+                    let mut queue = tier.queue(thread).expect("a queue");
                     let seed = 0x9E37_79B9_7F4A_7C15 ^ ((index * 1000 + task + 1) as u64) << 20;
-                    std::hint::black_box(query(lane.as_mut(), options, blocks, each, seed).await);
+                    std::hint::black_box(query(queue.as_mut(), options, blocks, each, seed).await);
                 }) as Pin<Box<dyn Future<Output = ()>>>
             })
             .collect();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::error::TierError;
 use crate::executor::Thread;
-use crate::memory::{LINE, PromptLane, Region, Slices};
-use crate::tier::{Lane, Tier};
+use crate::memory::{LINE, PromptQueue, Region, Slices};
+use crate::tier::{ReadQueue, Tier};
 
 /// Bytes in memory, handed out without copies after one round of prefetching.
 #[derive(Clone)]
@@ -60,8 +60,8 @@ impl Tier for DramTier {
         1
     }
 
-    fn lane(&self, _thread: &Thread) -> Result<Box<dyn Lane>, TierError> {
-        Ok(Box::new(PromptLane::new(Slices::new(
+    fn queue(&self, _thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
+        Ok(Box::new(PromptQueue::new(Slices::new(
             &self.name,
             self.bytes.clone(),
         ))))

@@ -68,7 +68,7 @@ impl Thread {
         self.io.backend()
     }
 
-    /// Reads at the device or on their way to it, of all lanes of this thread.
+    /// Reads at the device or on their way to it, of all queues of this thread.
     pub fn reads_in_flight(&self) -> usize {
         self.reactor.in_flight()
     }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   WorkerPool ── worker threads, each with a Thread: ring, executor, buffers
-//!     ├─ run_tasks(..), submit(..) ─> task: lane.submit, compute, next(lane).await
+//!     ├─ run_tasks(..), submit(..) ─> task: queue.submit, compute, next(queue).await
 //!     └─ thread.readable(&socket).await, thread.sleep_until(time).await
 //!
 //!   Tier ── FileTier (SSD), DramTier, MappedTier
@@ -21,9 +21,9 @@
 //! let workers = WorkerPool::new(1, IoMode::Auto)?;
 //! workers.run(1, &|thread, _| {
 //!     thread.block_on(async {
-//!         let mut lane = tier.lane(thread).unwrap();
-//!         lane.submit(Request { tag: 1, offset: 4096, len: 4096 }).unwrap();
-//!         let block = next(lane.as_mut()).await.result.unwrap();
+//!         let mut queue = tier.queue(thread).unwrap();
+//!         queue.submit(Request { tag: 1, offset: 4096, len: 4096 }).unwrap();
+//!         let block = next(queue.as_mut()).await.result.unwrap();
 //!         assert_eq!(block[0], 7);
 //!     });
 //! });
@@ -78,6 +78,6 @@ pub use process::{peak_rss_bytes, process_cpu_time, reset_peak_rss, rss_bytes, t
 pub use sockets::SocketReady;
 pub use ssd::FileTier;
 pub use threads::{start, start_scoped};
-pub use tier::{Completion, Lane, Request, Tier, next};
+pub use tier::{Completion, ReadQueue, Request, Tier, next};
 pub use volume::{LOCK_FILE, LockGuard, Note, Volume, VolumeFile, VolumeReader};
 pub use worker_pool::{Panic, Work, WorkerPool, is_worker};

@@ -8,8 +8,8 @@ use memmap2::{Advice, Mmap};
 
 use crate::error::TierError;
 use crate::executor::Thread;
-use crate::memory::{LINE, PromptLane, Region, Slices};
-use crate::tier::{Lane, Tier};
+use crate::memory::{LINE, PromptQueue, Region, Slices};
+use crate::tier::{ReadQueue, Tier};
 
 /// A file mapped for reading, handed out without copies after one round of prefetching.
 ///
@@ -85,8 +85,8 @@ impl Tier for MappedTier {
         1
     }
 
-    fn lane(&self, _thread: &Thread) -> Result<Box<dyn Lane>, TierError> {
-        Ok(Box::new(PromptLane::new(Slices::new(
+    fn queue(&self, _thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
+        Ok(Box::new(PromptQueue::new(Slices::new(
             &self.name,
             self.map.clone(),
         ))))

@@ -1,4 +1,4 @@
-//! The lane of places that answer at once: prefetch, yield once, hand out.
+//! The queue of places that answer at once: prefetch, yield once, hand out.
 //!
 //! A load that misses the caches costs as much as a few hundred instructions. Submitting a read asks the processor
 //! for its cache lines; the first poll then lets other queries run while they arrive, and the second hands out the
@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use crate::buffer::Block;
 use crate::error::TierError;
-use crate::tier::{Completion, Lane, Request, check};
+use crate::tier::{Completion, ReadQueue, Request, check};
 
 /// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
@@ -30,19 +30,19 @@ pub(crate) trait Source {
     fn fetch(&self, request: Request) -> Result<Block, TierError>;
 }
 
-/// A lane over a source.
-pub(crate) struct PromptLane<S> {
+/// A queue over a source.
+pub(crate) struct PromptQueue<S> {
     source: S,
-    queue: VecDeque<Request>,
-    /// Reads at the front of the queue that have been yielded for.
+    waiting: VecDeque<Request>,
+    /// Reads at the front of it that have been yielded for.
     ripe: usize,
 }
 
-impl<S: Source> PromptLane<S> {
-    pub(crate) fn new(source: S) -> PromptLane<S> {
-        PromptLane {
+impl<S: Source> PromptQueue<S> {
+    pub(crate) fn new(source: S) -> PromptQueue<S> {
+        PromptQueue {
             source,
-            queue: VecDeque::new(),
+            waiting: VecDeque::new(),
             ripe: 0,
         }
     }
@@ -52,7 +52,7 @@ impl<S: Source> PromptLane<S> {
             return None;
         }
         self.ripe -= 1;
-        let request = self.queue.pop_front()?;
+        let request = self.waiting.pop_front()?;
         Some(Completion {
             tag: request.tag,
             result: self.source.fetch(request),
@@ -60,25 +60,25 @@ impl<S: Source> PromptLane<S> {
     }
 }
 
-impl<S: Source> Lane for PromptLane<S> {
+impl<S: Source> ReadQueue for PromptQueue<S> {
     fn submit(&mut self, request: Request) -> Result<(), TierError> {
         let source = &self.source;
         check(source.name(), source.size(), source.alignment(), request)?;
         source.prepare(request);
-        self.queue.push_back(request);
+        self.waiting.push_back(request);
         Ok(())
     }
 
     fn flush(&mut self) {}
 
     fn in_flight(&self) -> usize {
-        self.queue.len()
+        self.waiting.len()
     }
 
     fn try_next(&mut self) -> Option<Completion> {
         let completion = self.deliver();
         if completion.is_none() {
-            self.ripe = self.queue.len();
+            self.ripe = self.waiting.len();
         }
         completion
     }
@@ -88,16 +88,16 @@ impl<S: Source> Lane for PromptLane<S> {
             return Poll::Ready(completion);
         }
         assert!(
-            !self.queue.is_empty(),
-            "poll_next on a lane with no read in flight would wait for ever"
+            !self.waiting.is_empty(),
+            "poll_next on a queue with no read in flight would wait for ever"
         );
-        self.ripe = self.queue.len();
+        self.ripe = self.waiting.len();
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
     fn reset(&mut self) {
-        self.queue.clear();
+        self.waiting.clear();
         self.ripe = 0;
     }
 }
@@ -114,7 +114,7 @@ pub(crate) unsafe trait Region: 'static {
 /// Hands out slices of a region without copying. `R` is a handle to it, for example an `Arc`.
 pub(crate) struct Slices<R> {
     name: Rc<str>,
-    /// Counted once more for the lane: blocks then count without touching what other threads share.
+    /// Counted once more for the queue: blocks then count without touching what other threads share.
     region: Rc<R>,
     start: NonNull<u8>,
     len: usize,

@@ -1,4 +1,4 @@
-//! What connects lanes to the device: one reactor a thread, with the reads in flight, the sockets that are waited for, their driver
+//! What connects queues to the device: one reactor a thread, with the reads in flight, the sockets that are waited for, their driver
 //! and the timers.
 //!
 //! When the kernel is entered decides how much processor time a read costs, so all of it is decided here. Reads
@@ -286,7 +286,7 @@ impl Reactor {
         }
     }
 
-    /// A lane's hint to start what is queued.
+    /// A queue's hint to start what is queued.
     pub(crate) fn flush(&self) {
         let worth = match &*self.driver.borrow() {
             Some(driver) => {

@@ -1,11 +1,11 @@
 //! Reads in flight of one thread: who asked, into which buffer, and where the answer goes.
 //!
 //! ```text
-//!   FileLane ── Rc ──> Inbox { place, epoch, ready, waker } <── Rc ── slab slot { epoch, tag, block, ... }
+//!   FileQueue ── Rc ──> Inbox { place, epoch, ready, waker } <── Rc ── slab slot { epoch, tag, block, ... }
 //!                                                                       ^ index = user_data of the ring's entry
 //! ```
 //!
-//! The slot owns the buffer and, through the inbox, the open file, until the device is done. A lane that is dropped
+//! The slot owns the buffer and, through the inbox, the open file, until the device is done. A queue that is dropped
 //! or reset merely raises its inbox's epoch: answers to older reads are discarded when they come.
 
 use std::cell::{Cell, RefCell};
@@ -24,17 +24,17 @@ use crate::tier::{Completion, Request};
 
 /// An open file that reads go to.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct OpenFile {
     pub(crate) name: String,
     pub(crate) file: File,
     /// Its length when somebody last looked; it may have grown since.
     known: AtomicU64,
 }
 
-impl Place {
+impl OpenFile {
     /// A file of a length.
-    pub(crate) fn new(name: String, file: File, len: u64) -> Place {
-        Place {
+    pub(crate) fn new(name: String, file: File, len: u64) -> OpenFile {
+        OpenFile {
             name,
             file,
             known: AtomicU64::new(len),
@@ -60,10 +60,10 @@ impl Place {
     }
 }
 
-/// Where a lane's completions wait to be taken.
+/// Where a queue's completions wait to be taken.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    pub(crate) place: Arc<Place>,
+    pub(crate) place: Arc<OpenFile>,
     /// Raised by a reset; completions of an older epoch are discarded.
     epoch: Cell<u64>,
     /// Reads of this epoch that have not been taken.
@@ -73,7 +73,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    pub(crate) fn new(place: Arc<Place>) -> Inbox {
+    pub(crate) fn new(place: Arc<OpenFile>) -> Inbox {
         Inbox {
             place,
             epoch: Cell::new(0),

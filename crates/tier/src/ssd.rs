@@ -18,15 +18,15 @@ use crate::error::TierError;
 use crate::executor::Thread;
 use crate::limits::with_descriptors;
 use crate::reactor::Reactor;
-use crate::reads::{Inbox, Place};
-use crate::tier::{Completion, Lane, Request, Tier, check};
+use crate::reads::{Inbox, OpenFile};
+use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 
 /// A file, read with `O_DIRECT` in multiples of 4 KiB; through the page cache where the filesystem refuses that.
 ///
 /// Needs no permission but to read the file. A tail of less than 4 KiB cannot be read: files of an index have none.
 #[derive(Clone, Debug)]
 pub struct FileTier {
-    place: Arc<Place>,
+    place: Arc<OpenFile>,
     direct: bool,
 }
 
@@ -64,7 +64,7 @@ impl FileTier {
             unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
         }
         Ok(FileTier {
-            place: Arc::new(Place::new(name, file, facts.len())),
+            place: Arc::new(OpenFile::new(name, file, facts.len())),
             direct,
         })
     }
@@ -138,9 +138,9 @@ impl Tier for FileTier {
         BLOCK as u32
     }
 
-    fn lane(&self, thread: &Thread) -> Result<Box<dyn Lane>, TierError> {
+    fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
         let inbox = Rc::new(Inbox::new(self.place.clone()));
-        Ok(Box::new(FileLane {
+        Ok(Box::new(FileQueue {
             inbox,
             reactor: thread.reactor().clone(),
             need: 0,
@@ -148,14 +148,14 @@ impl Tier for FileTier {
     }
 }
 
-struct FileLane {
+struct FileQueue {
     inbox: Rc<Inbox>,
     reactor: Rc<Reactor>,
     /// Completions that the task needs before it goes on.
     need: usize,
 }
 
-impl Lane for FileLane {
+impl ReadQueue for FileQueue {
     fn submit(&mut self, request: Request) -> Result<(), TierError> {
         let place = &self.inbox.place;
         check(&place.name, place.len_for(request), BLOCK as u32, request)?;
@@ -193,7 +193,7 @@ impl Lane for FileLane {
         }
         assert!(
             self.inbox.in_flight() > 0,
-            "poll_next on a lane with no read in flight would wait for ever"
+            "poll_next on a queue with no read in flight would wait for ever"
         );
         self.inbox.wait(cx.waker());
         self.reactor
@@ -208,7 +208,7 @@ impl Lane for FileLane {
     }
 }
 
-impl Drop for FileLane {
+impl Drop for FileQueue {
     fn drop(&mut self) {
         self.inbox.forget();
     }

@@ -1,11 +1,11 @@
-//! The seam: a place for bytes, and a query's door to it.
+//! The seam: a place for bytes, and a query's queue of reads from it.
 //!
 //! ```text
-//!   query ── submit(tag, offset, len) ──> lane ──> ring, thread pool, DRAM ...
+//!   query ── submit(tag, offset, len) ──> queue ──> ring, thread pool, DRAM ...
 //!         <── completion(tag, bytes) ────       in whatever order they come in
 //! ```
 //!
-//! A search owns one [`Lane`] for each place it reads from. It submits as many reads as it likes, may compute
+//! A search owns one [`ReadQueue`] for each place it reads from. It submits as many reads as it likes, may compute
 //! meanwhile, and takes completions as they come. It never blocks: where nothing has come in yet, it awaits
 //! [`next`] and its thread serves other queries.
 
@@ -60,14 +60,14 @@ pub trait Tier: Send + Sync + Debug {
         self.granularity()
     }
 
-    /// Opens one query's door to it. Lanes belong to the thread that they were opened on.
-    fn lane(&self, thread: &Thread) -> Result<Box<dyn Lane>, TierError>;
+    /// Opens one query's queue of reads from it. Queues belong to the thread that they were opened on.
+    fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError>;
 }
 
-/// One query's door to a tier: many reads in flight, completions in any order.
+/// One query's reads from a tier: many reads in flight, completions in any order.
 ///
-/// A read is *in flight* from [`submit`](Lane::submit) until its completion has been taken.
-pub trait Lane {
+/// A read is *in flight* from [`submit`](ReadQueue::submit) until its completion has been taken.
+pub trait ReadQueue {
     /// Queues a read. Never blocks, and allocates nothing in the steady state.
     ///
     /// A read that is out of range or misaligned is refused here; what the device says comes with the completion.
@@ -96,17 +96,17 @@ pub trait Lane {
     /// If nothing is in flight: the task would sleep for ever.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Completion>;
 
-    /// Forgets all reads in flight, so that the lane can serve another query. Their buffers stay alive until the
+    /// Forgets all reads in flight, so that the queue can serve another query. Their buffers stay alive until the
     /// device is done with them.
     fn reset(&mut self);
 }
 
-/// Waits for the next completion of a lane.
+/// Waits for the next completion of a queue.
 ///
 /// # Panics
 /// If nothing is in flight.
-pub async fn next(lane: &mut dyn Lane) -> Completion {
-    poll_fn(|cx| lane.poll_next(cx)).await
+pub async fn next(queue: &mut dyn ReadQueue) -> Completion {
+    poll_fn(|cx| queue.poll_next(cx)).await
 }
 
 /// The check that every tier makes before it takes a read.

@@ -96,28 +96,30 @@ fn a_meter_counts_reads_bytes_errors_and_time() {
     );
     let meter = Meter::timed(Arc::new(inner));
     let thread = Thread::local(IoMode::Pread).unwrap();
-    let mut lane = meter.lane(&thread).unwrap();
+    let mut queue = meter.queue(&thread).unwrap();
     for tag in 0..4 {
-        lane.submit(Request {
-            tag,
-            offset: 0,
-            len: 100,
-        })
-        .unwrap();
+        queue
+            .submit(Request {
+                tag,
+                offset: 0,
+                len: 100,
+            })
+            .unwrap();
     }
     assert!(
-        lane.submit(Request {
-            tag: 9,
-            offset: 4000,
-            len: 97
-        })
-        .is_err(),
+        queue
+            .submit(Request {
+                tag: 9,
+                offset: 4000,
+                len: 97
+            })
+            .is_err(),
         "refused, so not counted"
     );
     std::thread::sleep(std::time::Duration::from_millis(5));
     thread.block_on(async {
-        while lane.in_flight() > 0 {
-            let _ = next(lane.as_mut()).await;
+        while queue.in_flight() > 0 {
+            let _ = next(queue.as_mut()).await;
         }
     });
     let reading = meter.snapshot();

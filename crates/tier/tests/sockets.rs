@@ -109,14 +109,14 @@ fn an_echo_beside_reads_and_a_timer() {
             over.set(true);
         }) as Task<'_>;
         let reader = Box::pin(async {
-            let mut lane = tier.lane(thread).unwrap();
+            let mut queue = tier.queue(thread).unwrap();
             while !over.get() {
                 for tag in 0..8 {
                     let (offset, len) = (4096 * tag, 4096);
-                    lane.submit(Request { tag, offset, len }).unwrap();
+                    queue.submit(Request { tag, offset, len }).unwrap();
                 }
-                while lane.in_flight() > 0 {
-                    assert_eq!(next(lane.as_mut()).await.result.unwrap()[..], [9u8; 4096]);
+                while queue.in_flight() > 0 {
+                    assert_eq!(next(queue.as_mut()).await.result.unwrap()[..], [9u8; 4096]);
                     blocks.set(blocks.get() + 1);
                 }
             }

@@ -135,14 +135,14 @@ fn many_runs_of_many_hosts_all_end() {
                         workers.run_tasks(threads, &|thread, _| {
                             let task = || {
                                 Box::pin(async move {
-                                    let mut lane = tier.lane(thread).unwrap();
+                                    let mut queue = tier.queue(thread).unwrap();
                                     for tag in 0..4 {
                                         let (offset, len) = (4096 * tag, 4096);
-                                        lane.submit(Request { tag, offset, len }).unwrap();
+                                        queue.submit(Request { tag, offset, len }).unwrap();
                                     }
                                     assert!(!fails, "on purpose");
-                                    while lane.in_flight() > 0 {
-                                        let block = next(lane.as_mut()).await.result.unwrap();
+                                    while queue.in_flight() > 0 {
+                                        let block = next(queue.as_mut()).await.result.unwrap();
                                         assert_eq!(block[17], 7);
                                     }
                                     done.fetch_add(1, Ordering::Relaxed);
@@ -204,14 +204,15 @@ fn where_the_ring_is_forbidden_the_pool_reads() {
     assert!(reason.contains("seccomp"), "{reason}");
     let tier = FileTier::open(&path).unwrap();
     workers.run(2, &|thread, _| {
-        let mut lane = tier.lane(thread).unwrap();
-        lane.submit(Request {
-            tag: 0,
-            offset: 4096,
-            len: 4096,
-        })
-        .unwrap();
-        let block = thread.block_on(next(lane.as_mut())).result.unwrap();
+        let mut queue = tier.queue(thread).unwrap();
+        queue
+            .submit(Request {
+                tag: 0,
+                offset: 4096,
+                len: 4096,
+            })
+            .unwrap();
+        let block = thread.block_on(next(queue.as_mut())).result.unwrap();
         assert_eq!(block[..], [5u8; 4096]);
     });
     let error = WorkerPool::without_ring(1, IoMode::Uring).unwrap_err();
@@ -278,17 +279,18 @@ fn sleepers_wake_in_time_also_beside_reads() {
         }) as Task<'_>
     });
     let reader = Box::pin(async {
-        let mut lane = tier.lane(&thread).unwrap();
+        let mut queue = tier.queue(&thread).unwrap();
         for tag in 0..16 {
-            lane.submit(Request {
-                tag,
-                offset: tag * 4096,
-                len: 4096,
-            })
-            .unwrap();
+            queue
+                .submit(Request {
+                    tag,
+                    offset: tag * 4096,
+                    len: 4096,
+                })
+                .unwrap();
         }
-        while lane.in_flight() > 0 {
-            next(lane.as_mut()).await.result.unwrap();
+        while queue.in_flight() > 0 {
+            next(queue.as_mut()).await.result.unwrap();
         }
         woken.lock().unwrap().push(0);
     }) as Task<'_>;
@@ -469,14 +471,14 @@ impl Work for Owned {
         let task = |_| {
             let work = self.clone();
             Box::pin(async move {
-                let mut lane = work.tier.lane(thread).unwrap();
+                let mut queue = work.tier.queue(thread).unwrap();
                 for tag in 0..work.reads {
                     let (offset, len) = (4096 * (tag % 16), 4096);
-                    lane.submit(Request { tag, offset, len }).unwrap();
+                    queue.submit(Request { tag, offset, len }).unwrap();
                 }
                 assert!(!work.fails || share > 0, "on purpose");
-                while lane.in_flight() > 0 {
-                    let block = next(lane.as_mut()).await.result.unwrap();
+                while queue.in_flight() > 0 {
+                    let block = next(queue.as_mut()).await.result.unwrap();
                     assert_eq!(block[17], 7);
                 }
                 work.done.fetch_add(1, Ordering::SeqCst);

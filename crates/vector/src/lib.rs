@@ -32,7 +32,7 @@ mod training;
 pub use element::{Element, UnknownElement, first_beyond, first_invalid, to_f32};
 pub use isa::{InstructionSet, UnknownInstructionSet};
 pub use kernel::Kernel;
-pub use metric::{Metric, UnknownMetric};
+pub use metric::{Metric, Reduction, UnknownMetric};
 pub use norm::{norm, normalize};
 pub use quantiser::{CENTROIDS, ProductQuantizer, QuantizerError};
 pub use table::DistanceTable;

@@ -20,6 +20,18 @@ pub enum Metric {
     Cosine,
 }
 
+/// What brings the neighbours under a metric to those under the Euclidean distance, for which graphs are built and codes are
+/// trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduction {
+    /// Nothing: vectors count as they are.
+    None,
+    /// Vectors are brought to length 1. One of length 0 has no direction and is refused.
+    Normalised,
+    /// Vectors get one element more, that makes all as long as the longest; queries get 0. A vector need not be its own nearest.
+    Lifted,
+}
+
 /// A name that is no metric.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -37,6 +49,33 @@ impl Metric {
             Metric::L2 => "l2",
             Metric::InnerProduct => "ip",
             Metric::Cosine => "cosine",
+        }
+    }
+
+    /// One line about it, for who chooses.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Metric::L2 => "Squared Euclidean distance",
+            Metric::InnerProduct => "Inner product, negated so that smaller is nearer",
+            Metric::Cosine => "1 - cosine of the angle",
+        }
+    }
+
+    /// The other names that [`FromStr`] reads.
+    pub const fn aliases(self) -> &'static [&'static str] {
+        match self {
+            Metric::L2 => &["l2sq", "euclidean", "squared_l2", "squared-l2"],
+            Metric::InnerProduct => &["mips", "dot", "inner_product", "inner-product"],
+            Metric::Cosine => &["cos"],
+        }
+    }
+
+    /// What brings its neighbours to those under the Euclidean distance.
+    pub const fn reduction(self) -> Reduction {
+        match self {
+            Metric::L2 => Reduction::None,
+            Metric::InnerProduct => Reduction::Lifted,
+            Metric::Cosine => Reduction::Normalised,
         }
     }
 
@@ -78,11 +117,10 @@ impl FromStr for Metric {
 
     /// Reads a name or one of the aliases that other libraries use, in any case.
     fn from_str(text: &str) -> Result<Metric, UnknownMetric> {
-        match text.to_ascii_lowercase().as_str() {
-            "l2" | "l2sq" | "euclidean" | "squared_l2" => Ok(Metric::L2),
-            "ip" | "mips" | "dot" | "inner_product" => Ok(Metric::InnerProduct),
-            "cosine" | "cos" => Ok(Metric::Cosine),
-            _ => Err(UnknownMetric(text.to_owned())),
-        }
+        let name = text.to_ascii_lowercase();
+        let named =
+            |metric: &Metric| metric.name() == name || metric.aliases().contains(&name.as_str());
+        let found = Metric::ALL.into_iter().find(named);
+        found.ok_or_else(|| UnknownMetric(text.to_owned()))
     }
 }

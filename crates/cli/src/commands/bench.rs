@@ -137,7 +137,7 @@ mod tests {
     use stratann_terminal::size::CacheEntries;
 
     use crate::args::{Arguments, Command};
-    use crate::names::CompressionName;
+    use stratann::Compression;
 
     #[test]
     fn options_become_words_that_the_command_line_knows() {
@@ -191,10 +191,7 @@ mod tests {
         );
         assert_eq!(
             (build.layout, build.compression),
-            (
-                Some(stratann::Layout::Decoupled),
-                Some(CompressionName::Paper)
-            )
+            (Some(stratann::Layout::Decoupled), Some(Compression::Paper))
         );
         let Command::Search(search) = with(&["stratann", "search", "i", "q"], search_words(&run))
         else {

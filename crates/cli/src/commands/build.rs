@@ -20,15 +20,15 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         .transpose()?;
     let options = BuildOptions {
         preset: arguments.preset,
-        metric: arguments.metric.into(),
+        metric: arguments.metric,
         degree: arguments.degree,
         build_list: arguments.build_list,
         alpha: arguments.alpha,
         code_bytes: arguments.code_bytes,
         codebook,
-        order: arguments.order.map(Into::into),
+        order: arguments.order,
         layout: arguments.layout,
-        compression: arguments.compression.map(Into::into),
+        compression: arguments.compression,
         chunk_bytes: match arguments.chunk_overhead {
             Some(overhead) => {
                 stratann::chunk_bytes_for_overhead(overhead, source.row_bytes() as u64)?

@@ -123,10 +123,7 @@ impl Searcher {
         let options = SearchOptions {
             k: arguments.k,
             beam: arguments.beam.or(preset.map(|p: Preset| p.beam)),
-            strategy: arguments
-                .strategy
-                .map(Into::into)
-                .or(preset.map(|p| p.strategy)),
+            strategy: arguments.strategy.or(preset.map(|p| p.strategy)),
             // A preset that would navigate does without where there is no navigation graph, or no memory for it.
             navigation: arguments
                 .navigation()

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use stratann::{BlockFill, Catalog, Codecs, Division, Index, OpenOptions, Stats};
+use stratann::{BlockFill, Catalog, Codecs, Index, MemoryPlan, OpenOptions, Stats};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
 use stratann_terminal::size;
@@ -122,7 +122,7 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
     output.text(table.render())?;
     if arguments.memory.is_some() {
         output.line("")?;
-        output.text(division(&stats.memory).render())?;
+        output.text(memory_plan(&stats.memory).render())?;
         if let Some([graph, vectors]) = stats.memory.predicted_reads {
             output.line(format!(
                 "predicted: {graph:.1} reads of lists and {vectors:.1} of vectors a query, for queries like the rows"
@@ -243,28 +243,31 @@ fn list(catalog: &Catalog, names: &[String], arguments: &StatsArguments) -> Resu
 }
 
 /// What a memory budget goes into.
-fn division(division: &Division) -> Table {
+fn memory_plan(memory_plan: &MemoryPlan) -> Table {
     let mut table = Table::new(&["<in memory", "bytes", "size"]);
     let share = |what: &str, share: f64| format!("{what}, {:.0} %", 100.0 * share);
     for (part, bytes) in [
-        ("program and threads".to_owned(), division.program),
-        ("queries in flight".to_owned(), division.queries),
-        ("codes".to_owned(), division.codes),
-        ("codebook".to_owned(), division.codebook),
-        ("tables".to_owned(), division.tables),
-        ("cache".to_owned(), division.cache),
-        ("navigation graph".to_owned(), division.navigation),
+        ("program and threads".to_owned(), memory_plan.program),
+        ("queries in flight".to_owned(), memory_plan.queries),
+        ("codes".to_owned(), memory_plan.codes),
+        ("codebook".to_owned(), memory_plan.codebook),
+        ("tables".to_owned(), memory_plan.tables),
+        ("cache".to_owned(), memory_plan.cache),
+        ("navigation graph".to_owned(), memory_plan.navigation),
         (
-            share("pages of lists", division.graph_share),
-            division.graph_pages,
+            share("pages of lists", memory_plan.graph_share),
+            memory_plan.graph_pages,
         ),
         (
-            share("pages of vectors", division.vector_share),
-            division.vector_pages,
+            share("pages of vectors", memory_plan.vector_share),
+            memory_plan.vector_pages,
         ),
-        ("changes since the checkpoint".to_owned(), division.changes),
-        ("room for inserts".to_owned(), division.inserting),
-        ("unused".to_owned(), division.unused),
+        (
+            "changes since the checkpoint".to_owned(),
+            memory_plan.changes,
+        ),
+        ("room for inserts".to_owned(), memory_plan.inserting),
+        ("unused".to_owned(), memory_plan.unused),
     ] {
         table.row(vec![part, size::count(bytes), size::format(bytes)]);
     }

@@ -30,7 +30,7 @@ pub fn run(arguments: &TrainArguments, quiet: bool) -> Result<(), Failure> {
     let source = VectorFile::open(&arguments.base)?;
     output::refuse(&arguments.codebook, arguments.overwrite)?;
     let options = TrainOptions {
-        metric: arguments.metric.into(),
+        metric: arguments.metric,
         code_bytes: arguments.code_bytes,
         threads: threads_or_cores(arguments.threads),
         seed: arguments.seed,

@@ -21,7 +21,7 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
         &base,
         &queries,
         arguments.k,
-        arguments.metric.into(),
+        arguments.metric,
         threads,
         &progress,
     )?;

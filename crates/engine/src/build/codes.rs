@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use stratann_layout::{FileEntry, FileKind, StreamWriter};
 use stratann_tier::TierError;
-use stratann_vector::{Metric, normalize, to_f32};
+use stratann_vector::{Reduction, normalize, to_f32};
 
 use super::Build;
 use super::files::Sequential;
@@ -42,7 +42,7 @@ impl<'a> Encoder<'a> {
         let count = vectors.len() / (dim * element.size());
         self.floats.resize(count * dim, 0.0);
         to_f32(element, vectors, &mut self.floats);
-        if self.build.options.metric == Metric::Cosine {
+        if self.build.options.metric.reduction() == Reduction::Normalised {
             self.floats.chunks_exact_mut(dim).for_each(|row| {
                 normalize(row);
             });

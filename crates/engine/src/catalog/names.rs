@@ -14,14 +14,14 @@ const NO_MANIFEST: &str =
     "it has no MANIFEST: a build that was interrupted or goes on, or another directory";
 
 /// Where the indexes of a catalog are.
-pub(super) enum Place {
+pub(super) enum IndexPaths {
     /// In the subdirectories of a directory, whose names are theirs.
     Directory(PathBuf),
     /// Anywhere; their paths as they were given are their names.
     Paths(BTreeMap<String, PathBuf>),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for IndexPaths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Directory(path) => path.display().fmt(f),
@@ -30,7 +30,7 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
+impl IndexPaths {
     /// A directory, which must exist and not be an index.
     pub(super) fn directory(path: &Path) -> Result<Self, Error> {
         let found = match std::fs::metadata(path) {

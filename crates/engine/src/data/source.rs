@@ -6,7 +6,7 @@ use super::{bin, npy, vecs};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use stratann_vector::{Element, Metric};
+use stratann_vector::{Element, Metric, Reduction};
 
 /// Rows of vectors that are read range by range, from several threads at once.
 pub trait VectorSource: Sync {
@@ -157,7 +157,7 @@ fn check_within(
             },
         });
     }
-    if metric == Metric::Cosine {
+    if metric.reduction() == Reduction::Normalised {
         let mut row = vec![0.0; dim];
         for (at, bytes) in bytes.chunks_exact(source.row_bytes()).enumerate() {
             stratann_vector::to_f32(element, bytes, &mut row);

@@ -28,6 +28,7 @@
 //! which no append waits for a disk to take. What is not whole below the mark was damaged, and is an error; what is not
 //! whole behind it is the torn end of a crash. [`salvage`] is for who repairs: it takes every whole record there is.
 
+mod file;
 mod files;
 mod replay;
 mod salvage;
@@ -42,16 +43,15 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use stratann_layout::log::marks::{MARKS, encode_mark};
 use stratann_layout::log::{FIRST_RECORD, encode_record};
-use stratann_layout::{LogHeader, LogRecord, LogRecords, LogShape, RecordPlace};
-use stratann_tier::{Home, TierError, Volume, VolumeFile};
+use stratann_layout::{LogHeader, LogRecord, LogShape, RecordPlace};
+use stratann_tier::{Home, TierError, Volume};
 
+use self::file::{LogFile, Unfinished, copy, create_empty, create_with, rewritten, take_back};
 use self::files::numbers_in;
 pub(crate) use self::files::{
     LogPosition, log_bytes, log_name, number_of, remove_logs_before, unfinished,
 };
-use self::replay::each_from;
 pub(crate) use self::replay::{NextLog, replay};
 pub(crate) use self::salvage::{LostRecords, salvage};
 use crate::Error;
@@ -59,9 +59,6 @@ use crate::stored::name_of;
 
 /// Bytes that are kept in memory until they are durable; beyond them the log syncs without being asked.
 const MOST_UNSYNCED: usize = 64 << 20;
-
-/// Bytes of records that are written anew at once, about.
-const COPIED_AT_ONCE: usize = 1 << 20;
 
 /// How long the thread of [`Durability::Every`] waits after a sync that failed before it rotates the log, at first and at most.
 const FIRST_RESCUE: Duration = Duration::from_secs(1);
@@ -126,13 +123,6 @@ struct State {
     /// Why nothing more may be appended to this file.
     broken: Option<String>,
     stop: bool,
-}
-
-/// The current file, and which of its marks is the older one.
-#[derive(Debug)]
-struct LogFile {
-    file: Box<dyn VolumeFile>,
-    slot: usize,
 }
 
 /// Appends that are written together, and what became of them.
@@ -604,173 +594,6 @@ impl State {
         self.broken = Some(error.to_string());
         self.withdraw(error);
     }
-}
-
-/// A write or a sync that failed.
-struct Failed {
-    error: TierError,
-    /// Whether the file is durably what it was before.
-    cut_off: bool,
-}
-
-impl LogFile {
-    /// Writes `bytes` behind `from`, up to `to`, and syncs if asked to.
-    fn write(
-        &mut self,
-        from: RecordPlace,
-        bytes: &[u8],
-        to: RecordPlace,
-        sync: bool,
-    ) -> Result<(), Failed> {
-        if !bytes.is_empty()
-            && let Err(error) = self.file.write_at(from.offset, bytes)
-        {
-            let cut_off = self
-                .file
-                .set_len(from.offset)
-                .and_then(|()| self.sync(from))
-                .is_ok();
-            return Err(Failed { error, cut_off });
-        }
-        if sync {
-            self.sync(to).map_err(|error| Failed {
-                error,
-                cut_off: false,
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Makes everything up to `end` durable, and says so in the file.
-    fn sync(&mut self, end: RecordPlace) -> Result<(), TierError> {
-        self.file.sync()?;
-        self.mark(end);
-        Ok(())
-    }
-
-    /// Says in the file that everything up to `end` is durable.
-    fn mark(&mut self, end: RecordPlace) {
-        // A mark that cannot be written is no failure of what was synced: a reader takes the one before it, and the next
-        // is written over the one that this may have torn.
-        let mark = encode_mark(end, self.slot);
-        if self.file.write_at(MARKS[self.slot], &mark).is_ok() {
-            self.slot = 1 - self.slot;
-        }
-    }
-}
-
-/// Makes a log's file without records; durable when it returns. A file that has one has a header and marks that were synced,
-/// so that torn ones are told from damaged ones.
-fn create_empty(volume: &dyn Volume, header: LogHeader) -> Result<LogFile, TierError> {
-    let mut file = volume.create(&log_name(header.number))?;
-    file.write_at(0, &header.encode_front())?;
-    file.sync()?;
-    volume.sync()?;
-    Ok(LogFile { file, slot: 0 })
-}
-
-/// Makes a log's file and its first records, up to `end`; durable when it returns.
-fn create_with(
-    volume: &dyn Volume,
-    header: LogHeader,
-    records: &[u8],
-    end: RecordPlace,
-) -> Result<LogFile, TierError> {
-    let mut file = Unfinished::begin(volume, header)?;
-    file.append(records, end)?;
-    file.finish()
-}
-
-/// A log that begins with records that an earlier one has, which do not count there when this one has its name. So it gets
-/// that when they are durable here.
-struct Unfinished<'a> {
-    volume: &'a dyn Volume,
-    file: Box<dyn VolumeFile>,
-    header: LogHeader,
-    /// Behind what was written.
-    end: RecordPlace,
-}
-
-impl<'a> Unfinished<'a> {
-    fn begin(volume: &'a dyn Volume, header: LogHeader) -> Result<Self, TierError> {
-        let mut file = volume.create(&unfinished())?;
-        file.write_at(0, &header.encode_front())?;
-        let end = header.start();
-        Ok(Self {
-            volume,
-            file,
-            header,
-            end,
-        })
-    }
-
-    /// Records for the place behind those before, up to `end`.
-    fn append(&mut self, records: &[u8], end: RecordPlace) -> Result<(), TierError> {
-        self.file.write_at(self.end.offset, records)?;
-        self.end = end;
-        Ok(())
-    }
-
-    /// Makes it the log of its number, durably.
-    fn finish(mut self) -> Result<LogFile, TierError> {
-        let name = log_name(self.header.number);
-        self.file.sync()?;
-        self.volume.rename(&unfinished(), &name)?;
-        // By the name that errors are to say.
-        let file = self.volume.open(&name)?;
-        self.volume.sync()?;
-        let mut file = LogFile { file, slot: 0 };
-        file.mark(self.end);
-        Ok(file)
-    }
-}
-
-/// Writes records of a log anew, from a place on and below a sequence number.
-fn copy(
-    volume: &dyn Volume,
-    from: RecordPlace,
-    limit: u64,
-    to: &mut Unfinished<'_>,
-) -> Result<(), Error> {
-    let (shape, mut bytes, mut end) = (to.header.shape, Vec::new(), to.end);
-    let copied = each_from(volume, shape, from, limit, &mut |record| {
-        end = encode_record(record, end, &mut bytes);
-        if bytes.len() >= COPIED_AT_ONCE {
-            to.append(&bytes, end)?;
-            bytes.clear();
-        }
-        Ok(())
-    })?;
-    to.append(&bytes, end)?;
-    match copied.sequence == limit {
-        true => Ok(()),
-        false => Err(Error::Damaged {
-            file: name_of(volume, &log_name(from.log)),
-            what: format!(
-                "its record {} at offset {} was read a moment ago, and cannot be read again",
-                copied.sequence, copied.offset
-            ),
-        }),
-    }
-}
-
-/// Removes a log that could not be made; says whether it is durably gone.
-fn take_back(volume: &dyn Volume, number: u64) -> bool {
-    match volume.remove(&log_name(number)) {
-        Ok(()) | Err(TierError::Missing { .. }) => volume.sync().is_ok(),
-        Err(_) => false,
-    }
-}
-
-/// The same records for another place.
-fn rewritten(shape: LogShape, bytes: &[u8], from: RecordPlace, mut to: RecordPlace) -> Vec<u8> {
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut records = LogRecords::new(shape, from, bytes);
-    while let Ok((_, record)) = records.next_record() {
-        to = encode_record(record, to, &mut out);
-    }
-    debug_assert_eq!(out.len(), bytes.len(), "records of our own were not read");
-    out
 }
 
 /// The same error once more, for another of those who waited for it.

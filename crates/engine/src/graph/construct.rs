@@ -150,10 +150,10 @@ impl VectorSource for ScratchRows {
 
 /// The adjacency lists of all nodes.
 #[derive(Debug)]
-pub struct Lists(pub(super) Place);
+pub struct Lists(pub(super) ListsAt);
 
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum ListsAt {
     Memory(Graph),
     Renamed(Renamed),
     Scratch(ScratchLists),
@@ -196,12 +196,12 @@ impl Lists {
     pub fn read(&mut self, node: u32, out: &mut Vec<u32>) -> Result<(), GraphError> {
         out.clear();
         match &mut self.0 {
-            Place::Memory(graph) => out.extend_from_slice(graph.neighbours(node)),
-            Place::Renamed(lists) => {
+            ListsAt::Memory(graph) => out.extend_from_slice(graph.neighbours(node)),
+            ListsAt::Renamed(lists) => {
                 let neighbours = lists.graph.neighbours(lists.node_of[node as usize]);
                 out.extend(neighbours.iter().map(|&id| lists.row_of[id as usize]));
             }
-            Place::Scratch(lists) => lists.read(node as usize, out)?,
+            ListsAt::Scratch(lists) => lists.read(node as usize, out)?,
         }
         Ok(())
     }
@@ -504,7 +504,7 @@ fn construct_in_memory(
         }
         return Ok(Constructed {
             entry: order[entry as usize],
-            lists: Lists(Place::Renamed(Renamed {
+            lists: Lists(ListsAt::Renamed(Renamed {
                 graph,
                 node_of,
                 row_of: order,
@@ -518,7 +518,7 @@ fn construct_in_memory(
     Ok(Constructed {
         order,
         rows: Rows::Memory(Matrix::new(own, rows, dim, element)?),
-        lists: Lists(Place::Memory(graph)),
+        lists: Lists(ListsAt::Memory(graph)),
         entry,
         stats,
     })

@@ -27,7 +27,7 @@
 use super::adjacency::Slots;
 use super::budget::{Plan, part_degree};
 use super::construct::{
-    Clock, Constructed, GraphStats, Lists, Order, Place, Rows, ScratchLists, ScratchRows, Task,
+    Clock, Constructed, GraphStats, Lists, ListsAt, Order, Rows, ScratchLists, ScratchRows, Task,
     for_each_block, words,
 };
 use super::entry::medoid;
@@ -71,19 +71,7 @@ pub(super) fn construct(
         Order::Locality { page } => page.max(1),
     };
 
-    if space.needs_longest() {
-        for_each_block(
-            source,
-            task,
-            plan.block,
-            "measuring vectors",
-            progress,
-            |_, rows| {
-                space.measure(rows);
-                Ok(())
-            },
-        )?;
-    }
+    measure(source, task, &mut space, &plan, progress)?;
     let dealt = deal(source, task, &space, &plan, &scratch, progress)?;
     clock.lap("parts");
 
@@ -147,28 +135,44 @@ pub(super) fn construct(
     stats.degree_mean = stats.edges as f64 / rows as f64;
     let (order, rows) = match task.order {
         Order::Input => ((0..rows as u32).collect(), Rows::Source),
-        Order::Locality { .. } => {
-            let file = lists._scratch.open("rows")?;
-            let (name, dim, element) = (source.name().to_owned(), source.dim(), source.element());
-            (
-                order,
-                Rows::Scratch(ScratchRows {
-                    file,
-                    name,
-                    rows,
-                    dim,
-                    element,
-                }),
-            )
-        }
+        Order::Locality { .. } => (order, spooled_rows(source, &lists._scratch)?),
     };
     Ok(Constructed {
         order,
         rows,
-        lists: Lists(Place::Scratch(lists)),
+        lists: Lists(ListsAt::Scratch(lists)),
         entry,
         stats,
     })
+}
+
+/// Lets `space` see all rows before it makes points of them, if it must.
+fn measure(
+    source: &dyn VectorSource,
+    task: &Task<'_>,
+    space: &mut Space,
+    plan: &Plan,
+    progress: &dyn Progress,
+) -> Result<(), GraphError> {
+    if !space.needs_longest() {
+        return Ok(());
+    }
+    let stage = "measuring vectors";
+    for_each_block(source, task, plan.block, stage, progress, |_, rows| {
+        space.measure(rows);
+        Ok(())
+    })
+}
+
+/// The rows in the order of the nodes, as laying them out has spooled them.
+fn spooled_rows(source: &dyn VectorSource, scratch: &Scratch) -> Result<Rows, GraphError> {
+    Ok(Rows::Scratch(ScratchRows {
+        file: scratch.open("rows")?,
+        name: source.name().to_owned(),
+        rows: source.rows(),
+        dim: source.dim(),
+        element: source.element(),
+    }))
 }
 
 fn inverse(order: &[u32]) -> Vec<u32> {
@@ -199,6 +203,45 @@ impl Dealt {
     }
 }
 
+/// The centres of the parts and the mean of a sample, as points.
+fn centres_of_sample(
+    source: &dyn VectorSource,
+    task: &Task<'_>,
+    space: &Space,
+    plan: &Plan,
+) -> Result<(Vec<f32>, Vec<f32>), GraphError> {
+    let dim = space.build_dim();
+    let mut random = Random::derived(task.parameters.seed, 0x7061_7274_7301);
+    let rows: Vec<u32> = random
+        .sample(source.rows(), plan.sample)
+        .into_iter()
+        .map(|row| row as u32)
+        .collect();
+    let mut floats = Vec::with_capacity(rows.len() * dim);
+    let mut bytes = Vec::new();
+    let mut points = Vec::new();
+    let mut row_floats = vec![0.0; dim];
+    for some in rows.chunks(64) {
+        bytes.resize(some.len() * source.row_bytes(), 0);
+        source.gather(some, &mut bytes)?;
+        points.clear();
+        space.append(&bytes, &mut points);
+        for point in 0..some.len() as u32 {
+            space.points(&points).floats(point, &mut row_floats);
+            floats.extend_from_slice(&row_floats);
+        }
+    }
+    let mut mean = vec![0.0f64; dim];
+    for row in floats.chunks_exact(dim) {
+        for (sum, value) in mean.iter_mut().zip(row) {
+            *sum += f64::from(*value) / rows.len() as f64;
+        }
+    }
+    let mean: Vec<f32> = mean.into_iter().map(|value| value as f32).collect();
+    let centres = centres(&floats, dim, plan.parts, task.parameters.seed);
+    Ok((centres, mean))
+}
+
 /// Chooses the centres and deals every row out to the files of its two parts.
 fn deal(
     source: &dyn VectorSource,
@@ -209,39 +252,7 @@ fn deal(
     progress: &dyn Progress,
 ) -> Result<Dealt, GraphError> {
     let dim = space.build_dim();
-    let (centres, mean) = {
-        let mut random = Random::derived(task.parameters.seed, 0x7061_7274_7301);
-        let rows: Vec<u32> = random
-            .sample(source.rows(), plan.sample)
-            .into_iter()
-            .map(|row| row as u32)
-            .collect();
-        let mut floats = Vec::with_capacity(rows.len() * dim);
-        let mut bytes = Vec::new();
-        let mut points = Vec::new();
-        let mut row_floats = vec![0.0; dim];
-        for some in rows.chunks(64) {
-            bytes.resize(some.len() * source.row_bytes(), 0);
-            source.gather(some, &mut bytes)?;
-            points.clear();
-            space.append(&bytes, &mut points);
-            for point in 0..some.len() as u32 {
-                space.points(&points).floats(point, &mut row_floats);
-                floats.extend_from_slice(&row_floats);
-            }
-        }
-        let mut mean = vec![0.0f64; dim];
-        for row in floats.chunks_exact(dim) {
-            for (sum, value) in mean.iter_mut().zip(row) {
-                *sum += f64::from(*value) / rows.len() as f64;
-            }
-        }
-        let mean: Vec<f32> = mean.into_iter().map(|value| value as f32).collect();
-        (
-            centres(&floats, dim, plan.parts, task.parameters.seed),
-            mean,
-        )
-    };
+    let (centres, mean) = centres_of_sample(source, task, space, plan)?;
     let to_bytes = |floats: &[f32]| -> Vec<u8> {
         floats
             .iter()

@@ -10,7 +10,7 @@
 //! so the nearest is the one with the largest product.
 
 use super::points::Points;
-use stratann_vector::{Element, Metric, norm, normalize, to_f32};
+use stratann_vector::{Element, Metric, Reduction, norm, normalize, to_f32};
 
 /// How rows of one collection become points of the build.
 #[derive(Clone, Copy, Debug)]
@@ -34,12 +34,12 @@ impl Space {
 
     /// Whether points are the rows as they are.
     pub(super) fn is_identity(&self) -> bool {
-        self.metric == Metric::L2
+        self.metric.reduction() == Reduction::None
     }
 
     /// Whether [`Space::measure`] must see all rows before the first [`Space::append`].
     pub(crate) fn needs_longest(&self) -> bool {
-        self.metric == Metric::InnerProduct
+        self.metric.reduction() == Reduction::Lifted
     }
 
     /// Takes note of the lengths of some rows.
@@ -61,7 +61,7 @@ impl Space {
 
     /// Elements of a point.
     pub(super) fn build_dim(&self) -> usize {
-        self.dim + usize::from(self.metric == Metric::InnerProduct)
+        self.dim + usize::from(self.needs_longest())
     }
 
     /// Bytes of a point.
@@ -71,19 +71,21 @@ impl Space {
 
     /// Appends the points of some rows.
     pub(crate) fn append(&self, rows: &[u8], points: &mut Vec<u8>) {
-        if self.is_identity() {
+        let reduction = self.metric.reduction();
+        if reduction == Reduction::None {
             points.extend_from_slice(rows);
             return;
         }
         let mut floats = vec![0.0; self.dim];
         for row in rows.chunks_exact(self.dim * self.element.size()) {
             to_f32(self.element, row, &mut floats);
-            let length = match self.metric {
-                Metric::Cosine => {
+            let length = match reduction {
+                Reduction::None => None,
+                Reduction::Normalised => {
                     normalize(&mut floats);
                     None
                 }
-                _ => Some(norm(&floats)),
+                Reduction::Lifted => Some(norm(&floats)),
             };
             points.extend(floats.iter().flat_map(|value| value.to_le_bytes()));
             if let Some(length) = length {

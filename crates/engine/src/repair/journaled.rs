@@ -18,7 +18,7 @@ use super::apart::Rule;
 use super::files;
 use super::pages::{Files, Pages, Tally, offset_of};
 use super::placed::Newest;
-use crate::stores::records::PageFormat;
+use crate::stores::records::FixedFormat;
 use crate::{Error, Layout, stored};
 
 /// A record: its node, its id and its vector.
@@ -26,7 +26,7 @@ type Record<'p> = (u32, u64, &'p [u8]);
 
 /// The pages of which something is to be had.
 struct Even<'m> {
-    format: Box<dyn PageFormat>,
+    format: Box<dyn FixedFormat>,
     nodes: u64,
     /// Pages that nodes are on.
     pages: Pages,
@@ -66,7 +66,7 @@ impl<'m> Files<'m, '_, '_> {
     pub(super) fn journaled(
         &mut self,
         layout: Layout,
-        format: Box<dyn PageFormat>,
+        format: Box<dyn FixedFormat>,
         facts: &PlacementFacts,
     ) -> Result<u64, Error> {
         let placement = self.placement(layout, facts)?;
@@ -118,7 +118,7 @@ impl<'m> Files<'m, '_, '_> {
     fn even(
         &mut self,
         layout: Layout,
-        format: Box<dyn PageFormat>,
+        format: Box<dyn FixedFormat>,
         facts: &PlacementFacts,
     ) -> Result<Even<'m>, Error> {
         let found = self.file(layout.composition().lists, None, facts.live)?;

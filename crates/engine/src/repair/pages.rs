@@ -17,6 +17,8 @@ use super::files::{self, Header};
 use super::rows::Fault;
 use super::tables::{Decoded, Decoders};
 use crate::progress::Progress;
+use crate::stores::VectorsAt;
+use crate::stores::composition::{Records, Rewritten};
 use crate::stores::records::PageFormat;
 use crate::{Error, stored};
 
@@ -48,23 +50,36 @@ pub(super) fn salvage(
         take,
     };
     let layout = stored::layout(volume, manifest)?;
-    let stores = layout.composition();
+    let composition = layout.composition();
     if let Some(facts) = &manifest.placement {
-        let format = (stores.page_format)(manifest)?;
-        return match format.filter(|_| !stores.records_move) {
-            Some(format) => files.journaled(layout, format, facts),
-            None if stores.vectors_in_records => files.placed(layout, facts),
-            None => files.apart(layout, facts),
+        return match (&composition.records, composition.vectors) {
+            (
+                Records::Fixed {
+                    format,
+                    rewritten: Rewritten::InPlace,
+                },
+                VectorsAt::Records,
+            ) => files.journaled(layout, format(manifest)?, facts),
+            // Where a journal has the pages, segments take new vectors all the same.
+            (_, VectorsAt::Segments) => files.apart(layout, facts),
+            (
+                Records::Slotted
+                | Records::Fixed {
+                    rewritten: Rewritten::Elsewhere,
+                    ..
+                },
+                VectorsAt::Records,
+            ) => files.placed(layout, facts),
         };
     }
-    match stores.vectors_in_records {
-        true => {
-            let decoders = Decoders::beside_lists(volume, manifest, stores)?;
+    match composition.vectors {
+        VectorsAt::Records => {
+            let decoders = Decoders::beside_lists(volume, manifest, composition)?;
             let tables = (FileKind::Directory, None);
             let (records, vectors) = ((0, manifest.vectors), manifest.vectors);
-            files.built(stores.lists, None, records, vectors, &decoders, tables)?;
+            files.built(composition.lists, None, records, vectors, &decoders, tables)?;
         }
-        false => files.segments()?,
+        VectorsAt::Segments => files.segments()?,
     }
     Ok(manifest.vectors)
 }
@@ -89,7 +104,7 @@ impl Pages {
         let bytes = format.page_bytes();
         let there = length.saturating_sub(BLOCK as u64) / bytes as u64;
         Self {
-            count: format.pages(nodes).unwrap_or(there),
+            count: format.as_fixed().map_or(there, |fixed| fixed.pages(nodes)),
             bytes,
         }
     }
@@ -246,9 +261,9 @@ impl<'m> Files<'m, '_, '_> {
         vectors: u64,
     ) -> Result<Option<Box<dyn PageFormat>>, Error> {
         let manifest = self.manifest;
-        let stores = stored::layout(self.volume, manifest)?.composition();
-        if kind == stores.lists
-            && let Some(format) = (stores.page_format)(manifest)?
+        let composition = stored::layout(self.volume, manifest)?.composition();
+        if kind == composition.lists
+            && let Some(format) = composition.fixed_format(manifest)?
         {
             return Ok(Some(format));
         }

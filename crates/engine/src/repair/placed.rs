@@ -22,6 +22,12 @@ use crate::stores::records::PageFormat;
 use crate::verify::added_wrong;
 use crate::{Error, Layout, stored};
 
+/// The pages of the nodes that were not `found`, by a placement.
+fn not_in<'a>(found: &'a Bits, placement: &'a PlacementFile) -> impl Iterator<Item = u32> + 'a {
+    let nodes = (0..).zip(&placement.page_of);
+    nodes.filter_map(|(node, &page)| (!found.has(node)).then_some(page))
+}
+
 /// The file of pages of which something is to be had.
 struct PageFile<'m> {
     entry: &'m FileEntry,
@@ -144,8 +150,8 @@ impl<'m> Files<'m, '_, '_> {
     /// The file of pages, whose `live` vectors are lost if nothing of it is to be had.
     fn page_file(&mut self, layout: Layout, live: u64) -> Result<Option<PageFile<'m>>, Error> {
         let (volume, manifest) = (self.volume, self.manifest);
-        let stores = layout.composition();
-        let kind = stores.lists;
+        let composition = layout.composition();
+        let kind = composition.lists;
         let Some((entry, header)) = self.file(kind, None, live)? else {
             return Ok(None);
         };
@@ -159,7 +165,7 @@ impl<'m> Files<'m, '_, '_> {
             name: stored::name_of(volume, &entry.name),
             stored: length / format.page_bytes() as u64,
             format,
-            decoders: Decoders::beside_lists(volume, manifest, stores)?,
+            decoders: Decoders::beside_lists(volume, manifest, composition)?,
         }))
     }
 
@@ -214,11 +220,10 @@ impl<'m> Files<'m, '_, '_> {
         }
         // Nodes that are on no page by their record are not looked for on any.
         let mut in_use = Bits::new(facts.pages);
-        for (node, &page) in (0..).zip(&placement.page_of) {
-            if !found.has(node) {
-                in_use.add(page.into());
-            }
-        }
+        let unfound = not_in(&found, placement);
+        unfound.for_each(|page| {
+            in_use.add(page.into());
+        });
         let (mut tally, mut damaged) = (Tally::default(), Bits::new(facts.pages));
         let pages_of = |count: u64| Pages {
             count,
@@ -278,16 +283,9 @@ impl<'m> Files<'m, '_, '_> {
         }
         // Of nodes that were not found some may be dead: no more are lost than there should be.
         let mut left = facts.live.saturating_sub(live);
-        let (mut on_pages, mut elsewhere) = (0, 0);
-        for (node, &page) in (0..).zip(&placement.page_of) {
-            match found.has(node) {
-                true => {}
-                false if pending.is_err() && !damaged.has(page.into()) && pages.is_some() => {
-                    elsewhere += 1;
-                }
-                false => on_pages += 1,
-            }
-        }
+        let (waits, on): (Vec<u32>, Vec<u32>) = not_in(&found, placement)
+            .partition(|&page| pending.is_err() && !damaged.has(page.into()) && pages.is_some());
+        let (on_pages, elsewhere) = (on.len() as u64, waits.len() as u64);
         let (missing, mut share) = (on_pages + elsewhere, |nodes: u64| {
             let share = nodes.min(left);
             left -= share;
@@ -399,26 +397,22 @@ impl<'m> Files<'m, '_, '_> {
         let lost = missing.min(facts.live);
         if let Some(found) = &pages {
             self.orphans_of(found, tally.orphans);
-            if let Some((offset, what)) = first.filter(|_| missing > 0) {
-                let what = format!(
+            let what = match first {
+                _ if missing == 0 => None,
+                Some((offset, what)) => Some(format!(
                     "{bad} of {} pages are damaged or in no use, the first at byte {offset}: {what}",
                     all.count
-                );
-                let file = found.name.clone();
-                self.lost.push(Lost {
-                    file,
-                    what,
-                    vectors: lost,
-                });
-            } else if missing > 0 && pending.is_ok() {
-                let what = format!("its pages hold {missing} nodes less than the MANIFEST says");
-                let file = found.name.clone();
-                self.lost.push(Lost {
-                    file,
-                    what,
-                    vectors: lost,
-                });
-            }
+                )),
+                None if pending.is_ok() => Some(format!(
+                    "its pages hold {missing} nodes less than the MANIFEST says"
+                )),
+                None => None,
+            };
+            self.lost.extend(what.map(|what| Lost {
+                file: found.name.clone(),
+                what,
+                vectors: lost,
+            }));
             self.tell(found.entry, &all, 0, tally);
         }
         self.tell_placement(&why);

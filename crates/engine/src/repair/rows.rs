@@ -5,7 +5,7 @@ use std::path::Path;
 
 use stratann_layout::Manifest;
 use stratann_tier::Volume;
-use stratann_vector::{Element, Metric, first_invalid, norm, to_f32};
+use stratann_vector::{Element, Metric, Reduction, first_invalid, norm, to_f32};
 
 use crate::bits::Bits;
 use crate::build::Spool;
@@ -57,7 +57,7 @@ impl Rows {
         if first_invalid(self.element, vector).is_some() {
             return Some(Fault::NotFinite);
         }
-        if self.metric == Metric::Cosine {
+        if self.metric.reduction() == Reduction::Normalised {
             to_f32(self.element, vector, &mut self.floats);
             let norm = norm(&self.floats);
             if norm == 0.0 {

@@ -113,9 +113,9 @@ impl Decoders {
     pub(super) fn beside_lists(
         volume: &dyn Volume,
         manifest: &Manifest,
-        stores: &Composition,
+        composition: &Composition,
     ) -> Result<Self, Error> {
-        if stores.encoded {
+        if composition.is_encoded() {
             return Self::of_directory(volume, manifest);
         }
         Ok(Self {

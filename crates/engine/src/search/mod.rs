@@ -7,7 +7,7 @@
 //!
 //! - [`walker`]: one query after the other, as a search or an insert asks for it
 //! - [`traversal`]: what a page means: scoring, expansion, ranking on the path
-//! - [`best_first`], [`pipelined`]: the strategies, each readable alone
+//! - [`strategy`]: in which order nodes are read, a file for each strategy
 //! - [`reader`]: pages of nodes, in completion order
 //! - [`admission`]: what may be an answer at all
 //! - [`ranking`]: exact distances, and which are worth computing
@@ -19,15 +19,14 @@
 //! Dispatch over layout, metric, element type and strategy happens once a query or once a batch, never per hop.
 
 mod admission;
-mod best_first;
 mod parts;
-mod pipelined;
 mod ranking;
 mod reader;
 mod rerank;
 mod results;
 mod scan;
 mod spare;
+mod strategy;
 #[cfg(test)]
 mod tests;
 mod traversal;
@@ -47,6 +46,7 @@ pub use self::parts::Parts;
 pub(crate) use self::parts::Timer;
 pub(crate) use self::reader::Page;
 use self::scan::Scan;
+pub use self::strategy::Strategy;
 use self::traversal::{MOST_SHARES, SCAN_FROM, Traversal};
 pub(crate) use self::walker::{Plan, Walker, Within};
 use crate::data::{VectorSource, check_rows};
@@ -55,7 +55,7 @@ use crate::measure::Heat;
 use crate::progress::{Progress, Silent, Stage};
 use crate::stores::{NodePages, on_pages};
 use crate::update::{FreshScratch, Overlay, Seen};
-use crate::{Error, Rerank, Strategy, bounds};
+use crate::{Error, Rerank, bounds};
 
 /// How to search. What is `None` is taken from the index's preset.
 #[derive(Clone, Copy, Debug)]

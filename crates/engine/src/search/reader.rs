@@ -5,7 +5,7 @@
 
 use std::task::{Context, Poll};
 
-use stratann_tier::{Completion, Lane, Request, next};
+use stratann_tier::{Completion, ReadQueue, Request, next};
 
 use super::Counters;
 use super::parts::{Part, Timer};
@@ -22,7 +22,7 @@ pub(crate) struct Page<'a> {
 
 /// One query's reads of node pages.
 pub(crate) struct NodeReader<'a, N> {
-    lane: Box<dyn Lane>,
+    queue: Box<dyn ReadQueue>,
     graph: &'a Graph,
     pages: &'a N,
     check: bool,
@@ -31,10 +31,10 @@ pub(crate) struct NodeReader<'a, N> {
 }
 
 impl<'a, N: NodePages> NodeReader<'a, N> {
-    /// Reads the pages of an index's graph file through `lane`; `check` verifies each page's checksums, and `heat` is told
+    /// Reads the pages of an index's graph file through `queue`; `check` verifies each page's checksums, and `heat` is told
     /// which are read.
     pub(crate) fn new(
-        lane: Box<dyn Lane>,
+        queue: Box<dyn ReadQueue>,
         graph: &'a Graph,
         pages: &'a N,
         check: bool,
@@ -42,7 +42,7 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         heat: Option<&'a Heat>,
     ) -> Self {
         Self {
-            lane,
+            queue,
             graph,
             pages,
             check,
@@ -61,7 +61,7 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
     /// Whether nobody has composed a page anew that stays in its place. Where pages do not, nodes say which page they are on now.
     #[inline]
     pub(crate) fn is_current(&self, page: &Page<'a>) -> bool {
-        !N::CODES || {
+        N::MOVES || {
             let now = self.graph.unwritten(page.number);
             page.bytes.are_current(now.as_ref())
         }
@@ -75,7 +75,7 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         }
         counters.graph_reads += 1;
         counters.bytes_read += len as u64;
-        self.lane.submit(Request {
+        self.queue.submit(Request {
             tag: page,
             offset,
             len: len as u32,
@@ -85,40 +85,43 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
 
     /// Starts what is queued, so that the device works while this thread computes.
     pub(crate) fn flush(&mut self) {
-        self.lane.flush();
+        self.queue.flush();
     }
 
     /// Says that the search goes on only when so many pages have come in.
     pub(crate) fn need(&mut self, pages: usize) {
-        self.lane.need(pages);
+        self.queue.need(pages);
     }
 
     /// Reads that have not been taken yet.
     pub(crate) fn in_flight(&self) -> usize {
-        self.lane.in_flight()
+        self.queue.in_flight()
     }
 
     /// A page that has already come in.
     pub(crate) fn try_next(&mut self) -> Result<Option<Page<'a>>, Error> {
-        self.lane.try_next().map(|done| self.open(done)).transpose()
+        self.queue
+            .try_next()
+            .map(|done| self.open(done))
+            .transpose()
     }
 
     /// The next page to come in.
     pub(crate) async fn next(&mut self) -> Result<Page<'a>, Error> {
         let start = self.timer.start();
-        let done = next(&mut *self.lane).await;
+        let done = next(&mut *self.queue).await;
         self.timer.stop(Part::Reads, start);
         self.open(done)
     }
 
     /// A read that has come in, to be [opened](NodeReader::open); at least one is in flight.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Completion> {
-        self.lane.poll_next(cx)
+        self.queue.poll_next(cx)
     }
 
     /// Forgets the reads in flight.
     pub(crate) fn reset(&mut self) {
-        self.lane.reset();
+        self.queue.reset();
     }
 
     /// The nodes of a page that this reader delivered.
@@ -131,7 +134,7 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
     pub(crate) fn open(&self, done: Completion) -> Result<Page<'a>, Error> {
         let number = done.tag;
         // Where pages are written in their places, one that was while it was read is in memory still.
-        if N::CODES
+        if !N::MOVES
             && let Some(bytes) = self.graph.unwritten(number).map(Bytes::Unwritten)
         {
             return Ok(Page { number, bytes });

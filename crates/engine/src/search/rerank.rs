@@ -28,7 +28,7 @@ use std::future::poll_fn;
 use std::ops::Range;
 use std::task::{Context, Poll};
 
-use stratann_tier::{Completion, Lane, Request, Thread};
+use stratann_tier::{Completion, ReadQueue, Request, Thread};
 
 use super::Counters;
 use super::parts::{Part, Timer};
@@ -36,7 +36,7 @@ use super::ranking::{Ranking, WORTH_READING};
 use crate::frontier::{Frontier, distance_of, node_of};
 use crate::measure::Heat;
 use crate::stores::source::Bytes;
-use crate::stores::vectors::segments::{Place, Segments};
+use crate::stores::vectors::segments::{SegmentPage, Segments};
 use crate::{Error, Rerank};
 
 /// Candidates that are ranked at a time where vectors were deleted.
@@ -49,7 +49,7 @@ pub(crate) struct Reranker<'a> {
     segments: &'a Segments,
     thread: &'a Thread,
     /// A door to each segment, opened when it is first needed.
-    lanes: Vec<Option<Box<dyn Lane>>>,
+    queues: Vec<Option<Box<dyn ReadQueue>>>,
     rerank: Rerank,
     check: bool,
     timer: &'a Timer,
@@ -61,11 +61,11 @@ pub(crate) struct Reranker<'a> {
     /// Candidates of the head, from the nearest on, that have been asked for.
     asked: usize,
     /// Pages asked for and not here yet, in the order in which they were asked for.
-    awaited: Vec<Place>,
+    awaited: Vec<SegmentPage>,
     /// How many of them the batch in hand waits for: they stand in front.
     due: usize,
     /// Pages that are here, until the query ends.
-    held: Vec<(Place, Bytes<'a>)>,
+    held: Vec<(SegmentPage, Bytes<'a>)>,
     /// Candidates that turned out to be no answers.
     refused: Vec<u64>,
     /// Candidates that were ranked, and whether they became answers. Where others turned out to be deleted the traversal goes on, and
@@ -106,7 +106,7 @@ impl<'a> Reranker<'a> {
         Self {
             segments,
             thread,
-            lanes: (0..segments.len()).map(|_| None).collect(),
+            queues: (0..segments.len()).map(|_| None).collect(),
             rerank,
             check,
             timer,
@@ -146,8 +146,8 @@ impl<'a> Reranker<'a> {
     /// Forgets the reads in flight.
     pub(crate) fn reset(&mut self) {
         self.awaited.clear();
-        for lane in self.lanes.iter_mut().flatten() {
-            lane.reset();
+        for queue in self.queues.iter_mut().flatten() {
+            queue.reset();
         }
     }
 
@@ -193,9 +193,9 @@ impl<'a> Reranker<'a> {
 
     /// Takes off what has come in.
     pub(crate) fn take(&mut self) -> Result<(), Error> {
-        for segment in 0..self.lanes.len() {
-            while let Some(lane) = &mut self.lanes[segment]
-                && let Some(done) = lane.try_next()
+        for segment in 0..self.queues.len() {
+            while let Some(queue) = &mut self.queues[segment]
+                && let Some(done) = queue.try_next()
             {
                 self.open(segment, done)?;
             }
@@ -215,11 +215,11 @@ impl<'a> Reranker<'a> {
 
     /// The next page of any segment, if one has come in.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(usize, Completion)> {
-        for (segment, lane) in self.lanes.iter_mut().enumerate() {
-            let Some(lane) = lane.as_mut().filter(|lane| lane.in_flight() > 0) else {
+        for (segment, queue) in self.queues.iter_mut().enumerate() {
+            let Some(queue) = queue.as_mut().filter(|queue| queue.in_flight() > 0) else {
                 continue;
             };
-            if let Poll::Ready(done) = lane.poll_next(cx) {
+            if let Poll::Ready(done) = queue.poll_next(cx) {
                 return Poll::Ready((segment, done));
             }
         }
@@ -374,12 +374,12 @@ impl<'a> Reranker<'a> {
         if let Some(heat) = self.heat {
             heat.vectors(place);
         }
-        let lane = match &mut self.lanes[place.segment] {
-            Some(lane) => lane,
-            none => none.insert(segment.tier.lane(self.thread)?),
+        let queue = match &mut self.queues[place.segment] {
+            Some(queue) => queue,
+            none => none.insert(segment.tier.queue(self.thread)?),
         };
         let (offset, len) = segment.pages.place(place.page);
-        lane.submit(Request {
+        queue.submit(Request {
             tag: place.page,
             offset,
             len: len as u32,
@@ -393,8 +393,8 @@ impl<'a> Reranker<'a> {
     /// Gives up a page of new vectors that was taken before it was written: it may not have the one that is asked for, and is in memory
     /// as it is now.
     #[cold]
-    fn let_go_of_unwritten(&mut self, place: Place) {
-        let before = |(held, bytes): &(Place, Bytes<'_>)| {
+    fn let_go_of_unwritten(&mut self, place: SegmentPage) {
+        let before = |(held, bytes): &(SegmentPage, Bytes<'_>)| {
             *held == place && matches!(bytes, Bytes::Unwritten(_))
         };
         if let Some(at) = self.held.iter().position(before) {
@@ -452,7 +452,7 @@ impl<'a> Reranker<'a> {
     }
 
     /// Whether a page can be looked at, now and until it is let go.
-    fn is_here(&mut self, place: Place) -> bool {
+    fn is_here(&mut self, place: SegmentPage) -> bool {
         if self.held.iter().any(|(held, _)| *held == place) {
             return true;
         }
@@ -472,7 +472,12 @@ impl<'a> Reranker<'a> {
         self.refused.drain(..)
     }
 
-    fn rank(&mut self, key: u64, place: Place, ranking: &mut Ranking<'_>) -> Result<bool, Error> {
+    fn rank(
+        &mut self,
+        key: u64,
+        place: SegmentPage,
+        ranking: &mut Ranking<'_>,
+    ) -> Result<bool, Error> {
         let segment = self.segments.get(place.segment);
         let bytes = match self.held.iter().find(|(held, _)| *held == place) {
             Some((_, held)) => held,
@@ -493,12 +498,12 @@ impl<'a> Reranker<'a> {
         // One sleep for the whole batch, if it comes through one door.
         let due = self.due;
         let mut busy = self
-            .lanes
+            .queues
             .iter_mut()
             .flatten()
-            .filter(|lane| lane.in_flight() > 0);
-        if let (Some(lane), None) = (busy.next(), busy.next()) {
-            lane.need(due.clamp(1, lane.in_flight()));
+            .filter(|queue| queue.in_flight() > 0);
+        if let (Some(queue), None) = (busy.next(), busy.next()) {
+            queue.need(due.clamp(1, queue.in_flight()));
         }
         let done = poll_fn(|cx| self.poll(cx)).await;
         self.timer.stop(Part::Reads, start);
@@ -507,7 +512,7 @@ impl<'a> Reranker<'a> {
 
     /// Takes a page that came in.
     pub(crate) fn open(&mut self, segment: usize, done: Completion) -> Result<(), Error> {
-        let place = Place {
+        let place = SegmentPage {
             segment,
             page: done.tag,
         };

@@ -9,7 +9,7 @@
 //! ```text
 //!   nodes, some at a time ──page_of──> sorted by page ──> in memory?  ──yes──> each(node, id, vector)
 //!        ^                                                   │no                 ^
-//!        └── not where it was looked for                   lane: some runs of neighbouring pages in flight
+//!        └── not where it was looked for                   queue: some runs of neighbouring pages in flight
 //! ```
 //!
 //! Pages come through the tiers that the index holds, as those of a walk do: a merge may have removed their names. What a
@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use stratann_tier::{BLOCK, Lane, Request, Thread, Tier, next};
+use stratann_tier::{BLOCK, ReadQueue, Request, Thread, Tier, next};
 
 use super::Counters;
 use super::admission::Admission;
@@ -30,7 +30,7 @@ use crate::plan::held_pages;
 use crate::progress::Progress;
 use crate::stores::source::Bytes;
 use crate::stores::topology::placement::NOWHERE;
-use crate::stores::vectors::segments::{Place, Segment, Segments};
+use crate::stores::vectors::segments::{Segment, SegmentPage, Segments};
 use crate::stores::{Graph, NodePages, PageView};
 
 /// Pages behind one another that are read at once, at most.
@@ -169,7 +169,7 @@ impl Scan<'_> {
     async fn look<S: Source>(
         &self,
         source: &S,
-        door: &mut Option<Box<dyn Lane>>,
+        door: &mut Option<Box<dyn ReadQueue>>,
         sought: &mut Sought,
         again: bool,
         each: &mut Each<'_>,
@@ -198,13 +198,13 @@ impl Scan<'_> {
                     continue;
                 }
                 let (to, pages) = run(&placed, at, |page| source.in_memory(page, again).is_none());
-                let lane = match &mut *door {
-                    Some(lane) => lane,
-                    none => none.insert(source.tier().lane(self.thread)?),
+                let queue = match &mut *door {
+                    Some(queue) => queue,
+                    none => none.insert(source.tier().queue(self.thread)?),
                 };
                 let (offset, bytes) = source.place(page);
                 let len = pages * bytes as u64;
-                lane.submit(Request {
+                queue.submit(Request {
                     tag: at as u64,
                     offset,
                     len: len as u32,
@@ -214,10 +214,10 @@ impl Scan<'_> {
                 in_flight += 1;
                 at = to;
             }
-            let Some(lane) = door.as_mut().filter(|_| in_flight > 0) else {
+            let Some(queue) = door.as_mut().filter(|_| in_flight > 0) else {
                 continue;
             };
-            let done = next(&mut **lane).await;
+            let done = next(&mut **queue).await;
             in_flight -= 1;
             let block = done.result?;
             let mut rest = &placed[done.tag as usize..];
@@ -450,7 +450,7 @@ impl Source for InSegment<'_> {
 
     fn in_memory(&self, page: u64, again: bool) -> Option<Bytes<'_>> {
         let segment = self.number;
-        let place = Place { segment, page };
+        let place = SegmentPage { segment, page };
         match again {
             true => self.segments.unwritten(place).map(Bytes::Unwritten),
             false => self.segments.in_memory(place),

@@ -1,22 +1,21 @@
 //! One query after the other through the graph: what a search and an insert have in common.
 
 use stratann_tier::Thread;
-use stratann_vector::{Kernel, Metric, normalize, to_f32};
+use stratann_vector::{Kernel, Reduction, normalize, to_f32};
 
 use super::admission::Admission;
-use super::best_first::best_first;
 use super::parts::{Part, Timer};
-use super::pipelined::pipelined;
 use super::ranking::Ranking;
 use super::reader::{NodeReader, Page};
 use super::rerank::Reranker;
 use super::spare::Spare;
+use super::strategy::{self, Strategy};
 use super::traversal::{Setting, Traversal};
 use crate::index::Index;
 use crate::measure::Heat;
 use crate::navigation::NavigationScratch;
 use crate::stores::NodePages;
-use crate::{Error, Rerank, Strategy};
+use crate::{Error, Rerank};
 
 /// How a walk goes, with nothing left open.
 #[derive(Clone, Copy)]
@@ -77,8 +76,8 @@ impl<'a, N: NodePages> Walker<'a, N> {
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
         let row_bytes = index.dim() * index.element().size();
         // A page that another process writes in its place may be read half as it was.
-        let check = index.checks_pages() || (N::CODES && graph.placement.get().is_some());
-        let lane = graph.tier.lane(thread)?;
+        let check = index.checks_pages() || (!N::MOVES && graph.placement.get().is_some());
+        let queue = graph.tier.queue(thread)?;
         let setting = Setting {
             graph,
             pages,
@@ -104,7 +103,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
             timer,
             kernel,
             traversal: Traversal::new(setting, ranking, reranker, &mut spare),
-            reader: NodeReader::new(lane, graph, pages, check, timer, heat),
+            reader: NodeReader::new(queue, graph, pages, check, timer, heat),
             scratch: spare.navigation,
             floats: vec![0.0; index.dim()],
             beam: Vec::new(),
@@ -160,7 +159,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
             ..
         } = self;
         to_f32(index.element(), &traversal.ranking.query, floats);
-        if index.metric() == Metric::Cosine {
+        if index.metric().reduction() == Reduction::Normalised {
             normalize(floats);
         }
         timer.time(Part::Codes, || {
@@ -192,10 +191,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
             reader,
             ..
         } = self;
-        match plan.strategy {
-            Strategy::BestFirst => best_first(traversal, reader, plan.beam, &mut self.beam).await,
-            Strategy::Pipelined => pipelined(traversal, reader, plan.beam).await,
-        }
+        strategy::run(plan.strategy, traversal, reader, plan.beam, &mut self.beam).await
     }
 }
 

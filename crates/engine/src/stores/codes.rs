@@ -4,6 +4,7 @@ use stratann_layout::{EntryPoints, FileKind, Manifest};
 use stratann_tier::{GrowingBytes, Volume};
 
 use super::Composition;
+use super::composition::CodesAt;
 use crate::{Error, stored};
 
 /// Nodes that there is room for beyond those of the checkpoint, at least; as many again if there are more.
@@ -22,12 +23,14 @@ impl Codes {
     pub(crate) fn memory_bytes(
         volume: &dyn Volume,
         manifest: &Manifest,
-        stores: &Composition,
+        composition: &Composition,
     ) -> Result<u64, Error> {
-        if stores.codes_in_records {
-            return Ok(stored::entry(volume, manifest, FileKind::Entries, None)?.length);
+        match composition.codes {
+            CodesAt::Memory => Ok(Self::of_nodes(manifest)),
+            CodesAt::Records => {
+                Ok(stored::entry(volume, manifest, FileKind::Entries, None)?.length)
+            }
         }
-        Ok(Self::of_nodes(manifest))
     }
 
     /// Bytes of the codes of all nodes of the build.
@@ -40,29 +43,39 @@ impl Codes {
     pub(crate) fn load(
         volume: &dyn Volume,
         manifest: &Manifest,
-        stores: &Composition,
-        later: &[u8],
+        composition: &Composition,
+        inserted: &[u8],
     ) -> Result<Self, Error> {
-        if stores.codes_in_records {
-            let EntryPoints { nodes, codes } = stored::entry_points(volume, manifest)?;
-            let bytes = GrowingBytes::filled(codes.len(), 0, |out| {
-                out.copy_from_slice(&codes);
-                Ok::<_, Error>(())
-            })?;
-            return Ok(Self {
-                bytes,
-                entries: nodes,
-            });
+        match composition.codes {
+            CodesAt::Memory => Self::of_all(volume, manifest, inserted),
+            CodesAt::Records => Self::of_entries(volume, manifest),
         }
+    }
+
+    /// Those of the entry points.
+    fn of_entries(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
+        let EntryPoints { nodes, codes } = stored::entry_points(volume, manifest)?;
+        let bytes = GrowingBytes::filled(codes.len(), 0, |out| {
+            out.copy_from_slice(&codes);
+            Ok::<_, Error>(())
+        })?;
+        Ok(Self {
+            bytes,
+            entries: nodes,
+        })
+    }
+
+    /// Those of all nodes.
+    fn of_all(volume: &dyn Volume, manifest: &Manifest, inserted: &[u8]) -> Result<Self, Error> {
         let code_bytes = manifest.code_bytes as usize;
         let built = manifest.vectors as usize * code_bytes;
         stored::check_room(volume, manifest, FileKind::Codes, built as u64)?;
-        let length = built + later.len();
+        let length = built + inserted.len();
         // Memory that is not used is not taken.
         let room = length.max(LEAST_ROOM * code_bytes);
         let bytes = GrowingBytes::filled(length, length + room, |out| {
             stored::read_stream(volume, manifest, FileKind::Codes, &mut out[..built])?;
-            out[built..].copy_from_slice(later);
+            out[built..].copy_from_slice(inserted);
             Ok::<_, Error>(())
         })?;
         Ok(Self {

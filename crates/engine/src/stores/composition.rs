@@ -3,8 +3,8 @@
 use stratann_layout::{FileKind, Manifest};
 use stratann_tier::Volume;
 
-use super::records::FormatOf;
-use super::{Pages, Placed};
+use super::records::FixedFormat;
+use super::{NodePages, Pages, Placed};
 use crate::Error;
 use crate::build::{Choices, Planned};
 
@@ -14,26 +14,167 @@ pub(crate) struct Composition {
     pub(crate) about: &'static str,
     /// The kind of the file that has the lists, which says the layout's name.
     pub(crate) lists: FileKind,
-    /// Whether vectors, and with them the outside ids, stand beside lists; else they are in segments.
-    pub(crate) vectors_in_records: bool,
-    /// Whether the codes of neighbours stand beside lists, and only those of the entry points are in memory; else those of all
-    /// nodes are.
-    pub(crate) codes_in_records: bool,
-    /// Whether a node's page is looked up in a directory; else it follows from the node's number.
-    pub(crate) has_directory: bool,
-    /// Whether records are encoded; else they are of one size, as they are.
-    pub(crate) encoded: bool,
-    /// Whether direct inserts write records anew on other pages; else pages are written in their places.
-    pub(crate) records_move: bool,
-    /// The format of the pages of lists.
-    pub(crate) page_format: FormatOf,
+    /// What the records of lists are.
+    pub(crate) records: Records,
+    /// Where vectors are, and with them the outside ids.
+    pub(crate) vectors: VectorsAt,
+    /// Where codes are.
+    pub(crate) codes: CodesAt,
     /// Opens the pages of lists. Reads tables and models; no pages.
     pub(crate) open: fn(&dyn Volume, &Manifest, &Placed) -> Result<Pages, Error>,
     /// Decides where everything stands, before any work, and how many nodes a page is expected to hold.
     pub(crate) writer: fn(&Choices<'_>) -> Result<Planned, Error>,
 }
 
+/// What a manifest says of the format of fixed pages.
+pub(crate) type FixedFormatOf = fn(&Manifest) -> Result<Box<dyn FixedFormat>, Error>;
+
+/// What the records on pages of lists are.
+pub(crate) enum Records {
+    /// Of one size, and nothing in them is encoded: a node's page follows from its number, and the format of pages from the manifest.
+    Fixed {
+        /// The format of its pages.
+        format: FixedFormatOf,
+        /// Where direct inserts write them anew.
+        rewritten: Rewritten,
+    },
+    /// Encoded, each as long as it is: a directory says which page has a node, and the header of the file how long pages are. Direct
+    /// inserts write them anew elsewhere.
+    Slotted,
+}
+
+/// Where direct inserts write a record anew.
+pub(crate) enum Rewritten {
+    /// On another page, with those that are written at the same time; a table says where each is ([`RecordsMove`](super::RecordsMove)).
+    Elsewhere,
+    /// In its place, with its page ([`PagesStay`](super::PagesStay)).
+    InPlace,
+}
+
+/// Where vectors are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum VectorsAt {
+    /// In the records, beside the lists.
+    Records,
+    /// In segments of their own.
+    Segments,
+}
+
+/// Where codes are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CodesAt {
+    /// Those of all nodes in memory.
+    Memory,
+    /// Those of a node's neighbours in its record; only those of the entry points are in memory.
+    Records,
+}
+
+impl Records {
+    /// Those of fixed pages in a format.
+    pub(crate) const fn fixed<N: NodePages>(format: FixedFormatOf) -> Self {
+        let rewritten = match N::MOVES {
+            true => Rewritten::Elsewhere,
+            false => Rewritten::InPlace,
+        };
+        Self::Fixed { format, rewritten }
+    }
+
+    /// Those of slotted pages.
+    pub(crate) const fn slotted<N: NodePages>() -> Self {
+        assert!(N::MOVES, "slotted pages are not written in their places");
+        Self::Slotted
+    }
+}
+
+impl VectorsAt {
+    /// Where these pages say that they are.
+    pub(crate) const fn of<N: NodePages>() -> Self {
+        match N::VECTORS {
+            true => Self::Records,
+            false => Self::Segments,
+        }
+    }
+}
+
+impl CodesAt {
+    /// Where these pages say that they are.
+    pub(crate) const fn of<N: NodePages>() -> Self {
+        match N::CODES {
+            true => Self::Records,
+            false => Self::Memory,
+        }
+    }
+
+    /// The kind of the file with those that are in memory.
+    pub(crate) fn file(self) -> FileKind {
+        match self {
+            Self::Memory => FileKind::Codes,
+            Self::Records => FileKind::Entries,
+        }
+    }
+}
+
 impl Composition {
+    /// Whether direct inserts write records anew on other pages.
+    pub(crate) fn records_move(&self) -> bool {
+        match self.records {
+            Records::Slotted => true,
+            Records::Fixed {
+                rewritten: Rewritten::Elsewhere,
+                ..
+            } => true,
+            Records::Fixed {
+                rewritten: Rewritten::InPlace,
+                ..
+            } => false,
+        }
+    }
+
+    /// Whether records are encoded.
+    pub(crate) fn is_encoded(&self) -> bool {
+        match self.records {
+            Records::Slotted => true,
+            Records::Fixed { .. } => false,
+        }
+    }
+
+    /// Whether a directory says which page has a node.
+    pub(crate) fn has_directory(&self) -> bool {
+        match self.records {
+            Records::Slotted => true,
+            Records::Fixed { .. } => false,
+        }
+    }
+
+    /// The format of the pages of lists, if it follows from the manifest.
+    pub(crate) fn fixed_format(
+        &self,
+        manifest: &Manifest,
+    ) -> Result<Option<Box<dyn FixedFormat>>, Error> {
+        match self.records {
+            Records::Slotted => Ok(None),
+            Records::Fixed { format, .. } => format(manifest).map(Some),
+        }
+    }
+
+    /// The kind of the file with what waits for its page, after direct inserts.
+    pub(crate) fn waiting(&self) -> FileKind {
+        match self.records_move() {
+            true => FileKind::Pending,
+            false => FileKind::Journal,
+        }
+    }
+
+    /// Whether vectors, and with them the outside ids, stand beside lists.
+    pub(crate) fn has_vectors_in_records(&self) -> bool {
+        self.vectors == VectorsAt::Records
+    }
+
+    /// Whether the codes of neighbours stand beside lists.
+    pub(crate) fn has_codes_in_records(&self) -> bool {
+        self.codes == CodesAt::Records
+    }
+
     /// The layout's name.
     pub(crate) fn name(&self) -> &'static str {
         // That a kind of lists has one, a test says.

@@ -10,9 +10,9 @@ use stratann_tier::{Tier, Volume};
 use super::resident::{Resident, Source};
 use super::topology::placement::Placement;
 use super::vectors::segments::Segments;
-use super::{Composition, NodePages, Pages, Placed, on_pages};
+use super::{Composition, NodePages, Pages, Placed, VectorsAt, on_pages};
 use crate::measure::Hottest;
-use crate::plan::{Division, PageFile};
+use crate::plan::{MemoryPlan, PageFile};
 use crate::{Error, stored};
 
 /// The graph of an index that is open.
@@ -53,9 +53,9 @@ impl Graph {
             nodes: manifest.vectors,
             pages,
             resident: Resident::default(),
-            segments: match composition.vectors_in_records {
-                true => None,
-                false => Some(Segments::open(volume, manifest)?),
+            segments: match composition.vectors {
+                VectorsAt::Records => None,
+                VectorsAt::Segments => Some(Segments::open(volume, manifest)?),
             },
             placement,
         })
@@ -79,13 +79,13 @@ impl Graph {
     }
 
     /// Takes on what came of it since its build, by a checkpoint. Nobody else has it yet.
-    pub(crate) fn grown(
+    pub(crate) fn take_placement(
         &self,
         volume: &dyn Volume,
         manifest: &Manifest,
         file: &PlacementFile,
     ) -> Result<(), Error> {
-        match self.composition.records_move {
+        match self.composition.records_move() {
             true => self.take_pending(volume, manifest, file)?,
             false => {
                 on_pages!(&self.pages, pages => self.take_journal(volume, manifest, file, pages)?)
@@ -149,14 +149,14 @@ impl Graph {
         Ok(())
     }
 
-    /// Puts the hottest pages into memory, as a division of memory says; without `heat`, the first ones.
+    /// Puts the hottest pages into memory, as a plan of the memory says; without `heat`, the first ones.
     pub(crate) fn load(
         &mut self,
         volume: &dyn Volume,
-        division: &Division,
+        memory_plan: &MemoryPlan,
         heat: Option<&HeatFile>,
     ) -> Result<(), Error> {
-        if division.graph_share > 0.0 {
+        if memory_plan.graph_share > 0.0 {
             let PageFile {
                 pages, page_bytes, ..
             } = self.pages.file(self.nodes);
@@ -167,7 +167,11 @@ impl Graph {
                 page_bytes,
                 start: BLOCK as u64,
             };
-            let mut hot = hottest(heat.map(|heat| &*heat.graph), pages, division.graph_share);
+            let mut hot = hottest(
+                heat.map(|heat| &*heat.graph),
+                pages,
+                memory_plan.graph_share,
+            );
             // What a page without nodes holds is of no account, nor what one has that is to be written anew.
             let placement = self.placement.get();
             let in_use = placement.map(Placement::pages_in_use);
@@ -182,12 +186,12 @@ impl Graph {
                 pages.check(page, bytes)
             })?;
         }
-        if division.vector_share > 0.0 {
+        if memory_plan.vector_share > 0.0 {
             let (_, all) = self.files();
             let mut wanted = hottest(
                 heat.map(|heat| &*heat.vectors),
                 all.pages,
-                division.vector_share,
+                memory_plan.vector_share,
             );
             for segment in self.segments.iter_mut().flat_map(Segments::iter_mut) {
                 let source = Source {

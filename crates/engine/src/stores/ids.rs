@@ -8,6 +8,8 @@
 //! row numbers with gaps, as after deletes, or hashes; where they are anything else, every other guess is the middle, so that a
 //! look-up reads no more than about twice the blocks of a binary search. The byte table is in [`stratann_layout::ids`].
 
+use std::ops::Range;
+
 use stratann_layout::header::stored_checksum;
 use stratann_layout::ids::ENTRIES;
 use stratann_layout::{BLOCK, FileEntry, FileKind, IdsBlock, IdsFile, Manifest};
@@ -15,6 +17,8 @@ use stratann_tier::{Volume, VolumeReader};
 
 use crate::{Error, stored};
 
+/// Damaged blocks in a row that are passed over; behind more, ids count as not readable.
+const MOST_DAMAGED: usize = 64;
 /// Guesses that are all by the ids at both ends, before every other one is the middle.
 const BY_IDS: u32 = 4;
 
@@ -131,7 +135,7 @@ impl IdTable {
     /// The node of an id.
     ///
     /// # Errors
-    /// A block that cannot be read or is damaged.
+    /// As [`find`](IdTable::find).
     pub(crate) fn node_of(&self, id: u64) -> Result<Option<u32>, Error> {
         let found = self.find(id, &mut LastBlock::none())?;
         Ok(found.ok().map(|(_, node)| node))
@@ -140,7 +144,7 @@ impl IdTable {
     /// The entry of an id; looked for in `last` first.
     ///
     /// # Errors
-    /// As [`node_of`](IdTable::node_of).
+    /// A block that the id must be in, if it is there at all, cannot be read or is damaged.
     pub(crate) fn find(&self, id: u64, last: &mut LastBlock) -> Result<Found, Error> {
         let (mut least, mut most) = self.ends;
         if id < least {
@@ -153,6 +157,8 @@ impl IdTable {
         let (mut low, mut high) = (0, self.entries.blocks());
         let mut next = last.number.filter(|&number| number < high);
         let mut guesses = 0;
+        // A block that may have it, and cannot be read.
+        let mut damaged = None;
         while low < high {
             let block = next.take().unwrap_or_else(|| {
                 guesses += 1;
@@ -161,7 +167,19 @@ impl IdTable {
                     false => low + (high - low) / 2,
                 }
             });
-            let view = self.block(block, last)?;
+            let view = match self.block(block, last) {
+                Ok(view) => view,
+                Err(error) => {
+                    // Its neighbour says on which side of it an id is that it does not have.
+                    let (next_block, first) = self.readable(block + 1..high, last);
+                    if first.is_some_and(|first| id >= first) {
+                        (low, next) = (next_block, Some(next_block));
+                    } else {
+                        (high, damaged) = (block, Some((block, error)));
+                    }
+                    continue;
+                }
+            };
             let (first, end) = view.ends();
             if id < first {
                 (high, most) = (block, first);
@@ -175,7 +193,21 @@ impl IdTable {
                 });
             }
         }
-        Ok(Err(low * ENTRIES as u64))
+        match damaged {
+            Some((block, error)) if block == low => Err(error),
+            _ => Ok(Err(low * ENTRIES as u64)),
+        }
+    }
+
+    /// The first of these blocks that can be read, and its least id. None of many that cannot.
+    fn readable(&self, blocks: Range<u64>, last: &mut LastBlock) -> (u64, Option<u64>) {
+        let end = blocks.end;
+        for block in blocks.take(MOST_DAMAGED) {
+            if let Ok(view) = self.block(block, last) {
+                return (block, Some(view.ends().0));
+            }
+        }
+        (end, None)
     }
 }
 
@@ -300,6 +332,42 @@ mod tests {
             assert_eq!(table.node_of(id).unwrap(), None);
         }
         assert_eq!(reads.load(Ordering::Relaxed), 26, "outside of all ids");
+    }
+
+    #[test]
+    fn a_damaged_block_hides_no_ids_of_others() {
+        let ids: Vec<u64> = (0..3_400).map(|i| 7 * i * i).collect();
+        let volume = SimVolume::new();
+        let entry = entry_of(&volume, &ids);
+        let blocks = ids.len().div_ceil(ENTRIES) as u64;
+        for damaged in [vec![5], vec![3, 4], vec![1, 8], vec![blocks - 2]] {
+            let table = IdTable::open_file(&volume, &entry, None).unwrap();
+            let flip = |block: u64| {
+                let at = IdsFile::block_offset(block) + 100;
+                let mut byte = [0];
+                volume.read_at(&entry.name, at, &mut byte).unwrap();
+                let mut file = volume.open(&entry.name).unwrap();
+                file.write_at(at, &[byte[0] ^ 1]).unwrap();
+            };
+            damaged.iter().for_each(|&block| flip(block));
+            for (at, &id) in ids.iter().enumerate() {
+                let found = table.find(id, &mut LastBlock::none());
+                match damaged.contains(&((at / ENTRIES) as u64)) {
+                    true => assert!(found.is_err(), "{damaged:?}: {at}"),
+                    false => {
+                        let expected = (at as u64, (ids.len() - 1 - at) as u32);
+                        assert_eq!(found.unwrap(), Ok(expected), "{damaged:?}: {at}");
+                    }
+                }
+                // One that is not there, and stands in no damaged block.
+                let beside = [at.saturating_sub(1), at + 1];
+                let whole = |at: usize| !damaged.contains(&((at / ENTRIES) as u64));
+                if whole(at) && beside.into_iter().all(whole) && id > 0 {
+                    assert_eq!(table.node_of(id + 1).unwrap(), None, "{damaged:?}: {at}");
+                }
+            }
+            damaged.iter().for_each(|&block| flip(block));
+        }
     }
 
     #[test]

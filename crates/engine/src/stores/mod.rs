@@ -21,7 +21,7 @@
 //! A search is compiled once for each layout ([`on_pages`]), so nothing is dispatched per hop.
 
 pub(crate) mod codes;
-mod composition;
+pub(crate) mod composition;
 mod graph;
 pub(crate) mod ids;
 mod pages;
@@ -32,7 +32,7 @@ pub(crate) mod source;
 pub(crate) mod topology;
 pub(crate) mod vectors;
 
-pub(crate) use self::composition::Composition;
+pub(crate) use self::composition::{Composition, VectorsAt};
 pub(crate) use self::graph::Graph;
 pub(crate) use self::pages::{
     CodedComposer, Composable, Composer, NodePages, PageView, PagesStay, Placed, Record,

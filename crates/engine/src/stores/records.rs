@@ -7,17 +7,17 @@
 //! Which of them count is no question of the format: a record that moved on leaves its bytes behind, and a segment that a merge kept
 //! has records that are garbage. Tables say so. A traversal does not read pages so, but as [`NodePages`](super::NodePages).
 
-use stratann_layout::{FileHeader, LayoutError, Manifest};
-
-use crate::Error;
+use stratann_layout::{FileHeader, LayoutError};
 
 /// The pages of a file in some format: a shape, which follows from the manifest or from the header of the file.
 pub(crate) trait PageFormat {
     /// Bytes of a page.
     fn page_bytes(&self) -> usize;
 
-    /// Nodes of a full page, where a node's page follows from its number; `None`: it does not.
-    fn nodes_a_page(&self) -> Option<u64>;
+    /// It as one whose pages follow from their nodes' numbers, if it is.
+    fn as_fixed(&self) -> Option<&dyn FixedFormat> {
+        None
+    }
 
     /// Bytes that a list takes on storage, which stands as `list`.
     fn list_bytes(&self, list: &[u8]) -> usize;
@@ -36,22 +36,23 @@ pub(crate) trait PageFormat {
     ) -> Result<PageRecords<'p>, LayoutError>;
 }
 
-impl dyn PageFormat + '_ {
-    /// Pages that `nodes` nodes are on, where that follows from their numbers.
-    pub(crate) fn pages(&self, nodes: u64) -> Option<u64> {
-        Some(nodes.div_ceil(self.nodes_a_page()?))
+/// A format of pages with so many nodes each that a node's page follows from its number.
+pub(crate) trait FixedFormat: PageFormat {
+    /// Nodes of a full page; not 0.
+    fn nodes_a_page(&self) -> u64;
+
+    /// Pages that `nodes` nodes are on.
+    fn pages(&self, nodes: u64) -> u64 {
+        nodes.div_ceil(self.nodes_a_page())
     }
 
-    /// The first node of a page, and how many of `nodes` nodes are on it, where that follows from their numbers.
-    pub(crate) fn nodes_on(&self, page: u64, nodes: u64) -> Option<(u64, u64)> {
-        let full = self.nodes_a_page()?;
+    /// The first node of a page, and how many of `nodes` nodes are on it.
+    fn nodes_on(&self, page: u64, nodes: u64) -> (u64, u64) {
+        let full = self.nodes_a_page();
         let first = page.saturating_mul(full);
-        Some((first, nodes.saturating_sub(first).min(full)))
+        (first, nodes.saturating_sub(first).min(full))
     }
 }
-
-/// The format of a layout's pages by its manifest alone; `None` where only the header of the file says it.
-pub(crate) type FormatOf = fn(&Manifest) -> Result<Option<Box<dyn PageFormat>>, Error>;
 
 /// A page that was read.
 pub(crate) struct PageRecords<'p> {

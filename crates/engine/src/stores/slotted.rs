@@ -87,9 +87,7 @@ impl SlottedPages {
             Err(error) => Err(undecodable(&self.file, node, &error)),
         }
     }
-}
 
-impl SlottedPages {
     /// Records that a page of the build has, on average.
     pub(crate) fn records_a_page(&self) -> usize {
         (self.directory.nodes() / self.directory.pages().max(1)).max(1) as usize
@@ -112,11 +110,7 @@ impl SlottedPages {
 
 impl PageFormat for SlottedShape {
     fn page_bytes(&self) -> usize {
-        self.page_bytes()
-    }
-
-    fn nodes_a_page(&self) -> Option<u64> {
-        None
+        SlottedShape::page_bytes(self)
     }
 
     fn list_bytes(&self, list: &[u8]) -> usize {
@@ -136,7 +130,7 @@ impl PageFormat for SlottedShape {
         file: &'p str,
     ) -> Result<PageRecords<'p>, LayoutError> {
         let view = SlottedView::open(self, bytes, page, true, file)?;
-        let has_ids = self.kind() != FileKind::Adjacency;
+        let has_ids = self.has_ids();
         let records = view.records().enumerate().map(|(slot, record)| Stored {
             node: view.node(slot),
             id: match has_ids {

@@ -23,7 +23,7 @@ use stratann_tier::Block;
 
 use super::Graph;
 use super::topology::placement::PageBytes;
-use super::vectors::segments::{Place, Segments};
+use super::vectors::segments::{SegmentPage, Segments};
 
 /// The bytes of a page that is here.
 pub(crate) enum Bytes<'a> {
@@ -89,7 +89,7 @@ impl Graph {
 impl Segments {
     /// A page of vectors that needs no read.
     #[inline]
-    pub(crate) fn in_memory(&self, place: Place) -> Option<Bytes<'_>> {
+    pub(crate) fn in_memory(&self, place: SegmentPage) -> Option<Bytes<'_>> {
         match self.unwritten(place) {
             Some(bytes) => Some(Bytes::Unwritten(bytes)),
             None => {

@@ -10,7 +10,7 @@ use crate::progress::Progress;
 use crate::stores::slotted::Slotted;
 use crate::stores::topology::pending::NewRecord;
 use crate::stores::vectors::added::Added;
-use crate::stores::vectors::segments::{Place, Segment};
+use crate::stores::vectors::segments::{Segment, SegmentPage};
 use crate::stores::{Graph, NodePages, PageView, Record, on_pages};
 
 /// Bytes of pages that are read at a time, about.
@@ -93,7 +93,7 @@ pub(crate) fn each_vector_page(
         if progress.interrupted() {
             return Err(Error::Interrupted);
         }
-        vector_page(index, Place { segment: n, page }, &mut buffer)?;
+        vector_page(index, SegmentPage { segment: n, page }, &mut buffer)?;
         each(n, last, page, &last.view(&buffer, page, true)?)?;
     }
     Ok(())
@@ -109,7 +109,7 @@ fn not_there(file: &str, page: u64, node: u32, nodes: u64) -> Error {
 }
 
 /// Fills `out` with a page of vectors of a segment, from memory if it is there.
-pub(crate) fn vector_page(index: &Index, place: Place, out: &mut [u8]) -> Result<(), Error> {
+pub(crate) fn vector_page(index: &Index, place: SegmentPage, out: &mut [u8]) -> Result<(), Error> {
     let Some(segments) = &index.graph().segments else {
         return Ok(());
     };

@@ -24,32 +24,27 @@
 //! list that some insert wrote, and a search writes nothing that other threads read.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
-use stratann_vector::{Element, Kernel, Metric};
+use parking_lot::{Mutex, RwLock};
+use stratann_vector::{Element, Kernel, Metric, Reduction};
 
+use self::prune::{Pruner, Space};
+use self::segments::{Node, Point, SEGMENT, SEGMENT_BITS, Segment, Segments, View};
 use crate::frontier::{Frontier, distance_of, key, node_of};
 use crate::visited::Visited;
 
+mod prune;
+mod segments;
 #[cfg(test)]
 mod tests;
-
-/// Slots of a segment: large enough that segments are few, small enough that a small graph is small.
-const SEGMENT: usize = 1 << SEGMENT_BITS;
-/// The same as a shift.
-const SEGMENT_BITS: u32 = 12;
 
 /// With at most so many live vectors a search looks at them all: as fast as walking the graph, and exact.
 const SCAN: usize = 256;
 
 /// Slots of a list, as a multiple of R: more of them mean fewer prunes but longer lists (as in `graph/vamana.rs`).
 const SLACK: f64 = 1.3;
-
-/// A list is filled up to R divided by this with neighbours that are not diverse. On disk a node's slots are read anyway, and
-/// full lists save reads; in memory each neighbour costs a distance.
-const FILL: usize = 2;
 
 /// A candidate list is lengthened for the deleted that stand in it, up to so many times.
 const LONGEST: usize = 4;
@@ -59,13 +54,6 @@ const WIDEN: usize = 4;
 
 /// Slot of no node.
 const NONE: u32 = u32::MAX;
-
-/// Epoch that never comes: of the birth of what is not live yet, and of the death of what lives.
-const NEVER: u64 = u64::MAX;
-
-/// Attempts to read a list that is being written, before the reader lets other threads run: the writer may have lost its
-/// processor in the middle of it.
-const SPINS: usize = 64;
 
 /// What the graph aims at.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,50 +76,6 @@ impl Default for FreshParameters {
     }
 }
 
-/// A vector that has a slot. It never changes.
-#[derive(Debug)]
-struct Point {
-    /// Raw bytes, in the element type of the index.
-    vector: Box<[u8]>,
-    /// The outside id.
-    id: u64,
-    /// Squared length; only the inner product needs it.
-    square: f32,
-}
-
-/// A slot, as wide as a cache line: what tells whether it is an answer comes with what leads to its vector.
-#[derive(Debug)]
-#[repr(align(64))]
-struct Node {
-    /// Set before the slot's number stands in any list.
-    point: OnceLock<Point>,
-    /// Epoch from which on the vector is live.
-    born: AtomicU64,
-    /// Epoch from which on it is deleted.
-    died: AtomicU64,
-    /// Exclusive right to write the node's list.
-    lock: Mutex<()>,
-}
-
-impl Node {
-    /// A slot that nobody has taken.
-    fn new() -> Self {
-        Self {
-            point: OnceLock::new(),
-            born: AtomicU64::new(NEVER),
-            died: AtomicU64::new(NEVER),
-            lock: Mutex::new(()),
-        }
-    }
-
-    /// Whether the vector is live in an epoch that has begun. (A later change writes a later epoch, so it does not matter
-    /// whether it is seen.)
-    #[inline]
-    fn lives(&self, epoch: u64) -> bool {
-        self.born.load(Ordering::Relaxed) <= epoch && epoch < self.died.load(Ordering::Relaxed)
-    }
-}
-
 /// When a search begins, as far as one graph goes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FreshMoment {
@@ -145,195 +89,6 @@ impl FreshMoment {
     #[inline]
     fn admits(&self, node: &Node) -> bool {
         node.lives(self.epoch)
-    }
-}
-
-/// Slots that were allocated together.
-#[derive(Debug)]
-struct Segment {
-    nodes: Box<[Node]>,
-    /// `stride` words a node: version, degree, neighbours.
-    lists: Box<[AtomicU32]>,
-    stride: usize,
-}
-
-impl Segment {
-    /// Empty slots with lists of up to `width` neighbours.
-    fn new(width: usize) -> Self {
-        let stride = width + 2;
-        Self {
-            nodes: (0..SEGMENT).map(|_| Node::new()).collect(),
-            lists: (0..SEGMENT * stride).map(|_| AtomicU32::new(0)).collect(),
-            stride,
-        }
-    }
-
-    /// The words of a list.
-    #[inline]
-    fn words(&self, at: usize) -> &[AtomicU32] {
-        &self.lists[at * self.stride..][..self.stride]
-    }
-
-    /// Copies a list, as it was at one moment. Takes no lock: an even version before and the same one after say that nobody
-    /// wrote in between. Whoever reads a neighbour here also sees its vector.
-    #[inline]
-    fn read(&self, at: usize, list: &mut Vec<u32>) {
-        let words = self.words(at);
-        let mut spins = 0;
-        loop {
-            list.clear();
-            let version = words[0].load(Ordering::Acquire);
-            if version.is_multiple_of(2) {
-                let degree = words[1].load(Ordering::Relaxed) as usize;
-                // A list that is being written may state a degree that goes with other words, but never one too long.
-                list.extend(
-                    words[2..][..degree]
-                        .iter()
-                        .map(|word| word.load(Ordering::Relaxed)),
-                );
-                fence(Ordering::Acquire);
-                if words[0].load(Ordering::Relaxed) == version {
-                    return;
-                }
-            }
-            spins += 1;
-            if spins < SPINS {
-                std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
-            }
-        }
-    }
-
-    /// Lets `change` write a list's degree and neighbours, unseen by readers until it is done.
-    fn write(&self, at: usize, _lock: &MutexGuard<'_, ()>, change: impl FnOnce(&[AtomicU32])) {
-        let words = self.words(at);
-        let version = words[0].load(Ordering::Relaxed);
-        words[0].store(version.wrapping_add(1), Ordering::Relaxed);
-        fence(Ordering::Release);
-        change(&words[1..]);
-        words[0].store(version.wrapping_add(2), Ordering::Release);
-    }
-
-    /// Replaces a list. The caller holds the node's lock.
-    fn replace(&self, at: usize, list: &[u32], lock: &MutexGuard<'_, ()>) {
-        self.write(at, lock, |words| {
-            words[0].store(list.len() as u32, Ordering::Relaxed);
-            for (word, &neighbour) in words[1..].iter().zip(list) {
-                word.store(neighbour, Ordering::Relaxed);
-            }
-        });
-    }
-
-    /// Appends a neighbour that is not there yet; `false` when the list is full. The caller holds the node's lock.
-    fn append(&self, at: usize, neighbour: u32, lock: &MutexGuard<'_, ()>) -> bool {
-        let degree = self.words(at)[1].load(Ordering::Relaxed);
-        if degree as usize + 2 >= self.stride {
-            return false;
-        }
-        self.write(at, lock, |words| {
-            words[degree as usize + 1].store(neighbour, Ordering::Relaxed);
-            words[0].store(degree + 1, Ordering::Relaxed);
-        });
-        true
-    }
-}
-
-/// All segments. Whoever has a copy keeps it for a whole search; a new segment makes a new copy.
-type Segments = Arc<[Arc<Segment>]>;
-
-/// What one search or insert holds of the segments.
-struct View<'a> {
-    graph: &'a FreshGraph,
-    segments: Segments,
-}
-
-impl<'a> View<'a> {
-    /// The segments as they are now.
-    fn new(graph: &'a FreshGraph) -> Self {
-        Self {
-            graph,
-            segments: graph.segments.read().clone(),
-        }
-    }
-
-    /// Makes sure that slots up to this one can be looked at. (A slot's segment is there before its number is anywhere.)
-    #[inline]
-    fn cover(&mut self, slot: u32) {
-        if (slot >> SEGMENT_BITS) as usize >= self.segments.len() {
-            self.segments = self.graph.segments.read().clone();
-        }
-    }
-
-    /// A slot's segment, and its place there.
-    #[inline]
-    fn locate(&self, slot: u32) -> (&Segment, usize) {
-        let segment = &self.segments[(slot >> SEGMENT_BITS) as usize];
-        (segment, slot as usize % SEGMENT)
-    }
-
-    /// A slot.
-    #[inline]
-    fn node(&self, slot: u32) -> &Node {
-        let (segment, at) = self.locate(slot);
-        &segment.nodes[at]
-    }
-
-    /// The vector of a slot that stands in a list or among the ids: there is one.
-    #[inline]
-    fn point(&self, slot: u32) -> &Point {
-        self.node(slot)
-            .point
-            .get()
-            .expect("a slot has its vector before anything refers to it")
-    }
-
-    /// Copies the neighbours of a slot, and makes sure that they can be looked at.
-    #[inline]
-    fn neighbours(&mut self, slot: u32, list: &mut Vec<u32>) {
-        let (segment, at) = self.locate(slot);
-        segment.read(at, list);
-        if let Some(&last) = list.iter().max() {
-            self.cover(last);
-        }
-    }
-}
-
-/// Distances between vectors of the graph, for the build: squared Euclidean ones, or in proportion to them, so that the
-/// prune's margin means the same under every metric.
-///
-/// | metric | space of the build | distance there |
-/// |---|---|---|
-/// | L2 | the vectors | the kernel's |
-/// | cosine | the vectors, scaled to length 1 | the kernel's, half of the squared one |
-/// | inner product | the same | one minus the cosine |
-///
-/// Under the inner product half of a list is for directions, and half for the vectors that answer the node best as a query,
-/// whose product with it is largest. The reduction of `graph/space.rs` is not used: it has to know the longest vector
-/// beforehand, and where lengths differ long vectors are near to few others there, though answers to many queries, so
-/// that few lists have them (package-text-2k, lengths log-normal with deviation 0.5: recall@10 0.83).
-#[derive(Clone, Copy)]
-struct Space<'a> {
-    kernel: &'a Kernel,
-    /// Whether the kernel's distance is the negated product.
-    product: bool,
-}
-
-impl Space<'_> {
-    /// The distance between two vectors.
-    #[inline]
-    fn distance(&self, a: &Point, b: &Point) -> f32 {
-        let distance = self.kernel.distance(&a.vector, &b.vector);
-        if !self.product {
-            return distance;
-        }
-        // Each root apart: the product of squares may be more than a float holds.
-        let lengths = a.square.sqrt() * b.square.sqrt();
-        if lengths > 0.0 {
-            (1.0 + distance / lengths).max(0.0)
-        } else {
-            1.0
-        }
     }
 }
 
@@ -391,104 +146,6 @@ struct InsertScratch {
     pruner: Pruner,
     /// Neighbours of the new vector.
     chosen: Vec<u32>,
-}
-
-/// Chooses neighbours that are near, but apart from each other (robust prune, as in `graph/prune.rs`).
-#[derive(Debug, Default)]
-struct Pruner {
-    /// Keys of the candidates by their distance from the node: the caller fills it.
-    pool: Vec<u64>,
-    /// Those that were chosen.
-    chosen: Vec<u32>,
-    /// For each candidate the largest d(node, candidate) / d(chosen, candidate) seen, and with how many of the chosen it was
-    /// compared.
-    factors: Vec<(f32, u32)>,
-    /// How many of the chosen are diverse. They come first.
-    diverse: usize,
-    /// Under the inner product, keys by product of those that were left out.
-    rest: Vec<u64>,
-}
-
-/// Stands in the place of the count of comparisons for a candidate that was chosen.
-const CHOSEN: u32 = u32::MAX;
-
-impl Pruner {
-    /// Chooses from the pool: diverse ones nearest first, then, up to a share of the degree, the nearest that were left out:
-    /// they hold rows together that are equal. Under the inner product as many as there is room for, by product.
-    fn prune(
-        &mut self,
-        view: &View<'_>,
-        space: Space<'_>,
-        node: &Point,
-        parameters: &FreshParameters,
-    ) {
-        self.pool.sort_unstable();
-        self.pool.dedup();
-        self.chosen.clear();
-        self.factors.clear();
-        self.factors.resize(self.pool.len(), (0.0, 0));
-        let degree = if space.product {
-            parameters.degree.div_ceil(2)
-        } else {
-            parameters.degree
-        };
-        self.round(view, space, degree, 1.0);
-        if parameters.alpha > 1.0 {
-            self.round(view, space, degree, parameters.alpha);
-        }
-        self.diverse = self.chosen.len();
-        let rest = self.pool.iter().zip(&self.factors);
-        let rest = rest.filter(|(_, factor)| factor.1 != CHOSEN);
-        if space.product {
-            self.rest.clear();
-            self.rest.extend(rest.map(|(&candidate, _)| {
-                let slot = node_of(candidate);
-                let product = space
-                    .kernel
-                    .distance(&node.vector, &view.point(slot).vector);
-                key(product, slot)
-            }));
-            self.rest.sort_unstable();
-            let room = parameters.degree - self.diverse;
-            let best = self.rest.iter().take(room);
-            self.chosen
-                .extend(best.map(|&candidate| node_of(candidate)));
-        } else {
-            let room = parameters
-                .degree
-                .div_ceil(FILL)
-                .saturating_sub(self.diverse);
-            let nearest = rest.take(room);
-            self.chosen
-                .extend(nearest.map(|(&candidate, _)| node_of(candidate)));
-        }
-    }
-
-    /// Chooses those that no chosen one is nearer to than the node, by the margin `alpha`.
-    fn round(&mut self, view: &View<'_>, space: Space<'_>, degree: usize, alpha: f32) {
-        for (&candidate, (factor, compared)) in self.pool.iter().zip(&mut self.factors) {
-            if self.chosen.len() >= degree {
-                return;
-            }
-            let point = view.point(node_of(candidate));
-            while *factor <= alpha && (*compared as usize) < self.chosen.len() {
-                let chosen = view.point(self.chosen[*compared as usize]);
-                let between = space.distance(point, chosen);
-                // Two equal rows: one stands for the other.
-                let ratio = if between > 0.0 {
-                    distance_of(candidate) / between
-                } else {
-                    f32::INFINITY
-                };
-                *factor = factor.max(ratio);
-                *compared += 1;
-            }
-            if *factor <= alpha {
-                self.chosen.push(node_of(candidate));
-                (*factor, *compared) = (f32::INFINITY, CHOSEN);
-            }
-        }
-    }
 }
 
 /// Fresh vectors, searchable and changeable by any number of threads at once.
@@ -560,10 +217,10 @@ impl FreshGraph {
         );
         let slot = self.take_slot();
         let mut view = View::new(self);
-        let square = match self.kernel.metric() {
+        let square = match self.kernel.metric().reduction() {
             // The distance is the negated product.
-            Metric::InnerProduct => -self.kernel.distance(vector, vector),
-            Metric::L2 | Metric::Cosine => 0.0,
+            Reduction::Lifted => -self.kernel.distance(vector, vector),
+            Reduction::None | Reduction::Normalised => 0.0,
         };
         view.node(slot).point.get_or_init(|| Point {
             vector: vector.into(),
@@ -804,7 +461,7 @@ impl FreshGraph {
     fn space(&self) -> Space<'_> {
         Space {
             kernel: &self.kernel,
-            product: self.kernel.metric() == Metric::InnerProduct,
+            product: self.kernel.metric().reduction() == Reduction::Lifted,
         }
     }
 

@@ -112,6 +112,15 @@ struct State {
     since: Option<Arc<Tombstones>>,
 }
 
+/// What is known of an id.
+#[derive(Clone, Copy)]
+struct Known {
+    /// The checkpoint's build has it.
+    built: bool,
+    /// It is in the index.
+    live: bool,
+}
+
 impl State {
     /// The graph that takes new vectors.
     fn fresh(&self) -> &Arc<FreshGraph> {
@@ -121,23 +130,27 @@ impl State {
 
     /// Whether an id is in the index.
     fn contains(&self, id: u64) -> Result<bool, Error> {
-        if self.overlay.fresh.iter().any(|fresh| fresh.contains(id)) || self.came_later(id) {
-            return Ok(true);
-        }
-        Ok(!self.overlay.deleted.contains_built(id) && self.ids.contains(id)?)
+        Ok(self.is_new(id) || !self.overlay.deleted.contains_built(id) && self.ids.contains(id)?)
+    }
+
+    /// What is known of an id: asked, once, before a change is logged, so that nothing can fail afterwards.
+    fn known(&self, id: u64) -> Result<Known, Error> {
+        let built = self.ids.contains(id)?;
+        let live = self.is_new(id) || built && !self.overlay.deleted.contains_built(id);
+        Ok(Known { built, live })
+    }
+
+    /// Whether a vector of an id came since the build, and counts.
+    fn is_new(&self, id: u64) -> bool {
+        self.overlay.fresh.iter().any(|fresh| fresh.contains(id)) || self.was_inserted(id)
     }
 
     /// Whether a vector of an id was inserted directly since the build, and counts.
-    fn came_later(&self, id: u64) -> bool {
-        self.overlay.later.read().contains(id)
+    fn was_inserted(&self, id: u64) -> bool {
+        self.overlay.inserted.read().contains(id)
     }
 
-    /// Whether the checkpoint's build has an id: what is asked before a change is logged, so that nothing can fail afterwards.
-    fn is_built(&self, id: u64) -> Result<bool, Error> {
-        self.ids.contains(id)
-    }
-
-    /// Makes an id no answer; `built` is what [`is_built`](State::is_built) says of it.
+    /// Makes an id no answer; `built` is what is [`known`](State::known) of it.
     fn remove(&self, id: u64, built: bool) {
         if !self.fresh().delete(id) {
             self.remove_older(id, built);
@@ -157,9 +170,9 @@ impl State {
     fn remove_older(&self, id: u64, built: bool) {
         let merging = self.overlay.fresh.len() > 1;
         let frozen = merging && self.overlay.fresh[0].delete(id);
-        let later = !frozen && self.overlay.later.write().remove(id);
+        let inserted = !frozen && self.overlay.inserted.write().remove(id);
         let stored = !frozen
-            && (later || built)
+            && (inserted || built)
             && self
                 .overlay
                 .deleted
@@ -369,12 +382,12 @@ impl LiveIndex {
         let Overlay {
             fresh,
             deleted,
-            later,
+            inserted,
         } = &state.overlay;
         let overlay = Overlay {
             fresh: fresh.clone(),
             deleted: deleted.clone(),
-            later: later.clone(),
+            inserted: inserted.clone(),
         };
         (state.index.clone(), overlay)
     }

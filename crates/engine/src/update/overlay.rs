@@ -26,7 +26,7 @@ pub(crate) struct Overlay {
     /// Ids on storage that were deleted, or replaced by a vector in one of these graphs.
     pub(crate) deleted: Arc<Tombstones>,
     /// Ids of vectors that were inserted directly since the build, and count.
-    pub(crate) later: Arc<RwLock<IdRanges>>,
+    pub(crate) inserted: Arc<RwLock<IdRanges>>,
 }
 
 /// What counts when a search begins.

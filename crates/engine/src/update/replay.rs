@@ -39,11 +39,11 @@ pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Err
     let fresh = fresh(index);
     let deleted = Tombstones::restore(&carried.deleted, carried.dead);
     let mut next_id = carried.next_id;
-    let mut later = IdRanges::of(&carried.ids);
+    let mut inserted = IdRanges::of(&carried.ids);
     let nodes = index.len() as u32;
     let mut remove = |id: u64| {
         if !fresh.delete(id) {
-            later.remove(id);
+            inserted.remove(id);
             deleted.insert_below(id, nodes);
         }
     };
@@ -76,7 +76,7 @@ pub(crate) fn replay(volume: &dyn Volume, index: &Index) -> Result<Replayed, Err
         overlay: Overlay {
             fresh: vec![Arc::new(fresh)],
             deleted: Arc::new(deleted),
-            later: Arc::new(RwLock::new(later)),
+            inserted: Arc::new(RwLock::new(inserted)),
         },
         next_id,
         next: replayed.next,

@@ -13,7 +13,7 @@ use super::contents::vector_page;
 use crate::Error;
 use crate::data::{DataError, VectorFile, VectorSource, check_range};
 use crate::index::Index;
-use crate::stores::vectors::segments::{Place, Segments};
+use crate::stores::vectors::segments::{SegmentPage, Segments};
 
 /// Bytes of pages that are read at a time, about.
 const PIECE: usize = 1 << 20;
@@ -72,7 +72,7 @@ impl<'a> IndexRows<'a> {
             } else {
                 // Some of those that were added may not be on storage yet.
                 for (page, bytes) in (place.page..).zip(pages.chunks_exact_mut(size)) {
-                    vector_page(self.index, Place { page, ..place }, bytes)?;
+                    vector_page(self.index, SegmentPage { page, ..place }, bytes)?;
                 }
             }
             let on_page =

@@ -46,7 +46,7 @@ fn rows(of: &[(u64, u64)]) -> Matrix {
     Matrix::new(bytes.collect(), of.len(), DIM, Element::U8).unwrap()
 }
 
-fn base(case: Case, place: &Place, folder: &Path) {
+fn base(case: Case, place: &On, folder: &Path) {
     let mut options = BuildOptions {
         degree: Some(8),
         build_list: 16,
@@ -63,13 +63,13 @@ fn base(case: Case, place: &Place, folder: &Path) {
     }
     let of: Vec<_> = first().into_iter().collect();
     match place {
-        Place::Simulated(volume) => build_rows(volume, &rows(&of), &options, folder),
-        Place::Real => drop(build(&rows(&of), folder, &options, &Silent).unwrap()),
+        On::Simulated(volume) => build_rows(volume, &rows(&of), &options, folder),
+        On::Real => drop(build(&rows(&of), folder, &options, &Silent).unwrap()),
     };
 }
 
 /// Where an index is.
-enum Place {
+enum On {
     Simulated(SimVolume),
     Real,
 }
@@ -158,7 +158,7 @@ struct Copied {
 struct Trial<'a> {
     case: Case,
     folder: &'a Path,
-    place: Place,
+    place: On,
     threads: Vec<Mutex<Thread>>,
     /// Something was made to fail in this round.
     hurt: AtomicBool,
@@ -168,8 +168,8 @@ struct Trial<'a> {
 impl Trial<'_> {
     fn volume(&self) -> Arc<dyn Volume> {
         match &self.place {
-            Place::Simulated(volume) => Arc::new(volume.clone()),
-            Place::Real => Arc::new(Directory::open(self.folder).unwrap()),
+            On::Simulated(volume) => Arc::new(volume.clone()),
+            On::Real => Arc::new(Directory::open(self.folder).unwrap()),
         }
     }
 
@@ -316,8 +316,8 @@ impl Trial<'_> {
     /// Opens the index for reading, beside those that change it.
     fn read(&self) -> Result<(), Error> {
         match &self.place {
-            Place::Real => Index::open(self.folder, &OpenOptions::default()).map(drop),
-            Place::Simulated(volume) => {
+            On::Real => Index::open(self.folder, &OpenOptions::default()).map(drop),
+            On::Simulated(volume) => {
                 let volume = Arc::new(volume.clone());
                 // It may meet a commit, and is not opened again then, as a directory would be.
                 let opened = Index::open_in(volume, self.folder, &OpenOptions::default());
@@ -373,7 +373,7 @@ impl Trial<'_> {
                     for _ in 0..CALLS {
                         self.call(live, thread, durability);
                         let at = calls.fetch_add(1, Ordering::Relaxed);
-                        if let Place::Simulated(volume) = &self.place {
+                        if let On::Simulated(volume) = &self.place {
                             let mut random = beside.lock();
                             if at == hurt_at {
                                 self.hurt(volume, &mut random);
@@ -443,8 +443,8 @@ fn trial(seed: u64) {
     let volume = SimVolume::new();
     volume.discard_failed_syncs(true, random.below(2) == 0);
     let place = match random.below(4) {
-        0 => Place::Real,
-        _ => Place::Simulated(volume),
+        0 => On::Real,
+        _ => On::Simulated(volume),
     };
     base(case, &place, folder.path());
     let count = [1, 3][random.below(2) as usize];
@@ -475,7 +475,7 @@ fn trial(seed: u64) {
                 // The process goes down with the machine that it was on.
                 drop(live);
                 trial.name = format!("{}, {}", trial.name, copied.what);
-                trial.place = Place::Simulated(copied.volume);
+                trial.place = On::Simulated(copied.volume);
                 copied.parts
             }
             None => {
@@ -488,7 +488,7 @@ fn trial(seed: u64) {
                 parts.collect()
             }
         };
-        if let Place::Simulated(volume) = &trial.place {
+        if let On::Simulated(volume) = &trial.place {
             // What has not failed by now does not.
             let _ = volume.failed();
         }

@@ -5,8 +5,8 @@
 //! a writer that crashed. They do not count.
 
 use super::Check;
-use super::grown::Tables;
-use super::pages::{Pages, Place};
+use super::pages::{NodeAt, Pages};
+use super::placement::Tables;
 use super::records::Records;
 use crate::Error;
 use crate::stored::PagesFile;
@@ -18,10 +18,10 @@ impl Check<'_> {
         &mut self,
         file: &PagesFile<'_>,
         records: &mut Records<'_>,
-        grown: &Tables,
+        placement_tables: &Tables,
         name: &str,
     ) -> Result<(), Error> {
-        let (added, nodes) = (&grown.placement.added, self.nodes());
+        let (added, nodes) = (&placement_tables.placement.added, self.nodes());
         let built = Pages::of(&*file.format, file.pages);
         let start = built.start + file.pages * built.page_bytes as u64;
         let behind = self.volume.len(&file.entry.name)?.saturating_sub(start);
@@ -35,7 +35,7 @@ impl Check<'_> {
             let (page, all) = (file.pages + pages.count, file.pages + there);
             let what = format!(
                 "its {all} pages end before page {page}, which node {first} is on by {}; {} nodes are behind its end",
-                grown.name,
+                placement_tables.name,
                 nodes - u64::from(*first)
             );
             self.report.problem(name, None, what);
@@ -53,7 +53,7 @@ impl Check<'_> {
             if found != begins {
                 let what = format!(
                     "page {page} begins with node {found}; it is node {begins} by {}",
-                    grown.name
+                    placement_tables.name
                 );
                 return check.report.problem(name, Some(offset), what);
             }
@@ -61,31 +61,40 @@ impl Check<'_> {
                 let most = ends - begins;
                 let what = format!(
                     "page {page} holds {held} nodes from {found} on; {most} by {}",
-                    grown.name
+                    placement_tables.name
                 );
                 return check.report.problem(name, Some(offset), what);
             }
             records.check(check, &read, page, name, Some(offset));
-            check.as_they_wait(&read, grown, name, offset);
+            check.as_they_wait(&read, placement_tables, name, offset);
         })
     }
 
     /// Nodes of a page that wait for a page of the graph do so with the ids that they have here.
-    fn as_they_wait(&mut self, read: &PageRecords<'_>, grown: &Tables, file: &str, offset: u64) {
-        for record in grown.waiting_from(read.first, read.records.len()) {
+    fn as_they_wait(
+        &mut self,
+        read: &PageRecords<'_>,
+        placement_tables: &Tables,
+        file: &str,
+        offset: u64,
+    ) {
+        for record in placement_tables.waiting_from(read.first, read.records.len()) {
             let slot = u64::from(record.node) - read.first;
             let found = read.records.get(slot as usize).map(|stored| &stored.id);
             // One that cannot be read is a problem already.
             if let Some(Ok(id)) = found
                 && *id != record.id
             {
-                let place = Place {
+                let place = NodeAt {
                     file,
                     offset: Some(offset),
                     node: record.node.into(),
                 };
                 let waits = record.id;
-                let of = grown.pending.as_ref().map_or("", |pending| &pending.name);
+                let of = placement_tables
+                    .pending
+                    .as_ref()
+                    .map_or("", |pending| &pending.name);
                 self.node_problem(
                     place,
                     format_args!("has the outside id {id}, and waits in {of} with {waits}"),

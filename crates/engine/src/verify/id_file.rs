@@ -7,7 +7,7 @@ use stratann_layout::ids::ENTRIES;
 use stratann_layout::{IdsFile, Manifest};
 use stratann_tier::Volume;
 
-use super::pages::Place;
+use super::pages::NodeAt;
 use super::{Check, VerifyReport};
 use crate::Error;
 use crate::bits::Bits;
@@ -134,7 +134,7 @@ impl Check<'_> {
 
     /// A record has this id: the file of ids is to say so, if it is one of the build; where there is none because ids are row
     /// numbers, it is one of these.
-    pub(super) fn expect_id(&mut self, place: Place<'_>, id: u64) {
+    pub(super) fn expect_id(&mut self, place: NodeAt<'_>, id: u64) {
         let (node, manifest) = (place.node, self.manifest);
         let Some(file) = &mut self.id_file else {
             let are_rows = manifest.next_id == manifest.vectors;

@@ -14,15 +14,23 @@ use stratann_layout::{FileEntry, FileKind, JournalFile};
 use super::Check;
 use super::pages::Pages;
 use super::records::Records;
+use crate::stores::composition::FixedFormatOf;
 use crate::stores::records::PageRecords;
 use crate::{Error, stored};
 
 impl Check<'_> {
     /// Checks all pages that count, of the file or of the journal.
-    pub(super) fn journaled(&mut self, entry: &FileEntry, name: &str) -> Result<(), Error> {
+    pub(super) fn journaled(
+        &mut self,
+        format: FixedFormatOf,
+        entry: &FileEntry,
+        name: &str,
+    ) -> Result<(), Error> {
         let (volume, manifest, nodes) = (self.volume, self.manifest, self.nodes());
-        let format = stored::pages(volume, manifest, self.composition.lists, None)?.format;
-        let count = format.pages(nodes).unwrap_or_default();
+        // That the header is right is seen first.
+        stored::pages(volume, manifest, self.composition.lists, None)?;
+        let format = format(manifest)?;
+        let count = format.pages(nodes);
         let said = manifest.placement.map_or(count, |facts| facts.pages);
         if said != count {
             self.claim(format!(
@@ -54,7 +62,7 @@ impl Check<'_> {
         let inside = |page: &u64| (pages.count..count).contains(page);
         if let Some(page) = (pages.count..count).find(|&page| !has(page)) {
             let numbers = journal.numbers.iter().map(|&page| u64::from(page));
-            let on = |page| format.nodes_on(page, nodes).unwrap_or_default();
+            let on = |page| format.nodes_on(page, nodes);
             let held = numbers.filter(inside).map(|page| on(page).1);
             let behind = nodes - on(pages.count).0 - held.sum::<u64>();
             let first = on(page).0;
@@ -94,11 +102,11 @@ impl Check<'_> {
     /// Checks the journal: its pages are pages of the index, whole, and hold the nodes that there are.
     pub(super) fn journal(&mut self, payload: Vec<u8>, name: &str) -> Result<(), Error> {
         let (manifest, nodes) = (self.manifest, self.nodes());
-        // A kind of file that only a layout has whose pages follow from their nodes.
-        let Some(format) = (self.composition.page_format)(manifest)? else {
+        let Some(format) = self.composition.fixed_format(manifest)? else {
+            // Nothing of this layout is ever in a journal, and that it has one is a claim of the manifest that is refused there.
             return Ok(());
         };
-        let count = format.pages(nodes).unwrap_or_default();
+        let count = format.pages(nodes);
         let journal = JournalFile::decode(payload, format.page_bytes(), name)?;
         for (page, bytes) in journal.pages(format.page_bytes()) {
             let page = u64::from(page);

@@ -6,6 +6,7 @@ use stratann_layout::{FileEntry, FileKind, SegmentFacts};
 
 use super::Check;
 use crate::stored;
+use crate::stores::VectorsAt;
 
 /// What all lists and vectors came to so far.
 #[derive(Debug, Default)]
@@ -28,29 +29,20 @@ impl Check<'_> {
         let segments = self.manifest.segments.len();
         match kind {
             FileKind::Vectors | FileKind::Chunks => n.is_some_and(|n| (n as usize) < segments),
-            FileKind::Directory => self.composition.has_directory,
-            FileKind::Codes | FileKind::Entries => kind == self.codes(),
+            FileKind::Directory => self.composition.has_directory(),
+            FileKind::Codes | FileKind::Entries => kind == self.composition.codes.file(),
             FileKind::Placement => self.manifest.placement.is_some(),
             FileKind::Pending | FileKind::Journal => {
-                self.manifest.placement.is_some() && kind == self.changes()
+                self.manifest.placement.is_some() && kind == self.composition.waiting()
             }
-            _ => kind.layout().is_none() || kind == self.composition.lists,
-        }
-    }
-
-    /// The kind of the file with the codes that are in memory.
-    fn codes(&self) -> FileKind {
-        match self.composition.codes_in_records {
-            true => FileKind::Entries,
-            false => FileKind::Codes,
-        }
-    }
-
-    /// The kind of the file with what waits for its page, after direct inserts.
-    fn changes(&self) -> FileKind {
-        match self.composition.records_move {
-            true => FileKind::Pending,
-            false => FileKind::Journal,
+            FileKind::Graph | FileKind::Packed | FileKind::Adjacency | FileKind::Inline => {
+                kind == self.composition.lists
+            }
+            FileKind::Codebook
+            | FileKind::Navigation
+            | FileKind::Heat
+            | FileKind::Log
+            | FileKind::Ids => true,
         }
     }
 
@@ -59,9 +51,9 @@ impl Check<'_> {
         let mut needed = vec![
             (self.composition.lists, None),
             (FileKind::Codebook, None),
-            (self.codes(), None),
+            (self.composition.codes.file(), None),
         ];
-        if self.composition.has_directory {
+        if self.composition.has_directory() {
             needed.push((FileKind::Directory, None));
         }
         if self.manifest.navigation.is_some() {
@@ -74,7 +66,10 @@ impl Check<'_> {
             needed.extend([(FileKind::Vectors, Some(n)), (FileKind::Chunks, Some(n))]);
         }
         if self.manifest.placement.is_some() {
-            needed.extend([(FileKind::Placement, None), (self.changes(), None)]);
+            needed.extend([
+                (FileKind::Placement, None),
+                (self.composition.waiting(), None),
+            ]);
         }
         for (kind, n) in needed {
             let role = FileEntry::role_of(kind, n);
@@ -124,7 +119,7 @@ impl Check<'_> {
             }
         }
         // An index that was written before the layouts with codes says nothing of bytes.
-        let silent = !self.composition.encoded && !self.composition.codes_in_records;
+        let silent = !self.composition.is_encoded() && !self.composition.has_codes_in_records();
         for (what, complete, claimed, found) in [
             ("lists", found.lists, manifest.list_bytes, found.list_bytes),
             (
@@ -147,9 +142,9 @@ impl Check<'_> {
 
     /// Outside ids that only a look at all of them finds.
     pub(super) fn repeated_ids(&mut self) {
-        let (kind, n) = match self.composition.vectors_in_records {
-            true => (self.composition.lists, None),
-            false => (FileKind::Vectors, Some(0)),
+        let (kind, n) = match self.composition.vectors {
+            VectorsAt::Records => (self.composition.lists, None),
+            VectorsAt::Segments => (FileKind::Vectors, Some(0)),
         };
         // They may be in different segments, of which nobody remembers which.
         let file = match self.manifest.segments.len() {

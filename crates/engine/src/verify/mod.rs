@@ -7,7 +7,7 @@
 //!     ├─ placed.rs    pages of an index that took direct inserts: records that were written anew, and what waits
 //!     ├─ added.rs     pages of vectors that direct inserts added, where vectors are apart
 //!     └─ journal.rs   pages that direct inserts write in their places, and the journal that has them first
-//!   grown.rs      what is said of where nodes are after direct inserts, and which of their ids count
+//!   placement.rs  what is said of where nodes are after direct inserts, and which of their ids count
 //!   streams.rs    byte strings, and what the tables among them say
 //!   ids.rs        outside ids that stand twice
 //!   id_file.rs    the file that says which node has which outside id
@@ -24,13 +24,13 @@
 //! tables are 4 bytes a node, and what waits for its page; these stay.
 
 mod added;
-mod grown;
 mod id_file;
 mod ids;
 mod journal;
 mod manifest;
 mod pages;
 mod placed;
+mod placement;
 mod records;
 mod streams;
 #[cfg(test)]
@@ -44,15 +44,16 @@ use stratann_layout::{FileEntry, FileKind, LogShape, Manifest};
 use stratann_tier::{TierError, Volume};
 use stratann_vector::first_invalid;
 
-pub(crate) use self::grown::added_wrong;
-use self::grown::{Counts, Tables};
 use self::id_file::IdFile;
 use self::ids::Ids;
 use self::manifest::Sums;
+pub(crate) use self::placement::added_wrong;
+use self::placement::{Counts, Tables};
 pub(crate) use self::streams::segment_model;
 use crate::durable::{self, LogPosition, log_number};
 use crate::progress::{Progress, Stage};
 use crate::stores::Composition;
+use crate::stores::composition::{Records, Rewritten};
 use crate::{Error, Layout, stored};
 
 /// Problems listed at most, but for the first of each file; one that is all wrong would fill the terminal.
@@ -158,7 +159,7 @@ pub(crate) fn verify_in(
     let total = lengths.fold(0, u64::saturating_add);
     let _stage = Stage::begin(progress, "verifying", total);
     // That they cannot be read is a problem of their own files.
-    let grown = Tables::read(volume, &manifest);
+    let placement_tables = Tables::read(volume, &manifest);
     let id_file = IdFile::open(volume, &manifest);
     let mut check = Check {
         volume,
@@ -167,7 +168,7 @@ pub(crate) fn verify_in(
         composition: layout.composition(),
         report,
         sums: Sums::default(),
-        grown: grown.as_ref(),
+        placement_tables: placement_tables.as_ref(),
         counts: Counts::default(),
         ids: Ids::new(stored::most_nodes(volume, &manifest)),
         id_file,
@@ -196,7 +197,7 @@ struct Check<'a> {
     report: VerifyReport,
     sums: Sums,
     /// What is said of where nodes are, if direct inserts were made and it can be read.
-    grown: Option<&'a Tables>,
+    placement_tables: Option<&'a Tables>,
     counts: Counts,
     ids: Ids,
     /// The file of ids, if it is there and opens.
@@ -257,16 +258,23 @@ impl Check<'_> {
         let may_grow = match kind {
             FileKind::Vectors => self.may_grow(n),
             // Where pages stay in their places, they are added only when a checkpoint was committed.
-            _ => self.composition.records_move || self.manifest.placement.is_some(),
+            _ => self.composition.records_move() || self.manifest.placement.is_some(),
         };
         if !may_grow {
             stored::check_length(self.volume, entry, self.volume.len(&entry.name)?)?;
         }
         match kind {
             kind if kind.layout().is_some() && self.manifest.placement.is_some() => {
-                match self.composition.records_move {
-                    true => self.placed(entry, kind, name),
-                    false => self.journaled(entry, name),
+                match self.composition.records {
+                    Records::Fixed {
+                        format,
+                        rewritten: Rewritten::InPlace,
+                    } => self.journaled(format, entry, name),
+                    Records::Slotted
+                    | Records::Fixed {
+                        rewritten: Rewritten::Elsewhere,
+                        ..
+                    } => self.placed(entry, kind, name),
                 }
             }
             kind if kind.layout().is_some() || kind == FileKind::Vectors => {

@@ -33,7 +33,7 @@ impl Pages {
 
 /// Where a node stands, for what is said of it.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct NodeAt<'a> {
     /// The file as problems name it.
     pub(super) file: &'a str,
     /// The offset of its page; `None` if it is on none yet.
@@ -99,13 +99,13 @@ impl Check<'_> {
     }
 
     /// Something is wrong with a node.
-    pub(super) fn node_problem(&mut self, place: Place<'_>, what: impl std::fmt::Display) {
+    pub(super) fn node_problem(&mut self, place: NodeAt<'_>, what: impl std::fmt::Display) {
         let what = format!("node {} {what}", place.node);
         self.report.problem(place.file, place.offset, what);
     }
 
     /// Checks the links of a node, whose list takes `bytes` bytes on disk.
-    pub(super) fn links(&mut self, place: Place<'_>, links: &[u32], bytes: usize) {
+    pub(super) fn links(&mut self, place: NodeAt<'_>, links: &[u32], bytes: usize) {
         let (nodes, degree) = (self.nodes(), self.manifest.degree);
         self.sums.lists += 1;
         self.sums.edges += links.len() as u64;
@@ -125,7 +125,7 @@ impl Check<'_> {
     }
 
     /// Checks the vector of a node, which takes `bytes` bytes on disk.
-    pub(super) fn vector(&mut self, place: Place<'_>, vector: &[u8], bytes: usize) {
+    pub(super) fn vector(&mut self, place: NodeAt<'_>, vector: &[u8], bytes: usize) {
         self.sums.vectors += 1;
         self.sums.vector_bytes += bytes as u64;
         if let Some(column) = first_invalid(self.manifest.element, vector) {
@@ -137,7 +137,7 @@ impl Check<'_> {
     }
 
     /// Checks the outside id of a node.
-    pub(super) fn id(&mut self, place: Place<'_>, id: u64) {
+    pub(super) fn id(&mut self, place: NodeAt<'_>, id: u64) {
         if !self.ids.insert(id) {
             self.node_problem(
                 place,

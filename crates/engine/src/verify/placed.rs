@@ -12,8 +12,8 @@
 use stratann_layout::{FileEntry, FileKind, LayoutError};
 
 use super::Check;
-use super::grown::Tables;
-use super::pages::{Pages, Place};
+use super::pages::{NodeAt, Pages};
+use super::placement::Tables;
 use super::records::Records;
 use crate::bits::Bits;
 use crate::stores::topology::pending::apply;
@@ -48,17 +48,17 @@ impl Check<'_> {
         let tables = self.tables(None);
         let mut records = self.records_of(kind, &tables, &*file.format, file.first);
         // Which pages count, nobody knows without the table; that it cannot be read is a problem of its own file.
-        let Some(grown) = self.grown else {
+        let Some(placement_tables) = self.placement_tables else {
             return self.advance(entry.length);
         };
         let mut pages = Pages::of(&*file.format, 0);
         let stored = self.volume.len(&entry.name)?.saturating_sub(pages.start);
         let stored = stored / pages.page_bytes as u64;
-        pages.count = stored.min(grown.placement.pages.into());
-        let in_use = self.in_use(grown, pages.count, name);
+        pages.count = stored.min(placement_tables.placement.pages.into());
+        let in_use = self.in_use(placement_tables, pages.count, name);
         let mut walk = Walk {
-            tables: grown,
-            found: Bits::new(grown.placement.page_of.len() as u64),
+            tables: placement_tables,
+            found: Bits::new(placement_tables.placement.page_of.len() as u64),
             damaged: Bits::new(pages.count),
             links: Vec::new(),
         };
@@ -152,7 +152,7 @@ impl Check<'_> {
         node: Result<u32, LayoutError>,
         page: &Page<'_>,
         file: &'n str,
-    ) -> Option<(Place<'n>, u32)> {
+    ) -> Option<(NodeAt<'n>, u32)> {
         let node = match node {
             Ok(node) => node,
             Err(error) => {
@@ -160,7 +160,7 @@ impl Check<'_> {
                 return None;
             }
         };
-        let place = Place {
+        let place = NodeAt {
             file,
             offset: Some(page.offset),
             node: node.into(),
@@ -183,7 +183,7 @@ impl Check<'_> {
     }
 
     /// Checks the list in `links`, of a node, as it is once all that waits is written.
-    fn list(&mut self, walk: &mut Walk<'_>, place: Place<'_>, node: u32, bytes: usize) {
+    fn list(&mut self, walk: &mut Walk<'_>, place: NodeAt<'_>, node: u32, bytes: usize) {
         let degree = self.manifest.degree as usize;
         let changes = walk.tables.changes(node);
         if !changes.is_empty() {
@@ -204,7 +204,7 @@ impl Check<'_> {
         };
         let mut waits = Bits::new(tables.placement.page_of.len() as u64);
         for record in &pending.records {
-            let place = Place {
+            let place = NodeAt {
                 file: &pending.name,
                 offset: None,
                 node: record.node.into(),
@@ -224,7 +224,7 @@ impl Check<'_> {
             walk.links.extend_from_slice(&record.list);
             self.list(walk, place, node, 4 * record.list.len());
             // Else they are on a page of their own, and count there.
-            if self.composition.vectors_in_records {
+            if self.composition.has_vectors_in_records() {
                 self.vector(place, &record.vector, record.vector.len());
                 self.counted(place, record.id);
             }

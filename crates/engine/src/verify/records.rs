@@ -10,7 +10,7 @@
 use stratann_codec::{ListModel, SegmentModel};
 use stratann_layout::{DeadSlots, FileKind, PageDirectory};
 
-use super::pages::{Pages, Place};
+use super::pages::{NodeAt, Pages};
 use super::{Check, streams};
 use crate::stores::records::{PageFormat, PageRecords};
 use crate::stores::topology::words;
@@ -143,10 +143,10 @@ impl Check<'_> {
             self.report.problem(name, None, what);
         }
         match self
-            .grown
+            .placement_tables
             .filter(|_| kind == FileKind::Vectors && self.may_grow(n))
         {
-            Some(grown) => self.added(&file, &mut records, grown, name),
+            Some(placement_tables) => self.added(&file, &mut records, placement_tables, name),
             None => Ok(()),
         }
     }
@@ -162,7 +162,7 @@ impl Check<'_> {
         let vector_bytes = self.manifest.dimension as usize * self.manifest.element.size();
         Records {
             lists: kind == self.composition.lists,
-            vectors: kind == FileKind::Vectors || self.composition.vectors_in_records,
+            vectors: kind == FileKind::Vectors || self.composition.has_vectors_in_records(),
             format,
             tables,
             first,
@@ -204,7 +204,7 @@ impl Check<'_> {
                 bases: file.chunks.into_iter().map(|chunk| chunk.base).collect(),
             };
         }
-        if !self.composition.encoded {
+        if !self.composition.is_encoded() {
             return Tables {
                 raw: true,
                 ..Tables::default()
@@ -260,7 +260,7 @@ impl Records<'_> {
             let Some(node) = node else {
                 continue;
             };
-            let place = Place { file, offset, node };
+            let place = NodeAt { file, offset, node };
             if self.lists {
                 check.report.nodes += 1;
                 self.list(check, place, bytes.list);
@@ -276,7 +276,7 @@ impl Records<'_> {
         }
     }
 
-    fn list(&mut self, check: &mut Check<'_>, place: Place<'_>, bytes: &[u8]) {
+    fn list(&mut self, check: &mut Check<'_>, place: NodeAt<'_>, bytes: &[u8]) {
         if self.decode_list(check, place, bytes) {
             check.links(place, &self.links, self.format.list_bytes(bytes));
         }
@@ -286,7 +286,7 @@ impl Records<'_> {
     pub(super) fn decode_list(
         &mut self,
         check: &mut Check<'_>,
-        place: Place<'_>,
+        place: NodeAt<'_>,
         bytes: &[u8],
     ) -> bool {
         if self.tables.raw {
@@ -314,13 +314,13 @@ impl Records<'_> {
         }
     }
 
-    pub(super) fn vector(&mut self, check: &mut Check<'_>, place: Place<'_>, bytes: &[u8]) {
+    pub(super) fn vector(&mut self, check: &mut Check<'_>, place: NodeAt<'_>, bytes: &[u8]) {
         let at = place.node.saturating_sub(u64::from(self.first));
         self.vector_at(check, place, at, bytes);
     }
 
     /// Checks the vector of a node that is the `at`-th record of its file.
-    fn vector_at(&mut self, check: &mut Check<'_>, place: Place<'_>, at: u64, bytes: &[u8]) {
+    fn vector_at(&mut self, check: &mut Check<'_>, place: NodeAt<'_>, at: u64, bytes: &[u8]) {
         if self.tables.raw {
             return check.vector(place, bytes, bytes.len());
         }

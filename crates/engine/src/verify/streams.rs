@@ -127,7 +127,16 @@ impl Check<'_> {
                 }
             }
             FileKind::Journal => self.journal(payload, name)?,
-            _ => {}
+            // These are read elsewhere: pages, what is of a known length, the log, and ids.
+            FileKind::Graph
+            | FileKind::Packed
+            | FileKind::Adjacency
+            | FileKind::Inline
+            | FileKind::Vectors
+            | FileKind::Codes
+            | FileKind::Codebook
+            | FileKind::Log
+            | FileKind::Ids => {}
         }
         Ok(())
     }
@@ -144,7 +153,7 @@ impl Check<'_> {
             let what = format!("the model of the lists does not decode: {error}");
             self.report.problem(name, None, what);
         }
-        let needed = self.composition.vectors_in_records;
+        let needed = self.composition.has_vectors_in_records();
         if needed == file.vector_models.is_empty() {
             let models = file.vector_models.len();
             let layout = self.layout;

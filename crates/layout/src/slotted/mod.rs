@@ -74,10 +74,47 @@ const NODE: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlottedShape {
     kind: FileKind,
+    holds: Holds,
     element: Element,
     dim: usize,
     degree: usize,
     blocks: usize,
+}
+
+/// What a record of slotted pages holds beside its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holds {
+    /// A list, a vector and an outside id.
+    Both,
+    /// A list.
+    List,
+    /// A vector and an outside id.
+    Vector,
+}
+
+impl Holds {
+    /// Of the pages in a file of this kind; `None`: they are not slotted.
+    fn of(kind: FileKind) -> Option<Holds> {
+        match kind {
+            FileKind::Packed => Some(Holds::Both),
+            FileKind::Adjacency => Some(Holds::List),
+            FileKind::Vectors => Some(Holds::Vector),
+            FileKind::Graph
+            | FileKind::Codes
+            | FileKind::Codebook
+            | FileKind::Navigation
+            | FileKind::Chunks
+            | FileKind::Directory
+            | FileKind::Heat
+            | FileKind::Inline
+            | FileKind::Entries
+            | FileKind::Log
+            | FileKind::Placement
+            | FileKind::Pending
+            | FileKind::Journal
+            | FileKind::Ids => None,
+        }
+    }
 }
 
 /// What the header of a file of slotted pages says beside its shape.
@@ -132,10 +169,10 @@ impl SlottedShape {
             found,
             expected,
         };
-        if !is_slotted(kind) {
+        let Some(holds) = Holds::of(kind) else {
             let expected = "slotted pages in kinds 5, 6 and 7";
             return Err(refused("the file kind", u64::from(kind.code()), expected));
-        }
+        };
         if dim == 0 || dim > MAX_DIMENSION {
             return Err(refused("the dimension", dim as u64, "1 to 65536"));
         }
@@ -144,6 +181,7 @@ impl SlottedShape {
         }
         Ok(SlottedShape {
             kind,
+            holds,
             element,
             dim,
             degree,
@@ -218,7 +256,7 @@ impl SlottedShape {
         header: &FileHeader,
         file: &str,
     ) -> Result<(SlottedShape, SlottedFacts), LayoutError> {
-        if !is_slotted(header.kind) {
+        if Holds::of(header.kind).is_none() {
             return Err(LayoutError::WrongKind {
                 file: file.to_owned(),
                 offset: 8,
@@ -297,20 +335,21 @@ impl SlottedShape {
     }
 
     fn has_lists(&self) -> bool {
-        self.kind != FileKind::Vectors
+        self.holds != Holds::Vector
     }
 
     fn has_vectors(&self) -> bool {
-        self.kind != FileKind::Adjacency
+        self.holds != Holds::List
     }
 
-    fn has_ids(&self) -> bool {
-        self.kind != FileKind::Adjacency
+    /// Whether records have outside ids: where vectors are.
+    pub fn has_ids(&self) -> bool {
+        self.has_vectors()
     }
 
     /// Whether a file of this kind may have relocated pages.
     pub fn relocates(&self) -> bool {
-        self.kind != FileKind::Vectors
+        self.has_lists()
     }
 
     /// Bytes of a page in front of its arrays.
@@ -323,13 +362,6 @@ impl SlottedShape {
     fn first_block(&self, page: u64) -> u64 {
         page.saturating_mul(self.blocks as u64).saturating_add(1)
     }
-}
-
-fn is_slotted(kind: FileKind) -> bool {
-    matches!(
-        kind,
-        FileKind::Packed | FileKind::Adjacency | FileKind::Vectors
-    )
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::backend::IoMode;
 use crate::error::TierError;
 use crate::executor::{Task, Thread};
 use crate::testing::random::Random;
-use crate::tier::{Completion, Lane, Request, Tier, next};
+use crate::tier::{Completion, ReadQueue, Request, Tier, next};
 use crate::worker_pool::WorkerPool;
 
 /// Blocks in the tier that is tested.
@@ -63,10 +63,10 @@ pub fn conformance(make: &dyn Fn(&[u8]) -> Arc<dyn Tier>, io: IoMode) {
     subject.without_awaiting();
     subject.nothing_in_flight();
     subject.reset();
-    subject.dropped_lane();
+    subject.dropped_queue();
     subject.dropped_thread();
     subject.blocks_outlive_all(make);
-    subject.many_lanes();
+    subject.many_queues();
     subject.panic_in_a_task();
     subject.many_threads();
     let empty = make(&[]);
@@ -78,10 +78,10 @@ impl Subject {
         Thread::local(self.io).expect("a context for this thread")
     }
 
-    fn lane(&self, thread: &Thread) -> Box<dyn Lane> {
+    fn queue(&self, thread: &Thread) -> Box<dyn ReadQueue> {
         self.tier
-            .lane(thread)
-            .expect("rule: a lane opens on any thread")
+            .queue(thread)
+            .expect("rule: a queue opens on any thread")
     }
 
     fn request(&self, tag: u64, block: usize, blocks: usize) -> Request {
@@ -110,10 +110,10 @@ impl Subject {
     }
 
     /// Takes all completions; each of the tags 0..count must come once, with the bytes of the block that it names.
-    async fn drain(&self, rule: &str, lane: &mut dyn Lane, blocks: &[usize]) {
+    async fn drain(&self, rule: &str, queue: &mut dyn ReadQueue, blocks: &[usize]) {
         let mut seen = vec![false; blocks.len()];
         for left in (0..blocks.len()).rev() {
-            let completion = next(lane).await;
+            let completion = next(queue).await;
             let tag = completion.tag as usize;
             assert!(
                 tag < blocks.len() && !seen[tag],
@@ -122,21 +122,22 @@ impl Subject {
             seen[tag] = true;
             self.check(rule, (blocks[tag] * BLOCK) as u64, BLOCK, completion);
             assert!(
-                lane.in_flight() == left,
+                queue.in_flight() == left,
                 "{rule}: {} reads in flight instead of {left} after a completion was taken",
-                lane.in_flight()
+                queue.in_flight()
             );
         }
     }
 
-    fn submit(&self, rule: &str, lane: &mut dyn Lane, blocks: &[usize]) {
+    fn submit(&self, rule: &str, queue: &mut dyn ReadQueue, blocks: &[usize]) {
         for (tag, &block) in blocks.iter().enumerate() {
             let request = self.request(tag as u64, block, 1);
-            lane.submit(request)
+            queue
+                .submit(request)
                 .unwrap_or_else(|error| panic!("{rule}: a good read was refused: {error}"));
         }
         assert!(
-            lane.in_flight() >= blocks.len(),
+            queue.in_flight() >= blocks.len(),
             "{rule}: reads submitted are in flight until they are taken"
         );
     }
@@ -164,17 +165,17 @@ impl Subject {
     fn every_byte(&self) {
         let rule = "rule: every block comes back as it was written, all in flight at once";
         let thread = self.thread();
-        let mut lane = self.lane(&thread);
+        let mut queue = self.queue(&thread);
         let blocks: Vec<usize> = (0..BLOCKS).map(|i| i * 37 % BLOCKS).collect();
         thread.block_on(async {
             for _ in 0..3 {
-                self.submit(rule, lane.as_mut(), &blocks);
-                lane.flush();
-                self.drain(rule, lane.as_mut(), &blocks).await;
+                self.submit(rule, queue.as_mut(), &blocks);
+                queue.flush();
+                self.drain(rule, queue.as_mut(), &blocks).await;
             }
         });
         assert!(
-            lane.try_next().is_none(),
+            queue.try_next().is_none(),
             "{rule}: a completion came of a read that was not submitted"
         );
     }
@@ -183,7 +184,7 @@ impl Subject {
         let rule =
             "rule: reads of any length and place on the alignment work, tags need not differ";
         let thread = self.thread();
-        let mut lane = self.lane(&thread);
+        let mut queue = self.queue(&thread);
         let alignment = self.tier.alignment() as usize;
         let mut random = Random::new(3);
         thread.block_on(async {
@@ -198,13 +199,14 @@ impl Subject {
                 ranges.push((start * alignment, len * alignment));
             }
             for (start, len) in ranges {
-                lane.submit(Request {
-                    tag: 9,
-                    offset: start as u64,
-                    len: len as u32,
-                })
-                .unwrap_or_else(|error| panic!("{rule}: {error}"));
-                let completion = next(lane.as_mut()).await;
+                queue
+                    .submit(Request {
+                        tag: 9,
+                        offset: start as u64,
+                        len: len as u32,
+                    })
+                    .unwrap_or_else(|error| panic!("{rule}: {error}"));
+                let completion = next(queue.as_mut()).await;
                 assert!(completion.tag == 9, "{rule}: the tag changed");
                 self.check(rule, start as u64, len, completion);
             }
@@ -212,12 +214,12 @@ impl Subject {
     }
 
     fn refusals(&self) {
-        let rule = "rule: a read beyond the end, or off the alignment, is refused and leaves the lane as it was";
+        let rule = "rule: a read beyond the end, or off the alignment, is refused and leaves the queue as it was";
         let thread = self.thread();
-        let mut lane = self.lane(&thread);
+        let mut queue = self.queue(&thread);
         let len = self.bytes.len() as u64;
         let block = BLOCK as u64;
-        self.submit(rule, lane.as_mut(), &[1]);
+        self.submit(rule, queue.as_mut(), &[1]);
         let beyond = [
             (len, block),
             (len - block, 2 * block),
@@ -225,7 +227,7 @@ impl Subject {
             (1 << 62, block),
         ];
         for (offset, length) in beyond {
-            let answer = lane.submit(Request {
+            let answer = queue.submit(Request {
                 tag: 0,
                 offset,
                 len: length as u32,
@@ -246,7 +248,7 @@ impl Subject {
             ]);
         }
         for (offset, length) in bad {
-            let answer = lane.submit(Request {
+            let answer = queue.submit(Request {
                 tag: 0,
                 offset,
                 len: length as u32,
@@ -256,23 +258,26 @@ impl Subject {
                 "{rule}: {length} bytes at {offset} gave {answer:?} instead of Misaligned"
             );
         }
-        assert!(lane.in_flight() == 1, "{rule}: a refused read is in flight");
-        thread.block_on(self.drain(rule, lane.as_mut(), &[1]));
+        assert!(
+            queue.in_flight() == 1,
+            "{rule}: a refused read is in flight"
+        );
+        thread.block_on(self.drain(rule, queue.as_mut(), &[1]));
     }
 
     fn without_awaiting(&self) {
         let rule = "rule: after a flush, try_next sees completions without the task awaiting";
         let thread = self.thread();
-        let mut lane = self.lane(&thread);
-        assert!(lane.try_next().is_none(), "{rule}: nothing is in flight");
+        let mut queue = self.queue(&thread);
+        assert!(queue.try_next().is_none(), "{rule}: nothing is in flight");
         for count in [1, 40] {
             let blocks: Vec<usize> = (0..count).map(|i| i * 5).collect();
-            self.submit(rule, lane.as_mut(), &blocks);
+            self.submit(rule, queue.as_mut(), &blocks);
             let start = Instant::now();
             let mut seen = 0;
             while seen < count {
-                lane.flush();
-                if let Some(completion) = lane.try_next() {
+                queue.flush();
+                if let Some(completion) = queue.try_next() {
                     let tag = completion.tag as usize;
                     self.check(rule, (blocks[tag] * BLOCK) as u64, BLOCK, completion);
                     seen += 1;
@@ -284,7 +289,7 @@ impl Subject {
                 );
             }
             assert!(
-                lane.in_flight() == 0 && lane.try_next().is_none(),
+                queue.in_flight() == 0 && queue.try_next().is_none(),
                 "{rule}: all have been taken"
             );
         }
@@ -292,51 +297,51 @@ impl Subject {
 
     fn nothing_in_flight(&self) {
         let rule =
-            "rule: awaiting a lane with nothing in flight panics instead of sleeping for ever";
+            "rule: awaiting a queue with nothing in flight panics instead of sleeping for ever";
         let thread = self.thread();
-        let mut lane = self.lane(&thread);
+        let mut queue = self.queue(&thread);
         let poll = catch_unwind(AssertUnwindSafe(|| {
-            let _ = lane.poll_next(&mut Context::from_waker(Waker::noop()));
+            let _ = queue.poll_next(&mut Context::from_waker(Waker::noop()));
         }));
         assert!(poll.is_err(), "{rule}");
     }
 
     fn reset(&self) {
-        let rule = "rule: a reset forgets what is in flight, and the lane serves another query";
+        let rule = "rule: a reset forgets what is in flight, and the queue serves another query";
         let thread = self.thread();
-        let mut lane = self.lane(&thread);
+        let mut queue = self.queue(&thread);
         for round in 0..20usize {
             let old: Vec<usize> = (0..32).map(|i| (i + round) % BLOCKS).collect();
-            self.submit(rule, lane.as_mut(), &old);
+            self.submit(rule, queue.as_mut(), &old);
             if round % 2 == 0 {
-                lane.flush();
+                queue.flush();
             }
             if round % 3 == 0 {
                 // Some have come in and wait to be taken, or have even been taken.
-                thread.block_on(async { drop(next(lane.as_mut()).await) });
+                thread.block_on(async { drop(next(queue.as_mut()).await) });
             }
-            lane.reset();
+            queue.reset();
             assert!(
-                lane.in_flight() == 0,
+                queue.in_flight() == 0,
                 "{rule}: {} reads in flight after it",
-                lane.in_flight()
+                queue.in_flight()
             );
             assert!(
-                lane.try_next().is_none(),
+                queue.try_next().is_none(),
                 "{rule}: a forgotten read came in"
             );
             let new: Vec<usize> = (0..7).map(|i| (i * 31 + 100 + round) % BLOCKS).collect();
-            self.submit(rule, lane.as_mut(), &new);
-            thread.block_on(self.drain(rule, lane.as_mut(), &new));
+            self.submit(rule, queue.as_mut(), &new);
+            thread.block_on(self.drain(rule, queue.as_mut(), &new));
         }
     }
 
-    fn dropped_lane(&self) {
-        let rule = "rule: a lane may be dropped with reads in flight; others go on";
+    fn dropped_queue(&self) {
+        let rule = "rule: a queue may be dropped with reads in flight; others go on";
         let thread = self.thread();
         for round in 0..20usize {
-            let mut first = self.lane(&thread);
-            let mut second = self.lane(&thread);
+            let mut first = self.queue(&thread);
+            let mut second = self.queue(&thread);
             let blocks: Vec<usize> = (0..32).map(|i| (i * 3 + round) % BLOCKS).collect();
             self.submit(rule, first.as_mut(), &blocks);
             self.submit(rule, second.as_mut(), &blocks);
@@ -352,37 +357,40 @@ impl Subject {
         let rule = "rule: a thread's context may be dropped with reads in flight";
         for flush in [true, false] {
             let thread = self.thread();
-            let mut lane = self.lane(&thread);
-            self.submit(rule, lane.as_mut(), &[0, 1, 2, 3]);
+            let mut queue = self.queue(&thread);
+            self.submit(rule, queue.as_mut(), &[0, 1, 2, 3]);
             if flush {
-                lane.flush();
+                queue.flush();
             }
-            drop(lane);
+            drop(queue);
             drop(thread);
         }
         let thread = self.thread();
-        let mut lane = self.lane(&thread);
-        self.submit(rule, lane.as_mut(), &[0, 1, 2, 3]);
+        let mut queue = self.queue(&thread);
+        self.submit(rule, queue.as_mut(), &[0, 1, 2, 3]);
         drop(thread);
-        assert!(lane.in_flight() == 4, "{rule}: a lane outlives the context");
+        assert!(
+            queue.in_flight() == 4,
+            "{rule}: a queue outlives the context"
+        );
     }
 
     fn blocks_outlive_all(&self, make: &dyn Fn(&[u8]) -> Arc<dyn Tier>) {
-        let rule = "rule: blocks stay valid when lane, tier and context are gone";
+        let rule = "rule: blocks stay valid when queue, tier and context are gone";
         let tier = make(&self.bytes);
         let thread = self.thread();
-        let mut lane = tier
-            .lane(&thread)
-            .expect("rule: a lane opens on any thread");
-        self.submit(rule, lane.as_mut(), &[5, 6, 7]);
+        let mut queue = tier
+            .queue(&thread)
+            .expect("rule: a queue opens on any thread");
+        self.submit(rule, queue.as_mut(), &[5, 6, 7]);
         let blocks = thread.block_on(async {
             let mut blocks = Vec::new();
-            while lane.in_flight() > 0 {
-                blocks.push(next(lane.as_mut()).await);
+            while queue.in_flight() > 0 {
+                blocks.push(next(queue.as_mut()).await);
             }
             blocks
         });
-        drop(lane);
+        drop(queue);
         drop(tier);
         drop(thread);
         for completion in blocks {
@@ -392,7 +400,14 @@ impl Subject {
     }
 
     /// One query: submits and takes at random, keeping track of what is in flight.
-    async fn wander(&self, rule: &str, lane: &mut dyn Lane, reads: usize, width: usize, seed: u64) {
+    async fn wander(
+        &self,
+        rule: &str,
+        queue: &mut dyn ReadQueue,
+        reads: usize,
+        width: usize,
+        seed: u64,
+    ) {
         let mut random = Random::new(seed);
         let mut in_flight: Vec<(u64, usize)> = Vec::new();
         let mut submitted = 0;
@@ -401,38 +416,43 @@ impl Subject {
             if in_flight.is_empty() || (more && random.chance(0.7)) {
                 let block = random.below(BLOCKS);
                 let tag = random.next();
-                lane.submit(self.request(tag, block, 1))
+                queue
+                    .submit(self.request(tag, block, 1))
                     .unwrap_or_else(|error| panic!("{rule}: {error}"));
                 in_flight.push((tag, block));
                 submitted += 1;
                 continue;
             }
             if random.chance(0.3) {
-                lane.flush();
+                queue.flush();
             }
-            let polled = if random.coin() { lane.try_next() } else { None };
+            let polled = if random.coin() {
+                queue.try_next()
+            } else {
+                None
+            };
             let completion = match polled {
                 Some(completion) => completion,
-                None => next(lane).await,
+                None => next(queue).await,
             };
             let place = in_flight.iter().position(|(tag, _)| *tag == completion.tag);
             let place =
-                place.unwrap_or_else(|| panic!("{rule}: a lane got a completion of another one"));
+                place.unwrap_or_else(|| panic!("{rule}: a queue got a completion of another one"));
             let (_, block) = in_flight.swap_remove(place);
             self.check(rule, (block * BLOCK) as u64, BLOCK, completion);
         }
-        assert!(lane.in_flight() == 0, "{rule}: something is left");
+        assert!(queue.in_flight() == 0, "{rule}: something is left");
     }
 
-    fn many_lanes(&self) {
-        let rule = "rule: many lanes on one thread do not mix, however many reads are in flight";
+    fn many_queues(&self) {
+        let rule = "rule: many queues on one thread do not mix, however many reads are in flight";
         let thread = self.thread();
         for (tasks, reads, width) in [(100, 40, 8), (12, 300, 150)] {
             let run: Vec<Task<'_>> = (0..tasks)
                 .map(|task| {
-                    let mut lane = self.lane(&thread);
+                    let mut queue = self.queue(&thread);
                     Box::pin(
-                        async move { self.wander(rule, lane.as_mut(), reads, width, task).await },
+                        async move { self.wander(rule, queue.as_mut(), reads, width, task).await },
                     ) as Task<'_>
                 })
                 .collect();
@@ -446,20 +466,20 @@ impl Subject {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let tasks: Vec<Task<'_>> = (0..5)
                 .map(|task| {
-                    let mut lane = self.lane(&thread);
+                    let mut queue = self.queue(&thread);
                     Box::pin(async move {
-                        self.submit(rule, lane.as_mut(), &[1, 2, 3, 4, 5, 6]);
-                        drop(next(lane.as_mut()).await);
+                        self.submit(rule, queue.as_mut(), &[1, 2, 3, 4, 5, 6]);
+                        drop(next(queue.as_mut()).await);
                         assert!(task != 3, "on purpose");
-                        self.wander(rule, lane.as_mut(), 0, 1, task).await;
+                        self.wander(rule, queue.as_mut(), 0, 1, task).await;
                     }) as Task<'_>
                 })
                 .collect();
             thread.run_all(tasks);
         }));
         assert!(outcome.is_err(), "{rule}: the panic was lost");
-        let mut lane = self.lane(&thread);
-        thread.block_on(self.wander(rule, lane.as_mut(), 50, 8, 1));
+        let mut queue = self.queue(&thread);
+        thread.block_on(self.wander(rule, queue.as_mut(), 50, 8, 1));
     }
 
     fn many_threads(&self) {
@@ -470,10 +490,11 @@ impl Subject {
             workers.run(4, &|thread, index| {
                 let tasks: Vec<Task<'_>> = (0..8)
                     .map(|task| {
-                        let mut lane = self.lane(thread);
+                        let mut queue = self.queue(thread);
                         let seed = (index * 100 + task) as u64;
-                        Box::pin(async move { self.wander(rule, lane.as_mut(), 25, 4, seed).await })
-                            as Task<'_>
+                        Box::pin(
+                            async move { self.wander(rule, queue.as_mut(), 25, 4, seed).await },
+                        ) as Task<'_>
                     })
                     .collect();
                 thread.run_all(tasks);

@@ -14,7 +14,7 @@ use crate::buffer::Block;
 use crate::error::TierError;
 use crate::executor::Thread;
 use crate::testing::random::Random;
-use crate::tier::{Completion, Lane, Request, Tier};
+use crate::tier::{Completion, ReadQueue, Request, Tier};
 
 /// What happens to a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum Fault {
     Short(u32),
     /// One bit of it is wrong: bit number `n` modulo its length in bits.
     Flip(u64),
-    /// It comes in only after so many others of its lane, or when nothing else is in flight.
+    /// It comes in only after so many others of its queue, or when nothing else is in flight.
     Delay(usize),
 }
 
@@ -62,7 +62,7 @@ impl Faults {
         Faults::default()
     }
 
-    /// The read number `n` of the tier, from 0, counted over all lanes.
+    /// The read number `n` of the tier, from 0, counted over all queues.
     pub fn at_read(mut self, n: u64, fault: Fault) -> Faults {
         self.rules.push((When::Read(n), fault));
         self
@@ -80,13 +80,13 @@ impl Faults {
         self
     }
 
-    /// Completions come in random order. A lane may hold back what has come in, as a slow device would.
+    /// Completions come in random order. A queue may hold back what has come in, as a slow device would.
     pub fn random_order(mut self, seed: u64) -> Faults {
         self.order = Order::Random(seed);
         self
     }
 
-    /// Completions come in the order of a script: when all reads in flight of a lane have come in, the next entry,
+    /// Completions come in the order of a script: when all reads in flight of a queue have come in, the next entry,
     /// modulo their number, says which of them, by age, is handed out. The script is repeated for ever.
     pub fn scripted_order(mut self, script: &[usize]) -> Faults {
         self.order = if script.is_empty() {
@@ -120,7 +120,7 @@ pub struct Faulty {
     inner: Arc<dyn Tier>,
     faults: Arc<Faults>,
     reads: Arc<AtomicU64>,
-    lanes: Arc<AtomicU64>,
+    queues: Arc<AtomicU64>,
 }
 
 impl Faulty {
@@ -130,7 +130,7 @@ impl Faulty {
             inner,
             faults: Arc::new(faults),
             reads: Arc::default(),
-            lanes: Arc::default(),
+            queues: Arc::default(),
         }
     }
 
@@ -157,15 +157,15 @@ impl Tier for Faulty {
         self.inner.alignment()
     }
 
-    fn lane(&self, thread: &Thread) -> Result<Box<dyn Lane>, TierError> {
-        let number = self.lanes.fetch_add(1, Ordering::Relaxed);
+    fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
+        let number = self.queues.fetch_add(1, Ordering::Relaxed);
         let seed = if let Order::Random(seed) = self.faults.order {
             seed
         } else {
             0
         };
-        Ok(Box::new(FaultyLane {
-            inner: self.inner.lane(thread)?,
+        Ok(Box::new(FaultyQueue {
+            inner: self.inner.queue(thread)?,
             tier: self.clone(),
             sent: Vec::new(),
             held: Vec::new(),
@@ -187,10 +187,10 @@ struct Held {
     delay: usize,
 }
 
-struct FaultyLane {
-    inner: Box<dyn Lane>,
+struct FaultyQueue {
+    inner: Box<dyn ReadQueue>,
     tier: Faulty,
-    /// Reads since the lane was last empty; the inner lane's tags are places in here.
+    /// Reads since the queue was last empty; the inner queue's tags are places in here.
     sent: Vec<Sent>,
     /// What has come in and was not handed out.
     held: Vec<Held>,
@@ -199,8 +199,8 @@ struct FaultyLane {
     step: usize,
 }
 
-impl FaultyLane {
-    /// Takes in a completion of the inner lane, with its fault.
+impl FaultyQueue {
+    /// Takes in a completion of the inner queue, with its fault.
     fn hold(&mut self, completion: Completion) {
         let index = completion.tag;
         let Sent { request, fault } = &self.sent[index as usize];
@@ -298,7 +298,7 @@ impl FaultyLane {
     }
 }
 
-impl Lane for FaultyLane {
+impl ReadQueue for FaultyQueue {
     fn submit(&mut self, request: Request) -> Result<(), TierError> {
         let index = self.sent.len() as u64;
         self.inner.submit(Request {
@@ -331,13 +331,13 @@ impl Lane for FaultyLane {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Completion> {
         assert!(
             self.in_flight() > 0,
-            "poll_next on a lane with no read in flight would wait for ever"
+            "poll_next on a queue with no read in flight would wait for ever"
         );
         loop {
             if let Some(completion) = self.pick(true) {
                 return Poll::Ready(completion);
             }
-            // Something is still with the inner lane, or `pick` would have handed out what is here.
+            // Something is still with the inner queue, or `pick` would have handed out what is here.
             match self.inner.poll_next(cx) {
                 Poll::Ready(completion) => self.hold(completion),
                 Poll::Pending => return Poll::Pending,
@@ -363,19 +363,20 @@ mod tests {
         let bytes: Vec<u8> = (0..reads * 64).map(|i| (i / 64) as u8).collect();
         let tier = Faulty::new(Arc::new(DramTier::new(bytes)), faults);
         let thread = Thread::local(IoMode::Pread).unwrap();
-        let mut lane = tier.lane(&thread).unwrap();
+        let mut queue = tier.queue(&thread).unwrap();
         for tag in 0..reads {
-            lane.submit(Request {
-                tag,
-                offset: tag * 64,
-                len: 64,
-            })
-            .unwrap();
+            queue
+                .submit(Request {
+                    tag,
+                    offset: tag * 64,
+                    len: 64,
+                })
+                .unwrap();
         }
         let mut seen = Vec::new();
         thread.block_on(async {
-            while lane.in_flight() > 0 {
-                let completion = next(lane.as_mut()).await;
+            while queue.in_flight() > 0 {
+                let completion = next(queue.as_mut()).await;
                 seen.push((
                     completion.tag,
                     completion.result.map(|block| block.to_vec()),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::TierError;
 use crate::executor::Thread;
-use crate::tier::{Completion, Lane, Request, Tier};
+use crate::tier::{Completion, ReadQueue, Request, Tier};
 
 /// What a [`Meter`] has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,10 +99,10 @@ impl Tier for Meter {
         self.inner.alignment()
     }
 
-    fn lane(&self, thread: &Thread) -> Result<Box<dyn Lane>, TierError> {
-        let inner = self.inner.lane(thread)?;
+    fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
+        let inner = self.inner.queue(thread)?;
         let since = self.timed.then(Instant::now);
-        Ok(Box::new(MeterLane {
+        Ok(Box::new(MeterQueue {
             inner,
             counters: self.counters.clone(),
             since,
@@ -110,14 +110,14 @@ impl Tier for Meter {
     }
 }
 
-struct MeterLane {
-    inner: Box<dyn Lane>,
+struct MeterQueue {
+    inner: Box<dyn ReadQueue>,
     counters: Arc<Counters>,
     /// When the number of reads in flight last changed, if time is counted.
     since: Option<Instant>,
 }
 
-impl MeterLane {
+impl MeterQueue {
     /// The sum of the reads' times is the integral of their number over time: no table of starts is needed.
     fn tick(&mut self, in_flight: usize) {
         if let Some(since) = &mut self.since {
@@ -136,7 +136,7 @@ impl MeterLane {
     }
 }
 
-impl Lane for MeterLane {
+impl ReadQueue for MeterQueue {
     fn submit(&mut self, request: Request) -> Result<(), TierError> {
         self.tick(self.inner.in_flight());
         self.inner.submit(request)?;

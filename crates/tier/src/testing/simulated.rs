@@ -31,8 +31,8 @@ use crate::BLOCK;
 use crate::buffer::Block;
 use crate::error::TierError;
 use crate::executor::Thread;
-use crate::memory::{PromptLane, Source};
-use crate::tier::{Lane, Request, Tier};
+use crate::memory::{PromptQueue, Source};
+use crate::tier::{ReadQueue, Request, Tier};
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader, check_name};
 
 /// What disks write atomically.
@@ -610,8 +610,8 @@ impl Tier for SimTier {
         BLOCK as u32
     }
 
-    fn lane(&self, _thread: &Thread) -> Result<Box<dyn Lane>, TierError> {
-        Ok(Box::new(PromptLane::new(self.clone())))
+    fn queue(&self, _thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
+        Ok(Box::new(PromptQueue::new(self.clone())))
     }
 }
 

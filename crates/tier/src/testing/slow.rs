@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::error::TierError;
 use crate::executor::{Sleep, Thread};
 use crate::reactor::Reactor;
-use crate::tier::{Completion, Lane, Request, Tier};
+use crate::tier::{Completion, ReadQueue, Request, Tier};
 
 /// A tier of which no read comes in before a latency is over. Its thread sleeps meanwhile, and serves others.
 #[derive(Clone, Debug)]
@@ -55,9 +55,9 @@ impl Tier for Slow {
         self.inner.alignment()
     }
 
-    fn lane(&self, thread: &Thread) -> Result<Box<dyn Lane>, TierError> {
-        Ok(Box::new(SlowLane {
-            inner: self.inner.lane(thread)?,
+    fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
+        Ok(Box::new(SlowQueue {
+            inner: self.inner.queue(thread)?,
             tier: self.clone(),
             reactor: thread.reactor().clone(),
             due: VecDeque::new(),
@@ -66,8 +66,8 @@ impl Tier for Slow {
     }
 }
 
-struct SlowLane {
-    inner: Box<dyn Lane>,
+struct SlowQueue {
+    inner: Box<dyn ReadQueue>,
     tier: Slow,
     reactor: Rc<Reactor>,
     /// When each read in flight may come in, oldest first. It does not matter which is which.
@@ -75,13 +75,13 @@ struct SlowLane {
     sleep: Option<Sleep>,
 }
 
-impl SlowLane {
+impl SlowQueue {
     fn is_due(&self) -> bool {
         self.due.front().is_some_and(|&due| due <= Instant::now())
     }
 }
 
-impl Lane for SlowLane {
+impl ReadQueue for SlowQueue {
     fn submit(&mut self, request: Request) -> Result<(), TierError> {
         self.inner.submit(request)?;
         self.tier.reads.fetch_add(1, Ordering::SeqCst);

@@ -6,7 +6,7 @@ use std::thread;
 
 use stratann_layout::log::FIRST_RECORD;
 use stratann_tier::testing::{Crash, Failure, SimVolume};
-use stratann_tier::{Directory, LockGuard, Tier, VolumeReader};
+use stratann_tier::{Directory, LockGuard, Tier, VolumeFile, VolumeReader};
 use stratann_vector::Element;
 
 use super::replay::Replayed;

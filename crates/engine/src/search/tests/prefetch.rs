@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::fmt;
 use std::task::{Context, Poll};
 
-use stratann_tier::{Completion, Lane, Request, Tier};
+use stratann_tier::{Completion, ReadQueue, Request, Tier};
 
 use super::*;
 
-/// Reads on their way, of all lanes of a search.
+/// Reads on their way, of all queues of a search.
 #[derive(Default)]
 struct Traffic {
     graph: AtomicUsize,
@@ -24,7 +24,7 @@ struct Traffic {
 struct Counted {
     inner: Arc<dyn Tier>,
     traffic: Arc<Traffic>,
-    /// How often a lane is asked in vain before it gives what has come in.
+    /// How often a queue is asked in vain before it gives what has come in.
     slow: usize,
     /// The name of the file, if it is one of vectors.
     vectors: Option<String>,
@@ -49,9 +49,9 @@ impl Tier for Counted {
         self.inner.granularity()
     }
 
-    fn lane(&self, thread: &Thread) -> Result<Box<dyn Lane>, TierError> {
-        Ok(Box::new(CountedLane {
-            inner: self.inner.lane(thread)?,
+    fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
+        Ok(Box::new(CountedQueue {
+            inner: self.inner.queue(thread)?,
             traffic: self.traffic.clone(),
             slow: self.slow,
             asked: 0,
@@ -60,8 +60,8 @@ impl Tier for Counted {
     }
 }
 
-struct CountedLane {
-    inner: Box<dyn Lane>,
+struct CountedQueue {
+    inner: Box<dyn ReadQueue>,
     traffic: Arc<Traffic>,
     slow: usize,
     /// How often it was asked since it gave something.
@@ -70,7 +70,7 @@ struct CountedLane {
     vectors: Option<String>,
 }
 
-impl CountedLane {
+impl CountedQueue {
     fn own(&self) -> &AtomicUsize {
         match self.vectors {
             Some(_) => &self.traffic.vectors,
@@ -83,7 +83,7 @@ impl CountedLane {
     }
 }
 
-impl Lane for CountedLane {
+impl ReadQueue for CountedQueue {
     fn submit(&mut self, request: Request) -> Result<(), TierError> {
         if let Some(name) = &self.vectors {
             let page = (name.clone(), request.offset);
@@ -141,7 +141,7 @@ impl Lane for CountedLane {
     }
 }
 
-impl Drop for CountedLane {
+impl Drop for CountedQueue {
     fn drop(&mut self) {
         self.own()
             .fetch_sub(self.inner.in_flight(), Ordering::Relaxed);

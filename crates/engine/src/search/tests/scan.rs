@@ -5,7 +5,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
-use stratann_tier::{Completion, Lane, Request, Tier};
+use stratann_tier::{Completion, ReadQueue, Request, Tier};
 
 use super::deleted::{ROWS, built, live_with, normal, presets};
 use super::*;
@@ -154,17 +154,17 @@ impl Tier for Watched {
         self.0.granularity()
     }
 
-    fn lane(&self, thread: &Thread) -> Result<Box<dyn Lane>, TierError> {
+    fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
         let doors = self.1.doors.fetch_add(1, Ordering::Relaxed) + 1;
         self.1.most_doors.fetch_max(doors, Ordering::Relaxed);
-        let lane = self.0.lane(thread)?;
-        Ok(Box::new(WatchedLane(lane, self.1.clone(), 0)))
+        let queue = self.0.queue(thread)?;
+        Ok(Box::new(WatchedQueue(queue, self.1.clone(), 0)))
     }
 }
 
-struct WatchedLane(Box<dyn Lane>, Arc<Traffic>, usize);
+struct WatchedQueue(Box<dyn ReadQueue>, Arc<Traffic>, usize);
 
-impl WatchedLane {
+impl WatchedQueue {
     fn took(&mut self, done: &Completion) {
         if let Ok(block) = &done.result {
             self.1.bytes.fetch_sub(block.len(), Ordering::Relaxed);
@@ -173,14 +173,14 @@ impl WatchedLane {
     }
 }
 
-impl Drop for WatchedLane {
+impl Drop for WatchedQueue {
     fn drop(&mut self) {
         self.1.doors.fetch_sub(1, Ordering::Relaxed);
         self.1.bytes.fetch_sub(self.2, Ordering::Relaxed);
     }
 }
 
-impl Lane for WatchedLane {
+impl ReadQueue for WatchedQueue {
     fn submit(&mut self, request: Request) -> Result<(), TierError> {
         self.0.submit(request)?;
         let len = request.len as usize;

@@ -13,7 +13,8 @@ use crate::build::{Build, Choices, NodeWriter, Planned};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
-use crate::stores::records::{PageFormat, PageRecords, Stored};
+use crate::stores::composition::{CodesAt, Records, VectorsAt};
+use crate::stores::records::{FixedFormat, PageFormat, PageRecords, Stored};
 use crate::stores::{
     Composable, Composer, Composition, NodePages, PageView, Placed, Record, RecordsMove, too_long,
 };
@@ -23,18 +24,15 @@ use crate::{Error, stored};
 pub(super) static COMPOSITION: Composition = Composition {
     about: "Vector and list side by side in records of one size, as they are (DiskANN)",
     lists: FileKind::Graph,
-    vectors_in_records: CoupledPages::VECTORS,
-    codes_in_records: CoupledPages::CODES,
-    has_directory: false,
-    encoded: false,
-    records_move: CoupledPages::MOVES,
-    page_format,
+    records: Records::fixed::<CoupledPages>(page_format),
+    vectors: VectorsAt::of::<CoupledPages>(),
+    codes: CodesAt::of::<CoupledPages>(),
     open,
     writer,
 };
 
-fn page_format(manifest: &Manifest) -> Result<Option<Box<dyn PageFormat>>, Error> {
-    Ok(Some(Box::new(stored::coupled_shape(manifest)?)))
+fn page_format(manifest: &Manifest) -> Result<Box<dyn FixedFormat>, Error> {
+    Ok(Box::new(stored::coupled_shape(manifest)?))
 }
 
 fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<Pages, Error> {
@@ -216,13 +214,19 @@ pub(crate) fn words(list: &[u8], out: &mut Vec<u32>) {
     out.extend(words.map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
 }
 
+impl FixedFormat for CoupledShape {
+    fn nodes_a_page(&self) -> u64 {
+        self.nodes_per_page() as u64
+    }
+}
+
 impl PageFormat for CoupledShape {
     fn page_bytes(&self) -> usize {
         Geometry::page_bytes(self)
     }
 
-    fn nodes_a_page(&self) -> Option<u64> {
-        Some(self.nodes_per_page() as u64)
+    fn as_fixed(&self) -> Option<&dyn FixedFormat> {
+        Some(self)
     }
 
     /// A word for the degree and one for each link there is room for.

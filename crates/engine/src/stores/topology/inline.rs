@@ -20,7 +20,8 @@ use crate::build::{Build, Choices, NodeWriter, Planned};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
-use crate::stores::records::{PageFormat, PageRecords, Stored};
+use crate::stores::composition::{CodesAt, Records, VectorsAt};
+use crate::stores::records::{FixedFormat, PageFormat, PageRecords, Stored};
 use crate::stores::{
     CodedComposer, Composition, NodePages, PageView, PagesStay, Placed, Record, Rewritable,
 };
@@ -30,18 +31,15 @@ use crate::{Error, stored};
 pub(super) static COMPOSITION: Composition = Composition {
     about: "As coupled, with the neighbours' codes in the node, so that none stay in memory (AiSAQ)",
     lists: FileKind::Inline,
-    vectors_in_records: InlinePages::VECTORS,
-    codes_in_records: InlinePages::CODES,
-    has_directory: false,
-    encoded: false,
-    records_move: InlinePages::MOVES,
-    page_format,
+    records: Records::fixed::<InlinePages>(page_format),
+    vectors: VectorsAt::of::<InlinePages>(),
+    codes: CodesAt::of::<InlinePages>(),
     open,
     writer,
 };
 
-fn page_format(manifest: &Manifest) -> Result<Option<Box<dyn PageFormat>>, Error> {
-    Ok(Some(Box::new(stored::inline_shape(manifest)?)))
+fn page_format(manifest: &Manifest) -> Result<Box<dyn FixedFormat>, Error> {
+    Ok(Box::new(stored::inline_shape(manifest)?))
 }
 
 fn open(volume: &dyn Volume, manifest: &Manifest, _: &Placed) -> Result<Pages, Error> {
@@ -186,13 +184,19 @@ impl CodedComposer for InlineBuilder {
     }
 }
 
+impl FixedFormat for InlineShape {
+    fn nodes_a_page(&self) -> u64 {
+        self.nodes_per_page() as u64
+    }
+}
+
 impl PageFormat for InlineShape {
     fn page_bytes(&self) -> usize {
         Geometry::page_bytes(self)
     }
 
-    fn nodes_a_page(&self) -> Option<u64> {
-        Some(self.nodes_per_page() as u64)
+    fn as_fixed(&self) -> Option<&dyn FixedFormat> {
+        Some(self)
     }
 
     /// A word for the degree and one for each link there is room for.

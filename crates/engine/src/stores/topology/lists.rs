@@ -15,6 +15,7 @@ use crate::build::{Build, Choices, NodeWriter, Planned};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
+use crate::stores::composition::{CodesAt, Records, VectorsAt};
 use crate::stores::slotted::{Slotted, SlottedComposer, SlottedPages, model};
 use crate::stores::vectors::write::{SegmentFormat, SegmentWriter, codecs};
 use crate::stores::{Composable, Composition, NodePages, Placed, Record, RecordsMove};
@@ -24,13 +25,9 @@ use crate::{Error, stored};
 pub(super) static COMPOSITION: Composition = Composition {
     about: "Compressed lists in pages of their own, compressed vectors in segments (DecoupleVS)",
     lists: FileKind::Adjacency,
-    vectors_in_records: ListPages::VECTORS,
-    codes_in_records: ListPages::CODES,
-    has_directory: true,
-    encoded: true,
-    records_move: ListPages::MOVES,
-    // The size of pages is in the header of the file alone.
-    page_format: |_| Ok(None),
+    records: Records::slotted::<ListPages>(),
+    vectors: VectorsAt::of::<ListPages>(),
+    codes: CodesAt::of::<ListPages>(),
     open,
     writer,
 };

@@ -96,18 +96,18 @@ impl Layout {
     /// Whether a node's vector stands beside its list, so that it is ranked when its list is read; else vectors are in
     /// segments of their own.
     pub fn has_vectors_in_records(self) -> bool {
-        self.composition().vectors_in_records
+        self.composition().has_vectors_in_records()
     }
 
     /// Whether the codes of a node's neighbours stand beside its list; else those of all nodes are in memory.
     pub fn has_codes_in_records(self) -> bool {
-        self.composition().codes_in_records
+        self.composition().has_codes_in_records()
     }
 
     /// Whether lists and vectors are encoded; else they stand as they are, and [`Raw`](crate::Compression::Raw) is the only
     /// compression that it knows.
     pub fn is_encoded(self) -> bool {
-        self.composition().encoded
+        self.composition().is_encoded()
     }
 }
 

@@ -14,6 +14,7 @@ use crate::build::{Build, Choices, NodeWriter, Planned};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
+use crate::stores::composition::{CodesAt, Records, VectorsAt};
 use crate::stores::slotted::{Slotted, SlottedComposer, SlottedPages, model};
 use crate::stores::{Composable, Composition, NodePages, Placed, Record, RecordsMove, undecodable};
 use crate::{Error, stored};
@@ -22,13 +23,9 @@ use crate::{Error, stored};
 pub(super) static COMPOSITION: Composition = Composition {
     about: "Compressed vector and compressed list side by side",
     lists: FileKind::Packed,
-    vectors_in_records: PackedPages::VECTORS,
-    codes_in_records: PackedPages::CODES,
-    has_directory: true,
-    encoded: true,
-    records_move: PackedPages::MOVES,
-    // The size of pages is in the header of the file alone.
-    page_format: |_| Ok(None),
+    records: Records::slotted::<PackedPages>(),
+    vectors: VectorsAt::of::<PackedPages>(),
+    codes: CodesAt::of::<PackedPages>(),
     open,
     writer,
 };

@@ -64,7 +64,7 @@ pub(crate) struct Segments {
 
 /// A page of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SegmentPage {
     pub(crate) segment: usize,
     pub(crate) page: u64,
 }
@@ -129,7 +129,7 @@ impl Segments {
 
     /// A page that is not on storage yet.
     #[inline]
-    pub(crate) fn unwritten(&self, place: Place) -> Option<PageBytes> {
+    pub(crate) fn unwritten(&self, place: SegmentPage) -> Option<PageBytes> {
         let added = self.added.get()?;
         let last = place.segment + 1 == self.segments.len();
         last.then(|| added.unwritten(place.page)).flatten()
@@ -137,10 +137,10 @@ impl Segments {
 
     /// Where a node's vector stands.
     #[inline]
-    pub(crate) fn place_of(&self, node: u32) -> Place {
+    pub(crate) fn place_of(&self, node: u32) -> SegmentPage {
         let last = self.segments.len() - 1;
         if let Some(added) = self.added.get().filter(|added| added.has(node)) {
-            return Place {
+            return SegmentPage {
                 segment: last,
                 page: added.page_of(node),
             };
@@ -150,7 +150,7 @@ impl Segments {
             false => self.firsts.partition_point(|&first| first <= node) - 1,
         };
         let segment = segment.min(last);
-        Place {
+        SegmentPage {
             segment,
             page: self.segments[segment].pages.page_of(node),
         }

@@ -67,7 +67,8 @@ impl<N: Composable> Way<N> for RecordsMove {
     fn link(update: Update) -> Link<N, Work<N>> {
         match update {
             Update::Relocate => relocate::link,
-            _ => accumulate::link,
+            // In place is to let nothing wait; one that merges links nothing.
+            Update::Accumulate | Update::InPlace | Update::Merge => accumulate::link,
         }
     }
 

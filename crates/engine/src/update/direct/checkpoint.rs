@@ -104,7 +104,7 @@ impl Direct {
             lists: (built..nodes)
                 .map(|node| placement.lists.get(node))
                 .collect(),
-            ids: self.later.read().all(),
+            ids: self.inserted.read().all(),
             deleted,
         }
         .encode();

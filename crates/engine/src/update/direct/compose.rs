@@ -10,7 +10,7 @@ use crate::stores::Composer;
 #[derive(Default)]
 pub(super) struct Records {
     bytes: Vec<u8>,
-    places: Vec<Place>,
+    places: Vec<RecordSpan>,
 }
 
 /// What a page has of a record beside its list and its vector: node, lengths, id.
@@ -18,7 +18,7 @@ const BESIDE: usize = 9;
 
 /// One of them.
 #[derive(Clone, Debug)]
-struct Place {
+struct RecordSpan {
     node: u32,
     id: u64,
     list: Range<usize>,
@@ -66,7 +66,7 @@ impl Records {
         list(&mut self.bytes)?;
         let middle = self.bytes.len();
         vector(&mut self.bytes)?;
-        self.places.push(Place {
+        self.places.push(RecordSpan {
             node,
             id,
             list: start..middle,
@@ -77,7 +77,7 @@ impl Records {
 
     /// Puts the record in a place on a page; false if it does not fit.
     pub(super) fn put(&self, at: usize, composer: &mut impl Composer) -> bool {
-        let Place {
+        let RecordSpan {
             node,
             id,
             list,

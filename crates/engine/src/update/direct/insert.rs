@@ -347,7 +347,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         let row_bytes = index.dim() * self.row_element.size();
         let row = &self.rows[neighbour.row as usize * row_bytes..][..row_bytes];
         to_f32(self.row_element, row, &mut self.owner);
-        if index.metric() == stratann_vector::Metric::Cosine {
+        if index.metric().reduction() == stratann_vector::Reduction::Normalised {
             stratann_vector::normalize(&mut self.owner);
         }
     }

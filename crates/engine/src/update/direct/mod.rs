@@ -143,7 +143,7 @@ fn tight_bytes(page_bytes: usize) -> u64 {
 pub(crate) fn inserting_bytes(graph: &Graph, degree: usize) -> u64 {
     let threads = crate::threads::processors();
     let page_bytes = graph.pages.file(graph.nodes).page_bytes;
-    match graph.composition.records_move {
+    match graph.composition.records_move() {
         true => Room::wanted(threads, degree + BEYOND, page_bytes),
         false => threads as u64 * tight_bytes(page_bytes),
     }
@@ -221,7 +221,7 @@ pub(crate) struct Direct {
     plan: Plan,
     deleted: Arc<Tombstones>,
     /// Ids that came since the build and count.
-    later: Arc<RwLock<IdRanges>>,
+    inserted: Arc<RwLock<IdRanges>>,
     /// Threads that insert, none of which searches use.
     worker_pool: WorkerPool,
     threads: usize,
@@ -270,7 +270,7 @@ impl Direct {
         if !takes || update == Update::Merge {
             return Ok(None);
         }
-        let in_place = !graph.composition.records_move;
+        let in_place = !graph.composition.records_move();
         let degree = index.manifest().degree as usize;
         let preset = index.preset();
         let beyond = if preset.whole_page { 0 } else { BEYOND };
@@ -330,7 +330,7 @@ impl Direct {
                 parts: false,
             },
             deleted: overlay.deleted.clone(),
-            later: overlay.later.clone(),
+            inserted: overlay.inserted.clone(),
             worker_pool: WorkerPool::new(threads, index.options().io)?,
             threads,
             store: Arc::new(store),
@@ -357,9 +357,17 @@ impl Direct {
             update,
             choices,
         };
-        // What stays in its place is written when a checkpoint is.
-        for number in (0..WRITERS).filter(|_| !in_place) {
-            let (store, index) = (direct.store.clone(), index.clone());
+        if !in_place {
+            direct.start_writers()?;
+        }
+        Ok(Some(direct))
+    }
+
+    /// Starts the threads that write pages. (What stays in its place is written when a checkpoint is.)
+    fn start_writers(&mut self) -> Result<(), Error> {
+        for number in 0..WRITERS {
+            let (store, index) = (self.store.clone(), self.index.clone());
+            let graph = self.index.graph();
             let mut file = index.volume().open_pages(&graph.name)?;
             let work = move || {
                 if let Some(placement) = index.graph().placement.get() {
@@ -372,9 +380,9 @@ impl Direct {
                 let what = format!("writing {}", graph.file);
                 stratann_tier::TierError::NoThread { what, source }
             };
-            direct.writers.push(started.map_err(failed)?);
+            self.writers.push(started.map_err(failed)?);
         }
-        Ok(Some(direct))
+        Ok(())
     }
 
     fn placement(&self) -> &Placement {
@@ -556,7 +564,7 @@ impl Direct {
                 self.counts.reads.fetch_add(reads, Ordering::Relaxed);
             }
             self.count(|counts| &counts.inserts);
-            self.later.write().insert(id);
+            self.inserted.write().insert(id);
             if let LogRecord::Replace { .. } = record {
                 self.deleted.insert_below(id, node);
             }

@@ -10,7 +10,7 @@
 //! it to the codes of its neighbours. Inner products become distances as in the build (see [`Space`]), by the longest of the vectors at
 //! hand: any length serves that none of them exceeds.
 
-use stratann_vector::{DistanceTable, Element, Metric};
+use stratann_vector::{DistanceTable, Element, Metric, Reduction};
 
 use crate::codebook::Codebook;
 use crate::graph::{Candidate, Points, Pruner, Rule, Space};
@@ -127,7 +127,7 @@ impl<'a> ListPruner<'a> {
             }
         };
         self.decode(owner, codes);
-        let product = self.metric == Metric::InnerProduct;
+        let product = self.metric.reduction() == Reduction::Lifted;
         if product || self.pruning == Pruning::Full {
             append(&mut self.rows, new.floats);
         }
@@ -258,9 +258,10 @@ fn append(rows: &mut Vec<u8>, floats: &[f32]) {
 
 /// What squared distances are to be multiplied by to be as those of codes.
 pub(super) fn scale(metric: Metric) -> f32 {
-    match metric {
-        Metric::Cosine => 0.5,
-        _ => 1.0,
+    match metric.reduction() {
+        // Between vectors of length 1.
+        Reduction::Normalised => 0.5,
+        Reduction::None | Reduction::Lifted => 1.0,
     }
 }
 

@@ -123,10 +123,11 @@ impl LiveIndex {
         let state = self.state();
         let mut built = Vec::with_capacity(ids.len());
         for &id in ids {
-            if !state.contains(id)? {
+            let known = state.known(id)?;
+            if !known.live {
                 return Err(Error::call("id", id, "an id in the index"));
             }
-            built.push(state.is_built(id)?);
+            built.push(known.built);
         }
         let records: Vec<_> = ids.iter().map(|&id| LogRecord::Delete { id }).collect();
         self.append(&records)?;
@@ -273,10 +274,11 @@ impl LiveIndex {
         let mut records = Vec::with_capacity(ids.len());
         let mut built = HashSet::new();
         for (&id, vector) in ids.iter().zip(rows.chunks_exact(row_bytes)) {
-            if state.is_built(id)? {
+            let known = state.known(id)?;
+            if known.built {
                 built.insert(id);
             }
-            records.push(match state.contains(id)? {
+            records.push(match known.live {
                 true => LogRecord::Replace { id, vector },
                 false => LogRecord::Insert { id, vector },
             });

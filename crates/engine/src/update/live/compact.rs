@@ -12,13 +12,16 @@
 //! is no way back. Where the commit itself fails, what the directory names is what goes on: the files of both stay until a
 //! later commit is durable, and where nobody can tell, nothing is changed any more.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::directly::direct_of;
 use super::{CompactReport, LiveIndex, State};
+use crate::durable::LogPosition;
 use crate::index::Index;
 use crate::progress::Progress;
+use crate::stores::composition::CodesAt;
 use crate::update::health::Concern;
 use crate::update::ids::StoredIds;
 use crate::update::merge;
@@ -30,6 +33,12 @@ use crate::{Error, plan};
 struct Frozen<'a> {
     live: &'a LiveIndex,
     state: Arc<State>,
+    /// Where the log goes on with what came after.
+    log_from: LogPosition,
+    /// Ids on storage that are left out, each with the node below which its records do not count.
+    removed: HashMap<u64, u32>,
+    /// The epoch of the fresh graph whose live vectors are merged.
+    epoch: u64,
     merged: bool,
 }
 
@@ -49,7 +58,7 @@ impl Drop for Frozen<'_> {
             overlay: Overlay {
                 fresh: vec![fresh[0].clone()],
                 deleted: self.state.overlay.deleted.clone(),
-                later: self.state.overlay.later.clone(),
+                inserted: self.state.overlay.inserted.clone(),
             },
             ids: self.state.ids.clone(),
             direct: self.state.direct.clone(),
@@ -93,64 +102,64 @@ impl LiveIndex {
         compacted
     }
 
-    fn merge_now(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
-        let (mut frozen, log_from, removed, epoch) = {
-            let _gate = self.gate.write();
-            let state = self.state();
-            let overlay = &state.overlay;
-            let moved = state
-                .index
-                .graph()
-                .placement
-                .get()
-                .is_some_and(|placement| {
-                    u64::from(placement.nodes()) > state.index.manifest().vectors
-                });
-            if overlay.deleted.len() == 0 && state.fresh().slots() == 0 && !moved {
-                let bytes = merge::bytes_in(&*self.volume)?;
-                return Ok(CompactReport {
-                    vectors: state.index.len() as u64,
-                    bytes_before: bytes,
-                    bytes_after: bytes,
-                    ..CompactReport::default()
-                });
-            }
-            let left = overlay.live(state.index.len());
-            if left == 0 {
-                let expected = "at least one: insert what is to be in it, or delete the directory";
-                return Err(Error::call("vectors left in the index", 0, expected));
-            }
-            self.check_budget(&state, left)?;
-            // Nothing is written where something else stands.
-            self.health.standing(&*self.volume)?;
-            let log_from = self.log.rotate()?;
-            if let Some(direct) = &state.direct {
-                // It is read from storage.
-                direct.check()?;
-                direct.settle();
-                direct.check()?;
-            }
-            let state = Arc::new(State {
-                index: state.index.clone(),
-                overlay: Overlay {
-                    fresh: vec![state.fresh().clone(), Arc::new(replay::fresh(&state.index))],
-                    deleted: overlay.deleted.clone(),
-                    later: overlay.later.clone(),
-                },
-                ids: state.ids.clone(),
-                direct: state.direct.clone(),
-                since: Some(Arc::default()),
-            });
-            *self.state.write() = state.clone();
+    /// Makes what counts now what is to be merged, and lets what comes go elsewhere. `None`: there is nothing to merge.
+    fn freeze(&self) -> Result<Option<Frozen<'_>>, Error> {
+        let _gate = self.gate.write();
+        let state = self.state();
+        let overlay = &state.overlay;
+        let placement = state.index.graph().placement.get();
+        let moved = placement
+            .is_some_and(|placement| u64::from(placement.nodes()) > state.index.manifest().vectors);
+        if overlay.deleted.len() == 0 && state.fresh().slots() == 0 && !moved {
+            return Ok(None);
+        }
+        let left = overlay.live(state.index.len());
+        if left == 0 {
+            let expected = "at least one: insert what is to be in it, or delete the directory";
+            return Err(Error::call("vectors left in the index", 0, expected));
+        }
+        self.check_budget(&state, left)?;
+        // Nothing is written where something else stands.
+        self.health.standing(&*self.volume)?;
+        let log_from = self.log.rotate()?;
+        if let Some(direct) = &state.direct {
+            // It is read from storage.
+            direct.check()?;
+            direct.settle();
+            direct.check()?;
+        }
+        let state = Arc::new(State {
+            index: state.index.clone(),
+            overlay: Overlay {
+                fresh: vec![state.fresh().clone(), Arc::new(replay::fresh(&state.index))],
+                deleted: overlay.deleted.clone(),
+                inserted: overlay.inserted.clone(),
+            },
+            ids: state.ids.clone(),
+            direct: state.direct.clone(),
+            since: Some(Arc::default()),
+        });
+        *self.state.write() = state.clone();
+        Ok(Some(Frozen {
+            live: self,
+            log_from,
             // What is merged is what counts now, to the id: what goes later is a tombstone on the new checkpoint.
-            let (removed, epoch) = (state.overlay.deleted.all(), state.overlay.fresh[0].epoch());
-            let live = self;
-            let frozen = Frozen {
-                live,
-                state,
-                merged: false,
-            };
-            (frozen, log_from, removed, epoch)
+            removed: state.overlay.deleted.all(),
+            epoch: state.overlay.fresh[0].epoch(),
+            state,
+            merged: false,
+        }))
+    }
+
+    fn merge_now(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
+        let Some(mut frozen) = self.freeze()? else {
+            let bytes = merge::bytes_in(&*self.volume)?;
+            return Ok(CompactReport {
+                vectors: self.state().index.len() as u64,
+                bytes_before: bytes,
+                bytes_after: bytes,
+                ..CompactReport::default()
+            });
         };
         let state = frozen.state.clone();
         let mut next = None;
@@ -176,10 +185,10 @@ impl LiveIndex {
             &self.volume,
             &state.index,
             &merge::Inputs {
-                removed: &removed,
-                epoch,
+                removed: &frozen.removed,
+                epoch: frozen.epoch,
                 fresh: &state.overlay.fresh[0],
-                log_from: log_from.into(),
+                log_from: frozen.log_from.into(),
                 next_id: self.next_id.load(Ordering::Relaxed),
                 threads: self.options.threads,
                 memory: self.open.memory,
@@ -215,7 +224,7 @@ impl LiveIndex {
         self.health.committed(committed);
         frozen.merged = true;
         self.checkpointed
-            .store(log_from.sequence, Ordering::Relaxed);
+            .store(frozen.log_from.sequence, Ordering::Relaxed);
         self.reads.clear();
         Ok(report)
     }
@@ -230,7 +239,7 @@ impl LiveIndex {
         let overlay = Overlay {
             fresh: vec![state.overlay.fresh[1].clone()],
             deleted: Arc::new(Tombstones::restore(&gone, gone.len())),
-            later: Arc::default(),
+            inserted: Arc::default(),
         };
         let direct = direct_of(&index, &overlay, &self.options, &self.health)?;
         Ok(State {
@@ -248,9 +257,9 @@ impl LiveIndex {
             return Ok(());
         };
         let manifest = state.index.manifest();
-        let codes = match state.index.composition().codes_in_records {
-            true => 0,
-            false => vectors as u64 * u64::from(manifest.code_bytes),
+        let codes = match state.index.composition().codes {
+            CodesAt::Records => 0,
+            CodesAt::Memory => vectors as u64 * u64::from(manifest.code_bytes),
         };
         let needs = plan::least(state.index.dim(), codes);
         if budget < needs {

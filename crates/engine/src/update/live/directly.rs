@@ -58,7 +58,7 @@ impl LiveIndex {
                 overlay: Overlay {
                     fresh: vec![Arc::new(replay::fresh(&state.index))],
                     deleted: state.overlay.deleted.clone(),
-                    later: state.overlay.later.clone(),
+                    inserted: state.overlay.inserted.clone(),
                 },
                 index: state.index.clone(),
                 ids: state.ids.clone(),

@@ -8,7 +8,8 @@ use std::thread;
 
 use parking_lot::Mutex;
 use stratann_tier::{
-    Completion, Lane, LockGuard, Note, Request, Thread, Tier, TierError, VolumeFile, VolumeReader,
+    Completion, LockGuard, Note, ReadQueue, Request, Thread, Tier, TierError, VolumeFile,
+    VolumeReader,
 };
 
 use super::*;
@@ -126,38 +127,38 @@ impl Tier for WatchedTier {
     fn granularity(&self) -> u32 {
         self.tier.granularity()
     }
-    fn lane(&self, thread: &Thread) -> Result<Box<dyn Lane>, TierError> {
-        Ok(Box::new(WatchedLane {
-            lane: self.tier.lane(thread)?,
+    fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
+        Ok(Box::new(WatchedQueue {
+            queue: self.tier.queue(thread)?,
             ambush: self.ambush.clone(),
         }))
     }
 }
 
-struct WatchedLane {
-    lane: Box<dyn Lane>,
+struct WatchedQueue {
+    queue: Box<dyn ReadQueue>,
     ambush: Ambush,
 }
 
-impl Lane for WatchedLane {
+impl ReadQueue for WatchedQueue {
     fn submit(&mut self, request: Request) -> Result<(), TierError> {
         self.ambush.read();
-        self.lane.submit(request)
+        self.queue.submit(request)
     }
     fn flush(&mut self) {
-        self.lane.flush();
+        self.queue.flush();
     }
     fn in_flight(&self) -> usize {
-        self.lane.in_flight()
+        self.queue.in_flight()
     }
     fn try_next(&mut self) -> Option<Completion> {
-        self.lane.try_next()
+        self.queue.try_next()
     }
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Completion> {
-        self.lane.poll_next(cx)
+        self.queue.poll_next(cx)
     }
     fn reset(&mut self) {
-        self.lane.reset();
+        self.queue.reset();
     }
 }
 

@@ -133,15 +133,16 @@ fn tiers(volume: &dyn Volume) {
     drop(volume.create("other").unwrap_or_else(|e| fail(e)));
     volume.rename("other", "pages").unwrap_or_else(|e| fail(e));
     let thread = Thread::local(IoMode::Auto).unwrap_or_else(|e| fail(e));
-    let mut lane = tier.lane(&thread).unwrap_or_else(|e| fail(e));
-    lane.submit(Request {
-        tag: 0,
-        offset: BLOCK as u64,
-        len: 2 * BLOCK as u32,
-    })
-    .unwrap_or_else(|e| fail(e));
+    let mut queue = tier.queue(&thread).unwrap_or_else(|e| fail(e));
+    queue
+        .submit(Request {
+            tag: 0,
+            offset: BLOCK as u64,
+            len: 2 * BLOCK as u32,
+        })
+        .unwrap_or_else(|e| fail(e));
     let block = thread
-        .block_on(next(lane.as_mut()))
+        .block_on(next(queue.as_mut()))
         .result
         .unwrap_or_else(|e| fail(e));
     assert!(
@@ -149,13 +150,14 @@ fn tiers(volume: &dyn Volume) {
         "{rule}: it brought other bytes"
     );
     file.set_len(BLOCK as u64).unwrap_or_else(|e| fail(e));
-    lane.submit(Request {
-        tag: 0,
-        offset: 2 * BLOCK as u64,
-        len: BLOCK as u32,
-    })
-    .unwrap_or_else(|e| fail(e));
-    let answer = thread.block_on(next(lane.as_mut())).result;
+    queue
+        .submit(Request {
+            tag: 0,
+            offset: 2 * BLOCK as u64,
+            len: BLOCK as u32,
+        })
+        .unwrap_or_else(|e| fail(e));
+    let answer = thread.block_on(next(queue.as_mut())).result;
     assert!(
         matches!(answer, Err(TierError::Short { .. })),
         "{rule}: a truncated file gave {answer:?} instead of Short"
@@ -200,7 +202,7 @@ fn pages(volume: &dyn Volume) {
     drop(file);
     let tier = volume.open_tier("blocks").unwrap_or_else(|e| fail(e));
     let thread = Thread::local(IoMode::Auto).unwrap_or_else(|e| fail(e));
-    let mut lane = tier.lane(&thread).unwrap_or_else(|e| fail(e));
+    let mut queue = tier.queue(&thread).unwrap_or_else(|e| fail(e));
     let mut file = volume.open_pages("blocks").unwrap_or_else(|e| fail(e));
     assert!(
         file.len() == right.len() as u64,
@@ -225,14 +227,15 @@ fn pages(volume: &dyn Volume) {
             .read_at("blocks", 0, &mut read)
             .unwrap_or_else(|e| fail(e));
         assert!(read == right, "{rule}: write {number} was not read");
-        lane.submit(Request {
-            tag: 0,
-            offset: 0,
-            len: right.len() as u32,
-        })
-        .unwrap_or_else(|e| fail(e));
+        queue
+            .submit(Request {
+                tag: 0,
+                offset: 0,
+                len: right.len() as u32,
+            })
+            .unwrap_or_else(|e| fail(e));
         let block = thread
-            .block_on(next(lane.as_mut()))
+            .block_on(next(queue.as_mut()))
             .result
             .unwrap_or_else(|e| fail(e));
         assert!(

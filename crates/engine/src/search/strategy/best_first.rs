@@ -5,13 +5,13 @@
 //! completions. Where vectors are apart from lists, those that are prefetched take the places that a beam leaves empty: they
 //! belong to it, and have come in when the next one begins.
 
-use super::reader::{NodeReader, Page};
-use super::traversal::{Place, Traversal};
 use crate::Error;
+use crate::search::reader::{NodeReader, Page};
+use crate::search::traversal::{Fetched, Traversal};
 use crate::stores::NodePages;
 
 /// Runs one query's traversal to its end. `beam` is the caller's scratch.
-pub(crate) async fn best_first<'a, N: NodePages>(
+pub(super) async fn best_first<'a, N: NodePages>(
     traversal: &mut Traversal<'a, N>,
     reader: &mut NodeReader<'a, N>,
     width: usize,
@@ -23,7 +23,7 @@ pub(crate) async fn best_first<'a, N: NodePages>(
             let Some(key) = traversal.frontier.take_unread() else {
                 break;
             };
-            if let Place::Submitted = traversal.fetch(key, reader)? {
+            if let Fetched::Submitted = traversal.fetch(key, reader)? {
                 submitted += 1;
             }
         }

@@ -12,9 +12,9 @@
 //! Where vectors are apart from lists, they are prefetched with what reads of the graph leave of the largest width; both
 //! together never exceed it.
 
-use super::reader::NodeReader;
-use super::traversal::Traversal;
 use crate::Error;
+use crate::search::reader::NodeReader;
+use crate::search::traversal::Traversal;
 use crate::stores::NodePages;
 
 /// Reads in flight while the search approaches its answer.
@@ -27,7 +27,7 @@ const GROWTH: usize = 8;
 const WASTE: f32 = 0.1;
 
 /// Runs one query's traversal to its end.
-pub(crate) async fn pipelined<'a, N: NodePages>(
+pub(super) async fn pipelined<'a, N: NodePages>(
     traversal: &mut Traversal<'a, N>,
     reader: &mut NodeReader<'a, N>,
     max_width: usize,

@@ -12,7 +12,7 @@ use stratann_layout::{FileKind, Manifest, PendingFile, PendingRecord, PlacementF
 use stratann_tier::Volume;
 
 use super::Check;
-use super::pages::Place;
+use super::pages::NodeAt;
 use crate::stores::topology::pending::Change;
 use crate::{Layout, stored};
 
@@ -131,13 +131,13 @@ impl Check<'_> {
     }
 
     /// Counts a record by its id.
-    pub(super) fn counted(&mut self, place: Place<'_>, id: u64) {
+    pub(super) fn counted(&mut self, place: NodeAt<'_>, id: u64) {
         self.expect_id(place, id);
         if self.manifest.placement.is_none() {
             return self.id(place, id);
         }
         // Which are dead, nobody knows without the table.
-        let (Some(tables), Ok(node)) = (self.grown, u32::try_from(place.node)) else {
+        let (Some(tables), Ok(node)) = (self.placement_tables, u32::try_from(place.node)) else {
             return;
         };
         self.counts.records += 1;
@@ -161,7 +161,7 @@ impl Check<'_> {
 
     /// What counts comes to what is said, if all of it was read.
     pub(super) fn totals(&mut self) {
-        let (Some(tables), Some(facts)) = (self.grown, self.manifest.placement) else {
+        let (Some(tables), Some(facts)) = (self.placement_tables, self.manifest.placement) else {
             return;
         };
         let Counts {

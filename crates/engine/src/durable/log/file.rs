@@ -1,0 +1,193 @@
+//! The file of a log that is written: made whole or not at all, appended to, synced, and marked as synced.
+
+use stratann_layout::log::encode_record;
+use stratann_layout::log::marks::{MARKS, encode_mark};
+use stratann_layout::{LogHeader, LogRecords, LogShape, RecordPlace};
+use stratann_tier::{TierError, Volume, VolumeFile};
+
+use super::files::{log_name, unfinished};
+use super::replay::each_from;
+use crate::Error;
+use crate::stored::name_of;
+
+/// Bytes of records that are copied from one log to another at a time, about.
+const COPIED_AT_ONCE: usize = 1 << 20;
+
+/// The current file, and which of its marks is the older one.
+#[derive(Debug)]
+pub(super) struct LogFile {
+    pub(super) file: Box<dyn VolumeFile>,
+    pub(super) slot: usize,
+}
+
+/// A write or a sync that failed.
+pub(super) struct Failed {
+    pub(super) error: TierError,
+    /// Whether the file is durably what it was before.
+    pub(super) cut_off: bool,
+}
+
+impl LogFile {
+    /// Writes `bytes` behind `from`, up to `to`, and syncs if asked to.
+    pub(super) fn write(
+        &mut self,
+        from: RecordPlace,
+        bytes: &[u8],
+        to: RecordPlace,
+        sync: bool,
+    ) -> Result<(), Failed> {
+        if !bytes.is_empty()
+            && let Err(error) = self.file.write_at(from.offset, bytes)
+        {
+            let cut_off = self
+                .file
+                .set_len(from.offset)
+                .and_then(|()| self.sync(from))
+                .is_ok();
+            return Err(Failed { error, cut_off });
+        }
+        if sync {
+            self.sync(to).map_err(|error| Failed {
+                error,
+                cut_off: false,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes everything up to `end` durable, and says so in the file.
+    pub(super) fn sync(&mut self, end: RecordPlace) -> Result<(), TierError> {
+        self.file.sync()?;
+        self.mark(end);
+        Ok(())
+    }
+
+    /// Says in the file that everything up to `end` is durable.
+    pub(super) fn mark(&mut self, end: RecordPlace) {
+        // A mark that cannot be written is no failure of what was synced: a reader takes the one before it, and the next
+        // is written over the one that this may have torn.
+        let mark = encode_mark(end, self.slot);
+        if self.file.write_at(MARKS[self.slot], &mark).is_ok() {
+            self.slot = 1 - self.slot;
+        }
+    }
+}
+
+/// Makes a log's file without records; durable when it returns. A file that has one has a header and marks that were synced,
+/// so that torn ones are told from damaged ones.
+pub(super) fn create_empty(volume: &dyn Volume, header: LogHeader) -> Result<LogFile, TierError> {
+    let mut file = volume.create(&log_name(header.number))?;
+    file.write_at(0, &header.encode_front())?;
+    file.sync()?;
+    volume.sync()?;
+    Ok(LogFile { file, slot: 0 })
+}
+
+/// Makes a log's file and its first records, up to `end`; durable when it returns.
+pub(super) fn create_with(
+    volume: &dyn Volume,
+    header: LogHeader,
+    records: &[u8],
+    end: RecordPlace,
+) -> Result<LogFile, TierError> {
+    let mut file = Unfinished::begin(volume, header)?;
+    file.append(records, end)?;
+    file.finish()
+}
+
+/// A log that begins with records that an earlier one has, which do not count there when this one has its name. So it gets
+/// that when they are durable here.
+pub(super) struct Unfinished<'a> {
+    pub(super) volume: &'a dyn Volume,
+    pub(super) file: Box<dyn VolumeFile>,
+    pub(super) header: LogHeader,
+    /// Behind what was written.
+    pub(super) end: RecordPlace,
+}
+
+impl<'a> Unfinished<'a> {
+    pub(super) fn begin(volume: &'a dyn Volume, header: LogHeader) -> Result<Self, TierError> {
+        let mut file = volume.create(&unfinished())?;
+        file.write_at(0, &header.encode_front())?;
+        let end = header.start();
+        Ok(Self {
+            volume,
+            file,
+            header,
+            end,
+        })
+    }
+
+    /// Records for the place behind those before, up to `end`.
+    pub(super) fn append(&mut self, records: &[u8], end: RecordPlace) -> Result<(), TierError> {
+        self.file.write_at(self.end.offset, records)?;
+        self.end = end;
+        Ok(())
+    }
+
+    /// Makes it the log of its number, durably.
+    pub(super) fn finish(mut self) -> Result<LogFile, TierError> {
+        let name = log_name(self.header.number);
+        self.file.sync()?;
+        self.volume.rename(&unfinished(), &name)?;
+        // By the name that errors are to say.
+        let file = self.volume.open(&name)?;
+        self.volume.sync()?;
+        let mut file = LogFile { file, slot: 0 };
+        file.mark(self.end);
+        Ok(file)
+    }
+}
+
+/// Writes records of a log anew, from a place on and below a sequence number.
+pub(super) fn copy(
+    volume: &dyn Volume,
+    from: RecordPlace,
+    limit: u64,
+    to: &mut Unfinished<'_>,
+) -> Result<(), Error> {
+    let (shape, mut bytes, mut end) = (to.header.shape, Vec::new(), to.end);
+    let copied = each_from(volume, shape, from, limit, &mut |record| {
+        end = encode_record(record, end, &mut bytes);
+        if bytes.len() >= COPIED_AT_ONCE {
+            to.append(&bytes, end)?;
+            bytes.clear();
+        }
+        Ok(())
+    })?;
+    to.append(&bytes, end)?;
+    match copied.sequence == limit {
+        true => Ok(()),
+        false => Err(Error::Damaged {
+            file: name_of(volume, &log_name(from.log)),
+            what: format!(
+                "its record {} at offset {} was read a moment ago, and cannot be read again",
+                copied.sequence, copied.offset
+            ),
+        }),
+    }
+}
+
+/// Removes a log that could not be made; says whether it is durably gone.
+pub(super) fn take_back(volume: &dyn Volume, number: u64) -> bool {
+    match volume.remove(&log_name(number)) {
+        Ok(()) | Err(TierError::Missing { .. }) => volume.sync().is_ok(),
+        Err(_) => false,
+    }
+}
+
+/// The same records for another place.
+pub(super) fn rewritten(
+    shape: LogShape,
+    bytes: &[u8],
+    from: RecordPlace,
+    mut to: RecordPlace,
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut records = LogRecords::new(shape, from, bytes);
+    while let Ok((_, record)) = records.next_record() {
+        to = encode_record(record, to, &mut out);
+    }
+    debug_assert_eq!(out.len(), bytes.len(), "records of our own were not read");
+    out
+}

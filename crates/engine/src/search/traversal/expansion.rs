@@ -1,0 +1,313 @@
+//! What a traversal does with a node whose record is there: its neighbours are scored, and it is ranked.
+//!
+//! ```text
+//!   record ──list──> amended by what waits ──> neighbours not yet seen ──codes──> candidate list
+//!      └───vector──> exact distance ──> answers          (now, or when the traversal is done)
+//! ```
+
+use super::*;
+
+impl<'a, N: NodePages> Traversal<'a, N> {
+    /// Expands a candidate that is on a page. Alone on its page, its exact distance goes into the answers.
+    pub(super) fn expand(&mut self, view: N::View<'_>, page: u64, key: u64) -> Result<(), Error> {
+        let Some(slot) = view.slot_of(node_of(key)) else {
+            return self.expand_pending(page, key);
+        };
+        let record = view.record(slot)?;
+        if N::VECTORS {
+            if !self.setting.whole_page {
+                self.rank(key, &record)?;
+            }
+            self.make_up_for(record.id, key);
+        }
+        self.expand_record(page, key, &record)
+    }
+
+    /// Lets another candidate count in the stead of one that may be no answer: the list is of those that may (OdinANN §3.4.1).
+    pub(super) fn make_up_for(&mut self, id: u64, key: u64) {
+        if !self.ranking.admission().admits(id, node_of(key)) {
+            self.frontier.refuse(key);
+        }
+    }
+
+    /// Expands a candidate that its page has not: its record waits to be written there, or was written on another page
+    /// since that one was asked for.
+    #[cold]
+    pub(super) fn expand_pending(&mut self, page: u64, key: u64) -> Result<(), Error> {
+        let node = node_of(key);
+        let Some(placement) = self.setting.graph.placement.get() else {
+            return Err(self.not_there(node, page));
+        };
+        if let Some(record) = placement.pending.record(page as u32, node) {
+            if N::VECTORS {
+                self.ranking.rank(key, record.id, &record.vector);
+                self.make_up_for(record.id, key);
+            }
+            if self.frontier.expanded(key) {
+                self.counters.hops += 1;
+                self.list.clear();
+                self.list.extend_from_slice(&record.list);
+                return self.expand_list(page, key, &[]);
+            }
+            return Ok(());
+        }
+        // A page that stays in its place may have been read before the node came to it.
+        if u64::from(placement.page_of(node)) == page && !placement.is_even() {
+            return Err(self.not_there(node, page));
+        }
+        // It may be an answer, and the only one of its id that counts. What it would have led to, its neighbours lead to as well.
+        if !self.put_back(key) {
+            self.frontier.expanded(key);
+        }
+        Ok(())
+    }
+
+    /// Has a candidate looked for where it is now, unless that was done very often.
+    pub(super) fn put_back(&mut self, key: u64) -> bool {
+        let patient = self.patience > 0;
+        if patient {
+            self.patience -= 1;
+            self.frontier.put_back(key);
+        }
+        patient
+    }
+
+    /// Has a candidate expanded once more whose page was written anew in its place before it was expanded here: what waited for
+    /// its list is there, and did not wait any more.
+    pub(super) fn look_again(&mut self, page: &Page<'a>, key: u64, reader: &NodeReader<'a, N>) {
+        if !reader.is_current(page) {
+            self.put_back(key);
+        }
+    }
+
+    /// The page of a node. One that is on its way from one page to another is there in a moment, which no read is part of.
+    pub(super) fn page_of(&self, node: u32) -> u64 {
+        let mut number = self.setting.pages.page_of(node);
+        for _ in 0..YIELDS {
+            if number != u64::from(NOWHERE) {
+                break;
+            }
+            std::thread::yield_now();
+            number = self.setting.pages.page_of(node);
+        }
+        number
+    }
+
+    /// The record of a candidate on a page that has it.
+    pub(super) fn record<'p>(&self, view: N::View<'p>, key: u64) -> Result<Record<'p>, Error>
+    where
+        N: 'p,
+    {
+        match view.slot_of(node_of(key)) {
+            Some(slot) => view.record(slot),
+            None => Err(self.not_there(node_of(key), self.setting.pages.page_of(node_of(key)))),
+        }
+    }
+
+    /// Expands a candidate whose record is in the cache as it is on page `number`. Returns whether it is.
+    pub(super) fn expand_cached(&mut self, number: u64, key: u64) -> Result<bool, Error> {
+        let Some(cache) = self.setting.cache else {
+            return Ok(false);
+        };
+        let mut bytes = std::mem::take(&mut self.cached);
+        let mut expanded = false;
+        if cache.get(node_of(key), number as u32, &mut bytes)
+            && let Some(record) = Record::from_cached(&mut bytes, N::VECTORS)
+        {
+            if N::VECTORS {
+                self.rank(key, &record)?;
+                self.make_up_for(record.id, key);
+            }
+            self.expand_record(number, key, &record)?;
+            expanded = true;
+        }
+        self.cached = bytes;
+        Ok(expanded)
+    }
+
+    /// Neighbours that were not seen before into the candidate list, unless the candidate has left it: best-first
+    /// would not have expanded it.
+    pub(super) fn expand_record(
+        &mut self,
+        page: u64,
+        key: u64,
+        record: &Record<'_>,
+    ) -> Result<(), Error> {
+        if !self.frontier.expanded(key) {
+            return Ok(());
+        }
+        let node = node_of(key);
+        self.counters.hops += 1;
+        let Setting { pages, timer, .. } = self.setting;
+        timer.time(Part::Lists, || pages.list(node, record, &mut self.list))?;
+        self.expand_list(page, key, record.codes)
+    }
+
+    /// The same from its list, as it stands on `page`.
+    pub(super) fn expand_list(&mut self, page: u64, key: u64, codes: &[u8]) -> Result<(), Error> {
+        let node = node_of(key);
+        let mut amended = std::mem::take(&mut self.amended);
+        let mut codes = codes;
+        if let Some(placement) = self.setting.graph.placement.get() {
+            let (pending, page, list) = (&placement.pending, page as u32, &mut self.list);
+            if !N::CODES {
+                pending.amend(page, node, list);
+            } else if pending.amend_coded(page, node, list, codes, &mut amended) {
+                codes = &amended;
+            }
+        }
+        // Without a branch on whether a neighbour is new, which no processor can guess.
+        self.fresh.resize(self.list.len(), 0);
+        let (mut new, mut largest) = (0, 0);
+        for (place, &neighbour) in self.list.iter().enumerate() {
+            largest = largest.max(neighbour);
+            self.fresh[new] = if N::CODES { place as u32 } else { neighbour };
+            new += usize::from(self.visited.insert(neighbour));
+        }
+        self.fresh.truncate(new);
+        if u64::from(largest) >= self.nodes && !self.is_new(largest) {
+            // Where pages are written in their places, by another process, one may be newer than the checkpoint that was opened:
+            // what is newer leads on, and is no answer.
+            if N::MOVES {
+                return Err(self.bad_link(node, largest));
+            }
+        }
+        self.score(if N::CODES { codes } else { self.codes });
+        self.amended = amended;
+        for (&fresh, &score) in self.fresh.iter().zip(&self.scores) {
+            let neighbour = if N::CODES {
+                self.list[fresh as usize]
+            } else {
+                fresh
+            };
+            let key = frontier::key(score, neighbour);
+            Self::admit(&mut self.frontier, &self.ranking, key);
+        }
+        if let Some(reranker) = &mut self.reranker {
+            let touched = self.frontier.take_touched();
+            reranker.expanded(&self.frontier, touched);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    pub(super) fn bad_link(&self, node: u32, link: u32) -> Error {
+        Error::Damaged {
+            file: self.setting.graph.file.clone(),
+            what: format!(
+                "node {node} links to node {link}, but there are {} nodes",
+                self.nodes
+            ),
+        }
+    }
+
+    #[cold]
+    pub(super) fn bad_page(&self, page: u64, node: u32) -> Error {
+        Error::Damaged {
+            file: self.setting.graph.file.clone(),
+            what: format!(
+                "page {page} claims node {node}, but there are {}",
+                self.nodes
+            ),
+        }
+    }
+
+    #[cold]
+    pub(super) fn not_there(&self, node: u32, page: u64) -> Error {
+        Error::Damaged {
+            file: self.setting.graph.file.clone(),
+            what: format!("node {node} is not on page {page}, where it should be"),
+        }
+    }
+
+    /// Uses a page for all its nodes: those that were not seen before into the candidate list, and those that may be
+    /// answers onto the list of what is to be ranked. The page will be the next that is held.
+    pub(super) fn share(&mut self, view: N::View<'_>, page: u64) -> Result<(), Error> {
+        let count = view.len();
+        self.fresh.clear();
+        let mut largest = 0;
+        for slot in 0..count {
+            let node = view.node(slot)?;
+            if !N::MOVES && u64::from(node) >= self.nodes && !self.is_new(node) {
+                // As in a list: they are newer.
+                break;
+            }
+            largest = largest.max(node);
+            self.fresh.push(node);
+        }
+        if u64::from(largest) >= self.nodes && !self.is_new(largest) {
+            return Err(self.bad_page(page, largest));
+        }
+        if N::CODES {
+            return self.share_exactly(view);
+        }
+        if let Some(placement) = self.setting.graph.placement.get() {
+            // Those whose records wait for the page are found here as well.
+            placement.pending.records_of(page as u32, &mut self.fresh);
+            if self.fresh.len() > count {
+                self.look();
+            }
+        }
+        self.score(self.codes);
+        let bound = self.ranking.bound(WORTH_DECODING);
+        for (slot, (&node, &score)) in self.fresh.iter().zip(&self.scores).enumerate() {
+            let key = key(score, node);
+            if self.visited.insert(node) {
+                Self::admit(&mut self.frontier, &self.ranking, key);
+            }
+            if N::VECTORS && slot < count && score <= bound {
+                self.unranked.push((key, self.held.len() as u32));
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`share`](Traversal::share) where the codes of the page's nodes are elsewhere: in other nodes' records. Their
+    /// exact distances take the place of estimates.
+    pub(super) fn share_exactly(&mut self, view: N::View<'_>) -> Result<(), Error> {
+        let Setting { pages, timer, .. } = self.setting;
+        for slot in 0..self.fresh.len() {
+            let (node, record) = (self.fresh[slot], view.record(slot)?);
+            let scratch = &mut self.vector;
+            let vector = timer.time(Part::Vectors, || pages.vector(node, &record, scratch))?;
+            let distance = self.ranking.rank_exactly(node, record.id, vector);
+            if self.visited.insert(node) {
+                Self::admit(&mut self.frontier, &self.ranking, key(distance, node));
+            }
+        }
+        Ok(())
+    }
+
+    /// A candidate into the list, as what it is known to be.
+    #[inline]
+    pub(super) fn admit(frontier: &mut Frontier, ranking: &Ranking<'_>, key: u64) {
+        frontier.insert_unless(key, |node| ranking.admission().rules_out(node));
+    }
+
+    /// Re-ranking on the path: an exact distance into the answers.
+    pub(super) fn rank(&mut self, key: u64, record: &Record<'_>) -> Result<(), Error> {
+        let node = node_of(key);
+        if !N::MOVES && u64::from(node) >= self.nodes && !self.is_new(node) {
+            return Ok(());
+        }
+        let Setting { pages, timer, .. } = self.setting;
+        let scratch = &mut self.vector;
+        let vector = timer.time(Part::Vectors, || {
+            pages.vector(node_of(key), record, scratch)
+        })?;
+        self.ranking.rank(key, record.id, vector);
+        Ok(())
+    }
+
+    /// Estimates distances by the codes in the places that `fresh` names.
+    #[inline]
+    pub(super) fn score(&mut self, codes: &[u8]) {
+        if self.scores.len() < self.fresh.len() {
+            self.scores.resize(self.fresh.len(), 0.0);
+        }
+        let scores = &mut self.scores[..self.fresh.len()];
+        let timer = self.setting.timer;
+        timer.time(Part::Codes, || self.table.score(codes, &self.fresh, scores));
+        self.counters.distance_computations += self.fresh.len() as u64;
+    }
+}
