@@ -1,10 +1,12 @@
 //! An index that changes: insert, delete, upsert and compact as a user calls them, what is refused, and what is left when
 //! the process is killed in the middle. Here, where vectors wait in the log for a merge; `direct.rs` has those that do not.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -40,13 +42,24 @@ pub fn lines(ids: impl IntoIterator<Item = u64>) -> Vec<u8> {
     (lines.join("\n") + "\n").into_bytes()
 }
 
-/// A folder with an index of the first rows, `index`.
+/// A folder with an index of the first rows, `index`. It is built once for each preset, and copied.
 pub fn place(preset: &str) -> Place {
+    static KEPT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let place = Place::new();
     place.write("built.u8bin", &rows(0, BUILT));
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(index) = kept.get(preset) {
+        copy(index, &place.path("index"));
+        return place;
+    }
     let build = ["build", "built.u8bin", "index", "--preset", preset];
     let small = ["--degree", "16", "--build-list", "40", "--seed", "1"];
     place.run(&[&build[..], &small].concat()).done();
+    // Below the target folder, where the next run replaces it.
+    let index = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("built-{preset}"));
+    let _ = fs::remove_dir_all(&index);
+    copy(&place.path("index"), &index);
+    kept.insert(preset.to_owned(), index);
     place
 }
 

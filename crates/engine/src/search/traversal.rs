@@ -55,8 +55,6 @@ const HEAD: usize = 6;
 
 /// How often a search looks for candidates where they have moved to.
 const PATIENCE: u32 = 64;
-/// How often a thread lets others run while a candidate is on its way from one page to another.
-const YIELDS: u32 = 1_000;
 
 /// Candidates that are kept for each that counts, at most, where some are deleted.
 pub(super) const MOST_SHARES: usize = 4;

@@ -80,17 +80,13 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// The page of a node. One that is on its way from one page to another is there in a moment, which no read is part of.
+    /// The page of a node, also of one that is on its way to another.
     pub(super) fn page_of(&self, node: u32) -> u64 {
-        let mut number = self.setting.pages.page_of(node);
-        for _ in 0..YIELDS {
-            if number != u64::from(NOWHERE) {
-                break;
-            }
-            std::thread::yield_now();
-            number = self.setting.pages.page_of(node);
+        let number = self.setting.pages.page_of(node);
+        match self.setting.graph.placement.get() {
+            Some(placement) if number == u64::from(NOWHERE) => placement.page_soon(node).into(),
+            _ => number,
         }
-        number
     }
 
     /// The record of a candidate on a page that has it.
@@ -148,13 +144,16 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         let node = node_of(key);
         let mut amended = std::mem::take(&mut self.amended);
         let mut codes = codes;
+        let mut moved = false;
         if let Some(placement) = self.setting.graph.placement.get() {
-            let (pending, page, list) = (&placement.pending, page as u32, &mut self.list);
+            let (pending, list) = (&placement.pending, &mut self.list);
             if !N::CODES {
-                pending.amend(page, node, list);
-            } else if pending.amend_coded(page, node, list, codes, &mut amended) {
+                pending.amend(page as u32, node, list);
+            } else if pending.amend_coded(page as u32, node, list, codes, &mut amended) {
                 codes = &amended;
             }
+            // What waited for its list when the page was read may be on another page now, and waits no more.
+            moved = N::MOVES && u64::from(placement.page_of(node)) != page;
         }
         // Without a branch on whether a neighbour is new, which no processor can guess.
         self.fresh.resize(self.list.len(), 0);
@@ -186,6 +185,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         if let Some(reranker) = &mut self.reranker {
             let touched = self.frontier.take_touched();
             reranker.expanded(&self.frontier, touched);
+        }
+        if moved {
+            self.put_back(key);
         }
         Ok(())
     }

@@ -19,6 +19,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use stratann_layout::{PendingFile, PlacementFile};
@@ -241,6 +242,12 @@ impl Drop for Pin<'_> {
 /// The page of a node that is on its way from one page to another.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
+/// How often a thread lets others run while a node is on its way from one page to another.
+const YIELDS: u32 = 1_000;
+/// How often it sleeps then, and how long: 100 ms in all. A node that is on no page even then has an insert that was given up.
+const NAPS: u32 = 500;
+const NAP: Duration = Duration::from_micros(200);
+
 /// Where nodes are.
 #[derive(Default)]
 pub(crate) struct Placement {
@@ -340,6 +347,23 @@ impl Placement {
             0 => self.page_of.get(node),
             nodes => node / nodes,
         }
+    }
+
+    /// The page of a node. One that is on its way from one page to another is there in a moment, which no read is part of, but which
+    /// may be long where the thread that moves it has lost its processor.
+    #[cold]
+    pub(crate) fn page_soon(&self, node: u32) -> u32 {
+        for turn in 0..YIELDS + NAPS {
+            let page = self.page_of(node);
+            if page != NOWHERE {
+                return page;
+            }
+            match turn < YIELDS {
+                true => std::thread::yield_now(),
+                false => std::thread::sleep(NAP),
+            }
+        }
+        NOWHERE
     }
 
     /// Says that a node's record is on another page now, which is in [`unwritten`](Placement::unwritten).

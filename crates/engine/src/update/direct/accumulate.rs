@@ -27,7 +27,7 @@ use super::prune::Decision;
 use super::store::Use;
 use crate::Error;
 use crate::stores::topology::pending::{Change, NONE, NewRecord, Waiting, apply};
-use crate::stores::topology::placement::{NOWHERE, PageBytes};
+use crate::stores::topology::placement::{NOWHERE, PageBytes, Placement};
 use crate::stores::{Composable, Composer, PageView};
 use crate::update::health::Concern;
 
@@ -138,16 +138,10 @@ pub(super) fn link<N: Composable>(
             remove,
         };
         inserter.joined(node);
-        loop {
-            let page = placement.page_of(change.node);
-            let still = || placement.page_of(change.node) == page;
-            // One that is on its way will be linked to by others.
-            if page == NOWHERE || placement.pending.change(page, change, still).is_some() {
-                if !touched.contains(&page) {
-                    touched.push(page);
-                }
-                break;
-            }
+        if let Some(page) = change_soon(placement, change)
+            && !touched.contains(&page)
+        {
+            touched.push(page);
         }
     }
     let threshold = direct.threshold.at(placement.pending.bytes());
@@ -438,15 +432,7 @@ fn compose<N: Composable>(
 fn settle<N: Composable>(inserter: &Inserter<'_, N>, rest: Waiting) {
     let direct = inserter.direct;
     let placement = direct.placement();
-    for change in rest.changes {
-        loop {
-            let page = placement.page_of(change.node);
-            let still = || placement.page_of(change.node) == page;
-            if page == NOWHERE || placement.pending.change(page, change, still).is_some() {
-                break;
-            }
-        }
-    }
+    // Records first: some of the changes are theirs, and one that is lost may have been the only one that leads to a node.
     for record in rest.records {
         // Beside its nearest neighbour, wherever that is now: an older node, so that none waits for the other.
         let Some(&nearest) = record.list.first() else {
@@ -465,6 +451,26 @@ fn settle<N: Composable>(inserter: &Inserter<'_, N>, rest: Waiting) {
                 break;
             }
             std::hint::spin_loop();
+        }
+    }
+    for change in rest.changes {
+        change_soon(placement, change);
+    }
+}
+
+/// Adds a change to what waits for the page of its node, wherever that is now; gives the page. `None`: its node was given up.
+fn change_soon(placement: &Placement, change: Change) -> Option<u32> {
+    loop {
+        let page = match placement.page_of(change.node) {
+            NOWHERE => placement.page_soon(change.node),
+            page => page,
+        };
+        if page == NOWHERE {
+            return None;
+        }
+        let still = || placement.page_of(change.node) == page;
+        if placement.pending.change(page, change, still).is_some() {
+            return Some(page);
         }
     }
 }

@@ -84,9 +84,12 @@ fn change<N: Composable>(
     // The nearest is the last, and links back if no other did: nobody would find the new node.
     for at in (0..inserter.chosen.len()).rev() {
         let neighbour = inserter.chosen[at];
-        let page = placement.page_of(neighbour.node);
+        let page = match placement.page_of(neighbour.node) {
+            // It is composed with what links to it, and about to be said where.
+            NOWHERE => placement.page_soon(neighbour.node),
+            page => page,
+        };
         if page == NOWHERE {
-            // Being linked itself at this moment.
             continue;
         }
         let bytes = inserter.page_bytes(page)?;

@@ -5,6 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use stratann_tier::{
@@ -15,6 +16,7 @@ use stratann_tier::{
 use super::*;
 use crate::data::{DataError, VectorSource};
 use crate::progress::Progress;
+use crate::stores::topology::placement::NOWHERE;
 
 /// Something to be done in the middle of a search, once.
 type Deed = Box<dyn FnOnce() + Send>;
@@ -223,6 +225,38 @@ fn a_search_that_an_upsert_overtakes_finds_the_old_vector_or_the_new_one() {
     }
 }
 
+/// What waits for a list when its page is read is on another page when the list is expanded.
+#[test]
+fn a_search_whose_pages_are_composed_anew_meanwhile_finds_what_waited_for_them() {
+    for case in CASES {
+        let folder = tempfile::tempdir().unwrap();
+        let (live, ambush) = watched(case, folder.path());
+        let mut came = 0;
+        for round in 0..60u64 {
+            let id = 3 + 41 * (round % 12);
+            let upsert = |id: u64, version: u64| {
+                let vector = nearly(case, id, version);
+                live.upsert(&vector, &[id], &Silent).unwrap();
+            };
+            upsert(id, 1 + round / 12);
+            let deed = live.clone();
+            let others = move || {
+                for other in 0..8 {
+                    let other = 5 + (round * 8 + other) * 37 % (MANY - 5);
+                    if other % 41 != 3 {
+                        deed.upsert(&nearly(case, other, 1 + round), &[other], &Silent)
+                            .unwrap();
+                    }
+                }
+            };
+            ambush.set(round % 5, Box::new(others));
+            assert_eq!(nearest(&live, id), id, "{case:?}, round {round}");
+            came += u64::from(ambush.is_over());
+        }
+        assert!(came > 3, "{case:?}: only {came} searches were overtaken");
+    }
+}
+
 #[test]
 fn searches_beside_upserts_always_find_a_version() {
     for case in CASES {
@@ -256,6 +290,40 @@ fn searches_beside_upserts_always_find_a_version() {
         let (missed, made) = (missed.into_inner(), made.into_inner());
         assert_eq!(missed, 0, "{case:?}: of {made} searches");
     }
+}
+
+/// A thread that moves a node may lose its processor in the middle of it.
+#[test]
+fn a_search_waits_for_a_node_that_is_on_its_way_between_pages() {
+    let mut moving = 0;
+    for case in CASES {
+        let folder = tempfile::tempdir().unwrap();
+        let (live, _) = watched(case, folder.path());
+        let index = live.index();
+        let mut ids = Vec::new();
+        each_vector(&index, &Silent, &mut |node, id, _| {
+            ids.push((node, id));
+            Ok(())
+        })
+        .unwrap();
+        let placement = index.graph().placement.get();
+        let Some(placement) = placement.filter(|placement| !placement.is_even()) else {
+            continue;
+        };
+        moving += 1;
+        for &(node, id) in ids.iter().step_by(101) {
+            let page = placement.page_of(node);
+            placement.relocate(node, NOWHERE);
+            let found = thread::scope(|scope| {
+                let searching = scope.spawn(|| nearest(&live, id));
+                thread::sleep(Duration::from_millis(30));
+                placement.relocate(node, page);
+                searching.join().unwrap()
+            });
+            assert_eq!(found, id, "{case:?}, node {node}");
+        }
+    }
+    assert!(moving > 3, "{moving}");
 }
 
 /// Queries that are read when they may be.
