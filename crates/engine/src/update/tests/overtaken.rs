@@ -225,38 +225,6 @@ fn a_search_that_an_upsert_overtakes_finds_the_old_vector_or_the_new_one() {
     }
 }
 
-/// What waits for a list when its page is read is on another page when the list is expanded.
-#[test]
-fn a_search_whose_pages_are_composed_anew_meanwhile_finds_what_waited_for_them() {
-    for case in CASES {
-        let folder = tempfile::tempdir().unwrap();
-        let (live, ambush) = watched(case, folder.path());
-        let mut came = 0;
-        for round in 0..60u64 {
-            let id = 3 + 41 * (round % 12);
-            let upsert = |id: u64, version: u64| {
-                let vector = nearly(case, id, version);
-                live.upsert(&vector, &[id], &Silent).unwrap();
-            };
-            upsert(id, 1 + round / 12);
-            let deed = live.clone();
-            let others = move || {
-                for other in 0..8 {
-                    let other = 5 + (round * 8 + other) * 37 % (MANY - 5);
-                    if other % 41 != 3 {
-                        deed.upsert(&nearly(case, other, 1 + round), &[other], &Silent)
-                            .unwrap();
-                    }
-                }
-            };
-            ambush.set(round % 5, Box::new(others));
-            assert_eq!(nearest(&live, id), id, "{case:?}, round {round}");
-            came += u64::from(ambush.is_over());
-        }
-        assert!(came > 3, "{case:?}: only {came} searches were overtaken");
-    }
-}
-
 #[test]
 fn searches_beside_upserts_always_find_a_version() {
     for case in CASES {
