@@ -136,6 +136,11 @@ pub enum Error {
     /// The caller asked to stop.
     #[error("interrupted; nothing was changed")]
     Interrupted,
+    /// A search that was not done by its deadline.
+    #[error(
+        "the deadline passed before the search was done: give it more time, or ask for less (a shorter list, fewer queries a search)"
+    )]
+    DeadlineExceeded,
     /// The caller asked to stop work of which a part was done.
     #[error("interrupted")]
     Stopped,
@@ -200,6 +205,8 @@ pub enum ErrorKind {
     Exhausted,
     /// The caller asked to stop; a part may be done.
     Interrupted,
+    /// A search was not done by its deadline.
+    DeadlineExceeded,
     /// What was opened is not what is there now: open it again.
     Outdated,
     /// This handle takes no more changes: close it, then open the index again.
@@ -269,6 +276,7 @@ impl Error {
             Self::Halted { .. } => ErrorKind::Halted,
             Self::Undurable { .. } => ErrorKind::Undurable,
             Self::Interrupted | Self::Stopped => ErrorKind::Interrupted,
+            Self::DeadlineExceeded => ErrorKind::DeadlineExceeded,
             Self::Partly { source, .. } => source.kind(),
             Self::Tier(error) => ErrorKind::of_tier(error),
             Self::Data(error) if error.is_call_wrong() => ErrorKind::Call,
@@ -445,6 +453,8 @@ mod tests {
         };
         assert_eq!(undurable.kind(), ErrorKind::Undurable);
         assert_eq!(Error::Interrupted.kind(), ErrorKind::Interrupted);
+        let late = Error::DeadlineExceeded;
+        assert_eq!(late.kind(), ErrorKind::DeadlineExceeded);
         assert_eq!(Error::call("k", 0, "1").kind(), ErrorKind::Call);
     }
 }

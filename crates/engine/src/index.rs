@@ -33,8 +33,7 @@ use crate::codebook::Codebook;
 use crate::durable::log_bytes;
 use crate::navigation::Navigation;
 use crate::plan::{MemoryPlan, Needs};
-use crate::progress::Progress;
-use crate::room::{Room, Taken};
+use crate::room::{Queued, Room};
 use crate::stores::codes::Codes;
 use crate::stores::{Composition, Graph};
 use crate::update::{CarriedIds, Overlay, inserting_bytes, replay};
@@ -517,20 +516,10 @@ impl Index {
     }
 
     /// Room in the memory budget for as many queries in flight with candidate lists of `list` as it has for now, up to `wanted`.
-    /// Waits while searches that go on have all of it.
-    ///
-    /// # Errors
-    /// [`Error::Interrupted`] if `progress` says so meanwhile.
-    pub(crate) fn room(
-        &self,
-        list: usize,
-        candidates: usize,
-        wanted: usize,
-        progress: &dyn Progress,
-    ) -> Result<Taken<'_>, Error> {
+    /// It has to be waited for while searches that go on have all of it.
+    pub(crate) fn room(&self, list: usize, candidates: usize, wanted: usize) -> Queued {
         let size = (list, self.largest_page(), candidates);
-        let room = &self.shared.room;
-        room.take(&self.memory_plan, size, wanted, progress)
+        self.shared.room.queue(&self.memory_plan, size, wanted)
     }
 
     /// Bytes of a page of lists or of vectors, whichever is more.

@@ -65,7 +65,7 @@ pub use plan::MemoryPlan;
 pub use preset::{Compression, Order, Preset, Rerank, Update};
 pub use progress::{Progress, Silent};
 pub use repair::{Lost, RepairOptions, RepairReport, repair};
-pub use search::{Counters, Parts, SearchOptions, SearchResults, Strategy};
+pub use search::{Counters, Parts, SearchOptions, SearchResults, Strategy, SubmittedSearch};
 pub use stats::{Bytes, Codecs, GraphAndVectors, Stats};
 pub use stored::vectors_in;
 pub use stores::Layout;

@@ -1,115 +1,191 @@
 //! Room for queries in flight: what a memory budget sets aside for them, shared by all searches that go on.
 //!
 //! A search takes as much as it can use and there is, at least what one query takes, and waits for that if others have it all:
-//! in the order in which they came, so that none waits for ever.
+//! in the order in which they came, so that none waits for ever. It waits as a future does ([`Queued`]), so that one that was
+//! submitted keeps no thread; a thread that is to be blocked polls the same future.
 
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use crate::Error;
 use crate::plan::MemoryPlan;
 use crate::progress::Progress;
 
-/// How often one that waits looks whether it is interrupted.
+/// How often a thread that waits looks whether it is interrupted.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// What searches that go on have taken.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
-    state: Mutex<State>,
-    changed: Condvar,
-}
+pub(crate) struct Room(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     /// Bytes that are taken.
     taken: u64,
-    /// The number of the next search that comes, and of the one whose turn it is.
+    /// The number of the next search that has to wait.
     next: u64,
-    turn: u64,
-    /// Searches that gave up waiting before it was their turn.
-    gone: Vec<u64>,
+    /// Those that wait, in the order in which they came, with what wakes them when it is their turn.
+    waiting: BTreeMap<u64, Waker>,
 }
 
 impl State {
-    /// The turn passes to the next one that waits still.
-    fn pass(&mut self) {
-        self.turn += 1;
-        while let Some(at) = self.gone.iter().position(|&gone| gone == self.turn) {
-            self.gone.swap_remove(at);
-            self.turn += 1;
-        }
+    /// What wakes the one whose turn it is.
+    fn first(&self) -> Option<Waker> {
+        self.waiting.values().next().cloned()
     }
 }
 
 /// Room for some queries, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Taken<'a> {
-    room: &'a Room,
+pub(crate) struct Taken {
+    room: Arc<Mutex<State>>,
     bytes: u64,
     /// How many.
     pub(crate) queries: usize,
 }
 
 impl Room {
-    /// Takes room for up to `wanted` queries, each with a candidate list of `list`, on pages of `page_bytes`, and so many `candidates`
-    /// beyond it, as a memory budget is divided. One query may always be in flight, whatever it takes.
-    ///
-    /// # Errors
-    /// [`Error::Interrupted`] if `progress` says so while it waits.
-    pub(crate) fn take(
+    /// Room for up to `wanted` queries, each with a candidate list of `list`, on pages of `page_bytes`, and so many `candidates`
+    /// beyond it, as a memory budget is divided: a future that has it when it is there. One query may always be in flight,
+    /// whatever it takes.
+    pub(crate) fn queue(
         &self,
         memory_plan: &MemoryPlan,
         (list, page_bytes, candidates): (usize, usize, usize),
         wanted: usize,
-        progress: &dyn Progress,
-    ) -> Result<Taken<'_>, Error> {
-        let wanted = wanted.max(1);
-        let Some((all, each)) = memory_plan.for_queries(list, page_bytes, candidates) else {
-            return Ok(Taken {
-                room: self,
-                bytes: 0,
-                queries: wanted,
-            });
-        };
-        let each = each.clamp(1, all.max(1));
-        let mut state = self.state.lock();
-        let number = state.next;
-        state.next += 1;
-        while state.turn != number || all.max(1).saturating_sub(state.taken) < each {
-            self.changed.wait_for(&mut state, LOOK);
-            if progress.interrupted() {
-                if state.turn == number {
-                    state.pass();
-                } else {
-                    state.gone.push(number);
-                }
-                self.changed.notify_all();
-                return Err(Error::Interrupted);
-            }
+    ) -> Queued {
+        let bounds = memory_plan.for_queries(list, page_bytes, candidates);
+        Queued {
+            room: self.0.clone(),
+            bounds: bounds.map(|(all, each)| (all.max(1), each.clamp(1, all.max(1)))),
+            wanted: wanted.max(1),
+            number: None,
         }
-        let free = all.max(1) - state.taken;
-        let queries = ((free / each) as usize).min(wanted);
-        let bytes = queries as u64 * each;
-        state.taken += bytes;
-        state.pass();
-        // There may be some left for the next one.
-        self.changed.notify_all();
-        Ok(Taken {
-            room: self,
-            bytes,
-            queries,
-        })
     }
 }
 
-impl Drop for Taken<'_> {
+/// A search that takes room, or waits for it. Dropped before its turn, it keeps nobody waiting.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    room: Arc<Mutex<State>>,
+    /// Bytes that there are for queries, and what each takes; `None` without a budget.
+    bounds: Option<(u64, u64)>,
+    wanted: usize,
+    /// Its place among those that wait.
+    number: Option<u64>,
+}
+
+impl Queued {
+    /// The room, if nobody has to wait for it.
+    pub(crate) fn at_once(&mut self) -> Option<Taken> {
+        match Pin::new(self).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(taken) => Some(taken),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Waits for the room.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`] if `progress` says so meanwhile.
+    pub(crate) fn wait(mut self, progress: &dyn Progress) -> Result<Taken, Error> {
+        if let Some(taken) = self.at_once() {
+            return Ok(taken);
+        }
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        loop {
+            let polled = Pin::new(&mut self).poll(&mut Context::from_waker(&waker));
+            if let Poll::Ready(taken) = polled {
+                return Ok(taken);
+            }
+            thread::park_timeout(LOOK);
+            if progress.interrupted() {
+                return Err(Error::Interrupted);
+            }
+        }
+    }
+}
+
+impl Future for Queued {
+    type Output = Taken;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Taken> {
+        let taken = |bytes, queries| Taken {
+            room: self.room.clone(),
+            bytes,
+            queries,
+        };
+        let Some((all, each)) = self.bounds else {
+            return Poll::Ready(taken(0, self.wanted));
+        };
+        let mut state = self.room.lock();
+        let first = state.waiting.keys().next().copied();
+        let free = all.saturating_sub(state.taken);
+        if first != self.number || free < each {
+            let number = self.number.unwrap_or(state.next);
+            state.next = state.next.max(number + 1);
+            match state.waiting.get_mut(&number) {
+                Some(known) => known.clone_from(cx.waker()),
+                None => _ = state.waiting.insert(number, cx.waker().clone()),
+            }
+            drop(state);
+            self.number = Some(number);
+            return Poll::Pending;
+        }
+        let queries = ((free / each) as usize).min(self.wanted);
+        let bytes = queries as u64 * each;
+        state.taken += bytes;
+        if let Some(number) = self.number {
+            state.waiting.remove(&number);
+        }
+        // There may be some left for the next one.
+        let next = state.first();
+        drop(state);
+        next.into_iter().for_each(Waker::wake);
+        let taken = taken(bytes, queries);
+        self.number = None;
+        Poll::Ready(taken)
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            let mut state = self.room.lock();
+            let first = state.waiting.keys().next() == Some(&number);
+            state.waiting.remove(&number);
+            let next = state.first().filter(|_| first);
+            drop(state);
+            next.into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+impl Drop for Taken {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            self.room.state.lock().taken -= self.bytes;
-            self.room.changed.notify_all();
+            let mut state = self.room.lock();
+            state.taken -= self.bytes;
+            let next = state.first();
+            drop(state);
+            next.into_iter().for_each(Waker::wake);
         }
+    }
+}
+
+/// Wakes a thread that is blocked.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
     }
 }
 
@@ -148,7 +224,7 @@ mod tests {
         assert_eq!(memory_plan.candidates(LIST, PAGE, 9), 9);
         for (candidates, queries) in [(0, 4), (most / 3, 2), (most, 1)] {
             let size = (LIST, PAGE, candidates);
-            let taken = room.take(&memory_plan, size, 8, &Silent).unwrap();
+            let taken = room.queue(&memory_plan, size, 8).wait(&Silent).unwrap();
             assert_eq!(
                 taken.queries, queries,
                 "{candidates} candidates, {each} bytes"
@@ -160,8 +236,8 @@ mod tests {
     fn what_one_has_the_others_have_not() {
         let (room, memory_plan) = (Room::default(), memory_plan(5));
         let take = |wanted| {
-            room.take(&memory_plan, (LIST, PAGE, 0), wanted, &Silent)
-                .unwrap()
+            let queued = room.queue(&memory_plan, (LIST, PAGE, 0), wanted);
+            queued.wait(&Silent).unwrap()
         };
         let first = take(3);
         assert_eq!(first.queries, 3);
@@ -171,9 +247,8 @@ mod tests {
         assert_eq!(take(9).queries, 3);
         drop(second);
         // One that needs more than all of it has all of it.
-        let long = room
-            .take(&memory_plan, (100_000, PAGE, 0), 2, &Silent)
-            .unwrap();
+        let long = room.queue(&memory_plan, (100_000, PAGE, 0), 2);
+        let long = long.wait(&Silent).unwrap();
         assert_eq!((long.queries, long.bytes), (1, memory_plan.queries));
     }
 
@@ -182,8 +257,8 @@ mod tests {
         let room = Room::default();
         let memory_plan = MemoryPlan::default();
         let take = || {
-            room.take(&memory_plan, (LIST, PAGE, 0), 1_000, &Silent)
-                .unwrap()
+            let queued = room.queue(&memory_plan, (LIST, PAGE, 0), 1_000);
+            queued.wait(&Silent).unwrap()
         };
         let (first, second) = (take(), take());
         assert_eq!((first.queries, second.queries), (1_000, 1_000));
@@ -199,9 +274,8 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..100 {
                         let wanted = 1 + thread % 3;
-                        let taken = room
-                            .take(memory_plan, (LIST, PAGE, 0), wanted, &Silent)
-                            .unwrap();
+                        let queued = room.queue(memory_plan, (LIST, PAGE, 0), wanted);
+                        let taken = queued.wait(&Silent).unwrap();
                         assert!((1..=wanted).contains(&taken.queries));
                         let all = now.fetch_add(taken.queries, Ordering::SeqCst) + taken.queries;
                         most.fetch_max(all, Ordering::SeqCst);
@@ -212,7 +286,7 @@ mod tests {
             }
         });
         assert!(most.into_inner() <= 3);
-        assert_eq!(room.state.lock().taken, 0);
+        assert_eq!(room.0.lock().taken, 0);
     }
 
     /// Asks for a stop at once.
@@ -231,23 +305,64 @@ mod tests {
     #[test]
     fn one_that_is_interrupted_while_it_waits_keeps_nobody_waiting() {
         let (room, memory_plan) = (Room::default(), memory_plan(1));
-        let first = room
-            .take(&memory_plan, (LIST, PAGE, 0), 1, &Silent)
-            .unwrap();
+        let one = || room.queue(&memory_plan, (LIST, PAGE, 0), 1);
+        let first = one().wait(&Silent).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
-                    let outcome = room.take(&memory_plan, (LIST, PAGE, 0), 1, &Stop);
+                    let outcome = one().wait(&Stop);
                     assert!(matches!(outcome, Err(Error::Interrupted)));
                 });
             }
-            scope.spawn(|| {
-                room.take(&memory_plan, (LIST, PAGE, 0), 1, &Silent)
-                    .unwrap()
-            });
+            scope.spawn(|| one().wait(&Silent).unwrap());
             std::thread::sleep(Duration::from_millis(20));
             drop(first);
         });
-        assert!(room.state.lock().gone.is_empty());
+        assert!(room.0.lock().waiting.is_empty());
+    }
+
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn who_waits_as_a_future_has_its_turn_and_gives_it_up_when_dropped() {
+        let (room, memory_plan) = (Room::default(), memory_plan(2));
+        let queue = |wanted| room.queue(&memory_plan, (LIST, PAGE, 0), wanted);
+        let woken: [Arc<Woken>; 3] = Default::default();
+        let poll = |queued: &mut Queued, at: usize| {
+            let waker = Waker::from(woken[at].clone());
+            Pin::new(queued).poll(&mut Context::from_waker(&waker))
+        };
+        let times = |at: usize| woken[at].0.load(Ordering::SeqCst);
+        let all = queue(2).at_once().unwrap();
+        let (mut a, mut b, mut c) = (queue(1), queue(2), queue(1));
+        assert!(poll(&mut a, 0).is_pending());
+        assert!(poll(&mut b, 1).is_pending());
+        assert!(poll(&mut c, 2).is_pending() && queue(1).at_once().is_none());
+        // The first is woken, and none before it.
+        drop(all);
+        assert_eq!((times(0), times(1), times(2)), (1, 0, 0));
+        assert!(poll(&mut b, 1).is_pending() && poll(&mut c, 2).is_pending());
+        let Poll::Ready(first) = poll(&mut a, 0) else {
+            panic!("it is its turn")
+        };
+        // There is some left for the next, which gives up instead: then it is the last one's turn.
+        assert_eq!((first.queries, times(1), times(2)), (1, 1, 0));
+        drop(b);
+        assert_eq!(times(2), 1);
+        let Poll::Ready(last) = poll(&mut c, 2) else {
+            panic!("it is its turn")
+        };
+        assert!(queue(1).at_once().is_none());
+        drop((first, last));
+        let state = room.0.lock();
+        assert!(state.taken == 0 && state.waiting.is_empty());
     }
 }

@@ -137,10 +137,10 @@ impl Ring {
 
     /// Queues an entry that leads to no memory, now or as soon as there is room.
     fn add(&mut self, entry: squeue::Entry) -> io::Result<()> {
-        self.later.push_back(entry);
         if self.ring.submission().is_full() {
             self.start()?;
         }
+        self.later.push_back(entry);
         self.add_later();
         Ok(())
     }

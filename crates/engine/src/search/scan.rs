@@ -263,7 +263,7 @@ fn run(placed: &[(u64, u32)], at: usize, stored: impl Fn(u64) -> bool) -> (usize
 }
 
 /// Lets the other tasks of the thread go on.
-async fn let_others() {
+pub(super) async fn let_others() {
     let mut waited = false;
     poll_fn(|cx| {
         if std::mem::replace(&mut waited, true) {

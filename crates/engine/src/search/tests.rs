@@ -5,16 +5,20 @@ mod deleted;
 mod prefetch;
 mod rerank;
 mod scan;
+mod submitted;
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use stratann_tier::testing::{Fault, Faults, Faulty};
-use stratann_tier::{DramTier, Volume};
+use stratann_tier::{DramTier, Thread, Volume};
 use stratann_vector::Metric;
 
+use super::scan::Scan;
 use super::*;
 use crate::data::{GroundTruth, VectorFile, brute_force};
+use crate::stores::{NodePages, on_pages};
 use crate::{
     BuildOptions, CacheSize, Compression, Layout, Matrix, OpenOptions, Order, Preset, Silent, build,
 };

@@ -26,6 +26,7 @@ mod changes;
 mod compact;
 mod directly;
 mod room;
+mod submit;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -37,12 +38,13 @@ use serde::Serialize;
 use stratann_tier::{Home, LockGuard, TierError, Volume};
 
 use self::directly::direct_of;
+use self::submit::Submitted;
 use super::direct::{Direct, DirectOptions};
 use super::due::Reads;
 use super::fresh::FreshGraph;
 use super::health::{Concern, Health};
 use super::ids::StoredIds;
-use super::overlay::{Overlay, Seen, Tombstones};
+use super::overlay::{Moment, Overlay, Seen, Tombstones};
 use super::replay::{self, Replayed};
 use crate::data::VectorSource;
 use crate::durable::{Durability, Log, opened_from};
@@ -199,7 +201,9 @@ pub struct LiveIndex {
     /// Held by a merge or a checkpoint: there is one at a time.
     merging: Mutex<()>,
     /// What searches read since the last merge.
-    reads: Reads,
+    reads: Arc<Reads>,
+    /// Searches that were submitted and have not ended.
+    submitted: Arc<Submitted>,
     /// The sequence number of the log up to which the last checkpoint goes.
     checkpointed: AtomicU64,
     /// What went wrong, and whether changes go on.
@@ -226,6 +230,15 @@ impl Drop for LiveIndex {
         if !self.home.is_here() {
             return;
         }
+        self.close();
+        // Until now nobody else could change the files that they read.
+        self.submitted.wait();
+    }
+}
+
+impl LiveIndex {
+    /// Leaves the index as the next one is to find it.
+    fn close(&self) {
         // What is promised to be synced in time is so now, while there is still somebody to rotate the log if that fails.
         if matches!(self.options.durability, Durability::Every(_))
             && !self.log.is_broken()
@@ -257,9 +270,7 @@ impl Drop for LiveIndex {
             self.health.trouble(Concern::Rest, &error);
         }
     }
-}
 
-impl LiveIndex {
     /// Opens the index in a directory for changes, and takes its lock.
     ///
     /// # Errors
@@ -343,7 +354,8 @@ impl LiveIndex {
             options: options.clone(),
             checkpointed: AtomicU64::new(checkpointed),
             health,
-            reads: Reads::default(),
+            reads: Arc::default(),
+            submitted: Arc::default(),
             next_id: AtomicU64::new(next_id.max(ids.next_id())),
             state: RwLock::new(Arc::new(State {
                 index,
@@ -379,17 +391,7 @@ impl LiveIndex {
         if let Some(direct) = &state.direct {
             direct.settle();
         }
-        let Overlay {
-            fresh,
-            deleted,
-            inserted,
-        } = &state.overlay;
-        let overlay = Overlay {
-            fresh: fresh.clone(),
-            deleted: deleted.clone(),
-            inserted: inserted.clone(),
-        };
-        (state.index.clone(), overlay)
+        (state.index.clone(), state.overlay.clone())
     }
 
     /// The vectors that a search can find.
@@ -472,12 +474,7 @@ impl LiveIndex {
         options: &SearchOptions,
         progress: &dyn Progress,
     ) -> Result<SearchResults, Error> {
-        let (state, moment) = {
-            // One moment of all that is searched, while nobody puts anything else in its place: from here on vectors may go from
-            // one graph to another, also to that of an index that this batch does not know.
-            let state = self.state.read();
-            (state.clone(), state.overlay.now())
-        };
+        let (state, moment) = self.at_one_moment();
         let seen = Seen {
             overlay: &state.overlay,
             moment,
@@ -485,9 +482,17 @@ impl LiveIndex {
         let results = state
             .index
             .search_with(queries, options, progress, None, Some(seen))?;
-        let deleted = state.overlay.deleted.len() as f64 / state.index.len() as f64;
+        let deleted = submit::deleted((&state.index, &state.overlay));
         self.reads.add(options, &results, deleted);
         Ok(results)
+    }
+
+    /// What a search starts from, and the moment of it that the search sees.
+    fn at_one_moment(&self) -> (Arc<State>, Moment) {
+        // One moment of all that is searched, while nobody puts anything else in its place: from here on vectors may go from one
+        // graph to another, also to that of an index that this search does not know.
+        let state = self.state.read();
+        (state.clone(), state.overlay.now())
     }
 
     /// Refuses the numbers that a [`search`](LiveIndex::search) refuses, whatever the queries are.

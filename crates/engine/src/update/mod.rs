@@ -46,5 +46,5 @@ pub(crate) use contents::each_vector;
 pub(crate) use fresh::FreshScratch;
 pub(crate) use ids::CarriedIds;
 pub(crate) use merge::bytes_in;
-pub(crate) use overlay::{Dead, Overlay, Seen};
+pub(crate) use overlay::{Dead, Moment, Overlay, Seen};
 pub(crate) use replay::replay;

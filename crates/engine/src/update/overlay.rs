@@ -19,7 +19,8 @@ use super::fresh::{FreshGraph, FreshMoment};
 use super::ranges::IdRanges;
 use crate::search::Admission;
 
-/// Changes on top of an index on storage.
+/// Changes on top of an index on storage. A clone shares them.
+#[derive(Clone)]
 pub(crate) struct Overlay {
     /// Graphs of vectors that are not on storage yet; while they are merged, two of them.
     pub(crate) fresh: Vec<Arc<FreshGraph>>,

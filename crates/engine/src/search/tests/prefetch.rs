@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::task::{Context, Poll};
 
+use parking_lot::Mutex;
 use stratann_tier::{Completion, ReadQueue, Request, Tier};
 
 use super::*;

@@ -1,0 +1,456 @@
+//! A search that is submitted: it goes on by itself, and whoever submitted it has a handle.
+//!
+//! ```text
+//!   submit ── room? ──┬─ yes ──────────────────────────────> its shares ──> last task gone ──> outcome ──> wait, await, notify
+//!                     └─ no ──> one task waits for it ─ then ──^                                ^
+//!                                          └─ deadline, cancelled ──────────────────────────────┘
+//! ```
+//!
+//! The pool owns what is [`Submitted`] until its last task is gone. Then the index, the queries and the room in the memory budget are
+//! given back, and only then anybody hears of the end.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::resume_unwind;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use stratann_tier::{Home, Panic, Task, Thread, Work, WorkerPool};
+
+use super::batch::{Answers, Batch, Clock, Shares};
+use super::stop::Stop;
+use crate::data::{Matrix, VectorSource};
+use crate::index::Index;
+use crate::room::{Queued, Taken};
+use crate::update::{Moment, Seen};
+use crate::{Error, SearchOptions, SearchResults};
+
+/// What a submitted search keeps of the index that it searches.
+pub(crate) trait Searched: Send + Sync {
+    fn index(&self) -> &Index;
+    /// What changed since the checkpoint, as it was when the search was submitted.
+    fn seen(&self) -> Option<Seen<'_>>;
+    /// What the caller gets of an outcome.
+    fn settle(
+        &self,
+        options: &SearchOptions,
+        outcome: Result<SearchResults, Error>,
+    ) -> Result<SearchResults, Error>;
+}
+
+/// An index that is open for reading.
+struct Opened {
+    index: Arc<Index>,
+    moment: Option<Moment>,
+}
+
+impl Searched for Opened {
+    fn index(&self) -> &Index {
+        &self.index
+    }
+
+    fn seen(&self) -> Option<Seen<'_>> {
+        let overlay = self.index.overlay();
+        let seen = overlay.zip(self.moment);
+        seen.map(|(overlay, moment)| Seen { overlay, moment })
+    }
+
+    fn settle(
+        &self,
+        _: &SearchOptions,
+        outcome: Result<SearchResults, Error>,
+    ) -> Result<SearchResults, Error> {
+        outcome.map_err(|error| self.index.outdated(error))
+    }
+}
+
+impl Index {
+    /// Searches a batch of queries as [`search`](Index::search) does, and returns at once: the answers come through the handle, and
+    /// are the same. The search keeps the index open until it has ended.
+    ///
+    /// A search that is not done by `deadline` ends with [`Error::DeadlineExceeded`]; one that is
+    /// [cancelled](SubmittedSearch::cancel), or whose handle is dropped, with [`Error::Interrupted`]: as soon as the reads
+    /// come in that its threads wait for. It then leaves nothing behind.
+    ///
+    /// Where a memory budget has no room for another query in flight, the search waits for it, and no thread does. Without a budget
+    /// every search that is submitted begins: their number is the caller's to bound.
+    ///
+    /// # Errors
+    /// Wrong arguments, as [`search`](Index::search) refuses them; no threads. All else comes through the handle.
+    ///
+    /// # Panics
+    /// In a process forked from the one that opened the index.
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    /// use std::time::{Duration, Instant};
+    /// use stratann::{Index, Matrix, OpenOptions, SearchOptions, VectorFile};
+    ///
+    /// # fn main() -> Result<(), stratann::Error> {
+    /// let index = Arc::new(Index::open("photos.idx", &OpenOptions::default())?);
+    /// let queries = Matrix::read(&VectorFile::open("queries.u8bin")?)?;
+    /// let deadline = Instant::now() + Duration::from_millis(50);
+    /// let search = index.submit(queries, &SearchOptions::default(), Some(deadline))?;
+    /// // `search.await?` in a task of an async server.
+    /// let found = search.wait()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn submit(
+        self: &Arc<Self>,
+        queries: Matrix,
+        options: &SearchOptions,
+        deadline: Option<Instant>,
+    ) -> Result<SubmittedSearch, Error> {
+        let opened = Opened {
+            index: self.clone(),
+            moment: self.overlay().map(|overlay| overlay.now()),
+        };
+        submitted(Box::new(opened), queries, options, deadline)
+    }
+}
+
+/// Submits a search.
+///
+/// # Errors
+/// As [`Index::submit`].
+pub(crate) fn submitted(
+    searched: Box<dyn Searched>,
+    queries: Matrix,
+    options: &SearchOptions,
+    deadline: Option<Instant>,
+) -> Result<SubmittedSearch, Error> {
+    let index = searched.index();
+    let overlay = searched.seen().map(|seen| seen.overlay);
+    let answers = Answers::new(index, &queries, options, overlay)?;
+    let worker_pool = answers.workers(index, options, options.threads.min(queries.rows()))?;
+    let ending = Arc::new(Ending {
+        stop: Stop::new(deadline),
+        outcome: Mutex::default(),
+        done: Condvar::new(),
+    });
+    let handle = SubmittedSearch {
+        ending: ending.clone(),
+        home: Home::here(),
+    };
+    if let Some(late) = ending.stop.reason() {
+        drop((searched, queries, answers));
+        ending.finish(Ok(Err(late)));
+        return Ok(handle);
+    }
+    let submitted = Submitted {
+        searched,
+        queries,
+        options: *options,
+        answers,
+        ending,
+        worker_pool,
+        phase: Mutex::new(Phase::Over),
+    };
+    let mut queued = submitted.batch().room(options);
+    *submitted.phase.lock() = match queued.at_once() {
+        Some(taken) => Phase::HasRoom(taken),
+        None => Phase::Waits(Some(queued)),
+    };
+    Arc::new(submitted).go_on();
+    Ok(handle)
+}
+
+/// A search that a worker pool owns.
+struct Submitted {
+    searched: Box<dyn Searched>,
+    queries: Matrix,
+    options: SearchOptions,
+    answers: Answers,
+    ending: Arc<Ending>,
+    /// One that a larger one has replaced goes when the last search on it has ended.
+    worker_pool: Arc<WorkerPool>,
+    phase: Mutex<Phase>,
+}
+
+/// How far a submitted search is.
+enum Phase {
+    /// It waits for room, by a task that takes this with it.
+    Waits(Option<Queued>),
+    /// It has room, and may begin.
+    HasRoom(Taken),
+    /// It answers queries, since a time.
+    Runs {
+        /// Given back with it.
+        _room: Taken,
+        shares: Shares,
+        begun: Instant,
+    },
+    /// It will not begin.
+    Over,
+}
+
+impl Submitted {
+    fn batch(&self) -> Batch<'_> {
+        let (index, seen, stop) = (
+            self.searched.index(),
+            self.searched.seen(),
+            &self.ending.stop,
+        );
+        Batch::new(index, &self.queries, &self.answers, stop, None, seen).until(stop)
+    }
+
+    /// Has the pool do what comes next.
+    fn go_on(self: Arc<Self>) {
+        let mut phase = self.phase.lock();
+        let mut threads = 1;
+        *phase = match std::mem::replace(&mut *phase, Phase::Over) {
+            Phase::HasRoom(taken) => {
+                let shares = Shares::new(&self.options, self.queries.rows(), taken.queries);
+                threads = shares.threads;
+                Phase::Runs {
+                    _room: taken,
+                    shares,
+                    begun: Instant::now(),
+                }
+            }
+            phase => phase,
+        };
+        drop(phase);
+        let worker_pool = self.worker_pool.clone();
+        worker_pool.submit(threads, self);
+    }
+
+    /// Waits for room.
+    async fn wait(&self, thread: &Thread, queued: Queued) {
+        let waited = self.ending.stop.unless_stopped(thread, queued).await;
+        *self.phase.lock() = match waited {
+            Ok(taken) => Phase::HasRoom(taken),
+            Err(_) => Phase::Over,
+        };
+    }
+
+    /// What has become of it, when all its tasks are gone.
+    fn outcome(self) -> Result<SearchResults, Error> {
+        let Self {
+            searched,
+            options,
+            answers,
+            ending,
+            phase,
+            ..
+        } = self;
+        let outcome = match phase.into_inner() {
+            Phase::Runs { begun, .. } => answers.into_results(begun.elapsed()),
+            // It was stopped before there was room.
+            _ => Err(Error::Interrupted),
+        };
+        match outcome {
+            Err(Error::Interrupted) => Err(ending.stop.reason().unwrap_or(Error::Interrupted)),
+            outcome => searched.settle(&options, outcome),
+        }
+    }
+}
+
+impl Work for Submitted {
+    fn tasks<'t>(self: Arc<Self>, thread: &'t Thread, share: usize) -> Vec<Task<'t>> {
+        let tasks = match &mut *self.phase.lock() {
+            Phase::Waits(queued) => match queued.take() {
+                Some(queued) => {
+                    let waits = self.clone();
+                    return vec![Box::pin(async move { waits.wait(thread, queued).await })];
+                }
+                None => 0,
+            },
+            Phase::Runs { shares, .. } => shares.tasks(share),
+            Phase::HasRoom(_) | Phase::Over => 0,
+        };
+        let clock = Clock::new();
+        let task = |_| {
+            let (search, clock) = (self.clone(), clock.clone());
+            Box::pin(async move { search.batch().run(thread, clock).await }) as Task<'t>
+        };
+        (0..tasks).map(task).collect()
+    }
+
+    fn ended(self: Arc<Self>, panic: Option<Panic>) {
+        if panic.is_none() && matches!(*self.phase.lock(), Phase::HasRoom(_)) {
+            return self.go_on();
+        }
+        let ending = self.ending.clone();
+        // Whatever it held is given back before anybody hears of its end.
+        let outcome = match (panic, Arc::into_inner(self)) {
+            (None, Some(search)) => Ok(search.outcome()),
+            (Some(panic), _) => Err(panic),
+            (None, None) => Err(Box::new("a search ended twice") as Panic),
+        };
+        ending.finish(outcome);
+    }
+}
+
+/// What the handle and the tasks of a search share.
+struct Ending {
+    stop: Stop,
+    outcome: Mutex<Outcome>,
+    done: Condvar,
+}
+
+#[derive(Default)]
+struct Outcome {
+    /// Until somebody takes it.
+    result: Option<Result<Result<SearchResults, Error>, Panic>>,
+    is_there: bool,
+    waker: Option<Waker>,
+    notify: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl Outcome {
+    /// What the search gave.
+    ///
+    /// # Panics
+    /// With the panic of the search, or if it was taken before.
+    fn take(&mut self) -> Result<SearchResults, Error> {
+        match self.result.take() {
+            Some(Ok(result)) => result,
+            Some(Err(panic)) => resume_unwind(panic),
+            None => panic!("the answers of a submitted search were taken before"),
+        }
+    }
+}
+
+impl Ending {
+    /// Tells everybody who waits.
+    fn finish(&self, result: Result<Result<SearchResults, Error>, Panic>) {
+        let mut outcome = self.outcome.lock();
+        outcome.result = Some(result);
+        outcome.is_there = true;
+        let (waker, notify) = (outcome.waker.take(), outcome.notify.take());
+        drop(outcome);
+        self.done.notify_all();
+        waker.into_iter().for_each(Waker::wake);
+        if let Some(notify) = notify {
+            notify();
+        }
+    }
+}
+
+/// A search that was submitted ([`Index::submit`], [`LiveIndex::submit`](crate::LiveIndex::submit)). To be waited for in one of three
+/// ways: [`wait`](SubmittedSearch::wait) blocks the thread, `.await` the task of any executor, and
+/// [`notify`](SubmittedSearch::notify) has a function called.
+///
+/// Dropped before the search has ended, it cancels it.
+///
+/// # Panics
+/// Where the search panicked, whoever takes its answers does so with the same panic. In a process forked from the one that
+/// submitted it, where nobody searches, waiting panics; to drop it there does nothing.
+#[must_use = "a search whose handle is dropped is cancelled"]
+pub struct SubmittedSearch {
+    ending: Arc<Ending>,
+    home: Home,
+}
+
+impl SubmittedSearch {
+    /// Waits until the search has ended, and gives what it found.
+    ///
+    /// # Errors
+    /// As [`Index::search`]; [`Error::DeadlineExceeded`], and [`Error::Interrupted`] where it was
+    /// [cancelled](SubmittedSearch::cancel).
+    pub fn wait(self) -> Result<SearchResults, Error> {
+        self.check_process();
+        let mut outcome = self.ending.outcome.lock();
+        while !outcome.is_there {
+            self.ending.done.wait(&mut outcome);
+        }
+        outcome.take()
+    }
+
+    /// Waits until the search has ended, but no longer than `timeout`: then it gives the handle back, and the search goes on.
+    ///
+    /// # Errors
+    /// The handle, where the time is over; within the result those of [`wait`](SubmittedSearch::wait).
+    pub fn wait_timeout(self, timeout: Duration) -> Result<Result<SearchResults, Error>, Self> {
+        self.check_process();
+        let until = Instant::now().checked_add(timeout);
+        let mut outcome = self.ending.outcome.lock();
+        while !outcome.is_there {
+            let over = match until {
+                None => {
+                    self.ending.done.wait(&mut outcome);
+                    false
+                }
+                Some(until) => self.ending.done.wait_until(&mut outcome, until).timed_out(),
+            };
+            if over && !outcome.is_there {
+                drop(outcome);
+                return Err(self);
+            }
+        }
+        Ok(outcome.take())
+    }
+
+    /// Whether it has ended, so that whoever waits for it does not wait.
+    pub fn is_done(&self) -> bool {
+        self.check_process();
+        self.ending.outcome.lock().is_there
+    }
+
+    /// Ends the search as soon as the reads come in that its threads wait for; returns at once. What it gives then is
+    /// [`Error::Interrupted`], unless it has ended before, or its deadline had passed.
+    pub fn cancel(&self) {
+        self.check_process();
+        self.ending.stop.cancel();
+    }
+
+    /// Has `told` called once when the search has ended: at once by the caller's thread, if it has; else by a thread that searches, which
+    /// it should keep for no longer than it takes to tell another one. Only the last `told` is called.
+    pub fn notify(&self, told: impl FnOnce() + Send + 'static) {
+        self.check_process();
+        let mut outcome = self.ending.outcome.lock();
+        if !outcome.is_there {
+            let before = outcome.notify.replace(Box::new(told));
+            drop(outcome);
+            drop(before);
+            return;
+        }
+        drop(outcome);
+        told();
+    }
+
+    fn check_process(&self) {
+        assert!(
+            self.home.is_here(),
+            "this process was forked after the search was submitted, and does not have the threads that search: submit it \
+             again in the child"
+        );
+    }
+}
+
+impl Future for SubmittedSearch {
+    type Output = Result<SearchResults, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.check_process();
+        let mut outcome = self.ending.outcome.lock();
+        if outcome.is_there {
+            return Poll::Ready(outcome.take());
+        }
+        match &mut outcome.waker {
+            Some(known) => known.clone_from(cx.waker()),
+            None => outcome.waker = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for SubmittedSearch {
+    fn drop(&mut self) {
+        // What has ended has no task to be woken.
+        if self.home.is_here() && !self.ending.outcome.lock().is_there {
+            self.ending.stop.cancel();
+        }
+    }
+}
+
+impl fmt::Debug for SubmittedSearch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SubmittedSearch")
+    }
+}

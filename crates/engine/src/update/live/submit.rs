@@ -1,0 +1,120 @@
+//! Searches that are submitted to an index that changes: each keeps what it saw when it was submitted, and goes on through checkpoints
+//! and merges. Nobody else changes the index's files while one goes on.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+use stratann_tier::is_worker;
+
+use super::LiveIndex;
+use crate::data::Matrix;
+use crate::index::Index;
+use crate::search::{Searched, submitted};
+use crate::update::due::Reads;
+use crate::update::overlay::{Moment, Overlay, Seen};
+use crate::{Error, SearchOptions, SearchResults, SubmittedSearch};
+
+impl LiveIndex {
+    /// Searches a batch of queries as [`search`](LiveIndex::search) does, and returns at once; sees every change whose call returned
+    /// before this one began. Otherwise as [`Index::submit`].
+    ///
+    /// Dropping the index waits for the searches that were submitted, unless a thread that searches does it.
+    ///
+    /// # Errors
+    /// As those of [`Index::submit`].
+    ///
+    /// # Panics
+    /// As [`Index::submit`].
+    pub fn submit(
+        &self,
+        queries: Matrix,
+        options: &SearchOptions,
+        deadline: Option<Instant>,
+    ) -> Result<SubmittedSearch, Error> {
+        let (state, moment) = self.at_one_moment();
+        let searched = AtMoment {
+            // Not what puts vectors into the graph, which ends with the index that is open for changes.
+            index: state.index.clone(),
+            overlay: state.overlay.clone(),
+            moment,
+            reads: self.reads.clone(),
+            _counted: Submitted::count(&self.submitted),
+        };
+        drop(state);
+        submitted(Box::new(searched), queries, options, deadline)
+    }
+}
+
+/// An index as it was at a moment.
+struct AtMoment {
+    index: Arc<Index>,
+    overlay: Overlay,
+    moment: Moment,
+    reads: Arc<Reads>,
+    _counted: Counted,
+}
+
+impl Searched for AtMoment {
+    fn index(&self) -> &Index {
+        &self.index
+    }
+
+    fn seen(&self) -> Option<Seen<'_>> {
+        Some(Seen {
+            overlay: &self.overlay,
+            moment: self.moment,
+        })
+    }
+
+    fn settle(
+        &self,
+        options: &SearchOptions,
+        outcome: Result<SearchResults, Error>,
+    ) -> Result<SearchResults, Error> {
+        outcome.inspect(|results| {
+            let seen = (&*self.index, &self.overlay);
+            self.reads.add(options, results, deleted(seen));
+        })
+    }
+}
+
+/// The share of the vectors on storage that were deleted or replaced.
+pub(super) fn deleted((index, overlay): (&Index, &Overlay)) -> f64 {
+    overlay.deleted.len() as f64 / index.len() as f64
+}
+
+/// Searches that were submitted and have not ended.
+#[derive(Default)]
+pub(super) struct Submitted {
+    count: Mutex<usize>,
+    none: Condvar,
+}
+
+/// One of them.
+struct Counted(Arc<Submitted>);
+
+impl Submitted {
+    fn count(this: &Arc<Self>) -> Counted {
+        *this.count.lock() += 1;
+        Counted(this.clone())
+    }
+
+    /// Waits until there is none, unless it would be this thread that had to end it.
+    pub(super) fn wait(&self) {
+        let mut count = self.count.lock();
+        while *count > 0 && !is_worker() {
+            self.none.wait(&mut count);
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut count = self.0.count.lock();
+        *count -= 1;
+        if *count == 0 {
+            self.0.none.notify_all();
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! Searches that a server submits: of real data, to an index that is only read and to one that changes.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use stratann::{
+    BuildOptions, Durability, Error, ErrorKind, Index, LiveIndex, Matrix, MergeWhen, OpenOptions,
+    Preset, SearchOptions, SearchResults, Silent, Strategy, Update, VectorFile, VectorSource,
+    WriteOptions, build, verify,
+};
+use stratann_tier::testing::forked;
+
+/// Longer than anything here takes, unless it was lost.
+const LONG: Duration = Duration::from_secs(60);
+const ROWS: usize = 2_000;
+
+fn matrix(name: &str, first: usize, rows: usize) -> Matrix {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name);
+    let file = VectorFile::open(path).unwrap();
+    let mut bytes = vec![0; rows * file.dim() * file.element().size()];
+    file.read(first, &mut bytes).unwrap();
+    Matrix::new(bytes, rows, file.dim(), file.element()).unwrap()
+}
+
+fn base(first: usize, rows: usize) -> Matrix {
+    matrix("photo-sift-20k.base.u8bin", first, rows)
+}
+
+fn queries(rows: usize) -> Matrix {
+    matrix("photo-sift-20k.query.u8bin", 0, rows)
+}
+
+fn one(of: &Matrix, row: usize) -> Matrix {
+    Matrix::new(of.row(row).to_vec(), 1, of.dim(), of.element()).unwrap()
+}
+
+fn built(folder: &Path, preset: Preset) -> PathBuf {
+    let path = folder.join(preset.name);
+    let options = BuildOptions {
+        preset,
+        degree: Some(24),
+        build_list: 32,
+        threads: 2,
+        ..BuildOptions::default()
+    };
+    build(&base(0, ROWS), &path, &options, &Silent).unwrap();
+    path
+}
+
+/// Answers that do not depend on the order in which reads come in.
+fn options() -> SearchOptions {
+    SearchOptions {
+        list: 40,
+        strategy: Some(Strategy::BestFirst),
+        ..SearchOptions::default()
+    }
+}
+
+fn same(found: &SearchResults, expected: &SearchResults, what: &str) {
+    assert!(found.ids == expected.ids, "{what}: other ids");
+    assert!(found.distances == expected.distances, "{what}: distances");
+}
+
+#[test]
+fn a_thousand_at_once_answer_as_search_does() {
+    let folder = tempfile::tempdir().unwrap();
+    for preset in [Preset::STRATANN, Preset::DECOUPLEVS] {
+        let index = Index::open(built(folder.path(), preset), &OpenOptions::default());
+        let index = Arc::new(index.unwrap());
+        let all = queries(100);
+        let expected = index.search(&all, &options()).unwrap();
+        let truth =
+            stratann::brute_force(&base(0, ROWS), &all, 10, stratann::Metric::L2, 2, &Silent)
+                .unwrap();
+        let recall = truth.recall(&expected.ids, &expected.distances, 10);
+        assert!(recall.unwrap() > 0.9);
+        let deadline = Some(Instant::now() + LONG);
+        let searches: Vec<_> = (0..1_000)
+            .map(|number| {
+                let deadline = deadline.filter(|_| number % 2 == 0);
+                index.submit(one(&all, number % 100), &options(), deadline)
+            })
+            .collect();
+        // A batch among them, on several threads.
+        let batch = SearchOptions {
+            threads: 2,
+            in_flight: 4,
+            ..options()
+        };
+        let batch = index.submit(all.clone(), &batch, None).unwrap();
+        for (number, search) in searches.into_iter().enumerate() {
+            let found = search.unwrap().wait().unwrap();
+            let at = 10 * (number % 100);
+            assert_eq!(found.ids, expected.ids[at..at + 10], "{number}");
+            assert_eq!(found.distances, expected.distances[at..at + 10]);
+        }
+        same(&batch.wait().unwrap(), &expected, "a batch");
+        assert_eq!(Arc::strong_count(&index), 1);
+    }
+}
+
+#[test]
+fn the_smallest_memory_budget_is_kept_and_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = built(folder.path(), Preset::STRATANN);
+    let mut open = OpenOptions {
+        memory: Some(1),
+        ..OpenOptions::default()
+    };
+    let index = loop {
+        match Index::open(&path, &open) {
+            Ok(index) => break Arc::new(index),
+            Err(Error::Memory { needs, .. }) => open.memory = Some(needs),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let all = queries(3);
+    let wide = SearchOptions {
+        list: 600,
+        navigation: Some(false),
+        threads: 2,
+        in_flight: 8,
+        ..options()
+    };
+    let expected = index.search(&all, &wide).unwrap();
+    for _ in 0..3 {
+        let deadline = Instant::now() + Duration::from_millis(1);
+        let searches: Vec<_> = (0..40)
+            .map(|number| {
+                let deadline = Some(deadline).filter(|_| number % 4 == 0);
+                let search = index.submit(all.clone(), &wide, deadline).unwrap();
+                if number % 4 == 1 {
+                    search.cancel();
+                }
+                (number % 4, search)
+            })
+            .collect();
+        for (kind, search) in searches {
+            match kind {
+                0 => match search.wait() {
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::DeadlineExceeded),
+                    Ok(found) => same(&found, &expected, "by its deadline"),
+                },
+                1 => match search.wait() {
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Interrupted),
+                    Ok(found) => same(&found, &expected, "before it was cancelled"),
+                },
+                2 => drop(search),
+                _ => {
+                    // All before it have gone or have been dropped: it has its turn.
+                    let found = search.wait().unwrap();
+                    same(&found, &expected, "under the budget");
+                }
+            }
+        }
+        same(&index.search(&all, &wide).unwrap(), &expected, "afterwards");
+    }
+}
+
+/// Wakes a thread, as the executor of a server does.
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+#[test]
+fn a_server_awaits_and_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = built(folder.path(), Preset::STRATANN);
+    let index = Arc::new(Index::open(path, &OpenOptions::default()).unwrap());
+    let expected = index.search(&queries(20), &options()).unwrap();
+    let mut search = pin!(index.submit(queries(20), &options(), None).unwrap());
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let found = loop {
+        let polled = search.as_mut().poll(&mut Context::from_waker(&waker));
+        match polled {
+            Poll::Ready(found) => break found.unwrap(),
+            Poll::Pending => std::thread::park_timeout(LONG),
+        }
+    };
+    same(&found, &expected, "awaited");
+    // Ten at a time, each of which submits the next when it is done.
+    let (send, done) = mpsc::channel();
+    let told = Arc::new(AtomicUsize::new(0));
+    let submit = |number: usize| {
+        let search = index.submit(one(&queries(20), number % 20), &options(), None);
+        let (search, send, told) = (search.unwrap(), send.clone(), told.clone());
+        search.notify(move || {
+            told.fetch_add(1, Ordering::SeqCst);
+            send.send(number).unwrap();
+        });
+        (number, search)
+    };
+    let mut going: std::collections::BTreeMap<_, _> = (0..10).map(submit).collect();
+    for next in 10..110 {
+        let number = done.recv_timeout(LONG).unwrap();
+        let found = going.remove(&number).unwrap().wait().unwrap();
+        let at = 10 * (number % 20);
+        assert_eq!(found.ids, expected.ids[at..at + 10]);
+        if next < 100 {
+            going.extend([submit(next)]);
+        }
+    }
+    assert!(going.is_empty() && told.load(Ordering::SeqCst) == 100);
+}
+
+#[test]
+fn an_index_that_changes_answers_as_it_was_and_closes_when_all_have_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let all = queries(100);
+    for (preset, update) in [
+        (Preset::STRATANN, Update::Accumulate),
+        (Preset::ODINANN, Update::Relocate),
+        (Preset::DECOUPLEVS, Update::Merge),
+        (Preset::AISAQ, Update::InPlace),
+    ] {
+        let name = preset.name;
+        let path = built(folder.path(), preset);
+        let write = WriteOptions {
+            durability: Durability::OnFlush,
+            threads: 2,
+            update: Some(update),
+            ..WriteOptions::default()
+        };
+        let live = LiveIndex::open(&path, &OpenOptions::default(), &write).unwrap();
+        live.insert(&base(ROWS, 300), None, &Silent).unwrap();
+        live.delete(&(0..100).collect::<Vec<_>>()).unwrap();
+        // A search learns which nodes are deleted, and leads the next one past them: until there is nothing to learn.
+        let mut expected = live.search(&all, &options()).unwrap();
+        loop {
+            let again = live.search(&all, &options()).unwrap();
+            let before = std::mem::replace(&mut expected, again);
+            if before.ids == expected.ids {
+                break;
+            }
+        }
+        let submit = |many: usize| -> Vec<_> {
+            let search = |_| live.submit(all.clone(), &options(), None).unwrap();
+            (0..many).map(search).collect()
+        };
+        let before = submit(5);
+        // What they found goes, and then the files that they read.
+        let mut found = expected.ids.clone();
+        found.sort_unstable();
+        found.dedup();
+        found.retain(|&id| id != u64::MAX);
+        live.delete(&found).unwrap();
+        let between = submit(5);
+        live.compact(&Silent).unwrap();
+        for search in before {
+            same(&search.wait().unwrap(), &expected, name);
+        }
+        for search in between {
+            let ids = search.wait().unwrap().ids;
+            assert!(
+                ids.iter().all(|id| found.binary_search(id).is_err()),
+                "{name}"
+            );
+        }
+        // Those that go on when the index is closed end before it is.
+        let expected = live.search(&all, &options()).unwrap();
+        let last = submit(5);
+        let cancelled = live.submit(all.clone(), &options(), None).unwrap();
+        cancelled.cancel();
+        drop(submit(5));
+        drop(live);
+        assert!(matches!(cancelled.wait(), Err(Error::Interrupted) | Ok(_)));
+        for search in last {
+            same(&search.wait().unwrap(), &expected, name);
+        }
+        let again = LiveIndex::open(&path, &OpenOptions::default(), &write).unwrap();
+        same(&again.search(&all, &options()).unwrap(), &expected, name);
+        drop(again);
+        assert!(verify(&path, &Silent).unwrap().clean(), "{name}");
+    }
+}
+
+#[test]
+fn searches_go_on_beside_changes_and_merges() {
+    let folder = tempfile::tempdir().unwrap();
+    for (preset, update) in [
+        (Preset::STRATANN, Update::Accumulate),
+        (Preset::DECOUPLEVS, Update::Merge),
+    ] {
+        let path = built(folder.path(), preset);
+        let write = WriteOptions {
+            durability: Durability::OnFlush,
+            threads: 1,
+            update: Some(update),
+            ..WriteOptions::default()
+        };
+        let live = LiveIndex::open(&path, &OpenOptions::default(), &write).unwrap();
+        let live = Arc::new(live);
+        let merger = live.merge_when_due(MergeWhen::default()).unwrap();
+        let wide = SearchOptions {
+            k: 1,
+            list: 60,
+            ..options()
+        };
+        let asked = base(100, 20);
+        for round in 0..5 {
+            let searches: Vec<_> = (0..20)
+                .map(|number| {
+                    let soon = Instant::now() + Duration::from_micros(300);
+                    let deadline = Some(soon).filter(|_| number % 5 == 0);
+                    let search = live.submit(asked.clone(), &wide, deadline).unwrap();
+                    if number % 5 == 1 {
+                        search.cancel();
+                    }
+                    (number % 5, search)
+                })
+                .collect();
+            live.insert(&base(ROWS + 100 * round, 100), None, &Silent)
+                .unwrap();
+            let gone: Vec<u64> = (0..50).map(|id| (1_000 + 50 * round + id) as u64).collect();
+            live.delete(&gone).unwrap();
+            if round == 2 {
+                live.compact(&Silent).unwrap();
+            }
+            for (kind, search) in searches {
+                match (kind, search.wait()) {
+                    (0, Err(Error::DeadlineExceeded)) | (1, Err(Error::Interrupted)) => {}
+                    (_, found) => {
+                        let found = found.unwrap();
+                        let exact = found.distances.iter().filter(|&&d| d == 0.0).count();
+                        assert!(exact >= 19, "{exact} of 20");
+                    }
+                }
+            }
+        }
+        drop(merger);
+        drop(live);
+        assert!(verify(&path, &Silent).unwrap().clean());
+    }
+}
+
+#[test]
+fn in_a_forked_process_nobody_waits_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = built(folder.path(), Preset::STRATANN);
+    let index = Arc::new(Index::open(path, &OpenOptions::default()).unwrap());
+    let wide = SearchOptions {
+        list: 1_000,
+        ..options()
+    };
+    let submit = || index.submit(queries(20), &wide, None).unwrap();
+    let (mut theirs, mut dropped) = (Some(submit()), Some(submit()));
+    let mut held = Some(index.clone());
+    assert!(forked(20, || {
+        drop(dropped.take());
+        let search = theirs.take().unwrap();
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| search.wait()));
+        drop(held.take());
+        outcome.is_err()
+    }));
+    // Here they go on.
+    let found = theirs.take().unwrap().wait().unwrap();
+    same(&found, &index.search(&queries(20), &wide).unwrap(), "here");
+    assert!(dropped.take().unwrap().wait().is_ok());
+}
