@@ -184,7 +184,7 @@ impl Directory {
     }
 
     /// A file for reading. It may stand elsewhere, behind a link; it must be a regular one.
-    fn reader(&self, action: &'static str, name: &str) -> Result<File, TierError> {
+    pub(crate) fn reader(&self, action: &'static str, name: &str) -> Result<File, TierError> {
         check_name(&self.name(), name)?;
         // A pipe would wait for a writer.
         let file = self

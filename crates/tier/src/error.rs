@@ -164,6 +164,16 @@ pub enum TierError {
         /// The operating system's error.
         source: io::Error,
     },
+    /// A volume that is to be one of an index', and is not.
+    #[error(
+        "{place}: {what}; an index needs volumes of its own: give the ones that it was built on, or empty ones"
+    )]
+    Taken {
+        /// The volume's path.
+        place: String,
+        /// Whose it is.
+        what: String,
+    },
     /// The system starts no more threads.
     #[error(
         "cannot start a thread for {what}: {source}; ask for fewer threads, or raise the limit of this user (`ulimit -u`) or of the container (pids.max of its cgroup, --pids-limit in docker)"
@@ -231,6 +241,7 @@ impl TierError {
             | Self::OutOfRange { place, .. }
             | Self::Misaligned { place, .. }
             | Self::InUse { place, .. }
+            | Self::Taken { place, .. }
             | Self::TooManyFiles { place, .. }
             | Self::NotPlain { place, .. }
             | Self::Replaced { place, .. }

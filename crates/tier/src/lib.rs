@@ -7,7 +7,7 @@
 //!     └─ thread.readable(&socket).await, thread.sleep_until(time).await
 //!
 //!   Tier ── FileTier (SSD), DramTier, MappedTier
-//!   Volume ── Directory
+//!   Volume ── Directory, MemoryVolume (files that are read from memory), SplitVolume (several as one)
 //! ```
 //!
 //! Tests have more of both, behind the feature `testing`: `Meter` counts what a tier reads, `Faulty` misbehaves, `SimVolume` crashes on
@@ -45,6 +45,7 @@ mod limits;
 mod lock;
 mod mapped;
 mod memory;
+mod memory_volume;
 mod pages;
 mod parking;
 mod poller;
@@ -53,6 +54,7 @@ mod process;
 mod reactor;
 mod reads;
 mod sockets;
+mod split;
 mod ssd;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -74,8 +76,10 @@ pub use executor::{Sleep, Task, Thread};
 pub use growing::GrowingBytes;
 pub use home::Home;
 pub use mapped::MappedTier;
+pub use memory_volume::MemoryVolume;
 pub use process::{peak_rss_bytes, process_cpu_time, reset_peak_rss, rss_bytes, thread_cpu_time};
 pub use sockets::SocketReady;
+pub use split::{Route, SplitVolume};
 pub use ssd::FileTier;
 pub use threads::{start, start_scoped};
 pub use tier::{Completion, ReadQueue, Request, Tier, next};

@@ -22,7 +22,8 @@ const AHEAD: usize = 4096;
 /// Something that answers a read at once.
 pub(crate) trait Source {
     fn name(&self) -> &str;
-    fn size(&self) -> u64;
+    /// Its bytes, looked up again if it may have grown to hold the request.
+    fn size_for(&self, request: Request) -> u64;
     fn alignment(&self) -> u32;
     /// Makes the read cheaper if there is some time until it is fetched. The request lies in the range.
     fn prepare(&self, request: Request);
@@ -63,7 +64,12 @@ impl<S: Source> PromptQueue<S> {
 impl<S: Source> ReadQueue for PromptQueue<S> {
     fn submit(&mut self, request: Request) -> Result<(), TierError> {
         let source = &self.source;
-        check(source.name(), source.size(), source.alignment(), request)?;
+        check(
+            source.name(),
+            source.size_for(request),
+            source.alignment(),
+            request,
+        )?;
         source.prepare(request);
         self.waiting.push_back(request);
         Ok(())
@@ -139,7 +145,7 @@ impl<R: Region> Source for Slices<R> {
         &self.name
     }
 
-    fn size(&self) -> u64 {
+    fn size_for(&self, _: Request) -> u64 {
         self.len as u64
     }
 
@@ -149,9 +155,7 @@ impl<R: Region> Source for Slices<R> {
 
     fn prepare(&self, request: Request) {
         let first = self.start.as_ptr().wrapping_add(request.offset as usize);
-        for line in (0..(request.len as usize).min(AHEAD)).step_by(LINE) {
-            prefetch(first.wrapping_add(line));
-        }
+        prefetch_all(first, request.len as usize);
     }
 
     fn fetch(&self, request: Request) -> Result<Block, TierError> {
@@ -164,6 +168,13 @@ impl<R: Region> Source for Slices<R> {
             let pointer = self.start.add(request.offset as usize);
             Block::shared(pointer, request.len as usize, keeper)
         })
+    }
+}
+
+/// Asks for the lines of some bytes, of many for the first.
+pub(crate) fn prefetch_all(first: *const u8, len: usize) {
+    for line in (0..len.min(AHEAD)).step_by(LINE) {
+        prefetch(first.wrapping_add(line));
     }
 }
 

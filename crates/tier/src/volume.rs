@@ -17,6 +17,11 @@ pub trait Volume: Send + Sync + Debug {
     /// What to call it in messages: its path.
     fn name(&self) -> String;
 
+    /// What to call a file in messages: its path.
+    fn place(&self, name: &str) -> String {
+        format!("{}/{name}", self.name())
+    }
+
     /// Creates a file, empty, in place of any that has the name: that one loses the name, and is not emptied.
     fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError>;
 

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use stratann_tier::testing::conformance::{conformance, conformance_volume};
 use stratann_tier::testing::{Fault, Faults, Faulty, Meter, SimVolume, Slow};
-use stratann_tier::{BLOCK, Directory, DramTier, FileTier, IoMode, MappedTier, Tier, Volume};
+use stratann_tier::{
+    BLOCK, Directory, DramTier, FileTier, IoMode, MappedTier, MemoryVolume, SplitVolume, Tier,
+    Volume,
+};
 use tempfile::TempDir;
 
 /// A directory on a disk, beside the test binaries: /tmp is often in memory, where nothing is read directly.
@@ -150,6 +153,69 @@ fn a_directory_in_memory() {
 #[test]
 fn a_simulated_volume() {
     conformance_volume(&|| Arc::new(SimVolume::new()));
+}
+
+/// Makes new directories, each empty.
+fn directories(root: &TempDir) -> impl Fn() -> Directory {
+    let number = AtomicUsize::new(0);
+    move || {
+        let number = number.fetch_add(1, Ordering::Relaxed).to_string();
+        Directory::create(root.path().join(number)).unwrap()
+    }
+}
+
+#[test]
+fn a_directory_whose_files_are_mapped_or_copied() {
+    let root = disk();
+    let new = directories(&root);
+    let volumes: [&dyn Fn() -> Arc<dyn Volume>; 3] = [
+        &|| Arc::new(MemoryVolume::mapped(new())),
+        &|| Arc::new(MemoryVolume::copied(Arc::new(new()))),
+        &|| Arc::new(MemoryVolume::copied(Arc::new(SimVolume::new()))),
+    ];
+    for make in volumes {
+        conformance_volume(make);
+        let tier = |bytes: &[u8]| {
+            let volume = make();
+            volume.create("x").unwrap().append(bytes).unwrap();
+            volume.open_tier("x").unwrap()
+        };
+        conformance(&tier, IoMode::Auto);
+    }
+}
+
+/// The names of the suite on three volumes, those that are renamed for each other on one.
+fn split(home: Arc<dyn Volume>, others: [Arc<dyn Volume>; 2]) -> Arc<dyn Volume> {
+    let route = |name: &str| match name {
+        "a" | "blocks" => Some(0),
+        "pages" | "other" => Some(1),
+        "b" => Some(2), // There is none of this number.
+        _ => None,
+    };
+    Arc::new(SplitVolume::new(home, others.into(), Box::new(route)))
+}
+
+#[test]
+fn several_volumes_as_one() {
+    let root = disk();
+    let new = directories(&root);
+    conformance_volume(&|| {
+        let memory = MemoryVolume::copied(Arc::new(new()));
+        let mapped = MemoryVolume::mapped(new());
+        let volume = split(Arc::new(new()), [Arc::new(memory), Arc::new(mapped)]);
+        // They are marked as long as they are empty.
+        drop(volume.lock().unwrap());
+        volume
+    });
+    conformance_volume(&|| {
+        let join = |disks: &[SimVolume]| {
+            let [home, one, other] = [0, 1, 2].map(|n| Arc::new(disks[n].clone()));
+            split(home, [one, other])
+        };
+        let volume = SimVolume::joined(3, join);
+        drop(volume.lock().unwrap());
+        Arc::new(volume)
+    });
 }
 
 /// A tier that breaks a rule must be found out, or the suite proves nothing.

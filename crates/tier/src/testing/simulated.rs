@@ -14,6 +14,8 @@
 //! [`operations`](SimVolume::operations) that the work needs; then it opens several
 //! [`crash_image`](SimVolume::crash_image)s of each, which are healthy volumes, and checks what it finds. With
 //! [`fail_call`](SimVolume::fail_call)`(n, Mishap)` one operation of any kind fails, reads included, and the work goes on.
+//!
+//! A machine may have several disks ([`SimVolume::joined`]): they crash at the same moment, and each loses what it loses.
 
 mod image;
 mod mishap;
@@ -58,6 +60,8 @@ enum Change {
 
 #[derive(Clone, Debug, Default)]
 struct Inode {
+    /// The disk that it is on.
+    disk: usize,
     durable: Vec<u8>,
     current: Vec<u8>,
     /// Changes since the last sync, with their place in the order of all changes.
@@ -73,19 +77,26 @@ enum NameChange {
 
 type Names = BTreeMap<String, usize>;
 
+/// A disk of a machine.
+#[derive(Clone, Debug, Default)]
+struct Disk {
+    names: Names,
+    durable_names: Names,
+    unsynced_names: Vec<NameChange>,
+    locked: bool,
+    /// What the lock's holder keeps in mind.
+    note: Option<Arc<Note>>,
+}
+
+/// A machine with its disks.
 #[derive(Debug, Default)]
 struct State {
     /// Files by number. Nothing is ever removed: a removal may be undone by a crash.
     inodes: Vec<Inode>,
-    names: Names,
-    durable_names: Names,
-    unsynced_names: Vec<NameChange>,
+    disks: Vec<Disk>,
     operations: u64,
     /// The operation number at which the volume fails, and how.
     failure: Option<(u64, Failure)>,
-    locked: bool,
-    /// What the lock's holder keeps in mind.
-    note: Option<Arc<Note>>,
     /// Operations of any kind.
     calls: u64,
     /// The one of them that is to fail.
@@ -96,10 +107,22 @@ struct State {
     discards_names: bool,
 }
 
+/// Makes one volume of the disks of a machine.
+type Join = dyn Fn(&[SimVolume]) -> Arc<dyn Volume> + Send + Sync;
+
 /// A volume in memory. Clones are handles to the same one.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct SimVolume {
     state: Arc<Mutex<State>>,
+    disk: usize,
+    /// What was made of all disks, and how, where it is not one of them alone.
+    joined: Option<(Arc<dyn Volume>, Arc<Join>)>,
+}
+
+impl Default for SimVolume {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl fmt::Debug for SimVolume {
@@ -107,8 +130,8 @@ impl fmt::Debug for SimVolume {
         let state = self.lock_state();
         write!(
             f,
-            "SimVolume({} files, {} operations)",
-            state.names.len(),
+            "SimVolume({} disks, {} operations)",
+            state.disks.len(),
             state.operations
         )
     }
@@ -183,8 +206,9 @@ impl State {
         }
     }
 
-    fn inode(&self, action: &'static str, name: &str) -> Result<usize, TierError> {
-        self.names
+    fn inode(&self, disk: usize, action: &'static str, name: &str) -> Result<usize, TierError> {
+        self.disks[disk]
+            .names
             .get(name)
             .copied()
             .ok_or_else(|| missing(action, name))
@@ -242,7 +266,57 @@ fn apply_name(names: &mut Names, change: &NameChange) {
 impl SimVolume {
     /// An empty volume that works.
     pub fn new() -> SimVolume {
-        SimVolume::default()
+        Self::of(vec![Disk::default()], None)
+    }
+
+    /// A machine with so many empty disks, as what `join` makes of them: all operations of the volume go there, and what a
+    /// test asks of the machine, failures and images of crashes, is for all disks.
+    pub fn joined(
+        disks: usize,
+        join: impl Fn(&[SimVolume]) -> Arc<dyn Volume> + Send + Sync + 'static,
+    ) -> SimVolume {
+        Self::of(vec![Disk::default(); disks], Some(Arc::new(join)))
+    }
+
+    fn of(disks: Vec<Disk>, join: Option<Arc<Join>>) -> SimVolume {
+        let state = State {
+            disks,
+            ..State::default()
+        };
+        Self::with(state, join)
+    }
+
+    fn with(state: State, join: Option<Arc<Join>>) -> SimVolume {
+        let disks = state.disks.len();
+        let mut volume = SimVolume {
+            state: Arc::new(Mutex::new(state)),
+            disk: 0,
+            joined: None,
+        };
+        if let Some(join) = join {
+            let disks: Vec<_> = (0..disks).map(|number| volume.disk(number)).collect();
+            volume.joined = Some((join(&disks), join));
+        }
+        volume
+    }
+
+    /// One of its disks alone.
+    pub fn disk(&self, number: usize) -> SimVolume {
+        SimVolume {
+            state: self.state.clone(),
+            disk: number,
+            joined: None,
+        }
+    }
+
+    /// How its disks are one volume.
+    fn join(&self) -> Option<Arc<Join>> {
+        self.joined.as_ref().map(|(_, join)| join.clone())
+    }
+
+    /// What its disks are together, if it is not one of them.
+    fn whole(&self) -> Option<&dyn Volume> {
+        self.joined.as_ref().map(|(whole, _)| &**whole)
     }
 
     fn lock_state(&self) -> MutexGuard<'_, State> {
@@ -281,47 +355,72 @@ impl SimVolume {
         let state = self.lock_state();
         let copy = State {
             inodes: state.inodes.clone(),
-            names: state.names.clone(),
-            durable_names: state.durable_names.clone(),
-            unsynced_names: state.unsynced_names.clone(),
+            disks: state.disks.iter().map(Disk::unlocked).collect(),
             operations: state.operations,
             failure: state.failure,
-            locked: false,
-            note: None,
             calls: state.calls,
             trip: state.trip,
             tripped: state.tripped.clone(),
             discards_files: state.discards_files,
             discards_names: state.discards_names,
         };
-        SimVolume {
-            state: Arc::new(Mutex::new(copy)),
+        Self::with(copy, self.join())
+    }
+}
+
+impl Disk {
+    /// A copy without its lock.
+    fn unlocked(&self) -> Disk {
+        Disk {
+            locked: false,
+            note: None,
+            ..self.clone()
         }
     }
 }
 
 impl Volume for SimVolume {
     fn name(&self) -> String {
+        if let Some(whole) = self.whole() {
+            return whole.name();
+        }
         PLACE.to_owned()
     }
 
+    fn place(&self, name: &str) -> String {
+        match self.whole() {
+            Some(whole) => whole.place(name),
+            None => place(name),
+        }
+    }
+
     fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        if let Some(whole) = self.whole() {
+            return whole.create(name);
+        }
         check_name(PLACE, name)?;
         let mut state = self.lock_state();
         let verdict = state.change(Operation::Create, "create", name, 0, Some(0))?;
         // Another file in its place, as a directory makes it: nothing is emptied.
-        if state.names.contains_key(name) {
-            state.unsynced_names.push(NameChange::Remove {
-                name: name.to_owned(),
-            });
+        if state.disks[self.disk].names.contains_key(name) {
+            state.disks[self.disk]
+                .unsynced_names
+                .push(NameChange::Remove {
+                    name: name.to_owned(),
+                });
         }
         let inode = state.inodes.len();
-        state.inodes.push(Inode::default());
-        state.names.insert(name.to_owned(), inode);
-        state.unsynced_names.push(NameChange::Create {
-            name: name.to_owned(),
-            inode,
+        state.inodes.push(Inode {
+            disk: self.disk,
+            ..Inode::default()
         });
+        state.disks[self.disk].names.insert(name.to_owned(), inode);
+        state.disks[self.disk]
+            .unsynced_names
+            .push(NameChange::Create {
+                name: name.to_owned(),
+                inode,
+            });
         match verdict {
             Verdict::Done => Ok(Box::new(SimFile {
                 volume: self.clone(),
@@ -333,10 +432,13 @@ impl Volume for SimVolume {
     }
 
     fn open(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        if let Some(whole) = self.whole() {
+            return whole.open(name);
+        }
         check_name(PLACE, name)?;
         let mut state = self.lock_state();
         state.look(Operation::Open, "open", name)?;
-        let inode = state.inode("open", name)?;
+        let inode = state.inode(self.disk, "open", name)?;
         drop(state);
         Ok(Box::new(SimFile {
             volume: self.clone(),
@@ -345,46 +447,68 @@ impl Volume for SimVolume {
         }))
     }
 
+    fn open_pages(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        match self.whole() {
+            Some(whole) => whole.open_pages(name),
+            None => self.open(name),
+        }
+    }
+
     fn read(&self, name: &str) -> Result<Vec<u8>, TierError> {
+        if let Some(whole) = self.whole() {
+            return whole.read(name);
+        }
         check_name(PLACE, name)?;
         let mut state = self.lock_state();
         state.look(Operation::Read, "read", name)?;
-        let inode = state.inode("read", name)?;
+        let inode = state.inode(self.disk, "read", name)?;
         Ok(state.inodes[inode].current.clone())
     }
 
     fn read_at(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError> {
+        if let Some(whole) = self.whole() {
+            return whole.read_at(name, offset, out);
+        }
         check_name(PLACE, name)?;
         let mut state = self.lock_state();
         state.look(Operation::Read, "read", name)?;
-        let inode = state.inode("read", name)?;
+        let inode = state.inode(self.disk, "read", name)?;
         state.copy(inode, name, offset, out)
     }
 
     fn open_reader(&self, name: &str) -> Result<Box<dyn VolumeReader>, TierError> {
+        if let Some(whole) = self.whole() {
+            return whole.open_reader(name);
+        }
         check_name(PLACE, name)?;
         let mut state = self.lock_state();
         state.look(Operation::Read, "open", name)?;
         Ok(Box::new(SimReader {
             volume: self.clone(),
             name: name.to_owned(),
-            inode: state.inode("open", name)?,
+            inode: state.inode(self.disk, "open", name)?,
         }))
     }
 
     fn len(&self, name: &str) -> Result<u64, TierError> {
+        if let Some(whole) = self.whole() {
+            return whole.len(name);
+        }
         check_name(PLACE, name)?;
         let mut state = self.lock_state();
         state.look(Operation::Len, "look for", name)?;
-        let inode = state.inode("look for", name)?;
+        let inode = state.inode(self.disk, "look for", name)?;
         Ok(state.inodes[inode].current.len() as u64)
     }
 
     fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
+        if let Some(whole) = self.whole() {
+            return whole.open_tier(name);
+        }
         check_name(PLACE, name)?;
         let mut state = self.lock_state();
         state.look(Operation::OpenTier, "open", name)?;
-        let inode = state.inode("open", name)?;
+        let inode = state.inode(self.disk, "open", name)?;
         Ok(Arc::new(SimTier {
             volume: self.clone(),
             name: place(name),
@@ -394,18 +518,21 @@ impl Volume for SimVolume {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), TierError> {
+        if let Some(whole) = self.whole() {
+            return whole.rename(from, to);
+        }
         check_name(PLACE, from)?;
         check_name(PLACE, to)?;
         let mut state = self.lock_state();
         state.alive(from)?;
-        state.inode("rename", from)?;
+        state.inode(self.disk, "rename", from)?;
         let verdict = state.change(Operation::Rename, "rename", from, 0, None)?;
         let change = NameChange::Rename {
             from: from.to_owned(),
             to: to.to_owned(),
         };
-        apply_name(&mut state.names, &change);
-        state.unsynced_names.push(change);
+        apply_name(&mut state.disks[self.disk].names, &change);
+        state.disks[self.disk].unsynced_names.push(change);
         match verdict {
             Verdict::Done => Ok(()),
             Verdict::Fails(error) => Err(error),
@@ -413,16 +540,19 @@ impl Volume for SimVolume {
     }
 
     fn remove(&self, name: &str) -> Result<(), TierError> {
+        if let Some(whole) = self.whole() {
+            return whole.remove(name);
+        }
         check_name(PLACE, name)?;
         let mut state = self.lock_state();
         state.alive(name)?;
-        state.inode("remove", name)?;
+        state.inode(self.disk, "remove", name)?;
         let verdict = state.change(Operation::Remove, "remove", name, 0, None)?;
         let change = NameChange::Remove {
             name: name.to_owned(),
         };
-        apply_name(&mut state.names, &change);
-        state.unsynced_names.push(change);
+        apply_name(&mut state.disks[self.disk].names, &change);
+        state.disks[self.disk].unsynced_names.push(change);
         match verdict {
             Verdict::Done => Ok(()),
             Verdict::Fails(error) => Err(error),
@@ -430,12 +560,18 @@ impl Volume for SimVolume {
     }
 
     fn list(&self) -> Result<Vec<String>, TierError> {
+        if let Some(whole) = self.whole() {
+            return whole.list();
+        }
         let mut state = self.lock_state();
         state.look(Operation::List, "list", "")?;
-        Ok(state.names.keys().cloned().collect())
+        Ok(state.disks[self.disk].names.keys().cloned().collect())
     }
 
     fn sync(&self) -> Result<(), TierError> {
+        if let Some(whole) = self.whole() {
+            return whole.sync();
+        }
         let mut state = self.lock_state();
         let failed = match state.change(Operation::SyncNames, "sync", "", 0, None) {
             // A sync that the crash interrupts has promised nothing.
@@ -444,34 +580,40 @@ impl Volume for SimVolume {
             Ok(Verdict::Done) => None,
             Err(error) => {
                 if state.discards_names && state.alive("").is_ok() {
-                    state.unsynced_names.clear();
+                    state.disks[self.disk].unsynced_names.clear();
                 }
                 return Err(error);
             }
         };
         // Not simply the names of now: of those, a sync that failed may have discarded some.
-        for change in std::mem::take(&mut state.unsynced_names) {
-            apply_name(&mut state.durable_names, &change);
+        for change in std::mem::take(&mut state.disks[self.disk].unsynced_names) {
+            apply_name(&mut state.disks[self.disk].durable_names, &change);
         }
         failed.map_or(Ok(()), Err)
     }
 
     fn lock(&self) -> Result<LockGuard, TierError> {
+        if let Some(whole) = self.whole() {
+            return whole.lock();
+        }
         let mut state = self.lock_state();
         state.look(Operation::Lock, "lock", "LOCK")?;
-        if state.locked {
+        if state.disks[self.disk].locked {
             return Err(TierError::InUse {
                 place: PLACE.to_owned(),
                 lock: place("LOCK"),
             });
         }
-        state.locked = true;
-        state.note = Some(Arc::default());
+        state.disks[self.disk].locked = true;
+        state.disks[self.disk].note = Some(Arc::default());
         Ok(LockGuard::new(Unlock(self.clone())))
     }
 
     fn note(&self) -> Option<Arc<Note>> {
-        self.lock_state().note.clone()
+        if let Some(whole) = self.whole() {
+            return whole.note();
+        }
+        self.lock_state().disks[self.disk].note.clone()
     }
 }
 
@@ -480,8 +622,9 @@ struct Unlock(SimVolume);
 impl Drop for Unlock {
     fn drop(&mut self) {
         let mut state = self.0.lock_state();
-        state.locked = false;
-        state.note = None;
+        let disk = &mut state.disks[self.0.disk];
+        disk.locked = false;
+        disk.note = None;
     }
 }
 
@@ -620,7 +763,7 @@ impl Source for SimTier {
         &self.name
     }
 
-    fn size(&self) -> u64 {
+    fn size_for(&self, _: Request) -> u64 {
         self.now()
     }
 

@@ -1,8 +1,6 @@
 //! What a disk may hold after a crash: durable bytes and names, and some part of the rest.
 
-use std::sync::{Arc, Mutex};
-
-use super::{Change, Inode, SECTOR, SimVolume, State, apply, apply_name};
+use super::{Change, Disk, Inode, SECTOR, SimVolume, State, apply, apply_name};
 use crate::BLOCK;
 use crate::testing::random::Random;
 
@@ -24,13 +22,43 @@ impl Crash {
 
 impl SimVolume {
     /// What the disk holds if the machine crashes now (or when it has crashed), as a new, healthy volume without
-    /// locks. Different seeds give different parts of what was not synced.
+    /// locks. Different seeds give different parts of what was not synced. Of several disks the first loses what `mode` says, and each
+    /// other one what the seed does, on its own.
     pub fn crash_image(&self, seed: u64, mode: Crash) -> SimVolume {
         let state = self.lock_state();
-        let mut random = Random::new(seed ^ 0x5EED_0FC4_A54E_D001);
+        let mut disks = Vec::with_capacity(state.disks.len());
+        // What was written last is of no account.
+        let left = |inode: &Inode| Inode {
+            disk: inode.disk,
+            durable: inode.durable.clone(),
+            current: Vec::new(),
+            unsynced: inode.unsynced.clone(),
+        };
+        let mut inodes: Vec<_> = state.inodes.iter().map(left).collect();
+        for (number, disk) in state.disks.iter().enumerate() {
+            let own = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let mut random = Random::new(seed ^ own ^ 0x5EED_0FC4_A54E_D001);
+            let mode = match number {
+                0 => mode,
+                _ => Crash::ALL[random.below(Crash::ALL.len())],
+            };
+            disks.push(disk.crashed(mode, &mut random));
+            crash(&mut inodes, number, mode, &mut random);
+        }
+        let state = State {
+            inodes,
+            disks,
+            ..State::default()
+        };
+        Self::with(state, self.join())
+    }
+}
 
-        let mut names = state.durable_names.clone();
-        let pending = &state.unsynced_names;
+impl Disk {
+    /// With the names that a crash leaves.
+    fn crashed(&self, mode: Crash, random: &mut Random) -> Disk {
+        let mut names = self.durable_names.clone();
+        let pending = &self.unsynced_names;
         let subset = mode == Crash::Reordered && random.coin();
         let first = if mode == Crash::Torn {
             pending.len()
@@ -46,46 +74,44 @@ impl SimVolume {
                 apply_name(&mut names, change);
             }
         }
-
-        let last_write = state
-            .inodes
-            .iter()
-            .flat_map(|inode| &inode.unsynced)
-            .filter(|(_, change)| matches!(change, Change::Write { .. }))
-            .map(|(number, _)| *number)
-            .max();
-        let mut inodes = Vec::with_capacity(state.inodes.len());
-        for inode in &state.inodes {
-            let mut bytes = inode.durable.clone();
-            // A file all of whose changes survive is as likely as one of which something is missing.
-            let whole = random.coin();
-            let by_page = random.coin();
-            for (number, change) in &inode.unsynced {
-                match mode {
-                    Crash::Dropped => {}
-                    Crash::Torn if Some(*number) == last_write => {
-                        tear(&mut bytes, change, &mut random)
-                    }
-                    Crash::Torn => apply(&mut bytes, change),
-                    Crash::Reordered if whole => apply(&mut bytes, change),
-                    Crash::Reordered => scatter(&mut bytes, change, by_page, &mut random),
-                }
-            }
-            inodes.push(Inode {
-                durable: bytes.clone(),
-                current: bytes,
-                unsynced: Vec::new(),
-            });
-        }
-        let state = State {
-            inodes,
+        Disk {
             names: names.clone(),
             durable_names: names,
-            ..State::default()
-        };
-        SimVolume {
-            state: Arc::new(Mutex::new(state)),
+            ..Disk::default()
         }
+    }
+}
+
+/// Leaves of the files of a disk what a crash does.
+fn crash(inodes: &mut [Inode], disk: usize, mode: Crash, random: &mut Random) {
+    let of_disk = |inode: &&mut Inode| inode.disk == disk;
+    let last_write = inodes
+        .iter()
+        .filter(|inode| inode.disk == disk)
+        .flat_map(|inode| &inode.unsynced)
+        .filter(|(_, change)| matches!(change, Change::Write { .. }))
+        .map(|(number, _)| *number)
+        .max();
+    for inode in inodes.iter_mut().filter(of_disk) {
+        let mut bytes = std::mem::take(&mut inode.durable);
+        // A file all of whose changes survive is as likely as one of which something is missing.
+        let whole = random.coin();
+        let by_page = random.coin();
+        for (number, change) in &inode.unsynced {
+            match mode {
+                Crash::Dropped => {}
+                Crash::Torn if Some(*number) == last_write => tear(&mut bytes, change, random),
+                Crash::Torn => apply(&mut bytes, change),
+                Crash::Reordered if whole => apply(&mut bytes, change),
+                Crash::Reordered => scatter(&mut bytes, change, by_page, random),
+            }
+        }
+        *inode = Inode {
+            disk,
+            durable: bytes.clone(),
+            current: bytes,
+            unsynced: Vec::new(),
+        };
     }
 }
 

@@ -1,0 +1,629 @@
+//! A volume whose files are read from memory: mapped, or as a copy in DRAM. It is written as the volume under it is.
+//!
+//! ```text
+//!   name ──> File ── image ──> Image (one while any tier has it): a mapping that grows, or a copy
+//!              ^                 ^
+//!   write ── files of the volume under it, then the image
+//! ```
+//!
+//! Pages of an index change while it is searched: direct inserts use a page again that nobody reads, add pages behind the last, or,
+//! in the inline layout, write them in their places; and another process may do so. So a read copies its bytes out of the image,
+//! as it does from an SSD, where a [`MappedTier`](crate::MappedTier) hands out the memory itself, and must never see it change.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+
+use memmap2::{Advice, MmapOptions, MmapRaw};
+
+use crate::buffer::Block;
+use crate::directory::Directory;
+use crate::error::TierError;
+use crate::executor::Thread;
+use crate::memory::{LINE, PromptQueue, Source, prefetch_all};
+use crate::reactor::Reactor;
+use crate::tier::{ReadQueue, Request, Tier};
+use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
+
+/// A volume whose tiers read from memory. Files that are read in pieces ([`Volume::read`]) come from the volume under it.
+///
+/// Nobody may cut a file that is open as a tier but through this volume: where it is mapped, that kills the process. Files of pages
+/// never get shorter. What another process writes shows in a mapping, and not in a copy.
+pub struct MemoryVolume {
+    volume: Arc<dyn Volume>,
+    /// The same volume where files are mapped, which takes a descriptor.
+    mapped: Option<Directory>,
+    files: Mutex<HashMap<String, Arc<MemoryFile>>>,
+}
+
+/// A file, whatever its name.
+#[derive(Default)]
+struct MemoryFile {
+    image: Mutex<Weak<Image>>,
+}
+
+/// What of a file is in memory.
+struct Image {
+    name: String,
+    /// Its length when it was opened: a read that lies within it is taken, and finds out if the file was cut.
+    opened: u64,
+    bytes: Bytes,
+}
+
+enum Bytes {
+    Mapped {
+        file: File,
+        /// Its length when somebody last looked.
+        known: AtomicU64,
+        map: Mutex<Arc<Map>>,
+    },
+    Copied(RwLock<Vec<u8>>),
+}
+
+/// A mapping, longer than its file: what is added to that shows in it.
+struct Map(MmapRaw);
+
+/// Bytes of a mapping beyond its file: these, and an eighth of the file.
+const AHEAD: u64 = 1 << 20;
+
+impl Map {
+    /// A mapping of a file, with the file's length.
+    fn of(file: &File, name: &str) -> Result<(Map, u64), TierError> {
+        let failed = |source| TierError::io("map", name, 0, 0, source);
+        let len = file.metadata().map_err(failed)?.len();
+        let room = (len + len / 8 + AHEAD) as usize;
+        let map = MmapOptions::new()
+            .len(room)
+            .map_raw_read_only(file)
+            .map_err(failed)?;
+        // A hint; read-ahead would bring neighbours that nobody asked for.
+        let _ = map.advise(Advice::Random);
+        Ok((Map(map), len))
+    }
+
+    /// Where bytes are that lie in it. They can be read if the file is so long.
+    fn at(&self, offset: u64, len: usize) -> Option<*const u8> {
+        let end = offset.checked_add(len as u64)?;
+        let inside = end <= self.0.len() as u64;
+        inside.then(|| self.0.as_ptr().wrapping_add(offset as usize))
+    }
+}
+
+/// What is guarded is whole after each step.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Image {
+    fn len(&self) -> u64 {
+        match &self.bytes {
+            Bytes::Mapped { known, .. } => known.load(Ordering::Relaxed),
+            Bytes::Copied(bytes) => {
+                bytes.read().unwrap_or_else(PoisonError::into_inner).len() as u64
+            }
+        }
+    }
+
+    /// Its length, which is looked up again where a read would end behind what is known: another process may add to the file.
+    fn len_for(&self, request: Request) -> u64 {
+        let len = self.len();
+        let end = request.offset.saturating_add(request.len.into());
+        match &self.bytes {
+            Bytes::Mapped { file, known, .. } if end > len => {
+                let now = file.metadata().map_or(len, |facts| facts.len());
+                known.fetch_max(now, Ordering::Relaxed).max(now)
+            }
+            _ => len,
+        }
+    }
+
+    /// Takes on what was written to the file.
+    fn wrote(&self, offset: u64, new: &[u8]) {
+        let end = offset + new.len() as u64;
+        match &self.bytes {
+            Bytes::Mapped { known, .. } => {
+                known.fetch_max(end, Ordering::Relaxed);
+            }
+            Bytes::Copied(bytes) => {
+                let mut bytes = bytes.write().unwrap_or_else(PoisonError::into_inner);
+                if (bytes.len() as u64) < end {
+                    bytes.resize(end as usize, 0);
+                }
+                bytes[offset as usize..end as usize].copy_from_slice(new);
+            }
+        }
+    }
+
+    /// Takes on that the file was cut, or filled up.
+    fn resized(&self, len: u64) {
+        match &self.bytes {
+            Bytes::Mapped { known, .. } => known.store(len, Ordering::Relaxed),
+            Bytes::Copied(bytes) => bytes
+                .write()
+                .unwrap_or_else(PoisonError::into_inner)
+                .resize(len as usize, 0),
+        }
+    }
+}
+
+/// Copies `len` bytes that others may write to meanwhile.
+///
+/// # Safety
+/// `from` must be readable and `to` writable for `len` bytes, and nobody else may use those at `to` meanwhile.
+unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
+    const WORD: usize = size_of::<u64>();
+    let words = if from.addr().is_multiple_of(WORD) && to.addr().is_multiple_of(WORD) {
+        len / WORD
+    } else {
+        0
+    };
+    for word in 0..words {
+        // SAFETY: word * 8 + 8 <= len and both are aligned; a volatile read may meet bytes that another process writes.
+        unsafe {
+            to.cast::<u64>()
+                .add(word)
+                .write(from.cast::<u64>().add(word).read_volatile())
+        };
+    }
+    for at in words * WORD..len {
+        // SAFETY: at < len; else as above.
+        unsafe { to.add(at).write(from.add(at).read_volatile()) };
+    }
+}
+
+impl MemoryVolume {
+    /// Files of a directory, mapped: of `/dev/shm`, of a file system on memory that is slower than DRAM and finer than an SSD (DAX), or one
+    /// whose files the page cache may keep.
+    pub fn mapped(directory: Directory) -> MemoryVolume {
+        MemoryVolume {
+            volume: Arc::new(directory.clone()),
+            mapped: Some(directory),
+            files: Mutex::default(),
+        }
+    }
+
+    /// Files of a volume, of which each that is opened as a tier is copied into memory as long as any tier of it is open.
+    pub fn copied(volume: Arc<dyn Volume>) -> MemoryVolume {
+        MemoryVolume {
+            volume,
+            mapped: None,
+            files: Mutex::default(),
+        }
+    }
+
+    /// The file that has a name.
+    fn file(&self, name: &str) -> Arc<MemoryFile> {
+        let mut files = locked(&self.files);
+        files.entry(name.to_owned()).or_default().clone()
+    }
+
+    /// Reads a file into memory, or maps it.
+    fn image(&self, name: &str) -> Result<Image, TierError> {
+        let place = self.volume.place(name);
+        let bytes = match &self.mapped {
+            Some(directory) => {
+                let file = directory.reader("open", name)?;
+                let (map, len) = Map::of(&file, &place)?;
+                Bytes::Mapped {
+                    file,
+                    known: AtomicU64::new(len),
+                    map: Mutex::new(Arc::new(map)),
+                }
+            }
+            None => Bytes::Copied(RwLock::new(self.volume.read(name)?)),
+        };
+        let mut image = Image {
+            name: place,
+            opened: 0,
+            bytes,
+        };
+        image.opened = image.len();
+        Ok(image)
+    }
+
+    /// A file that is written through this volume.
+    fn writer(&self, name: &str, inner: Box<dyn VolumeFile>) -> Box<dyn VolumeFile> {
+        let file = self.file(name);
+        Box::new(Writer { inner, file })
+    }
+}
+
+impl fmt::Debug for MemoryVolume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = if self.mapped.is_some() {
+            "mapped"
+        } else {
+            "copied"
+        };
+        write!(f, "MemoryVolume({:?}, {how})", self.volume)
+    }
+}
+
+impl Volume for MemoryVolume {
+    fn name(&self) -> String {
+        self.volume.name()
+    }
+
+    fn place(&self, name: &str) -> String {
+        self.volume.place(name)
+    }
+
+    fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        let inner = self.volume.create(name)?;
+        // Another file than the one that had the name.
+        locked(&self.files).remove(name);
+        Ok(self.writer(name, inner))
+    }
+
+    fn open(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        let inner = self.volume.open(name)?;
+        Ok(self.writer(name, inner))
+    }
+
+    fn open_pages(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        let inner = match &self.mapped {
+            // A mapping need not see what is written past the page cache.
+            Some(_) => self.volume.open(name)?,
+            None => self.volume.open_pages(name)?,
+        };
+        Ok(self.writer(name, inner))
+    }
+
+    fn read(&self, name: &str) -> Result<Vec<u8>, TierError> {
+        self.volume.read(name)
+    }
+
+    fn read_at(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError> {
+        self.volume.read_at(name, offset, out)
+    }
+
+    fn open_reader(&self, name: &str) -> Result<Box<dyn VolumeReader>, TierError> {
+        self.volume.open_reader(name)
+    }
+
+    fn len(&self, name: &str) -> Result<u64, TierError> {
+        self.volume.len(name)
+    }
+
+    fn exists(&self, name: &str) -> Result<bool, TierError> {
+        self.volume.exists(name)
+    }
+
+    fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
+        let file = self.file(name);
+        // Held until the bytes are there: what is written meanwhile is in them, or comes behind them.
+        let mut held = locked(&file.image);
+        let image = match held.upgrade() {
+            Some(image) => image,
+            None => {
+                let image = Arc::new(self.image(name)?);
+                *held = Arc::downgrade(&image);
+                image
+            }
+        };
+        Ok(Arc::new(MemoryTier(image)))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), TierError> {
+        self.volume.rename(from, to)?;
+        let mut files = locked(&self.files);
+        match files.remove(from) {
+            Some(file) => files.insert(to.to_owned(), file),
+            None => files.remove(to),
+        };
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), TierError> {
+        self.volume.remove(name)?;
+        locked(&self.files).remove(name);
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<String>, TierError> {
+        self.volume.list()
+    }
+
+    fn sync(&self) -> Result<(), TierError> {
+        self.volume.sync()
+    }
+
+    fn lock(&self) -> Result<LockGuard, TierError> {
+        self.volume.lock()
+    }
+
+    fn check_held(&self) -> Result<(), TierError> {
+        self.volume.check_held()
+    }
+
+    fn check_path(&self, path: &Path) -> Result<(), TierError> {
+        self.volume.check_path(path)
+    }
+
+    fn note(&self) -> Option<Arc<Note>> {
+        self.volume.note()
+    }
+}
+
+/// A file that is written, and with it what of it is in memory.
+struct Writer {
+    inner: Box<dyn VolumeFile>,
+    file: Arc<MemoryFile>,
+}
+
+impl Writer {
+    fn image(&self) -> Option<Arc<Image>> {
+        locked(&self.file.image).upgrade()
+    }
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}, in memory", self.inner)
+    }
+}
+
+impl VolumeFile for Writer {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TierError> {
+        self.inner.write_at(offset, bytes)?;
+        if let Some(image) = self.image() {
+            image.wrote(offset, bytes);
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn set_len(&mut self, len: u64) -> Result<(), TierError> {
+        // What is cut off must not be read from a mapping any more before it is gone.
+        if let Some(image) = self.image().filter(|image| len < image.len()) {
+            image.resized(len);
+        }
+        self.inner.set_len(len)?;
+        if let Some(image) = self.image() {
+            image.resized(len);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), TierError> {
+        self.inner.sync()
+    }
+}
+
+/// A file in memory, read by copies.
+#[derive(Clone)]
+struct MemoryTier(Arc<Image>);
+
+impl fmt::Debug for MemoryTier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MemoryTier({}, {} bytes)", self.0.name, self.0.len())
+    }
+}
+
+impl Tier for MemoryTier {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len().max(self.0.opened)
+    }
+
+    fn granularity(&self) -> u32 {
+        LINE as u32
+    }
+
+    fn alignment(&self) -> u32 {
+        1
+    }
+
+    fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
+        let map = match &self.0.bytes {
+            Bytes::Mapped { map, .. } => Some(RefCell::new(locked(map).clone())),
+            Bytes::Copied(_) => None,
+        };
+        Ok(Box::new(PromptQueue::new(Door {
+            image: self.0.clone(),
+            map,
+            reactor: thread.reactor().clone(),
+        })))
+    }
+}
+
+/// A queue's way to a file in memory.
+struct Door {
+    image: Arc<Image>,
+    /// The mapping that the queue had last.
+    map: Option<RefCell<Arc<Map>>>,
+    reactor: Rc<Reactor>,
+}
+
+impl Door {
+    /// Has bytes of a file that is mapped and known to be so long read from where they are.
+    fn mapped<T>(
+        &self,
+        request: Request,
+        read: impl FnOnce(*const u8) -> T,
+    ) -> Result<Option<T>, TierError> {
+        let (Some(own), Bytes::Mapped { file, map, .. }) = (&self.map, &self.image.bytes) else {
+            return Ok(None);
+        };
+        let mut own = own.borrow_mut();
+        let (offset, len) = (request.offset, request.len as usize);
+        if own.at(offset, len).is_none() {
+            // The file has grown since.
+            let mut map = locked(map);
+            if map.at(offset, len).is_none() {
+                *map = Arc::new(Map::of(file, &self.image.name)?.0);
+            }
+            own.clone_from(&map);
+        }
+        Ok(own.at(offset, len).map(read))
+    }
+}
+
+impl Source for Door {
+    fn name(&self) -> &str {
+        &self.image.name
+    }
+
+    fn size_for(&self, request: Request) -> u64 {
+        self.image.len_for(request).max(self.image.opened)
+    }
+
+    fn alignment(&self) -> u32 {
+        1
+    }
+
+    fn prepare(&self, request: Request) {
+        let (start, len) = (request.offset as usize, request.len as usize);
+        if let Bytes::Copied(bytes) = &self.image.bytes {
+            let bytes = bytes.read().unwrap_or_else(PoisonError::into_inner);
+            prefetch_all(bytes.as_ptr().wrapping_add(start), len);
+        } else if let Some(map) = &self.map {
+            // Only of what is mapped by now.
+            if let Some(first) = map.borrow().at(request.offset, len) {
+                prefetch_all(first, len);
+            }
+        }
+    }
+
+    fn fetch(&self, request: Request) -> Result<Block, TierError> {
+        let (start, len) = (request.offset as usize, request.len as usize);
+        let short = || TierError::Short {
+            place: self.image.name.clone(),
+            offset: request.offset,
+            wanted: len as u64,
+            got: self.image.len().saturating_sub(request.offset),
+        };
+        let mut block = self.reactor.buffers.take(len);
+        let to = block.target();
+        if let Bytes::Copied(bytes) = &self.image.bytes {
+            let bytes = bytes.read().unwrap_or_else(PoisonError::into_inner);
+            let from = bytes.get(start..start + len).ok_or_else(short)?;
+            // SAFETY: `from` has `len` bytes, and so has the new block, which overlaps nothing.
+            unsafe { to.copy_from_nonoverlapping(from.as_ptr(), len) };
+            return Ok(block);
+        }
+        if self.image.len() < request.offset + len as u64 {
+            return Err(short());
+        }
+        let copied = self.mapped(request, |from| {
+            // SAFETY: the mapping has `len` bytes there while `own` holds it, and the file is known to be that long, which it stays but for
+            // a cut through this volume; the new block has `len` bytes, which nobody else uses yet.
+            unsafe { copy_shared(from, to, len) };
+        })?;
+        copied.ok_or_else(short)?;
+        Ok(block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::IoMode;
+    use crate::tier::next;
+
+    fn volumes(root: &Path) -> [MemoryVolume; 2] {
+        let directory = |name: &str| Directory::create(root.join(name)).unwrap();
+        [
+            MemoryVolume::mapped(directory("mapped")),
+            MemoryVolume::copied(Arc::new(directory("copied"))),
+        ]
+    }
+
+    fn read(queue: &mut dyn ReadQueue, thread: &Thread, offset: u64, len: u32) -> Vec<u8> {
+        let tag = 0;
+        queue.submit(Request { tag, offset, len }).unwrap();
+        thread.block_on(next(queue)).result.unwrap().to_vec()
+    }
+
+    #[test]
+    fn a_file_that_grows_while_it_is_read_shows_what_came() {
+        let root = tempfile::tempdir().unwrap();
+        for volume in volumes(root.path()) {
+            drop(volume.create("pages").unwrap());
+            let tier = volume.open_tier("pages").unwrap();
+            assert!(tier.is_empty());
+            let thread = Thread::local(IoMode::Auto).unwrap();
+            let mut queue = tier.queue(&thread).unwrap();
+            let mut file = volume.open_pages("pages").unwrap();
+            let mut right = Vec::new();
+            for round in 1..=40u8 {
+                let bytes = vec![round; 1000 + usize::from(round)];
+                file.append(&bytes).unwrap();
+                right.extend(bytes);
+                assert_eq!(tier.len(), right.len() as u64);
+                // Odd places: nothing is aligned.
+                for (offset, len) in [(0, right.len()), (3, 21), (right.len() - 999, 999)] {
+                    let found = read(&mut *queue, &thread, offset as u64, len as u32);
+                    assert_eq!(found, right[offset..offset + len], "{volume:?}");
+                }
+            }
+            // In its place.
+            file.write_at(5000, &[77; 5000]).unwrap();
+            right[5000..10_000].fill(77);
+            assert_eq!(read(&mut *queue, &thread, 0, right.len() as u32), right);
+        }
+    }
+
+    #[test]
+    fn what_another_handle_adds_to_a_mapped_file_is_found() {
+        let root = tempfile::tempdir().unwrap();
+        let [volume, _] = volumes(root.path());
+        volume.create("pages").unwrap().append(&[1; 100]).unwrap();
+        let tier = volume.open_tier("pages").unwrap();
+        let thread = Thread::local(IoMode::Auto).unwrap();
+        let mut queue = tier.queue(&thread).unwrap();
+        let other = Directory::open(root.path().join("mapped")).unwrap();
+        let mut file = other.open("pages").unwrap();
+        file.append(&[2; 10_000]).unwrap();
+        file.write_at(0, &[3; 50]).unwrap();
+        let found = read(&mut *queue, &thread, 0, 10_100);
+        assert_eq!(found, [vec![3; 50], vec![1; 50], vec![2; 10_000]].concat());
+        let (tag, offset, len) = (0, 10_000, 101);
+        let refused = queue.submit(Request { tag, offset, len });
+        assert!(
+            matches!(refused, Err(TierError::OutOfRange { .. })),
+            "{refused:?}"
+        );
+    }
+
+    #[test]
+    fn a_name_that_is_given_anew_is_another_file() {
+        let root = tempfile::tempdir().unwrap();
+        for volume in volumes(root.path()) {
+            let thread = Thread::local(IoMode::Auto).unwrap();
+            let found = |tier: &dyn Tier| {
+                let mut queue = tier.queue(&thread).unwrap();
+                read(&mut *queue, &thread, 0, 4)
+            };
+            let mut old = volume.create("a").unwrap();
+            old.append(b"aaaa").unwrap();
+            let first = volume.open_tier("a").unwrap();
+            volume.create("a").unwrap().append(b"bbbb").unwrap();
+            let second = volume.open_tier("a").unwrap();
+            old.write_at(0, b"AA").unwrap();
+            volume.create("c").unwrap().append(b"cccc").unwrap();
+            let third = volume.open_tier("c").unwrap();
+            volume.rename("c", "a").unwrap();
+            volume.open("a").unwrap().write_at(2, b"CC").unwrap();
+            volume.remove("a").unwrap();
+            volume.create("a").unwrap().append(b"dddd").unwrap();
+            let fourth = volume.open_tier("a").unwrap();
+            let all = [first, second, third, fourth].map(|tier| found(&*tier));
+            assert_eq!(
+                all,
+                [b"AAaa", b"bbbb", b"ccCC", b"dddd"].map(|b| b.to_vec())
+            );
+        }
+    }
+}

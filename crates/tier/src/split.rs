@@ -1,0 +1,247 @@
+//! One volume made of several: each file is on the one that its name says.
+//!
+//! ```text
+//!   name ── route ──> None ─────> home: MANIFEST, the lock, the log, and what no other volume has
+//!                 └─> Some(n) ──> others[n]
+//! ```
+//!
+//! **A commit stays one rename.** The manifest is at home, and names files on the others. So [`sync`](Volume::sync) makes names
+//! durable on all others before it does at home, and stops at the first that fails: a manifest that is durable names no file that a
+//! crash can take away. Files that it no longer names are removed behind it, as on one volume, and a removal that a crash undoes
+//! leaves a file that nothing names.
+//!
+//! **A volume belongs to one index.** Whoever first locks a composite writes a mark into each of its volumes, of random digits and
+//! whether it is the home or a part. The others must be empty by then; later they must have the mark of the home. So a file that
+//! nothing names is certainly a leftover of this index. (The mark goes with a copy of the home: two copies of one index share
+//! the others.)
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::TierError;
+use crate::tier::Tier;
+use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
+
+/// Says which of the other volumes a file is on by its name; `None` is at home, and so is a number that none has.
+pub type Route = dyn Fn(&str) -> Option<usize> + Send + Sync;
+
+/// Name of the file that says to which index a volume belongs; [`Volume::list`] leaves it out.
+const OWNER: &str = "OWNER";
+
+/// What a mark begins with.
+const FIRST_WORDS: &str = "STRATANN OWNER";
+
+/// Several volumes as one.
+pub struct SplitVolume {
+    home: Arc<dyn Volume>,
+    others: Vec<Arc<dyn Volume>>,
+    route: Box<Route>,
+}
+
+impl SplitVolume {
+    /// The volumes of one index. Files that are named for each other (a file that is renamed to another) must have one route.
+    pub fn new(
+        home: Arc<dyn Volume>,
+        others: Vec<Arc<dyn Volume>>,
+        route: Box<Route>,
+    ) -> SplitVolume {
+        SplitVolume {
+            home,
+            others,
+            route,
+        }
+    }
+
+    /// The number of the volume that a file is on, among the others.
+    fn number(&self, name: &str) -> Option<usize> {
+        (self.route)(name).filter(|&number| number < self.others.len())
+    }
+
+    /// The volume that a file is on.
+    fn volume(&self, name: &str) -> &dyn Volume {
+        let other = self.number(name).and_then(|number| self.others.get(number));
+        &**other.unwrap_or(&self.home)
+    }
+
+    /// Makes sure that the volumes are this index's, and marks those that are new.
+    fn claim(&self) -> Result<(), TierError> {
+        let digits = match mark_of(&*self.home)? {
+            Some(Mark { digits, home: true }) => digits,
+            Some(Mark { home: false, .. }) => {
+                return Err(taken(
+                    &*self.home,
+                    "it has files of an index whose home is elsewhere",
+                ));
+            }
+            None => {
+                let random = || RandomState::new().hash_one(OWNER);
+                let digits = format!("{:016x}{:016x}", random(), random());
+                write_mark(&*self.home, &digits, true)?;
+                digits
+            }
+        };
+        for other in &self.others {
+            match mark_of(&**other)? {
+                Some(mark) if !mark.home && mark.digits == digits => {}
+                Some(_) => return Err(taken(&**other, "it belongs to another index")),
+                None if other.list()?.iter().all(|name| name == OWNER) => {
+                    write_mark(&**other, &digits, false)?;
+                }
+                None => return Err(taken(&**other, "it has files, and nothing says whose")),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// To which index a volume belongs.
+struct Mark {
+    digits: String,
+    home: bool,
+}
+
+/// The mark of a volume; `None` where there is none, or a crash left a part of one.
+fn mark_of(volume: &dyn Volume) -> Result<Option<Mark>, TierError> {
+    let text = match volume.read(OWNER) {
+        Ok(bytes) => String::from_utf8(bytes).unwrap_or_default(),
+        Err(TierError::Missing { .. }) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let words = text.strip_prefix(FIRST_WORDS).unwrap_or_default();
+    Ok(match *words.trim_end().split(' ').collect::<Vec<_>>() {
+        ["", part @ ("home" | "part"), digits] if digits.len() == 32 && text.ends_with('\n') => {
+            Some(Mark {
+                digits: digits.to_owned(),
+                home: part == "home",
+            })
+        }
+        _ => None,
+    })
+}
+
+/// Writes a mark that survives a crash, before anything else is in the volume.
+fn write_mark(volume: &dyn Volume, digits: &str, home: bool) -> Result<(), TierError> {
+    let part = if home { "home" } else { "part" };
+    let mut file = volume.create(OWNER)?;
+    file.append(format!("{FIRST_WORDS} {part} {digits}\n").as_bytes())?;
+    file.sync()?;
+    volume.sync()
+}
+
+fn taken(volume: &dyn Volume, what: &str) -> TierError {
+    TierError::Taken {
+        place: volume.name(),
+        what: what.to_owned(),
+    }
+}
+
+impl fmt::Debug for SplitVolume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SplitVolume({:?}, {:?})", self.home, self.others)
+    }
+}
+
+impl Volume for SplitVolume {
+    fn name(&self) -> String {
+        self.home.name()
+    }
+
+    fn place(&self, name: &str) -> String {
+        self.volume(name).place(name)
+    }
+
+    fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        self.volume(name).create(name)
+    }
+
+    fn open(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        self.volume(name).open(name)
+    }
+
+    fn open_pages(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        self.volume(name).open_pages(name)
+    }
+
+    fn read(&self, name: &str) -> Result<Vec<u8>, TierError> {
+        self.volume(name).read(name)
+    }
+
+    fn read_at(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError> {
+        self.volume(name).read_at(name, offset, out)
+    }
+
+    fn open_reader(&self, name: &str) -> Result<Box<dyn VolumeReader>, TierError> {
+        self.volume(name).open_reader(name)
+    }
+
+    fn len(&self, name: &str) -> Result<u64, TierError> {
+        self.volume(name).len(name)
+    }
+
+    fn exists(&self, name: &str) -> Result<bool, TierError> {
+        self.volume(name).exists(name)
+    }
+
+    fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
+        self.volume(name).open_tier(name)
+    }
+
+    /// Within one of the volumes; from one to another it is refused.
+    fn rename(&self, from: &str, to: &str) -> Result<(), TierError> {
+        if self.number(from) != self.number(to) {
+            return Err(TierError::Unsupported {
+                what: format!("to rename {} to {}", self.place(from), self.place(to)),
+                reason: "they are on different volumes; write the file anew".to_owned(),
+            });
+        }
+        self.volume(from).rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), TierError> {
+        self.volume(name).remove(name)
+    }
+
+    /// The files of all volumes, each where its name leads: a file that stands elsewhere cannot be reached, and is none.
+    fn list(&self) -> Result<Vec<String>, TierError> {
+        let mut names = Vec::new();
+        let others = self.others.iter().enumerate();
+        let others = others.map(|(number, other)| (Some(number), other));
+        for (number, volume) in std::iter::once((None, &self.home)).chain(others) {
+            let here = |name: &String| name != OWNER && self.number(name) == number;
+            names.extend(volume.list()?.into_iter().filter(here));
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn sync(&self) -> Result<(), TierError> {
+        self.others.iter().try_for_each(|other| other.sync())?;
+        self.home.sync()
+    }
+
+    fn lock(&self) -> Result<LockGuard, TierError> {
+        let mut guards = vec![self.home.lock()?];
+        for other in &self.others {
+            guards.push(other.lock()?);
+        }
+        self.claim()?;
+        // Who waits for the home finds all of them free.
+        guards.reverse();
+        Ok(LockGuard::new(guards))
+    }
+
+    fn check_held(&self) -> Result<(), TierError> {
+        self.home.check_held()?;
+        self.others.iter().try_for_each(|other| other.check_held())
+    }
+
+    fn check_path(&self, path: &Path) -> Result<(), TierError> {
+        self.home.check_path(path)
+    }
+
+    fn note(&self) -> Option<Arc<Note>> {
+        self.home.note()
+    }
+}
