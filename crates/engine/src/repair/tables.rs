@@ -160,10 +160,11 @@ impl Decoders {
         };
         let (payload, wrong) = Payload::read(volume, entry, kind)?;
         let (first, records) = segment.stored();
+        // A merge that keeps a segment writes its boundaries anew, in the numbers of its day.
         let chunks = Chunks {
             payload: &payload,
-            first,
-            end: u64::from(first) + records,
+            first: segment.first,
+            end: u64::from(segment.first) + records,
             vector_bytes: manifest.dimension as usize * manifest.element.size(),
             nodes: payload.u32(4).unwrap_or(0),
         };
@@ -189,7 +190,7 @@ impl Decoders {
             model_nodes: u32::MAX,
             bases,
             base_nodes: chunks.nodes,
-            based: chunks.end,
+            based: u64::from(first) + records,
             garbage,
             wrong,
         })
@@ -262,7 +263,8 @@ const CHUNK_FIXED: u64 = 12;
 /// The chunks of a segment, of which some bytes may be lost.
 struct Chunks<'a> {
     payload: &'a Payload,
-    /// The segment's first node, and that behind its last, by the numbers of its pages.
+    /// The segment's first node, and that behind its last, by the numbers of the manifest, which are those of the boundaries; records
+    /// that are garbage count as if they were nodes.
     first: u32,
     end: u64,
     vector_bytes: usize,
