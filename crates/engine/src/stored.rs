@@ -707,5 +707,5 @@ pub(crate) fn of_another_index(volume: &dyn Volume, entry: &FileEntry) -> Error 
 
 /// A file of the index as errors name it.
 pub(crate) fn name_of(volume: &dyn Volume, name: &str) -> String {
-    format!("{}/{name}", volume.name())
+    volume.place(name)
 }

@@ -48,6 +48,9 @@ use crate::directory::PageDirectory;
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 
+/// Format version of these files. 1: the first.
+pub const FORMAT_VERSION: u32 = 1;
+
 /// Bytes of a chunk beside its boundaries and its base vector.
 const CHUNK_FIXED: usize = 12;
 

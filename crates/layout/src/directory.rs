@@ -21,6 +21,9 @@
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 
+/// Format version of these files. 1: the first.
+pub const FORMAT_VERSION: u32 = 1;
+
 /// Nodes between two ranks: a cache line of bits.
 const RANKED: u64 = 512;
 /// Words of bits between two ranks.

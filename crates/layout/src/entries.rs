@@ -12,6 +12,9 @@
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 
+/// Format version of these files. 1: the first.
+pub const FORMAT_VERSION: u32 = 1;
+
 /// Nodes where a search may start, and their codes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EntryPoints {

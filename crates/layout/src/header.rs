@@ -79,6 +79,21 @@ pub enum FileKind {
     Ids = 17,
 }
 
+/// What of an index a file is for: each role may be on a tier of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// A node's neighbours, and what stands beside them: where its page is, what waits for it, how often it was read.
+    Topology,
+    /// Estimates of distances: codes and what they mean.
+    Codes,
+    /// Vectors that are apart from lists.
+    Vectors,
+    /// Which node has which outside id.
+    Ids,
+    /// Changes since the checkpoint. The log stays where the manifest is: both are renamed into place.
+    Log,
+}
+
 impl FileKind {
     /// All kinds that this build knows.
     pub const ALL: [FileKind; 17] = [
@@ -134,6 +149,32 @@ impl FileKind {
         }
     }
 
+    /// The kind that begins the name of a file, `kind-…`, as those of an index do but for its manifest.
+    pub fn of_name(name: &str) -> Option<FileKind> {
+        let (first, _) = name.split_once('-')?;
+        FileKind::ALL.into_iter().find(|kind| kind.name() == first)
+    }
+
+    /// What a file of this kind is for.
+    pub fn role(self) -> Role {
+        match self {
+            FileKind::Graph
+            | FileKind::Packed
+            | FileKind::Adjacency
+            | FileKind::Inline
+            | FileKind::Directory
+            | FileKind::Navigation
+            | FileKind::Heat
+            | FileKind::Placement
+            | FileKind::Pending
+            | FileKind::Journal => Role::Topology,
+            FileKind::Codes | FileKind::Codebook | FileKind::Entries => Role::Codes,
+            FileKind::Vectors | FileKind::Chunks => Role::Vectors,
+            FileKind::Ids => Role::Ids,
+            FileKind::Log => Role::Log,
+        }
+    }
+
     /// The name of the layout whose lists are in a file of this kind; `None`: it holds no lists.
     pub fn layout(self) -> Option<&'static str> {
         match self {
@@ -168,20 +209,20 @@ impl FileKind {
             FileKind::Graph => crate::coupled::FORMAT_VERSION,
             FileKind::Codes => crate::stream::CODES_FORMAT_VERSION,
             FileKind::Codebook => crate::stream::CODEBOOK_FORMAT_VERSION,
-            FileKind::Navigation => crate::stream::NAVIGATION_FORMAT_VERSION,
+            FileKind::Navigation => crate::navigation::FORMAT_VERSION,
             FileKind::Packed | FileKind::Adjacency | FileKind::Vectors => {
                 crate::slotted::FORMAT_VERSION
             }
-            FileKind::Chunks => crate::stream::CHUNKS_FORMAT_VERSION,
-            FileKind::Directory => crate::stream::DIRECTORY_FORMAT_VERSION,
-            FileKind::Heat => crate::stream::HEAT_FORMAT_VERSION,
+            FileKind::Chunks => crate::chunks::FORMAT_VERSION,
+            FileKind::Directory => crate::directory::FORMAT_VERSION,
+            FileKind::Heat => crate::heat::FORMAT_VERSION,
             FileKind::Inline => crate::inline::FORMAT_VERSION,
-            FileKind::Entries => crate::stream::ENTRIES_FORMAT_VERSION,
+            FileKind::Entries => crate::entries::FORMAT_VERSION,
             FileKind::Log => crate::log::FORMAT_VERSION,
-            FileKind::Placement => crate::stream::PLACEMENT_FORMAT_VERSION,
-            FileKind::Pending => crate::stream::PENDING_FORMAT_VERSION,
-            FileKind::Journal => crate::stream::JOURNAL_FORMAT_VERSION,
-            FileKind::Ids => crate::stream::IDS_FORMAT_VERSION,
+            FileKind::Placement => crate::placement::FORMAT_VERSION,
+            FileKind::Pending => crate::pending::FORMAT_VERSION,
+            FileKind::Journal => crate::journal::FORMAT_VERSION,
+            FileKind::Ids => crate::ids::FORMAT_VERSION,
         }
     }
 

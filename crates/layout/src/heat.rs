@@ -16,6 +16,9 @@
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 
+/// Format version of these files. 1: the first.
+pub const FORMAT_VERSION: u32 = 1;
+
 /// The reads of each page, decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeatFile {

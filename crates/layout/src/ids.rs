@@ -20,6 +20,9 @@ use crate::error::LayoutError;
 use crate::header::{FileHeader, FileKind};
 use crate::stream::{self, StreamReader};
 
+/// Format version of these files. 1: the first.
+pub const FORMAT_VERSION: u32 = 1;
+
 /// Bytes of an entry.
 pub const ENTRY: usize = 12;
 

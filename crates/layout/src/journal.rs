@@ -16,6 +16,9 @@
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 
+/// Format version of these files. 1: the first.
+pub const FORMAT_VERSION: u32 = 1;
+
 /// Bytes in front of the numbers.
 const FIXED: usize = 8;
 

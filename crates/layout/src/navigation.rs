@@ -15,6 +15,9 @@
 
 use crate::error::LayoutError;
 
+/// Format version of these files. 1: the first.
+pub const FORMAT_VERSION: u32 = 1;
+
 const FIXED: usize = 16;
 
 /// A navigation graph, decoded.

@@ -18,6 +18,9 @@ use crate::block::u32_at;
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 
+/// Format version of these files. 1: the first.
+pub const FORMAT_VERSION: u32 = 1;
+
 /// Bytes of a change.
 const CHANGE: usize = 12;
 /// Stands for nobody.

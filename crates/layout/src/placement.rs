@@ -31,6 +31,9 @@ use crate::block::{u32_at, u64_at};
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 
+/// Format version of these files. 1: the first.
+pub const FORMAT_VERSION: u32 = 1;
+
 const FIXED: usize = 44;
 /// Bytes of a range of ids.
 const RANGE: usize = 16;

@@ -19,24 +19,6 @@ pub const CODES_FORMAT_VERSION: u32 = 1;
 /// Format version of [`FileKind::Codebook`]. 1: the centroids as f32, chunk after chunk. 2: fields dimension u32 and
 /// bytes of a code u32, so that a codebook says by itself what it is for.
 pub const CODEBOOK_FORMAT_VERSION: u32 = 2;
-/// Format version of [`FileKind::Navigation`]. 1: the first.
-pub const NAVIGATION_FORMAT_VERSION: u32 = 1;
-/// Format version of [`FileKind::Chunks`]. 1: the first.
-pub const CHUNKS_FORMAT_VERSION: u32 = 1;
-/// Format version of [`FileKind::Directory`]. 1: the first.
-pub const DIRECTORY_FORMAT_VERSION: u32 = 1;
-/// Format version of [`FileKind::Heat`]. 1: the first.
-pub const HEAT_FORMAT_VERSION: u32 = 1;
-/// Format version of [`FileKind::Entries`]. 1: the first.
-pub const ENTRIES_FORMAT_VERSION: u32 = 1;
-/// Format version of [`FileKind::Placement`]. 1: the first.
-pub const PLACEMENT_FORMAT_VERSION: u32 = 1;
-/// Format version of [`FileKind::Pending`]. 1: the first.
-pub const PENDING_FORMAT_VERSION: u32 = 1;
-/// Format version of [`FileKind::Journal`]. 1: the first.
-pub const JOURNAL_FORMAT_VERSION: u32 = 1;
-/// Format version of [`FileKind::Ids`]. 1: the first.
-pub const IDS_FORMAT_VERSION: u32 = 1;
 
 /// Blocks that the writer collects before it hands them out: one call for 64 KiB, not for 4 KiB, and memory that allocators give
 /// back and take again without asking the system.

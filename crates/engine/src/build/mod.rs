@@ -364,7 +364,7 @@ pub(crate) struct Carried<'a> {
     pub(crate) kept: &'a [KeptSegment],
 }
 
-/// Builds an index in a volume, for tests of what is done with one.
+/// Builds an index in a simulated volume, for tests of what is done with one.
 #[cfg(test)]
 pub(crate) fn build_rows(
     volume: &stratann_tier::testing::SimVolume,
@@ -373,19 +373,22 @@ pub(crate) fn build_rows(
     scratch: &Path,
 ) {
     let volume: Arc<dyn Volume> = Arc::new(volume.clone());
+    build_rows_on(&volume, source, options, scratch);
+}
+
+/// As [`build_rows`], in any volume.
+#[cfg(test)]
+pub(crate) fn build_rows_on(
+    volume: &Arc<dyn Volume>,
+    source: &dyn VectorSource,
+    options: &BuildOptions,
+    scratch: &Path,
+) {
+    let _lock = volume.lock().unwrap();
     let facts = Facts::of(source, options).unwrap();
-    let silent = &crate::progress::Silent;
-    let (_, committed) = build_in(
-        &volume,
-        scratch,
-        source,
-        options,
-        facts,
-        Next::default(),
-        silent,
-    )
-    .unwrap();
-    committed.durable(&*volume).unwrap();
+    let (next, silent) = (Next::default(), &crate::progress::Silent);
+    let built = build_in(volume, scratch, source, options, facts, next, silent);
+    built.unwrap().1.durable(&**volume).unwrap();
 }
 
 /// What a build of the next checkpoint of an index has beside one of rows alone.

@@ -15,6 +15,7 @@ use super::*;
 use crate::data::Matrix;
 use crate::index::Index;
 use crate::progress::Silent;
+use crate::stores::roles::tests::four_disks;
 use crate::verify::verify_in;
 use crate::{OpenOptions, SearchOptions, stored};
 
@@ -53,6 +54,7 @@ fn build_rows(
     let (source, options) = (rows(n), options(layout));
     let facts = Facts::of(&source, &options)?;
     let volume: Arc<dyn Volume> = Arc::new(volume.clone());
+    let _lock = volume.lock()?;
     let next = Next::default();
     let (report, committed) = build_in(&volume, scratch, &source, &options, facts, next, progress)?;
     committed.durable(&*volume).map(|()| report)
@@ -98,14 +100,21 @@ fn vectors_in(volume: &SimVolume) -> Option<usize> {
 #[test]
 fn a_crash_at_any_write_or_sync_leaves_the_old_index_or_the_new_one() {
     for layout in Layout::ALL {
-        crash_everywhere(layout);
+        crash_everywhere(layout, SimVolume::new());
     }
 }
 
-fn crash_everywhere(layout: Layout) {
+#[test]
+fn nor_does_a_crash_where_roles_are_on_disks_of_their_own() {
+    for layout in Layout::ALL {
+        crash_everywhere(layout, four_disks());
+    }
+}
+
+/// Builds an index in an empty volume, and another one in its place, which crashes.
+fn crash_everywhere(layout: Layout, before: SimVolume) {
     let folder = tempfile::tempdir().unwrap();
     let build = |volume: &SimVolume, n| build_rows(volume, n, layout, folder.path(), &Silent);
-    let before = SimVolume::new();
     build(&before, 150).unwrap();
     let start = before.operations();
     let whole = before.fork();
@@ -156,12 +165,16 @@ fn crash_everywhere(layout: Layout) {
 #[test]
 fn a_crash_in_the_first_build_leaves_nothing_that_opens_half() {
     let folder = tempfile::tempdir().unwrap();
-    for layout in Layout::ALL {
+    let volumes = [SimVolume::new, four_disks];
+    for (layout, new) in Layout::ALL
+        .into_iter()
+        .flat_map(|l| volumes.map(|new| (l, new)))
+    {
         let build = |volume: &SimVolume| build_rows(volume, 150, layout, folder.path(), &Silent);
-        let whole = SimVolume::new();
+        let whole = new();
         build(&whole).unwrap();
         for at in 0..whole.operations() {
-            let volume = SimVolume::new();
+            let volume = new();
             volume.fail_after(at, Failure::Crash);
             let _ = build(&volume);
             for mode in [Crash::Dropped, Crash::Torn, Crash::Reordered] {
@@ -292,22 +305,23 @@ fn an_index_whose_manifest_cannot_be_read_keeps_its_files_until_it_is_replaced()
 #[test]
 fn a_commit_that_may_not_be_durable_keeps_both_indexes() {
     let folder = tempfile::tempdir().unwrap();
-    let before = SimVolume::new();
-    build_rows(&before, 150, MOST_FILES, folder.path(), &Silent).unwrap();
-    let start = before.operations();
-    let whole = before.fork();
-    build_rows(&whole, 220, MOST_FILES, folder.path(), &Silent).unwrap();
-    // Each operation in turn fails once and the disk then works again; a crash follows at once.
-    for at in 0..whole.operations() - start {
-        let volume = before.fork();
-        volume.fail_after(at, Failure::Io);
-        let _ = build_rows(&volume, 220, MOST_FILES, folder.path(), &Silent);
-        for mode in [Crash::Dropped, Crash::Torn, Crash::Reordered] {
-            let found = vectors_in(&volume.crash_image(at, mode));
-            assert!(
-                matches!(found, Some(150 | 220)),
-                "operation {at}, {mode:?}: {found:?}"
-            );
+    for before in [SimVolume::new(), four_disks()] {
+        build_rows(&before, 150, MOST_FILES, folder.path(), &Silent).unwrap();
+        let start = before.operations();
+        let whole = before.fork();
+        build_rows(&whole, 220, MOST_FILES, folder.path(), &Silent).unwrap();
+        // From each operation in turn on the disks fail, and a crash follows at once.
+        for at in 0..whole.operations() - start {
+            let volume = before.fork();
+            volume.fail_after(at, Failure::Io);
+            let _ = build_rows(&volume, 220, MOST_FILES, folder.path(), &Silent);
+            for mode in [Crash::Dropped, Crash::Torn, Crash::Reordered] {
+                let found = vectors_in(&volume.crash_image(at, mode));
+                assert!(
+                    matches!(found, Some(150 | 220)),
+                    "operation {at}, {mode:?}: {found:?}"
+                );
+            }
         }
     }
 }

@@ -360,11 +360,8 @@ fn unfinished() -> String {
 
 /// The checkpoint's number in a name that [`Checkpoint::name`] gave.
 fn number_of(name: &str) -> Option<u64> {
-    let (kind, numbers) = name.split_once('-')?;
-    let log = FileKind::Log.name();
-    if kind == log || !FileKind::ALL.iter().any(|known| known.name() == kind) {
-        return None;
-    }
+    FileKind::of_name(name).filter(|&kind| kind != FileKind::Log)?;
+    let (_, numbers) = name.split_once('-')?;
     let (number, n) = match numbers.split_once('-') {
         Some((number, n)) => (number, Some(n)),
         None => (numbers, None),

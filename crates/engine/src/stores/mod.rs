@@ -15,6 +15,7 @@
 //! - [`pages`]: what a traversal sees of pages, whatever their layout: [`NodePages`]
 //! - [`records`]: what a check and a salvage see of pages, whatever their format
 //! - [`graph`]: topology and vectors of an index that is open, and the pages of them that are in memory
+//! - [`roles`]: a volume, and thereby a tier, for each role
 //! - [`slotted`]: what all files of slotted pages have in common
 //! - [`source`]: where the bytes of a page come from, in which order; [`resident`]: pages that the memory budget holds
 //!
@@ -27,6 +28,7 @@ pub(crate) mod ids;
 mod pages;
 pub(crate) mod records;
 pub(crate) mod resident;
+pub(crate) mod roles;
 pub(crate) mod slotted;
 pub(crate) mod source;
 pub(crate) mod topology;

@@ -14,14 +14,16 @@ mod ends;
 mod ids;
 mod once;
 mod overtaken;
+mod roles;
 mod unsynced;
 
 use super::contents::each_vector;
 use super::*;
-use crate::build::{BuildOptions, build_rows};
+use crate::build::{BuildOptions, build_rows_on};
 use crate::data::Matrix;
 use crate::durable::Durability;
 use crate::progress::Silent;
+use crate::repair::{RepairOptions, repair_in};
 use crate::verify::verify_in;
 use crate::{Compression, Error, Layout, OpenOptions, Order, SearchOptions, Update, stored};
 
@@ -94,6 +96,12 @@ fn base(case: Case, folder: &Path) -> SimVolume {
 /// An index of so many vectors.
 fn base_of(case: Case, vectors: u64, folder: &Path) -> SimVolume {
     let volume = SimVolume::new();
+    build_base(case, vectors, Arc::new(volume.clone()), folder);
+    volume
+}
+
+/// Builds one in a volume.
+fn build_base(case: Case, vectors: u64, volume: Arc<dyn Volume>, folder: &Path) {
     let ids: Vec<u64> = (0..vectors).collect();
     let mut options = BuildOptions {
         degree: Some(6),
@@ -111,8 +119,7 @@ fn base_of(case: Case, vectors: u64, folder: &Path) -> SimVolume {
         options.segment_bytes = 4096;
     }
     let rows = wide_rows(case.dim(), &ids, 0);
-    build_rows(&volume, &rows, &options, folder);
-    volume
+    build_rows_on(&volume, &rows, &options, folder);
 }
 
 fn open(
@@ -249,24 +256,49 @@ fn an_index_under_changes_is_what_the_model_is() {
     for case in CASES {
         let folder = tempfile::tempdir().unwrap();
         let volume = base(case, folder.path());
-        let mut model = first();
-        let mut live = open(case, &volume, folder.path(), Durability::Always).unwrap();
-        for (at, call) in script().iter().enumerate() {
-            call.make(&live).unwrap();
-            call.apply(&mut model);
-            assert_eq!(contents(&live), model, "{case:?}, call {at}");
-            assert_eq!(live.len(), model.len(), "{case:?}, call {at}");
-            find_all(&live, &model);
-            // Every other call, the process ends.
-            if at % 2 == 1 {
-                drop(live);
-                live = open(case, &volume, folder.path(), Durability::Always).unwrap();
-                assert_eq!(contents(&live), model, "{case:?}, reopened after call {at}");
-                let report = verify_in(&volume, &Silent).unwrap();
-                assert!(report.clean(), "{case:?}: {:?}", report.problems);
-            }
+        let volume: Arc<dyn Volume> = Arc::new(volume);
+        let model = under_changes(case, &volume, folder.path());
+        repaired(case, &volume, folder.path(), &model);
+    }
+}
+
+/// A repair of what is whole, with segments that a merge kept or without, has all of it.
+fn repaired(case: Case, volume: &Arc<dyn Volume>, folder: &Path, model: &Model) {
+    let options = RepairOptions {
+        threads: 1,
+        memory: None,
+        force: true,
+    };
+    let repaired = repair_in(volume, folder, &options, &Silent).unwrap();
+    assert!(repaired.lost.is_empty(), "{case:?}: {repaired:?}");
+    let report = verify_in(&**volume, &Silent).unwrap();
+    assert!(report.clean(), "{case:?}: {:?}", report.problems);
+    let live = open_on(case, volume.clone(), folder, Durability::Always).unwrap();
+    assert_eq!(contents(&live), *model, "{case:?}, repaired");
+    find_all(&live, model);
+}
+
+/// Runs the script on a new index; gives the model at its end.
+fn under_changes(case: Case, volume: &Arc<dyn Volume>, folder: &Path) -> Model {
+    let mut model = first();
+    let open = || open_on(case, volume.clone(), folder, Durability::Always).unwrap();
+    let mut live = open();
+    for (at, call) in script().iter().enumerate() {
+        call.make(&live).unwrap();
+        call.apply(&mut model);
+        assert_eq!(contents(&live), model, "{case:?}, call {at}");
+        assert_eq!(live.len(), model.len(), "{case:?}, call {at}");
+        find_all(&live, &model);
+        // Every other call, the process ends.
+        if at % 2 == 1 {
+            drop(live);
+            live = open();
+            assert_eq!(contents(&live), model, "{case:?}, reopened after call {at}");
+            let report = verify_in(&**volume, &Silent).unwrap();
+            assert!(report.clean(), "{case:?}: {:?}", report.problems);
         }
     }
+    model
 }
 
 #[test]
@@ -351,19 +383,24 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
         let alike =
             [Layout::Packed, Layout::Decoupled].map(|layout| Case(layout, Update::Relocate));
         if slow || !alike.contains(&case) {
-            crashes += crash_everywhere(case, seeds.clone());
+            let folder = tempfile::tempdir().unwrap();
+            let before = base(case, folder.path());
+            crashes += crash_everywhere(case, &before, folder.path(), seeds.clone());
         }
     }
     assert!(crashes >= 1_000, "{crashes} crashes");
 }
 
 /// Crashes at every operation, in all modes. Says how many crashes there were.
-fn crash_everywhere(case: Case, seeds: std::ops::Range<u64>) -> usize {
-    let folder = tempfile::tempdir().unwrap();
-    let before = base(case, folder.path());
+fn crash_everywhere(
+    case: Case,
+    before: &SimVolume,
+    folder: &Path,
+    seeds: std::ops::Range<u64>,
+) -> usize {
     let start = before.operations();
     let whole = before.fork();
-    assert_eq!(run(case, &whole, folder.path()), script().len());
+    assert_eq!(run(case, &whole, folder), script().len());
     let operations = whole.operations() - start;
     assert!(operations > 60, "{operations} operations");
     let calls = script();
@@ -371,7 +408,7 @@ fn crash_everywhere(case: Case, seeds: std::ops::Range<u64>) -> usize {
     for at in 0..operations {
         let volume = before.fork();
         volume.fail_after(at, Failure::Crash);
-        let done = run(case, &volume, folder.path());
+        let done = run(case, &volume, folder);
         let mut model = first();
         calls[..done].iter().for_each(|call| call.apply(&mut model));
         for seed in seeds.clone() {
@@ -379,7 +416,7 @@ fn crash_everywhere(case: Case, seeds: std::ops::Range<u64>) -> usize {
                 let place =
                     format!("{case:?}, operation {at}, {mode:?}, seed {seed}, after {done} calls");
                 let image = volume.crash_image(seed, mode);
-                let live = open(case, &image, folder.path(), Durability::Always)
+                let live = open(case, &image, folder, Durability::Always)
                     .unwrap_or_else(|error| panic!("{place}: {error}"));
                 let found = contents(&live);
                 check(&found, &model, calls.get(done), &place);
@@ -390,7 +427,7 @@ fn crash_everywhere(case: Case, seeds: std::ops::Range<u64>) -> usize {
                 let row = wide_rows(case.dim(), &[id], 9);
                 live.insert(&row, Some(&[id]), &Silent).unwrap();
                 drop(live);
-                let again = open(case, &image, folder.path(), Durability::Always).unwrap();
+                let again = open(case, &image, folder, Durability::Always).unwrap();
                 let mut expected = found;
                 expected.insert(id, vector(id, 9));
                 assert_eq!(contents(&again), expected, "{place}");

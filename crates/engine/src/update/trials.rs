@@ -28,6 +28,7 @@ use crate::data::Matrix;
 use crate::durable::Durability;
 use crate::index::Index;
 use crate::progress::Silent;
+use crate::stores::roles::tests::four_disks;
 use crate::verify::verify_in;
 use crate::{Error, OpenOptions, Order, SearchOptions};
 
@@ -440,7 +441,10 @@ fn trial(seed: u64) {
     let mut random = Random::new(seed);
     let case = CASES[random.below(CASES.len() as u64) as usize];
     let folder = tempfile::tempdir().unwrap();
-    let volume = SimVolume::new();
+    let volume = match seed % 3 {
+        0 => four_disks(),
+        _ => SimVolume::new(),
+    };
     volume.discard_failed_syncs(true, random.below(2) == 0);
     let place = match random.below(4) {
         0 => On::Real,

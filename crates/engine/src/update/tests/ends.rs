@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use stratann_vector::Metric;
 
 use super::*;
+use crate::build::build_rows;
 use crate::data::{DataError, VectorSource};
 use crate::progress::Progress;
 

@@ -10,7 +10,7 @@ use crate::plan::refusal;
 
 /// What fails.
 #[derive(Clone, Copy, Debug)]
-enum What {
+pub(super) enum What {
     /// The operation of the volume with this number, whatever it is.
     Call(u64),
     /// That with this number among those of its kind.
@@ -129,8 +129,19 @@ fn once(case: Case, before: &SimVolume, folder: &Path, what: What, mishap: Misha
 
 /// Fails each operation of a kind, or every `step`-th, in a way for each; how many that were.
 fn each(case: Case, kind: impl Fn(u64) -> What, mishaps: &[Mishap], step: usize) -> usize {
+    each_of(case, SimVolume::new(), kind, mishaps, step)
+}
+
+/// As [`each`], in an empty volume.
+pub(super) fn each_of(
+    case: Case,
+    before: SimVolume,
+    kind: impl Fn(u64) -> What,
+    mishaps: &[Mishap],
+    step: usize,
+) -> usize {
     let folder = tempfile::tempdir().unwrap();
-    let before = base(case, folder.path());
+    build_base(case, BASE, Arc::new(before.clone()), folder.path());
     let mut met = 0;
     for &mishap in mishaps {
         // Not the same ones for each.
@@ -145,7 +156,7 @@ fn each(case: Case, kind: impl Fn(u64) -> What, mishaps: &[Mishap], step: usize)
     met
 }
 
-fn slow() -> bool {
+pub(super) fn slow() -> bool {
     std::env::var_os("STRATANN_SLOW").is_some()
 }
 

@@ -1,0 +1,50 @@
+//! An index whose roles are on volumes of their own: what holds of one volume holds of several.
+
+use stratann_tier::testing::{Mishap, Operation};
+
+use super::once::{What, each_of, slow};
+use super::*;
+use crate::stores::roles::tests::{four_disks, tiers};
+
+#[test]
+fn an_index_on_several_tiers_under_changes_is_what_the_model_is() {
+    for case in CASES {
+        let folder = tempfile::tempdir().unwrap();
+        let (volume, home) = (tiers(folder.path()), folder.path().join("home"));
+        build_base(case, BASE, volume.clone(), &home);
+        let model = under_changes(case, &volume, &home);
+        repaired(case, &volume, &home, &model);
+    }
+}
+
+#[test]
+fn a_crash_that_takes_from_each_disk_what_it_likes_loses_nothing_that_was_acknowledged() {
+    let seeds = if slow() { 0..40 } else { 0..1 };
+    let merged = Case(Layout::Decoupled, Update::Merge);
+    for case in [PACKED, DECOUPLED, INLINE, merged] {
+        let (folder, before) = (tempfile::tempdir().unwrap(), four_disks());
+        build_base(case, BASE, Arc::new(before.clone()), folder.path());
+        let crashes = crash_everywhere(case, &before, folder.path(), seeds.clone());
+        assert!(crashes > 200, "{case:?}: {crashes} crashes");
+    }
+}
+
+#[test]
+fn any_sync_of_any_disk_may_fail_and_discard_what_it_was_to_keep() {
+    let cases = [
+        PACKED,
+        DECOUPLED,
+        INLINE,
+        Case(Layout::Decoupled, Update::Merge),
+    ];
+    let met = |operation, step| {
+        let step = if slow() { 1 } else { step };
+        let kind = |at| What::Nth(operation, at);
+        let met = cases.map(|case| each_of(case, four_disks(), kind, &[Mishap::Undone], step));
+        met.iter().sum::<usize>()
+    };
+    let files = met(Operation::Sync, 7);
+    assert!(files > 20, "{files}");
+    let names = met(Operation::SyncNames, 5);
+    assert!(names > 40, "{names}");
+}
