@@ -364,7 +364,7 @@ impl Catalog {
             element: manifest.element.to_string(),
             metric: manifest.metric.to_string(),
             bytes: manifest.files.iter().map(|entry| entry.length).sum(),
-            navigation_nodes: manifest.navigation.map_or(0, |graph| graph.nodes),
+            navigation_nodes: manifest.kind.navigation_nodes(),
             preset: manifest.preset,
             layout: manifest.layout,
             code_bytes: manifest.code_bytes,

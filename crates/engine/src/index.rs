@@ -17,75 +17,33 @@
 //!   INDEX/pending-…     changes that wait for their pages                                 ┘
 //! ```
 
-use std::collections::HashMap;
+mod kind;
+mod options;
+mod shared;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
-use stratann_layout::{FileKind, LogShape, Manifest, NavigationFile};
-use stratann_tier::{Backend, GrowingBytes, IoMode, TierError, Volume, VolumeReader, WorkerPool};
+use stratann_layout::{LogShape, Manifest};
+use stratann_tier::{Backend, GrowingBytes, TierError, Volume, WorkerPool};
 use stratann_vector::{Element, Metric};
 
+pub(crate) use self::kind::Kind;
+pub use self::options::{CacheSize, OpenOptions, THREAD_BYTES};
+pub(crate) use self::shared::Shared;
 use crate::cache::SlotCache;
 use crate::codebook::Codebook;
 use crate::durable::log_bytes;
 use crate::navigation::Navigation;
 use crate::plan::{MemoryPlan, Needs};
-use crate::room::{Queued, Room};
+use crate::room::Queued;
 use crate::stores::codes::Codes;
-use crate::stores::{Composition, Graph};
-use crate::update::{CarriedIds, Overlay, inserting_bytes, replay};
+use crate::stores::topology::placement::Pin;
+use crate::stores::{Composition, GraphStores};
+use crate::update::{CarriedIds, Overlay, replay};
 use crate::{Error, Preset, plan, stored};
-
-/// How to open an index.
-#[derive(Clone, Copy, Debug)]
-pub struct OpenOptions {
-    /// The most memory to spend on this index, in bytes; `None` is as much as it wants.
-    pub memory: Option<u64>,
-    /// How pages are read.
-    pub io: IoMode,
-    /// Whether the checksum of every page is verified when it is read (about 0.2 µs each).
-    pub verify_pages: bool,
-    /// The cache of hot records (DecoupleVS §3.4); part of the budget, if there is one.
-    pub cache: CacheSize,
-    /// Whether searches will start from the navigation graph, so that a memory budget has room for it; `None` is the
-    /// preset's choice. Without a budget it is there whenever a search asks for it.
-    pub navigation: Option<bool>,
-    /// Bytes that the caller holds beside the index and that count towards `memory`: queries, answers, and for each thread beyond
-    /// two what [`THREAD_BYTES`] says.
-    pub beside: u64,
-}
-
-/// What a searching thread takes, about: its stack, its ring and its first buffers. A budget has room for two.
-pub const THREAD_BYTES: u64 = 512 << 10;
-
-/// How large the cache of hot records is. It keeps what searches read last: lists as they are stored, beside their
-/// vectors where these stand beside them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CacheSize {
-    /// No cache.
-    #[default]
-    None,
-    /// As many entries as fit into so many bytes.
-    Bytes(u64),
-    /// So many entries.
-    Entries(usize),
-}
-
-impl Default for OpenOptions {
-    fn default() -> Self {
-        Self {
-            memory: None,
-            io: IoMode::Auto,
-            verify_pages: true,
-            cache: CacheSize::None,
-            navigation: None,
-            beside: 0,
-        }
-    }
-}
 
 /// An index open for searching. Shared by any number of threads; opening and searching never write.
 pub struct Index {
@@ -94,14 +52,11 @@ pub struct Index {
     manifest: Manifest,
     preset: Preset,
     options: OpenOptions,
-    graph: Graph,
+    kind: Kind,
     cache: Option<Arc<SlotCache>>,
     codebook: Codebook,
     codes: Codes,
     memory_plan: MemoryPlan,
-    navigation: OnceLock<Navigation>,
-    /// Its file, open: a merge of another process may remove it before the first search wants it.
-    navigation_file: Option<Box<dyn VolumeReader>>,
     shared: Arc<Shared>,
     /// Ids that came and went since the build, as the checkpoint has them.
     carried: CarriedIds,
@@ -109,57 +64,6 @@ pub struct Index {
     overlay: Option<Overlay>,
     /// Bytes of the log then.
     logged: u64,
-}
-
-/// What indexes of one process can have in common.
-#[derive(Default)]
-pub(crate) struct Shared {
-    /// The searching threads, each with its ring and its buffers.
-    worker_pool: Mutex<Option<Arc<WorkerPool>>>,
-    /// Codebooks by content hash.
-    codebooks: Mutex<HashMap<String, Codebook>>,
-    /// What queries in flight take, of all searches that go on.
-    room: Room,
-}
-
-impl Shared {
-    /// The codebook of an index: one that is in memory if it has the same content. The file is read without the lock, so
-    /// that an index with a codebook that is there need not wait.
-    fn codebook(&self, volume: &dyn Volume, manifest: &Manifest) -> Result<Codebook, Error> {
-        let shape = (manifest.dimension as usize, manifest.code_bytes as usize);
-        let fits = |known: &&Codebook| (known.dim(), known.code_bytes()) == shape;
-        if let Some(known) = self.codebooks.lock().get(&manifest.codebook).filter(fits) {
-            return Ok(known.clone());
-        }
-        let codebook = Codebook::of_index(volume, manifest)?;
-        if manifest.codebook.is_empty() {
-            return Ok(codebook);
-        }
-        let mut codebooks = self.codebooks.lock();
-        let known = codebooks
-            .entry(manifest.codebook.clone())
-            .or_insert_with(|| codebook.clone());
-        // Another thread may have read the same meanwhile: then one of the two is enough.
-        Ok(Some(&*known).filter(fits).cloned().unwrap_or(codebook))
-    }
-
-    /// Lets go of a codebook; indexes that have it keep it.
-    pub(crate) fn forget_codebook(&self, hash: &str) {
-        self.codebooks.lock().remove(hash);
-    }
-
-    /// At least `threads` searching threads. They are kept from batch to batch, each with its ring and buffers.
-    pub(crate) fn worker_pool(&self, threads: usize, io: IoMode) -> Result<Arc<WorkerPool>, Error> {
-        let mut worker_pool = self.worker_pool.lock();
-        match &*worker_pool {
-            Some(worker_pool) if worker_pool.threads() >= threads => Ok(worker_pool.clone()),
-            _ => {
-                let started = Arc::new(WorkerPool::new(threads, io)?);
-                *worker_pool = Some(started.clone());
-                Ok(started)
-            }
-        }
-    }
 }
 
 impl fmt::Debug for Index {
@@ -299,14 +203,14 @@ impl Index {
         divide: impl FnOnce(&Needs) -> Result<MemoryPlan, Error>,
     ) -> Result<Self, Error> {
         let preset: Preset = manifest.preset.parse()?;
-        let mut graph = Graph::open(&*volume, &manifest)?;
+        let mut kind = Kind::open(&*volume, &manifest)?;
         let (mut carried, mut inserted) = (CarriedIds::default(), Vec::new());
         if let Some(mut file) = stored::placement(&*volume, &manifest)? {
-            graph.take_placement(&*volume, &manifest, &file)?;
+            kind.take_placement(&*volume, &manifest, &file)?;
             inserted = std::mem::take(&mut file.codes);
             carried = CarriedIds::of(file, &manifest);
         }
-        let slot_bytes = graph.pages.cached_bytes();
+        let slot_bytes = kind.cached_bytes();
         let entries = match options.cache {
             CacheSize::None => 0,
             CacheSize::Bytes(bytes) => SlotCache::entries_for(bytes, slot_bytes),
@@ -316,21 +220,19 @@ impl Index {
         .min(manifest.vectors as usize);
         SlotCache::check_room(entries, slot_bytes)?;
         let cache = (entries > 0).then(|| Arc::new(SlotCache::new(entries, slot_bytes)));
-        let (graph_pages, vector_pages) = graph.files();
-        let code_bytes = Codes::memory_bytes(&*volume, &manifest, graph.composition)?;
+        let (graph_pages, vector_pages) = kind.files();
+        let code_bytes = Codes::memory_bytes(&*volume, &manifest, kind.composition())?;
         let navigates = options.memory.is_none() || options.navigation.unwrap_or(preset.navigation);
-        let navigation = manifest
-            .file(FileKind::Navigation.name())
-            .filter(|_| navigates);
+        let navigation = kind.navigation_entry(&manifest).filter(|_| navigates);
         let needs = Needs {
             codes: code_bytes,
             codebook: Codebook::memory_bytes(manifest.dimension as usize),
-            tables: graph.metadata_bytes() as u64,
+            tables: kind.metadata_bytes(),
             cache: cache.as_ref().map_or(0, |cache| cache.memory_bytes()),
             navigation: navigation.map_or(0, |entry| entry.length),
             changes: logged_bytes(&*volume, &manifest)?,
             beside: options.beside,
-            inserting: inserting_bytes(&graph, manifest.degree as usize),
+            inserting: kind.inserting_bytes(&manifest),
             graph: graph_pages,
             vectors: vector_pages,
         };
@@ -338,14 +240,13 @@ impl Index {
         if memory_plan.graph_pages + memory_plan.vector_pages > 0 {
             let pages = (graph_pages.pages, vector_pages.pages);
             let heat = stored::heat(&*volume, &manifest, pages)?;
-            graph.load(&*volume, &memory_plan, heat.as_ref())?;
+            kind.load(&*volume, &memory_plan, heat.as_ref())?;
         }
         let codebook = shared.codebook(&*volume, &manifest)?;
-        let codes = Codes::load(&*volume, &manifest, graph.composition, &inserted)?;
-        let navigation_file = match navigation.filter(|_| memory_plan.navigation > 0) {
-            Some(entry) => Some(volume.open_reader(&entry.name)?),
-            None => None,
-        };
+        let codes = Codes::load(&*volume, &manifest, kind.composition(), &inserted)?;
+        if let Some(entry) = navigation.filter(|_| memory_plan.navigation > 0) {
+            kind.open_navigation(&*volume, entry)?;
+        }
         tracing::debug!(
             index = %path.display(),
             preset = %preset,
@@ -366,13 +267,11 @@ impl Index {
             volume,
             preset,
             options: *options,
-            graph,
+            kind,
             cache,
             codebook,
             codes,
             memory_plan,
-            navigation: OnceLock::new(),
-            navigation_file,
             shared,
             overlay: None,
             logged: 0,
@@ -418,10 +317,7 @@ impl Index {
         reason = "an index holds at least one vector"
     )]
     pub fn len(&self) -> usize {
-        match self.graph.placement.get() {
-            Some(placement) => placement.nodes() as usize,
-            None => self.manifest.vectors as usize,
-        }
+        self.kind.nodes() as usize
     }
 
     /// Ids that came and went since the build, as the checkpoint has them.
@@ -464,17 +360,16 @@ impl Index {
 
     /// The nodes in the navigation graph; 0 if the index was built without one.
     pub fn navigation_nodes(&self) -> usize {
-        self.manifest
-            .navigation
-            .as_ref()
-            .map_or(0, |n| n.nodes as usize)
+        self.manifest.kind.navigation_nodes() as usize
     }
 
     /// Puts other places under the files of pages, by their names in the volume; for tests of strategies.
     #[cfg(test)]
     pub(crate) fn replace_tiers(&mut self, tier: &dyn Fn(&str) -> Arc<dyn stratann_tier::Tier>) {
-        self.graph.tier = tier(&self.graph.name);
-        for segment in self.graph.segments.iter_mut().flat_map(|s| s.iter_mut()) {
+        let Kind::Graph(graph) = &mut self.kind;
+        let stores = &mut graph.stores;
+        stores.tier = tier(&stores.name);
+        for segment in stores.segments.iter_mut().flat_map(|s| s.iter_mut()) {
             segment.tier = tier(&segment.name);
         }
     }
@@ -494,11 +389,23 @@ impl Index {
 
     /// What its stores can do.
     pub(crate) fn composition(&self) -> &'static Composition {
-        self.graph.composition
+        self.kind.composition()
     }
 
-    pub(crate) fn graph(&self) -> &Graph {
-        &self.graph
+    /// What of it is of its kind.
+    pub(crate) fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// Has the pages that a query may read from now on stay as they are until it is dropped.
+    pub(crate) fn pin(&self) -> Option<Pin<'_>> {
+        self.kind.pin()
+    }
+
+    /// The stores of a graph index.
+    pub(crate) fn graph(&self) -> &GraphStores {
+        let Kind::Graph(graph) = &self.kind;
+        &graph.stores
     }
 
     pub(crate) fn cache(&self) -> Option<&Arc<SlotCache>> {
@@ -507,7 +414,7 @@ impl Index {
 
     /// Whether there is a navigation graph and the memory budget has room for it.
     pub fn has_navigation(&self) -> bool {
-        self.memory_plan.navigation > 0 && self.manifest.navigation.is_some()
+        self.memory_plan.navigation > 0 && self.manifest.kind.navigation_nodes() > 0
     }
 
     /// How the memory budget is divided.
@@ -524,8 +431,8 @@ impl Index {
 
     /// Bytes of a page of lists or of vectors, whichever is more.
     fn largest_page(&self) -> usize {
-        let (graph, vectors) = self.graph.files();
-        graph.page_bytes.max(vectors.page_bytes)
+        let (lists, vectors) = self.kind.files();
+        lists.page_bytes.max(vectors.page_bytes)
     }
 
     /// How many candidates beyond its list a query may have that would have up to `wanted`.
@@ -563,30 +470,8 @@ impl Index {
 
     /// The navigation graph, loaded on first use.
     pub(crate) fn navigation(&self) -> Result<&Navigation, Error> {
-        if let Some(navigation) = self.navigation.get() {
-            return Ok(navigation);
-        }
-        if self.manifest.navigation.is_none() {
-            return Err(Error::call(
-                "navigation",
-                "on",
-                "off: this index was built without a navigation graph (build it with `--navigation 0.01`)",
-            ));
-        }
-        let Some(opened) = self.navigation_file.as_deref() else {
-            return Err(Error::call(
-                "navigation",
-                "on",
-                "off: the memory budget has no room for the navigation graph, or was divided without it (`navigation` when the index is opened)",
-            ));
-        };
-        let (volume, kind) = (&*self.volume, FileKind::Navigation);
-        let entry = stored::entry(volume, &self.manifest, kind, None)?;
-        let payload = stored::read_opened(opened, volume, entry, kind)?;
-        let row_bytes = self.dim() * self.element().size();
-        let file = stored::name_of(volume, &entry.name);
-        let file = NavigationFile::decode(payload, self.manifest.vectors, row_bytes, &file)?;
-        Ok(self.navigation.get_or_init(|| Navigation::new(file)))
+        let Kind::Graph(graph) = &self.kind;
+        graph.navigation(&*self.volume, &self.manifest)
     }
 
     /// At least `threads` searching threads.

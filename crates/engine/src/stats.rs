@@ -160,11 +160,11 @@ impl Index {
             dimension: manifest.dimension,
             element: manifest.element.to_string(),
             metric: manifest.metric.to_string(),
-            degree_mean: manifest.degree_mean,
-            degree_max: manifest.degree_max,
-            degree: manifest.degree,
-            build_list: manifest.build_list,
-            alpha: manifest.alpha,
+            degree_mean: manifest.graph().degree_mean,
+            degree_max: manifest.graph().degree_max,
+            degree: manifest.graph().degree,
+            build_list: manifest.graph().build_list,
+            alpha: manifest.graph().alpha,
             order: manifest.order.clone(),
             layout: manifest.layout.clone(),
             compression: Codecs {
@@ -174,11 +174,14 @@ impl Index {
             code_bytes: manifest.code_bytes,
             codebook: manifest.codebook.clone(),
             fill: composition.has_codes_in_records().then(|| {
-                let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
+                let (dim, degree) = (
+                    manifest.dimension as usize,
+                    manifest.graph().degree as usize,
+                );
                 BlockFill::of(manifest.element, dim, degree, manifest.code_bytes as usize)
             }),
-            navigation_nodes: manifest.navigation.as_ref().map_or(0, |n| n.nodes),
-            bits_per_edge: 8.0 * list_bytes(manifest) as f64 / manifest.edges.max(1) as f64,
+            navigation_nodes: manifest.kind.navigation_nodes(),
+            bits_per_edge: 8.0 * list_bytes(manifest) as f64 / manifest.graph().edges.max(1) as f64,
             vector_ratio: raw_bytes(manifest) as f64 / vector_bytes(manifest).max(1) as f64,
             bytes,
             coupled_bytes,
@@ -238,7 +241,10 @@ fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
     let bytes = bytes_where(manifest, |kind| {
         kind.layout().is_some() || beside.contains(&kind)
     });
-    let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
+    let (dim, degree) = (
+        manifest.dimension as usize,
+        manifest.graph().degree as usize,
+    );
     // An index with a shape that the coupled layout does not hold does not open.
     let coupled_bytes = CoupledShape::new(manifest.element, dim, degree)
         .map_or(bytes, |shape| shape.file_length(manifest.vectors));
@@ -252,7 +258,9 @@ fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
 /// What codes take beside lists: c bytes for each of R neighbours.
 fn code_bytes_in_records(manifest: &Manifest, composition: &Composition) -> u64 {
     match composition.has_codes_in_records() {
-        true => manifest.vectors * u64::from(manifest.degree) * u64::from(manifest.code_bytes),
+        true => {
+            manifest.vectors * u64::from(manifest.graph().degree) * u64::from(manifest.code_bytes)
+        }
         false => 0,
     }
 }
@@ -278,7 +286,7 @@ fn saved(bytes: u64, all: u64) -> f64 {
 /// for its degree and one for each of R slots.
 fn list_bytes(manifest: &Manifest) -> u64 {
     match manifest.list_bytes {
-        0 => 4 * manifest.vectors * (1 + u64::from(manifest.degree)),
+        0 => 4 * manifest.vectors * (1 + u64::from(manifest.graph().degree)),
         bytes => bytes,
     }
 }

@@ -80,6 +80,19 @@ pub enum LayoutError {
         /// The kind's code.
         found: u16,
     },
+    /// A kind of index that this version does not know.
+    #[error(
+        "{file}: an index of kind {found:?} at offset {offset}, which this version does not know; it was written by a newer \
+         StratANN: use that version to read it"
+    )]
+    UnknownIndexKind {
+        /// The manifest.
+        file: String,
+        /// Where the manifest's body starts.
+        offset: u64,
+        /// The kind.
+        found: String,
+    },
     /// A file of one kind where another is needed.
     #[error(
         "{file}: file kind at offset {offset} is {found}, {expected} expected; the files of the index were mixed up"
@@ -173,6 +186,7 @@ impl LayoutError {
             | LayoutError::Magic { offset, .. }
             | LayoutError::Checksum { offset, .. }
             | LayoutError::UnknownKind { offset, .. }
+            | LayoutError::UnknownIndexKind { offset, .. }
             | LayoutError::WrongKind { offset, .. }
             | LayoutError::UnknownVersion { offset, .. }
             | LayoutError::UnknownFeature { offset, .. }

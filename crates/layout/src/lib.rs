@@ -74,8 +74,8 @@ pub use inline::{InlineBuilder, InlineNode, InlineShape, InlineView};
 pub use journal::JournalFile;
 pub use log::{LogHeader, LogRecord, LogRecords, LogShape, RecordPlace};
 pub use manifest::{
-    BuildFacts, FileEntry, HotShare, KeptFacts, LogFrom, Manifest, Measured, NavigationFacts,
-    PlacementFacts, SegmentFacts,
+    BuildFacts, FileEntry, GraphFacts, HotShare, IndexKind, KeptFacts, LogFrom, Manifest, Measured,
+    NavigationFacts, PlacementFacts, SegmentFacts,
 };
 pub use navigation::NavigationFile;
 pub use pending::{PendingFile, PendingRecord};

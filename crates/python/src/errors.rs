@@ -97,6 +97,7 @@ fn failed(error: &Error, text: String) -> PyErr {
         Error::Layout(
             LayoutError::UnknownKind { .. }
             | LayoutError::UnknownVersion { .. }
+            | LayoutError::UnknownIndexKind { .. }
             | LayoutError::UnknownFeature { .. },
         ) => StratannError::new_err(text),
         Error::Damaged { .. }

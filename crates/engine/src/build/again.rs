@@ -19,9 +19,9 @@ impl BuildOptions {
         Ok(Self {
             preset: manifest.preset.parse()?,
             metric: manifest.metric,
-            degree: Some(manifest.degree as usize),
-            build_list: manifest.build_list as usize,
-            alpha: manifest.alpha,
+            degree: Some(manifest.graph().degree as usize),
+            build_list: manifest.graph().build_list as usize,
+            alpha: manifest.graph().alpha,
             code_bytes: Some(manifest.code_bytes as usize),
             codebook: None,
             order: Some(manifest.order.parse()?),
@@ -32,7 +32,7 @@ impl BuildOptions {
             },
             chunk_bytes: chosen(facts.chunk_bytes, defaults.chunk_bytes),
             segment_bytes: chosen(facts.segment_bytes, defaults.segment_bytes),
-            navigation: match (&manifest.navigation, facts.navigation) {
+            navigation: match (&manifest.graph().navigation, facts.navigation) {
                 (None, _) => 0.0,
                 (Some(_), 0.0) => defaults.navigation,
                 (Some(_), share) => share,

@@ -44,7 +44,9 @@ use std::time::Instant;
 
 use serde::Serialize;
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, FORMAT_VERSION, IDS, KEPT};
-use stratann_layout::{BuildFacts, FileKind, LogFrom, Manifest, NavigationFacts, NavigationFile};
+use stratann_layout::{
+    BuildFacts, FileKind, GraphFacts, IndexKind, LogFrom, Manifest, NavigationFacts, NavigationFile,
+};
 use stratann_tier::{
     Directory, Home, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time,
 };
@@ -478,19 +480,21 @@ impl Build<'_> {
             element: self.source.element(),
             metric: options.metric,
             dimension: self.source.dim() as u32,
+            kind: IndexKind::Graph(GraphFacts {
+                degree: self.facts.degree as u32,
+                build_list: options.build_list as u32,
+                alpha: options.alpha,
+                entry: graph.entry,
+                degree_mean: graph.stats.degree_mean,
+                degree_max: graph.stats.degree_max as u32,
+                edges: graph.stats.edges,
+                navigation,
+            }),
             vectors: rows as u64,
-            degree: self.facts.degree as u32,
-            build_list: options.build_list as u32,
-            alpha: options.alpha,
             code_bytes: self.facts.code_bytes as u32,
             order: self.facts.order.to_string(),
-            entry: graph.entry,
-            degree_mean: graph.stats.degree_mean,
-            degree_max: graph.stats.degree_max as u32,
-            edges: graph.stats.edges,
             deleted: 0,
             seed: options.seed,
-            navigation,
             layout: self.facts.layout.to_string(),
             list_bytes: written.list_bytes,
             vector_bytes: written.vector_bytes,
@@ -529,7 +533,7 @@ impl Build<'_> {
             seconds: start.elapsed().as_secs_f64(),
             cpu_seconds: process_cpu_time().saturating_sub(cpu).as_secs_f64(),
             peak_rss_bytes: peak_rss_bytes(),
-            degree_mean: manifest.degree_mean,
+            degree_mean: manifest.graph().degree_mean,
             parts,
             bytes: manifest.files.iter().map(|entry| entry.length).sum(),
             layout: self.facts.layout,

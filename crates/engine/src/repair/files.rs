@@ -103,6 +103,7 @@ pub(super) fn is_newer(error: &Error) -> bool {
         error,
         Error::Layout(
             LayoutError::UnknownVersion { .. }
+                | LayoutError::UnknownIndexKind { .. }
                 | LayoutError::UnknownFeature { .. }
                 | LayoutError::UnknownKind { .. }
         )

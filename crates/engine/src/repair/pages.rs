@@ -360,7 +360,10 @@ impl<'m> Files<'m, '_, '_> {
     /// The size of pages whose file does not say it any more: that with which most of them are whole.
     fn guess(&self, kind: FileKind, entry: &FileEntry) -> Result<Option<SlottedShape>, Error> {
         let manifest = self.manifest;
-        let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
+        let (dim, degree) = (
+            manifest.dimension as usize,
+            manifest.graph().degree as usize,
+        );
         let all = (entry.length / BLOCK as u64).saturating_sub(1);
         let file = stored::name_of(self.volume, &entry.name);
         let mut best = (0.0, None);

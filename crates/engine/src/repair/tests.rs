@@ -395,9 +395,9 @@ fn a_codebook_that_is_whole_is_kept_and_another_is_trained() {
         let choices = (
             m.preset.clone(),
             m.metric,
-            m.degree,
-            m.build_list,
-            m.alpha,
+            m.graph().degree,
+            m.graph().build_list,
+            m.graph().alpha,
             m.code_bytes,
         );
         (

@@ -12,7 +12,7 @@ use super::parts::{Part, Timer};
 use crate::Error;
 use crate::measure::Heat;
 use crate::stores::source::Bytes;
-use crate::stores::{Graph, NodePages};
+use crate::stores::{GraphStores, NodePages};
 
 /// A page that is here.
 pub(crate) struct Page<'a> {
@@ -23,7 +23,7 @@ pub(crate) struct Page<'a> {
 /// One query's reads of node pages.
 pub(crate) struct NodeReader<'a, N> {
     queue: Box<dyn ReadQueue>,
-    graph: &'a Graph,
+    graph: &'a GraphStores,
     pages: &'a N,
     check: bool,
     timer: &'a Timer,
@@ -35,7 +35,7 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
     /// which are read.
     pub(crate) fn new(
         queue: Box<dyn ReadQueue>,
-        graph: &'a Graph,
+        graph: &'a GraphStores,
         pages: &'a N,
         check: bool,
         timer: &'a Timer,

@@ -31,7 +31,7 @@ use crate::progress::Progress;
 use crate::stores::source::Bytes;
 use crate::stores::topology::placement::NOWHERE;
 use crate::stores::vectors::segments::{Segment, SegmentPage, Segments};
-use crate::stores::{Graph, NodePages, PageView};
+use crate::stores::{GraphStores, NodePages, PageView};
 
 /// Pages behind one another that are read at once, at most.
 const RUN: u64 = 4;
@@ -366,7 +366,7 @@ trait Source {
 
 /// Vectors that stand beside lists.
 struct InGraph<'a, N> {
-    graph: &'a Graph,
+    graph: &'a GraphStores,
     pages: &'a N,
 }
 

@@ -37,7 +37,7 @@ use crate::cache::SlotCache;
 use crate::frontier::{self, Frontier, distance_of, key, node_of};
 use crate::plan::held_pages;
 use crate::stores::topology::placement::NOWHERE;
-use crate::stores::{Graph, NodePages, PageView, Record};
+use crate::stores::{GraphStores, NodePages, PageView, Record};
 use crate::visited::Visited;
 
 /// Where a candidate's node is.
@@ -67,7 +67,7 @@ const SEEDS: usize = 8;
 /// What a traversal works with, the same for every query of a task.
 #[derive(Clone, Copy)]
 pub(crate) struct Setting<'a, N> {
-    pub(crate) graph: &'a Graph,
+    pub(crate) graph: &'a GraphStores,
     pub(crate) pages: &'a N,
     /// The codes in memory: every node's, or where these are in the pages, those of the entry points.
     pub(crate) codes: &'a GrowingBytes,

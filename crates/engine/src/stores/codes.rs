@@ -80,7 +80,7 @@ impl Codes {
         })?;
         Ok(Self {
             bytes,
-            entries: vec![manifest.entry],
+            entries: vec![manifest.graph().entry],
         })
     }
 }

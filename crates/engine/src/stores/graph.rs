@@ -1,4 +1,4 @@
-//! The graph of an index that is open: its topology, its vectors where these are apart, and what of both is in memory.
+//! The stores of a graph index that is open: its topology, its vectors where these are apart, and what of both is in memory.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -15,8 +15,8 @@ use crate::measure::Hottest;
 use crate::plan::{MemoryPlan, PageFile};
 use crate::{Error, stored};
 
-/// The graph of an index that is open.
-pub(crate) struct Graph {
+/// Topology and vectors of a graph index that is open.
+pub(crate) struct GraphStores {
     /// What its stores can do.
     pub(crate) composition: &'static Composition,
     /// Where its pages are read from.
@@ -35,7 +35,7 @@ pub(crate) struct Graph {
     pub(crate) placement: Placed,
 }
 
-impl Graph {
+impl GraphStores {
     /// Opens the graph that the manifest names, with its segments. Reads tables and models; no pages.
     ///
     /// # Errors

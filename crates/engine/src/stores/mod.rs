@@ -14,7 +14,7 @@
 //!
 //! - [`pages`]: what a traversal sees of pages, whatever their layout: [`NodePages`]
 //! - [`records`]: what a check and a salvage see of pages, whatever their format
-//! - [`graph`]: topology and vectors of an index that is open, and the pages of them that are in memory
+//! - [`graph`]: topology and vectors of a graph index that is open, and the pages of them that are in memory
 //! - [`roles`]: a volume, and thereby a tier, for each role
 //! - [`slotted`]: what all files of slotted pages have in common
 //! - [`source`]: where the bytes of a page come from, in which order; [`resident`]: pages that the memory budget holds
@@ -35,7 +35,7 @@ pub(crate) mod topology;
 pub(crate) mod vectors;
 
 pub(crate) use self::composition::{Composition, VectorsAt};
-pub(crate) use self::graph::Graph;
+pub(crate) use self::graph::GraphStores;
 pub(crate) use self::pages::{
     CodedComposer, Composable, Composer, NodePages, PageView, PagesStay, Placed, Record,
     RecordsMove, Rewritable, too_long, undecodable,

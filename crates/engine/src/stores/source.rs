@@ -12,7 +12,7 @@
 //! What is unwritten comes before what is resident: it is newer. That also holds where pages never change, since one that is resident is
 //! never used again for something else while the index is open.
 //!
-//! Unwritten and resident pages are in memory for all, and found by [`Graph::in_memory`] and [`Segments::in_memory`]. What one query
+//! Unwritten and resident pages are in memory for all, and found by [`GraphStores::in_memory`] and [`Segments::in_memory`]. What one query
 //! holds, and what it waits for, it keeps itself: [`Traversal::fetch`](crate::search) is the chain for lists, `Reranker::ask` that for
 //! vectors, and an insert goes through it in `Inserter::page_bytes`. A scan holds nothing, and looks a second time only at what is newer
 //! than the opening. A merge reads whole files, and takes what is unwritten in the stead of what it read.
@@ -21,7 +21,7 @@ use std::ops::Deref;
 
 use stratann_tier::Block;
 
-use super::Graph;
+use super::GraphStores;
 use super::topology::placement::PageBytes;
 use super::vectors::segments::{SegmentPage, Segments};
 
@@ -69,7 +69,7 @@ impl Bytes<'_> {
     }
 }
 
-impl Graph {
+impl GraphStores {
     /// A page that needs no read.
     #[inline]
     pub(crate) fn in_memory(&self, page: u64) -> Option<Bytes<'_>> {

@@ -11,7 +11,7 @@ use crate::stores::slotted::Slotted;
 use crate::stores::topology::pending::NewRecord;
 use crate::stores::vectors::added::Added;
 use crate::stores::vectors::segments::{Segment, SegmentPage};
-use crate::stores::{Graph, NodePages, PageView, Record, on_pages};
+use crate::stores::{GraphStores, NodePages, PageView, Record, on_pages};
 
 /// Bytes of pages that are read at a time, about.
 const PIECE: usize = 1 << 20;
@@ -147,7 +147,7 @@ pub(crate) fn each_list(
 }
 
 /// Nodes that are on no page yet.
-fn pending(graph: &Graph) -> Vec<Arc<NewRecord>> {
+fn pending(graph: &GraphStores) -> Vec<Arc<NewRecord>> {
     let placement = graph.placement.get();
     let records = placement.map_or_else(Vec::new, |placement| placement.pending.all().1);
     records.into_iter().map(|(_, record)| record).collect()

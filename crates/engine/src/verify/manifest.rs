@@ -56,7 +56,7 @@ impl Check<'_> {
         if self.composition.has_directory() {
             needed.push((FileKind::Directory, None));
         }
-        if self.manifest.navigation.is_some() {
+        if self.manifest.graph().navigation.is_some() {
             needed.push((FileKind::Navigation, None));
         }
         if self.manifest.writer_features & IDS != 0 {
@@ -111,10 +111,10 @@ impl Check<'_> {
         let mut wrong = Vec::new();
         if found.lists == manifest.vectors {
             let (edges, most) = (found.edges, found.degree_max);
-            if (edges, most) != (manifest.edges, manifest.degree_max) {
+            if (edges, most) != (manifest.graph().edges, manifest.graph().degree_max) {
                 wrong.push(format!(
                     "it says {} edges and a largest degree of {}; there are {edges} edges, and the largest degree is {most}",
-                    manifest.edges, manifest.degree_max
+                    manifest.graph().edges, manifest.graph().degree_max
                 ));
             }
         }

@@ -106,7 +106,7 @@ impl Check<'_> {
 
     /// Checks the links of a node, whose list takes `bytes` bytes on disk.
     pub(super) fn links(&mut self, place: NodeAt<'_>, links: &[u32], bytes: usize) {
-        let (nodes, degree) = (self.nodes(), self.manifest.degree);
+        let (nodes, degree) = (self.nodes(), self.manifest.graph().degree);
         self.sums.lists += 1;
         self.sums.edges += links.len() as u64;
         self.sums.degree_max = self.sums.degree_max.max(links.len() as u32);

@@ -184,7 +184,7 @@ impl Check<'_> {
 
     /// Checks the list in `links`, of a node, as it is once all that waits is written.
     fn list(&mut self, walk: &mut Walk<'_>, place: NodeAt<'_>, node: u32, bytes: usize) {
-        let degree = self.manifest.degree as usize;
+        let degree = self.manifest.graph().degree as usize;
         let changes = walk.tables.changes(node);
         if !changes.is_empty() {
             let most = walk.links.len().max(degree);

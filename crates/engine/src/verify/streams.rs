@@ -104,8 +104,8 @@ impl Check<'_> {
             FileKind::Entries => {
                 let code_bytes = manifest.code_bytes as usize;
                 let found = EntryPoints::decode(&payload, manifest.vectors, code_bytes, name)?;
-                if found.nodes[0] != manifest.entry {
-                    let (first, entry) = (found.nodes[0], manifest.entry);
+                if found.nodes[0] != manifest.graph().entry {
+                    let (first, entry) = (found.nodes[0], manifest.graph().entry);
                     let what = format!("its first node is {first}; the MANIFEST says {entry}");
                     self.report.problem(name, None, what);
                 }

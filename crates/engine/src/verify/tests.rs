@@ -9,9 +9,9 @@ use stratann_layout::block::seal;
 use stratann_layout::header::{FieldsWriter, stored_checksum};
 use stratann_layout::manifest::{FORMAT_VERSION, SegmentFacts};
 use stratann_layout::{
-    BuildFacts, Chunk, ChunksFile, CoupledShape, DeadSlots, DirectoryFile, EntryPoints, HeatFile,
-    InlineBuilder, InlineShape, LogFrom, NavigationFacts, NavigationFile, PageBuilder,
-    SlottedBuilder, SlottedShape, stream,
+    BuildFacts, Chunk, ChunksFile, CoupledShape, DeadSlots, DirectoryFile, EntryPoints, GraphFacts,
+    HeatFile, IndexKind, InlineBuilder, InlineShape, LogFrom, NavigationFacts, NavigationFile,
+    PageBuilder, SlottedBuilder, SlottedShape, stream,
 };
 use stratann_tier::testing::SimVolume;
 use stratann_vector::{Element, Metric};
@@ -263,21 +263,23 @@ fn index(layout: Layout, change: Change<'_>) -> SimVolume {
         metric: Metric::L2,
         dimension: DIM as u32,
         vectors: u64::from(NODES),
-        degree: DEGREE as u32,
-        build_list: 10,
-        alpha: 1.2,
+        kind: IndexKind::Graph(GraphFacts {
+            degree: DEGREE as u32,
+            build_list: 10,
+            alpha: 1.2,
+            entry: 0,
+            degree_mean: edges as f64 / f64::from(NODES),
+            degree_max,
+            edges,
+            navigation: Some(NavigationFacts {
+                nodes: 2,
+                degree: 1,
+            }),
+        }),
         code_bytes: CODE as u32,
         order: "input".into(),
-        entry: 0,
-        degree_mean: edges as f64 / f64::from(NODES),
-        degree_max,
-        edges,
         deleted: 0,
         seed: 42,
-        navigation: Some(NavigationFacts {
-            nodes: 2,
-            degree: 1,
-        }),
         layout: layout.to_string(),
         list_bytes,
         vector_bytes,
@@ -776,12 +778,12 @@ fn the_manifest_claims_what_is_there() {
     for layout in LAYOUTS {
         says(
             layout,
-            |m| m.edges += 1,
+            |m| m.graph_mut().edges += 1,
             &["/MANIFEST: it says 321", "edges"],
         );
         says(
             layout,
-            |m| m.degree_max -= 1,
+            |m| m.graph_mut().degree_max -= 1,
             &["a largest degree of 6", "degree is 7"],
         );
         says(
@@ -1005,7 +1007,7 @@ fn entry_points_are_nodes_of_which_the_first_is_the_manifest_s() {
     let swap = of(|entries| entries.nodes.swap(0, 1));
     let words = ["/entries: its first node is 20; the MANIFEST says 0"];
     says(layout, &swap, "entries", &words);
-    let other = in_manifest(|m| m.entry = 7);
+    let other = in_manifest(|m| m.graph_mut().entry = 7);
     let words = ["/entries: its first node is 0; the MANIFEST says 7"];
     says(layout, &other, "entries", &words);
     let beyond = of(|entries| entries.nodes[2] = NODES);

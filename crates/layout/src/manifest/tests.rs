@@ -1,10 +1,11 @@
+use super::text::KEYS;
 use super::*;
+use crate::block::crc32c;
 use proptest::prelude::*;
 
 const COUPLED: &str = "coupled";
 const PACKED: &str = "packed";
 const DECOUPLED: &str = "decoupled";
-const INLINE: &str = "inline";
 
 fn sample() -> Manifest {
     Manifest {
@@ -17,22 +18,24 @@ fn sample() -> Manifest {
         element: Element::U8,
         metric: Metric::InnerProduct,
         dimension: 128,
+        kind: IndexKind::Graph(GraphFacts {
+            degree: 64,
+            build_list: 100,
+            alpha: 1.2,
+            entry: 4711,
+            degree_mean: 61.237_891_234_567_89,
+            degree_max: 64,
+            edges: 6_123_789,
+            navigation: Some(NavigationFacts {
+                nodes: 1000,
+                degree: 24,
+            }),
+        }),
         vectors: 100_000,
-        degree: 64,
-        build_list: 100,
-        alpha: 1.2,
         code_bytes: 32,
         order: "input".into(),
-        entry: 4711,
-        degree_mean: 61.237_891_234_567_89,
-        degree_max: 64,
-        edges: 6_123_789,
         deleted: 0,
         seed: u64::MAX,
-        navigation: Some(NavigationFacts {
-            nodes: 1000,
-            degree: 24,
-        }),
         layout: DECOUPLED.into(),
         list_bytes: 8_123_456,
         vector_bytes: 8_654_321,
@@ -150,7 +153,7 @@ fn round_trip_and_text() {
         first,
         format!(
             "STRATANN MANIFEST 4 {:08x} {}",
-            crc32c::crc32c(body.as_bytes()),
+            crc32c(body.as_bytes()),
             body.len()
         )
     );
@@ -186,7 +189,7 @@ fn every_truncation_is_found() {
 #[test]
 fn the_first_line_has_one_spelling() {
     let body = "{}";
-    let sum = crc32c::crc32c(body.as_bytes());
+    let sum = crc32c(body.as_bytes());
     for line in [
         format!("STRATANN MANIFEST 02 {sum:08x} 2\n"),
         format!("STRATANN MANIFEST 2 {sum:08X} 2\n"),
@@ -336,7 +339,7 @@ fn version_1_is_read_as_coupled() {
     assert!(text.starts_with(b"STRATANN MANIFEST 1 "));
     assert_eq!(Manifest::decode(&text, "MANIFEST").unwrap(), manifest);
     // A key of a later version is none of this one.
-    for (key, _) in LATER_KEYS {
+    for (key, _) in later_keys() {
         let mut value = manifest.value().unwrap();
         assert_eq!(value.get(key), None, "{key}");
         value[key] = body(&manifest)[key].take();
@@ -364,21 +367,51 @@ fn the_frozen_manifest_of_version_1_is_read() {
 }
 
 #[test]
-fn the_frozen_manifest_of_version_3_is_written_to_the_byte() {
-    let path = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../fixtures/index-v3-inline/MANIFEST"
+fn every_frozen_manifest_is_written_to_the_byte() {
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures");
+    let mut versions = Vec::new();
+    for folder in std::fs::read_dir(fixtures).unwrap() {
+        let path = folder.unwrap().path().join("MANIFEST");
+        let Ok(text) = std::fs::read(&path) else {
+            continue; // No index.
+        };
+        let manifest = Manifest::decode(&text, "MANIFEST").unwrap();
+        assert!(manifest.encode() == text, "{}", path.display());
+        versions.push(manifest.format_version);
+    }
+    versions.sort_unstable();
+    versions.dedup();
+    assert_eq!(versions, (1..=FORMAT_VERSION).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_keys_are_all_that_there_are() {
+    let value = body(&sample());
+    let found: std::collections::BTreeSet<_> = value.as_object().unwrap().keys().collect();
+    assert_eq!(found.len(), KEYS.len());
+    assert!(KEYS.iter().all(|(key, _)| value.get(key).is_some()));
+}
+
+#[test]
+fn a_kind_that_is_not_known_is_refused_before_its_keys_are_missed() {
+    let mut value = body(&sample());
+    let keys = value.as_object_mut().unwrap();
+    keys.retain(|key, _| !["entry", "edges", "degree", "navigation"].contains(&key.as_str()));
+    value["kind"] = "cluster".into();
+    let refused = |value: &serde_json::Value| decode_value(value).unwrap_err().to_string();
+    let text = refused(&value);
+    assert!(text.contains("kind") && text.contains("bit 2"), "{text}");
+    value["reader_features"] = (PLACEMENT | KIND).into();
+    let text = refused(&value);
+    assert!(
+        text.contains("an index of kind \"cluster\"") && text.contains("use that version"),
+        "{text}"
     );
-    let text = std::fs::read(path).unwrap();
-    let manifest = Manifest::decode(&text, "MANIFEST").unwrap();
-    assert_eq!((manifest.format_version, &*manifest.layout), (3, INLINE));
-    assert_eq!(manifest.codebook.len(), 64);
-    let roles: Vec<_> = manifest.files.iter().map(|file| &*file.role).collect();
-    assert_eq!(
-        roles,
-        ["inline", "entries", "navigation", "codebook", "heat"]
-    );
-    assert_eq!(manifest.encode(), text);
+    // The bit alone.
+    let mut manifest = sample();
+    manifest.reader_features |= KIND;
+    let text = refused(&body(&manifest));
+    assert!(text.contains("kind") && text.contains("bit 2"), "{text}");
 }
 
 #[test]
@@ -402,11 +435,7 @@ fn manifests_of_earlier_versions_are_written_as_they_were() {
             ..now
         };
         let mut expected = keys(&String::from_utf8(now.encode()).unwrap());
-        expected.retain(|key| {
-            !LATER_KEYS
-                .iter()
-                .any(|(k, since)| k == key && *since > version)
-        });
+        expected.retain(|key| KEYS.iter().any(|(k, since)| k == key && *since <= version));
         assert_eq!(keys(&text), expected);
         assert!(text.ends_with("  ]\n}\n"), "{text}");
     }
@@ -465,7 +494,7 @@ fn a_placement_has_its_feature_bit() {
 
 #[test]
 fn each_version_needs_its_keys() {
-    for (key, _) in LATER_KEYS {
+    for (key, _) in later_keys() {
         let mut value = body(&sample());
         value.as_object_mut().unwrap().remove(key);
         let text = decode_value(&value).unwrap_err().to_string();
@@ -609,7 +638,9 @@ fn numbers_that_are_added_to_have_a_bound() {
         ("length of all files", |manifest| {
             manifest.files[0].length = u64::MAX;
         }),
-        ("edges", |manifest| manifest.edges = LARGEST + 1),
+        ("edges", |manifest| {
+            manifest.graph_mut().edges = LARGEST + 1;
+        }),
         ("bytes of all lists", |manifest| {
             manifest.list_bytes = u64::MAX;
         }),
@@ -678,10 +709,12 @@ proptest! {
             list_bytes: list_bytes >> 2, vector_bytes: vector_bytes >> 2, segments, measured,
             element: Element::ALL[element],
             metric: Metric::ALL[metric],
-            dimension, degree, build_list, code_bytes, entry, degree_max,
-            checkpoint: checkpoint >> 2, vectors, edges: edges >> 2, deleted, seed,
-            alpha, degree_mean, preset,
-            navigation: navigation.map(|(nodes, degree)| NavigationFacts { nodes, degree }),
+            dimension, code_bytes,
+            checkpoint: checkpoint >> 2, vectors, deleted, seed, preset,
+            kind: IndexKind::Graph(GraphFacts {
+                degree, build_list, alpha, entry, degree_mean, degree_max, edges: edges >> 2,
+                navigation: navigation.map(|(nodes, degree)| NavigationFacts { nodes, degree }),
+            }),
             files: files.into_iter().map(|(name, (length, header_crc32c))| FileEntry {
                 // All of them together are within bounds.
                 role: format!("role of {name}"), name, length: length >> 8, header_crc32c,

@@ -58,7 +58,10 @@ fn codes_of(volume: &dyn Volume, manifest: &Manifest, vectors: &[Vec<u8>]) -> Ve
 
 fn coupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     let (shape, entry) = stored::coupled(volume, manifest).unwrap();
-    let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
+    let (dim, degree) = (
+        manifest.dimension as usize,
+        manifest.graph().degree as usize,
+    );
     assert_eq!(
         shape,
         CoupledShape::new(manifest.element, dim, degree).unwrap()
@@ -79,7 +82,10 @@ fn coupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
 /// Every node has the codes of its neighbours, in the order of its list; and the entry points have their own.
 fn inline(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     let (shape, entry) = stored::inline(volume, manifest).unwrap();
-    let (dim, degree) = (manifest.dimension as usize, manifest.degree as usize);
+    let (dim, degree) = (
+        manifest.dimension as usize,
+        manifest.graph().degree as usize,
+    );
     let code_bytes = manifest.code_bytes as usize;
     assert_eq!(
         shape,
@@ -110,7 +116,7 @@ fn inline(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
         );
     }
     let entries = stored::entry_points(volume, manifest).unwrap();
-    assert_eq!(entries.nodes[0], manifest.entry);
+    assert_eq!(entries.nodes[0], manifest.graph().entry);
     assert!(
         entries.codes == of(&entries.nodes),
         "codes of the entry points"

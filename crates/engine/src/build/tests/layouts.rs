@@ -166,7 +166,7 @@ fn descriptors_come_back_from_every_layout() {
         let options = in_order(Order::Input, layout, compression);
         let manifest = check_against(&expected, &source, &options);
         let (raw, bytes) = (3_000 * 128, manifest.vector_bytes);
-        let edge = manifest.list_bytes as f64 * 8.0 / manifest.edges as f64;
+        let edge = manifest.list_bytes as f64 * 8.0 / manifest.graph().edges as f64;
         let name = format!("{layout} {compression}: {bytes} bytes, {edge} bits an edge");
         match compression {
             Compression::Raw => assert_eq!(bytes, raw, "{name}"),

@@ -48,7 +48,7 @@ use crate::plan::query_bytes;
 use crate::search::{Admission, Plan, Timer, Within};
 use crate::stores::topology::placement::{PageBytes, Placement};
 use crate::stores::vectors::added::Added;
-use crate::stores::{Graph, NodePages, on_pages};
+use crate::stores::{GraphStores, NodePages, on_pages};
 use crate::{Error, Update};
 
 /// How vectors are inserted directly.
@@ -140,7 +140,7 @@ fn tight_bytes(page_bytes: usize) -> u64 {
 }
 
 /// What inserts into a graph would like to have in memory beside searches, with lists of `degree` nodes.
-pub(crate) fn inserting_bytes(graph: &Graph, degree: usize) -> u64 {
+pub(crate) fn inserting_bytes(graph: &GraphStores, degree: usize) -> u64 {
     let threads = crate::threads::processors();
     let page_bytes = graph.pages.file(graph.nodes).page_bytes;
     match graph.composition.records_move() {
@@ -271,7 +271,7 @@ impl Direct {
             return Ok(None);
         }
         let in_place = !graph.composition.records_move();
-        let degree = index.manifest().degree as usize;
+        let degree = index.manifest().graph().degree as usize;
         let preset = index.preset();
         let beyond = if preset.whole_page { 0 } else { BEYOND };
         let list = choices.list.unwrap_or(degree + beyond);
@@ -316,7 +316,7 @@ impl Direct {
         let mut direct = Self {
             index: index.clone(),
             degree,
-            alpha: manifest.alpha,
+            alpha: manifest.graph().alpha,
             plan: Plan {
                 k: list,
                 list,

@@ -1,0 +1,184 @@
+//! What of an open index is of its kind. Of every kind are its log, ids, tombstones, fresh vectors, checkpoints, lock, place in a catalog,
+//! memory plan, codes and codebook, and the frames of search, verify and repair; those do not ask which kind it is.
+//!
+//! | what differs | where |
+//! |---|---|
+//! | facts of the manifest | `IndexKind` in `layout/src/manifest/kind.rs` |
+//! | stores, what they take in memory, and what a search has beside them | here |
+//! | how a search finds candidates | `search/source.rs` |
+//! | how a build makes it, and what it is rebuilt with | `build/mod.rs`, `build/again.rs` |
+//! | how a vector gets into it and out of it | `update/direct/` |
+//! | what its stores must say | `verify/`, `repair/` |
+//!
+//! A new kind is a variant of `IndexKind` and one of [`Kind`], and what the compiler then misses: each place that is of one kind takes it
+//! apart by a pattern that names all of them.
+
+use std::sync::OnceLock;
+
+use stratann_layout::{
+    FileEntry, FileKind, HeatFile, IndexKind, Manifest, NavigationFile, PlacementFile,
+};
+use stratann_tier::{Volume, VolumeReader};
+
+use crate::navigation::Navigation;
+use crate::plan::{MemoryPlan, PageFile};
+use crate::stores::topology::placement::Pin;
+use crate::stores::{Composition, GraphStores};
+use crate::update::inserting_bytes;
+use crate::{Error, stored};
+
+/// What of an open index is of its kind.
+pub(crate) enum Kind {
+    /// A proximity graph.
+    Graph(GraphIndex),
+}
+
+/// A graph index that is open.
+pub(crate) struct GraphIndex {
+    pub(crate) stores: GraphStores,
+    navigation: OnceLock<Navigation>,
+    /// Its file, open: a merge of another process may remove it before the first search wants it.
+    navigation_file: Option<Box<dyn VolumeReader>>,
+}
+
+impl Kind {
+    /// Opens the stores that a manifest names. Reads tables and models; no pages.
+    pub(super) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
+        match manifest.kind {
+            IndexKind::Graph(_) => Ok(Self::Graph(GraphIndex {
+                stores: GraphStores::open(volume, manifest)?,
+                navigation: OnceLock::new(),
+                navigation_file: None,
+            })),
+        }
+    }
+
+    /// What its stores can do.
+    pub(super) fn composition(&self) -> &'static Composition {
+        match self {
+            Self::Graph(graph) => graph.stores.composition,
+        }
+    }
+
+    /// Takes on what came of it since its build.
+    pub(super) fn take_placement(
+        &self,
+        volume: &dyn Volume,
+        manifest: &Manifest,
+        file: &PlacementFile,
+    ) -> Result<(), Error> {
+        match self {
+            Self::Graph(graph) => graph.stores.take_placement(volume, manifest, file),
+        }
+    }
+
+    /// Its nodes, with those that came since its build.
+    pub(super) fn nodes(&self) -> u64 {
+        match self {
+            Self::Graph(graph) => match graph.stores.placement.get() {
+                Some(placement) => placement.nodes().into(),
+                None => graph.stores.nodes,
+            },
+        }
+    }
+
+    /// Has pages stay as they are until it is dropped.
+    pub(super) fn pin(&self) -> Option<Pin<'_>> {
+        match self {
+            Self::Graph(graph) => Some(graph.stores.placement.get()?.pins.pin()),
+        }
+    }
+
+    /// Its pages that searches read while they look for candidates, and those of vectors that are apart.
+    pub(super) fn files(&self) -> (PageFile, PageFile) {
+        match self {
+            Self::Graph(graph) => graph.stores.files(),
+        }
+    }
+
+    /// Bytes of a record in a cache.
+    pub(super) fn cached_bytes(&self) -> usize {
+        match self {
+            Self::Graph(graph) => graph.stores.pages.cached_bytes(),
+        }
+    }
+
+    /// Bytes of tables in memory that say where things are.
+    pub(super) fn metadata_bytes(&self) -> u64 {
+        match self {
+            Self::Graph(graph) => graph.stores.metadata_bytes() as u64,
+        }
+    }
+
+    /// Bytes that direct inserts take.
+    pub(super) fn inserting_bytes(&self, manifest: &Manifest) -> u64 {
+        match self {
+            Self::Graph(graph) => inserting_bytes(&graph.stores, manifest.graph().degree as usize),
+        }
+    }
+
+    /// The file of what leads a search into it, if it has one.
+    pub(super) fn navigation_entry<'m>(&self, manifest: &'m Manifest) -> Option<&'m FileEntry> {
+        match self {
+            Self::Graph(_) => manifest.file(FileKind::Navigation.name()),
+        }
+    }
+
+    /// Puts into memory what a plan of it says.
+    pub(super) fn load(
+        &mut self,
+        volume: &dyn Volume,
+        memory_plan: &MemoryPlan,
+        heat: Option<&HeatFile>,
+    ) -> Result<(), Error> {
+        match self {
+            Self::Graph(graph) => graph.stores.load(volume, memory_plan, heat),
+        }
+    }
+
+    /// Opens the file of what leads a search into it.
+    pub(super) fn open_navigation(
+        &mut self,
+        volume: &dyn Volume,
+        entry: &FileEntry,
+    ) -> Result<(), Error> {
+        match self {
+            Self::Graph(graph) => graph.navigation_file = Some(volume.open_reader(&entry.name)?),
+        }
+        Ok(())
+    }
+}
+
+impl GraphIndex {
+    /// The navigation graph, loaded on first use.
+    pub(super) fn navigation(
+        &self,
+        volume: &dyn Volume,
+        manifest: &Manifest,
+    ) -> Result<&Navigation, Error> {
+        if let Some(navigation) = self.navigation.get() {
+            return Ok(navigation);
+        }
+        if manifest.graph().navigation.is_none() {
+            return Err(Error::call(
+                "navigation",
+                "on",
+                "off: this index was built without a navigation graph (build it with `--navigation 0.01`)",
+            ));
+        }
+        let Some(opened) = self.navigation_file.as_deref() else {
+            return Err(Error::call(
+                "navigation",
+                "on",
+                "off: the memory budget has no room for the navigation graph, or was divided without it (`navigation` when the index is opened)",
+            ));
+        };
+        let kind = FileKind::Navigation;
+        let entry = stored::entry(volume, manifest, kind, None)?;
+        let payload = stored::read_opened(opened, volume, entry, kind)?;
+        let row_bytes = manifest.dimension as usize * manifest.element.size();
+        let file = stored::name_of(volume, &entry.name);
+        let file = NavigationFile::decode(payload, manifest.vectors, row_bytes, &file)?;
+        Ok(self.navigation.get_or_init(|| Navigation::new(file)))
+    }
+}

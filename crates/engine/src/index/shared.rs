@@ -1,0 +1,67 @@
+//! What indexes of one process can have in common: threads, codebooks, and room for queries in flight.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use stratann_layout::Manifest;
+use stratann_tier::{IoMode, Volume, WorkerPool};
+
+use crate::Error;
+use crate::codebook::Codebook;
+use crate::room::Room;
+
+/// What indexes of one process can have in common.
+#[derive(Default)]
+pub(crate) struct Shared {
+    /// The searching threads, each with its ring and its buffers.
+    worker_pool: Mutex<Option<Arc<WorkerPool>>>,
+    /// Codebooks by content hash.
+    codebooks: Mutex<HashMap<String, Codebook>>,
+    /// What queries in flight take, of all searches that go on.
+    pub(super) room: Room,
+}
+
+impl Shared {
+    /// The codebook of an index: one that is in memory if it has the same content. The file is read without the lock, so
+    /// that an index with a codebook that is there need not wait.
+    pub(super) fn codebook(
+        &self,
+        volume: &dyn Volume,
+        manifest: &Manifest,
+    ) -> Result<Codebook, Error> {
+        let shape = (manifest.dimension as usize, manifest.code_bytes as usize);
+        let fits = |known: &&Codebook| (known.dim(), known.code_bytes()) == shape;
+        if let Some(known) = self.codebooks.lock().get(&manifest.codebook).filter(fits) {
+            return Ok(known.clone());
+        }
+        let codebook = Codebook::of_index(volume, manifest)?;
+        if manifest.codebook.is_empty() {
+            return Ok(codebook);
+        }
+        let mut codebooks = self.codebooks.lock();
+        let known = codebooks
+            .entry(manifest.codebook.clone())
+            .or_insert_with(|| codebook.clone());
+        // Another thread may have read the same meanwhile: then one of the two is enough.
+        Ok(Some(&*known).filter(fits).cloned().unwrap_or(codebook))
+    }
+
+    /// Lets go of a codebook; indexes that have it keep it.
+    pub(crate) fn forget_codebook(&self, hash: &str) {
+        self.codebooks.lock().remove(hash);
+    }
+
+    /// At least `threads` searching threads. They are kept from batch to batch, each with its ring and buffers.
+    pub(crate) fn worker_pool(&self, threads: usize, io: IoMode) -> Result<Arc<WorkerPool>, Error> {
+        let mut worker_pool = self.worker_pool.lock();
+        match &*worker_pool {
+            Some(worker_pool) if worker_pool.threads() >= threads => Ok(worker_pool.clone()),
+            _ => {
+                let started = Arc::new(WorkerPool::new(threads, io)?);
+                *worker_pool = Some(started.clone());
+                Ok(started)
+            }
+        }
+    }
+}

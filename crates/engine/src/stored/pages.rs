@@ -1,0 +1,191 @@
+//! Files of pages: what their headers say, which must be what the manifest does.
+
+use stratann_layout::chunks::SegmentSpan;
+use stratann_layout::header::stored_checksum;
+use stratann_layout::{
+    BLOCK, CoupledShape, FileEntry, FileHeader, FileKind, InlineShape, Manifest, SegmentFacts,
+    SlottedFacts, SlottedShape,
+};
+use stratann_tier::Volume;
+
+use super::{check_file, entry, layout, name_of, of_another_index};
+use crate::Error;
+use crate::stores::records::PageFormat;
+
+/// Reads the header of a file of pages, and refuses one that is damaged or of another index, and a file of another
+/// length than both say; one that pages were added to may be longer.
+fn page_header(
+    volume: &dyn Volume,
+    entry: &FileEntry,
+    kind: FileKind,
+) -> Result<FileHeader, Error> {
+    let file = name_of(volume, &entry.name);
+    check_file(volume, entry, kind)?;
+    let mut first = vec![0; BLOCK];
+    volume.read_at(&entry.name, 0, &mut first)?;
+    let header = FileHeader::decode_as(kind, &first, &file)?;
+    header.check_length(entry.length, &file)?;
+    if stored_checksum(&first) != entry.header_crc32c {
+        return Err(of_another_index(volume, entry));
+    }
+    Ok(header)
+}
+
+/// A file of pages as its build left it.
+pub(crate) struct PagesFile<'m> {
+    pub(crate) entry: &'m FileEntry,
+    pub(crate) format: Box<dyn PageFormat>,
+    pub(crate) pages: u64,
+    /// Its records: the first node by their numbers, and how many they are.
+    pub(crate) first: u32,
+    pub(crate) records: u64,
+}
+
+/// The file of lists, or of a segment of vectors; `n` as for [`entry`]. Refuses one whose header is damaged, of another index, or of
+/// another shape or other nodes than the manifest says.
+pub(crate) fn pages<'m>(
+    volume: &dyn Volume,
+    manifest: &'m Manifest,
+    kind: FileKind,
+    n: Option<u32>,
+) -> Result<PagesFile<'m>, Error> {
+    let format = match n {
+        None => layout(volume, manifest)?
+            .composition()
+            .fixed_format(manifest)?,
+        Some(_) => None,
+    };
+    if let Some(format) = format {
+        return Ok(PagesFile {
+            entry: fixed(volume, manifest, kind, &*format)?,
+            pages: format.pages(manifest.vectors),
+            format,
+            first: 0,
+            records: manifest.vectors,
+        });
+    }
+    let (shape, facts, entry) = slotted(volume, manifest, kind, n)?;
+    Ok(PagesFile {
+        entry,
+        format: Box::new(shape),
+        pages: facts.pages,
+        first: facts.first,
+        records: facts.nodes,
+    })
+}
+
+/// Pages of a file, if they follow from the manifest or the header can be read; `n` as for [`entry`].
+pub(crate) fn pages_of(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    kind: FileKind,
+    n: Option<u32>,
+) -> Option<u64> {
+    let composition = layout(volume, manifest).ok()?.composition();
+    let format = match n {
+        None => composition.fixed_format(manifest).ok()?,
+        Some(_) => None,
+    };
+    let computed = format.map(|format| format.pages(manifest.vectors));
+    computed.or_else(|| Some(slotted(volume, manifest, kind, n).ok()?.1.pages))
+}
+
+/// The entry of a file of lists whose format follows from the manifest. Refuses one whose header is damaged, of another index, or of
+/// another format than that.
+fn fixed<'m>(
+    volume: &dyn Volume,
+    manifest: &'m Manifest,
+    kind: FileKind,
+    format: &dyn PageFormat,
+) -> Result<&'m FileEntry, Error> {
+    let entry = entry(volume, manifest, kind, None)?;
+    let header = page_header(volume, entry, kind)?;
+    match format.is_of(&header, manifest.vectors, &name_of(volume, &entry.name))? {
+        true => Ok(entry),
+        false => Err(of_another_index(volume, entry)),
+    }
+}
+
+/// The shape of coupled pages.
+pub(crate) fn coupled_shape(manifest: &Manifest) -> Result<CoupledShape, Error> {
+    let (dim, degree) = (
+        manifest.dimension as usize,
+        manifest.graph().degree as usize,
+    );
+    Ok(CoupledShape::new(manifest.element, dim, degree)?)
+}
+
+/// The shape of inline pages.
+pub(crate) fn inline_shape(manifest: &Manifest) -> Result<InlineShape, Error> {
+    let (dim, degree) = (
+        manifest.dimension as usize,
+        manifest.graph().degree as usize,
+    );
+    let code_bytes = manifest.code_bytes as usize;
+    Ok(InlineShape::new(manifest.element, dim, degree, code_bytes)?)
+}
+
+/// The shape of the file of coupled pages; refuses what [`pages`] does.
+pub(crate) fn coupled<'m>(
+    volume: &dyn Volume,
+    manifest: &'m Manifest,
+) -> Result<(CoupledShape, &'m FileEntry), Error> {
+    let shape = coupled_shape(manifest)?;
+    Ok((shape, fixed(volume, manifest, FileKind::Graph, &shape)?))
+}
+
+/// The shape of the file of inline pages; refuses what [`pages`] does.
+pub(crate) fn inline<'m>(
+    volume: &dyn Volume,
+    manifest: &'m Manifest,
+) -> Result<(InlineShape, &'m FileEntry), Error> {
+    let shape = inline_shape(manifest)?;
+    Ok((shape, fixed(volume, manifest, FileKind::Inline, &shape)?))
+}
+
+/// The shape of a file of slotted pages and the nodes that it holds by its own numbers, `n` as for [`entry`]. Refuses one whose
+/// header is damaged, of another index, or of other nodes than the manifest says. (Of a segment that a merge kept, these are
+/// records: some are garbage, and nodes are numbered otherwise since.)
+pub(crate) fn slotted<'m>(
+    volume: &dyn Volume,
+    manifest: &'m Manifest,
+    kind: FileKind,
+    n: Option<u32>,
+) -> Result<(SlottedShape, SlottedFacts, &'m FileEntry), Error> {
+    let entry = entry(volume, manifest, kind, n)?;
+    let header = page_header(volume, entry, kind)?;
+    let (shape, facts) = SlottedShape::from_header(&header, &name_of(volume, &entry.name))?;
+    let nodes = match n {
+        None => Some((0, manifest.vectors)),
+        Some(n) => manifest.segments.get(n as usize).map(SegmentFacts::stored),
+    };
+    let said = (
+        manifest.element,
+        manifest.dimension,
+        manifest.graph().degree,
+    );
+    let found = (shape.element(), shape.dim() as u32, shape.degree() as u32);
+    if found != said || Some((facts.first, facts.nodes)) != nodes {
+        return Err(of_another_index(volume, entry));
+    }
+    Ok((shape, facts, entry))
+}
+
+/// What manifest and header say of segment `n`.
+pub(crate) fn span(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    n: u32,
+) -> Result<(SlottedShape, SegmentSpan), Error> {
+    let (shape, facts, _) = slotted(volume, manifest, FileKind::Vectors, Some(n))?;
+    let segment = manifest.segments.get(n as usize);
+    // `slotted` refuses a file of a segment that is not there.
+    let (first, nodes) = segment.map_or((0, 0), |s| (s.first, u64::from(s.vectors)));
+    let span = SegmentSpan {
+        first,
+        nodes,
+        garbage: facts.nodes.saturating_sub(nodes),
+        pages: facts.pages,
+    };
+    Ok((shape, span))
+}

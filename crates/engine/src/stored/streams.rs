@@ -1,0 +1,132 @@
+//! Byte strings: files that are read from end to end, piece by piece.
+
+use stratann_layout::{BLOCK, FileEntry, FileKind, LayoutError, Manifest, StreamReader};
+use stratann_tier::{Volume, VolumeReader};
+
+use super::{check_length, entry, name_of};
+use crate::Error;
+
+/// Bytes taken from a file at a time, so that a large file never exists twice in memory.
+const PIECE: usize = 256 * BLOCK;
+
+/// Refuses a byte string whose file is too short for a payload of so many bytes: before memory is taken for these.
+pub(crate) fn check_room(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    kind: FileKind,
+    payload: u64,
+) -> Result<(), Error> {
+    let entry = entry(volume, manifest, kind, None)?;
+    let (found, expected) = (
+        volume.len(&entry.name)?,
+        stratann_layout::stream::file_length(payload),
+    );
+    if found >= expected {
+        return Ok(());
+    }
+    Err(LayoutError::Length {
+        file: name_of(volume, &entry.name),
+        expected,
+        found,
+        by: "the vectors that the MANIFEST says need that",
+    }
+    .into())
+}
+
+/// Reads a byte string of the index into `out`, which is as long as its payload must be.
+pub(crate) fn read_stream(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    kind: FileKind,
+    out: &mut [u8],
+) -> Result<(), Error> {
+    stream(volume, manifest, kind, None, |reader, piece| {
+        reader.push_into(piece, out)
+    })
+}
+
+/// Reads a byte string of the index whose length only its header knows; `n` as for [`entry`].
+pub(crate) fn read_stream_whole(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    kind: FileKind,
+    n: Option<u32>,
+) -> Result<Vec<u8>, Error> {
+    let mut payload = Vec::new();
+    stream(volume, manifest, kind, n, |reader, piece| {
+        reader.push_with(piece, |bytes| payload.extend_from_slice(bytes))
+    })?;
+    Ok(payload)
+}
+
+/// Checks all of a byte string of the index, none of which is kept; `n` as for [`entry`]. Gives the length of its
+/// payload.
+pub(crate) fn check_stream(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    kind: FileKind,
+    n: Option<u32>,
+) -> Result<u64, Error> {
+    let mut length = 0;
+    stream(volume, manifest, kind, n, |reader, piece| {
+        reader.push_with(piece, |bytes| length += bytes.len() as u64)
+    })?;
+    Ok(length)
+}
+
+/// Takes a byte string through `sink` piece by piece, checking its length, header and every block.
+fn stream(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    kind: FileKind,
+    n: Option<u32>,
+    sink: impl FnMut(&mut StreamReader, &[u8]) -> Result<(), LayoutError>,
+) -> Result<(), Error> {
+    let entry = entry(volume, manifest, kind, n)?;
+    stream_of(
+        &*volume.open_reader(&entry.name)?,
+        volume,
+        entry,
+        kind,
+        sink,
+    )
+}
+
+/// As [`stream`], of a file that is open.
+fn stream_of(
+    opened: &dyn VolumeReader,
+    volume: &dyn Volume,
+    entry: &FileEntry,
+    kind: FileKind,
+    mut sink: impl FnMut(&mut StreamReader, &[u8]) -> Result<(), LayoutError>,
+) -> Result<(), Error> {
+    let file = name_of(volume, &entry.name);
+    check_length(volume, entry, opened.size()?)?;
+    let mut buffer = vec![0; PIECE.min(entry.length as usize).max(BLOCK)];
+    opened.read_at(0, &mut buffer[..BLOCK])?;
+    let mut reader = StreamReader::open(kind, &buffer[..BLOCK], &file)?;
+    reader.header().check_length(entry.length, &file)?;
+    let mut offset = BLOCK as u64;
+    while offset < entry.length {
+        let now = (entry.length - offset).min(buffer.len() as u64) as usize;
+        opened.read_at(offset, &mut buffer[..now])?;
+        sink(&mut reader, &buffer[..now])?;
+        offset += now as u64;
+    }
+    reader.finish()?;
+    Ok(())
+}
+
+/// As [`read_stream_whole`], of a file that is open, whatever has become of its name.
+pub(crate) fn read_opened(
+    opened: &dyn VolumeReader,
+    volume: &dyn Volume,
+    entry: &FileEntry,
+    kind: FileKind,
+) -> Result<Vec<u8>, Error> {
+    let mut payload = Vec::new();
+    stream_of(opened, volume, entry, kind, |reader, piece| {
+        reader.push_with(piece, |bytes| payload.extend_from_slice(bytes))
+    })?;
+    Ok(payload)
+}

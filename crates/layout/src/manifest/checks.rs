@@ -1,0 +1,169 @@
+//! What a manifest says that cannot be, or that contradicts itself.
+
+use std::collections::HashSet;
+
+use super::{FILE_NAME, IDS, KEPT, LARGEST, Manifest, PLACEMENT, field};
+use crate::error::LayoutError;
+use crate::header::FileKind;
+
+impl Manifest {
+    /// Numbers that are counted on from, added up, or taken for a share: nothing that is made of them may overflow.
+    pub(super) fn check_numbers(&self, at: u64, file: &str) -> Result<(), LayoutError> {
+        let lengths = self.files.iter().map(|entry| entry.length);
+        let length = lengths.fold(0, u64::saturating_add);
+        for (what, found) in [
+            ("checkpoint", self.checkpoint),
+            ("number of the log", self.log_from.number),
+            ("sequence number of the log", self.log_from.sequence),
+            ("length of all files", length),
+            ("bytes of all lists", self.list_bytes),
+            ("bytes of all vectors", self.vector_bytes),
+        ] {
+            if found > LARGEST {
+                return Err(field(file, at, what, found, format!("at most {LARGEST}")));
+            }
+        }
+        self.kind.check_numbers(at, file)?;
+        let share = 0.0..=1.0;
+        let measured = self.measured.iter();
+        let hot = measured.clone().flat_map(|measured| {
+            let all = measured.hot_graph.iter().chain(&measured.hot_vectors);
+            all.flat_map(|hot| [hot.share, hot.hits])
+        });
+        let navigation = [self.build.navigation];
+        if let Some(found) = hot.chain(navigation).find(|found| !share.contains(found)) {
+            return Err(field(file, at, "share", found, "0 to 1"));
+        }
+        let mut reads = measured.flat_map(|measured| {
+            [
+                measured.reads_medoid,
+                measured.reads_navigation,
+                measured.vector_reads,
+            ]
+        });
+        if let Some(found) = reads.find(|found| !(0.0..=LARGEST as f64).contains(found)) {
+            return Err(field(file, at, "reads of a query", found, "0 or more"));
+        }
+        Ok(())
+    }
+
+    /// A layout is one whose lists a kind of file holds; its segments hold each vector once, if it has any.
+    pub(super) fn check_layout(&self, at: u64, file: &str) -> Result<(), LayoutError> {
+        let is_called = |kind: &FileKind| kind.layout() == Some(self.layout.as_str());
+        let Some(lists) = FileKind::ALL.into_iter().find(is_called) else {
+            let names: Vec<_> = FileKind::ALL
+                .into_iter()
+                .filter_map(FileKind::layout)
+                .collect();
+            let (found, names) = (format!("{:?}", self.layout), names.join(", "));
+            return Err(field(file, at, "layout", found, format!("one of: {names}")));
+        };
+        let hash = &self.codebook;
+        let is_hash =
+            hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        if !hash.is_empty() && !is_hash {
+            let expected = "64 hexadecimal digits";
+            return Err(field(file, at, "codebook", format!("{hash:?}"), expected));
+        }
+        let mut next = 0u64;
+        for (number, segment) in self.segments.iter().enumerate() {
+            if u64::from(segment.first) != next || segment.vectors == 0 {
+                let found = format!("{number}: {} from {} on", segment.vectors, segment.first);
+                let expected = format!("1 vector or more from {next} on");
+                return Err(field(file, at, "segment", found, expected));
+            }
+            next += u64::from(segment.vectors);
+            let (first, records) = segment.stored();
+            if u64::from(first) + records > u64::from(u32::MAX) {
+                let found = format!("{number}: {records} records from {first} on");
+                let expected = "at most 4294967295 together";
+                return Err(field(file, at, "segment", found, expected));
+            }
+            if segment.kept.is_some() && self.reader_features & KEPT == 0 {
+                let (found, expected) = (
+                    self.reader_features,
+                    "bit 1 set where a segment was kept by a merge",
+                );
+                return Err(field(file, at, "reader_features", found, expected));
+            }
+        }
+        let needed = if lists.has_segments() {
+            self.vectors
+        } else {
+            0
+        };
+        if next != needed {
+            let what = "number of vectors in all segments";
+            let expected = format!("{needed} in the {} layout", self.layout);
+            return Err(field(file, at, what, next, expected));
+        }
+        Ok(())
+    }
+
+    /// Who does not know of a placement must not read the index, so the bit says that there is one; and there is a node
+    /// for each vector that counts.
+    pub(super) fn check_placement(&self, at: u64, file: &str) -> Result<(), LayoutError> {
+        let Some(facts) = &self.placement else {
+            return Ok(());
+        };
+        if self.reader_features & PLACEMENT == 0 {
+            let (found, expected) = (self.reader_features, "bit 0 set where there is a placement");
+            return Err(field(file, at, "reader_features", found, expected));
+        }
+        if facts.live > facts.nodes {
+            let what = "vectors that count of the placement";
+            let expected = format!("at most {}, its nodes", facts.nodes);
+            return Err(field(file, at, what, facts.live, expected));
+        }
+        Ok(())
+    }
+
+    /// Who does not know of a file of ids must not change the index, so the bit says that there is one.
+    pub(super) fn check_ids(&self, at: u64, file: &str) -> Result<(), LayoutError> {
+        if self.writer_features & IDS == 0 && self.file(FileKind::Ids.name()).is_some() {
+            let (found, expected) = (self.writer_features, "bit 0 set where there are ids");
+            return Err(field(file, at, "writer_features", found, expected));
+        }
+        Ok(())
+    }
+
+    /// A name is a name in this directory, nothing else: a manifest must not be able to point elsewhere.
+    pub(super) fn check_names(&self, at: u64, file: &str) -> Result<(), LayoutError> {
+        // Sets: a million names must not be compared with each other.
+        let (mut names, mut roles) = (HashSet::new(), HashSet::new());
+        for entry in &self.files {
+            let name = entry.name.as_str();
+            let bad = name.is_empty()
+                || name == "."
+                || name == ".."
+                || name == FILE_NAME
+                || name
+                    .chars()
+                    .any(|c| c == '/' || c == '\\' || c.is_control());
+            if bad {
+                let right = "a file name without any directory";
+                return Err(field(
+                    file,
+                    at,
+                    "name of a file",
+                    format!("{name:?}"),
+                    right,
+                ));
+            }
+            if !names.insert(name) {
+                return Err(field(
+                    file,
+                    at,
+                    "name of a file",
+                    format!("{name:?}, twice"),
+                    "once",
+                ));
+            }
+            if !roles.insert(entry.role.as_str()) {
+                let role = format!("{:?}, twice", entry.role);
+                return Err(field(file, at, "role of a file", role, "once"));
+            }
+        }
+        Ok(())
+    }
+}
