@@ -14,18 +14,19 @@ use parking_lot::Mutex;
 use stratann_tier::{Thread, WorkerPool, thread_cpu_time};
 
 use super::results::Neighbour;
-use super::scan::{Scan, let_others};
+use super::scan::let_others;
+use super::source::{CandidateSource, Guided};
 use super::stop::Stop;
-use super::traversal::{MOST_SHARES, SCAN_FROM, Traversal};
+use super::traversal::{MOST_SHARES, SCAN_FROM};
 use super::{
     Admission, Counters, Parts, Plan, SearchOptions, SearchResults, Timer, Walker, Within,
 };
 use crate::data::{VectorSource, check_rows};
-use crate::index::Index;
+use crate::index::{Index, Kind};
 use crate::measure::Heat;
 use crate::progress::Progress;
 use crate::room::Queued;
-use crate::stores::{NodePages, on_pages};
+use crate::stores::on_pages;
 use crate::update::{FreshScratch, Overlay, Seen};
 use crate::{Error, bounds};
 
@@ -247,12 +248,7 @@ impl<'a> Batch<'a> {
 
     /// Query after query until the batch has none left.
     async fn task(&self, thread: &Thread) -> Result<(), Error> {
-        on_pages!(&self.index.graph().pages, pages => self.task_on(pages, thread).await)
-    }
-
-    /// One task, on an index of one layout.
-    async fn task_on<N: NodePages>(&self, pages: &N, thread: &Thread) -> Result<(), Error> {
-        let (index, queries, plan) = (self.index, self.queries, &self.answers.plan);
+        let (index, plan) = (self.index, self.answers.plan);
         let timer = Timer::new(plan.parts);
         let within = Within {
             thread,
@@ -260,26 +256,39 @@ impl<'a> Batch<'a> {
             heat: self.heat,
             admission: self.admission,
         };
-        let mut walker = Walker::new(index, pages, *plan, &within)?;
+        let counters = match index.kind() {
+            Kind::Graph(graph) => on_pages!(&graph.stores.pages, pages => {
+                self.task_from(Walker::new(index, pages, plan, &within)?, thread).await?
+            }),
+        };
+        let mut done = self.answers.done.lock();
+        done.results.counters += counters;
+        done.parts += timer.parts();
+        Ok(())
+    }
+
+    /// One task, whose candidates come from one source; gives what it cost.
+    async fn task_from<'s, S: Guided<'s>>(
+        &self,
+        mut source: S,
+        thread: &Thread,
+    ) -> Result<Counters, Error> {
+        let (index, queries, plan) = (self.index, self.queries, &self.answers.plan);
         let mut counters = Counters::default();
         let mut fresh_scratch = FreshScratch::default();
         let mut waiting: Vec<(u64, f32)> = Vec::new();
         loop {
             let query = self.answers.next.fetch_add(1, Ordering::Relaxed);
             if query >= queries.rows() {
-                break;
+                return Ok(counters);
             }
             if self.stop.is_some() && query > 0 {
                 // Where all pages are in memory nothing else would let other searches go on, and end those that are to end.
                 let_others().await;
             }
             let start = Instant::now();
-            let _pin = index
-                .graph()
-                .placement
-                .get()
-                .map(|placement| placement.pins.pin());
-            let bytes = &mut walker.traversal.ranking.query;
+            let _pin = index.pin();
+            let bytes = &mut source.ranking().query;
             queries.read(query, bytes)?;
             check_rows(queries, index.metric(), query, bytes)?;
             // As they were when the batch began: a vector that has moved to the graph on storage since is met here, and one that moved
@@ -287,7 +296,7 @@ impl<'a> Batch<'a> {
             waiting.clear();
             for (fresh, moment) in self.seen.iter().flat_map(Seen::fresh) {
                 fresh.search(
-                    &walker.traversal.ranking.query,
+                    &source.ranking().query,
                     plan.k,
                     plan.list,
                     moment,
@@ -301,42 +310,41 @@ impl<'a> Batch<'a> {
             // Where the list has room for all that deletions left, a walk would visit all that it can reach, and could still miss some.
             let all = !self.admission.is_of_all() && (1..=plan.list).contains(&live);
             let mut list = Some(plan.list);
-            let mut before = Counters::default();
             let mut enough = false;
             // Where too many of the nearest are deleted, a longer list leads past them.
             while let Some(length) = list.filter(|_| !enough) {
-                walker.set_list(length);
                 if all {
-                    walker.begin_at_none();
+                    source.begin_at_none();
                 } else {
-                    walker.search().await?;
+                    source.find(length).await?;
+                    counters += source.take_counters();
                 }
-                let traversal = &mut walker.traversal;
-                before += std::mem::take(&mut traversal.counters);
+                let ranking = source.ranking();
                 for &(id, distance) in &waiting {
-                    traversal.ranking.nearest.offer(id, distance);
+                    ranking.nearest.offer(id, distance);
                 }
-                enough = !all && traversal.ranking.nearest.found().len() >= plan.k.min(live);
+                enough = !all && ranking.nearest.found().len() >= plan.k.min(live);
                 list = self.longer(length).filter(|_| !all);
             }
-            let traversal = &mut walker.traversal;
-            traversal.counters = before;
             if !enough {
-                self.look_at_all(pages, thread, traversal).await?;
+                // The list has room for all that are left, or leads to too few of them: that is less work than to look for them.
+                tracing::debug!(
+                    index = %index.path().display(),
+                    vectors = index.len(),
+                    "looks at every vector: a walk leads to too few that are left"
+                );
+                let mut scan = source.scan(thread, self.progress);
+                scan.find(plan.list).await?;
+                counters += scan.take_counters();
             }
             self.progress.advance(1);
             if self.progress.interrupted() {
                 return Err(Error::Interrupted);
             }
-            counters += traversal.counters;
             let latency = start.elapsed();
-            let found = traversal.ranking.nearest.found();
+            let found = source.ranking().nearest.found();
             self.answers.answer(query, latency, found);
         }
-        let mut done = self.answers.done.lock();
-        done.results.counters += counters;
-        done.parts += timer.parts();
-        Ok(())
     }
 
     /// The next longer list to walk with before every vector is looked at; `None` where that is less work, or takes more memory than a
@@ -348,38 +356,5 @@ impl<'a> Batch<'a> {
             Some(_) => SHORT,
         };
         (longer <= most).then_some(longer)
-    }
-
-    /// Ranks every vector on storage: where the list has room for all that are left of an index, or its graph leads to too few, that
-    /// is less work than to look for them.
-    #[cold]
-    async fn look_at_all<'t, N: NodePages>(
-        &self,
-        pages: &N,
-        thread: &Thread,
-        traversal: &mut Traversal<'t, N>,
-    ) -> Result<(), Error> {
-        tracing::debug!(
-            index = %self.index.path().display(),
-            vectors = self.index.len(),
-            "looks at every vector: a walk leads to too few that are left"
-        );
-        // Their place in memory is what the scan takes.
-        traversal.let_go();
-        let scan = Scan {
-            index: self.index,
-            thread,
-            progress: self.progress,
-            admission: self.admission,
-        };
-        let Traversal {
-            ranking, counters, ..
-        } = traversal;
-        let mut each = |node, id, vector: &[u8]| {
-            ranking.rank_exactly(node, id, vector);
-        };
-        let scanned = scan.each_vector(pages, counters, &mut each).await;
-        counters.distance_computations += std::mem::take(&mut ranking.computations);
-        scanned
     }
 }

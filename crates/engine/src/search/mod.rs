@@ -8,7 +8,8 @@
 //! - [`batch`]: the tasks of a batch, the same whether the caller waits for them or has submitted them
 //! - [`submit`]: a search that is submitted: its handle, its end
 //! - [`stop`]: what ends one before it is done: a deadline, a cancellation
-//! - [`walker`]: one query after the other, as a search or an insert asks for it
+//! - [`source`]: the seam between what is the same for every search and how candidates are found
+//! - [`walker`]: one query after the other through a graph, as a search or an insert asks for it
 //! - [`traversal`]: what a page means: scoring, expansion, ranking on the path
 //! - [`strategy`]: in which order nodes are read, a file for each strategy
 //! - [`reader`]: pages of nodes, in completion order
@@ -29,6 +30,7 @@ mod reader;
 mod rerank;
 mod results;
 mod scan;
+mod source;
 mod spare;
 mod stop;
 mod strategy;

@@ -24,6 +24,8 @@ use stratann_tier::{BLOCK, ReadQueue, Request, Thread, Tier, next};
 
 use super::Counters;
 use super::admission::Admission;
+use super::ranking::Ranking;
+use super::source::CandidateSource;
 use crate::Error;
 use crate::index::Index;
 use crate::plan::held_pages;
@@ -232,6 +234,40 @@ impl Scan<'_> {
         }
         sought.placed = placed;
         Ok(())
+    }
+}
+
+/// A scan that ranks what it finds.
+pub(super) struct Everything<'s, 'a, N> {
+    pub(super) scan: Scan<'s>,
+    pub(super) pages: &'s N,
+    pub(super) ranking: &'s mut Ranking<'a>,
+    pub(super) counters: Counters,
+}
+
+impl<'a, N: NodePages> CandidateSource<'a> for Everything<'_, 'a, N> {
+    fn ranking(&mut self) -> &mut Ranking<'a> {
+        self.ranking
+    }
+
+    /// Whatever the list: nothing leads to them.
+    async fn find(&mut self, _: usize) -> Result<(), Error> {
+        let Self {
+            scan,
+            pages,
+            ranking,
+            counters,
+        } = self;
+        let mut each = |node, id, vector: &[u8]| {
+            ranking.rank_exactly(node, id, vector);
+        };
+        let scanned = scan.each_vector(*pages, counters, &mut each).await;
+        counters.distance_computations += std::mem::take(&mut ranking.computations);
+        scanned
+    }
+
+    fn take_counters(&mut self) -> Counters {
+        std::mem::take(&mut self.counters)
     }
 }
 

@@ -3,17 +3,21 @@
 use stratann_tier::Thread;
 use stratann_vector::{Kernel, Reduction, normalize, to_f32};
 
+use super::Counters;
 use super::admission::Admission;
 use super::parts::{Part, Timer};
 use super::ranking::Ranking;
 use super::reader::{NodeReader, Page};
 use super::rerank::Reranker;
+use super::scan::{Everything, Scan};
+use super::source::{CandidateSource, Guided};
 use super::spare::Spare;
 use super::strategy::{self, Strategy};
 use super::traversal::{Setting, Traversal};
 use crate::index::Index;
 use crate::measure::Heat;
 use crate::navigation::NavigationScratch;
+use crate::progress::Progress;
 use crate::stores::NodePages;
 use crate::{Error, Rerank};
 
@@ -47,6 +51,7 @@ pub(crate) struct Within<'a> {
 /// A task's state, reused from query to query.
 pub(crate) struct Walker<'a, N> {
     index: &'a Index,
+    pages: &'a N,
     plan: Plan,
     timer: &'a Timer,
     kernel: Kernel,
@@ -99,6 +104,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
         let ranking = Ranking::new(kernel, timer, row_bytes, admission);
         Ok(Self {
             index,
+            pages,
             plan,
             timer,
             kernel,
@@ -108,26 +114,6 @@ impl<'a, N: NodePages> Walker<'a, N> {
             floats: vec![0.0; index.dim()],
             beam: Vec::new(),
         })
-    }
-
-    /// Answers the query that is in `traversal.ranking.query`; the answers are in `traversal.ranking.nearest`.
-    pub(crate) async fn search(&mut self) -> Result<(), Error> {
-        let outcome = self.answer().await;
-        if outcome.is_err() {
-            self.reset();
-        }
-        outcome
-    }
-
-    /// Begins a query that is answered without a walk.
-    pub(crate) fn begin_at_none(&mut self) {
-        self.traversal.counters = super::Counters::default();
-        self.traversal.ranking.begin(self.plan.k, &[], &[]);
-    }
-
-    /// The list size of the walks that follow.
-    pub(crate) fn set_list(&mut self, list: usize) {
-        self.plan.list = list;
     }
 
     async fn answer(&mut self) -> Result<(), Error> {
@@ -168,7 +154,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
                 .quantizer()
                 .table(index.metric(), floats, &mut traversal.table);
         });
-        traversal.counters = super::Counters::default();
+        traversal.counters = Counters::default();
         if plan.navigation {
             let navigation = index.navigation()?;
             let query = &traversal.ranking.query;
@@ -192,6 +178,52 @@ impl<'a, N: NodePages> Walker<'a, N> {
             ..
         } = self;
         strategy::run(plan.strategy, traversal, reader, plan.beam, &mut self.beam).await
+    }
+}
+
+impl<'a, N: NodePages> CandidateSource<'a> for Walker<'a, N> {
+    fn ranking(&mut self) -> &mut Ranking<'a> {
+        &mut self.traversal.ranking
+    }
+
+    async fn find(&mut self, list: usize) -> Result<(), Error> {
+        self.plan.list = list;
+        let outcome = self.answer().await;
+        if outcome.is_err() {
+            self.reset();
+        }
+        outcome
+    }
+
+    fn take_counters(&mut self) -> Counters {
+        std::mem::take(&mut self.traversal.counters)
+    }
+}
+
+impl<'a, N: NodePages> Guided<'a> for Walker<'a, N> {
+    type Scan<'s>
+        = Everything<'s, 'a, N>
+    where
+        Self: 's;
+
+    fn begin_at_none(&mut self) {
+        self.traversal.ranking.begin(self.plan.k, &[], &[]);
+    }
+
+    fn scan<'s>(&'s mut self, thread: &'s Thread, progress: &'s dyn Progress) -> Self::Scan<'s> {
+        self.traversal.let_go();
+        let scan = Scan {
+            index: self.index,
+            thread,
+            progress,
+            admission: *self.traversal.ranking.admission(),
+        };
+        Everything {
+            scan,
+            pages: self.pages,
+            ranking: &mut self.traversal.ranking,
+            counters: Counters::default(),
+        }
     }
 }
 
