@@ -108,7 +108,7 @@ impl Index {
         })
     }
 
-    /// It with what its log says now. What is logged later is seen when the index is opened again.
+    /// Reads the log, so that searches see the changes in it. What is logged later is seen when the index is opened again.
     pub(crate) fn with_log(mut self) -> Result<Self, Error> {
         // Looked at first: what comes meanwhile may be in, but then it looks as if it were not.
         self.logged = self.log_bytes();
@@ -117,7 +117,7 @@ impl Index {
         Ok(self)
     }
 
-    /// It as if a vector of this id had been deleted.
+    /// Deletes a vector in memory alone, so that searches do not answer it.
     #[cfg(test)]
     pub(crate) fn with_deleted(mut self, id: u64) -> Result<Self, Error> {
         let overlay = replay(&*self.volume, &self)?.overlay;

@@ -366,3 +366,52 @@ fn in_a_forked_process_nobody_waits_for_ever() {
     same(&found, &index.search(&queries(20), &wide).unwrap(), "here");
     assert!(dropped.take().unwrap().wait().is_ok());
 }
+
+#[test]
+fn who_is_told_of_an_end_may_submit_while_another_search_asks_for_more_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let index = Index::open(
+        built(folder.path(), Preset::STRATANN),
+        &OpenOptions::default(),
+    );
+    let index = Arc::new(index.unwrap());
+    let all = queries(8);
+    let (begun, is_told) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let (send, found) = mpsc::channel();
+    let search = index.submit(one(&all, 0), &options(), None).unwrap();
+    let (next, query) = (index.clone(), one(&all, 1));
+    // Where the search has ended by now, it is this thread that is told.
+    let telling = std::thread::spawn(move || {
+        search.notify(move || {
+            begun.send(()).unwrap();
+            released.recv_timeout(LONG).unwrap();
+            let next = next.submit(query, &options(), None).unwrap();
+            send.send(next).unwrap();
+        });
+        search
+    });
+    is_told.recv_timeout(LONG).unwrap();
+    // Its pool is replaced by a larger one, whose old threads are waited for: one of them is telling.
+    let (more, searched) = (index.clone(), mpsc::channel());
+    std::thread::spawn(move || {
+        let options = SearchOptions {
+            threads: 8,
+            ..options()
+        };
+        searched
+            .0
+            .send(more.search(&all, &options).unwrap())
+            .unwrap();
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    release.send(()).unwrap();
+    let next = found.recv_timeout(LONG).expect("it could not submit");
+    assert_eq!(next.wait().unwrap().ids.len(), 10);
+    let searched = searched
+        .1
+        .recv_timeout(LONG)
+        .expect("a search that waits for ever");
+    assert_eq!(searched.ids.len(), 80);
+    assert_eq!(telling.join().unwrap().wait().unwrap().ids.len(), 10);
+}

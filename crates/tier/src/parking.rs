@@ -3,7 +3,7 @@
 //! ```text
 //!   AWAKE    it looks at what is ready before it sleeps: nobody has to wake it
 //!   PARKED   nothing of it is in flight: it is unparked, or its first timer ends
-//!   WAITING  it waits in the kernel for a socket, nobody knows how long: who wakes it rings the bell of its driver
+//!   WAITING  it waits in the kernel for a socket, nobody knows how long: who wakes it rings the signal of its driver
 //! ```
 //!
 //! A thread that waits in the kernel for reads alone counts as awake: one comes in soon, and to be woken earlier is not worth a
@@ -23,17 +23,17 @@ const PARKED: u8 = 1;
 const WAITING: u8 = 2;
 
 /// Ends the wait of a thread in the kernel.
-pub(crate) trait Bell: Send + Sync {
+pub(crate) trait Signal: Send + Sync {
     /// Has the wait end that goes on, or else the next one.
-    fn ring(&self);
+    fn raise(&self);
 }
 
-/// A bell that can be waited for as a socket can.
-pub(crate) struct EventBell(OwnedFd);
+/// A signal that can be waited for as a socket can.
+pub(crate) struct EventSignal(OwnedFd);
 
-impl EventBell {
-    pub(crate) fn new() -> io::Result<EventBell> {
-        Ok(EventBell(eventfd(
+impl EventSignal {
+    pub(crate) fn new() -> io::Result<EventSignal> {
+        Ok(EventSignal(eventfd(
             0,
             EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
         )?))
@@ -45,14 +45,14 @@ impl EventBell {
     }
 
     /// Has it rung no more.
-    pub(crate) fn hush(&self) {
+    pub(crate) fn clear(&self) {
         // It fails where it has not rung, which is as good.
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 }
 
-impl Bell for EventBell {
-    fn ring(&self) {
+impl Signal for EventSignal {
+    fn raise(&self) {
         // It fails where it has rung 2^64 times already, which is as good.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
@@ -63,7 +63,7 @@ pub(crate) struct Parking {
     state: AtomicU8,
     owner: thread::Thread,
     /// What wakes it while it waits in the kernel.
-    bell: Mutex<Option<Arc<dyn Bell>>>,
+    signal: Mutex<Option<Arc<dyn Signal>>>,
 }
 
 impl Parking {
@@ -72,7 +72,7 @@ impl Parking {
         Self {
             state: AtomicU8::new(AWAKE),
             owner,
-            bell: Mutex::new(None),
+            signal: Mutex::new(None),
         }
     }
 
@@ -91,9 +91,14 @@ impl Parking {
         self.state.store(AWAKE, Ordering::SeqCst);
     }
 
-    /// Calls `wait` unless `awake` says that there is something to do; `bell` ends it when the thread is woken.
-    pub(crate) fn wait(&self, bell: &Arc<dyn Bell>, awake: impl Fn() -> bool, wait: impl FnOnce()) {
-        *self.bell() = Some(bell.clone());
+    /// Calls `wait` unless `awake` says that there is something to do; `signal` ends it when the thread is woken.
+    pub(crate) fn wait(
+        &self,
+        signal: &Arc<dyn Signal>,
+        awake: impl Fn() -> bool,
+        wait: impl FnOnce(),
+    ) {
+        *self.signal() = Some(signal.clone());
         self.state.store(WAITING, Ordering::SeqCst);
         if !awake() {
             wait();
@@ -118,9 +123,9 @@ impl Parking {
                 .compare_exchange(WAITING, AWAKE, Ordering::SeqCst, Ordering::SeqCst);
         match called {
             Ok(_) => {
-                let bell = self.bell().clone();
-                if let Some(bell) = bell {
-                    bell.ring();
+                let signal = self.signal().clone();
+                if let Some(signal) = signal {
+                    signal.raise();
                 }
             }
             Err(PARKED) => self.owner.unpark(),
@@ -128,7 +133,7 @@ impl Parking {
         }
     }
 
-    fn bell(&self) -> std::sync::MutexGuard<'_, Option<Arc<dyn Bell>>> {
-        self.bell.lock().unwrap_or_else(PoisonError::into_inner)
+    fn signal(&self) -> std::sync::MutexGuard<'_, Option<Arc<dyn Signal>>> {
+        self.signal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   thread A ─┐ watch(fd)                         ┌─ thread A's answers
 //!   thread B ─┴──────────> list ── poll(2) ── ready ─┴─ thread B's answers
-//!                  rings the bell, which is watched with the others
+//!                  rings the signal, which is watched with the others
 //! ```
 //!
 //! A watch ends with its first report, or when it is taken back. What poll(2) says of one that was taken back meanwhile is discarded:
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use crate::home::Home;
-use crate::parking::{Bell, EventBell};
+use crate::parking::{EventSignal, Signal};
 use crate::threads::start;
 
 /// Where the reports of a thread's sockets go.
@@ -41,7 +41,7 @@ struct State {
 
 struct Shared {
     state: Mutex<State>,
-    bell: EventBell,
+    signal: EventSignal,
 }
 
 impl Shared {
@@ -62,7 +62,7 @@ impl Poller {
     pub(crate) fn new() -> io::Result<Poller> {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
-            bell: EventBell::new()?,
+            signal: EventSignal::new()?,
         });
         let named = Builder::new().name("stratann-poll".to_owned());
         let theirs = shared.clone();
@@ -87,7 +87,7 @@ impl Poller {
             to,
         });
         drop(state);
-        self.shared.bell.ring();
+        self.shared.signal.raise();
         number
     }
 
@@ -99,7 +99,7 @@ impl Poller {
         drop(state);
         if found {
             // Else poll(2) would keep the socket open.
-            self.shared.bell.ring();
+            self.shared.signal.raise();
         }
         found
     }
@@ -108,10 +108,10 @@ impl Poller {
 impl Drop for Poller {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            return; // The thread lives in another process, and so does the bell.
+            return; // The thread lives in another process, and so does the signal.
         }
         self.shared.lock().stop = true;
-        self.shared.bell.ring();
+        self.shared.signal.raise();
         if let Some(thread) = self.thread.take() {
             // One that panicked has nothing left to say.
             let _ = thread.join();
@@ -125,7 +125,7 @@ fn work(shared: &Shared) {
     loop {
         polled.clear();
         numbers.clear();
-        polled.push(pollfd(shared.bell.fd(), libc::POLLIN));
+        polled.push(pollfd(shared.signal.fd(), libc::POLLIN));
         {
             let state = shared.lock();
             if state.stop {
@@ -148,7 +148,7 @@ fn work(shared: &Shared) {
             continue;
         }
         if polled[0].revents != 0 {
-            shared.bell.hush();
+            shared.signal.clear();
         }
         for (polled, &number) in polled[1..].iter().zip(&numbers) {
             if polled.revents != 0 {

@@ -18,7 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::home::Home;
-use crate::parking::Bell;
+use crate::parking::Signal;
 use crate::poller::{Poller, Reports};
 use crate::reads::RawRead;
 use crate::threads::start;
@@ -47,7 +47,7 @@ struct Answers {
 #[derive(Default)]
 struct Ready {
     events: Vec<Event>,
-    /// The bell has rung: whoever waits for answers is to look again.
+    /// The signal has rung: whoever waits for answers is to look again.
     rung: bool,
 }
 
@@ -67,8 +67,8 @@ impl Reports for Answers {
     }
 }
 
-impl Bell for Answers {
-    fn ring(&self) {
+impl Signal for Answers {
+    fn raise(&self) {
         lock(&self.ready).rung = true;
         self.arrived.notify_one();
     }
@@ -326,7 +326,7 @@ impl Driver for PreadDriver {
         Ok(())
     }
 
-    fn bell(&mut self) -> io::Result<Arc<dyn Bell>> {
+    fn signal(&mut self) -> io::Result<Arc<dyn Signal>> {
         Ok(self.answers.clone())
     }
 }

@@ -18,7 +18,7 @@ use crate::backend::{Backend, IoMode};
 use crate::buffer::BufferPool;
 use crate::error::TierError;
 use crate::home::Home;
-use crate::parking::{Bell, Parking};
+use crate::parking::{Parking, Signal};
 use crate::pread::{Pool, PreadDriver};
 use crate::reads::{Inbox, Outcome, RawRead, Reads};
 use crate::sockets::Waits;
@@ -337,8 +337,8 @@ impl Reactor {
                     driver.wait(want, timeout)
                 });
             };
-            match self.bell(sockets) {
-                Some(bell) => parking.wait(&bell, awake, wait),
+            match self.signal(sockets) {
+                Some(signal) => parking.wait(&signal, awake, wait),
                 None => wait(),
             }
             self.reap();
@@ -347,15 +347,15 @@ impl Reactor {
     }
 
     /// What ends a wait for sockets: they may stay as they are for ever.
-    fn bell(&self, sockets: usize) -> Option<Arc<dyn Bell>> {
-        let mut bell = None;
+    fn signal(&self, sockets: usize) -> Option<Arc<dyn Signal>> {
+        let mut signal = None;
         if sockets > 0 {
             self.with_driver(|driver| {
-                bell = Some(driver.bell()?);
+                signal = Some(driver.signal()?);
                 Ok(())
             });
         }
-        bell
+        signal
     }
 
     /// Waits until nothing is left of sockets that nobody waits for any more: the kernel keeps such a socket open.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 
-use crate::parking::{Bell, EventBell};
+use crate::parking::{EventSignal, Signal};
 use crate::reads::RawRead;
 
 /// Entries of the submission queue; when it is full it is handed to the kernel.
@@ -61,7 +61,7 @@ pub(crate) trait Driver {
     /// Watches a slot no more: `pop` returns it soon, if it has not yet.
     fn unwatch(&mut self, slot: u32) -> io::Result<()>;
     /// What ends the next [`wait`](Driver::wait), from any thread.
-    fn bell(&mut self) -> io::Result<Arc<dyn Bell>>;
+    fn signal(&mut self) -> io::Result<Arc<dyn Signal>>;
 }
 
 /// What an entry of the ring is about: the upper half of its user data; the lower one is a slot.
@@ -76,12 +76,12 @@ pub(crate) struct Ring {
     ring: IoUring,
     queued: usize,
     in_flight: usize,
-    /// Descriptors that the kernel watches, the bell's included.
+    /// Descriptors that the kernel watches, the signal's included.
     watched: usize,
     /// Entries for which the kernel had no room.
     later: VecDeque<squeue::Entry>,
-    bell: Option<Arc<EventBell>>,
-    /// Whether the bell is watched.
+    signal: Option<Arc<EventSignal>>,
+    /// Whether the signal is watched.
     hears: bool,
 }
 
@@ -130,7 +130,7 @@ impl Ring {
             in_flight: 0,
             watched: 0,
             later: VecDeque::new(),
-            bell: None,
+            signal: None,
             hears: false,
         })
     }
@@ -254,7 +254,7 @@ impl Driver for Ring {
                 BELL => {
                     self.watched -= 1;
                     self.hears = false;
-                    self.bell.iter().for_each(|bell| bell.hush());
+                    self.signal.iter().for_each(|signal| signal.clear());
                 }
                 // Of what is watched no more the entry itself tells.
                 _ => {}
@@ -284,17 +284,17 @@ impl Driver for Ring {
         self.add(entry.user_data(UNWATCH))
     }
 
-    fn bell(&mut self) -> io::Result<Arc<dyn Bell>> {
-        let bell = match &self.bell {
-            Some(bell) => bell.clone(),
-            None => self.bell.insert(Arc::new(EventBell::new()?)).clone(),
+    fn signal(&mut self) -> io::Result<Arc<dyn Signal>> {
+        let signal = match &self.signal {
+            Some(signal) => signal.clone(),
+            None => self.signal.insert(Arc::new(EventSignal::new()?)).clone(),
         };
         if !self.hears {
-            let entry = opcode::PollAdd::new(types::Fd(bell.fd()), libc::POLLIN as u32).build();
+            let entry = opcode::PollAdd::new(types::Fd(signal.fd()), libc::POLLIN as u32).build();
             self.add(entry.user_data(BELL))?;
             self.watched += 1;
             self.hears = true;
         }
-        Ok(bell)
+        Ok(signal)
     }
 }

@@ -530,8 +530,9 @@ fn serve(
         for member in members.iter_mut() {
             member.guard(|group| group.iter_mut().for_each(Group::poll));
         }
-        if members.iter().all(Member::is_done) {
-            // Before the callers hear of it: what they ask for next may be for this worker.
+        // Before the callers hear of it: what they ask for next may be for this worker. But not where it tells itself of the end of
+        // what was submitted, which may take long, and may even wait for a share that would be kept for it.
+        if (members.iter()).all(|member| member.is_done() && member.run.job.is_some()) {
             shared.lock().set(me, Doing::Called);
         }
         members.retain(|member| !member.is_done());

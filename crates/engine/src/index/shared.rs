@@ -55,13 +55,23 @@ impl Shared {
     /// At least `threads` searching threads. They are kept from batch to batch, each with its ring and buffers.
     pub(crate) fn worker_pool(&self, threads: usize, io: IoMode) -> Result<Arc<WorkerPool>, Error> {
         let mut worker_pool = self.worker_pool.lock();
-        match &*worker_pool {
-            Some(worker_pool) if worker_pool.threads() >= threads => Ok(worker_pool.clone()),
-            _ => {
-                let started = Arc::new(WorkerPool::new(threads, io)?);
-                *worker_pool = Some(started.clone());
-                Ok(started)
+        let smaller = match &*worker_pool {
+            Some(worker_pool) if worker_pool.threads() >= threads => {
+                return Ok(worker_pool.clone());
             }
-        }
+            _ => worker_pool.take(),
+        };
+        let started = match WorkerPool::new(threads, io) {
+            Ok(started) => Arc::new(started),
+            Err(error) => {
+                *worker_pool = smaller;
+                return Err(error.into());
+            }
+        };
+        *worker_pool = Some(started.clone());
+        // Its threads are waited for, and one may be telling of a search that has ended: who is told may want this lock.
+        drop(worker_pool);
+        drop(smaller);
+        Ok(started)
     }
 }

@@ -40,7 +40,7 @@ struct Part<'m> {
     /// The node that its records count as, if a merge kept it.
     kept_as: Option<u32>,
     /// Nodes on added pages: of the last segment those that came after the build.
-    later: Range<u64>,
+    inserted: Range<u64>,
     /// Added pages, as many as there are in the file.
     behind: u64,
 }
@@ -101,7 +101,7 @@ impl Rule<'_> {
 
 impl Part<'_> {
     fn nodes(&self) -> u64 {
-        self.vectors + length(&self.later)
+        self.vectors + length(&self.inserted)
     }
 
     /// The node that a record counts as, which is one by its page.
@@ -112,7 +112,7 @@ impl Part<'_> {
     /// The pages that are looked at.
     fn pages(&self, added: Added<'_>) -> Pages {
         let behind = match added {
-            _ if self.later.is_empty() => 0,
+            _ if self.inserted.is_empty() => 0,
             Added::Named(added) => added.len() as u64,
             Added::Following => self.behind,
         };
@@ -130,7 +130,7 @@ impl Part<'_> {
             return (!inside).then(|| format!("it begins with node {begins}, of none of its file"));
         }
         let at = (page - self.pages) as usize;
-        let named = |at: usize| added.get(at).map_or(self.later.end, |&node| node.into());
+        let named = |at: usize| added.get(at).map_or(self.inserted.end, |&node| node.into());
         let (first, end) = (named(at), named(at + 1));
         ((begins, ends) != (first, end)).then(|| {
             format!("it has nodes {begins} to {ends}, where those from {first} to {end} should be")
@@ -226,13 +226,13 @@ impl<'m> Files<'m, '_, '_> {
         let last = manifest.segments.len().saturating_sub(1);
         let mut pieces = Vec::new();
         for (n, segment) in (0..).zip(&manifest.segments) {
-            let later = match n as usize == last {
+            let inserted = match n as usize == last {
                 true => manifest.vectors..facts.nodes,
                 false => 0..0,
             };
-            let nodes = u64::from(segment.vectors) + length(&later);
+            let nodes = u64::from(segment.vectors) + length(&inserted);
             let told = self.lost.len();
-            pieces.push(match self.part(n, segment, later)? {
+            pieces.push(match self.part(n, segment, inserted)? {
                 Some(part) => Piece::Found(Box::new(part)),
                 None => Piece::Nothing(told, nodes),
             });
@@ -240,17 +240,17 @@ impl<'m> Files<'m, '_, '_> {
         Ok(pieces)
     }
 
-    /// The file of segment `n`, with the nodes `later` on added pages; `None` if nothing is to be had of it, which was told.
+    /// The file of segment `n`, with the nodes `inserted` on added pages; `None` if nothing is to be had of it, which was told.
     fn part(
         &mut self,
         n: u32,
         segment: &SegmentFacts,
-        later: Range<u64>,
+        inserted: Range<u64>,
     ) -> Result<Option<Part<'m>>, Error> {
         let (volume, kind) = (self.volume, FileKind::Vectors);
         let (first, count) = segment.stored();
         let vectors = u64::from(segment.vectors);
-        let nodes = vectors + length(&later);
+        let nodes = vectors + length(&inserted);
         let Some((entry, header)) = self.file(kind, Some(n), nodes)? else {
             return Ok(None);
         };
@@ -268,7 +268,7 @@ impl<'m> Files<'m, '_, '_> {
             vectors,
             kept_as: segment.kept.map(|_| segment.first),
             pages: built,
-            later,
+            inserted,
             behind: pages(volume.len(&entry.name)?).saturating_sub(built),
             format,
         }))
@@ -299,10 +299,10 @@ impl<'m> Files<'m, '_, '_> {
     ) -> Result<Tally, Error> {
         let (volume, pages) = (self.volume, part.pages(added));
         // The node that comes next, where nobody says with which a page begins.
-        let next = Cell::new(part.later.start);
+        let next = Cell::new(part.inserted.start);
         let wanted = |page: u64| {
             let named = matches!(added, Added::Named(_));
-            page < part.pages || named || next.get() < part.later.end
+            page < part.pages || named || next.get() < part.inserted.end
         };
         let mut tally = Tally::default();
         self.each_page_of(
@@ -326,7 +326,7 @@ impl<'m> Files<'m, '_, '_> {
                 match added {
                     Added::Following if page >= part.pages => {
                         // Else a writer that crashed left it.
-                        if nodes.start < next.get() || nodes.end > part.later.end {
+                        if nodes.start < next.get() || nodes.end > part.inserted.end {
                             return Ok(());
                         }
                         next.set(nodes.end);

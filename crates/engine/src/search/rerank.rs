@@ -48,7 +48,7 @@ const MOST_HELD: usize = 128;
 pub(crate) struct Reranker<'a> {
     segments: &'a Segments,
     thread: &'a Thread,
-    /// A door to each segment, opened when it is first needed.
+    /// A read queue for each segment, opened when it is first needed.
     queues: Vec<Option<Box<dyn ReadQueue>>>,
     rerank: Rerank,
     check: bool,
@@ -495,7 +495,7 @@ impl<'a> Reranker<'a> {
     /// The next page of any segment.
     async fn next(&mut self) -> (usize, Completion) {
         let start = self.timer.start();
-        // One sleep for the whole batch, if it comes through one door.
+        // One sleep for the whole batch, if it comes through one queue.
         let due = self.due;
         let mut busy = self
             .queues

@@ -11,7 +11,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -278,7 +278,7 @@ impl Work for Submitted {
         let ending = self.ending.clone();
         // Whatever it held is given back before anybody hears of its end.
         let outcome = match (panic, Arc::into_inner(self)) {
-            (None, Some(search)) => Ok(search.outcome()),
+            (None, Some(search)) => catch_unwind(AssertUnwindSafe(|| search.outcome())),
             (Some(panic), _) => Err(panic),
             (None, None) => Err(Box::new("a search ended twice") as Panic),
         };

@@ -39,7 +39,7 @@ impl Codes {
         manifest.vectors.saturating_mul(code_bytes)
     }
 
-    /// Loads them, and behind them `later`, the codes of nodes that came after the build.
+    /// Loads them, and behind them `inserted`, the codes of nodes that came after the build.
     pub(crate) fn load(
         volume: &dyn Volume,
         manifest: &Manifest,

@@ -37,11 +37,14 @@ struct Shapes {
     dense: Dense,
 }
 
+/// The metrics that there are functions for: all.
+const METRICS: usize = Metric::ALL.len();
+
 /// All functions of one instruction set. They are unsafe to call: the processor must have it, and the pointers must be
 /// what the functions of the same names in [`body`] and [`codes`] ask for.
 pub(crate) struct Routines {
-    /// By the code of the element type, then by the code of the metric.
-    shapes: [[Shapes; 3]; 4],
+    /// By the code of the element type, then by the code of the metric: in the order of their codes.
+    shapes: [[Shapes; METRICS]; Element::ALL.len()],
     pub(crate) score: unsafe fn(*const f32, usize, *const u8, &[u32], &mut [f32]),
     pub(crate) assign: unsafe fn(Codebook, Points, *mut u8, usize, *mut f32),
     pub(crate) squares: unsafe fn(Codebook, *const f32, f32, *mut f32),
@@ -56,7 +59,7 @@ macro_rules! routines {
             use super::*;
             use crate::kernel::body::{self, *};
             use crate::kernel::codes::{self, Codebook, Points};
-            use crate::kernel::{Routines, Shapes};
+            use crate::kernel::{METRICS, Routines, Shapes};
 
             $(#[target_feature(enable = $features)])?
             unsafe fn distance<M: Measure>(a: *const u8, b: *const u8, dim: usize) -> f32 {
@@ -117,7 +120,7 @@ macro_rules! routines {
                 Shapes { distance: distance::<M>, gather: gather::<M>, dense: dense::<M> }
             }
 
-            const fn floats<R: FloatRow>() -> [Shapes; 3] {
+            const fn floats<R: FloatRow>() -> [Shapes; METRICS] {
                 [
                     shapes::<Float<R, SquaredDifference>>(),
                     shapes::<Float<R, Product>>(),
@@ -125,7 +128,7 @@ macro_rules! routines {
                 ]
             }
 
-            const fn integers<R: IntegerRow>() -> [Shapes; 3] {
+            const fn integers<R: IntegerRow>() -> [Shapes; METRICS] {
                 [
                     shapes::<Integer<R, SquaredDifference>>(),
                     shapes::<Integer<R, Product>>(),

@@ -345,26 +345,26 @@ impl Pending {
         Some(waiting)
     }
 
-    /// What was taken of a page is on others now, as `relocate` makes known under the page's lock, which is told what came
-    /// meanwhile; gives that.
+    /// What was taken of a page is to be on others: `leave` takes its nodes off the page under the page's lock, and is told what
+    /// came meanwhile; gives that.
     pub(crate) fn settle(
         &self,
         page: u32,
         taken: &Waiting,
-        relocate: impl FnOnce(&Waiting),
+        leave: impl FnOnce(&Waiting),
     ) -> Waiting {
         let mut shard = self.shard(page).write();
         let mut rest = shard.remove(&page).unwrap_or_default();
         self.bytes.fetch_sub(rest.bytes(), Ordering::Relaxed);
         rest.changes.drain(..taken.changes.len());
         rest.records.drain(..taken.records.len());
-        // Before the nodes are elsewhere: from then on others change their lists there, under another lock, and what they mark stays
-        // marked. Nobody can mark them before, since that takes this lock.
+        // First: a search that finds a list not marked any more sees that its node has left the page. Nobody marks it until it
+        // is on another: what came meanwhile, and what comes then, is marked for that one.
+        leave(&rest);
         for change in &taken.changes {
             clear(&self.bits, change.node);
         }
         clear(&self.pages, page);
-        relocate(&rest);
         rest
     }
 
@@ -457,14 +457,15 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_a_list_on_its_next_page_is_seen_though_the_last_one_is_being_settled() {
+    fn a_list_is_marked_until_its_node_has_left_the_page() {
         let pending = Pending::default();
         pending.change(17, change(4, 9, NONE), || true);
         let taken = pending.take(17).unwrap();
-        pending.settle(17, &taken, |_| {
-            // The node is on page 18 from here on, and another thread has it link to 11.
-            assert_eq!(pending.change(18, change(4, 11, NONE), || true), Some(1));
-        });
+        // A search that reads the list on page 17 meanwhile waits for the lock, and sees then that the node is elsewhere.
+        pending.settle(17, &taken, |_| assert!(marked(&pending.bits, 4)));
+        assert!(!marked(&pending.bits, 4));
+        // The node is on page 18 from here on, and another thread has it link to 11.
+        assert_eq!(pending.change(18, change(4, 11, NONE), || true), Some(1));
         let mut list = vec![1];
         pending.amend(18, 4, &mut list);
         assert_eq!(list, [1, 11]);

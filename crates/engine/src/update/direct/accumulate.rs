@@ -230,20 +230,32 @@ fn rewrite<N: Composable>(
             .publish(placement, composed.number, bytes, composed.used);
     }
     for (page, waiting) in &*taken {
-        let rest = placement.pending.settle(*page, waiting, |rest| {
+        // For each of their new pages the nodes that are on their way to it.
+        let mut moving: Vec<(u32, Vec<u32>)> = Vec::with_capacity(composed.len());
+        let mut rest = placement.pending.settle(*page, waiting, |rest| {
+            let here = |&node: &u32| placement.page_of(node) == *page;
             for Composed { number, nodes, .. } in &composed {
-                let here = |&&node: &&u32| placement.page_of(node) == *page;
-                let nodes: Vec<u32> = nodes.iter().filter(here).copied().collect();
-                direct
-                    .store
-                    .relocate(placement, &nodes, *number, Use::Empty);
+                moving.push((*number, nodes.iter().copied().filter(here).collect()));
             }
+            let moved = moving.iter().flat_map(|(_, nodes)| nodes).copied();
             // Records that came meanwhile belong to a page that is no more.
-            let strays: Vec<u32> = rest.records.iter().map(|record| record.node).collect();
+            let strays = rest.records.iter().map(|record| record.node);
+            let leave: Vec<u32> = moved.chain(strays).collect();
             direct
                 .store
-                .relocate(placement, &strays, NOWHERE, Use::Empty);
+                .relocate(placement, &leave, NOWHERE, Use::Empty);
         });
+        for (number, nodes) in &moving {
+            // What came for their lists waits for the new page before they are on it, so that no search sees them without.
+            rest.changes.retain(|&change| {
+                let moves = nodes.contains(&change.node);
+                if moves {
+                    placement.pending.change(*number, change, || true);
+                }
+                !moves
+            });
+            direct.store.relocate(placement, nodes, *number, Use::Empty);
+        }
         settle(inserter, rest);
     }
     for composed in &composed {

@@ -346,7 +346,7 @@ impl Direct {
             },
             threshold: Threshold::new(match update {
                 Update::InPlace => 0,
-                _ => choices.pending,
+                Update::Accumulate | Update::Relocate | Update::Merge => choices.pending,
             }),
             numbering: Mutex::default(),
             locks: (0..STRIPES).map(|_| Mutex::new(())).collect(),
