@@ -98,7 +98,7 @@ pub enum Error {
         more: bool,
     },
     /// An index that another process has changed since it was opened for reading, so that pages are gone that it needs.
-    #[error("{}: another process has changed it since it was opened here; open it again", path.display())]
+    #[error("{}: another process has changed it since it was opened here; open it again (in Python index.refresh())", path.display())]
     Outdated {
         /// The directory.
         path: PathBuf,

@@ -1,8 +1,7 @@
 //! The navigation graph: a small in-memory graph over a sample of the nodes, from which a search starts near its
 //! answer instead of at the medoid.
 //!
-//! It saves the reads of the approach (FIELD §1: 37 to 25 at L = 20 on a million rows) for about 1 % of the data in
-//! RAM. The sample is *stratified* over the node order, so that under locality order every neighbourhood has its
+//! It saves the reads of the approach for about 1 % of the data in RAM. The sample is *stratified* over the node order, so that under locality order every neighbourhood has its
 //! share.
 
 use stratann_layout::navigation::NavigationFile;

@@ -15,8 +15,8 @@ use crate::tier::{ReadQueue, Tier};
 ///
 /// Where the file is not in memory a read blocks its thread until the page has come, and what the page cache holds
 /// is not counted against a memory budget: for files on an SSD use [`FileTier`](crate::FileTier). Nobody may change
-/// or truncate the file while it is open; truncation kills the process with `SIGBUS`, as with any mapping. Files of
-/// an index are never changed in place.
+/// or truncate the file while it is open; truncation kills the process with `SIGBUS`, as with any mapping, and so does
+/// an error of the medium.
 #[derive(Clone, Debug)]
 pub struct MappedTier {
     name: Arc<str>,

@@ -67,30 +67,39 @@ impl SplitVolume {
 
     /// Makes sure that the volumes are this index's, and marks those that are new.
     fn claim(&self) -> Result<(), TierError> {
-        let digits = match mark_of(&*self.home)? {
-            Some(Mark { digits, home: true }) => digits,
-            Some(Mark { home: false, .. }) => {
-                return Err(taken(
-                    &*self.home,
-                    "it has files of an index whose home is elsewhere",
-                ));
-            }
-            None => {
-                let random = || RandomState::new().hash_one(OWNER);
-                let digits = format!("{:016x}{:016x}", random(), random());
-                write_mark(&*self.home, &digits, true)?;
-                digits
-            }
+        // All are looked at before anything is written: a refusal leaves no mark.
+        let home = mark_of(&*self.home)?;
+        if home.as_ref().is_some_and(|mark| !mark.home) {
+            let what = "it has files of an index whose home is elsewhere";
+            return Err(taken(&*self.home, what));
+        }
+        let marks = self.others.iter().map(|other| mark_of(&**other));
+        let marks = marks.collect::<Result<Vec<_>, _>>()?;
+        let known = home.as_ref().map(|mark| mark.digits.clone());
+        // The home is marked first. Where it has files and no mark, that was lost, and the others say what it was.
+        let lost = match known.is_none() && !self.home.list()?.is_empty() {
+            true => marks.iter().flatten().find(|mark| !mark.home),
+            false => None,
         };
-        for other in &self.others {
-            match mark_of(&**other)? {
+        let digits = known.or_else(|| lost.map(|mark| mark.digits.clone()));
+        let digits = digits.unwrap_or_else(|| {
+            let random = || RandomState::new().hash_one(OWNER);
+            format!("{:016x}{:016x}", random(), random())
+        });
+        let mut unmarked = Vec::new();
+        for (other, mark) in self.others.iter().zip(&marks) {
+            match mark {
                 Some(mark) if !mark.home && mark.digits == digits => {}
                 Some(_) => return Err(taken(&**other, "it belongs to another index")),
-                None if other.list()?.iter().all(|name| name == OWNER) => {
-                    write_mark(&**other, &digits, false)?;
-                }
+                None if other.list()?.iter().all(|name| name == OWNER) => unmarked.push(other),
                 None => return Err(taken(&**other, "it has files, and nothing says whose")),
             }
+        }
+        if home.is_none() {
+            write_mark(&*self.home, &digits, true)?;
+        }
+        for other in unmarked {
+            write_mark(&**other, &digits, false)?;
         }
         Ok(())
     }

@@ -171,3 +171,20 @@ fn a_volume_belongs_to_one_index() {
     drop(of(home, torn, two).lock().unwrap());
     drop(first.lock().unwrap());
 }
+
+#[test]
+fn a_home_that_lost_its_mark_gets_it_back_and_a_refusal_writes_none() {
+    let disks = [(); 3].map(|()| SimVolume::new());
+    let whole = join(&disks);
+    drop(whole.lock().unwrap());
+    whole.create("MANIFEST").unwrap();
+    let mark = disks[0].read("OWNER").unwrap();
+    disks[0].create("OWNER").unwrap();
+    drop(whole.lock().unwrap());
+    assert_eq!(disks[0].read("OWNER").unwrap(), mark);
+    let others = [SimVolume::new(), SimVolume::new(), disks[1].clone()];
+    let error = join(&others).lock().unwrap_err();
+    assert!(error.to_string().contains("another index"), "{error}");
+    assert!(others[0].list().unwrap().is_empty() && others[1].list().unwrap().is_empty());
+    drop(whole.lock().unwrap());
+}

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use stratann::{
-    GroundTruth, Matrix, Preset, SearchOptions, SearchResults, VectorFile, VectorSource,
+    ErrorKind, GroundTruth, Matrix, Preset, SearchOptions, SearchResults, VectorFile, VectorSource,
 };
 use stratann_bench::measured::{Detailed, Latency, Measured, PartsUs, PerQuery};
 use stratann_terminal::failure::Failure;
@@ -14,9 +14,15 @@ use stratann_terminal::table::Table;
 use super::target::Target;
 use crate::args::{SearchArguments, threads_or_cores};
 
+/// How often an index is opened again because another process changes it.
+const MOST_OPENINGS: usize = 20;
+
 /// A search that is ready to run at any list size.
-struct Searcher {
+struct Searcher<'a> {
     target: Target,
+    arguments: &'a SearchArguments,
+    /// Bytes beside the index that count towards its memory budget.
+    beside: u64,
     queries: Box<dyn VectorSource>,
     truth: Option<GroundTruth>,
     options: SearchOptions,
@@ -45,7 +51,7 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
     if let Some(path) = &arguments.out {
         output::refuse(path, arguments.overwrite)?;
     }
-    let searcher = Searcher::open(arguments)?;
+    let mut searcher = Searcher::open(arguments)?;
     let mut printer = Printer::new(arguments, &searcher);
     let last = match arguments.recall {
         Some(target) => {
@@ -84,8 +90,8 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
     printer.finish()
 }
 
-impl Searcher {
-    fn open(arguments: &SearchArguments) -> Result<Searcher, Failure> {
+impl Searcher<'_> {
+    fn open(arguments: &SearchArguments) -> Result<Searcher<'_>, Failure> {
         let paths = Target::paths(arguments);
         // Before the index, so that what reading them takes is free again.
         let queries = VectorFile::open(arguments.queries())?;
@@ -137,18 +143,34 @@ impl Searcher {
         };
         Ok(Searcher {
             target,
+            arguments,
+            beside,
             queries,
             truth,
             options,
         })
     }
 
-    fn measure(&self, list: usize) -> Result<(Detailed, SearchResults), Failure> {
+    /// Searches; again, if another process inserts meanwhile and has used pages again that were known here.
+    fn search(&mut self, options: &SearchOptions) -> Result<SearchResults, Failure> {
+        for _ in 0..MOST_OPENINGS {
+            match self.target.search(&*self.queries, options) {
+                Err(error) if error.kind() == ErrorKind::Outdated => {
+                    let paths = Target::paths(self.arguments);
+                    self.target = Target::open(paths, self.arguments, self.beside)?;
+                }
+                found => return Ok(found?),
+            }
+        }
+        Ok(self.target.search(&*self.queries, options)?)
+    }
+
+    fn measure(&mut self, list: usize) -> Result<(Detailed, SearchResults), Failure> {
         let options = SearchOptions {
             list,
             ..self.options
         };
-        let results = self.target.search(&*self.queries, &options)?;
+        let results = self.search(&options)?;
         let recall = self
             .truth
             .as_ref()
@@ -179,7 +201,7 @@ impl Searcher {
 
     /// The smallest list size whose recall reaches `target`: doubles until one does, then bisects. Recall
     /// grows with the list size but for noise, which the bisection is content to ignore.
-    fn reach(&self, target: f64) -> Result<(Detailed, SearchResults), Failure> {
+    fn reach(&mut self, target: f64) -> Result<(Detailed, SearchResults), Failure> {
         let largest = self.target.vectors();
         let recall = |detailed: &Detailed| detailed.measured.recall.unwrap_or(0.0);
         let mut below = self.options.k - 1;

@@ -418,7 +418,7 @@ fn readers_search_while_vectors_get_in_directly() {
             place.write(&name, &rows(BUILT + part * each, each));
         }
         let done = AtomicBool::new(false);
-        let (mut searches, mut again) = (0, 0);
+        let mut searches = 0;
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for part in 0..3 {
@@ -442,12 +442,8 @@ fn readers_search_while_vectors_get_in_directly() {
                 let ran =
                     place.run(&[&search[..], &["--out", "answers.bin", "--overwrite"]].concat());
                 searches += 1;
-                if ran.status != Some(0) {
-                    eprintln!("{preset}, {way}: {}", ran.stderr);
-                    ran.refused(1, &["again"]);
-                    again += 1;
-                    continue;
-                }
+                // Where pages that it knew are used again meanwhile, it opens the index again.
+                assert_eq!(ran.status, Some(0), "{preset}, {way}: {}", ran.stderr);
                 let found = crate::update::answers_in(&place, "answers.bin");
                 assert_eq!(found.len(), count);
                 let mut missed = HashSet::new();
@@ -462,8 +458,8 @@ fn readers_search_while_vectors_get_in_directly() {
                 assert!(missed.len() <= 1 + BUILT / 500, "{preset}: {missed:?}");
             }
         });
-        eprintln!("{preset}, {way}: {searches} searches, {again} to be made again");
-        assert!(searches > again, "{searches} searches, {again} failed");
+        eprintln!("{preset}, {way}: {searches} searches");
+        assert!(searches > 0);
         let all = BUILT + 3 * each;
         assert_eq!(counts(&place), (all as u64, 0, 0), "{preset}, {way}");
         assert_eq!(verified(&place), 0);

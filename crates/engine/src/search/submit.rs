@@ -73,7 +73,8 @@ impl Index {
     ///
     /// A search that is not done by `deadline` ends with [`Error::DeadlineExceeded`]; one that is
     /// [cancelled](SubmittedSearch::cancel), or whose handle is dropped, with [`Error::Interrupted`]: as soon as the reads
-    /// come in that its threads wait for. It then leaves nothing behind.
+    /// come in that its threads wait for. It then leaves nothing behind but reads that the device
+    /// is not done with, whose buffers and files are let go of when their thread takes the next task.
     ///
     /// Where a memory budget has no room for another query in flight, the search waits for it, and no thread does. Without a budget
     /// every search that is submitted begins: their number is the caller's to bound.

@@ -72,7 +72,7 @@ impl StoredIds {
             Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
                 tracing::warn!(
                     index = %index.path().display(),
-                    "its ids are collected from all records, since their file is no good (`stratann compact` writes another): {error}"
+                    "its ids are collected from all records, since their file is missing or damaged (`stratann compact` writes another): {error}"
                 );
                 Self::collected(index)
             }

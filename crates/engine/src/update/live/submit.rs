@@ -72,6 +72,8 @@ impl Searched for AtMoment {
         options: &SearchOptions,
         outcome: Result<SearchResults, Error>,
     ) -> Result<SearchResults, Error> {
+        // Where the last handle was closed by a thread that searches, others may change the index meanwhile.
+        let outcome = outcome.map_err(|error| self.index.outdated(error));
         outcome.inspect(|results| {
             let seen = (&*self.index, &self.overlay);
             self.reads.add(options, results, deleted(seen));
