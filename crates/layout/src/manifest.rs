@@ -8,7 +8,7 @@
 //! It is text because it is what a human looks at first. The first line has exactly one spelling, and the
 //! checksum covers every byte of the body, so that any damage is found.
 //!
-//! Keys stand in the order of [`text`], which is that in which they came: facts of one kind of index among those of all.
+//! Keys stand in the order of `text.rs`, which is that in which they came: facts of one kind of index among those of all.
 //! Version 2 has keys that version 1 has not, from `layout` to `measured`; version 3 those from `codebook` to `build`;
 //! version 4 `placement`, `kept` in a segment where reader feature bit 1 is set, and a file of ids where writer feature bit 0 is
 //! set. An index of version 1 is read as one of the coupled layout, which was the only one.
