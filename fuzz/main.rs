@@ -26,7 +26,7 @@ use stratann::{
     BuildOptions, Durability, Error, Index, Layout, LiveIndex, Matrix, OpenOptions, Preset,
     RepairOptions, SearchOptions, Silent, Update, VectorFile, VectorSource, WriteOptions,
 };
-use stratann_codec::{ListModel, SegmentModel};
+use stratann_codec::{ListModel, NestedModel, SegmentModel};
 use stratann_layout::heat::HeatFile;
 use stratann_layout::{
     BLOCK, ChunksFile, DirectoryFile, EntryPoints, FileHeader, FileKind, IdsFile, JournalFile,
@@ -343,7 +343,8 @@ fn decodes(
         FileKind::Log => LogHeader::decode(&payload, 1, "f").is_ok(),
         _ => {
             // Of other kinds the bytes are whatever they are: they are tried as all that has a beginning of its own.
-            let model = SegmentModel::from_bytes(&payload).is_ok();
+            let model = SegmentModel::from_bytes(&payload).is_ok()
+                || NestedModel::from_bytes(&payload).is_ok();
             let lists = ListModel::from_bytes(&payload).is_ok();
             let header = FileHeader::decode(&payload, "f").is_ok();
             Manifest::decode(&payload, "f").is_ok() || model || lists || header

@@ -7,7 +7,9 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use stratann_codec::{Element, ListModel, ListTrainer, SegmentModel, Shape, VectorCodec};
+use stratann_codec::{
+    Element, ListModel, ListTrainer, NestedModel, SegmentModel, Shape, VectorCodec,
+};
 
 const CODES: usize = 1000;
 
@@ -128,12 +130,52 @@ fn vectors(c: &mut Criterion) {
     }
 }
 
+/// The leading parts of such floats, alone and with the trailing ones.
+fn parts(c: &mut Criterion) {
+    let floats: Vec<u8> = bell(2)
+        .zip(numbers(3))
+        .take(384 * CODES)
+        .flat_map(|(x, noise)| ((x * 0.1).to_bits() ^ (noise >> 19)).to_le_bytes())
+        .collect();
+    let shape = Shape::new(Element::F32, 384).expect("a dimension");
+    let step = NestedModel::steps(shape, &floats)[1];
+    let model = NestedModel::train(shape, step, &floats).expect("a step of the element");
+    let codes: Vec<(Vec<u8>, Vec<u8>)> = floats
+        .chunks_exact(shape.vector_bytes())
+        .map(|row| {
+            let mut parts = Default::default();
+            let (leading, trailing) = &mut parts;
+            model
+                .encode(row, leading, trailing)
+                .expect("rows suit the model");
+            parts
+        })
+        .collect();
+    let mut out = vec![0; shape.vector_bytes()];
+    let mut turn = 0;
+    let mut group = c.benchmark_group("vector in parts");
+    group.bench_function("F32 384 leading", |b| {
+        b.iter(|| {
+            turn = (turn + 1) % CODES;
+            let (leading, _) = black_box(&codes[turn]);
+            model.decode_leading(leading, &mut out).expect("a vector")
+        });
+    });
+    group.bench_function("F32 384 both", |b| {
+        b.iter(|| {
+            turn = (turn + 1) % CODES;
+            let (leading, trailing) = black_box(&codes[turn]);
+            model.decode(leading, trailing, &mut out).expect("a vector")
+        });
+    });
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default()
         .warm_up_time(Duration::from_millis(200))
         .measurement_time(Duration::from_secs(1))
         .sample_size(30);
-    targets = lists, vectors
+    targets = lists, vectors, parts
 }
 criterion_main!(benches);

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use stratann_codec::{
-    Element, ListCodec, ListModel, ListTrainer, SegmentModel, Shape, VectorCodec, elias_fano,
-    xor_delta,
+    Element, ListCodec, ListModel, ListTrainer, NestedModel, SegmentModel, Shape, VectorCodec,
+    elias_fano, xor_delta,
 };
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -198,6 +198,51 @@ fn vectors(element: Element, bytes: &[u8]) -> Outcome {
         }
     }
     println!("  chosen: {:?}", SegmentModel::train(shape, rows).codec());
+    for step in NestedModel::steps(shape, rows) {
+        if let Some(model) = NestedModel::train(shape, step, rows) {
+            measure_parts(&model, rows)?;
+        }
+    }
+    Ok(())
+}
+
+/// Vectors in two parts, divided by one step.
+fn measure_parts(model: &NestedModel, rows: &[u8]) -> Outcome {
+    let model = NestedModel::from_bytes(&model.to_bytes())?;
+    let size = model.shape().vector_bytes();
+    let (mut leading, mut trailing) = (Vec::new(), Vec::new());
+    let mut ends = vec![(0, 0)];
+    for vector in rows.chunks_exact(size) {
+        model.encode(vector, &mut leading, &mut trailing)?;
+        ends.push((leading.len(), trailing.len()));
+    }
+    let count = ends.len() - 1;
+    let parts = |i: usize| {
+        let ((a, b), (c, d)) = (ends[i], ends[i + 1]);
+        (&leading[a..c], &trailing[b..d])
+    };
+    let mut out = vec![0; size];
+    for (i, vector) in rows.chunks_exact(size).enumerate() {
+        let (leading, trailing) = parts(i);
+        model.decode(leading, trailing, &mut out)?;
+        if out != vector {
+            return Err(format!("vector {i} came back different").into());
+        }
+    }
+    let alone = nanoseconds(count.min(TIMED), |i| {
+        let _ = black_box(model.decode_leading(black_box(parts(i).0), &mut out));
+    });
+    let both = nanoseconds(count.min(TIMED), |i| {
+        let (leading, trailing) = black_box(parts(i));
+        let _ = black_box(model.decode(leading, trailing, &mut out));
+    });
+    println!(
+        "  {:<34} ratio {:.4}, {:.1} and {:.1} bytes  {alone:>6.0} ns a leading part, {both:.0} ns both",
+        format!("in parts, {:.1e} from the middle", model.error()),
+        rows.len() as f64 / (leading.len() + trailing.len() + model.to_bytes().len()) as f64,
+        leading.len() as f64 / count as f64,
+        trailing.len() as f64 / count as f64,
+    );
     Ok(())
 }
 

@@ -12,6 +12,7 @@
 //!   float_split  sign and mantissa as they are, exponents Huffman-coded
 //!   classes      bytes: the vector's group and the byte's position choose one of a few tables
 //!   SegmentModel what was learned from a sample of a segment; the codec is chosen by measurement
+//!   NestedModel  in two parts: one that ranks, and one that gives back every bit with it
 //! ```
 //!
 //! Lists and vectors are coded with a *model* that is learned from a sample and stored once a file or segment
@@ -41,4 +42,4 @@ pub use error::CodecError;
 pub use lists::elias_fano;
 pub use lists::gaps;
 pub use lists::{ListCodec, ListModel, ListTrainer};
-pub use vectors::{Element, SegmentModel, Shape, VectorCodec, xor_delta};
+pub use vectors::{Element, NestedModel, SegmentModel, Shape, VectorCodec, xor_delta};

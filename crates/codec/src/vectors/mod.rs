@@ -17,6 +17,7 @@ mod classes;
 mod float_split;
 mod huffman;
 mod lanes;
+mod nested;
 pub mod xor_delta;
 
 use crate::error::CodecError;
@@ -24,6 +25,8 @@ use crate::model::Reader;
 use classes::Classes;
 use float_split::FloatSplit;
 use huffman::Huffman;
+
+pub use nested::NestedModel;
 
 const VERSION: u8 = 1;
 const MODEL: &str = "model of a segment's vectors";

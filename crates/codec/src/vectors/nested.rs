@@ -1,0 +1,529 @@
+//! Nested precision: a vector in two parts, a *leading part* that is near enough to rank by, and a *trailing part* that gives back
+//! every bit with it.
+//!
+//! An element's *step number* is how many steps it lies from zero, rounded down; a step is a power of two, so that the number is a
+//! float's sign and the first bits behind its leading one, and what is left of it is a known number of bits: nothing but the number says
+//! how many. The leading part has the step numbers, less the dimension's mean, Huffman-coded; whoever has it alone takes each element to
+//! lie in the middle of its step. The trailing part has the rest of each element:
+//!
+//! ```text
+//!   element                       leading                 trailing
+//!   float, one step or more       step number, n bits     its mantissa's bits but for the first n - 1
+//!   float, below a step           0, or -1 if negative    its exponent, Huffman-coded; all bits of its mantissa
+//!   byte                          its higher bits         its lower bits
+//!   too far from the mean         -128 or 127             as it is
+//!
+//! bits   what (leading part)
+//!    1   0: coded; 1: the step numbers follow from byte 1 on, a byte each
+//!    1   1: an element is too far from the mean, and may be farther from its middle than half a step
+//!    .   step numbers less the means, as bytes, in two streams (see lanes)
+//!
+//! bits   what (trailing part)
+//!    2   0: coded, without the bits that are zero in the whole sample; 1: with them; 2: the vector as it is follows from byte 1 on
+//!    .   the rest of each element
+//!
+//! offset  size  what (a model)
+//!      0     1  version, 1
+//!      1     1  element code
+//!      2     1  step: the exponent of a float that is one, as the float has it; of bytes, the bits that are left of one
+//!      3     1  z: mantissa bits that are zero in the whole sample, from the lowest on
+//!      4     4  dimension
+//!      8     .  mean step number of each dimension, i16
+//!      .   129  code of step numbers
+//!      .   129  code of exponents below a step
+//! ```
+//!
+//! Both parts together are about as long as what the other codecs make of floats: a mantissa is random, and
+//! which part has its bits makes no difference.
+
+mod division;
+
+use super::{Element, Shape, lanes};
+use crate::bits::{BitWriter, WINDOW, window};
+use crate::error::CodecError;
+use crate::model::Reader;
+use crate::prefix::{BYTE_SYMBOLS, ESCAPE, PrefixCode, Triples};
+use division::{Divided, Division, Rest, f16_bits, f16_value};
+
+const VERSION: u8 = 1;
+const MODEL: &str = "model of nested vectors";
+const LEADING: &str = "vector, leading part";
+const TRAILING: &str = "vector, trailing part";
+const LIMIT: u32 = 12;
+/// The largest mean: an element that is farther from zero is no element whose distance from it says much.
+const MOST_MEAN: i32 = 1 << 14;
+/// Elements that are put together at a time.
+const BATCH: usize = 64;
+
+/// What the vectors of a file are divided and coded with.
+#[derive(Debug, Clone)]
+pub struct NestedModel {
+    shape: Shape,
+    step: u8,
+    division: Division,
+    zeros: u32,
+    means: Vec<i16>,
+    /// What is added to a dimension's coded numbers to be in the middle of the step.
+    middles: Vec<f32>,
+    numbers: PrefixCode,
+    triples: Triples<{ 1 << LIMIT }>,
+    exponents: PrefixCode,
+    /// For the next bits: an exponent, or the escape, and the length of its word.
+    exponent_words: Vec<(u16, u8)>,
+}
+
+/// The bits of the elements of a vector.
+fn elements(size: usize, vector: &[u8]) -> impl Iterator<Item = u32> {
+    vector.chunks_exact(size).map(|bytes| {
+        let mut four = [0; 4];
+        four[..bytes.len()].copy_from_slice(bytes);
+        u32::from_le_bytes(four)
+    })
+}
+
+impl NestedModel {
+    /// For vectors like those of the sample, whole vectors one after the other. `step` is one of [`steps`](Self::steps), or another
+    /// one like these; none if the element has no such step.
+    pub fn train(shape: Shape, step: u8, sample: &[u8]) -> Option<NestedModel> {
+        let division = Division::of(shape.element(), step)?;
+        let (size, dim) = (shape.element().size(), shape.dim());
+        let rows = sample.len() / shape.vector_bytes();
+        let sample = &sample[..rows * shape.vector_bytes()];
+        let mut sums = vec![0i64; dim];
+        let mut used = 0;
+        let mut exponents = [0u64; 256];
+        for (i, bits) in elements(size, sample).enumerate() {
+            used |= bits;
+            let Divided { number, rest } = division.divide(bits);
+            sums[i % dim] += i64::from(number);
+            if let Rest::Exponent(exponent, _) = rest {
+                exponents[usize::from(exponent)] += 1;
+            }
+        }
+        let most = i64::from(MOST_MEAN);
+        let means: Vec<i16> = sums
+            .iter()
+            .map(|sum| (sum.div_euclid(rows.max(1) as i64)).clamp(-most, most) as i16)
+            .collect();
+        let mut numbers = [0u64; 256];
+        for (i, bits) in elements(size, sample).enumerate() {
+            let coded = coded(division.divide(bits).number, means[i % dim]);
+            numbers[usize::from(coded as u8)] += 1;
+        }
+        let zeros = match division {
+            Division::Float { mantissa, .. } => used.trailing_zeros().min(mantissa),
+            Division::Byte { .. } => 0,
+        };
+        Some(NestedModel::new(
+            shape,
+            (step, division),
+            zeros,
+            means,
+            PrefixCode::from_byte_counts(&numbers, LIMIT),
+            PrefixCode::from_byte_counts(&exponents, LIMIT),
+        ))
+    }
+
+    /// Steps that are worth a try for vectors like those of the sample, the coarsest first: for floats from about half a standard
+    /// deviation of an element from its dimension's mean on, each half the one before, down to a sixteenth: of finer ones some elements
+    /// would be too far. At least one.
+    pub fn steps(shape: Shape, sample: &[u8]) -> Vec<u8> {
+        if let Element::U8 | Element::I8 = shape.element() {
+            return (1..=6).rev().collect();
+        }
+        let half = shape.element() == Element::F16;
+        let (size, dim) = (shape.element().size(), shape.dim());
+        let (mut sums, mut squares) = (vec![0f64; dim], 0f64);
+        let rows = (sample.len() / shape.vector_bytes()).max(1) as f64;
+        for (i, bits) in elements(size, sample).enumerate() {
+            let value = match half {
+                true => f16_value(bits),
+                false => f64::from(f32::from_bits(bits)),
+            };
+            if value.is_finite() {
+                sums[i % dim] += value;
+                squares += value * value;
+            }
+        }
+        let of_means: f64 = sums.iter().map(|sum| sum * sum).sum();
+        let variance = (squares / rows - of_means / rows / rows) / dim as f64;
+        let (bias, most) = if half { (15, 30) } else { (127, 236) };
+        // Of none, as of vectors that all are the same, the logarithm is the least number.
+        let coarsest = (variance.max(0.0).sqrt().log2().floor() as i32).saturating_add(bias - 1);
+        let mut steps: Vec<u8> = (0..4)
+            .map(|finer| coarsest.saturating_sub(finer).clamp(2, most) as u8)
+            .collect();
+        steps.dedup();
+        steps
+    }
+
+    fn new(
+        shape: Shape,
+        (step, division): (u8, Division),
+        zeros: u32,
+        means: Vec<i16>,
+        numbers: PrefixCode,
+        exponents: PrefixCode,
+    ) -> NestedModel {
+        NestedModel {
+            shape,
+            step,
+            division,
+            zeros,
+            middles: means.iter().map(|&mean| f32::from(mean) + 0.5).collect(),
+            means,
+            triples: Triples::new(&numbers),
+            numbers,
+            exponent_words: exponents.singles(LIMIT),
+            exponents,
+        }
+    }
+
+    /// Element type and dimension.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The step, as [`NestedModel::train`] takes it.
+    pub fn step(&self) -> u8 {
+        self.step
+    }
+
+    /// How far an element may be from the value that the leading part gives: half a step.
+    pub fn error(&self) -> f32 {
+        match self.division {
+            Division::Float { mantissa: 23, step } => f32::from_bits((step - 1) << 23),
+            Division::Float { step, .. } => f32::from_bits((step - 1 + 127 - 15) << 23),
+            Division::Byte { rest, .. } => (1u32 << (rest - 1)) as f32,
+        }
+    }
+
+    /// Bytes of the longest leading part: one more than the vector has elements.
+    pub fn max_leading_bytes(&self) -> usize {
+        self.shape.dim() + 1
+    }
+
+    /// Bytes of the longest trailing part: one more than the vector has.
+    pub fn max_trailing_bytes(&self) -> usize {
+        self.shape.vector_bytes() + 1
+    }
+
+    /// Appends the parts of a vector to `leading` and `trailing`.
+    pub fn encode(
+        &self,
+        vector: &[u8],
+        leading: &mut Vec<u8>,
+        trailing: &mut Vec<u8>,
+    ) -> Result<(), CodecError> {
+        self.check(vector.len())?;
+        let divided: Vec<Divided> = elements(self.shape.element().size(), vector)
+            .map(|bits| self.division.divide(bits))
+            .collect();
+        let coded: Vec<i8> = divided
+            .iter()
+            .zip(&self.means)
+            .map(|(divided, &mean)| coded(divided.number, mean))
+            .collect();
+        let far = u64::from(coded.iter().any(|&number| is_far(number)));
+        let start = leading.len();
+        lanes::encode(
+            coded.len(),
+            (far << 1, 2),
+            |i, writer| self.numbers.put_byte(coded[i] as u8, writer),
+            leading,
+        );
+        if leading.len() - start > self.max_leading_bytes() {
+            leading.truncate(start);
+            leading.push(1 | (far << 1) as u8);
+            leading.extend(coded.iter().map(|&number| number as u8));
+        }
+        self.encode_trailing(vector, &divided, &coded, trailing);
+        Ok(())
+    }
+
+    fn encode_trailing(&self, vector: &[u8], divided: &[Divided], coded: &[i8], out: &mut Vec<u8>) {
+        let start = out.len();
+        let size = self.shape.element().size();
+        let used = elements(size, vector).fold(0, |used, bits| used | bits);
+        let whole = self.zeros > used.trailing_zeros();
+        let zeros = if whole { 0 } else { self.zeros };
+        let mut writer = BitWriter::new(out);
+        writer.put(whole.into(), 2);
+        for ((divided, &number), bits) in divided.iter().zip(coded).zip(elements(size, vector)) {
+            match divided.rest {
+                _ if is_far(number) => writer.put(bits.into(), self.division.width()),
+                Rest::Bits(rest, count) if count > zeros => {
+                    writer.put(u64::from(rest >> zeros), count - zeros);
+                }
+                Rest::Bits(..) => {}
+                Rest::Exponent(exponent, fraction) => {
+                    self.exponents.put_byte(exponent, &mut writer);
+                    writer.put(u64::from(fraction >> zeros), self.mantissa() - zeros);
+                }
+            }
+        }
+        writer.finish();
+        if out.len() - start > vector.len() {
+            out.truncate(start);
+            out.push(2);
+            out.extend_from_slice(vector);
+        }
+    }
+
+    /// Bits of a float's mantissa.
+    #[inline(always)]
+    fn mantissa(&self) -> u32 {
+        match self.division {
+            Division::Float { mantissa, .. } => mantissa,
+            Division::Byte { .. } => 0,
+        }
+    }
+
+    /// Decodes a leading part, which is all of `leading`, into a vector each of whose elements is the middle of its step; `out` must have
+    /// the vector's length. Returns whether all elements are within [`error`](Self::error) of the vector's: they are, unless one is very
+    /// far from the dimension's mean. After an error, `out` holds anything.
+    #[inline]
+    pub fn decode_leading(&self, leading: &[u8], out: &mut [u8]) -> Result<bool, CodecError> {
+        self.check(out.len())?;
+        // The numbers are decoded to the end of `out` and overtaken by the elements there, as in split floats.
+        let near = self.numbers(leading, out)?;
+        match self.division {
+            Division::Float { mantissa: 23, .. } => self.middles_f32(out),
+            Division::Float { .. } => self.middles_f16(out),
+            Division::Byte { rest, flip } => {
+                for (byte, &mean) in out.iter_mut().zip(&self.means) {
+                    let number = i32::from(*byte as i8) + i32::from(mean);
+                    let middle = (number << rest) + (1 << (rest - 1));
+                    *byte = middle.clamp(-128, 127) as i8 as u8 ^ flip;
+                }
+            }
+        }
+        Ok(near)
+    }
+
+    /// Decodes the coded step numbers to the end of `out`. Returns whether none is too far.
+    #[inline(always)]
+    fn numbers(&self, leading: &[u8], out: &mut [u8]) -> Result<bool, CodecError> {
+        let truncated = CodecError::Truncated {
+            what: LEADING,
+            found: leading.len(),
+        };
+        let &mode = leading.first().ok_or(truncated)?;
+        let at = out.len() - self.shape.dim();
+        match mode & 1 {
+            0 => lanes::decode(LEADING, leading, 2, &self.triples, &mut out[at..])?,
+            _ => super::copy_stored(LEADING, leading, 1, &mut out[at..])?,
+        }
+        Ok(mode & 2 == 0)
+    }
+
+    #[inline(always)]
+    fn middles_f32(&self, out: &mut [u8]) {
+        let at = out.len() - self.shape.dim();
+        let step = 2.0 * self.error();
+        let mut numbers = [0; BATCH];
+        for (batch, middles) in self.middles.chunks(BATCH).enumerate() {
+            let from = batch * BATCH;
+            let numbers = &mut numbers[..middles.len()];
+            numbers.copy_from_slice(&out[at + from..at + from + middles.len()]);
+            let floats = out[4 * from..4 * (from + middles.len())]
+                .as_chunks_mut::<4>()
+                .0;
+            for ((float, &number), &middle) in floats.iter_mut().zip(&*numbers).zip(middles) {
+                // Exact: whole numbers of half steps, below 2^16.
+                let value = (f32::from(number as i8) + middle) * step;
+                *float = value.to_le_bytes();
+            }
+        }
+    }
+
+    fn middles_f16(&self, out: &mut [u8]) {
+        let at = out.len() - self.shape.dim();
+        let step = 2.0 * self.error();
+        for (i, &middle) in self.middles.iter().enumerate() {
+            let value = (f32::from(out[at + i] as i8) + middle) * step;
+            out[2 * i..2 * i + 2].copy_from_slice(&f16_bits(value).to_le_bytes());
+        }
+    }
+
+    /// Decodes the vector whose parts are all of `leading` and all of `trailing` into `out`, which must have the vector's length. After
+    /// an error, `out` holds anything.
+    pub fn decode(
+        &self,
+        leading: &[u8],
+        trailing: &[u8],
+        out: &mut [u8],
+    ) -> Result<(), CodecError> {
+        self.check(out.len())?;
+        let truncated = CodecError::Truncated {
+            what: TRAILING,
+            found: trailing.len(),
+        };
+        let &mode = trailing.first().ok_or(truncated)?;
+        let zeros = match mode & 3 {
+            0 => self.zeros,
+            1 => 0,
+            2 => return super::copy_stored(TRAILING, trailing, 1, out),
+            other => return Err(damaged("vector, mode of the trailing part", other.into())),
+        };
+        self.numbers(leading, out)?;
+        let (size, at) = (self.shape.element().size(), out.len() - self.shape.dim());
+        let mut bit = 2;
+        for (i, &mean) in self.means.iter().enumerate() {
+            let coded = out[at + i] as i8;
+            let bits = match is_far(coded) {
+                true => take(trailing, &mut bit, self.division.width()),
+                false => self
+                    .element(coded, mean, zeros, trailing, &mut bit)
+                    .ok_or_else(|| damaged("vector, step number", u64::from(coded as u8)))?,
+            };
+            out[size * i..size * (i + 1)].copy_from_slice(&bits.to_le_bytes()[..size]);
+        }
+        if bit.div_ceil(8) != trailing.len() {
+            return Err(CodecError::Length {
+                what: TRAILING,
+                found: trailing.len(),
+                expected: bit.div_ceil(8),
+            });
+        }
+        Ok(())
+    }
+
+    /// The element of a coded step number, whose rest stands at `bit`; none if there is no such element.
+    #[inline(always)]
+    fn element(
+        &self,
+        coded: i8,
+        mean: i16,
+        zeros: u32,
+        trailing: &[u8],
+        bit: &mut usize,
+    ) -> Option<u32> {
+        let number = i32::from(coded) + i32::from(mean);
+        let rest = match self.division.rest_bits(number) {
+            Some(count) => {
+                let low = take(trailing, bit, count.saturating_sub(zeros));
+                Rest::Bits(low << zeros, count)
+            }
+            None => {
+                let (word, length) =
+                    self.exponent_words[window(trailing, *bit) as usize % (1 << LIMIT)];
+                *bit += usize::from(length);
+                let exponent = match usize::from(word) {
+                    ESCAPE => take(trailing, bit, 8) as u8,
+                    _ => word as u8,
+                };
+                let fraction = take(trailing, bit, self.mantissa() - zeros) << zeros;
+                Rest::Exponent(exponent, fraction)
+            }
+        };
+        self.division.join(number, rest)
+    }
+
+    #[inline]
+    fn check(&self, found: usize) -> Result<(), CodecError> {
+        let expected = self.shape.vector_bytes();
+        match found == expected {
+            true => Ok(()),
+            false => Err(CodecError::Length {
+                what: "vector",
+                found,
+                expected,
+            }),
+        }
+    }
+
+    /// The model as bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let element = self.shape.element().code();
+        let mut out = vec![VERSION, element, self.step, self.zeros as u8];
+        out.extend((self.shape.dim() as u32).to_le_bytes());
+        out.extend(self.means.iter().flat_map(|mean| mean.to_le_bytes()));
+        self.numbers.write(&mut out);
+        self.exponents.write(&mut out);
+        out
+    }
+
+    /// The model that [`NestedModel::to_bytes`] wrote.
+    pub fn from_bytes(bytes: &[u8]) -> Result<NestedModel, CodecError> {
+        let mut reader = Reader::new(MODEL, VERSION, bytes)?;
+        let element = reader.u8()?;
+        let element = Element::from_code(element).ok_or_else(|| {
+            reader.malformed("model of nested vectors, element", element, "0 to 3")
+        })?;
+        let step = reader.u8()?;
+        let division = Division::of(element, step).ok_or_else(|| {
+            reader.malformed("model of nested vectors, step", step, "one of the element")
+        })?;
+        let zeros = reader.u8()?;
+        let most = match division {
+            Division::Float { mantissa, .. } => mantissa,
+            Division::Byte { .. } => 0,
+        };
+        if u32::from(zeros) > most {
+            return Err(reader.malformed(
+                "model of nested vectors, zero bits",
+                zeros,
+                "at most those of a mantissa",
+            ));
+        }
+        let shape = Shape::new(element, reader.u32()? as usize)?;
+        let means: Vec<i16> = reader
+            .take(2 * shape.dim())?
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .map(|&two| i16::from_le_bytes(two))
+            .collect();
+        if let Some(&mean) = means
+            .iter()
+            .find(|&&mean| i32::from(mean).abs() > MOST_MEAN)
+        {
+            return Err(reader.malformed(
+                "model of nested vectors, mean",
+                mean as u16,
+                "at most 16384 from zero",
+            ));
+        }
+        let numbers = PrefixCode::read(&mut reader, BYTE_SYMBOLS, LIMIT)?;
+        let exponents = PrefixCode::read(&mut reader, BYTE_SYMBOLS, LIMIT)?;
+        reader.finish()?;
+        Ok(NestedModel::new(
+            shape,
+            (step, division),
+            zeros.into(),
+            means,
+            numbers,
+            exponents,
+        ))
+    }
+}
+
+/// A step number less its dimension's mean, or what says that it is too far from it.
+fn coded(number: i32, mean: i16) -> i8 {
+    (number - i32::from(mean)).clamp(-128, 127) as i8
+}
+
+/// Whether a coded step number says no more than that the element is too far from the mean.
+#[inline(always)]
+fn is_far(coded: i8) -> bool {
+    coded == i8::MIN || coded == i8::MAX
+}
+
+/// The next `count` bits, at most 32; zeros beyond the end.
+#[inline(always)]
+fn take(bytes: &[u8], bit: &mut usize, count: u32) -> u32 {
+    const { assert!(WINDOW >= 32) };
+    let bits = window(bytes, *bit) & ((1 << count) - 1);
+    *bit += count as usize;
+    bits as u32
+}
+
+#[cold]
+fn damaged(what: &'static str, found: u64) -> CodecError {
+    CodecError::Malformed {
+        what,
+        found,
+        expected: "one that an encoder writes",
+    }
+}
