@@ -1,7 +1,7 @@
 //! What an index is and what it takes: the answer of `stratann stats`.
 
 use serde::Serialize;
-use stratann_layout::{CoupledShape, FileEntry, FileKind, Manifest, stream};
+use stratann_layout::{CoupledShape, FileEntry, FileKind, Manifest, Role, stream};
 
 use crate::fill::BlockFill;
 use crate::index::Index;
@@ -152,7 +152,7 @@ impl Index {
         if composition.has_codes_in_records() {
             // There, each code stands once, in a file of its own, which has those of the entry points as well.
             coupled_bytes += stream::file_length(Codes::of_nodes(manifest));
-            coupled_bytes -= bytes_of(manifest, &[FileKind::Entries]);
+            coupled_bytes -= bytes_of(manifest, FileKind::Entries);
         }
         Stats {
             preset: manifest.preset.clone(),
@@ -211,17 +211,17 @@ impl Index {
 
 /// The index by component.
 fn bytes(manifest: &Manifest, composition: &Composition) -> Bytes {
-    let graph = list_bytes(manifest) + bytes_of(manifest, &[FileKind::Navigation]);
-    let vectors = vector_bytes(manifest) + bytes_of(manifest, &[FileKind::Chunks]);
-    let kinds = [FileKind::Codes, FileKind::Codebook, FileKind::Entries];
-    let codes = bytes_of(manifest, &kinds) + code_bytes_in_records(manifest, composition);
+    let graph = list_bytes(manifest) + bytes_of(manifest, FileKind::Navigation);
+    let vectors = vector_bytes(manifest) + bytes_of(manifest, FileKind::Chunks);
+    let codes = bytes_where(manifest, |kind| kind.role() == Role::Codes)
+        + code_bytes_in_records(manifest, composition);
     // Else nobody counts those in the records: they are beside the encoded vectors.
     let in_records = match composition.is_encoded() {
         true => 0,
         false => 8 * manifest.vectors,
     };
-    let ids = in_records + bytes_of(manifest, &[FileKind::Ids]);
-    let total = bytes_of(manifest, &FileKind::ALL);
+    let ids = in_records + bytes_where(manifest, |kind| kind.role() == Role::Ids);
+    let total = bytes_where(manifest, |_| true);
     Bytes {
         graph,
         vectors,
@@ -237,10 +237,8 @@ fn bytes(manifest: &Manifest, composition: &Composition) -> Bytes {
 
 /// The files of nodes, and what they would be in the coupled layout.
 fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
-    let beside = [FileKind::Vectors, FileKind::Chunks, FileKind::Directory];
-    let bytes = bytes_where(manifest, |kind| {
-        kind.layout().is_some() || beside.contains(&kind)
-    });
+    let tables = [FileKind::Chunks, FileKind::Directory];
+    let bytes = bytes_where(manifest, |kind| kind.has_pages() || tables.contains(&kind));
     let (dim, degree) = (
         manifest.dimension as usize,
         manifest.graph().degree as usize,
@@ -265,9 +263,9 @@ fn code_bytes_in_records(manifest: &Manifest, composition: &Composition) -> u64 
     }
 }
 
-/// What files of these kinds take together.
-fn bytes_of(manifest: &Manifest, kinds: &[FileKind]) -> u64 {
-    bytes_where(manifest, |kind| kinds.contains(&kind))
+/// What files of this kind take together.
+fn bytes_of(manifest: &Manifest, kind: FileKind) -> u64 {
+    bytes_where(manifest, |of| of == kind)
 }
 
 /// What files of those kinds take together of which `counts` says so.

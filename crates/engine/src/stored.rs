@@ -65,16 +65,12 @@ pub(crate) fn check_file(
     kind: FileKind,
 ) -> Result<(), Error> {
     let length = volume.len(&entry.name)?;
-    if takes_pages(kind) && length >= entry.length {
+    // Direct inserts add pages: to the last segment, where there are segments. What is behind the pages of a checkpoint is of no
+    // account: a crash may have left it there.
+    if kind.has_pages() && length >= entry.length {
         return Ok(());
     }
     check_length(volume, entry, length)
-}
-
-/// Whether direct inserts add pages to files of a kind: to the last of those of vectors. What is behind the pages of a checkpoint is of no account: a crash
-/// may have left it there.
-fn takes_pages(kind: FileKind) -> bool {
-    kind.layout().is_some() || kind == FileKind::Vectors
 }
 
 /// The most nodes that the files of an index may have, whatever they say: each takes a byte or more.

@@ -67,7 +67,7 @@ pub use directory::{DirectoryFile, PageDirectory};
 pub use entries::EntryPoints;
 pub use error::LayoutError;
 pub use geometry::Geometry;
-pub use header::{FieldsReader, FieldsWriter, FileHeader, FileKind, Role};
+pub use header::{FieldsReader, FieldsWriter, FileHeader, FileKind, Form, Role};
 pub use heat::HeatFile;
 pub use ids::{IdsBlock, IdsFile};
 pub use inline::{InlineBuilder, InlineNode, InlineShape, InlineView};

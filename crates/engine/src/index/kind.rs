@@ -7,11 +7,14 @@
 //! | stores, what they take in memory, and what a search has beside them | here |
 //! | how a search finds candidates | `search/source.rs` |
 //! | how a build makes it, and what it is rebuilt with | `build/mod.rs`, `build/again.rs` |
-//! | how a vector gets into it and out of it | `update/direct/` |
+//! | how a vector gets into it and out of it | `update/direct/`, `update/contents.rs`, `update/survey.rs`, `update/live/compact.rs` |
+//! | what its tables say | `stored/place.rs`, `stored/pages.rs`, `stores/codes.rs` |
 //! | what its stores must say | `verify/`, `repair/` |
+//! | what is counted of it | `measure.rs`, `stats.rs`, `search/scan.rs` |
 //!
-//! A new kind is a variant of `IndexKind` and one of [`Kind`], and what the compiler then misses: each place that is of one kind takes it
-//! apart by a pattern that names all of them.
+//! A new kind is a variant of `IndexKind` and one of [`Kind`]: the compiler then names each place that takes the kind apart by a
+//! pattern. It does not name those that ask for the graph, by `Index::graph` and `Manifest::graph`: these two have to answer for the new
+//! kind too, and who calls them is the list of what has to be looked at.
 
 use std::sync::OnceLock;
 

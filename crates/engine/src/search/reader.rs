@@ -11,7 +11,7 @@ use super::Counters;
 use super::parts::{Part, Timer};
 use crate::Error;
 use crate::measure::Heat;
-use crate::stores::source::Bytes;
+use crate::stores::page_source::Bytes;
 use crate::stores::{GraphStores, NodePages};
 
 /// A page that is here.

@@ -35,7 +35,7 @@ use super::parts::{Part, Timer};
 use super::ranking::{Ranking, WORTH_READING};
 use crate::frontier::{Frontier, distance_of, node_of};
 use crate::measure::Heat;
-use crate::stores::source::Bytes;
+use crate::stores::page_source::Bytes;
 use crate::stores::vectors::segments::{SegmentPage, Segments};
 use crate::{Error, Rerank};
 
@@ -361,7 +361,7 @@ impl<'a> Reranker<'a> {
     }
 
     /// Sees to it that the page of a node's vector is here or on its way. Where it comes from, in which order, is the chain of
-    /// [`source`](crate::stores::source).
+    /// [`page_source`](crate::stores::page_source).
     fn ask(&mut self, node: u32, counters: &mut Counters) -> Result<(), Error> {
         let place = self.segments.place_of(node);
         let segment = self.segments.get(place.segment);

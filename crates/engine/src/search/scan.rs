@@ -30,7 +30,7 @@ use crate::Error;
 use crate::index::Index;
 use crate::plan::held_pages;
 use crate::progress::Progress;
-use crate::stores::source::Bytes;
+use crate::stores::page_source::Bytes;
 use crate::stores::topology::placement::NOWHERE;
 use crate::stores::vectors::segments::{Segment, SegmentPage, Segments};
 use crate::stores::{GraphStores, NodePages, PageView};

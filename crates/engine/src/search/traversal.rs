@@ -406,7 +406,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// Brings a candidate's node here: expands it if its bytes are in memory, else sees to it that its page is read. Where they come from, in
-    /// which order, is the chain of [`source`](crate::stores::source).
+    /// which order, is the chain of [`page_source`](crate::stores::page_source).
     pub(crate) fn fetch(
         &mut self,
         key: u64,

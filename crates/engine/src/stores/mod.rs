@@ -25,12 +25,12 @@ pub(crate) mod codes;
 pub(crate) mod composition;
 mod graph;
 pub(crate) mod ids;
+pub(crate) mod page_source;
 mod pages;
 pub(crate) mod records;
 pub(crate) mod resident;
 pub(crate) mod roles;
 pub(crate) mod slotted;
-pub(crate) mod source;
 pub(crate) mod topology;
 pub(crate) mod vectors;
 

@@ -2,7 +2,7 @@
 //! vectors come to.
 
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, IDS};
-use stratann_layout::{FileEntry, FileKind, SegmentFacts};
+use stratann_layout::{FileEntry, FileKind, Form, SegmentFacts};
 
 use super::Check;
 use crate::stored;
@@ -26,23 +26,23 @@ pub(super) struct Sums {
 impl Check<'_> {
     /// Whether an index of this layout has such a file.
     pub(super) fn belongs(&self, kind: FileKind, n: Option<u32>) -> bool {
-        let segments = self.manifest.segments.len();
-        match kind {
-            FileKind::Vectors | FileKind::Chunks => n.is_some_and(|n| (n as usize) < segments),
-            FileKind::Directory => self.composition.has_directory(),
-            FileKind::Codes | FileKind::Entries => kind == self.composition.codes.file(),
-            FileKind::Placement => self.manifest.placement.is_some(),
-            FileKind::Pending | FileKind::Journal => {
-                self.manifest.placement.is_some() && kind == self.composition.waiting()
-            }
-            FileKind::Graph | FileKind::Packed | FileKind::Adjacency | FileKind::Inline => {
-                kind == self.composition.lists
-            }
-            FileKind::Codebook
-            | FileKind::Navigation
-            | FileKind::Heat
-            | FileKind::Log
-            | FileKind::Ids => true,
+        let of_segment = || n.is_some_and(|n| (n as usize) < self.manifest.segments.len());
+        match kind.form() {
+            Form::Lists(_) => kind == self.composition.lists,
+            Form::Segment => of_segment(),
+            // It follows from what the manifest says of it; the MANIFEST names no file of the log.
+            Form::Log => false,
+            Form::Stream => match kind {
+                FileKind::Chunks => of_segment(),
+                FileKind::Directory => self.composition.has_directory(),
+                FileKind::Codes | FileKind::Entries => kind == self.composition.codes.file(),
+                FileKind::Placement => self.manifest.placement.is_some(),
+                FileKind::Pending | FileKind::Journal => {
+                    self.manifest.placement.is_some() && kind == self.composition.waiting()
+                }
+                // Others may be in an index of any layout.
+                _ => true,
+            },
         }
     }
 

@@ -40,7 +40,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
-use stratann_layout::{FileEntry, FileKind, LogShape, Manifest};
+use stratann_layout::{FileEntry, FileKind, Form, LogShape, Manifest};
 use stratann_tier::{TierError, Volume};
 use stratann_vector::first_invalid;
 
@@ -263,24 +263,22 @@ impl Check<'_> {
         if !may_grow {
             stored::check_length(self.volume, entry, self.volume.len(&entry.name)?)?;
         }
-        match kind {
-            kind if kind.layout().is_some() && self.manifest.placement.is_some() => {
-                match self.composition.records {
-                    Records::Fixed {
-                        format,
-                        rewritten: Rewritten::InPlace,
-                    } => self.journaled(format, entry, name),
-                    Records::Slotted
-                    | Records::Fixed {
-                        rewritten: Rewritten::Elsewhere,
-                        ..
-                    } => self.placed(entry, kind, name),
-                }
-            }
-            kind if kind.layout().is_some() || kind == FileKind::Vectors => {
-                self.built(kind, n, name)
-            }
-            _ => self.stream(entry, kind, n, name),
+        match kind.form() {
+            Form::Lists(_) if self.manifest.placement.is_some() => match self.composition.records {
+                Records::Fixed {
+                    format,
+                    rewritten: Rewritten::InPlace,
+                } => self.journaled(format, entry, name),
+                Records::Slotted
+                | Records::Fixed {
+                    rewritten: Rewritten::Elsewhere,
+                    ..
+                } => self.placed(entry, kind, name),
+            },
+            Form::Lists(_) | Form::Segment => self.built(kind, n, name),
+            Form::Stream => self.stream(entry, kind, n, name),
+            // No manifest names one; what it says is read by `log`.
+            Form::Log => Ok(()),
         }
     }
 

@@ -127,16 +127,10 @@ impl Check<'_> {
                 }
             }
             FileKind::Journal => self.journal(payload, name)?,
-            // These are read elsewhere: pages, what is of a known length, the log, and ids.
-            FileKind::Graph
-            | FileKind::Packed
-            | FileKind::Adjacency
-            | FileKind::Inline
-            | FileKind::Vectors
-            | FileKind::Codes
-            | FileKind::Codebook
-            | FileKind::Log
-            | FileKind::Ids => {}
+            // A kind of table that was added, and not here: what it says is of no use before somebody checks it.
+            _ => self
+                .report
+                .problem(name, None, "nothing checks what a file of this kind says"),
         }
         Ok(())
     }

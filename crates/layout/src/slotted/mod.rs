@@ -49,7 +49,7 @@ pub use view::{Record, SlottedView};
 use crate::block::BLOCK;
 use crate::coupled::{MAX_DEGREE, MAX_DIMENSION};
 use crate::error::LayoutError;
-use crate::header::{FieldsWriter, FileHeader, FileKind};
+use crate::header::{FieldsWriter, FileHeader, FileKind, Form};
 use stratann_vector::Element;
 
 /// Format version of [`FileKind::Packed`], [`FileKind::Adjacency`] and [`FileKind::Vectors`]. 1: the first.
@@ -95,24 +95,14 @@ enum Holds {
 impl Holds {
     /// Of the pages in a file of this kind; `None`: they are not slotted.
     fn of(kind: FileKind) -> Option<Holds> {
-        match kind {
-            FileKind::Packed => Some(Holds::Both),
-            FileKind::Adjacency => Some(Holds::List),
-            FileKind::Vectors => Some(Holds::Vector),
-            FileKind::Graph
-            | FileKind::Codes
-            | FileKind::Codebook
-            | FileKind::Navigation
-            | FileKind::Chunks
-            | FileKind::Directory
-            | FileKind::Heat
-            | FileKind::Inline
-            | FileKind::Entries
-            | FileKind::Log
-            | FileKind::Placement
-            | FileKind::Pending
-            | FileKind::Journal
-            | FileKind::Ids => None,
+        match kind.form() {
+            Form::Lists(pages) => match (pages.slotted, pages.vectors) {
+                (true, true) => Some(Holds::Both),
+                (true, false) => Some(Holds::List),
+                (false, _) => None,
+            },
+            Form::Segment => Some(Holds::Vector),
+            Form::Stream | Form::Log => None,
         }
     }
 }

@@ -1,0 +1,238 @@
+//! The kinds of files: a row for each. What asks about files of one form, or of one role, asks this table, and a new kind that is such
+//! a file is met there.
+
+/// What a file holds. The numbers are part of the format; numbers that are not listed are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum FileKind {
+    /// Coupled pages: vectors and adjacency lists side by side ([`crate::coupled`]).
+    Graph = 1,
+    /// The compressed vectors, a byte string ([`crate::stream`]).
+    Codes = 2,
+    /// The quantiser's centroids, a byte string.
+    Codebook = 3,
+    /// The navigation graph that is kept in memory, a byte string.
+    Navigation = 4,
+    /// Slotted pages of encoded vectors and adjacency lists side by side ([`crate::slotted`]).
+    Packed = 5,
+    /// Slotted pages of encoded adjacency lists.
+    Adjacency = 6,
+    /// Slotted pages of encoded vectors; one file for each segment.
+    Vectors = 7,
+    /// What a segment of vectors needs in memory, a byte string ([`crate::chunks`]); one file for each
+    /// segment.
+    Chunks = 8,
+    /// Which page holds which node, and how the lists are encoded, a byte string ([`crate::directory`]).
+    Directory = 9,
+    /// How often the pages were read by a sample of queries, a byte string ([`crate::heat`]).
+    Heat = 10,
+    /// Coupled pages with the neighbours' codes beside each list ([`crate::inline`]).
+    Inline = 11,
+    /// The entry points of an inline index and their codes, a byte string ([`crate::entries`]).
+    Entries = 12,
+    /// Inserts and deletes in their order ([`crate::log`]); one file for each number.
+    Log = 13,
+    /// Where the nodes stand whose records were written anew, and what came after the build, a byte string
+    /// ([`crate::placement`]).
+    Placement = 14,
+    /// Changes that wait for their pages to be written, a byte string ([`crate::pending`]).
+    Pending = 15,
+    /// Pages that are about to be written in place, a byte string ([`crate::journal`]).
+    Journal = 16,
+    /// Which node has which outside id, a byte string ([`crate::ids`]).
+    Ids = 17,
+}
+
+/// What of an index a file is for: each role may be on a tier of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// A node's neighbours, and what stands beside them: where its page is, what waits for it, how often it was read.
+    Topology,
+    /// Estimates of distances: codes and what they mean.
+    Codes,
+    /// Vectors that are apart from lists.
+    Vectors,
+    /// Which node has which outside id.
+    Ids,
+    /// Changes since the checkpoint. The log stays where the manifest is: both are renamed into place.
+    Log,
+}
+
+/// What stands behind the header block of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// Pages with a list in each record: those of a layout.
+    Lists(ListPages),
+    /// Slotted pages of a segment's vectors.
+    Segment,
+    /// A byte string ([`crate::stream`]).
+    Stream,
+    /// Records that are appended one by one ([`crate::log`]).
+    Log,
+}
+
+/// What a file of lists says of the layout that has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ListPages {
+    /// The layout's name.
+    pub layout: &'static str,
+    /// Whether the pages are slotted ([`crate::slotted`]); else records are of one length.
+    pub slotted: bool,
+    /// Whether a record holds the vector and the outside id too; else these are in segments.
+    pub vectors: bool,
+}
+
+impl Form {
+    /// Pages of records of one length, of the layout with this name.
+    const fn fixed(layout: &'static str) -> Form {
+        Form::Lists(ListPages {
+            layout,
+            slotted: false,
+            vectors: true,
+        })
+    }
+
+    /// Slotted pages of the layout with this name.
+    const fn slotted(layout: &'static str, vectors: bool) -> Form {
+        Form::Lists(ListPages {
+            layout,
+            slotted: true,
+            vectors,
+        })
+    }
+}
+
+/// What is known of a kind beside its number.
+struct Row(&'static str, Role, Form, u32);
+
+impl FileKind {
+    /// All kinds that this build knows.
+    pub const ALL: [FileKind; 17] = [
+        FileKind::Graph,
+        FileKind::Codes,
+        FileKind::Codebook,
+        FileKind::Navigation,
+        FileKind::Packed,
+        FileKind::Adjacency,
+        FileKind::Vectors,
+        FileKind::Chunks,
+        FileKind::Directory,
+        FileKind::Heat,
+        FileKind::Inline,
+        FileKind::Entries,
+        FileKind::Log,
+        FileKind::Placement,
+        FileKind::Pending,
+        FileKind::Journal,
+        FileKind::Ids,
+    ];
+
+    /// The kind's name, role and form, and the format version that this build writes.
+    #[rustfmt::skip]
+    const fn row(self) -> Row {
+        use crate::{chunks, coupled, directory, entries, heat, ids, inline, journal, log, navigation, pending, placement, slotted, stream};
+        use Role::*;
+        match self {
+            Self::Graph => Row("graph", Topology, Form::fixed("coupled"), coupled::FORMAT_VERSION),
+            Self::Packed => Row("packed", Topology, Form::slotted("packed", true), slotted::FORMAT_VERSION),
+            Self::Adjacency => Row("adjacency", Topology, Form::slotted("decoupled", false), slotted::FORMAT_VERSION),
+            Self::Inline => Row("inline", Topology, Form::fixed("inline"), inline::FORMAT_VERSION),
+            Self::Directory => Row("directory", Topology, Form::Stream, directory::FORMAT_VERSION),
+            Self::Navigation => Row("navigation", Topology, Form::Stream, navigation::FORMAT_VERSION),
+            Self::Heat => Row("heat", Topology, Form::Stream, heat::FORMAT_VERSION),
+            Self::Placement => Row("placement", Topology, Form::Stream, placement::FORMAT_VERSION),
+            Self::Pending => Row("pending", Topology, Form::Stream, pending::FORMAT_VERSION),
+            Self::Journal => Row("journal", Topology, Form::Stream, journal::FORMAT_VERSION),
+            Self::Codes => Row("codes", Codes, Form::Stream, stream::CODES_FORMAT_VERSION),
+            Self::Codebook => Row("codebook", Codes, Form::Stream, stream::CODEBOOK_FORMAT_VERSION),
+            Self::Entries => Row("entries", Codes, Form::Stream, entries::FORMAT_VERSION),
+            Self::Vectors => Row("vectors", Vectors, Form::Segment, slotted::FORMAT_VERSION),
+            Self::Chunks => Row("chunks", Vectors, Form::Stream, chunks::FORMAT_VERSION),
+            Self::Ids => Row("ids", Ids, Form::Stream, ids::FORMAT_VERSION),
+            Self::Log => Row("log", Log, Form::Log, log::FORMAT_VERSION),
+        }
+    }
+
+    /// The number that stands in the file.
+    pub fn code(self) -> u16 {
+        self as u16
+    }
+
+    /// The kind with this number, if this build knows it.
+    pub fn from_code(code: u16) -> Option<FileKind> {
+        FileKind::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+
+    /// The kind's name in messages and as a role in the manifest.
+    pub fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    /// The kind that begins the name of a file, `kind-…`, as those of an index do but for its manifest.
+    pub fn of_name(name: &str) -> Option<FileKind> {
+        let (first, _) = name.split_once('-')?;
+        FileKind::ALL.into_iter().find(|kind| kind.name() == first)
+    }
+
+    /// What a file of this kind is for.
+    pub fn role(self) -> Role {
+        self.row().1
+    }
+
+    /// What stands in a file of this kind.
+    pub fn form(self) -> Form {
+        self.row().2
+    }
+
+    /// What a file of lists says of its layout; `None`: this kind holds no lists.
+    pub fn lists(self) -> Option<ListPages> {
+        match self.form() {
+            Form::Lists(pages) => Some(pages),
+            Form::Segment | Form::Stream | Form::Log => None,
+        }
+    }
+
+    /// The name of the layout whose lists are in a file of this kind; `None`: it holds no lists.
+    pub fn layout(self) -> Option<&'static str> {
+        self.lists().map(|pages| pages.layout)
+    }
+
+    /// Whether the vectors of the nodes whose lists are in a file of this kind are in segments, files of their own.
+    pub fn has_segments(self) -> bool {
+        self.lists().is_some_and(|pages| !pages.vectors)
+    }
+
+    /// Whether a file of this kind is made of pages.
+    pub fn has_pages(self) -> bool {
+        match self.form() {
+            Form::Lists(_) | Form::Segment => true,
+            Form::Stream | Form::Log => false,
+        }
+    }
+
+    /// The format version that this build writes, and the newest that it reads.
+    pub fn version(self) -> u32 {
+        self.row().3
+    }
+
+    /// Whether records are appended to a file of this kind after its header was written, which then says only how long it is at least.
+    pub fn is_appended_to(self) -> bool {
+        self.form() == Form::Log
+    }
+
+    /// The reader feature bits that this build understands.
+    pub fn reader_features(self) -> u64 {
+        0
+    }
+
+    /// The writer feature bits that this build understands.
+    pub fn writer_features(self) -> u64 {
+        0
+    }
+}
+
+impl std::fmt::Display for FileKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
