@@ -258,7 +258,7 @@ fn reads(folder: &Path) -> bool {
             k: 5,
             list: 10,
             threads: 1,
-            in_flight: 2,
+            in_flight: Some(2),
             ..SearchOptions::default()
         };
         let queries = rows_of(index.dim(), 1_900, 2);

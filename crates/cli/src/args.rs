@@ -269,9 +269,9 @@ pub struct SearchArguments {
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
-    /// Queries in flight on each thread
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = in_flight)]
-    pub in_flight: usize,
+    /// Queries in flight on each thread; 1 for the least latency of each [default: up to 8, by the number of queries]
+    #[arg(long, value_name = "N", value_parser = in_flight)]
+    pub in_flight: Option<usize>,
 
     /// Candidates that are ranked at once, where vectors are apart from lists: B [default: the preset's]
     #[arg(long, value_name = "B", value_parser = list_size)]

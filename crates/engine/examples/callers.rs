@@ -48,7 +48,7 @@ fn main() -> Result<(), Failure> {
     };
     let batch = SearchOptions {
         threads,
-        in_flight: callers.div_ceil(threads),
+        in_flight: Some(callers.div_ceil(threads)),
         ..one
     };
     index.search(&all, &batch)?;

@@ -82,7 +82,9 @@ pub fn search(options: &SearchOptions, most: usize, what: &str) -> Result<(), Er
     }
     number("list size", options.list, MOST_LIST)?;
     threads(options.threads)?;
-    number("queries in flight", options.in_flight, MOST_IN_FLIGHT)?;
+    if let Some(in_flight) = options.in_flight {
+        number("queries in flight", in_flight, MOST_IN_FLIGHT)?;
+    }
     if let Some(beam) = options.beam {
         number("beam width", beam, MOST_BEAM)?;
     }
@@ -210,14 +212,14 @@ mod tests {
             (
                 "in flight",
                 SearchOptions {
-                    in_flight: 0,
+                    in_flight: Some(0),
                     ..good
                 },
             ),
             (
                 "in flight",
                 SearchOptions {
-                    in_flight: huge,
+                    in_flight: Some(huge),
                     ..good
                 },
             ),

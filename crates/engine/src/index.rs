@@ -22,6 +22,7 @@ mod options;
 mod shared;
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -422,9 +423,15 @@ impl Index {
         &self.memory_plan
     }
 
-    /// Room in the memory budget for as many queries in flight with candidate lists of `list` as it has for now, up to `wanted`.
-    /// It has to be waited for while searches that go on have all of it.
-    pub(crate) fn room(&self, list: usize, candidates: usize, wanted: usize) -> Queued {
+    /// Room in the memory budget for as many queries in flight with candidate lists of `list` as it has for now, up to the last
+    /// of `wanted`; beyond its first only as far as half of the budget's room goes. It has to be waited for while searches that go on have
+    /// all of it.
+    pub(crate) fn room(
+        &self,
+        list: usize,
+        candidates: usize,
+        wanted: RangeInclusive<usize>,
+    ) -> Queued {
         let size = (list, self.largest_page(), candidates);
         self.shared.room.queue(&self.memory_plan, size, wanted)
     }

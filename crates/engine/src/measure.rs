@@ -100,7 +100,7 @@ pub(crate) fn measure(
             strategy: Some(Strategy::BestFirst),
             beam: Some(BEAM),
             threads,
-            in_flight: 8,
+            in_flight: Some(8),
             ..SearchOptions::default()
         };
         let results = index.search_with(&queries, &options, &Silent, heat, None)?;

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -52,20 +53,23 @@ pub(crate) struct Taken {
 }
 
 impl Room {
-    /// Room for up to `wanted` queries, each with a candidate list of `list`, on pages of `page_bytes`, and so many `candidates`
-    /// beyond it, as a memory budget is divided: a future that has it when it is there. One query may always be in flight,
-    /// whatever it takes.
+    /// Room for up to the last of `wanted` queries, each with a candidate list of `list`, on pages of `page_bytes`, and so many
+    /// `candidates` beyond it, as a memory budget is divided: a future that has it when it is there. What is wanted beyond the first
+    /// number goes as far as half of the room for all. One query may always be in flight, whatever it takes.
     pub(crate) fn queue(
         &self,
         memory_plan: &MemoryPlan,
         (list, page_bytes, candidates): (usize, usize, usize),
-        wanted: usize,
+        wanted: RangeInclusive<usize>,
     ) -> Queued {
         let bounds = memory_plan.for_queries(list, page_bytes, candidates);
+        let bounds = bounds.map(|(all, each)| (all.max(1), each.clamp(1, all.max(1))));
+        let half = bounds.map_or(usize::MAX, |(all, each)| (all / each / 2) as usize);
+        let (needed, most) = wanted.into_inner();
         Queued {
             room: self.0.clone(),
-            bounds: bounds.map(|(all, each)| (all.max(1), each.clamp(1, all.max(1)))),
-            wanted: wanted.max(1),
+            bounds,
+            wanted: most.min(half).max(needed).max(1),
             number: None,
         }
     }
@@ -224,7 +228,7 @@ mod tests {
         assert_eq!(memory_plan.candidates(LIST, PAGE, 9), 9);
         for (candidates, queries) in [(0, 4), (most / 3, 2), (most, 1)] {
             let size = (LIST, PAGE, candidates);
-            let taken = room.queue(&memory_plan, size, 8).wait(&Silent).unwrap();
+            let taken = room.queue(&memory_plan, size, 8..=8).wait(&Silent).unwrap();
             assert_eq!(
                 taken.queries, queries,
                 "{candidates} candidates, {each} bytes"
@@ -236,7 +240,7 @@ mod tests {
     fn what_one_has_the_others_have_not() {
         let (room, memory_plan) = (Room::default(), memory_plan(5));
         let take = |wanted| {
-            let queued = room.queue(&memory_plan, (LIST, PAGE, 0), wanted);
+            let queued = room.queue(&memory_plan, (LIST, PAGE, 0), wanted..=wanted);
             queued.wait(&Silent).unwrap()
         };
         let first = take(3);
@@ -247,9 +251,29 @@ mod tests {
         assert_eq!(take(9).queries, 3);
         drop(second);
         // One that needs more than all of it has all of it.
-        let long = room.queue(&memory_plan, (100_000, PAGE, 0), 2);
+        let long = room.queue(&memory_plan, (100_000, PAGE, 0), 2..=2);
         let long = long.wait(&Silent).unwrap();
         assert_eq!((long.queries, long.bytes), (1, memory_plan.queries));
+    }
+
+    #[test]
+    fn beyond_what_is_needed_half_is_left_for_others() {
+        let (room, memory_plan) = (Room::default(), memory_plan(10));
+        let take = |wanted| {
+            let mut queued = room.queue(&memory_plan, (LIST, PAGE, 0), wanted);
+            queued.at_once().map(|taken| (taken.queries, taken))
+        };
+        let first = take(2..=16).unwrap();
+        assert_eq!(first.0, 5, "half of ten");
+        let second = take(2..=16).unwrap();
+        assert_eq!(second.0, 5);
+        assert!(take(1..=16).is_none());
+        drop((first, second));
+        assert_eq!(
+            take(7..=16).unwrap().0,
+            7,
+            "as many as are needed, whatever is left"
+        );
     }
 
     #[test]
@@ -257,7 +281,7 @@ mod tests {
         let room = Room::default();
         let memory_plan = MemoryPlan::default();
         let take = || {
-            let queued = room.queue(&memory_plan, (LIST, PAGE, 0), 1_000);
+            let queued = room.queue(&memory_plan, (LIST, PAGE, 0), 1_000..=1_000);
             queued.wait(&Silent).unwrap()
         };
         let (first, second) = (take(), take());
@@ -274,7 +298,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..100 {
                         let wanted = 1 + thread % 3;
-                        let queued = room.queue(memory_plan, (LIST, PAGE, 0), wanted);
+                        let queued = room.queue(memory_plan, (LIST, PAGE, 0), wanted..=wanted);
                         let taken = queued.wait(&Silent).unwrap();
                         assert!((1..=wanted).contains(&taken.queries));
                         let all = now.fetch_add(taken.queries, Ordering::SeqCst) + taken.queries;
@@ -305,7 +329,7 @@ mod tests {
     #[test]
     fn one_that_is_interrupted_while_it_waits_keeps_nobody_waiting() {
         let (room, memory_plan) = (Room::default(), memory_plan(1));
-        let one = || room.queue(&memory_plan, (LIST, PAGE, 0), 1);
+        let one = || room.queue(&memory_plan, (LIST, PAGE, 0), 1..=1);
         let first = one().wait(&Silent).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..3 {
@@ -334,7 +358,7 @@ mod tests {
     #[test]
     fn who_waits_as_a_future_has_its_turn_and_gives_it_up_when_dropped() {
         let (room, memory_plan) = (Room::default(), memory_plan(2));
-        let queue = |wanted| room.queue(&memory_plan, (LIST, PAGE, 0), wanted);
+        let queue = |wanted| room.queue(&memory_plan, (LIST, PAGE, 0), wanted..=wanted);
         let woken: [Arc<Woken>; 3] = Default::default();
         let poll = |queued: &mut Queued, at: usize| {
             let waker = Waker::from(woken[at].clone());

@@ -127,7 +127,7 @@ fn numbers_of_a_search() {
             ),
             (
                 SearchOptions {
-                    in_flight: HUGE,
+                    in_flight: Some(HUGE),
                     ..good
                 },
                 ["in flight", "1024"],
@@ -173,7 +173,7 @@ fn numbers_of_a_search() {
             let options = SearchOptions {
                 beam: Some(MOST_BEAM),
                 threads: MOST_THREADS,
-                in_flight: MOST_IN_FLIGHT,
+                in_flight: Some(MOST_IN_FLIGHT),
                 rerank: Some(Rerank {
                     batch: MOST_LIST,
                     ..rerank

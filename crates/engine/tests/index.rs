@@ -52,7 +52,7 @@ fn every_preset_finds_the_neighbours_of_real_descriptors() {
         let options = SearchOptions {
             list: 40,
             threads: 2,
-            in_flight: 4,
+            in_flight: Some(4),
             ..SearchOptions::default()
         };
         let found = search(&path, &queries, &options).unwrap();

@@ -89,7 +89,7 @@ fn a_thousand_at_once_answer_as_search_does() {
         // A batch among them, on several threads.
         let batch = SearchOptions {
             threads: 2,
-            in_flight: 4,
+            in_flight: Some(4),
             ..options()
         };
         let batch = index.submit(all.clone(), &batch, None).unwrap();
@@ -124,7 +124,7 @@ fn the_smallest_memory_budget_is_kept_and_comes_back() {
         list: 600,
         navigation: Some(false),
         threads: 2,
-        in_flight: 8,
+        in_flight: Some(8),
         ..options()
     };
     let expected = index.search(&all, &wide).unwrap();

@@ -134,7 +134,7 @@ impl Catalog {
             navigation,
             whole_page,
             threads: thread_count(threads)?,
-            in_flight: in_flight.unwrap_or(defaults.in_flight),
+            in_flight,
             ..defaults
         };
         let catalog = self.at_home()?;

@@ -215,7 +215,7 @@ impl Index {
     /// threads : int, optional
     ///     None is one for each core, at most one for each query.
     /// in_flight : int, optional
-    ///     Queries that a thread works on at once.
+    ///     Queries that a thread works on at once; None is up to 8, by how many there are. 1 for the least latency of each.
     /// return_stats : bool
     ///     Whether to return a dict of counters and latencies as well.
     ///
@@ -268,7 +268,7 @@ impl Index {
             whole_page,
             rerank: Some(reranking(rerank_batch, benefit, rerank, &self.inner())?),
             threads: thread_count(threads)?,
-            in_flight: in_flight.unwrap_or(defaults.in_flight),
+            in_flight,
             ..defaults
         };
         let (inner, live) = (self.inner(), self.changing());

@@ -199,7 +199,7 @@ mod tests {
         };
         assert_eq!(
             (search.k, search.list.as_slice(), search.in_flight),
-            (5, &[10, 20][..], 4)
+            (5, &[10, 20][..], Some(4))
         );
         assert_eq!(
             (search.navigation(), search.whole_page()),

@@ -343,7 +343,7 @@ impl Printer {
                 .parts
                 .then(|| Table::new(&[&["list"], &PartsUs::COLUMNS[..], &["mean"]].concat())),
             last: None,
-            in_flight: searcher.options.in_flight,
+            in_flight: searcher.options.in_flight(searcher.queries.rows()),
             indexes: searcher.target.indexes(),
         }
     }

@@ -213,7 +213,13 @@ impl<'a> Batch<'a> {
 
     /// Room in the memory budget for its queries in flight; some of it may be taken.
     pub(super) fn room(&self, options: &SearchOptions) -> Queued {
-        let wanted = options.threads.saturating_mul(options.in_flight);
+        let rows = self.queries.rows();
+        let wanted = options.threads.saturating_mul(options.in_flight(rows));
+        // Who did not say how many leaves room in a budget for other searches.
+        let needed = match options.in_flight {
+            Some(_) => wanted,
+            None => options.threads,
+        };
         let plan = &self.answers.plan;
         let candidates = match self.admission.refused() {
             0 => 0,
@@ -222,7 +228,7 @@ impl<'a> Batch<'a> {
                 .candidates
                 .min(refused.saturating_add(plan.list.saturating_mul(MOST_SHARES))),
         };
-        let wanted = wanted.min(self.queries.rows());
+        let wanted = needed.min(rows)..=wanted.min(rows);
         self.index.room(plan.list, candidates, wanted)
     }
 

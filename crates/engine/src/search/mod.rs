@@ -87,8 +87,23 @@ pub struct SearchOptions {
     /// OS threads.
     pub threads: usize,
     /// Queries in flight on each thread: 1 for the least latency, more for throughput. Fewer are in flight if the memory
-    /// budget has no room for so many.
-    pub in_flight: usize,
+    /// budget has no room for so many. `None` chooses by the batch ([`in_flight`](SearchOptions::in_flight)).
+    pub in_flight: Option<usize>,
+}
+
+/// The most queries in flight on a thread that are chosen for a batch. On an SSD eight answer most of the queries a second that any number
+/// does (`bench/in-flight.toml`).
+const CHOSEN_IN_FLIGHT: usize = 8;
+
+impl SearchOptions {
+    /// How many queries of a batch of `rows` are in flight on each thread: as said, or else up to eight, as long as each thread has so
+    /// many. A query that comes alone is alone.
+    pub fn in_flight(&self, rows: usize) -> usize {
+        self.in_flight.unwrap_or_else(|| {
+            rows.div_ceil(self.threads.max(1))
+                .clamp(1, CHOSEN_IN_FLIGHT)
+        })
+    }
 }
 
 impl Default for SearchOptions {
@@ -103,7 +118,7 @@ impl Default for SearchOptions {
             rerank: None,
             parts: false,
             threads: 1,
-            in_flight: 1,
+            in_flight: None,
         }
     }
 }

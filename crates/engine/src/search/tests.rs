@@ -354,6 +354,25 @@ fn pipelined_keeps_its_recall_under_any_completion_order() {
 }
 
 #[test]
+fn a_batch_chooses_its_queries_in_flight_by_its_size() {
+    let of = |threads, rows| {
+        let options = SearchOptions {
+            threads,
+            ..SearchOptions::default()
+        };
+        options.in_flight(rows)
+    };
+    assert_eq!((of(1, 0), of(1, 1), of(2, 2)), (1, 1, 1), "alone");
+    assert_eq!((of(1, 3), of(2, 3), of(2, 16)), (3, 2, 8));
+    assert_eq!((of(1, 1_000), of(16, 1_000)), (8, 8));
+    let said = SearchOptions {
+        in_flight: Some(40),
+        ..SearchOptions::default()
+    };
+    assert_eq!(said.in_flight(1), 40);
+}
+
+#[test]
 fn queries_in_flight_and_threads_do_not_change_best_first() {
     let queries = &small().queries;
     for stored in [COUPLED, INLINE] {
@@ -361,7 +380,7 @@ fn queries_in_flight_and_threads_do_not_change_best_first() {
         let one = index.search(queries, &options(Preset::DISKANN)).unwrap();
         let many = SearchOptions {
             threads: 2,
-            in_flight: 8,
+            in_flight: Some(8),
             ..options(Preset::DISKANN)
         };
         let many = index.search(queries, &many).unwrap();

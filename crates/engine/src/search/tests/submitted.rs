@@ -75,7 +75,7 @@ fn a_submitted_search_answers_as_one_that_is_waited_for() {
         for (threads, in_flight) in [(1, 1), (2, 3)] {
             let options = SearchOptions {
                 threads,
-                in_flight,
+                in_flight: Some(in_flight),
                 parts: true,
                 ..plain()
             };
@@ -120,7 +120,7 @@ fn a_deadline_ends_a_slow_search() {
         for (threads, in_flight) in [(1, 1), (2, 4)] {
             let options = SearchOptions {
                 threads,
-                in_flight,
+                in_flight: Some(in_flight),
                 ..plain()
             };
             let deadline = Instant::now() + Duration::from_millis(1);
@@ -251,7 +251,7 @@ fn narrow(latency: Duration) -> (Arc<Index>, Slow, SearchOptions) {
     let options = SearchOptions {
         list: 400,
         navigation: Some(false),
-        in_flight: 4,
+        in_flight: Some(4),
         ..plain()
     };
     assert!(index.most_at_once(400, 8) <= 1);
@@ -289,8 +289,8 @@ fn room_is_waited_for_by_nobody_and_comes_back() {
         until("the index is let go", || alone(&index));
     }
     // All of the room is there.
-    let room = index.room(400, 0, 1).at_once();
-    assert!(room.is_some() && index.room(400, 0, 1).at_once().is_none());
+    let room = index.room(400, 0, 1..=1).at_once();
+    assert!(room.is_some() && index.room(400, 0, 1..=1).at_once().is_none());
 }
 
 #[test]

@@ -363,7 +363,7 @@ fn a_batch_that_began_before_a_merge_commits_finds_what_the_merge_digests() {
             k: 1,
             list: 60,
             threads: 1,
-            in_flight: 1,
+            in_flight: Some(1),
             ..SearchOptions::default()
         };
         thread::scope(|scope| {
