@@ -636,7 +636,10 @@ impl Build<'_> {
         if let Some(codebook) = &self.options.codebook {
             return Ok(codebook.clone());
         }
-        let (rows, dim) = (graph.rows.source(self.source), self.source.dim());
+        let (rows, dim) = (
+            graph.rows.in_order(&graph.order, self.source),
+            self.source.dim(),
+        );
         let nodes = self.sample(self.source.rows().min(self.facts.training_rows));
         let mut bytes = vec![0; nodes.len() * rows.row_bytes()];
         rows.gather(&nodes, &mut bytes)?;
@@ -673,7 +676,7 @@ impl Build<'_> {
         if sampled == 0 {
             return Ok(None);
         }
-        let rows = graph.rows.source(self.source);
+        let rows = graph.rows.in_order(&graph.order, self.source);
         let nodes = self.sample(sampled);
         let mut vectors = vec![0; sampled * rows.row_bytes()];
         rows.gather(&nodes, &mut vectors)?;
@@ -721,7 +724,7 @@ const MEASURING: u64 = 24 << 20;
 impl Build<'_> {
     /// The rows that the planner's figures are measured with; none if the collection is small.
     fn sample_queries(&self, graph: &Constructed) -> Result<Vec<u8>, Error> {
-        let rows = graph.rows.source(self.source);
+        let rows = graph.rows.in_order(&graph.order, self.source);
         if rows.rows() < measure::LEAST_ROWS {
             return Ok(Vec::new());
         }

@@ -15,7 +15,7 @@ use super::codes::CodesFile;
 use crate::Error;
 use crate::codebook::Codebook;
 use crate::data::VectorSource;
-use crate::graph::{Constructed, GraphError, Lists};
+use crate::graph::{Constructed, GraphError, Lists, NodeRows};
 use crate::progress::Stage;
 
 /// Nodes of a batch, at most and at least; in between, as many as take [`BATCH_BYTES`].
@@ -106,7 +106,7 @@ impl ListBatch {
 /// All nodes, in batches.
 pub(crate) struct Sweep<'a> {
     build: &'a Build<'a>,
-    rows: &'a dyn VectorSource,
+    rows: NodeRows<'a>,
     order: &'a [u32],
     lists: &'a mut Lists,
     /// Where codes are written on the way.
@@ -143,7 +143,7 @@ impl<'a> Sweep<'a> {
         graph: &'a mut Constructed,
         codebook: Option<&'a Codebook>,
     ) -> Result<Self, Error> {
-        let rows = graph.rows.source(build.source);
+        let rows = graph.rows.in_order(&graph.order, build.source);
         // A vector, its code for the disk, its floats; a list and its code.
         let node = 2 * rows.row_bytes() + 4 * rows.dim() + 8 * build.facts.degree;
         Ok(Self {
@@ -164,7 +164,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// All rows in node order, for codecs that learn what is to come.
-    pub(crate) fn rows(&self) -> &'a dyn VectorSource {
+    pub(crate) fn rows(&self) -> NodeRows<'a> {
         self.rows
     }
 

@@ -23,6 +23,6 @@ mod vecs;
 pub use bin::write_bin;
 pub use error::DataError;
 pub use exact::brute_force;
-pub(crate) use source::{Check, check_range, check_stored_rows, room_for_rows};
+pub(crate) use source::{Check, check_range, check_stored_rows, room_for};
 pub use source::{Matrix, MatrixRef, VectorFile, VectorSource, check_rows};
 pub use truth::GroundTruth;

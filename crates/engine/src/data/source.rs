@@ -33,6 +33,12 @@ pub trait VectorSource: Sync {
         None
     }
 
+    /// Whether rows that are asked for one by one, in any order, cost about what they cost together. Else who needs them in another
+    /// order keeps them.
+    fn gives_single_rows(&self) -> bool {
+        self.in_memory().is_some()
+    }
+
     /// Fills `out` with the rows in `rows`, in that order. Neighbouring rows that follow each other in
     /// `rows` are read at once, so sort them if the order does not matter.
     fn gather(&self, rows: &[u32], out: &mut [u8]) -> Result<(), DataError> {
@@ -287,7 +293,7 @@ impl Matrix {
 
     /// Reads all rows of a source; keeps its name.
     pub fn read(source: &dyn VectorSource) -> Result<Matrix, DataError> {
-        let mut bytes = room_for_rows(source)?;
+        let mut bytes = room_for(source, source.row_bytes())?;
         bytes.resize(source.rows() * source.row_bytes(), 0);
         source.read(0, &mut bytes)?;
         Ok(Matrix {
@@ -350,16 +356,16 @@ impl VectorSource for Matrix {
     }
 }
 
-/// Room for all rows of a source, of which there may be more than memory holds.
-pub(crate) fn room_for_rows(source: &dyn VectorSource) -> Result<Vec<u8>, DataError> {
+/// Room for `row_bytes` for each row of a source, of which there may be more than memory holds.
+pub(crate) fn room_for(source: &dyn VectorSource, row_bytes: usize) -> Result<Vec<u8>, DataError> {
     let mut room = Vec::new();
-    let bytes = source.rows().checked_mul(source.row_bytes());
+    let bytes = source.rows().checked_mul(row_bytes);
     match bytes.is_some_and(|bytes| room.try_reserve_exact(bytes).is_ok()) {
         true => Ok(room),
         false => Err(DataError::Room {
             name: source.name().to_owned(),
             rows: source.rows() as u64,
-            row_bytes: source.row_bytes() as u64,
+            row_bytes: row_bytes as u64,
         }),
     }
 }
@@ -431,6 +437,10 @@ impl VectorSource for VectorFile {
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn gives_single_rows(&self) -> bool {
+        true
     }
 
     fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError> {

@@ -7,15 +7,16 @@ use super::adjacency::{Graph, Slots};
 use super::greedy::Search;
 use super::partition;
 use super::reach::Store;
+use super::rows::Rows;
 use super::scratch::{Scratch, ScratchFile};
 use super::space::Space;
 use super::vamana::{build, grow, slots_for};
 use super::{GraphError, Known, Parameters, locality_order, medoid};
-use crate::data::{Check, DataError, Matrix, VectorSource, room_for_rows};
+use crate::data::{Check, Matrix, VectorSource, room_for};
 use crate::progress::{Progress, Stage};
 use std::path::Path;
 use std::time::Instant;
-use stratann_vector::{Element, Metric};
+use stratann_vector::Metric;
 
 /// Which row gets which node id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,75 +78,6 @@ pub struct GraphStats {
     pub edges: u64,
     /// Wall-clock seconds of each stage, in order.
     pub seconds: Vec<(&'static str, f64)>,
-}
-
-/// Rows in the order of the nodes: a [`VectorSource`], unless the order is that of the source itself.
-#[derive(Debug)]
-pub enum Rows {
-    /// The order is the input's and the rows are not in memory here: read the source itself.
-    Source,
-    /// In memory.
-    Memory(Matrix),
-    /// In a scratch file, which is removed when this is dropped (together with [`Lists`]).
-    Scratch(ScratchRows),
-}
-
-impl Rows {
-    /// The rows in the order of the nodes; `source` is what the graph was built from.
-    pub fn source<'a>(&'a self, source: &'a dyn VectorSource) -> &'a dyn VectorSource {
-        match self {
-            Rows::Source => source,
-            Rows::Memory(matrix) => matrix,
-            Rows::Scratch(rows) => rows,
-        }
-    }
-}
-
-/// Rows in a scratch file.
-#[derive(Debug)]
-pub struct ScratchRows {
-    pub(super) file: ScratchFile,
-    pub(super) name: String,
-    pub(super) rows: usize,
-    pub(super) dim: usize,
-    pub(super) element: Element,
-}
-
-impl VectorSource for ScratchRows {
-    fn rows(&self) -> usize {
-        self.rows
-    }
-
-    fn dim(&self) -> usize {
-        self.dim
-    }
-
-    fn element(&self) -> Element {
-        self.element
-    }
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError> {
-        let offset = first as u64 * self.row_bytes() as u64;
-        if offset + out.len() as u64 > self.rows as u64 * self.row_bytes() as u64 {
-            return Err(DataError::Range {
-                name: self.name.clone(),
-                first: first as u64,
-                end: first as u64 + (out.len() / self.row_bytes()) as u64,
-                rows: self.rows as u64,
-            });
-        }
-        self.file
-            .read_at(offset, out)
-            .map_err(|source| DataError::Io {
-                file: self.file.path().display().to_string(),
-                action: format!("read {} bytes at offset {offset}", out.len()),
-                source,
-            })
-    }
 }
 
 /// The adjacency lists of all nodes.
@@ -337,11 +269,20 @@ pub(super) fn construct_within(
     free: Option<u64>,
     progress: &dyn Progress,
 ) -> Result<Constructed, GraphError> {
+    let mut space = Space::new(task.metric, source.element(), source.dim());
+    if space.needs_longest() {
+        let stage = "measuring vectors";
+        for_each_block(source, task, MEASURE, stage, progress, |_, rows| {
+            space.measure(rows);
+            Ok(())
+        })?;
+    }
+    space.learn(source)?;
     match free {
-        Some(free) if free < in_memory_bytes(source, task) => {
-            partition::construct(source, task, free, progress)
+        Some(free) if free < in_memory_bytes(source, task, &space) => {
+            partition::construct(source, task, space, free, progress)
         }
-        _ => construct_in_memory(source, task, progress),
+        _ => construct_in_memory(source, task, &space, progress),
     }
 }
 
@@ -352,25 +293,32 @@ const MAX_ROWS: usize = 1 << 31;
 const WORKING_PAGE: usize = 16;
 
 /// Rows are read so many bytes at a time.
-pub(super) const READ: usize = 4 << 20;
+const READ: usize = 4 << 20;
+
+/// The same before it is known how much memory there is for it.
+const MEASURE: usize = 1 << 20;
 
 /// Bytes beside those that grow with the rows: stacks, the allocator's slack, read buffers.
 pub(super) const OVERHEAD: u64 = 6 << 20;
 
+/// Whether the rows are held in memory beside the points, in the order of the nodes, until they are written. Where the source has that
+/// order, or gives rows one by one as well as many, they are read from it again.
+fn holds_rows(source: &dyn VectorSource, task: &Task<'_>, space: &Space) -> bool {
+    let reads_again = task.order == Order::Input || source.gives_single_rows();
+    !space.is_identity() && !reads_again
+}
+
 /// What building everything in memory takes at its peak.
-fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>) -> u64 {
+fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) -> u64 {
     let rows = source.rows() as u64;
-    let space = Space::new(task.metric, source.element(), source.dim());
-    let own = source.row_bytes();
-    let points = if space.is_identity() {
-        0
-    } else {
-        space.point_bytes()
+    let held = match holds_rows(source, task, space) {
+        true => source.row_bytes(),
+        false => 0,
     };
     // The order and its inverse; offsets of the lists, at other times the order of insertion, or from where each node is
     // reached; what is still to be looked at, in a vector that grows by doubling.
     let tables = 4 + 4 + 8 + 8;
-    rows * (own + points + tables) as u64
+    rows * (held + space.point_bytes() + tables) as u64
         + Slots::bytes(source.rows(), slots_for(task.parameters.degree))
         + task.parameters.threads as u64 * Search::bytes(source.rows())
         + OVERHEAD
@@ -426,33 +374,24 @@ pub(super) fn for_each_block(
 fn construct_in_memory(
     source: &dyn VectorSource,
     task: &Task<'_>,
+    space: &Space,
     progress: &dyn Progress,
 ) -> Result<Constructed, GraphError> {
     let parameters = task.parameters;
     let mut clock = Clock::new();
-    let mut space = Space::new(task.metric, source.element(), source.dim());
-    let mut own = room_for_rows(source)?;
-    for_each_block(
-        source,
-        task,
-        READ,
-        "reading vectors",
-        progress,
-        |_, rows| {
+    let mut points = room_for(source, space.point_bytes())?;
+    let mut own = match holds_rows(source, task, space) {
+        true => Some(room_for(source, source.row_bytes())?),
+        false => None,
+    };
+    let stage = "reading vectors";
+    for_each_block(source, task, READ, stage, progress, |_, rows| {
+        space.append(rows, &mut points);
+        if let Some(own) = &mut own {
             own.extend_from_slice(rows);
-            if space.needs_longest() {
-                space.measure(rows);
-            }
-            Ok(())
-        },
-    )?;
-    let mut transformed = Vec::new();
-    if !space.is_identity() {
-        transformed.reserve_exact(source.rows() * space.point_bytes());
-        for block in own.chunks(source.row_bytes() * 4096) {
-            space.append(block, &mut transformed);
         }
-    }
+        Ok(())
+    })?;
     clock.lap("read");
 
     // In input order too the build works on rows in locality order, where neighbours share cache lines: on a million
@@ -463,31 +402,32 @@ fn construct_in_memory(
     };
     let order = {
         let _stage = Stage::begin(progress, "locality order", 0);
-        let points = space.points(if space.is_identity() {
-            &own
-        } else {
-            &transformed
-        });
-        locality_order(&points, page, parameters.threads, parameters.seed)
+        let (threads, seed) = (parameters.threads, parameters.seed);
+        locality_order(&space.points(&points), page, threads, seed)
     };
-    permute(&mut own, source.row_bytes(), &order);
-    permute(&mut transformed, space.point_bytes(), &order);
+    permute(&mut points, space.point_bytes(), &order);
+    if let Some(own) = &mut own {
+        permute(own, source.row_bytes(), &order);
+    }
     if progress.interrupted() {
         return Err(GraphError::Interrupted);
     }
     clock.lap("order");
 
-    let points = space.points(if space.is_identity() {
-        &own
-    } else {
-        &transformed
-    });
-    let entry = medoid(&points, parameters.threads, parameters.seed);
-    let graph = match task.known {
-        None => build(&points, entry, parameters, progress)?,
-        Some(known) => grow(&points, &order, known, entry, parameters, progress)?,
+    let (entry, graph) = {
+        let points = space.points(&points);
+        let entry = medoid(&points, parameters.threads, parameters.seed);
+        let graph = match task.known {
+            None => build(&points, entry, parameters, progress)?,
+            Some(known) => grow(&points, &order, known, entry, parameters, progress)?,
+        };
+        (entry, graph)
     };
-    drop(transformed);
+    if space.is_identity() {
+        own = Some(points);
+    } else {
+        drop(points);
+    }
     clock.lap("graph");
 
     let stats = GraphStats {
@@ -517,7 +457,10 @@ fn construct_in_memory(
     let (rows, dim, element) = (source.rows(), source.dim(), source.element());
     Ok(Constructed {
         order,
-        rows: Rows::Memory(Matrix::new(own, rows, dim, element)?),
+        rows: match own {
+            Some(own) => Rows::Memory(Matrix::new(own, rows, dim, element)?),
+            None => Rows::Source,
+        },
         lists: Lists(ListsAt::Memory(graph)),
         entry,
         stats,

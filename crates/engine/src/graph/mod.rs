@@ -4,7 +4,7 @@
 //!                              order.rs                  vamana.rs, entry.rs
 //!   source ──> space.rs ──> ids in locality order ──> graph of all points ───────────────┐
 //!      │       (metric as                                                                ├─> construct.rs
-//!      │        squared L2)     partition.rs                                             │   order, rows,
+//!      │        squared L2;     partition.rs                                             │   order, rows,
 //!      └─ does not fit ──> parts with overlap ──> a graph for each part ──> merged lists ┘   lists, entry
 //!         the cap               budget.rs, scratch.rs, reach.rs
 //!
@@ -26,6 +26,8 @@ mod points;
 mod prune;
 mod random;
 mod reach;
+mod rounding;
+mod rows;
 mod scratch;
 mod space;
 #[cfg(test)]
@@ -38,6 +40,7 @@ pub(crate) use greedy::Candidate;
 use order::locality_order;
 pub(crate) use points::Points;
 pub(crate) use prune::{Pruner, Rule};
+pub(crate) use rows::NodeRows;
 pub(crate) use space::Space;
 
 use crate::data::DataError;

@@ -27,12 +27,13 @@
 use super::adjacency::Slots;
 use super::budget::{Plan, part_degree};
 use super::construct::{
-    Clock, Constructed, GraphStats, Lists, ListsAt, Order, Rows, ScratchLists, ScratchRows, Task,
-    for_each_block, words,
+    Clock, Constructed, GraphStats, Lists, ListsAt, Order, ScratchLists, Task, for_each_block,
+    words,
 };
 use super::entry::medoid;
 use super::order::{centres, order_rows};
 use super::random::Random;
+use super::rows::{Rows, ScratchRows};
 use super::scratch::{Scratch, Spool};
 use super::space::Space;
 use super::vamana::{build_in, slots_for};
@@ -51,10 +52,10 @@ const NOWHERE: u16 = u16::MAX;
 pub(super) fn construct(
     source: &dyn VectorSource,
     task: &Task<'_>,
+    space: Space,
     free: u64,
     progress: &dyn Progress,
 ) -> Result<Constructed, GraphError> {
-    let mut space = Space::new(task.metric, source.element(), source.dim());
     let plan = Plan::new(
         source.rows(),
         space.point_bytes(),
@@ -71,7 +72,6 @@ pub(super) fn construct(
         Order::Locality { page } => page.max(1),
     };
 
-    measure(source, task, &mut space, &plan, progress)?;
     let dealt = deal(source, task, &space, &plan, &scratch, progress)?;
     clock.lap("parts");
 
@@ -143,24 +143,6 @@ pub(super) fn construct(
         lists: Lists(ListsAt::Scratch(lists)),
         entry,
         stats,
-    })
-}
-
-/// Lets `space` see all rows before it makes points of them, if it must.
-fn measure(
-    source: &dyn VectorSource,
-    task: &Task<'_>,
-    space: &mut Space,
-    plan: &Plan,
-    progress: &dyn Progress,
-) -> Result<(), GraphError> {
-    if !space.needs_longest() {
-        return Ok(());
-    }
-    let stage = "measuring vectors";
-    for_each_block(source, task, plan.block, stage, progress, |_, rows| {
-        space.measure(rows);
-        Ok(())
     })
 }
 
@@ -282,13 +264,11 @@ fn deal(
             point.clear();
             space.append(row, &mut point);
             space.points(&point).floats(0, &mut floats);
-            let query: &[u8] = if space.is_identity() {
+            if space.build_element() != Element::F32 {
                 point.clear();
                 point.extend(floats.iter().flat_map(|value| value.to_le_bytes()));
-                &point
-            } else {
-                &point
-            };
+            }
+            let query = &point[..];
             let from_mean = kernel.distance(query, &mean);
             if from_mean < best.0 {
                 best = (from_mean, id as u32);

@@ -8,18 +8,24 @@
 //!
 //! The last line is the classic reduction of maximum inner product to nearest neighbours: all rows get the same length,
 //! so the nearest is the one with the largest product.
+//!
+//! Floats may then be rounded to a byte each ([`rounding`](super::rounding)), if that is seen to keep who is near whom.
 
 use super::points::Points;
+use super::rounding::Rounding;
+use crate::data::{DataError, VectorSource};
 use stratann_vector::{Element, Metric, Reduction, norm, normalize, to_f32};
 
 /// How rows of one collection become points of the build.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Space {
     metric: Metric,
     element: Element,
     dim: usize,
     /// Length of the longest row; only the inner product needs it.
     longest: f32,
+    /// How floats become bytes, if they do.
+    rounding: Option<Rounding>,
 }
 
 impl Space {
@@ -29,12 +35,13 @@ impl Space {
             element,
             dim,
             longest: 0.0,
+            rounding: None,
         }
     }
 
     /// Whether points are the rows as they are.
     pub(super) fn is_identity(&self) -> bool {
-        self.metric.reduction() == Reduction::None
+        self.metric.reduction() == Reduction::None && self.rounding.is_none()
     }
 
     /// Whether [`Space::measure`] must see all rows before the first [`Space::append`].
@@ -51,11 +58,29 @@ impl Space {
         }
     }
 
-    fn build_element(&self) -> Element {
-        if self.is_identity() {
-            self.element
-        } else {
-            Element::F32
+    /// Looks at a sample of the rows, and has floats rounded to bytes from now on if that keeps who is near whom.
+    pub(super) fn learn(&mut self, source: &dyn VectorSource) -> Result<(), DataError> {
+        if self.build_element() != Element::F32 {
+            return Ok(());
+        }
+        let rows = source.rows();
+        let count = Rounding::sample(rows, self.point_bytes());
+        let sample: Vec<u32> = (0..count).map(|i| (i * rows / count) as u32).collect();
+        let mut bytes = vec![0; count * source.row_bytes()];
+        source.gather(&sample, &mut bytes)?;
+        let mut floats = Vec::with_capacity(count * self.build_dim());
+        self.each_point(&bytes, |point| floats.extend_from_slice(point));
+        drop(bytes);
+        self.rounding = Rounding::of(&floats, self.build_dim());
+        Ok(())
+    }
+
+    /// The type of a point's elements.
+    pub(super) fn build_element(&self) -> Element {
+        match (&self.rounding, self.metric.reduction()) {
+            (Some(_), _) => Rounding::ELEMENT,
+            (None, Reduction::None) => self.element,
+            (None, Reduction::Normalised | Reduction::Lifted) => Element::F32,
         }
     }
 
@@ -69,31 +94,35 @@ impl Space {
         self.build_dim() * self.build_element().size()
     }
 
+    /// Calls `each` with the point of each of some rows, in floats.
+    fn each_point(&self, rows: &[u8], mut each: impl FnMut(&[f32])) {
+        let mut point = vec![0.0; self.build_dim()];
+        for row in rows.chunks_exact(self.dim * self.element.size()) {
+            let (floats, rest) = point.split_at_mut(self.dim);
+            to_f32(self.element, row, floats);
+            match self.metric.reduction() {
+                Reduction::None => {}
+                Reduction::Normalised => {
+                    normalize(floats);
+                }
+                Reduction::Lifted => {
+                    let length = norm(floats);
+                    let lift = self.longest * self.longest - length * length;
+                    rest.fill(lift.max(0.0).sqrt());
+                }
+            }
+            each(&point);
+        }
+    }
+
     /// Appends the points of some rows.
     pub(crate) fn append(&self, rows: &[u8], points: &mut Vec<u8>) {
-        let reduction = self.metric.reduction();
-        if reduction == Reduction::None {
-            points.extend_from_slice(rows);
-            return;
-        }
-        let mut floats = vec![0.0; self.dim];
-        for row in rows.chunks_exact(self.dim * self.element.size()) {
-            to_f32(self.element, row, &mut floats);
-            let length = match reduction {
-                Reduction::None => None,
-                Reduction::Normalised => {
-                    normalize(&mut floats);
-                    None
-                }
-                Reduction::Lifted => Some(norm(&floats)),
-            };
-            points.extend(floats.iter().flat_map(|value| value.to_le_bytes()));
-            if let Some(length) = length {
-                let rest = (self.longest * self.longest - length * length)
-                    .max(0.0)
-                    .sqrt();
-                points.extend(rest.to_le_bytes());
-            }
+        match &self.rounding {
+            None if self.is_identity() => points.extend_from_slice(rows),
+            None => self.each_point(rows, |point| {
+                points.extend(point.iter().flat_map(|value| value.to_le_bytes()));
+            }),
+            Some(rounding) => self.each_point(rows, |point| rounding.append(point, points)),
         }
     }
 

@@ -313,7 +313,7 @@ fn check_constructed(source: &MatrixRef<'_>, mut built: Constructed) -> f64 {
         lists.iter().map(Vec::len).max().unwrap()
     );
     assert_eq!(built.order.iter().collect::<HashSet<_>>().len(), rows);
-    let ordered = built.rows.source(source);
+    let ordered = built.rows.in_order(&built.order, source);
     let mut bytes = vec![0; rows * source.row_bytes()];
     ordered.read(0, &mut bytes).unwrap();
     for (node, row) in bytes.chunks_exact(source.row_bytes()).enumerate() {

@@ -258,7 +258,8 @@ impl NodeWriter for InlineShape {
         codebook: &Codebook,
     ) -> Result<Written, Error> {
         // A node may have any other as a neighbour, so all codes come first.
-        let codes = NodeCodes::encode(build, graph.rows.source(build.source), codebook)?;
+        let rows = graph.rows.in_order(&graph.order, build.source);
+        let codes = NodeCodes::encode(build, &rows, codebook)?;
         // Of which the first is the medoid.
         let entries = build.entry_points(graph.entry);
         let mut sweep = Sweep::new(build, graph, None)?;

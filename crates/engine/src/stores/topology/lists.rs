@@ -174,7 +174,7 @@ fn write(
         segment_files.extend(segment.files(build, n)?);
     }
     for (n, range) in (kept.len() as u32..).zip(sweep.segments(format.segments.segment_nodes())) {
-        let mut segment = SegmentWriter::begin(build, &format.segments, sweep.rows(), n, range)?;
+        let mut segment = SegmentWriter::begin(build, &format.segments, &sweep.rows(), n, range)?;
         while let Some(nodes) = sweep.next(segment.end())? {
             encoder.encode(&nodes, Some(&segment.code))?;
             for (place, (list, vector)) in encoder.codes().enumerate() {

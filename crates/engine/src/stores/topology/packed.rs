@@ -203,7 +203,7 @@ fn write(
         // No bases: one belongs to a chunk of vectors (DecoupleVS §3.3), and packed pages have none.
         let vectors = format
             .coding
-            .learn_vectors(build, sweep.rows(), segment, None)?;
+            .learn_vectors(build, &sweep.rows(), segment, None)?;
         vector_models.push(vectors.model.to_bytes());
         while let Some(nodes) = sweep.next(end)? {
             encoder.encode(&nodes, Some(&vectors))?;

@@ -1,0 +1,114 @@
+//! The rows in the order of the nodes, wherever they are: what is written of them comes from here.
+
+use stratann_vector::Element;
+
+use super::scratch::ScratchFile;
+use crate::data::{DataError, Matrix, VectorSource, check_range};
+
+/// Where the rows are in the order of the nodes.
+#[derive(Debug)]
+pub enum Rows {
+    /// In the source, in another order, if the order of the nodes is not its own.
+    Source,
+    /// In memory.
+    Memory(Matrix),
+    /// In a scratch file, which is removed when this is dropped (together with [`Lists`](super::Lists)).
+    Scratch(ScratchRows),
+}
+
+impl Rows {
+    /// The rows in the order of the nodes; `source` is what the graph was built from, and `order` has the row of each node there.
+    pub fn in_order<'a>(&'a self, order: &'a [u32], source: &'a dyn VectorSource) -> NodeRows<'a> {
+        match self {
+            Rows::Source => NodeRows {
+                rows: source,
+                order: Some(order),
+            },
+            Rows::Memory(matrix) => NodeRows::of(matrix),
+            Rows::Scratch(rows) => NodeRows::of(rows),
+        }
+    }
+}
+
+/// Rows in the order of the nodes: row `i` is that of node `i`.
+#[derive(Clone, Copy)]
+pub struct NodeRows<'a> {
+    rows: &'a dyn VectorSource,
+    /// The row of each node, if they are in another order.
+    order: Option<&'a [u32]>,
+}
+
+impl<'a> NodeRows<'a> {
+    /// Rows that are in the order of the nodes.
+    fn of(rows: &'a dyn VectorSource) -> NodeRows<'a> {
+        NodeRows { rows, order: None }
+    }
+}
+
+impl VectorSource for NodeRows<'_> {
+    fn rows(&self) -> usize {
+        self.rows.rows()
+    }
+
+    fn dim(&self) -> usize {
+        self.rows.dim()
+    }
+
+    fn element(&self) -> Element {
+        self.rows.element()
+    }
+
+    fn name(&self) -> &str {
+        self.rows.name()
+    }
+
+    fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError> {
+        match self.order {
+            None => self.rows.read(first, out),
+            Some(order) => {
+                let count = check_range(self, first, out.len())?;
+                self.rows.gather(&order[first..first + count], out)
+            }
+        }
+    }
+}
+
+/// Rows in a scratch file.
+#[derive(Debug)]
+pub struct ScratchRows {
+    pub(super) file: ScratchFile,
+    pub(super) name: String,
+    pub(super) rows: usize,
+    pub(super) dim: usize,
+    pub(super) element: Element,
+}
+
+impl VectorSource for ScratchRows {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn dim(&self) -> usize {
+        self.dim
+    }
+
+    fn element(&self) -> Element {
+        self.element
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError> {
+        check_range(self, first, out.len())?;
+        let offset = first as u64 * self.row_bytes() as u64;
+        self.file
+            .read_at(offset, out)
+            .map_err(|source| DataError::Io {
+                file: self.file.path().display().to_string(),
+                action: format!("read {} bytes at offset {offset}", out.len()),
+                source,
+            })
+    }
+}
