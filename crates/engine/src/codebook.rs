@@ -26,7 +26,11 @@ use crate::progress::{Progress, Stage};
 use crate::{Error, bounds, stored};
 
 /// Rows that a codebook is trained on, at most.
-pub(crate) const TRAINING_ROWS: usize = 100_000;
+const TRAINING_ROWS: usize = 100_000;
+/// Rows of more dimensions than this are wide: of those, as many as come to so many numbers, but at least 40 for each centroid.
+const WIDE: usize = 128;
+const TRAINING_NUMBERS: usize = 4 << 20;
+const TRAINING_ROWS_WIDE: usize = 40 * CENTROIDS;
 /// Lloyd's iterations.
 const ITERATIONS: usize = 12;
 
@@ -76,8 +80,17 @@ pub(crate) fn usual_code_bytes(dim: usize) -> usize {
     dim.div_ceil(4)
 }
 
+/// Rows of so many dimensions that a codebook is trained on, at most.
+pub(crate) fn training_rows(dim: usize) -> usize {
+    match dim {
+        0..=WIDE => TRAINING_ROWS,
+        _ => (TRAINING_NUMBERS / dim).max(TRAINING_ROWS_WIDE),
+    }
+}
+
 impl Codebook {
-    /// Trains a codebook on an even sample of up to 100,000 rows.
+    /// Trains a codebook on an even sample of up to 100,000 rows: of wide ones on fewer,
+    /// down to 10,240.
     ///
     /// # Errors
     /// No rows; code bytes that are not 1 to the dimensions; rows of the sample with NaN or infinity, or zero rows under
@@ -95,7 +108,7 @@ impl Codebook {
         bounds::threads(options.threads)?;
         let code_bytes = options.code_bytes.unwrap_or_else(|| usual_code_bytes(dim));
         check_code_bytes(code_bytes, dim)?;
-        let count = rows.min(TRAINING_ROWS);
+        let count = rows.min(training_rows(dim));
         let mut sample = vec![0; count * source.row_bytes()];
         for (i, out) in sample.chunks_exact_mut(source.row_bytes()).enumerate() {
             if progress.interrupted() {

@@ -259,6 +259,37 @@ fn integer_extremes_do_not_overflow() {
 }
 
 #[test]
+fn narrow_rows_have_the_distances_of_all_rows() {
+    let narrow = |dim, seed| -> Vec<u8> {
+        let mut next = numbers(seed);
+        let row = (0..dim).map(|_| (next() % 127) as i8 - Kernel::NARROW);
+        row.map(i8::cast_unsigned).collect()
+    };
+    let extreme = [-Kernel::NARROW, Kernel::NARROW].map(i8::cast_unsigned);
+    for dim in (1..300).chain([1_536, 16_384, 40_000, 65_537]) {
+        let rows = [
+            [narrow(dim, 1), narrow(dim, 2)],
+            extreme.map(|byte| vec![byte; dim]),
+        ];
+        for [a, b] in rows {
+            let expected = Kernel::with_isa(Metric::L2, Element::I8, dim, InstructionSet::Plain);
+            let expected = expected.distance(&a, &b);
+            for &isa in InstructionSet::available() {
+                let kernel = Kernel::narrow_with_isa(dim, isa);
+                assert_eq!(kernel.distance(&a, &b), expected, "{isa}, {dim} dimensions");
+                // Behind a page that ends, nothing is read: as rows that do not start where a register does.
+                let mut shifted = vec![0; 1];
+                shifted.extend(&b);
+                assert_eq!(kernel.distance(&a, &shifted[1..]), expected);
+                let mut many = [0.0; 2];
+                kernel.distances(&a, &b, &[0, 0], &mut many);
+                assert_eq!(many, [expected; 2]);
+            }
+        }
+    }
+}
+
+#[test]
 fn zero_vectors_have_no_direction() {
     for isa in InstructionSet::available() {
         for element in Element::ALL {

@@ -4,7 +4,7 @@ use stratann_layout::coupled::MAX_DEGREE;
 
 use super::BuildOptions;
 use super::format::{Choice, NodeWriter};
-use crate::codebook::{TRAINING_ROWS, check_code_bytes, check_dimension, usual_code_bytes};
+use crate::codebook::{self, check_code_bytes, check_dimension, usual_code_bytes};
 use crate::data::VectorSource;
 use crate::{Error, Layout, Order, bounds};
 
@@ -120,9 +120,9 @@ fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
 
 /// Rows to train the codebook on: what an eighth of the memory cap holds as floats.
 fn training_rows(memory: Option<u64>, dim: usize) -> usize {
-    memory.map_or(TRAINING_ROWS, |bytes| {
-        // A row takes its floats and, while they are made, its bytes.
-        ((bytes / 8) as usize / (8 * dim)).clamp(1_000, TRAINING_ROWS)
+    let most = codebook::training_rows(dim);
+    memory.map_or(most, |bytes| {
+        ((bytes / 8) as usize / (4 * dim)).clamp(1_000, most)
     })
 }
 

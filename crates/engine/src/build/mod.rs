@@ -641,10 +641,14 @@ impl Build<'_> {
             self.source.dim(),
         );
         let nodes = self.sample(self.source.rows().min(self.facts.training_rows));
-        let mut bytes = vec![0; nodes.len() * rows.row_bytes()];
-        rows.gather(&nodes, &mut bytes)?;
         let mut floats = vec![0.0; nodes.len() * dim];
-        to_f32(rows.element(), &bytes, &mut floats);
+        let mut bytes = Vec::new();
+        // A piece at a time: the sample is held once.
+        for (nodes, floats) in nodes.chunks(PIECE).zip(floats.chunks_mut(PIECE * dim)) {
+            bytes.resize(nodes.len() * rows.row_bytes(), 0);
+            rows.gather(nodes, &mut bytes)?;
+            to_f32(rows.element(), &bytes, floats);
+        }
         drop(bytes);
         let _stage = Stage::begin(self.progress, "training codes", 1);
         let (metric, training) = (self.options.metric, self.training());
@@ -717,6 +721,9 @@ impl Build<'_> {
         }))
     }
 }
+
+/// Rows of a sample that are read at a time.
+const PIECE: usize = 256;
 
 /// Memory that measuring takes beside the codes.
 const MEASURING: u64 = 24 << 20;

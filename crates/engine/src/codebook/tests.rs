@@ -13,6 +13,7 @@ use stratann_vector::Element;
 use super::*;
 use crate::data::{DataError, Matrix, VectorFile};
 use crate::progress::Silent;
+use crate::slow::slow;
 use crate::{BuildOptions, Index, Layout, OpenOptions, Preset, build, verify};
 
 const DIM: usize = 6;
@@ -173,8 +174,7 @@ fn any_flipped_bit_is_found() {
     small().write(&path).unwrap();
     let whole = fs::read(&path).unwrap();
     assert_eq!(whole.len(), 4096 * 3);
-    let slow = std::env::var_os("STRATANN_SLOW").is_some();
-    for at in (0..whole.len()).step_by(if slow { 1 } else { 7 }) {
+    for at in (0..whole.len()).step_by(if slow() { 1 } else { 7 }) {
         let mut bytes = whole.clone();
         bytes[at] ^= 1 << (at % 8);
         fs::write(&path, bytes).unwrap();
@@ -413,6 +413,7 @@ impl VectorSource for Asked {
 
 #[test]
 fn training_takes_an_even_sample() {
+    const MOST: usize = 100_000;
     let asked = |rows: usize| {
         let source = Asked {
             rows,
@@ -423,12 +424,12 @@ fn training_takes_an_even_sample() {
     };
     let all: Vec<usize> = (0..1_000).collect();
     assert_eq!(asked(1_000), all);
-    let every_third: Vec<usize> = (0..3 * TRAINING_ROWS).step_by(3).collect();
-    assert!(asked(3 * TRAINING_ROWS) == every_third);
+    let every_third: Vec<usize> = (0..3 * MOST).step_by(3).collect();
+    assert!(asked(3 * MOST) == every_third);
     // One in a million is left out, and the last is not beyond the end.
-    let most = asked(TRAINING_ROWS + 1);
-    assert_eq!(most.len(), TRAINING_ROWS);
-    assert!(most.is_sorted() && most[0] == 0 && most[TRAINING_ROWS - 1] < TRAINING_ROWS + 1);
+    let most = asked(MOST + 1);
+    assert_eq!(most.len(), MOST);
+    assert!(most.is_sorted() && most[0] == 0 && most[MOST - 1] < MOST + 1);
 }
 
 #[test]

@@ -23,19 +23,22 @@ impl<'a> Points<'a> {
     /// # Panics
     /// If `dim` is 0 or `bytes` does not hold whole rows: both are programming errors of the caller.
     pub fn new(bytes: &'a [u8], element: Element, dim: usize) -> Points<'a> {
-        let stride = dim * element.size();
-        assert!(stride > 0, "points need at least one dimension");
+        Points::measured_by(Kernel::new(Metric::L2, element, dim), bytes)
+    }
+
+    /// Rows whose squared Euclidean distances `kernel` measures, as [`new`](Points::new).
+    pub(super) fn measured_by(kernel: Kernel, bytes: &'a [u8]) -> Points<'a> {
+        let stride = kernel.row_bytes();
         assert!(
             bytes.len().is_multiple_of(stride),
             "{} bytes are not whole rows of {stride} bytes",
             bytes.len()
         );
-        let kernel = Kernel::new(Metric::L2, element, dim);
         Points {
             bytes,
             rows: bytes.len() / stride,
-            dim,
-            element,
+            dim: kernel.dim(),
+            element: kernel.element(),
             stride,
             kernel,
         }

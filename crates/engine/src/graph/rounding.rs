@@ -1,13 +1,13 @@
 //! Points of a byte a dimension: floats, rounded.
 //!
 //! ```text
-//!   byte i = round((x_i - mean_i) / step), from -127 to 127         one step for all dimensions, a mean for each
+//!   byte i = round((x_i - mean_i) / step), from -63 to 63           one step for all dimensions, a mean for each
 //! ```
 //!
 //! With one step for all, squared distances of such points are those of the floats in units of step²: what a build needs to know is
 //! only which of two is less. What lies beyond the largest byte is cut off; the step is such that next to nothing does.
 //!
-//! A build then moves a quarter of the bytes and compares twice as many elements at a time. Its graph is one over points that are
+//! A build then moves a quarter of the bytes and compares four times as many elements at a time ([`Kernel::narrow`]: hence seven bits). Its graph is one over points that are
 //! all a little beside their places. That is as good where the places are far more exact than neighbours are apart, and that is looked
 //! at in a sample before anything is rounded ([`Rounding::of`]). Codes, and the vectors themselves, are made of the rows, not of these.
 
@@ -19,7 +19,7 @@ const LEAST_ROWS: usize = 64;
 const MOST_ROWS: usize = 2048;
 
 /// The largest byte.
-const LARGEST: f32 = 127.0;
+const LARGEST: f32 = Kernel::NARROW as f32;
 
 /// Of the numbers of a sample such a share may be beyond the largest byte.
 const CUT_OFF: f64 = 1e-4;
@@ -43,6 +43,11 @@ pub(super) struct Rounding {
 impl Rounding {
     /// The type of the bytes.
     pub(super) const ELEMENT: Element = Element::I8;
+
+    /// What measures distances of such points.
+    pub(super) fn kernel(dim: usize) -> Kernel {
+        Kernel::narrow(dim)
+    }
 
     /// How many of `rows` are looked at, where a point takes `point_bytes` in floats.
     pub(super) fn sample(rows: usize, point_bytes: usize) -> usize {
@@ -109,8 +114,7 @@ impl Rounding {
 fn same_neighbours(floats: &[f32], bytes: &[u8], dim: usize) -> f64 {
     let rows = floats.len() / dim;
     let as_bytes: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
-    let nearest = |rows_of: &[u8], element: Element, probe: usize| -> Vec<usize> {
-        let kernel = Kernel::new(Metric::L2, element, dim);
+    let nearest = |rows_of: &[u8], kernel: Kernel, probe: usize| -> Vec<usize> {
         let mut distances = vec![0.0; rows];
         let row = kernel.row_bytes();
         kernel.distances_dense(&rows_of[probe * row..][..row], rows_of, &mut distances);
@@ -123,8 +127,8 @@ fn same_neighbours(floats: &[f32], bytes: &[u8], dim: usize) -> f64 {
     let mut same = 0;
     for i in 0..PROBES {
         let probe = i * rows / PROBES;
-        let exact = nearest(&as_bytes, Element::F32, probe);
-        let rounded = nearest(bytes, Rounding::ELEMENT, probe);
+        let exact = nearest(&as_bytes, Kernel::new(Metric::L2, Element::F32, dim), probe);
+        let rounded = nearest(bytes, Rounding::kernel(dim), probe);
         same += rounded.iter().filter(|row| exact.contains(row)).count();
     }
     same as f64 / (PROBES * NEIGHBOURS) as f64

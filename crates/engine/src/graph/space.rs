@@ -128,7 +128,10 @@ impl Space {
 
     /// The points, for building.
     pub(crate) fn points<'a>(&self, bytes: &'a [u8]) -> Points<'a> {
-        Points::new(bytes, self.build_element(), self.build_dim())
+        match self.rounding {
+            Some(_) => Points::measured_by(Rounding::kernel(self.build_dim()), bytes),
+            None => Points::new(bytes, self.build_element(), self.build_dim()),
+        }
     }
 }
 

@@ -241,6 +241,26 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn narrow_squares(sums: Self::I, a: *const u8, b: *const u8) -> Self::I {
+        // SAFETY: 64 bytes each.
+        unsafe {
+            [
+                add_narrow(sums[0], a, b),
+                add_narrow(sums[1], a.add(32), b.add(32)),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn narrow_squares_part(sums: Self::I, a: *const u8, b: *const u8, n: usize) -> Self::I {
+        // SAFETY: `n` bytes each; then 64 of our own, which are the same from `n` on.
+        unsafe {
+            let (a, b) = (padded::<64>(a, n), padded::<64>(b, n));
+            Self::narrow_squares(sums, a.as_ptr(), b.as_ptr())
+        }
+    }
+
+    #[inline(always)]
     unsafe fn look_up(table: *const f32, code: *const u8) -> Self::F {
         // SAFETY: 16 bytes of code, and each index is in its row of the table.
         unsafe {
@@ -271,6 +291,22 @@ impl Lanes for Avx2 {
     fn prefetch(p: *const u8) {
         // SAFETY: a hint, which never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+}
+
+/// `sums` plus the squares of the differences of 32 `i8`, from -127 to 127: two of them fit 16 bits.
+///
+/// # Safety
+///
+/// The processor has AVX2; 32 bytes each.
+#[inline(always)]
+unsafe fn add_narrow(sums: __m256i, a: *const u8, b: *const u8) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (a, b) = (_mm256_loadu_si256(a.cast()), _mm256_loadu_si256(b.cast()));
+        let away = _mm256_abs_epi8(_mm256_sub_epi8(a, b));
+        let pairs = _mm256_maddubs_epi16(away, away);
+        _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
     }
 }
 

@@ -166,6 +166,28 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn narrow_squares(sums: __m512i, a: *const u8, b: *const u8) -> __m512i {
+        // SAFETY: 64 bytes each.
+        unsafe {
+            let (a, b) = (_mm512_loadu_si512(a.cast()), _mm512_loadu_si512(b.cast()));
+            add_narrow(sums, _mm512_sub_epi8(a, b))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn narrow_squares_part(sums: __m512i, a: *const u8, b: *const u8, n: usize) -> __m512i {
+        let mask: __mmask64 = (1 << n) - 1;
+        // SAFETY: `n` bytes each; what the mask leaves out is zero in both.
+        unsafe {
+            let (a, b) = (
+                _mm512_maskz_loadu_epi8(mask, a.cast()),
+                _mm512_maskz_loadu_epi8(mask, b.cast()),
+            );
+            add_narrow(sums, _mm512_sub_epi8(a, b))
+        }
+    }
+
+    #[inline(always)]
     unsafe fn look_up(table: *const f32, code: *const u8) -> __m512 {
         // SAFETY: 16 bytes of code, and each index is in its row of the table.
         unsafe {
@@ -192,6 +214,17 @@ impl Lanes for Avx512 {
     fn prefetch(p: *const u8) {
         // SAFETY: a hint, which never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+}
+
+/// `sums` plus the squares of 64 differences from -127 to 127: two of them fit 16 bits.
+#[inline(always)]
+unsafe fn add_narrow(sums: __m512i, differences: __m512i) -> __m512i {
+    // SAFETY: the caller has the instruction set.
+    unsafe {
+        let away = _mm512_abs_epi8(differences);
+        let pairs = _mm512_maddubs_epi16(away, away);
+        _mm512_add_epi32(sums, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))
     }
 }
 

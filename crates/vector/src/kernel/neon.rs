@@ -261,6 +261,33 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
+    unsafe fn narrow_squares(mut sums: Self::I, a: *const u8, b: *const u8) -> Self::I {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: 16 of the 64 bytes each. Differences from 0 to 127, of which two squares fit 16 bits without a sign.
+            unsafe {
+                let (a, b) = (
+                    vld1q_s8(a.add(16 * i).cast()),
+                    vld1q_s8(b.add(16 * i).cast()),
+                );
+                let away = vreinterpretq_u8_s8(vabdq_s8(a, b));
+                let low = vmull_u8(vget_low_u8(away), vget_low_u8(away));
+                let pairs = vmlal_high_u8(low, away, away);
+                *sum = vreinterpretq_s32_u32(vpadalq_u16(vreinterpretq_u32_s32(*sum), pairs));
+            }
+        }
+        sums
+    }
+
+    #[inline(always)]
+    unsafe fn narrow_squares_part(sums: Self::I, a: *const u8, b: *const u8, n: usize) -> Self::I {
+        // SAFETY: `n` bytes each; then 64 of our own, which are the same from `n` on.
+        unsafe {
+            let (a, b) = (padded::<64>(a, n), padded::<64>(b, n));
+            Self::narrow_squares(sums, a.as_ptr(), b.as_ptr())
+        }
+    }
+
+    #[inline(always)]
     unsafe fn look_up(table: *const f32, code: *const u8) -> Self::F {
         // SAFETY: 16 bytes of code, and 16 rows of the table. NEON has no gather.
         unsafe { Self::look_up_part(table, code, LANES) }
