@@ -44,6 +44,8 @@ mod progress;
 mod repair;
 mod room;
 mod search;
+#[cfg(test)]
+mod slow;
 mod stats;
 mod stored;
 mod stores;

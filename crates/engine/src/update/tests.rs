@@ -24,6 +24,7 @@ use crate::data::Matrix;
 use crate::durable::Durability;
 use crate::progress::Silent;
 use crate::repair::{RepairOptions, repair_in};
+use crate::slow::slow;
 use crate::verify::verify_in;
 use crate::{Compression, Error, Layout, OpenOptions, Order, SearchOptions, Update, stored};
 
@@ -375,20 +376,19 @@ fn run(case: Case, volume: &SimVolume, folder: &Path) -> usize {
 
 #[test]
 fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
-    let slow = std::env::var_os("STRATANN_SLOW").is_some();
-    let seeds = if slow { 0..40 } else { 0..2 };
+    let seeds = if slow() { 0..40 } else { 0..1 };
     let mut crashes = 0;
     for case in CASES {
         // They relocate as coupled pages do.
         let alike =
             [Layout::Packed, Layout::Decoupled].map(|layout| Case(layout, Update::Relocate));
-        if slow || !alike.contains(&case) {
+        if slow() || !alike.contains(&case) {
             let folder = tempfile::tempdir().unwrap();
             let before = base(case, folder.path());
             crashes += crash_everywhere(case, &before, folder.path(), seeds.clone());
         }
     }
-    assert!(crashes >= 1_000, "{crashes} crashes");
+    assert!(crashes >= 500, "{crashes} crashes");
 }
 
 /// Crashes at every operation, in all modes. Says how many crashes there were.
@@ -459,7 +459,7 @@ fn full_disk(case: Case) {
     let whole = before.fork();
     run(case, &whole, folder.path());
     let operations = whole.operations() - start;
-    for at in 1..operations {
+    for at in (1..operations).step_by(if slow() { 1 } else { 3 }) {
         let volume = before.fork();
         volume.fail_after(at, Failure::NoSpace);
         let Ok(live) = open(case, &volume, folder.path(), Durability::Always) else {

@@ -28,6 +28,7 @@ use crate::data::Matrix;
 use crate::durable::Durability;
 use crate::index::Index;
 use crate::progress::Silent;
+use crate::slow::slow;
 use crate::stores::roles::tests::four_disks;
 use crate::verify::verify_in;
 use crate::{Error, OpenOptions, Order, SearchOptions};
@@ -507,6 +508,6 @@ fn trial(seed: u64) {
 
 #[test]
 fn random_calls_do_what_the_model_says() {
-    let slow = std::env::var_os("STRATANN_SLOW").is_some();
+    let slow = slow();
     each_seed(0..if slow { 600 } else { 12 }, trial);
 }

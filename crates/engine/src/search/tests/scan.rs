@@ -234,7 +234,11 @@ fn a_scan_holds_a_few_pages_and_a_door_however_many_segments_there_are() {
             let bytes = volume.read(name).unwrap();
             Arc::new(Watched(Arc::new(DramTier::new(bytes)), traffic.clone()))
         });
-        let found = index.search(&small().queries, &listed(3_000)).unwrap();
+        let one = SearchOptions {
+            in_flight: Some(1),
+            ..listed(3_000)
+        };
+        let found = index.search(&small().queries, &one).unwrap();
         assert_eq!(recall(&found), 1.0, "{stored:?}");
         let (graph, vectors) = index.graph().files();
         let pages = if segments > 0 { vectors } else { graph };

@@ -156,10 +156,6 @@ pub(super) fn each_of(
     met
 }
 
-pub(super) fn slow() -> bool {
-    std::env::var_os("STRATANN_SLOW").is_some()
-}
-
 #[test]
 fn any_operation_may_fail_once_and_nothing_is_lost() {
     let step = if slow() { 1 } else { 61 };

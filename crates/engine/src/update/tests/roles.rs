@@ -2,7 +2,7 @@
 
 use stratann_tier::testing::{Mishap, Operation};
 
-use super::once::{What, each_of, slow};
+use super::once::{What, each_of};
 use super::*;
 use crate::stores::roles::tests::{four_disks, tiers};
 
@@ -17,11 +17,18 @@ fn an_index_on_several_tiers_under_changes_is_what_the_model_is() {
     }
 }
 
+/// The ways to update on several disks that are tried at every operation: one by default that has every role and moves records, and one that
+/// writes pages in their places.
+fn cases() -> impl Iterator<Item = Case> {
+    let merged = Case(Layout::Decoupled, Update::Merge);
+    let cases = [DECOUPLED, INLINE, PACKED, merged];
+    cases.into_iter().take(if slow() { 4 } else { 2 })
+}
+
 #[test]
 fn a_crash_that_takes_from_each_disk_what_it_likes_loses_nothing_that_was_acknowledged() {
     let seeds = if slow() { 0..40 } else { 0..1 };
-    let merged = Case(Layout::Decoupled, Update::Merge);
-    for case in [PACKED, DECOUPLED, INLINE, merged] {
+    for case in cases() {
         let (folder, before) = (tempfile::tempdir().unwrap(), four_disks());
         build_base(case, BASE, Arc::new(before.clone()), folder.path());
         let crashes = crash_everywhere(case, &before, folder.path(), seeds.clone());
@@ -31,20 +38,14 @@ fn a_crash_that_takes_from_each_disk_what_it_likes_loses_nothing_that_was_acknow
 
 #[test]
 fn any_sync_of_any_disk_may_fail_and_discard_what_it_was_to_keep() {
-    let cases = [
-        PACKED,
-        DECOUPLED,
-        INLINE,
-        Case(Layout::Decoupled, Update::Merge),
-    ];
     let met = |operation, step| {
         let step = if slow() { 1 } else { step };
         let kind = |at| What::Nth(operation, at);
-        let met = cases.map(|case| each_of(case, four_disks(), kind, &[Mishap::Undone], step));
-        met.iter().sum::<usize>()
+        let met = cases().map(|case| each_of(case, four_disks(), kind, &[Mishap::Undone], step));
+        met.sum::<usize>()
     };
     let files = met(Operation::Sync, 7);
-    assert!(files > 20, "{files}");
+    assert!(files > 10, "{files}");
     let names = met(Operation::SyncNames, 5);
-    assert!(names > 40, "{names}");
+    assert!(names > 20, "{names}");
 }
