@@ -36,11 +36,11 @@ printf 'recall 1 at %d microseconds a query, each compared with all 20,000 vecto
 
 say "Baseline: DiskANN's choices (input order, waits for each beam)"
 run build "$base" "$out/diskann.idx" --preset diskann
-run search "$out/diskann.idx" "$queries" --truth "$truth" -k 10 --list 10,20,40,60 --threads 1
+run search "$out/diskann.idx" "$queries" --truth "$truth" -k 10 --list 10,20,40,60 --threads 1 --in-flight 1
 
 say "StratANN's choices (locality order, pipelined, whole pages, navigation graph)"
 run build "$base" "$out/stratann.idx" --preset stratann
-run search "$out/stratann.idx" "$queries" --truth "$truth" -k 10 --list 10,20,40,60 --threads 1
+run search "$out/stratann.idx" "$queries" --truth "$truth" -k 10 --list 10,20,40,60 --threads 1 --in-flight 1
 
 say "What the index takes: on disk, and in memory while it is searched"
 run stats "$out/stratann.idx"
@@ -65,7 +65,7 @@ index is worth shows at a million and more.
 
   $stratann search $out/stratann.idx $queries --truth $truth --recall 0.99
   $stratann search $out/stratann.idx $queries --truth $truth --list 40 --no-nav --no-whole-page
-  $stratann search $out/stratann.idx $queries --truth $truth --list 40 --in-flight 8
+  $stratann search $out/stratann.idx $queries --truth $truth --list 40      # a batch: more queries a second, each later
   $stratann presets
   $stratann build YOUR.fbin your.idx --metric cosine --memory 2GiB
 

@@ -40,16 +40,16 @@ def main():
 
 
 def compare(index, queries, calls, batch, arguments):
-    settings = {"k": 10, "list_size": arguments.list}
+    settings = {"k": 10, "list_size": arguments.list, "in_flight": 1}
     threads = min(arguments.callers, len(os.sched_getaffinity(0)))
     at_once = {"threads": threads, "in_flight": -(-arguments.callers // threads)}
-    index.search(queries, **settings, **at_once)
+    index.search(queries, **{**settings, **at_once})
     print(f"{arguments.callers} callers, {batch} queries a call")
     print("one call, q/s  callers, q/s  ratio")
     ratios = []
     for _ in range(arguments.rounds):
         begun = time.perf_counter()
-        index.search(queries, **settings, **at_once)
+        index.search(queries, **{**settings, **at_once})
         one = len(queries) / (time.perf_counter() - begun)
         many = len(queries) / called(index, calls, arguments.callers, settings)
         ratios.append(many / one)

@@ -176,7 +176,7 @@ pub struct BuildArguments {
 #[derive(Debug, Args)]
 #[command(after_help = FILES)]
 pub struct TrainArguments {
-    /// The file of vectors to train on: an even sample of up to 100,000 of them
+    /// The file of vectors to train on: an even sample of up to 100,000 of them, fewer of more than 128 dimensions
     pub base: PathBuf,
 
     /// The file to write, which `stratann build --codebook` reads

@@ -22,7 +22,6 @@ mod options;
 mod shared;
 
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -39,7 +38,7 @@ use crate::codebook::Codebook;
 use crate::durable::log_bytes;
 use crate::navigation::Navigation;
 use crate::plan::{MemoryPlan, Needs};
-use crate::room::Queued;
+use crate::room::{Queued, Wanted};
 use crate::stores::codes::Codes;
 use crate::stores::topology::placement::Pin;
 use crate::stores::{Composition, GraphStores};
@@ -423,15 +422,9 @@ impl Index {
         &self.memory_plan
     }
 
-    /// Room in the memory budget for as many queries in flight with candidate lists of `list` as it has for now, up to the last
-    /// of `wanted`; beyond its first only as far as half of the budget's room goes. It has to be waited for while searches that go on have
-    /// all of it.
-    pub(crate) fn room(
-        &self,
-        list: usize,
-        candidates: usize,
-        wanted: RangeInclusive<usize>,
-    ) -> Queued {
+    /// Room in the memory budget for queries in flight with candidate lists of `list`, as many of those wanted as it has for now. It
+    /// has to be waited for while searches that go on have all of it.
+    pub(crate) fn room(&self, list: usize, candidates: usize, wanted: Wanted) -> Queued {
         let size = (list, self.largest_page(), candidates);
         self.shared.room.queue(&self.memory_plan, size, wanted)
     }

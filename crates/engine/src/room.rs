@@ -1,12 +1,12 @@
 //! Room for queries in flight: what a memory budget sets aside for them, shared by all searches that go on.
 //!
-//! A search takes as much as it can use and there is, at least what one query takes, and waits for that if others have it all:
+//! A search takes what it needs of what there is; what it would have beyond that leaves half of what is free to others, so that a batch
+//! that chose its queries in flight itself does not take it all. It takes at least what one query takes, and waits for that if others have it all:
 //! in the order in which they came, so that none waits for ever. It waits as a future does ([`Queued`]), so that one that was
 //! submitted keeps no thread; a thread that is to be blocked polls the same future.
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -43,6 +43,33 @@ impl State {
     }
 }
 
+/// How many queries a search would have in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// As many as there is room for.
+    pub(crate) needed: usize,
+    /// More than that, up to this, as long as half of what was free is left.
+    pub(crate) most: usize,
+}
+
+impl Wanted {
+    /// So many, if there is room for them.
+    #[cfg(test)]
+    pub(crate) fn all(queries: usize) -> Wanted {
+        Wanted {
+            needed: queries,
+            most: queries,
+        }
+    }
+
+    /// Of as many as there is room for, one or more.
+    fn of(self, free: usize) -> usize {
+        self.needed
+            .max(self.most.min(free / 2))
+            .clamp(1, free.max(1))
+    }
+}
+
 /// Room for some queries, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Taken {
@@ -53,23 +80,19 @@ pub(crate) struct Taken {
 }
 
 impl Room {
-    /// Room for up to the last of `wanted` queries, each with a candidate list of `list`, on pages of `page_bytes`, and so many
-    /// `candidates` beyond it, as a memory budget is divided: a future that has it when it is there. What is wanted beyond the first
-    /// number goes as far as half of the room for all. One query may always be in flight, whatever it takes.
+    /// Room for queries, each with a candidate list of `list`, on pages of `page_bytes`, and so many `candidates` beyond it, as a
+    /// memory budget is divided: a future that has it when it is there. One query may always be in flight, whatever it takes.
     pub(crate) fn queue(
         &self,
         memory_plan: &MemoryPlan,
         (list, page_bytes, candidates): (usize, usize, usize),
-        wanted: RangeInclusive<usize>,
+        wanted: Wanted,
     ) -> Queued {
         let bounds = memory_plan.for_queries(list, page_bytes, candidates);
-        let bounds = bounds.map(|(all, each)| (all.max(1), each.clamp(1, all.max(1))));
-        let half = bounds.map_or(usize::MAX, |(all, each)| (all / each / 2) as usize);
-        let (needed, most) = wanted.into_inner();
         Queued {
             room: self.0.clone(),
-            bounds,
-            wanted: most.min(half).max(needed).max(1),
+            bounds: bounds.map(|(all, each)| (all.max(1), each.clamp(1, all.max(1)))),
+            wanted,
             number: None,
         }
     }
@@ -81,7 +104,7 @@ pub(crate) struct Queued {
     room: Arc<Mutex<State>>,
     /// Bytes that there are for queries, and what each takes; `None` without a budget.
     bounds: Option<(u64, u64)>,
-    wanted: usize,
+    wanted: Wanted,
     /// Its place among those that wait.
     number: Option<u64>,
 }
@@ -127,7 +150,7 @@ impl Future for Queued {
             queries,
         };
         let Some((all, each)) = self.bounds else {
-            return Poll::Ready(taken(0, self.wanted));
+            return Poll::Ready(taken(0, self.wanted.needed.max(self.wanted.most).max(1)));
         };
         let mut state = self.room.lock();
         let first = state.waiting.keys().next().copied();
@@ -143,7 +166,7 @@ impl Future for Queued {
             self.number = Some(number);
             return Poll::Pending;
         }
-        let queries = ((free / each) as usize).min(self.wanted);
+        let queries = self.wanted.of((free / each) as usize);
         let bytes = queries as u64 * each;
         state.taken += bytes;
         if let Some(number) = self.number {
@@ -228,7 +251,10 @@ mod tests {
         assert_eq!(memory_plan.candidates(LIST, PAGE, 9), 9);
         for (candidates, queries) in [(0, 4), (most / 3, 2), (most, 1)] {
             let size = (LIST, PAGE, candidates);
-            let taken = room.queue(&memory_plan, size, 8..=8).wait(&Silent).unwrap();
+            let taken = room
+                .queue(&memory_plan, size, Wanted::all(8))
+                .wait(&Silent)
+                .unwrap();
             assert_eq!(
                 taken.queries, queries,
                 "{candidates} candidates, {each} bytes"
@@ -240,7 +266,7 @@ mod tests {
     fn what_one_has_the_others_have_not() {
         let (room, memory_plan) = (Room::default(), memory_plan(5));
         let take = |wanted| {
-            let queued = room.queue(&memory_plan, (LIST, PAGE, 0), wanted..=wanted);
+            let queued = room.queue(&memory_plan, (LIST, PAGE, 0), Wanted::all(wanted));
             queued.wait(&Silent).unwrap()
         };
         let first = take(3);
@@ -251,7 +277,7 @@ mod tests {
         assert_eq!(take(9).queries, 3);
         drop(second);
         // One that needs more than all of it has all of it.
-        let long = room.queue(&memory_plan, (100_000, PAGE, 0), 2..=2);
+        let long = room.queue(&memory_plan, (100_000, PAGE, 0), Wanted::all(2));
         let long = long.wait(&Silent).unwrap();
         assert_eq!((long.queries, long.bytes), (1, memory_plan.queries));
     }
@@ -263,17 +289,15 @@ mod tests {
             let mut queued = room.queue(&memory_plan, (LIST, PAGE, 0), wanted);
             queued.at_once().map(|taken| (taken.queries, taken))
         };
-        let first = take(2..=16).unwrap();
+        let chosen = |needed| Wanted { needed, most: 16 };
+        let first = take(chosen(2)).unwrap();
         assert_eq!(first.0, 5, "half of ten");
-        let second = take(2..=16).unwrap();
-        assert_eq!(second.0, 5);
-        assert!(take(1..=16).is_none());
-        drop((first, second));
-        assert_eq!(
-            take(7..=16).unwrap().0,
-            7,
-            "as many as are needed, whatever is left"
-        );
+        let second = take(chosen(1)).unwrap();
+        assert_eq!(second.0, 2, "half of five");
+        let third = take(Wanted::all(1)).unwrap();
+        assert_eq!(third.0, 1, "a query that comes alone");
+        let last = take(chosen(7)).unwrap();
+        assert_eq!(last.0, 2, "as many as are needed, of what is left");
     }
 
     #[test]
@@ -281,7 +305,7 @@ mod tests {
         let room = Room::default();
         let memory_plan = MemoryPlan::default();
         let take = || {
-            let queued = room.queue(&memory_plan, (LIST, PAGE, 0), 1_000..=1_000);
+            let queued = room.queue(&memory_plan, (LIST, PAGE, 0), Wanted::all(1_000));
             queued.wait(&Silent).unwrap()
         };
         let (first, second) = (take(), take());
@@ -298,7 +322,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..100 {
                         let wanted = 1 + thread % 3;
-                        let queued = room.queue(memory_plan, (LIST, PAGE, 0), wanted..=wanted);
+                        let queued = room.queue(memory_plan, (LIST, PAGE, 0), Wanted::all(wanted));
                         let taken = queued.wait(&Silent).unwrap();
                         assert!((1..=wanted).contains(&taken.queries));
                         let all = now.fetch_add(taken.queries, Ordering::SeqCst) + taken.queries;
@@ -329,7 +353,7 @@ mod tests {
     #[test]
     fn one_that_is_interrupted_while_it_waits_keeps_nobody_waiting() {
         let (room, memory_plan) = (Room::default(), memory_plan(1));
-        let one = || room.queue(&memory_plan, (LIST, PAGE, 0), 1..=1);
+        let one = || room.queue(&memory_plan, (LIST, PAGE, 0), Wanted::all(1));
         let first = one().wait(&Silent).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..3 {
@@ -358,7 +382,7 @@ mod tests {
     #[test]
     fn who_waits_as_a_future_has_its_turn_and_gives_it_up_when_dropped() {
         let (room, memory_plan) = (Room::default(), memory_plan(2));
-        let queue = |wanted| room.queue(&memory_plan, (LIST, PAGE, 0), wanted..=wanted);
+        let queue = |wanted| room.queue(&memory_plan, (LIST, PAGE, 0), Wanted::all(wanted));
         let woken: [Arc<Woken>; 3] = Default::default();
         let poll = |queued: &mut Queued, at: usize| {
             let waker = Waker::from(woken[at].clone());

@@ -190,7 +190,7 @@ pub fn build<'py>(
 /// Parameters
 /// ----------
 /// base : str, os.PathLike or numpy.ndarray
-///     As that of `build`; an even sample of up to 100,000 vectors is used.
+///     As that of `build`; an even sample of up to 100,000 vectors is used, fewer of more than 128 dimensions.
 /// path : str or os.PathLike
 ///     The file to write, for `build(..., codebook=path)`.
 /// code_bytes : int, optional

@@ -215,9 +215,11 @@ impl Index {
     /// threads : int, optional
     ///     None is one for each core, at most one for each query.
     /// in_flight : int, optional
-    ///     Queries that a thread works on at once; None is up to 8, by how many there are. 1 for the least latency of each.
+    ///     Queries that a thread works on at once: more of them a second, each later. None takes up to 8, as many as there are for a
+    ///     thread; under a memory budget it leaves half of the free room to others. 1 for the least latency of each.
     /// return_stats : bool
-    ///     Whether to return a dict of counters and latencies as well.
+    ///     Whether to return a dict of counters and latencies as well. Latencies are of queries that share a thread, unless
+    ///     `in_flight` is 1.
     ///
     /// Returns
     /// -------

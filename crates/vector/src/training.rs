@@ -13,22 +13,22 @@ use crate::quantiser::{CENTROIDS, transpose};
 /// How a quantiser is trained.
 #[derive(Clone, Debug)]
 pub struct Training {
-    /// Lloyd's iterations at most; it stops early when one gains next to nothing.
+    /// Lloyd's iterations at most; it stops early when nothing changes.
     pub iterations: usize,
+    /// It also stops after the first iteration that takes less than this share of the squared error away; 0 for never.
+    pub least_gain: f64,
     /// Chooses the first centroids.
     pub seed: u64,
     /// Threads that share the chunks; 0 counts as 1.
     pub threads: usize,
 }
 
-/// The last of Lloyd's iterations is the first that takes less than this share of the squared error away.
-const LEAST_GAIN: f64 = 0.005;
-
 impl Default for Training {
-    /// 12 iterations, seed 0, one thread.
+    /// 12 iterations, however little they gain; seed 0, one thread.
     fn default() -> Training {
         Training {
             iterations: 12,
+            least_gain: 0.0,
             seed: 0,
             threads: 1,
         }
@@ -118,7 +118,7 @@ pub(crate) fn train_chunk(
         previous.clone_from(&codes);
         let error: f64 = distances.iter().map(|&x| f64::from(x)).sum();
         move_to_means(&chunk, &codes, &mut distances, &mut centroids);
-        if error > last_error * (1.0 - LEAST_GAIN) {
+        if error > last_error * (1.0 - training.least_gain) {
             break;
         }
         last_error = error;

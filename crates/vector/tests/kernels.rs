@@ -262,10 +262,10 @@ fn integer_extremes_do_not_overflow() {
 fn narrow_rows_have_the_distances_of_all_rows() {
     let narrow = |dim, seed| -> Vec<u8> {
         let mut next = numbers(seed);
-        let row = (0..dim).map(|_| (next() % 127) as i8 - Kernel::NARROW);
+        let row = (0..dim).map(|_| (next() % 127) as i8 - Kernel::NARROW_LARGEST);
         row.map(i8::cast_unsigned).collect()
     };
-    let extreme = [-Kernel::NARROW, Kernel::NARROW].map(i8::cast_unsigned);
+    let extreme = [-Kernel::NARROW_LARGEST, Kernel::NARROW_LARGEST].map(i8::cast_unsigned);
     for dim in (1..300).chain([1_536, 16_384, 40_000, 65_537]) {
         let rows = [
             [narrow(dim, 1), narrow(dim, 2)],

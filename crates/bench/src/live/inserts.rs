@@ -105,6 +105,7 @@ fn searches(
     let options = SearchOptions {
         k: K,
         list: breakdown.list,
+        in_flight: Some(1),
         ..SearchOptions::default()
     };
     let found = live.search(queries, &options)?;

@@ -254,6 +254,7 @@ impl Shared<'_> {
             k: K,
             list: self.timeline.list,
             threads,
+            in_flight: Some(1),
             ..SearchOptions::default()
         };
         let most = match threads {

@@ -402,7 +402,7 @@ impl Printer {
                 indexes => format!(" in {} indexes", size::count(indexes as u64)),
             };
             self.output.line(format!(
-                "{} queries{indexes}, {} {}, {} in flight on each, {}; peak memory {}",
+                "{} queries{indexes}, {} {}, up to {} in flight on each, {}; peak memory {}",
                 size::count(last.queries as u64),
                 last.measured.threads,
                 if last.measured.threads == 1 {

@@ -122,7 +122,8 @@ fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
 fn training_rows(memory: Option<u64>, dim: usize) -> usize {
     let most = codebook::training_rows(dim);
     memory.map_or(most, |bytes| {
-        ((bytes / 8) as usize / (4 * dim)).clamp(1_000, most)
+        // A row takes its floats, and about as much again in the pieces that threads train on.
+        ((bytes / 8) as usize / (8 * dim)).clamp(1_000, most)
     })
 }
 

@@ -56,7 +56,7 @@ use crate::codebook::{self, Codebook};
 use crate::data::{Check, MatrixRef, VectorSource, check_rows, check_stored_rows};
 use crate::durable::{Checkpoint, Committed};
 use crate::fill::BlockFill;
-use crate::graph::{self, Constructed, Parameters};
+use crate::graph::{self, Constructed, NodeRows, Parameters};
 use crate::index::{Index, OpenOptions};
 use crate::measure;
 use crate::progress::{Progress, Stage};
@@ -614,6 +614,25 @@ impl Build<'_> {
         }
     }
 
+    /// Refuses rows that have changed since the graph was built, if they may not be written: they may come from the source again.
+    pub(crate) fn check_again(
+        &self,
+        rows: &NodeRows<'_>,
+        first: usize,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        let (check, metric) = (self.check(), self.options.metric);
+        let Err(error) = check(rows, metric, first, bytes) else {
+            return Ok(());
+        };
+        // The row, by its own number.
+        let row_bytes = rows.row_bytes();
+        for (at, row) in bytes.chunks_exact(row_bytes).enumerate() {
+            check(rows, metric, rows.row_of(first + at), row)?;
+        }
+        Err(error.into())
+    }
+
     fn parameters(&self, degree: usize, build_list: usize) -> Parameters {
         Parameters {
             degree,
@@ -657,7 +676,7 @@ impl Build<'_> {
 
     /// How codebooks are trained.
     fn training(&self) -> Training {
-        codebook::training(self.options.threads, self.options.seed)
+        codebook::training(self.source.dim(), self.options.threads, self.options.seed)
     }
 
     /// The nodes that a search may start from where codes stand beside lists: the medoid, and as much of an even sample as the

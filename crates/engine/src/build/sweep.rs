@@ -193,6 +193,7 @@ impl<'a> Sweep<'a> {
         let vector_bytes = self.rows.row_bytes();
         self.vectors.resize(nodes.len() * vector_bytes, 0);
         self.rows.read(first, &mut self.vectors)?;
+        self.build.check_again(&self.rows, first, &self.vectors)?;
         if let Some(codes) = &mut self.codes {
             codes.push(&self.vectors)?;
         }

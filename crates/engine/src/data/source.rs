@@ -33,9 +33,9 @@ pub trait VectorSource: Sync {
         None
     }
 
-    /// Whether rows that are asked for one by one, in any order, cost about what they cost together. Else who needs them in another
-    /// order keeps them.
-    fn gives_single_rows(&self) -> bool {
+    /// Whether rows can be read one by one in any order. A build reads such a source a second time; of others it keeps the rows in
+    /// memory.
+    fn has_random_access(&self) -> bool {
         self.in_memory().is_some()
     }
 
@@ -439,7 +439,7 @@ impl VectorSource for VectorFile {
         &self.name
     }
 
-    fn gives_single_rows(&self) -> bool {
+    fn has_random_access(&self) -> bool {
         true
     }
 

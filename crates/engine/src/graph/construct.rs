@@ -76,6 +76,8 @@ pub struct GraphStats {
     pub degree_max: usize,
     /// Number of directed edges.
     pub edges: u64,
+    /// Whether it was built over points of a byte a dimension.
+    pub rounded: bool,
     /// Wall-clock seconds of each stage, in order.
     pub seconds: Vec<(&'static str, f64)>,
 }
@@ -277,7 +279,14 @@ pub(super) fn construct_within(
             Ok(())
         })?;
     }
-    space.learn(source)?;
+    if let Some(mut trial) = space.trial(source, task.parameters.seed)? {
+        let stage = "looking at vectors";
+        for_each_block(source, task, MEASURE, stage, progress, |_, rows| {
+            space.look(rows, &mut trial);
+            Ok(())
+        })?;
+        space.round(trial.end());
+    }
     match free {
         Some(free) if free < in_memory_bytes(source, task, &space) => {
             partition::construct(source, task, space, free, progress)
@@ -295,16 +304,16 @@ const WORKING_PAGE: usize = 16;
 /// Rows are read so many bytes at a time.
 const READ: usize = 4 << 20;
 
-/// The same before it is known how much memory there is for it.
+/// Bytes of rows that are read at a time before the memory cap has been divided: few.
 const MEASURE: usize = 1 << 20;
 
 /// Bytes beside those that grow with the rows: stacks, the allocator's slack, read buffers.
 pub(super) const OVERHEAD: u64 = 6 << 20;
 
 /// Whether the rows are held in memory beside the points, in the order of the nodes, until they are written. Where the source has that
-/// order, or gives rows one by one as well as many, they are read from it again.
+/// order, or random access, they are read from it again.
 fn holds_rows(source: &dyn VectorSource, task: &Task<'_>, space: &Space) -> bool {
-    let reads_again = task.order == Order::Input || source.gives_single_rows();
+    let reads_again = task.order == Order::Input || source.has_random_access();
     !space.is_identity() && !reads_again
 }
 
@@ -432,6 +441,7 @@ fn construct_in_memory(
 
     let stats = GraphStats {
         parts: 1,
+        rounded: space.is_rounded(),
         degree_mean: graph.degree_mean(),
         degree_max: graph.degree_max(),
         edges: graph.edges(),

@@ -4,13 +4,16 @@
 //!                              order.rs                  vamana.rs, entry.rs
 //!   source ──> space.rs ──> ids in locality order ──> graph of all points ───────────────┐
 //!      │       (metric as                                                                ├─> construct.rs
-//!      │        squared L2;     partition.rs                                             │   order, rows,
+//!      │        squared L2)     partition.rs                                             │   order, rows,
 //!      └─ does not fit ──> parts with overlap ──> a graph for each part ──> merged lists ┘   lists, entry
 //!         the cap               budget.rs, scratch.rs, reach.rs
 //!
 //!   one node's turn in vamana.rs:    greedy.rs               prune.rs            adjacency.rs
 //!                                search for itself  ──>  nearest, but apart  ──> its list, and back edges
 //! ```
+//!
+//! `rounding.rs` makes floats a byte each while the graph is built, where that keeps who is near whom; `rows.rs` gives the rows in the order
+//! of the nodes, from memory, a scratch file or the source.
 //!
 //! [`construct()`] does it all. The pieces are public for those who have rows in memory already, such as the navigation
 //! graph over a sample: [`Points`], [`locality_order`], [`medoid`], [`build`].

@@ -102,9 +102,11 @@ pub(super) fn construct(
 
     let rows = source.rows();
     let order = std::mem::take(&mut work.order);
+    let rounded = work.space.is_rounded();
     drop(work);
     let mut stats = GraphStats {
         parts: plan.parts,
+        rounded,
         degree_mean: 0.0,
         degree_max,
         edges,

@@ -7,37 +7,40 @@
 //! With one step for all, squared distances of such points are those of the floats in units of step²: what a build needs to know is
 //! only which of two is less. What lies beyond the largest byte is cut off; the step is such that next to nothing does.
 //!
-//! A build then moves a quarter of the bytes and compares four times as many elements at a time ([`Kernel::narrow`]: hence seven bits). Its graph is one over points that are
-//! all a little beside their places. That is as good where the places are far more exact than neighbours are apart, and that is looked
-//! at in a sample before anything is rounded ([`Rounding::of`]). Codes, and the vectors themselves, are made of the rows, not of these.
+//! Such points take a quarter of the memory, and [`Kernel::narrow`] compares them without widening, for which seven bits are needed. The graph
+//! is then one over points that are each slightly off. That does no harm where rounding moves a point far less than its neighbours are
+//! apart, which is looked at before ([`Trial`]): for some of the rows, whether their nearest of all rows are the same. Codes and stored
+//! vectors are made of the rows themselves.
 
 use stratann_vector::{Element, Kernel, Metric};
 
-/// Bytes of the points of a sample, at most, and its rows at least: builds under a memory cap look at one too.
-const SAMPLE_BYTES: usize = 4 << 20;
+/// Bytes of a sample's points in floats, at most: builds under a memory cap take one too.
+const SAMPLE_BYTES: usize = 2 << 20;
+/// Rows of a sample, at least (where fewer fit, or there are fewer, nothing is rounded) and at most.
 const LEAST_ROWS: usize = 64;
 const MOST_ROWS: usize = 2048;
 
 /// The largest byte.
-const LARGEST: f32 = Kernel::NARROW as f32;
+const LARGEST: f32 = Kernel::NARROW_LARGEST as f32;
 
 /// Of the numbers of a sample such a share may be beyond the largest byte.
 const CUT_OFF: f64 = 1e-4;
 
-/// The mean squared error may be such a share of the variance: a step of an eighth of the standard deviation.
+/// The mean squared error over all rows may be such a share of the variance: step² / 12 for a step of an eighth of the standard deviation.
 const MOST_ERROR: f64 = 0.0013;
 
-/// Rows of the sample whose neighbours in it are looked for, how many neighbours, and which share of them has to be the same.
+/// Rows whose nearest are looked for, how many nearest, and which share of them has to be the same by bytes. Where it is not, the tenth
+/// nearest may be about as near as the twentieth; graphs were as good down to there.
 const PROBES: usize = 64;
-const NEIGHBOURS: usize = 10;
-const LEAST_SAME: f64 = 0.95;
+const NEAREST: usize = 10;
+const LEAST_SAME: f64 = 0.9;
 
 /// How floats become bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Rounding {
     means: Vec<f32>,
-    /// 1 / step.
-    steps: f32,
+    /// Steps a unit: what a centred number is multiplied by.
+    steps_per_unit: f32,
 }
 
 impl Rounding {
@@ -49,19 +52,15 @@ impl Rounding {
         Kernel::narrow(dim)
     }
 
-    /// How many of `rows` are looked at, where a point takes `point_bytes` in floats.
-    pub(super) fn sample(rows: usize, point_bytes: usize) -> usize {
-        (SAMPLE_BYTES / point_bytes)
-            .clamp(LEAST_ROWS, MOST_ROWS)
-            .min(rows)
+    /// How many of `rows` a sample has, where a point takes `point_bytes` in floats; `None` if they would be too few.
+    pub(super) fn sample(rows: usize, point_bytes: usize) -> Option<usize> {
+        let count = (SAMPLE_BYTES / point_bytes).min(MOST_ROWS).min(rows);
+        (count >= LEAST_ROWS).then_some(count)
     }
 
-    /// How points like those of a sample are rounded; `None` if that would not keep who is near whom, or there are too few to tell.
+    /// How points like those of a sample would be rounded; `None` if they are all the same, or no numbers.
     pub(super) fn of(sample: &[f32], dim: usize) -> Option<Rounding> {
         let rows = sample.len() / dim;
-        if rows < LEAST_ROWS {
-            return None;
-        }
         let mut sums = vec![0.0f64; dim];
         for point in sample.chunks_exact(dim) {
             for (sum, &value) in sums.iter_mut().zip(point) {
@@ -71,67 +70,128 @@ impl Rounding {
         let means: Vec<f32> = sums.iter().map(|sum| (sum / rows as f64) as f32).collect();
         let centred = |(at, &value): (usize, &f32)| (value - means[at % dim]).abs();
         let mut away: Vec<f32> = sample.iter().enumerate().map(centred).collect();
-        let variance: f64 = away.iter().map(|&x| f64::from(x).powi(2)).sum();
         let beyond = (away.len() as f64 * CUT_OFF) as usize;
         let last = away.len() - 1 - beyond;
         let (_, &mut largest, _) = away.select_nth_unstable_by(last, f32::total_cmp);
-        drop(away);
         let rounding = Rounding {
             means,
-            steps: LARGEST / largest,
+            steps_per_unit: LARGEST / largest,
         };
-        // All rows the same, or numbers that are none.
-        if !(rounding.steps.is_normal() && variance.is_normal()) {
-            return None;
-        }
-        let mut bytes = Vec::with_capacity(sample.len());
-        let mut error = 0.0;
-        for point in sample.chunks_exact(dim) {
-            let from = bytes.len();
-            rounding.append(point, &mut bytes);
-            for ((&byte, &value), &mean) in bytes[from..].iter().zip(point).zip(&rounding.means) {
-                let back = f32::from(byte.cast_signed()) / rounding.steps;
-                error += f64::from(value - mean - back).powi(2);
-            }
-        }
-        let keeps =
-            error <= MOST_ERROR * variance && same_neighbours(sample, &bytes, dim) >= LEAST_SAME;
-        keeps.then_some(rounding)
+        rounding.steps_per_unit.is_normal().then_some(rounding)
     }
 
     /// Appends the bytes of a point.
     #[inline]
     pub(super) fn append(&self, point: &[f32], bytes: &mut Vec<u8>) {
         let round = |(&value, &mean): (&f32, &f32)| {
-            let steps = ((value - mean) * self.steps).clamp(-LARGEST, LARGEST);
+            let steps = ((value - mean) * self.steps_per_unit).clamp(-LARGEST, LARGEST);
             (steps.round_ties_even() as i8).cast_unsigned()
         };
         bytes.extend(point.iter().zip(&self.means).map(round));
     }
 }
 
-/// The share of the nearest neighbours within a sample that are the same by its floats and by its bytes.
-fn same_neighbours(floats: &[f32], bytes: &[u8], dim: usize) -> f64 {
-    let rows = floats.len() / dim;
-    let as_bytes: Vec<u8> = floats.iter().flat_map(|x| x.to_le_bytes()).collect();
-    let nearest = |rows_of: &[u8], kernel: Kernel, probe: usize| -> Vec<usize> {
-        let mut distances = vec![0.0; rows];
-        let row = kernel.row_bytes();
-        kernel.distances_dense(&rows_of[probe * row..][..row], rows_of, &mut distances);
-        distances[probe] = f32::INFINITY;
-        let mut order: Vec<usize> = (0..rows).collect();
-        order.select_nth_unstable_by(NEIGHBOURS, |&a, &b| distances[a].total_cmp(&distances[b]));
-        order.truncate(NEIGHBOURS);
-        order
-    };
-    let mut same = 0;
-    for i in 0..PROBES {
-        let probe = i * rows / PROBES;
-        let exact = nearest(&as_bytes, Kernel::new(Metric::L2, Element::F32, dim), probe);
-        let rounded = nearest(bytes, Rounding::kernel(dim), probe);
-        same += rounded.iter().filter(|row| exact.contains(row)).count();
+/// Looks at every point before any is rounded: how far rounding moves it, and whether it is among the nearest of the same probes.
+pub(super) struct Trial {
+    rounding: Rounding,
+    dim: usize,
+    /// Some of the points, as floats and as bytes.
+    floats: Vec<u8>,
+    bytes: Vec<u8>,
+    /// The nearest to each probe so far, by floats and by bytes: distance and number of the point.
+    by_floats: Vec<Nearest>,
+    by_bytes: Vec<Nearest>,
+    points: u64,
+    error: f64,
+    variance: f64,
+    /// Of the point at hand.
+    point: Vec<u8>,
+    distances: Vec<f32>,
+}
+
+/// The nearest, nearest first.
+type Nearest = Vec<(f32, u64)>;
+
+impl Trial {
+    /// Of a rounding that was made of a sample, some of which are the probes.
+    pub(super) fn new(rounding: Rounding, sample: &[f32], dim: usize) -> Trial {
+        let rows = sample.len() / dim;
+        let (mut floats, mut bytes) = (Vec::new(), Vec::new());
+        for i in 0..PROBES {
+            let point = &sample[i * rows / PROBES * dim..][..dim];
+            floats.extend(point.iter().flat_map(|x| x.to_le_bytes()));
+            rounding.append(point, &mut bytes);
+        }
+        Trial {
+            rounding,
+            dim,
+            floats,
+            bytes,
+            by_floats: vec![Nearest::new(); PROBES],
+            by_bytes: vec![Nearest::new(); PROBES],
+            points: 0,
+            error: 0.0,
+            variance: 0.0,
+            point: Vec::new(),
+            distances: vec![0.0; PROBES],
+        }
     }
-    same as f64 / (PROBES * NEIGHBOURS) as f64
+
+    /// Looks at the next point.
+    pub(super) fn see(&mut self, point: &[f32]) {
+        let Trial { rounding, dim, .. } = self;
+        let mut near = |kernel: Kernel, bytes: &[u8], probes: &[u8], nearest: &mut [Nearest]| {
+            kernel.distances_dense(bytes, probes, &mut self.distances);
+            for (nearest, &distance) in nearest.iter_mut().zip(&self.distances) {
+                let full = nearest.len() > NEAREST;
+                if !full || nearest.last().is_some_and(|last| distance < last.0) {
+                    let at = nearest.partition_point(|near| near.0 <= distance);
+                    nearest.insert(at, (distance, self.points));
+                    // Itself, and so many others.
+                    nearest.truncate(NEAREST + 1);
+                }
+            }
+        };
+        self.point.clear();
+        rounding.append(point, &mut self.point);
+        near(
+            Rounding::kernel(*dim),
+            &self.point,
+            &self.bytes,
+            &mut self.by_bytes,
+        );
+        for ((&byte, &value), &mean) in self.point.iter().zip(point).zip(&rounding.means) {
+            let centred = value - mean;
+            let back = f32::from(byte.cast_signed()) / rounding.steps_per_unit;
+            self.error += f64::from(centred - back).powi(2);
+            self.variance += f64::from(centred).powi(2);
+        }
+        self.point.clear();
+        self.point
+            .extend(point.iter().flat_map(|x| x.to_le_bytes()));
+        let kernel = Kernel::new(Metric::L2, Element::F32, *dim);
+        near(kernel, &self.point, &self.floats, &mut self.by_floats);
+        self.points += 1;
+    }
+
+    /// The rounding, if it keeps who is near whom.
+    pub(super) fn end(self) -> Option<Rounding> {
+        let (mut same, mut all) = (0, 0);
+        for (exact, rounded) in self.by_floats.iter().zip(&self.by_bytes) {
+            let is_there = |point: u64| rounded.iter().any(|near| near.1 == point);
+            same += exact.iter().filter(|near| is_there(near.1)).count();
+            all += exact.len();
+        }
+        let small = self.variance.is_normal() && self.error <= MOST_ERROR * self.variance;
+        let keeps = small && same as f64 >= LEAST_SAME * all as f64;
+        tracing::debug!(
+            rounded = keeps,
+            error = self.error / self.variance,
+            same = same as f64 / all.max(1) as f64,
+            "points of the build"
+        );
+        keeps.then_some(self.rounding)
+    }
 }
 
 #[cfg(test)]
@@ -148,62 +208,70 @@ mod tests {
             .collect()
     }
 
-    #[test]
-    fn what_is_spread_evenly_is_rounded_and_keeps_its_neighbours() {
-        let (count, dim) = (500, 96);
-        let floats = rows(count, dim, 1);
-        let rounding = Rounding::of(&floats, dim).unwrap();
-        let mut bytes = Vec::new();
-        floats
+    /// Whether such rows are rounded, where every so many-th is in the sample.
+    fn rounded(floats: &[f32], dim: usize, every: usize) -> bool {
+        let sample: Vec<f32> = floats
             .chunks_exact(dim)
-            .for_each(|point| rounding.append(point, &mut bytes));
-        assert_eq!(bytes.len(), count * dim);
-        assert!(same_neighbours(&floats, &bytes, dim) > 0.97);
+            .step_by(every)
+            .flatten()
+            .copied()
+            .collect();
+        let Some(rounding) = Rounding::of(&sample, dim) else {
+            return false;
+        };
+        let mut trial = Trial::new(rounding, &sample, dim);
+        floats.chunks_exact(dim).for_each(|point| trial.see(point));
+        trial.end().is_some()
     }
 
     #[test]
-    fn means_do_not_matter() {
-        let (count, dim) = (300, 64);
-        let mut floats = rows(count, dim, 2);
+    fn what_is_spread_evenly_is_rounded_whatever_its_means() {
+        let (count, dim) = (2_000, 96);
+        let mut floats = rows(count, dim, 1);
+        assert!(rounded(&floats, dim, 4));
         floats
             .iter_mut()
             .enumerate()
             .for_each(|(i, x)| *x += (i % dim) as f32 * 40.0);
-        assert!(Rounding::of(&floats, dim).is_some());
+        assert!(rounded(&floats, dim, 4));
     }
 
     #[test]
-    fn a_dimension_that_drowns_the_others_is_left_alone() {
-        let (count, dim) = (300, 64);
-        let mut floats = rows(count, dim, 3);
-        floats.iter_mut().step_by(dim).for_each(|x| *x *= 1_000.0);
-        // Its own step would be larger than all that the others say; but then they say nothing of who is near either.
-        // What must not be is that neighbours change.
-        if let Some(rounding) = Rounding::of(&floats, dim) {
-            let mut bytes = Vec::new();
-            floats
-                .chunks_exact(dim)
-                .for_each(|point| rounding.append(point, &mut bytes));
-            assert!(same_neighbours(&floats, &bytes, dim) >= LEAST_SAME);
-        }
-        // Two clusters far apart, in each of which neighbours are decided by little.
-        let mut floats = rows(count, dim, 4);
+    fn neighbours_closer_than_a_step_are_not_rounded_though_the_sample_has_one_of_each_group() {
+        let (groups, each, dim) = (100, 20, 64);
+        let centres = rows(groups, dim, 2);
+        let mut floats = rows(groups * each, dim, 3);
         for (i, point) in floats.chunks_exact_mut(dim).enumerate() {
+            let centre = &centres[i / each * dim..][..dim];
             point
                 .iter_mut()
-                .for_each(|x| *x = *x * 0.001 + (i % 2) as f32);
+                .zip(centre)
+                .for_each(|(x, c)| *x = *x * 0.001 + c);
         }
-        assert!(Rounding::of(&floats, dim).is_none());
+        assert!(!rounded(&floats, dim, each));
+    }
+
+    #[test]
+    fn rows_far_beyond_the_sample_are_not_cut_off_unseen() {
+        let (count, dim) = (2_000, 64);
+        let mut floats = rows(count, dim, 4);
+        assert!(rounded(&floats, dim, 8));
+        // A few of them, none of which is in the sample.
+        let far = floats.chunks_exact_mut(dim).skip(1).step_by(40);
+        far.flatten().for_each(|x| *x *= 50.0);
+        assert!(!rounded(&floats, dim, 8));
     }
 
     #[test]
     fn what_has_no_spread_or_is_no_number_is_left_alone() {
-        assert!(Rounding::of(&[0.5; 100 * 8], 8).is_none(), "all the same");
-        assert!(Rounding::of(&rows(10, 8, 5), 8).is_none(), "too few");
+        assert!(!rounded(&[0.5; 100 * 8], 8, 1), "all the same");
         for strange in [f32::NAN, f32::INFINITY, f32::MAX] {
             let mut floats = rows(100, 8, 6);
             floats.iter_mut().step_by(5).for_each(|x| *x = strange);
-            assert!(Rounding::of(&floats, 8).is_none(), "{strange}");
+            assert!(!rounded(&floats, 8, 1), "{strange}");
         }
+        assert_eq!(Rounding::sample(63, 4), None, "too few");
+        assert_eq!(Rounding::sample(1_000_000, 65_536), None, "too wide");
+        assert_eq!(Rounding::sample(1_000_000, 1_536), Some(1_365));
     }
 }

@@ -8,7 +8,7 @@ use crate::data::{DataError, Matrix, VectorSource, check_range};
 /// Where the rows are in the order of the nodes.
 #[derive(Debug)]
 pub enum Rows {
-    /// In the source, in another order, if the order of the nodes is not its own.
+    /// In the source, under the row numbers of [`Constructed::order`](super::Constructed).
     Source,
     /// In memory.
     Memory(Matrix),
@@ -45,6 +45,13 @@ impl<'a> NodeRows<'a> {
     }
 }
 
+impl NodeRows<'_> {
+    /// The number in the source of the row of a node, where rows come from the source.
+    pub(crate) fn row_of(&self, node: usize) -> usize {
+        self.order.map_or(node, |order| order[node] as usize)
+    }
+}
+
 impl VectorSource for NodeRows<'_> {
     fn rows(&self) -> usize {
         self.rows.rows()
@@ -67,7 +74,19 @@ impl VectorSource for NodeRows<'_> {
             None => self.rows.read(first, out),
             Some(order) => {
                 let count = check_range(self, first, out.len())?;
-                self.rows.gather(&order[first..first + count], out)
+                let rows = &order[first..first + count];
+                if rows.is_sorted() {
+                    return self.rows.gather(rows, out);
+                }
+                // In the order of the source, which is what a file's read-ahead expects.
+                let row_bytes = self.row_bytes();
+                let mut places: Vec<(u32, usize)> = rows.iter().copied().zip(0..).collect();
+                places.sort_unstable();
+                for (row, place) in places {
+                    self.rows
+                        .read(row as usize, &mut out[place * row_bytes..][..row_bytes])?;
+                }
+                Ok(())
             }
         }
     }

@@ -12,7 +12,8 @@
 //! Floats may then be rounded to a byte each ([`rounding`](super::rounding)), if that is seen to keep who is near whom.
 
 use super::points::Points;
-use super::rounding::Rounding;
+use super::random::Random;
+use super::rounding::{Rounding, Trial};
 use crate::data::{DataError, VectorSource};
 use stratann_vector::{Element, Metric, Reduction, norm, normalize, to_f32};
 
@@ -44,6 +45,11 @@ impl Space {
         self.metric.reduction() == Reduction::None && self.rounding.is_none()
     }
 
+    /// Whether points are floats that were rounded.
+    pub(super) fn is_rounded(&self) -> bool {
+        self.rounding.is_some()
+    }
+
     /// Whether [`Space::measure`] must see all rows before the first [`Space::append`].
     pub(crate) fn needs_longest(&self) -> bool {
         self.metric.reduction() == Reduction::Lifted
@@ -58,21 +64,39 @@ impl Space {
         }
     }
 
-    /// Looks at a sample of the rows, and has floats rounded to bytes from now on if that keeps who is near whom.
-    pub(super) fn learn(&mut self, source: &dyn VectorSource) -> Result<(), DataError> {
-        if self.build_element() != Element::F32 {
-            return Ok(());
-        }
+    /// How floats would be rounded to bytes, by a sample of the rows; all rows are to be [looked at](Space::look) before.
+    pub(super) fn trial(
+        &self,
+        source: &dyn VectorSource,
+        seed: u64,
+    ) -> Result<Option<Trial>, DataError> {
         let rows = source.rows();
-        let count = Rounding::sample(rows, self.point_bytes());
-        let sample: Vec<u32> = (0..count).map(|i| (i * rows / count) as u32).collect();
-        let mut bytes = vec![0; count * source.row_bytes()];
-        source.gather(&sample, &mut bytes)?;
-        let mut floats = Vec::with_capacity(count * self.build_dim());
-        self.each_point(&bytes, |point| floats.extend_from_slice(point));
-        drop(bytes);
-        self.rounding = Rounding::of(&floats, self.build_dim());
-        Ok(())
+        let count = match self.build_element() {
+            Element::F32 => Rounding::sample(rows, self.point_bytes()),
+            _ => None,
+        };
+        let Some(count) = count else {
+            return Ok(None);
+        };
+        let mut sample = Random::derived(seed, 0x726f_756e_6401).sample(rows, count);
+        sample.sort_unstable();
+        let (mut floats, mut row) = (Vec::new(), vec![0; source.row_bytes()]);
+        for at in sample {
+            source.read(at, &mut row)?;
+            self.each_point(&row, |point| floats.extend_from_slice(point));
+        }
+        let rounding = Rounding::of(&floats, self.build_dim());
+        Ok(rounding.map(|rounding| Trial::new(rounding, &floats, self.build_dim())))
+    }
+
+    /// Has a trial look at some rows.
+    pub(super) fn look(&self, rows: &[u8], trial: &mut Trial) {
+        self.each_point(rows, |point| trial.see(point));
+    }
+
+    /// Has floats rounded from now on, if they may be.
+    pub(super) fn round(&mut self, rounding: Option<Rounding>) {
+        self.rounding = rounding;
     }
 
     /// The type of a point's elements.

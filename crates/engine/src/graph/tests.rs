@@ -353,6 +353,23 @@ fn construct_in_memory_and_by_parts_agree_in_kind() {
 }
 
 #[test]
+fn floats_are_rounded_while_a_graph_is_built_and_it_finds_as_much() {
+    let (count, dim) = (6_000, 48);
+    let bytes = floats(&clustered(count, dim, 12, 7));
+    let source = MatrixRef::new(&bytes, count, dim, Element::F32).unwrap();
+    for (metric, least) in [(Metric::L2, 0.97), (Metric::Cosine, 0.9)] {
+        for memory in [None, tight(1024)] {
+            let order = Order::Locality { page: 3 };
+            let built = run(&source, metric, order, memory, &Silent).unwrap();
+            assert!(built.stats.rounded, "{metric}");
+            assert_eq!(built.stats.parts > 1, memory.is_some());
+            let recall = check_constructed(&source, built);
+            assert!(recall > least, "{metric}, {memory:?}: {recall}");
+        }
+    }
+}
+
+#[test]
 fn other_metrics_are_built_in_their_space() {
     let bytes = floats(&clustered(6_000, 12, 30, 7));
     let source = MatrixRef::new(&bytes, 6_000, 12, Element::F32).unwrap();

@@ -25,7 +25,7 @@ use crate::data::{VectorSource, check_rows};
 use crate::index::{Index, Kind};
 use crate::measure::Heat;
 use crate::progress::Progress;
-use crate::room::Queued;
+use crate::room::{Queued, Wanted};
 use crate::stores::on_pages;
 use crate::update::{FreshScratch, Overlay, Seen};
 use crate::{Error, bounds};
@@ -228,7 +228,10 @@ impl<'a> Batch<'a> {
                 .candidates
                 .min(refused.saturating_add(plan.list.saturating_mul(MOST_SHARES))),
         };
-        let wanted = needed.min(rows)..=wanted.min(rows);
+        let wanted = Wanted {
+            needed: needed.min(rows),
+            most: wanted.min(rows),
+        };
         self.index.room(plan.list, candidates, wanted)
     }
 

@@ -91,17 +91,18 @@ pub struct SearchOptions {
     pub in_flight: Option<usize>,
 }
 
-/// The most queries in flight on a thread that are chosen for a batch. On an SSD eight answer most of the queries a second that any number
-/// does (`bench/in-flight.toml`).
+/// The most queries in flight on a thread that are chosen for a batch (`bench/in-flight.toml` compares them), and how long their lists may
+/// be together: a query takes memory by its list.
 const CHOSEN_IN_FLIGHT: usize = 8;
+const CHOSEN_LISTS: usize = 4096;
 
 impl SearchOptions {
-    /// How many queries of a batch of `rows` are in flight on each thread: as said, or else up to eight, as long as each thread has so
-    /// many. A query that comes alone is alone.
+    /// How many queries of a batch of `rows` are in flight on each thread, if the memory budget has room: as said, or else up to
+    /// eight, as long as each thread has so many and lists are not long. A query that comes alone is alone.
     pub fn in_flight(&self, rows: usize) -> usize {
         self.in_flight.unwrap_or_else(|| {
-            rows.div_ceil(self.threads.max(1))
-                .clamp(1, CHOSEN_IN_FLIGHT)
+            let most = (CHOSEN_LISTS / self.list.max(1)).clamp(1, CHOSEN_IN_FLIGHT);
+            rows.div_ceil(self.threads.max(1)).clamp(1, most)
         })
     }
 }

@@ -365,6 +365,11 @@ fn a_batch_chooses_its_queries_in_flight_by_its_size() {
     assert_eq!((of(1, 0), of(1, 1), of(2, 2)), (1, 1, 1), "alone");
     assert_eq!((of(1, 3), of(2, 3), of(2, 16)), (3, 2, 8));
     assert_eq!((of(1, 1_000), of(16, 1_000)), (8, 8));
+    let long = SearchOptions {
+        list: 2_000,
+        ..SearchOptions::default()
+    };
+    assert_eq!(long.in_flight(1_000), 2, "long lists take memory");
     let said = SearchOptions {
         in_flight: Some(40),
         ..SearchOptions::default()

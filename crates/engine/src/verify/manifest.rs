@@ -27,21 +27,20 @@ impl Check<'_> {
     /// Whether an index of this layout has such a file.
     pub(super) fn belongs(&self, kind: FileKind, n: Option<u32>) -> bool {
         let of_segment = || n.is_some_and(|n| (n as usize) < self.manifest.segments.len());
-        match kind.form() {
-            Form::Lists(_) => kind == self.composition.lists,
-            Form::Segment => of_segment(),
-            // It follows from what the manifest says of it; the MANIFEST names no file of the log.
-            Form::Log => false,
-            Form::Stream => match kind {
-                FileKind::Chunks => of_segment(),
-                FileKind::Directory => self.composition.has_directory(),
-                FileKind::Codes | FileKind::Entries => kind == self.composition.codes.file(),
-                FileKind::Placement => self.manifest.placement.is_some(),
-                FileKind::Pending | FileKind::Journal => {
-                    self.manifest.placement.is_some() && kind == self.composition.waiting()
-                }
-                // Others may be in an index of any layout.
-                _ => true,
+        match kind {
+            FileKind::Chunks => of_segment(),
+            FileKind::Directory => self.composition.has_directory(),
+            FileKind::Codes | FileKind::Entries => kind == self.composition.codes.file(),
+            FileKind::Placement => self.manifest.placement.is_some(),
+            FileKind::Pending | FileKind::Journal => {
+                self.manifest.placement.is_some() && kind == self.composition.waiting()
+            }
+            FileKind::Codebook | FileKind::Navigation | FileKind::Heat | FileKind::Ids => true,
+            _ => match kind.form() {
+                Form::Lists(_) => kind == self.composition.lists,
+                Form::Segment => of_segment(),
+                // A MANIFEST names no file of the log, and no table that is not listed above.
+                Form::Log | Form::Stream => false,
             },
         }
     }

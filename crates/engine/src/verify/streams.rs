@@ -127,7 +127,8 @@ impl Check<'_> {
                 }
             }
             FileKind::Journal => self.journal(payload, name)?,
-            // A kind of table that was added, and not here: what it says is of no use before somebody checks it.
+            // Codes, codebooks and ids are checked above, and files of other forms elsewhere. What else comes here is a kind of table
+            // that was added without a check.
             _ => self
                 .report
                 .problem(name, None, "nothing checks what a file of this kind says"),

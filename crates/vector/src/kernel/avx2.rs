@@ -252,15 +252,6 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn narrow_squares_part(sums: Self::I, a: *const u8, b: *const u8, n: usize) -> Self::I {
-        // SAFETY: `n` bytes each; then 64 of our own, which are the same from `n` on.
-        unsafe {
-            let (a, b) = (padded::<64>(a, n), padded::<64>(b, n));
-            Self::narrow_squares(sums, a.as_ptr(), b.as_ptr())
-        }
-    }
-
-    #[inline(always)]
     unsafe fn look_up(table: *const f32, code: *const u8) -> Self::F {
         // SAFETY: 16 bytes of code, and each index is in its row of the table.
         unsafe {

@@ -33,7 +33,7 @@ pub(crate) const LANES: usize = 16;
 const WIDE: usize = 32;
 
 /// Elements whose narrow squares are summed at once.
-const NARROW: usize = 64;
+const NARROW_BLOCK: usize = 64;
 
 /// Integer elements that are summed in 32 bits: 16384 * 255^2 < 2^31.
 const EXACT_RUN: usize = 16 * 1024;
@@ -111,7 +111,14 @@ pub(crate) trait Lanes {
     /// `sums` plus the squares `(a - b)^2` of 64 `i8` at `a` and at `b`, which differ by 127 at most.
     unsafe fn narrow_squares(sums: Self::I, a: *const u8, b: *const u8) -> Self::I;
     /// The same for `n` `i8`, `0 < n < 64`.
-    unsafe fn narrow_squares_part(sums: Self::I, a: *const u8, b: *const u8, n: usize) -> Self::I;
+    #[inline(always)]
+    unsafe fn narrow_squares_part(sums: Self::I, a: *const u8, b: *const u8, n: usize) -> Self::I {
+        // SAFETY: `n` bytes each; then 64 of our own, which are the same from `n` on.
+        unsafe {
+            let (a, b) = (padded::<64>(a, n), padded::<64>(b, n));
+            Self::narrow_squares(sums, a.as_ptr(), b.as_ptr())
+        }
+    }
 
     /// Lane `i`: `table[i * 256 + code[i]]`, from 16 bytes at `code` and 16 * 256 floats at `table`.
     unsafe fn look_up(table: *const f32, code: *const u8) -> Self::F;
@@ -507,15 +514,15 @@ impl Measure for Narrow {
             while i < dim {
                 let end = dim.min(i + EXACT_RUN);
                 let mut sums = [L::zero_sums(); 2];
-                while i + 2 * NARROW <= end {
+                while i + 2 * NARROW_BLOCK <= end {
                     sums[0] = L::narrow_squares(sums[0], a.add(i), b.add(i));
-                    let j = i + NARROW;
+                    let j = i + NARROW_BLOCK;
                     sums[1] = L::narrow_squares(sums[1], a.add(j), b.add(j));
-                    i += 2 * NARROW;
+                    i += 2 * NARROW_BLOCK;
                 }
-                if i + NARROW <= end {
+                if i + NARROW_BLOCK <= end {
                     sums[0] = L::narrow_squares(sums[0], a.add(i), b.add(i));
-                    i += NARROW;
+                    i += NARROW_BLOCK;
                 }
                 if i < end {
                     sums[1] = L::narrow_squares_part(sums[1], a.add(i), b.add(i), end - i);

@@ -223,7 +223,7 @@ impl Kernel {
     }
 
     /// The largest of the numbers that [`Kernel::narrow`] is for.
-    pub const NARROW: i8 = 63;
+    pub const NARROW_LARGEST: i8 = 63;
 
     /// A kernel for squared Euclidean distances of rows of `i8` from -63 to 63, faster than that for all `i8`. Of other rows it gives
     /// numbers that say nothing.

@@ -279,15 +279,6 @@ impl Lanes for Neon {
     }
 
     #[inline(always)]
-    unsafe fn narrow_squares_part(sums: Self::I, a: *const u8, b: *const u8, n: usize) -> Self::I {
-        // SAFETY: `n` bytes each; then 64 of our own, which are the same from `n` on.
-        unsafe {
-            let (a, b) = (padded::<64>(a, n), padded::<64>(b, n));
-            Self::narrow_squares(sums, a.as_ptr(), b.as_ptr())
-        }
-    }
-
-    #[inline(always)]
     unsafe fn look_up(table: *const f32, code: *const u8) -> Self::F {
         // SAFETY: 16 bytes of code, and 16 rows of the table. NEON has no gather.
         unsafe { Self::look_up_part(table, code, LANES) }

@@ -1,6 +1,6 @@
 //! The primitives in plain Rust: arrays, which the compiler vectorises as far as the baseline processor goes.
 
-use super::body::{LANES, Lanes, halves, padded};
+use super::body::{LANES, Lanes, halves};
 use crate::element::half_to_f32;
 
 pub(crate) struct Plain;
@@ -181,15 +181,6 @@ impl Lanes for Plain {
             let first = Self::sub_wide(Self::load_i8(a), Self::load_i8(b));
             let then = Self::sub_wide(Self::load_i8(a.add(32)), Self::load_i8(b.add(32)));
             Self::multiply_add(Self::multiply_add(sums, first, first), then, then)
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn narrow_squares_part(sums: Self::I, a: *const u8, b: *const u8, n: usize) -> Self::I {
-        // SAFETY: `n` bytes each; then 64 of our own, which are the same from `n` on.
-        unsafe {
-            let (a, b) = (padded::<64>(a, n), padded::<64>(b, n));
-            Self::narrow_squares(sums, a.as_ptr(), b.as_ptr())
         }
     }
 

@@ -8,6 +8,7 @@ use stratann_tier::testing::Slow;
 use stratann_tier::{Directory, ReadQueue, Tier};
 
 use super::*;
+use crate::room::Wanted;
 
 /// Longer than anything here takes, unless it was lost.
 const LONG: Duration = Duration::from_secs(30);
@@ -289,8 +290,8 @@ fn room_is_waited_for_by_nobody_and_comes_back() {
         until("the index is let go", || alone(&index));
     }
     // All of the room is there.
-    let room = index.room(400, 0, 1..=1).at_once();
-    assert!(room.is_some() && index.room(400, 0, 1..=1).at_once().is_none());
+    let room = index.room(400, 0, Wanted::all(1)).at_once();
+    assert!(room.is_some() && index.room(400, 0, Wanted::all(1)).at_once().is_none());
 }
 
 #[test]
