@@ -29,11 +29,11 @@ const CUT_OFF: f64 = 1e-4;
 /// The mean squared error over all rows may be such a share of the variance: step² / 12 for a step of an eighth of the standard deviation.
 const MOST_ERROR: f64 = 0.0013;
 
-/// Rows whose nearest are looked for, how many nearest, and which share of them has to be the same by bytes. Where it is not, the tenth
-/// nearest may be about as near as the twentieth; graphs were as good down to there.
+/// Rows whose nearest are looked for, how many nearest, and by how much those that are found by bytes may be farther away, squared, than the
+/// nearest are. (Whether they are the same rows says less: of many that are about equally near, any will do.)
 const PROBES: usize = 64;
 const NEAREST: usize = 10;
-const LEAST_SAME: f64 = 0.9;
+const FARTHER: f64 = 1.01;
 
 /// How floats become bytes.
 #[derive(Clone, Debug)]
@@ -98,19 +98,19 @@ pub(super) struct Trial {
     /// Some of the points, as floats and as bytes.
     floats: Vec<u8>,
     bytes: Vec<u8>,
-    /// The nearest to each probe so far, by floats and by bytes: distance and number of the point.
+    /// The nearest to each probe so far, by floats and by bytes.
     by_floats: Vec<Nearest>,
     by_bytes: Vec<Nearest>,
-    points: u64,
     error: f64,
     variance: f64,
     /// Of the point at hand.
     point: Vec<u8>,
+    byte_distances: Vec<f32>,
     distances: Vec<f32>,
 }
 
-/// The nearest, nearest first.
-type Nearest = Vec<(f32, u64)>;
+/// The distances of the nearest to a probe, nearest first: by what they are the nearest, and by floats.
+type Nearest = Vec<(f32, f32)>;
 
 impl Trial {
     /// Of a rounding that was made of a sample, some of which are the probes.
@@ -129,69 +129,63 @@ impl Trial {
             bytes,
             by_floats: vec![Nearest::new(); PROBES],
             by_bytes: vec![Nearest::new(); PROBES],
-            points: 0,
             error: 0.0,
             variance: 0.0,
             point: Vec::new(),
+            byte_distances: vec![0.0; PROBES],
             distances: vec![0.0; PROBES],
         }
     }
 
     /// Looks at the next point.
     pub(super) fn see(&mut self, point: &[f32]) {
-        let Trial { rounding, dim, .. } = self;
-        let mut near = |kernel: Kernel, bytes: &[u8], probes: &[u8], nearest: &mut [Nearest]| {
-            kernel.distances_dense(bytes, probes, &mut self.distances);
-            for (nearest, &distance) in nearest.iter_mut().zip(&self.distances) {
-                let full = nearest.len() > NEAREST;
-                if !full || nearest.last().is_some_and(|last| distance < last.0) {
-                    let at = nearest.partition_point(|near| near.0 <= distance);
-                    nearest.insert(at, (distance, self.points));
-                    // Itself, and so many others.
-                    nearest.truncate(NEAREST + 1);
-                }
-            }
-        };
         self.point.clear();
-        rounding.append(point, &mut self.point);
-        near(
-            Rounding::kernel(*dim),
-            &self.point,
-            &self.bytes,
-            &mut self.by_bytes,
-        );
-        for ((&byte, &value), &mean) in self.point.iter().zip(point).zip(&rounding.means) {
+        self.rounding.append(point, &mut self.point);
+        let narrow = Rounding::kernel(self.dim);
+        narrow.distances_dense(&self.point, &self.bytes, &mut self.byte_distances);
+        for ((&byte, &value), &mean) in self.point.iter().zip(point).zip(&self.rounding.means) {
             let centred = value - mean;
-            let back = f32::from(byte.cast_signed()) / rounding.steps_per_unit;
+            let back = f32::from(byte.cast_signed()) / self.rounding.steps_per_unit;
             self.error += f64::from(centred - back).powi(2);
             self.variance += f64::from(centred).powi(2);
         }
         self.point.clear();
         self.point
             .extend(point.iter().flat_map(|x| x.to_le_bytes()));
-        let kernel = Kernel::new(Metric::L2, Element::F32, *dim);
-        near(kernel, &self.point, &self.floats, &mut self.by_floats);
-        self.points += 1;
+        let exact = Kernel::new(Metric::L2, Element::F32, self.dim);
+        exact.distances_dense(&self.point, &self.floats, &mut self.distances);
+        let distances = self.distances.iter().zip(&self.byte_distances);
+        let nearest = self.by_floats.iter_mut().zip(&mut self.by_bytes);
+        for ((by_floats, by_bytes), (&exact, &rounded)) in nearest.zip(distances) {
+            keep(by_floats, exact, exact);
+            keep(by_bytes, rounded, exact);
+        }
     }
 
     /// The rounding, if it keeps who is near whom.
     pub(super) fn end(self) -> Option<Rounding> {
-        let (mut same, mut all) = (0, 0);
-        for (exact, rounded) in self.by_floats.iter().zip(&self.by_bytes) {
-            let is_there = |point: u64| rounded.iter().any(|near| near.1 == point);
-            same += exact.iter().filter(|near| is_there(near.1)).count();
-            all += exact.len();
-        }
+        let sum = |nearest: &[Nearest]| -> f64 {
+            let exact = nearest.iter().flatten().map(|near| f64::from(near.1));
+            exact.sum()
+        };
+        let (nearest, found) = (sum(&self.by_floats), sum(&self.by_bytes));
         let small = self.variance.is_normal() && self.error <= MOST_ERROR * self.variance;
-        let keeps = small && same as f64 >= LEAST_SAME * all as f64;
-        tracing::debug!(
-            rounded = keeps,
-            error = self.error / self.variance,
-            same = same as f64 / all.max(1) as f64,
-            "points of the build"
-        );
+        let keeps = small && found <= nearest * FARTHER;
+        let (error, farther) = (self.error / self.variance, found / nearest);
+        tracing::debug!(rounded = keeps, error, farther, "points of the build");
         keeps.then_some(self.rounding)
     }
+}
+
+/// Takes note of a point at a distance, which is `exact` by floats, if it is among the nearest.
+fn keep(nearest: &mut Nearest, distance: f32, exact: f32) {
+    // The probe itself, and so many others.
+    if nearest.len() > NEAREST && nearest.last().is_some_and(|last| distance >= last.0) {
+        return;
+    }
+    let at = nearest.partition_point(|near| near.0 <= distance);
+    nearest.insert(at, (distance, exact));
+    nearest.truncate(NEAREST + 1);
 }
 
 #[cfg(test)]

@@ -349,8 +349,8 @@ fn a_few_deletions_near_a_query_are_walked_past() {
                 "{preset}, {gone} deleted: {} right in {reads} reads of vectors",
                 right.clone().count()
             );
-            // A list of ten finds about half of them in these data without any deletion.
-            assert!(right.count() >= 3, "{what}");
+            // A list of ten finds two to five of them in these data without any deletion, by the graph.
+            assert!(right.count() >= 2, "{what}");
             // Where vectors are apart, fewer than all of them are read.
             assert!(reads < 80, "{what}");
         }

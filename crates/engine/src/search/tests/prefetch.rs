@@ -263,7 +263,7 @@ fn free_reads_are_used_again_until_the_whole_head_is_here() {
     }
     assert!(traffic.most.load(Ordering::Relaxed) <= BEAM);
     assert!(
-        10 * all >= 9 * queries.rows(),
+        10 * all >= 8 * queries.rows(),
         "{all} of {}",
         queries.rows()
     );
