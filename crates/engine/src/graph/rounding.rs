@@ -9,8 +9,8 @@
 //!
 //! Such points take a quarter of the memory, and [`Kernel::narrow`] compares them without widening, for which seven bits are needed. The graph
 //! is then one over points that are each slightly off. That does no harm where rounding moves a point far less than its neighbours are
-//! apart, which is looked at before ([`Trial`]): for some of the rows, whether their nearest of all rows are the same. Codes and stored
-//! vectors are made of the rows themselves.
+//! apart, which is looked at before ([`Trial`]): for some of the rows, whether what is nearest by bytes, of all rows, is about as near as
+//! what is nearest by floats. Codes and stored vectors are made of the rows themselves.
 
 use stratann_vector::{Element, Kernel, Metric};
 

@@ -355,7 +355,9 @@ fn construct_in_memory_and_by_parts_agree_in_kind() {
 #[test]
 fn floats_are_rounded_while_a_graph_is_built_and_it_finds_as_much() {
     let (count, dim) = (6_000, 48);
-    let exact = clustered(count, dim, 12, 7);
+    // Sixty groups. Of twelve so far apart, now and then one is linked so that searches do not come to all of it: over 40 seeds mean
+    // recall .9990 with rounded points, .9993 with floats; the least of one run .96 with floats, .88 with rounded points.
+    let exact = clustered(count, dim, 60, 7);
     let bytes = floats(&exact);
     let order = Order::Locality { page: 3 };
     // The same points, as bytes that are not rounded.
