@@ -204,6 +204,8 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
         let options = SearchOptions {
             list,
             beam: Some(beam),
+            // What is in the cache depends on which query comes first.
+            in_flight: Some(1),
             ..SearchOptions::default()
         };
         let plain = open(&paths[1]).search(&queries, &options).unwrap();
