@@ -429,10 +429,10 @@ impl Index {
         self.shared.room.queue(&self.memory_plan, size, wanted)
     }
 
-    /// Bytes of a page of lists or of vectors, whichever is more.
+    /// Bytes of a read of lists or of vectors, whichever is more.
     fn largest_page(&self) -> usize {
         let (lists, vectors) = self.kind.files();
-        lists.page_bytes.max(vectors.page_bytes)
+        lists.read_bytes().max(vectors.read_bytes())
     }
 
     /// How many candidates beyond its list a query may have that would have up to `wanted`.

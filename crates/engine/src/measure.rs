@@ -18,7 +18,7 @@ use stratann_layout::manifest::{HotShare, Measured};
 use crate::data::{MatrixRef, VectorSource};
 use crate::index::Index;
 use crate::progress::Silent;
-use crate::stores::vectors::segments::SegmentPage;
+use crate::stores::vectors::segments::Extent;
 use crate::{Error, SearchOptions, Strategy};
 
 /// A collection of fewer rows is not measured: it is small enough to keep in memory.
@@ -66,11 +66,13 @@ impl Heat {
         }
     }
 
-    /// Notes that a page with vectors alone was wanted.
-    pub(crate) fn vectors(&self, place: SegmentPage) {
-        let start = self.starts.get(place.segment).copied().unwrap_or(0);
-        if let Some(count) = self.vectors.get(start + place.page as usize) {
-            count.fetch_add(1, Ordering::Relaxed);
+    /// Notes that pages with vectors alone were wanted.
+    pub(crate) fn vectors(&self, place: Extent) {
+        let start = self.starts.get(place.segment).copied().unwrap_or(0) as u64;
+        for page in place.page..place.end() {
+            if let Some(count) = self.vectors.get((start + page) as usize) {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 }

@@ -37,6 +37,8 @@ const USUAL_LIST: usize = 100;
 pub(crate) struct PageFile {
     pub(crate) pages: u64,
     pub(crate) page_bytes: usize,
+    /// Bytes that a read takes, about, where one asks for several pages; else 0.
+    pub(crate) several: usize,
     /// Whether a page that is changed is in memory twice, as it was and as it is.
     pub(crate) doubled: bool,
 }
@@ -47,8 +49,14 @@ impl PageFile {
         Self {
             pages,
             page_bytes,
+            several: 0,
             doubled: false,
         }
+    }
+
+    /// Bytes that a read takes, about.
+    pub(crate) fn read_bytes(&self) -> usize {
+        self.page_bytes.max(self.several)
     }
 }
 
@@ -182,7 +190,7 @@ pub(crate) fn divide(
         ..MemoryPlan::default()
     };
     let value = Value::of(measured);
-    let page = needs.graph.page_bytes.max(needs.vectors.page_bytes);
+    let page = needs.graph.read_bytes().max(needs.vectors.read_bytes());
     let query = query_bytes(USUAL_LIST, page);
     let Some(budget) = budget else {
         memory_plan.queries = query;
@@ -483,6 +491,7 @@ mod tests {
             graph: PageFile {
                 pages: 43_000,
                 page_bytes: 4096,
+                several: 0,
                 doubled: false,
             },
             vectors: PageFile::default(),

@@ -269,7 +269,7 @@ struct Small {
 
 const PHOTOS: &str = "photo-sift-20k";
 const TEXTS: &str = "package-text-2k";
-const SMALL: [Small; 6] = [
+const SMALL: [Small; 7] = [
     Small {
         name: "index-v4-odinann",
         layout: "coupled",
@@ -304,6 +304,19 @@ const SMALL: [Small; 6] = [
         false,
     ),
     texts("index-v4-marks", "coupled", Metric::L2, "raw", false),
+    // Its vectors run on from block to block.
+    Small {
+        dim: 260,
+        built: 150,
+        rows: 200,
+        ..texts(
+            "index-v4-run-on",
+            "decoupled",
+            Metric::L2,
+            "float-split",
+            true,
+        )
+    },
 ];
 
 const fn texts(

@@ -31,14 +31,16 @@
 //! |---|---|---|
 //! | 0 | 4 | number of its first page in the segment's file |
 //! | 4 | 4 | `p`, 1 or more |
-//! | 8 | 4 | bits: 1 if it has a base vector, 2 if it has garbage |
-//! | 12 | 4 p | the last node of each page, ascending; that of the page before (of the first one, 1 less than the segment's first node, modulo 2^32) where all is garbage |
+//! | 8 | 4 | bits: 1 if it has a base vector, 2 if it has garbage, 4 if records run on |
+//! | 12 | 4 p | the last node that starts on each page or before it, ascending; of the first page, where all is garbage, 1 less than the segment's first node, modulo 2^32 |
 //! | 12 + 4 p | V | the base vector, if it has one |
 //! | … | 2 p | if it has garbage: the dead slots of each page, how many |
 //! | … | 2 g | and all of them, those of a page ascending |
+//! | … | ⌈p / 8⌉ | if records run on: a bit for each page, whether its end goes on on the next ([`RunsOn`]); the last page's does not |
 //!
 //! Without garbage a chunk takes `4 p + 12 + V` bytes, on which the paper's formula for the size of a chunk rests
-//! ([`chunk_bytes_for`]).
+//! ([`chunk_bytes_for`]), and a bit a page where records run on. A page on which no record starts says the same last node as the
+//! one before it.
 
 mod dead;
 
@@ -47,9 +49,10 @@ pub use dead::DeadSlots;
 use crate::directory::PageDirectory;
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
+use crate::runs::{RunsOn, byte_count};
 
-/// Format version of these files. 1: the first.
-pub const FORMAT_VERSION: u32 = 1;
+/// Format version of these files. 1: the first; 2: records run on.
+pub const FORMAT_VERSION: u32 = 2;
 
 /// Bytes of a chunk beside its boundaries and its base vector.
 const CHUNK_FIXED: usize = 12;
@@ -57,6 +60,7 @@ const CHUNK_FIXED: usize = 12;
 /// The bits of what a chunk has.
 const BASE: u32 = 1;
 const GARBAGE: u32 = 2;
+const RUNS_ON: u32 = 4;
 
 /// A run of consecutive nodes of a segment, on pages of their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,7 +69,7 @@ pub struct Chunk {
     pub first_page: u32,
     /// Its pages, which follow one another.
     pub pages: u32,
-    /// The last node of each of its pages, as the index numbers nodes. A page's nodes are those above the
+    /// The last node of each of its pages, as the index numbers nodes. The nodes that start on a page are those above the
     /// last node of the page before it; none where these are the same.
     pub boundaries: Vec<u32>,
     /// What each of its vectors was made to differ from, if they were: the bytes of a vector.
@@ -83,6 +87,8 @@ pub struct ChunksFile {
     pub chunks: Vec<Chunk>,
     /// The records that are garbage.
     pub dead: DeadSlots,
+    /// The pages whose last record goes on on the next.
+    pub runs: RunsOn,
 }
 
 /// What is said elsewhere of a segment: by the manifest, and by the header of its vectors.
@@ -121,7 +127,13 @@ impl ChunksFile {
                 u64::from(chunk.first_page)..u64::from(chunk.first_page) + u64::from(chunk.pages);
             let dead = || pages.clone().map(|page| self.dead.of_page(page));
             let has_garbage = dead().any(|slots| !slots.is_empty());
-            let has = [(BASE, chunk.base.is_some()), (GARBAGE, has_garbage)];
+            let runs = self.runs.to_bytes(chunk.first_page, chunk.pages);
+            let run_on = runs.iter().any(|&byte| byte != 0);
+            let has = [
+                (BASE, chunk.base.is_some()),
+                (GARBAGE, has_garbage),
+                (RUNS_ON, run_on),
+            ];
             let bits = has.iter().filter(|(_, has)| *has).map(|(bit, _)| bit).sum();
             for field in [chunk.first_page, chunk.pages, bits] {
                 out.extend_from_slice(&field.to_le_bytes());
@@ -131,6 +143,9 @@ impl ChunksFile {
             if has_garbage {
                 out.extend(dead().flat_map(|slots| (slots.len() as u16).to_le_bytes()));
                 out.extend(dead().flatten().flat_map(|slot| slot.to_le_bytes()));
+            }
+            if run_on {
+                out.extend(runs);
             }
         }
         out
@@ -142,8 +157,8 @@ impl ChunksFile {
     /// # Errors
     /// A length that does not follow from the counts; not as many chunks as the records need; chunks whose pages
     /// do not follow one another or are not as many as those of the file; boundaries that do not ascend, or do not
-    /// end where the chunk ends; a page of more records than a page holds, or of none; dead slots that do not
-    /// ascend, that are of no record, or that are not as many as the garbage.
+    /// end where the chunk ends; a page of more records than a page holds, or of none, where none goes on; dead slots that do not
+    /// ascend, that are of no record, or that are not as many as the garbage; a chunk whose end goes on.
     pub fn decode(
         payload: &[u8],
         span: SegmentSpan,
@@ -170,6 +185,7 @@ impl ChunksFile {
             nodes_left: span.nodes,
             records_left: records,
             dead: DeadSlots::default(),
+            runs: RunsOn::default(),
         };
         let mut chunks = Vec::new();
         for _ in 0..count {
@@ -191,6 +207,7 @@ impl ChunksFile {
             chunk_vectors,
             chunks,
             dead: place.dead,
+            runs: place.runs,
         })
     }
 
@@ -257,6 +274,7 @@ impl ChunksFile {
             chunk_vectors: self.chunk_vectors,
             chunks,
             dead: all,
+            runs: self.runs.clone(),
         }
     }
 }
@@ -270,6 +288,7 @@ struct NextChunk {
     records_left: u64,
     /// Of the pages that were read.
     dead: DeadSlots,
+    runs: RunsOn,
 }
 
 impl NextChunk {
@@ -290,8 +309,8 @@ impl NextChunk {
         if pages == 0 {
             return Err(reader.wrong(at + 4, "pages of a chunk", pages, "1 or more"));
         }
-        if bits > BASE | GARBAGE {
-            return Err(reader.wrong(at + 8, "what a chunk has", bits, "0 to 3"));
+        if bits > BASE | GARBAGE | RUNS_ON {
+            return Err(reader.wrong(at + 8, "what a chunk has", bits, "0 to 7"));
         }
         let boundaries_at = reader.at();
         let boundaries = reader.u32s(u64::from(pages), "boundaries of a chunk")?;
@@ -300,11 +319,17 @@ impl NextChunk {
             _ => Some(reader.bytes(vector_bytes as u64, "base vector")?.to_vec()),
         };
         let mut dead = Garbage::read(reader, pages, bits & GARBAGE != 0)?;
+        if bits & RUNS_ON != 0 {
+            self.runs(reader, first_page, pages)?;
+        }
         let mut left = records;
         for (page, &last) in boundaries.iter().enumerate() {
             let (slots_at, slots) = dead.next_page();
             let at = boundaries_at + 4 * page;
-            let nodes = self.page(reader, at, last, slots.len() as u64, left)?;
+            // On a page that begins with what goes on none may start.
+            let begun = page > 0 && self.runs.has(self.next_page + page as u64 - 1);
+            let least = u64::from(slots.is_empty() && !begun);
+            let nodes = self.page(reader, at, last, least, slots.len() as u64, left)?;
             let all = nodes + slots.len() as u64;
             check_slots(reader, slots_at, slots, all)?;
             left -= all;
@@ -327,13 +352,35 @@ impl NextChunk {
         })
     }
 
-    /// Takes the last node of a page, which stands at `at`, and says how many nodes the page has; so many of its records are
-    /// dead, and its chunk has `left` more.
+    /// Reads which pages of a chunk go on on the next.
+    fn runs(
+        &mut self,
+        reader: &mut PayloadReader<'_>,
+        first_page: u32,
+        pages: u32,
+    ) -> Result<(), LayoutError> {
+        let (at, what) = (reader.at(), "pages of a chunk that go on");
+        let bytes = reader.bytes(byte_count(pages) as u64, what)?;
+        let mut runs = RunsOn::default();
+        runs.add(bytes, 0, pages);
+        let last = runs.has(u64::from(pages) - 1);
+        if runs.is_empty() || last || runs.to_bytes(0, pages) != bytes {
+            let expected = "bits of one page or more, but not of the last";
+            let bits = format!("{bytes:?}");
+            return Err(reader.wrong(at, what, bits, expected));
+        }
+        self.runs.add(bytes, first_page, pages);
+        Ok(())
+    }
+
+    /// Takes the last node of a page, which stands at `at`, and says how many nodes the page has: `least` or more. So many of its
+    /// records are dead, and its chunk has `left` more.
     fn page(
         &mut self,
         reader: &PayloadReader<'_>,
         at: usize,
         last: u32,
+        least: u64,
         dead: u64,
         left: u64,
     ) -> Result<u64, LayoutError> {
@@ -342,7 +389,6 @@ impl NextChunk {
             (0, u32::MAX) => 0,
             _ => u64::from(last) + 1,
         };
-        let least = u64::from(dead == 0);
         let most = left.min(u64::from(u16::MAX)).saturating_sub(dead);
         let most = most.min(self.nodes_left);
         let nodes = behind.checked_sub(self.next_node);

@@ -16,7 +16,7 @@
 //!
 //! In memory it is a [`PageDirectory`]: a bit for each node, set where a page begins, and a count of the
 //! set bits before every 512 nodes. A page that holds no node has no bit; the numbers of such pages, which only
-//! [segments](crate::chunks) with garbage have, stand beside.
+//! [segments](crate::chunks) have, with garbage or with records that run on, stand beside.
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
@@ -101,6 +101,13 @@ impl PageDirectory {
         self.nth_in_use(u64::from(ones) - 1)
     }
 
+    /// Whether no node behind `node` starts on its page.
+    #[inline]
+    pub fn is_last(&self, node: u32) -> bool {
+        let next = u64::from(node.saturating_sub(self.first)) + 1;
+        next >= self.nodes || self.bits[(next / 64) as usize] >> (next % 64) & 1 != 0
+    }
+
     /// The `nth` of the pages that hold a node, from 0.
     #[inline]
     fn nth_in_use(&self, nth: u64) -> u64 {
@@ -114,6 +121,12 @@ impl PageDirectory {
             }
         }
         nth + low as u64
+    }
+
+    /// Whether a page holds a node.
+    pub fn holds(&self, page: u64) -> bool {
+        let number = u32::try_from(page).ok().filter(|_| page < self.pages);
+        number.is_some_and(|page| self.empty.binary_search(&page).is_err())
     }
 
     /// The first node of a page, if there is that page and it holds one. Looks in time that grows with the logarithm of the
@@ -294,13 +307,16 @@ mod tests {
         let mut node = first;
         for (page, &count) in (0..).zip(counts) {
             assert_eq!(directory.first_of(page), (count > 0).then_some(node));
-            for _ in 0..count {
+            assert_eq!(directory.holds(page), count > 0);
+            for left in (0..count).rev() {
                 assert_eq!(directory.page_of(node), page, "node {node}");
+                assert_eq!(directory.is_last(node), left == 0, "node {node}");
                 node = node.saturating_add(1);
             }
         }
         assert_eq!(directory.first_of(counts.len() as u64), None);
         assert_eq!(directory.first_of(u64::MAX), None);
+        assert!(!directory.holds(counts.len() as u64) && !directory.holds(u64::MAX));
         // Nodes that are not in the file.
         let in_use = |page: Option<usize>| page.unwrap_or(0) as u64;
         let last = in_use(counts.iter().rposition(|&count| count > 0));

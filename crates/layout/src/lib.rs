@@ -57,6 +57,7 @@ mod payload;
 pub mod pending;
 pub mod placement;
 mod records;
+mod runs;
 pub mod slotted;
 pub mod stream;
 
@@ -80,5 +81,6 @@ pub use manifest::{
 pub use navigation::NavigationFile;
 pub use pending::{PendingFile, PendingRecord};
 pub use placement::PlacementFile;
+pub use runs::RunsOn;
 pub use slotted::{Record, SlottedBuilder, SlottedFacts, SlottedShape, SlottedView};
 pub use stream::{StreamReader, StreamWriter};

@@ -21,17 +21,22 @@
 //! | 36 | 4 | `v`: pages of vectors that were added behind those of the last segment, where vectors are apart; else 0 |
 //! | 40 | 4 | `t`: nodes in the table, which are all `n`; or 0: a node's page follows from its number |
 //! | 44 | 4 t | the page of each node, below the number of pages |
-//! | 44 + 4 t | 4 v | the first node of each added page of vectors: ascending from `b` on, below `n` |
+//! | 44 + 4 t | 4 v | the first node of each added page of vectors: ascending from `b` on, below `n`; of one on which no record starts that of the next |
 //! | … | 16 r | ranges of outside ids that came after the build: the first id u64, how many u64, one or more; ascending, and at least an id between two of them |
 //! | … | 12 d | deleted ids, ascending: the id u64, and the node u32 below which its records are dead: at most `n`, or 4294967295 for all nodes |
 //! | … | … | codes of nodes `b..n`, one after another |
 //! | … | n - b | for each of nodes `b..n` how many lists lead to it: 0 is not known, 255 that or more |
+//! | … | ⌈v / 8⌉ | a bit for each added page of vectors, whether its end goes on on the next ([`RunsOn`]); not there where none does |
+
+use std::ops::Range;
 
 use crate::block::{u32_at, u64_at};
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
+use crate::runs::{RunsOn, byte_count};
 
-/// Format version of these files. 1: the first.
+/// Format version of these files. 1: the first. Where added pages go on, which those of segments do from version 2 on
+/// ([`crate::slotted`]), they have more at their end; who does not know it does not know such segments either.
 pub const FORMAT_VERSION: u32 = 1;
 
 const FIXED: usize = 44;
@@ -54,6 +59,8 @@ pub struct PlacementFile {
     /// The first node of each page of vectors that was added behind those of the last segment: the vectors of all nodes
     /// from `built` on are on these, where vectors are apart from lists. Else there are none.
     pub added: Vec<u32>,
+    /// Those of these pages, counted from the first of them, whose last record goes on on the next.
+    pub runs: RunsOn,
     /// Codes of the nodes from `built` on, one after another.
     pub codes: Vec<u8>,
     /// How many lists lead to each node from `built` on: 0 if that is not known, 255 if they are more.
@@ -99,6 +106,9 @@ impl PlacementFile {
         }
         out.extend_from_slice(&self.codes);
         out.extend_from_slice(&self.lists);
+        if !self.runs.is_empty() {
+            out.extend(self.runs.to_bytes(0, self.added.len() as u32));
+        }
         out
     }
 
@@ -144,31 +154,20 @@ impl PlacementFile {
             let expected = format!("below {pages}");
             return Err(reader.wrong(at + 4 * node, "page of a node", page_of[node], expected));
         }
-        let at = reader.at();
+        let added_at = reader.at();
         let added = reader.u32s(u64::from(added), "first nodes of added pages of vectors")?;
-        let mut least = built;
-        for (page, &first) in added.iter().enumerate() {
-            // The first begins where the build ends; each holds a node at least.
-            if first < least || first >= nodes || (page == 0 && first > built) {
-                let expected = match page {
-                    0 => format!("{built}, and below {nodes}"),
-                    _ => format!("from {least} on, and below {nodes}"),
-                };
-                let what = "first node of an added page of vectors";
-                return Err(reader.wrong(at + 4 * page, what, first, expected));
-            }
-            least = first + 1;
-        }
         let ids = read_ids(&mut reader, ranges)?;
         let deleted = read_deleted(&mut reader, dead, nodes)?;
         let codes_at = reader.at();
         reader.bytes(found, "codes")?;
         let lists = reader.bytes(later, "numbers of lists")?.to_vec();
+        let runs = read_runs(&mut reader, payload.len(), added.len() as u32)?;
+        check_added(&reader, added_at, &added, &runs, built..nodes)?;
         reader.end()?;
 
         // The codes are most of it: they stay where they are, so that they never exist twice.
         payload.drain(..codes_at);
-        payload.truncate(payload.len() - lists.len());
+        payload.truncate(found as usize);
         payload.shrink_to_fit();
         Ok(PlacementFile {
             nodes,
@@ -176,12 +175,67 @@ impl PlacementFile {
             pages,
             page_of,
             added,
+            runs,
             codes: payload,
             lists,
             ids,
             deleted,
         })
     }
+}
+
+/// Which of so many added pages go on, if the payload, which has so many bytes, says it.
+fn read_runs(
+    reader: &mut PayloadReader<'_>,
+    length: usize,
+    pages: u32,
+) -> Result<RunsOn, LayoutError> {
+    let (at, what) = (reader.at(), "added pages of vectors that go on");
+    let mut runs = RunsOn::default();
+    if pages == 0 || length - at != byte_count(pages) {
+        return Ok(runs);
+    }
+    let bytes = reader.bytes(byte_count(pages) as u64, what)?;
+    runs.add(bytes, 0, pages);
+    // A checkpoint seals the last page: nothing goes on behind it.
+    if runs.is_empty() || runs.has(u64::from(pages) - 1) || runs.to_bytes(0, pages) != bytes {
+        let expected = "bits of one page or more, but not of the last";
+        return Err(reader.wrong(at, what, format!("{bytes:?}"), expected));
+    }
+    Ok(runs)
+}
+
+/// Refuses first nodes of added pages, which stand at `at`, that do not ascend, or do not begin where the build ends; the `later` nodes
+/// are those on them. A node or more starts on each, but where it begins with what goes on.
+fn check_added(
+    reader: &PayloadReader<'_>,
+    at: usize,
+    added: &[u32],
+    runs: &RunsOn,
+    later: Range<u32>,
+) -> Result<(), LayoutError> {
+    let (built, nodes) = (later.start, later.end);
+    let mut least = built;
+    for (page, &first) in added.iter().enumerate() {
+        let next = added.get(page + 1).copied().unwrap_or(nodes);
+        let begun = page > 0 && runs.has(page as u64 - 1);
+        // The first begins where the build ends.
+        let starts = first < nodes || (begun && first == nodes);
+        if first < least || !starts || (page == 0 && first > built) {
+            let expected = match page {
+                0 => format!("{built}, and below {nodes}"),
+                _ => format!("from {least} on, and below {nodes}"),
+            };
+            let what = "first node of an added page of vectors";
+            return Err(reader.wrong(at + 4 * page, what, first, expected));
+        }
+        // Who goes on without having started here began before.
+        least = match begun && next == first {
+            true => first,
+            false => first + 1,
+        };
+    }
+    Ok(())
 }
 
 /// The next `count` ranges of ids.
@@ -249,6 +303,7 @@ mod tests {
             pages: 9,
             page_of: vec![0, 8, 1, 7, 8],
             added: vec![3, 4],
+            runs: RunsOn::default(),
             codes: vec![1, 2, 3, 4],
             lists: vec![9, 0],
             ids: vec![(5, 1), (7, 2), (0x0102, 3)],
@@ -373,7 +428,7 @@ mod tests {
         for length in 0..bytes.len() {
             decode(&bytes[..length]).unwrap_err();
         }
-        let longer = [&bytes[..], &[0]].concat();
+        let longer = [&bytes[..], &[0; 2]].concat();
         let text = decode(&longer).unwrap_err().to_string();
         assert!(text.contains("payload length"), "{text}");
         for code_bytes in [0, 1, 3, usize::MAX] {
@@ -394,13 +449,56 @@ mod tests {
         assert!(text.contains("cut off after"), "{text}");
     }
 
+    #[test]
+    fn added_pages_that_go_on_stand_at_the_end() {
+        // Nodes 3 and 4: the first goes on over a page, and the second ends on a page of its own.
+        let with = |added: &[u32], runs: &[u32]| {
+            let mut file = PlacementFile {
+                added: added.to_vec(),
+                ..sample()
+            };
+            runs.iter().for_each(|&page| file.runs.set(page));
+            file
+        };
+        for (added, runs, bits) in [
+            (&[3, 4][..], &[0][..], 1),
+            (&[3, 4, 4], &[0, 1], 3),
+            (&[3, 4, 4, 5], &[0, 1, 2], 7),
+            (&[3, 5, 5], &[0, 1], 3),
+        ] {
+            let file = with(added, runs);
+            let bytes = file.encode();
+            assert_eq!(bytes[bytes.len() - 1], bits);
+            assert_eq!(bytes.len(), with(added, &[]).encode().len() + 1);
+            assert_eq!(decode(&bytes).unwrap(), file);
+        }
+        for (added, runs, text) in [
+            (&[3, 4][..], &[1][..], "but not of the last"),
+            (&[3, 4, 4], &[1], "is 4, expected from 5 on"),
+            (&[3, 4, 4], &[], "is 4, expected from 5 on"),
+            (&[3, 4, 5], &[0], "is 5, expected from 5 on"),
+            (&[3, 4, 6], &[0, 1], "is 6, expected from 5 on"),
+            (&[3, 3, 3, 4], &[0, 1], "is 3, expected from 4 on"),
+        ] {
+            let text_of = decode(&with(added, runs).encode()).unwrap_err().to_string();
+            assert!(text_of.contains(text), "{text_of}\n{text}");
+        }
+        // None of the bits, and bits behind the last page.
+        let bytes = sample().encode();
+        for bits in [0, 5] {
+            let longer = [&bytes[..], &[bits]].concat();
+            let text = decode(&longer).unwrap_err().to_string();
+            assert!(text.contains("added pages of vectors that go on"), "{text}");
+        }
+    }
+
     proptest! {
         #[test]
         fn any_file_round_trips(
             pages in 1u32..,
             page_of in prop::collection::vec(any::<u32>(), 0..200),
             later: prop::sample::Index,
-            added in 0u8..9,
+            (added, go_on) in (0u8..9, any::<u64>()),
             table: bool,
             code_bytes in 0usize..40,
             gaps in prop::collection::vec((1u64..1 << 50, 1u64..1 << 50), 0..50),
@@ -415,12 +513,18 @@ mod tests {
                 (first, count)
             }).collect();
             let bound = |bound: Option<u32>| bound.map_or(u32::MAX, |b| b % (nodes as u32 + 1));
+            let added: Vec<u32> = (built as u32..nodes as u32).step_by(1 + added as usize).collect();
+            let mut runs = RunsOn::default();
+            for page in (1..added.len() as u32).filter(|page| go_on >> (page % 64) & 1 != 0) {
+                runs.set(page - 1);
+            }
             let file = PlacementFile {
                 nodes: nodes as u32,
                 built: built as u32,
                 pages,
                 page_of: page_of.iter().filter(|_| table).map(|page| page % pages).collect(),
-                added: (built as u32..nodes as u32).step_by(1 + added as usize).collect(),
+                added,
+                runs,
                 codes: (0..(nodes - built) * code_bytes).map(|at| at as u8).collect(),
                 lists: (built..nodes).map(|node| node as u8).collect(),
                 ids,

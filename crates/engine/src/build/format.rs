@@ -59,6 +59,17 @@ impl Choices<'_> {
         let (element, dim) = (self.source.element(), self.source.dim());
         Ok(SlottedShape::new(kind, element, dim, self.degree, largest)?)
     }
+
+    /// Pages of vectors of at most so many bytes, which run on where a page ends.
+    pub(crate) fn running_on(&self, largest: usize) -> Result<SlottedShape, Error> {
+        let (element, dim) = (self.source.element(), self.source.dim());
+        Ok(SlottedShape::running_on(
+            element,
+            dim,
+            self.degree,
+            largest,
+        )?)
+    }
 }
 
 /// A layout, and what the choice of it was based on.

@@ -1,6 +1,6 @@
-//! Writing a file of slotted pages: records of any length, as many on a page as fit.
+//! Writing a file of slotted pages: records of any length, as many on a page as fit; or, where they run on, one behind the other.
 
-use stratann_layout::{FileEntry, SlottedBuilder, SlottedShape};
+use stratann_layout::{FileEntry, RunsOn, SlottedBuilder, SlottedShape};
 
 use super::files::{Sequential, WRITE_BYTES};
 use crate::Error;
@@ -14,8 +14,10 @@ pub(crate) struct SlottedFile {
     /// Its first node, and the one that comes next.
     first: u32,
     next: u32,
-    /// Records on each page that is full.
+    /// Records that start on each page that is full.
     counts: Vec<u16>,
+    /// Those of these pages whose last record goes on on the next.
+    runs: RunsOn,
     /// Pages that wait to be written together.
     buffer: Vec<u8>,
 }
@@ -37,6 +39,7 @@ impl SlottedFile {
             first,
             next: first,
             counts: Vec::new(),
+            runs: RunsOn::default(),
             buffer: Vec::with_capacity(WRITE_BYTES + shape.page_bytes()),
         })
     }
@@ -56,6 +59,9 @@ impl SlottedFile {
             );
         }
         self.next += 1;
+        while self.builder.goes_on() {
+            self.end_page()?;
+        }
         Ok(())
     }
 
@@ -64,10 +70,16 @@ impl SlottedFile {
         if self.builder.is_empty() {
             return Ok(());
         }
+        let page = self.counts.len() as u32;
         self.counts.push(self.builder.len() as u16);
         self.buffer
-            .extend_from_slice(self.builder.finish(self.counts.len() as u64 - 1));
-        self.builder.start(self.next);
+            .extend_from_slice(self.builder.finish(page.into()));
+        if self.builder.goes_on() {
+            self.runs.set(page);
+            self.builder.go_on(self.next);
+        } else {
+            self.builder.start(self.next);
+        }
         if self.buffer.len() >= WRITE_BYTES {
             self.file.write(&self.buffer)?;
             self.buffer.clear();
@@ -75,9 +87,14 @@ impl SlottedFile {
         Ok(())
     }
 
-    /// Records on each of the pages that were ended so far.
+    /// Records that start on each of the pages that were ended so far.
     pub(crate) fn counts(&self) -> &[u16] {
         &self.counts
+    }
+
+    /// Those of these pages whose last record goes on on the next.
+    pub(crate) fn runs(&self) -> &RunsOn {
+        &self.runs
     }
 
     /// Completes the file. Gives its entry and the records on each page.

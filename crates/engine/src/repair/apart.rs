@@ -119,6 +119,7 @@ impl Part<'_> {
         Pages {
             count: self.pages + behind,
             bytes: self.format.page_bytes(),
+            behind: self.format.pages_behind() as u64,
         }
     }
 
@@ -361,7 +362,7 @@ impl<'m> Files<'m, '_, '_> {
                         let found = Found {
                             stored,
                             id,
-                            bytes: bytes.vector,
+                            bytes: &bytes.vector,
                             garbage,
                         };
                         each(files, tally, &found)?;

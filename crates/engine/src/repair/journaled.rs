@@ -11,6 +11,8 @@
 //! Which node a record is follows from its place, and a node's id and vector never change: so that what is on an older page is as
 //! good as on a later one.
 
+use std::borrow::Cow;
+
 use stratann_layout::{FileEntry, FileKind, JournalFile, LayoutError, PlacementFacts};
 
 use super::Lost;
@@ -22,7 +24,7 @@ use crate::stores::records::FixedFormat;
 use crate::{Error, Layout, stored};
 
 /// A record: its node, its id and its vector.
-type Record<'p> = (u32, u64, &'p [u8]);
+type Record<'p> = (u32, u64, Cow<'p, [u8]>);
 
 /// The pages of which something is to be had.
 struct Even<'m> {
@@ -81,7 +83,7 @@ impl<'m> Files<'m, '_, '_> {
         let mut tally = self.each_node(&even, |files, tally, (node, id, vector)| {
             if rule.takes(id, node) {
                 live += 1;
-                tally.fault((files.take)(id, vector)?);
+                tally.fault((files.take)(id, &vector)?);
             }
             Ok(())
         })?;

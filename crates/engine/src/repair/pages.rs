@@ -8,7 +8,7 @@
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::slotted::MAX_BLOCKS;
 use stratann_layout::{
-    BLOCK, FileEntry, FileKind, Manifest, SegmentFacts, SlottedShape, SlottedView,
+    BLOCK, FileEntry, FileKind, LayoutError, Manifest, SegmentFacts, SlottedShape, SlottedView,
 };
 use stratann_tier::Volume;
 
@@ -96,6 +96,8 @@ pub(super) struct Files<'m, 'a, 't> {
 pub(super) struct Pages {
     pub(super) count: u64,
     pub(super) bytes: usize,
+    /// Pages behind its own that a record may go on on, at most.
+    pub(super) behind: u64,
 }
 
 impl Pages {
@@ -106,6 +108,7 @@ impl Pages {
         Self {
             count: format.as_fixed().map_or(there, |fixed| fixed.pages(nodes)),
             bytes,
+            behind: format.pages_behind() as u64,
         }
     }
 }
@@ -222,9 +225,15 @@ impl<'m> Files<'m, '_, '_> {
                 );
                 return Ok(());
             }
+            let count_here = read.records.len();
             for (slot, stored) in read.records.into_iter().enumerate() {
                 let garbage = decoders.garbage.has(page, slot);
                 if garbage == Some(true) {
+                    continue;
+                }
+                // One that goes on on a page that is not to be had is missing, as those are that start there.
+                let behind = read.left > 0 && slot + 1 == count_here;
+                if behind && stored.bytes.as_ref().is_err_and(is_not_whole) {
                     continue;
                 }
                 tally.seen += 1;
@@ -232,7 +241,7 @@ impl<'m> Files<'m, '_, '_> {
                     tally.undecodable += 1;
                     continue;
                 };
-                match decoders.decode(node, bytes.vector, &mut vector) {
+                match decoders.decode(node, &bytes.vector, &mut vector) {
                     Decoded::Vector => tally.taken((files.take)(id, &vector)?, garbage),
                     Decoded::Orphan => tally.orphans += 1,
                     Decoded::Wrong => tally.undecodable += 1,
@@ -372,9 +381,16 @@ impl<'m> Files<'m, '_, '_> {
             if pages == 0 || !all.is_multiple_of(blocks as u64) {
                 continue;
             }
-            // A record that does not fit a block less.
-            let largest = (blocks - 1) * BLOCK + 1;
-            let shape = SlottedShape::new(kind, manifest.element, dim, degree, largest)?;
+            let element = manifest.element;
+            let shape = if kind == FileKind::Vectors && blocks == 1 {
+                // Where none runs on there is no difference. No code is longer.
+                let largest = self.vector_bytes() + 1;
+                SlottedShape::running_on(element, dim, degree, largest)?
+            } else {
+                // A record that does not fit a block less.
+                let largest = (blocks - 1) * BLOCK + 1;
+                SlottedShape::new(kind, element, dim, degree, largest)?
+            };
             let mut bytes = vec![0; shape.page_bytes()];
             let (mut whole, mut tried) = (0, 0);
             for page in (0..pages).step_by(pages.div_ceil(SAMPLE) as usize) {
@@ -463,21 +479,35 @@ impl<'m> Files<'m, '_, '_> {
         let length = self.volume.len(&entry.name)?.saturating_sub(BLOCK as u64);
         let there = (length / pages.bytes as u64).min(pages.count);
         let step = (PIECE / pages.bytes).max(1) as u64;
-        let mut buffer = vec![0; step.min(there) as usize * pages.bytes];
+        let mut buffer = Vec::new();
         for first in (0..there).step_by(step as usize) {
             if self.progress.interrupted() {
                 return Err(Error::Interrupted);
             }
-            let now = step.min(there - first);
-            let buffer = &mut buffer[..now as usize * pages.bytes];
-            let all = files::read(self.volume, &entry.name, offset_of(pages, first), buffer)?;
-            for (page, bytes) in (first..).zip(buffer.chunks_exact_mut(pages.bytes)) {
-                if !wanted(page) {
-                    continue;
-                }
+            let end = there.min(first + step);
+            let read = there.min(end + pages.behind);
+            buffer.resize((read - first) as usize * pages.bytes, 0);
+            let all = files::read(
+                self.volume,
+                &entry.name,
+                offset_of(pages, first),
+                &mut buffer,
+            )?;
+            for page in (first..end).filter(|&page| wanted(page)) {
                 let offset = offset_of(pages, page);
+                let at = (page - first) as usize * pages.bytes;
+                let behind = read.min(page + 1 + pages.behind) - page;
+                let mut bytes = &mut buffer[at..at + behind as usize * pages.bytes];
                 // What cannot be read at once may be read page by page.
-                if all || files::read(self.volume, &entry.name, offset, bytes)? {
+                let mut here = all;
+                while !here && !bytes.is_empty() {
+                    here = files::read(self.volume, &entry.name, offset, bytes)?;
+                    if !here {
+                        let shorter = bytes.len() - pages.bytes;
+                        bytes = &mut bytes[..shorter];
+                    }
+                }
+                if here {
                     each(self, tally, page, Some(bytes))?;
                 } else {
                     tally.page(offset, "it cannot be read".into());
@@ -543,6 +573,14 @@ impl<'m> Files<'m, '_, '_> {
             }
         }
     }
+}
+
+/// Whether an error says that a page is damaged or not there, rather than that it is of another time than its file.
+fn is_not_whole(error: &LayoutError) -> bool {
+    matches!(
+        error,
+        LayoutError::Checksum { .. } | LayoutError::Truncated { .. }
+    )
 }
 
 /// Where a page begins.

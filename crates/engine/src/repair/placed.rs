@@ -9,6 +9,8 @@
 //! replaced is told by its node, which is lower than that of the one that replaced it. That takes a look at all pages
 //! before the first vector is taken, and 16 bytes an id. Pages that are not whole may be such that no node is on.
 
+use std::borrow::Cow;
+
 use stratann_layout::{
     BLOCK, FileEntry, FileKind, LayoutError, PendingFile, PlacementFacts, PlacementFile,
 };
@@ -40,7 +42,7 @@ struct PageFile<'m> {
 }
 
 /// A record: its node, its id, and the vector's bytes as they stand on the page.
-type Record<'p> = (u32, u64, &'p [u8]);
+type Record<'p> = (u32, u64, Cow<'p, [u8]>);
 
 impl PageFile<'_> {
     /// The records of a page that is whole, in an index of which `built` nodes are those of the build. Of one whose node, id or
@@ -230,6 +232,7 @@ impl<'m> Files<'m, '_, '_> {
             bytes: pages
                 .as_ref()
                 .map_or(BLOCK, |pages| pages.format.page_bytes()),
+            behind: 0,
         };
         if let Some(file) = &pages {
             let (entry, volume, built) = (file.entry, self.volume, self.manifest.vectors);
@@ -271,7 +274,7 @@ impl<'m> Files<'m, '_, '_> {
                             continue;
                         }
                         live += 1;
-                        match file.decoders.decode(node, bytes, &mut vector) {
+                        match file.decoders.decode(node, &bytes, &mut vector) {
                             Decoded::Vector => tally.fault((files.take)(id, &vector)?),
                             Decoded::Orphan => tally.orphans += 1,
                             Decoded::Wrong => tally.undecodable += 1,
@@ -318,6 +321,7 @@ impl<'m> Files<'m, '_, '_> {
             bytes: pages
                 .as_ref()
                 .map_or(BLOCK, |pages| pages.format.page_bytes()),
+            behind: 0,
         };
         let any = |_: u64| true;
         let most = stored::most_nodes(self.volume, self.manifest);
@@ -377,7 +381,7 @@ impl<'m> Files<'m, '_, '_> {
                         let Some(at) = newest.wants(id, node) else {
                             continue;
                         };
-                        match file.decoders.decode(node, bytes, &mut vector) {
+                        match file.decoders.decode(node, &bytes, &mut vector) {
                             Decoded::Vector => {
                                 newest.taken.add(at);
                                 tally.fault((files.take)(id, &vector)?);

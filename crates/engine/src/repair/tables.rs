@@ -259,6 +259,18 @@ pub(super) fn packed_models(
 
 /// Bytes of a chunk in front of its boundaries.
 const CHUNK_FIXED: u64 = 12;
+/// The bits of what a chunk has.
+const BASE: u32 = 1;
+const GARBAGE: u32 = 2;
+const RUNS_ON: u32 = 4;
+
+/// Bytes of a chunk of so many pages that say which of them go on.
+fn run_bytes(bits: u32, pages: u64) -> u64 {
+    match bits & RUNS_ON {
+        0 => 0,
+        _ => pages.div_ceil(8),
+    }
+}
 
 /// The chunks of a segment, of which some bytes may be lost.
 struct Chunks<'a> {
@@ -342,13 +354,13 @@ impl Chunks<'_> {
     fn chunk_with_garbage(&self, at: u64, page: u64) -> Option<(Chunk, Dead)> {
         let bits = self.payload.u32(at + 8)?;
         let chunk = self.chunk_of(at, bits)?;
-        let right = u64::from(chunk.first_page) == page && bits <= 3;
+        let right = u64::from(chunk.first_page) == page && bits <= (BASE | GARBAGE | RUNS_ON);
         let pages = chunk.next_page.checked_sub(page).filter(|_| right)?;
         let mut dead = Dead {
             slots: Vec::new(),
             next: chunk.next,
         };
-        if bits & 2 != 0 {
+        if bits & GARBAGE != 0 {
             let counts = self.payload.get(chunk.next, 2 * pages)?;
             dead.next += 2 * pages;
             for two in counts.chunks_exact(2) {
@@ -359,6 +371,7 @@ impl Chunks<'_> {
                 dead.next += bytes;
             }
         }
+        dead.next += run_bytes(bits, pages);
         Some((chunk, dead))
     }
 
@@ -370,15 +383,16 @@ impl Chunks<'_> {
 
     /// The chunk `number`, if it can stand at `at`: what of its boundaries can be read is what it must be.
     fn chunk(&self, number: usize, at: u64) -> Option<Chunk> {
-        let has_base = self.payload.u32(at + 8)?;
-        let chunk = self.chunk_of(at, has_base)?;
-        let last = at + CHUNK_FIXED + 4 * (chunk.next_page - u64::from(chunk.first_page)) - 4;
-        let last = self.payload.u32(last);
+        let bits = self.payload.u32(at + 8)?;
+        let mut chunk = self.chunk_of(at, bits)?;
+        let pages = chunk.next_page - u64::from(chunk.first_page);
+        chunk.next += run_bytes(bits, pages);
+        let last = self.payload.u32(at + CHUNK_FIXED + 4 * pages - 4);
         let ends = last.is_none_or(|last| u64::from(last) == self.last_of(number));
-        (ends && has_base <= 1).then_some(chunk)
+        (ends && bits & !(BASE | RUNS_ON) == 0).then_some(chunk)
     }
 
-    /// What stands at `at` as a chunk that has what `bits` say, without its garbage.
+    /// What stands at `at` as a chunk that has what `bits` say, without its garbage and what runs on.
     fn chunk_of(&self, at: u64, bits: u32) -> Option<Chunk> {
         let first_page = self.payload.u32(at)?;
         let pages = self.payload.u32(at + 4)?;
@@ -386,8 +400,8 @@ impl Chunks<'_> {
         if pages == 0 || base_at > self.payload.len() {
             return None;
         }
-        let length = u64::from(bits & 1) * self.vector_bytes as u64;
-        let base = match bits & 1 {
+        let length = u64::from(bits & BASE) * self.vector_bytes as u64;
+        let base = match bits & BASE {
             0 => Base::Nothing,
             _ => match self.payload.get(base_at, length) {
                 Some(base) => Base::Vector(base.to_vec()),
@@ -420,7 +434,9 @@ impl Chunks<'_> {
         }
         let begins = u64::from(self.first) + number as u64 * u64::from(self.nodes);
         let first = u64::from(nodes.clone().next()?);
-        if first < begins || !nodes.is_sorted_by(|a, b| a < b) {
+        // On a page where one goes on none may start.
+        let run_on = self.payload.u32(at + 8)? & RUNS_ON != 0;
+        if first < begins || !nodes.is_sorted_by(|a, b| a < b || run_on && a == b) {
             return None;
         }
         Some((number, self.chunk(number, at)?))
@@ -429,21 +445,32 @@ impl Chunks<'_> {
 
 #[cfg(test)]
 mod tests {
-    use stratann_layout::{ChunksFile, block};
+    use stratann_layout::{ChunksFile, RunsOn, block};
 
     use super::*;
 
     const V: usize = 24;
     const FIRST: u32 = 1_000;
 
-    /// 40 chunks of 300 nodes, of which every third has no base; 100 pages or so each.
+    /// 40 chunks of 300 nodes, of which every third has no base and every other records that run on; 100 pages or so each.
     fn file() -> ChunksFile {
         let (mut chunks, mut page) = (Vec::new(), 0);
+        let mut runs = RunsOn::default();
         for number in 0..40u32 {
             let first = FIRST + number * 300;
             let nodes = if number == 39 { 120 } else { 300 };
             let mut boundaries: Vec<u32> = (1..nodes / 3).map(|n| first + 3 * n).collect();
             boundaries.push(first + nodes - 1);
+            // In every other chunk some pages go on, and on some of the next ones nothing starts.
+            for at in (3..boundaries.len() - 1)
+                .step_by(7)
+                .filter(|_| number % 2 > 0)
+            {
+                runs.set(page + at as u32 - 1);
+                if at % 2 > 0 {
+                    boundaries[at] = boundaries[at - 1];
+                }
+            }
             chunks.push(stratann_layout::Chunk {
                 first_page: page,
                 pages: boundaries.len() as u32,
@@ -457,6 +484,7 @@ mod tests {
             chunk_vectors: 300,
             chunks,
             dead: DeadSlots::default(),
+            runs,
         }
     }
 

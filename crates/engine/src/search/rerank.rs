@@ -36,7 +36,7 @@ use super::ranking::{Ranking, WORTH_READING};
 use crate::frontier::{Frontier, distance_of, node_of};
 use crate::measure::Heat;
 use crate::stores::page_source::Bytes;
-use crate::stores::vectors::segments::{SegmentPage, Segments};
+use crate::stores::vectors::segments::{Extent, Segments};
 use crate::{Error, Rerank};
 
 /// Candidates that are ranked at a time where vectors were deleted.
@@ -61,11 +61,11 @@ pub(crate) struct Reranker<'a> {
     /// Candidates of the head, from the nearest on, that have been asked for.
     asked: usize,
     /// Pages asked for and not here yet, in the order in which they were asked for.
-    awaited: Vec<SegmentPage>,
+    awaited: Vec<Extent>,
     /// How many of them the batch in hand waits for: they stand in front.
     due: usize,
     /// Pages that are here, until the query ends.
-    held: Vec<(SegmentPage, Bytes<'a>)>,
+    held: Vec<(Extent, Bytes<'a>)>,
     /// Candidates that turned out to be no answers.
     refused: Vec<u64>,
     /// Candidates that were ranked, and whether they became answers. Where others turned out to be deleted the traversal goes on, and
@@ -73,6 +73,8 @@ pub(crate) struct Reranker<'a> {
     ranked: Vec<(u64, bool)>,
     known: usize,
     vector: Vec<u8>,
+    /// Where a record is put together that goes on on a second page.
+    scratch: Vec<u8>,
 }
 
 /// What became of candidates that were ranked.
@@ -90,6 +92,20 @@ fn worth(frontier: &Frontier, places: Range<usize>, bound: f32) -> impl Iterator
         .filter(|&place| !frontier.is_refused(place))
         .filter_map(|place| frontier.get(place))
         .filter(move |&key| distance_of(key) <= bound)
+}
+
+/// Pages of a segment as the tag of their read.
+fn tag(place: Extent) -> u64 {
+    u64::from(place.pages) << 32 | place.page
+}
+
+/// The pages that a read with this tag is of.
+fn tagged(segment: usize, tag: u64) -> Extent {
+    Extent {
+        segment,
+        page: tag & u64::from(u32::MAX),
+        pages: (tag >> 32) as u32,
+    }
 }
 
 impl<'a> Reranker<'a> {
@@ -121,6 +137,7 @@ impl<'a> Reranker<'a> {
             ranked: Vec::new(),
             known: 0,
             vector: vec![0; vector_bytes],
+            scratch: Vec::new(),
         }
     }
 
@@ -360,7 +377,7 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Sees to it that the page of a node's vector is here or on its way. Where it comes from, in which order, is the chain of
+    /// Sees to it that the pages of a node's vector are here or on their way. Where they come from, in which order, is the chain of
     /// [`page_source`](crate::stores::page_source).
     fn ask(&mut self, node: u32, counters: &mut Counters) -> Result<(), Error> {
         let place = self.segments.place_of(node);
@@ -368,7 +385,7 @@ impl<'a> Reranker<'a> {
         if segment.end <= node {
             self.let_go_of_unwritten(place);
         }
-        if self.is_here(place) || self.awaited.contains(&place) {
+        if self.is_here(place) || self.is_awaited(place) {
             return Ok(());
         }
         if let Some(heat) = self.heat {
@@ -378,9 +395,9 @@ impl<'a> Reranker<'a> {
             Some(queue) => queue,
             none => none.insert(segment.tier.queue(self.thread)?),
         };
-        let (offset, len) = segment.pages.place(place.page);
+        let (offset, len) = segment.span(place);
         queue.submit(Request {
-            tag: place.page,
+            tag: tag(place),
             offset,
             len: len as u32,
         })?;
@@ -390,16 +407,17 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Gives up a page of new vectors that was taken before it was written: it may not have the one that is asked for, and is in memory
-    /// as it is now.
+    /// Gives up pages of new vectors that were taken before they were written: they may not have the one that is asked for, and are in
+    /// memory as they are now.
     #[cold]
-    fn let_go_of_unwritten(&mut self, place: SegmentPage) {
-        let before = |(held, bytes): &(SegmentPage, Bytes<'_>)| {
-            *held == place && matches!(bytes, Bytes::Unwritten(_))
-        };
-        if let Some(at) = self.held.iter().position(before) {
-            self.held.swap_remove(at);
-        }
+    fn let_go_of_unwritten(&mut self, place: Extent) {
+        self.held
+            .retain(|(held, bytes)| !held.covers(place) || !matches!(bytes, Bytes::Unwritten(_)));
+    }
+
+    /// Whether the pages of a vector are on their way.
+    fn is_awaited(&self, place: Extent) -> bool {
+        self.awaited.iter().any(|awaited| awaited.covers(place))
     }
 
     /// Ranks candidates with an estimate of at most `bound`.
@@ -424,10 +442,10 @@ impl<'a> Reranker<'a> {
                 self.held.clear();
             }
             // It was asked for; but its page may have been let go since, or be another one by now.
-            if !self.awaited.contains(&place) && !self.is_here(place) {
+            if !self.is_awaited(place) && !self.is_here(place) {
                 self.ask(node, counters)?;
             }
-            while self.awaited.contains(&place) {
+            while self.is_awaited(place) {
                 let (segment, done) = self.next().await;
                 self.open(segment, done)?;
             }
@@ -451,9 +469,9 @@ impl<'a> Reranker<'a> {
         Some(known[at].1)
     }
 
-    /// Whether a page can be looked at, now and until it is let go.
-    fn is_here(&mut self, place: SegmentPage) -> bool {
-        if self.held.iter().any(|(held, _)| *held == place) {
+    /// Whether pages can be looked at, now and until they are let go.
+    fn is_here(&mut self, place: Extent) -> bool {
+        if self.held.iter().any(|(held, _)| held.covers(place)) {
             return true;
         }
         match self.segments.in_memory(place) {
@@ -472,22 +490,20 @@ impl<'a> Reranker<'a> {
         self.refused.drain(..)
     }
 
-    fn rank(
-        &mut self,
-        key: u64,
-        place: SegmentPage,
-        ranking: &mut Ranking<'_>,
-    ) -> Result<bool, Error> {
+    fn rank(&mut self, key: u64, place: Extent, ranking: &mut Ranking<'_>) -> Result<bool, Error> {
         let segment = self.segments.get(place.segment);
-        let bytes = match self.held.iter().find(|(held, _)| *held == place) {
-            Some((_, held)) => held,
+        let bytes = match self.held.iter().find(|(held, _)| held.covers(place)) {
+            Some((held, bytes)) => held.part(bytes, place),
             // It is here, so it is held or resident.
-            None => segment.resident.get(place.page).unwrap_or_default(),
+            None => {
+                let resident = segment.resident.run(place.page, place.pages);
+                resident.unwrap_or_default()
+            }
         };
         let page = segment.view(bytes, place.page, false)?;
-        let vector = &mut self.vector;
+        let (scratch, vector) = (&mut self.scratch, &mut self.vector);
         let id = self.timer.time(Part::Vectors, || {
-            segment.vector(node_of(key), place.page, &page, vector)
+            segment.vector(node_of(key), place.page, &page, scratch, vector)
         })?;
         Ok(ranking.rank(key, id, &self.vector))
     }
@@ -510,12 +526,9 @@ impl<'a> Reranker<'a> {
         done
     }
 
-    /// Takes a page that came in.
+    /// Takes pages that came in.
     pub(crate) fn open(&mut self, segment: usize, done: Completion) -> Result<(), Error> {
-        let place = SegmentPage {
-            segment,
-            page: done.tag,
-        };
+        let place = tagged(segment, done.tag);
         let block = done.result?;
         if self.check {
             let segment = self.segments.get(segment);

@@ -32,7 +32,7 @@ use crate::plan::held_pages;
 use crate::progress::Progress;
 use crate::stores::page_source::Bytes;
 use crate::stores::topology::placement::NOWHERE;
-use crate::stores::vectors::segments::{Segment, SegmentPage, Segments};
+use crate::stores::vectors::segments::{Segment, Segments};
 use crate::stores::{GraphStores, NodePages, PageView};
 
 /// Pages behind one another that are read at once, at most.
@@ -79,7 +79,10 @@ impl Scan<'_> {
         let all = index.len() as u32;
         let mut sought = Sought {
             nodes: Vec::with_capacity(NODES),
-            vector: vec![0; index.dim() * index.element().size()],
+            scratch: Scratch {
+                vector: vec![0; index.dim() * index.element().size()],
+                code: Vec::new(),
+            },
             ..Sought::default()
         };
         let mut outcome = Ok(());
@@ -199,19 +202,17 @@ impl Scan<'_> {
                     sought.meet(source, &bytes, false, here, each)?;
                     continue;
                 }
-                let (to, pages) = run(&placed, at, |page| source.in_memory(page, again).is_none());
+                let (to, offset, len) = run(source, &placed, at, again);
                 let queue = match &mut *door {
                     Some(queue) => queue,
                     none => none.insert(source.tier().queue(self.thread)?),
                 };
-                let (offset, bytes) = source.place(page);
-                let len = pages * bytes as u64;
                 queue.submit(Request {
-                    tag: at as u64,
+                    tag: (to as u64) << 32 | at as u64,
                     offset,
                     len: len as u32,
                 })?;
-                sought.pages += pages;
+                sought.pages += len / source.page_bytes() as u64;
                 sought.bytes += len;
                 in_flight += 1;
                 at = to;
@@ -222,11 +223,14 @@ impl Scan<'_> {
             let done = next(&mut **queue).await;
             in_flight -= 1;
             let block = done.result?;
-            let mut rest = &placed[done.tag as usize..];
-            let (first, bytes) = (rest[0].0, source.place(rest[0].0).1);
-            while let Some(&(page, _)) = rest.first()
-                && let Some(bytes) = piece(&block, page.wrapping_sub(first), bytes)
-            {
+            let (at, to) = (done.tag as u32 as usize, (done.tag >> 32) as usize);
+            let mut rest = &placed[at..to];
+            let first = rest[0].0;
+            while let Some(&(page, _)) = rest.first() {
+                // Pages that were added to may go on on more by now than were read: not with what was looked for.
+                let at = (page - first) as usize * source.page_bytes();
+                let end = block.len().min(at + source.place(page).1);
+                let bytes = &block[at..end];
                 let here = on_page(rest);
                 rest = &rest[here.len()..];
                 sought.meet(source, bytes, true, here, each)?;
@@ -271,12 +275,6 @@ impl<'a, N: NodePages> CandidateSource<'a> for Everything<'_, 'a, N> {
     }
 }
 
-/// One page of those that were read at once.
-fn piece(block: &[u8], page: u64, bytes: usize) -> Option<&[u8]> {
-    let at = usize::try_from(page).ok()?.checked_mul(bytes)?;
-    block.get(at..at.checked_add(bytes)?)
-}
-
 /// The nodes on the first page of some, which are sorted by page.
 fn on_page(placed: &[(u64, u32)]) -> &[(u64, u32)] {
     let page = placed.first().map(|first| first.0);
@@ -284,18 +282,26 @@ fn on_page(placed: &[(u64, u32)]) -> &[(u64, u32)] {
     &placed[..here.count()]
 }
 
-/// What is read at once with the page at a place: where the nodes on other pages begin, and how many pages it is.
-fn run(placed: &[(u64, u32)], at: usize, stored: impl Fn(u64) -> bool) -> (usize, u64) {
+/// What is read at once with the page at a place: where the nodes on other pages begin, and where it stands, offset and length.
+fn run<S: Source>(source: &S, placed: &[(u64, u32)], at: usize, again: bool) -> (usize, u64, u64) {
     let (first, mut last, mut to) = (placed[at].0, placed[at].0, at);
+    let end = |page: u64| {
+        let (offset, bytes) = source.place(page);
+        offset + bytes as u64
+    };
+    let (start, mut behind) = (source.place(first).0, end(first));
     while let Some(&(page, _)) = placed.get(to) {
-        let behind = page == last + 1 && page - first < RUN && stored(page);
-        if page != last && !behind {
-            break;
+        if page != last {
+            let follows = page - first < RUN && source.place(page).0 <= behind;
+            if !follows || source.in_memory(page, again).is_some() {
+                break;
+            }
+            behind = behind.max(end(page));
         }
         last = page;
         to += 1;
     }
-    (to, last - first + 1)
+    (to, start, behind - start)
 }
 
 /// Lets the other tasks of the thread go on.
@@ -327,6 +333,13 @@ fn may_pass(error: &Error) -> bool {
     )
 }
 
+/// Where a vector is decoded, and its code put together if it stands on several pages.
+#[derive(Default)]
+struct Scratch {
+    vector: Vec<u8>,
+    code: Vec<u8>,
+}
+
 /// Nodes that are looked for, and what that took.
 #[derive(Default)]
 struct Sought {
@@ -335,8 +348,7 @@ struct Sought {
     placed: Vec<(u64, u32)>,
     /// What was wrong where the last one was that could not be read.
     error: Option<Error>,
-    /// A vector that is decoded; scratch.
-    vector: Vec<u8>,
+    scratch: Scratch,
     /// Pages and bytes that were read, and pages that needed no read.
     pages: u64,
     bytes: u64,
@@ -355,7 +367,7 @@ impl Sought {
     ) -> Result<(), Error> {
         let mut check = check;
         for &(page, node) in here {
-            match source.meet((bytes, page, check), node, &mut self.vector, each) {
+            match source.meet((bytes, page, check), node, &mut self.scratch, each) {
                 Ok(true) => {}
                 Ok(false) => self.nodes.push(node),
                 Err(error) if may_pass(&error) => {
@@ -383,19 +395,21 @@ trait Source {
     fn file(&self) -> &str;
     /// The page that a node is on now; None while it is on its way from one to another.
     fn page_of(&self, node: u32) -> Option<u64>;
-    /// Where a page stands in the file: offset and length in bytes.
+    /// Bytes of a page.
+    fn page_bytes(&self) -> usize;
+    /// Where a page stands in the file, with those that its last record goes on on: offset and length in bytes.
     fn place(&self, page: u64) -> (u64, usize);
     /// Calls `each` with a node whose record waits to be put on its page; false if there is none.
     fn waits(&self, page: u64, node: u32, each: &mut Each<'_>) -> bool;
     /// A page that needs no read; if it is asked for `again`, not as it was when the index was opened.
     fn in_memory(&self, page: u64, again: bool) -> Option<Bytes<'_>>;
     /// Calls `each` with a node on a page, of which are given bytes, number and whether to verify its checksums; false if it is
-    /// not there. `vector` is scratch.
+    /// not there.
     fn meet(
         &self,
         page: (&[u8], u64, bool),
         node: u32,
-        vector: &mut [u8],
+        scratch: &mut Scratch,
         each: &mut Each<'_>,
     ) -> Result<bool, Error>;
 }
@@ -417,6 +431,10 @@ impl<N: NodePages> Source for InGraph<'_, N> {
 
     fn page_of(&self, node: u32) -> Option<u64> {
         Some(self.pages.page_of(node)).filter(|&page| page != u64::from(NOWHERE))
+    }
+
+    fn page_bytes(&self) -> usize {
+        self.pages.place(0).1
     }
 
     fn place(&self, page: u64) -> (u64, usize) {
@@ -443,7 +461,7 @@ impl<N: NodePages> Source for InGraph<'_, N> {
         &self,
         (bytes, page, check): (&[u8], u64, bool),
         node: u32,
-        vector: &mut [u8],
+        scratch: &mut Scratch,
         each: &mut Each<'_>,
     ) -> Result<bool, Error> {
         let view = self.pages.view(bytes, page, check)?;
@@ -451,7 +469,8 @@ impl<N: NodePages> Source for InGraph<'_, N> {
             return Ok(false);
         };
         let record = view.record(slot)?;
-        each(node, record.id, self.pages.vector(node, &record, vector)?);
+        let vector = self.pages.vector(node, &record, &mut scratch.vector)?;
+        each(node, record.id, vector);
         Ok(true)
     }
 }
@@ -476,8 +495,13 @@ impl Source for InSegment<'_> {
         Some(self.segments.place_of(node).page)
     }
 
+    fn page_bytes(&self) -> usize {
+        self.segment.pages.shape.page_bytes()
+    }
+
     fn place(&self, page: u64) -> (u64, usize) {
-        self.segment.pages.place(page)
+        self.segment
+            .span(self.segments.extent_of(self.number, page))
     }
 
     fn waits(&self, _: u64, _: u32, _: &mut Each<'_>) -> bool {
@@ -485,8 +509,7 @@ impl Source for InSegment<'_> {
     }
 
     fn in_memory(&self, page: u64, again: bool) -> Option<Bytes<'_>> {
-        let segment = self.number;
-        let place = SegmentPage { segment, page };
+        let place = self.segments.extent_of(self.number, page);
         match again {
             true => self.segments.unwritten(place).map(Bytes::Unwritten),
             false => self.segments.in_memory(place),
@@ -497,14 +520,15 @@ impl Source for InSegment<'_> {
         &self,
         (bytes, page, check): (&[u8], u64, bool),
         node: u32,
-        vector: &mut [u8],
+        scratch: &mut Scratch,
         each: &mut Each<'_>,
     ) -> Result<bool, Error> {
         let view = self.segment.view(bytes, page, check)?;
         if !self.segment.nodes(page, &view).contains(&node) {
             return Ok(false);
         }
-        let id = self.segment.vector(node, page, &view, vector)?;
+        let Scratch { vector, code } = scratch;
+        let id = self.segment.vector(node, page, &view, code, vector)?;
         each(node, id, vector);
         Ok(true)
     }

@@ -74,6 +74,7 @@ impl GraphStores {
         for segment in self.segments.iter().flat_map(Segments::iter) {
             vectors.pages += segment.pages.directory.pages();
             vectors.page_bytes = vectors.page_bytes.max(segment.pages.shape.page_bytes());
+            vectors.several = vectors.several.max(segment.read_bytes());
         }
         (self.pages.file(self.nodes), vectors)
     }
@@ -92,7 +93,11 @@ impl GraphStores {
             }
         }
         if let Some(segments) = &self.segments {
-            segments.grow(&file.added, file.nodes);
+            let added = segments.grow(&file.added, &file.runs, file.nodes);
+            if let Some(what) = added.too_long() {
+                let file = stored::file_of(volume, manifest, FileKind::Placement, None)?;
+                return Err(Error::Damaged { file, what });
+            }
         }
         Ok(())
     }

@@ -23,7 +23,7 @@ use stratann_tier::Block;
 
 use super::GraphStores;
 use super::topology::placement::PageBytes;
-use super::vectors::segments::{SegmentPage, Segments};
+use super::vectors::segments::{Extent, Segments};
 
 /// The bytes of a page that is here.
 pub(crate) enum Bytes<'a> {
@@ -87,14 +87,14 @@ impl GraphStores {
 }
 
 impl Segments {
-    /// A page of vectors that needs no read.
+    /// Pages of vectors that need no read.
     #[inline]
-    pub(crate) fn in_memory(&self, place: SegmentPage) -> Option<Bytes<'_>> {
+    pub(crate) fn in_memory(&self, place: Extent) -> Option<Bytes<'_>> {
         match self.unwritten(place) {
             Some(bytes) => Some(Bytes::Unwritten(bytes)),
             None => {
                 let resident = &self.get(place.segment).resident;
-                resident.get(place.page).map(Bytes::Resident)
+                resident.run(place.page, place.pages).map(Bytes::Resident)
             }
         }
     }

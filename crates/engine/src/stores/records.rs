@@ -7,12 +7,19 @@
 //! Which of them count is no question of the format: a record that moved on leaves its bytes behind, and a segment that a merge kept
 //! has records that are garbage. Tables say so. A traversal does not read pages so, but as [`NodePages`](super::NodePages).
 
+use std::borrow::Cow;
+
 use stratann_layout::{FileHeader, LayoutError};
 
 /// The pages of a file in some format: a shape, which follows from the manifest or from the header of the file.
 pub(crate) trait PageFormat {
     /// Bytes of a page.
     fn page_bytes(&self) -> usize;
+
+    /// Pages behind its own that a record may go on on, at most.
+    fn pages_behind(&self) -> usize {
+        0
+    }
 
     /// It as one whose pages follow from their nodes' numbers, if it is.
     fn as_fixed(&self) -> Option<&dyn FixedFormat> {
@@ -25,7 +32,8 @@ pub(crate) trait PageFormat {
     /// Whether a header is that of a file of `nodes` nodes in this format.
     fn is_of(&self, header: &FileHeader, nodes: u64, file: &str) -> Result<bool, LayoutError>;
 
-    /// Reads page `page`, all checksums of which are verified. Of a page whose nodes follow from its number there are as many as
+    /// Reads page `page`, all checksums of which are verified. `bytes` may go on behind it, with pages that its last record may go on on:
+    /// that record is refused alone if it is not whole. Of a page whose nodes follow from its number there are as many as
     /// the first `nodes` of the index have there; any number, if that is `None`.
     fn read<'p>(
         &'p self,
@@ -60,6 +68,9 @@ pub(crate) struct PageRecords<'p> {
     pub(crate) relocated: bool,
     /// The node that it begins with, if not.
     pub(crate) first: u64,
+    /// Bytes that a record of a page before goes on with, and those that its own last one has behind it.
+    pub(crate) begun: u64,
+    pub(crate) left: u64,
     /// Its records, by slot.
     pub(crate) records: Vec<Stored<'p>>,
 }
@@ -75,12 +86,11 @@ pub(crate) struct Stored<'p> {
 }
 
 /// The bytes of a record, not decoded.
-#[derive(Clone, Copy)]
 pub(crate) struct StoredBytes<'p> {
     /// The list; empty where it is elsewhere.
     pub(crate) list: &'p [u8],
     /// The vector; empty where it is elsewhere.
-    pub(crate) vector: &'p [u8],
+    pub(crate) vector: Cow<'p, [u8]>,
 }
 
 impl<'p> Stored<'p> {
@@ -90,7 +100,10 @@ impl<'p> Stored<'p> {
         record: Result<(u64, &'p [u8], &'p [u8]), LayoutError>,
     ) -> Self {
         let (id, bytes) = match record {
-            Ok((id, list, vector)) => (Ok(id), Ok(StoredBytes { list, vector })),
+            Ok((id, list, vector)) => {
+                let vector = Cow::Borrowed(vector);
+                (Ok(id), Ok(StoredBytes { list, vector }))
+            }
             Err(error) => (Err(error.clone()), Err(error)),
         };
         Self { node, id, bytes }

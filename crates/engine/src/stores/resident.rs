@@ -91,4 +91,20 @@ impl Resident {
         let at = place as usize * self.page_bytes;
         self.bytes.as_ref()?.get(at..at + self.page_bytes)
     }
+
+    /// Pages behind one another, one or more, if all of them are here.
+    #[inline]
+    pub(crate) fn run(&self, page: u64, pages: u32) -> Option<&[u8]> {
+        if pages == 1 {
+            return self.get(page);
+        }
+        let places = self.places.get(page as usize..)?.get(..pages as usize)?;
+        if places.contains(&AWAY) {
+            return None;
+        }
+        // Places are counted in the order of pages: these are neighbours in memory, too.
+        let at = *places.first()? as usize * self.page_bytes;
+        let bytes = self.bytes.as_ref()?;
+        bytes.get(at..at + places.len() * self.page_bytes)
+    }
 }

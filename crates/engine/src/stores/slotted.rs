@@ -1,5 +1,7 @@
 //! Slotted pages: what packed pages, pages of lists and segments have in common. A node's page is found in a directory.
 
+use std::borrow::Cow;
+
 use stratann_codec::{CodecError, ListModel};
 use stratann_layout::{
     DirectoryFile, FileHeader, FileKind, LayoutError, Manifest, PageDirectory, SlottedBuilder,
@@ -113,6 +115,10 @@ impl PageFormat for SlottedShape {
         SlottedShape::page_bytes(self)
     }
 
+    fn pages_behind(&self) -> usize {
+        self.pages_per_record() - 1
+    }
+
     fn list_bytes(&self, list: &[u8]) -> usize {
         list.len()
     }
@@ -129,6 +135,8 @@ impl PageFormat for SlottedShape {
         _: Option<u64>,
         file: &'p str,
     ) -> Result<PageRecords<'p>, LayoutError> {
+        let size = bytes.len().min(SlottedShape::page_bytes(self));
+        let (bytes, behind) = bytes.split_at(size);
         let view = SlottedView::open(self, bytes, page, true, file)?;
         let has_ids = self.has_ids();
         let records = view.records().enumerate().map(|(slot, record)| Stored {
@@ -139,13 +147,26 @@ impl PageFormat for SlottedShape {
             },
             bytes: record.map(|record| StoredBytes {
                 list: record.list,
-                vector: record.vector,
+                vector: Cow::Borrowed(record.vector),
             }),
         });
+        let (mut records, left): (Vec<_>, _) = (records.collect(), view.left());
+        if let Some(last) = records.last_mut().filter(|_| left > 0) {
+            let mut whole = Vec::new();
+            let read = view
+                .whole(view.len() - 1, behind, true, &mut whole)
+                .map(|_| ());
+            last.bytes = read.map(|()| StoredBytes {
+                list: &[],
+                vector: Cow::Owned(whole),
+            });
+        }
         Ok(PageRecords {
             relocated: view.is_relocated(),
             first: view.first().into(),
-            records: records.collect(),
+            begun: view.begun().into(),
+            left,
+            records,
         })
     }
 }
@@ -198,19 +219,11 @@ impl Composer for SlottedComposer {
     }
 }
 
-/// A slotted page of any kind. Outside ids are only where vectors are.
+/// A slotted page with lists. Outside ids are only where vectors are.
 #[derive(Clone, Copy)]
 pub(crate) struct Slotted<'p> {
     view: SlottedView<'p>,
     ids: bool,
-}
-
-impl Slotted<'_> {
-    /// The node of the first record, where nodes are consecutive.
-    #[inline]
-    pub(crate) fn first(self) -> u32 {
-        self.view.first()
-    }
 }
 
 impl<'p> PageView<'p> for Slotted<'p> {

@@ -7,10 +7,9 @@ use stratann_layout::BLOCK;
 use crate::Error;
 use crate::index::Index;
 use crate::progress::Progress;
-use crate::stores::slotted::Slotted;
 use crate::stores::topology::pending::NewRecord;
 use crate::stores::vectors::added::Added;
-use crate::stores::vectors::segments::{Segment, SegmentPage};
+use crate::stores::vectors::segments::{Extent, Segment, VectorPage};
 use crate::stores::{GraphStores, NodePages, PageView, Record, on_pages};
 
 /// Bytes of pages that are read at a time, about.
@@ -22,7 +21,7 @@ pub(crate) type EachVector<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error>
 pub(crate) type EachList<'a> = dyn FnMut(u32, &[u32]) -> Result<(), Error> + 'a;
 /// Takes a page of vectors: its segment, by number and as it is, its number there and what it holds.
 pub(crate) type EachVectorPage<'a> =
-    dyn FnMut(usize, &Segment, u64, &Slotted<'_>) -> Result<(), Error> + 'a;
+    dyn FnMut(usize, &Segment, u64, &VectorPage<'_>) -> Result<(), Error> + 'a;
 /// Takes a page: its number and its bytes.
 type EachPage<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
 
@@ -37,10 +36,11 @@ pub(crate) fn each_vector(
 ) -> Result<(), Error> {
     let graph = index.graph();
     let mut vector = vec![0; index.dim() * index.element().size()];
+    let mut scratch = Vec::new();
     if graph.segments.is_some() {
         return each_vector_page(index, progress, &mut |_, segment, page, view| {
             for node in segment.nodes(page, view) {
-                let id = segment.vector(node, page, view, &mut vector)?;
+                let id = segment.vector(node, page, view, &mut scratch, &mut vector)?;
                 each(node, id, &vector)?;
             }
             Ok(())
@@ -66,7 +66,7 @@ pub(crate) fn each_vector_page(
         return Ok(());
     };
     let nodes = index.len() as u64;
-    let mut each = |n: usize, segment: &Segment, page: u64, view: &Slotted<'_>| match segment
+    let mut each = |n: usize, segment: &Segment, page: u64, view: &VectorPage<'_>| match segment
         .nodes(page, view)
         .last()
     {
@@ -78,22 +78,25 @@ pub(crate) fn each_vector_page(
     for (n, segment) in segments.iter().enumerate() {
         let pages = segment.pages.directory.pages();
         let bytes = segment.pages.shape.page_bytes();
-        each_page(
-            index,
-            &segment.name,
+        let file = PagesOf {
+            name: &segment.name,
             pages,
-            bytes,
-            progress,
-            &mut |page, bytes| each(n, segment, page, &segment.view(bytes, page, true)?),
-        )?;
+            page_bytes: bytes,
+            extent: &|page| segments.extent_of(n, page).pages.into(),
+        };
+        each_page(index, &file, progress, &mut |page, bytes| {
+            each(n, segment, page, &segment.view(bytes, page, true)?)
+        })?;
     }
     let (n, last) = (segments.len() - 1, segments.last());
-    let mut buffer = vec![0; last.pages.shape.page_bytes()];
+    let mut buffer = Vec::new();
     for page in segments.added().map_or(0..0, Added::pages) {
         if progress.interrupted() {
             return Err(Error::Interrupted);
         }
-        vector_page(index, SegmentPage { segment: n, page }, &mut buffer)?;
+        let place = segments.extent_of(n, page);
+        buffer.resize(last.span(place).1, 0);
+        vector_pages(index, place, &mut buffer)?;
         each(n, last, page, &last.view(&buffer, page, true)?)?;
     }
     Ok(())
@@ -108,8 +111,8 @@ fn not_there(file: &str, page: u64, node: u32, nodes: u64) -> Error {
     }
 }
 
-/// Fills `out` with a page of vectors of a segment, from memory if it is there.
-pub(crate) fn vector_page(index: &Index, place: SegmentPage, out: &mut [u8]) -> Result<(), Error> {
+/// Fills `out` with pages of vectors of a segment, from memory if they are there.
+pub(crate) fn vector_pages(index: &Index, place: Extent, out: &mut [u8]) -> Result<(), Error> {
     let Some(segments) = &index.graph().segments else {
         return Ok(());
     };
@@ -118,7 +121,7 @@ pub(crate) fn vector_page(index: &Index, place: SegmentPage, out: &mut [u8]) -> 
         return Ok(());
     }
     let segment = segments.get(place.segment);
-    let (offset, _) = segment.pages.place(place.page);
+    let (offset, _) = segment.span(place);
     Ok(index.volume().read_at(&segment.name, offset, out)?)
 }
 
@@ -219,37 +222,29 @@ fn each_record<N: NodePages>(
         Ok(())
     };
     let (name, page_bytes) = (&graph.name, file.page_bytes);
+    let stored = |pages: u64| PagesOf {
+        name,
+        pages,
+        page_bytes,
+        extent: &|_| 1,
+    };
     let Some(placement) = placement else {
-        return each_page(
-            index,
-            name,
-            file.pages,
-            page_bytes,
-            progress,
-            &mut records_of,
-        );
+        return each_page(index, &stored(file.pages), progress, &mut records_of);
     };
     let in_use = placement.pages_in_use();
     // The last pages may not be written yet.
-    let stored = index.volume().len(name)?.saturating_sub(BLOCK as u64);
-    let stored = (stored / page_bytes as u64).min(in_use.len() as u64);
-    each_page(
-        index,
-        name,
-        stored,
-        page_bytes,
-        progress,
-        &mut |page, bytes| {
-            if !in_use[page as usize] {
-                return Ok(());
-            }
-            match graph.unwritten(page) {
-                Some(bytes) => records_of(page, &bytes),
-                None => records_of(page, bytes),
-            }
-        },
-    )?;
-    for page in (stored..in_use.len() as u64).filter(|&page| in_use[page as usize]) {
+    let there = index.volume().len(name)?.saturating_sub(BLOCK as u64);
+    let there = (there / page_bytes as u64).min(in_use.len() as u64);
+    each_page(index, &stored(there), progress, &mut |page, bytes| {
+        if !in_use[page as usize] {
+            return Ok(());
+        }
+        match graph.unwritten(page) {
+            Some(bytes) => records_of(page, &bytes),
+            None => records_of(page, bytes),
+        }
+    })?;
+    for page in (there..in_use.len() as u64).filter(|&page| in_use[page as usize]) {
         match graph.unwritten(page) {
             Some(bytes) => records_of(page, &bytes)?,
             None => {
@@ -263,27 +258,40 @@ fn each_record<N: NodePages>(
     Ok(())
 }
 
-/// Reads the pages of a file one after the other.
-fn each_page(
-    index: &Index,
-    name: &str,
+/// The pages of a file that are read one after the other.
+struct PagesOf<'a> {
+    name: &'a str,
     pages: u64,
     page_bytes: usize,
+    /// How many pages the records that start on a page stand on, itself included.
+    extent: &'a dyn Fn(u64) -> u64,
+}
+
+/// Reads the pages of a file one after the other. Each is given with those that its last record goes on on.
+fn each_page(
+    index: &Index,
+    file: &PagesOf<'_>,
     progress: &dyn Progress,
     each: &mut EachPage<'_>,
 ) -> Result<(), Error> {
+    let PagesOf {
+        pages, page_bytes, ..
+    } = *file;
     let step = (PIECE / page_bytes).max(1) as u64;
-    let mut buffer = vec![0; step.min(pages) as usize * page_bytes];
+    let mut buffer = Vec::new();
     for first in (0..pages).step_by(step as usize) {
         if progress.interrupted() {
             return Err(Error::Interrupted);
         }
-        let now = step.min(pages - first) as usize;
-        let buffer = &mut buffer[..now * page_bytes];
+        let last = pages.min(first + step) - 1;
+        let end = pages.min(last + (file.extent)(last));
+        buffer.resize((end - first) as usize * page_bytes, 0);
         let offset = BLOCK as u64 + first * page_bytes as u64;
-        index.volume().read_at(name, offset, buffer)?;
-        for (page, bytes) in (first..).zip(buffer.chunks_exact(page_bytes)) {
-            each(page, bytes)?;
+        index.volume().read_at(file.name, offset, &mut buffer)?;
+        for page in first..=last {
+            let at = (page - first) as usize * page_bytes;
+            let behind = pages.min(page + (file.extent)(page)) - page;
+            each(page, &buffer[at..at + behind as usize * page_bytes])?;
         }
     }
     Ok(())

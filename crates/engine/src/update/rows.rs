@@ -9,11 +9,11 @@
 
 use stratann_vector::Element;
 
-use super::contents::vector_page;
+use super::contents::vector_pages;
 use crate::Error;
 use crate::data::{DataError, VectorFile, VectorSource, check_range};
 use crate::index::Index;
-use crate::stores::vectors::segments::{SegmentPage, Segments};
+use crate::stores::vectors::segments::{Extent, Segments};
 
 /// Bytes of pages that are read at a time, about.
 const PIECE: usize = 1 << 20;
@@ -47,7 +47,7 @@ impl<'a> IndexRows<'a> {
 
     /// Decodes the vectors of nodes.
     fn stored(&self, nodes: &[u32], mut out: &mut [u8]) -> Result<(), Error> {
-        let mut pages = Vec::new();
+        let (mut pages, mut scratch) = (Vec::new(), Vec::new());
         let mut rest = nodes;
         while let Some(&node) = rest.first() {
             let place = self.segments.place_of(node);
@@ -63,27 +63,34 @@ impl<'a> IndexRows<'a> {
             let count = rest.iter().take_while(|node| same(node)).count();
             let (run, later) = rest.split_at(count);
             rest = later;
-            let last = self.segments.place_of(run[run.len() - 1]).page;
-            pages.resize((last + 1 - place.page) as usize * size, 0);
-            if last < there {
-                let (offset, _) = segment.pages.place(place.page);
+            let all = Extent {
+                pages: (self.segments.place_of(run[run.len() - 1]).end() - place.page) as u32,
+                ..place
+            };
+            pages.resize(all.pages as usize * size, 0);
+            if all.end() <= there {
+                let (offset, _) = segment.span(all);
                 let volume = self.index.volume();
                 volume.read_at(&segment.name, offset, &mut pages)?;
             } else {
                 // Some of those that were added may not be on storage yet.
                 for (page, bytes) in (place.page..).zip(pages.chunks_exact_mut(size)) {
-                    vector_page(self.index, SegmentPage { page, ..place }, bytes)?;
+                    let one = Extent {
+                        page,
+                        pages: 1,
+                        ..place
+                    };
+                    vector_pages(self.index, one, bytes)?;
                 }
             }
-            let on_page =
+            let on_pages =
                 |a: &u32, b: &u32| self.segments.place_of(*a) == self.segments.place_of(*b);
-            for run in run.chunk_by(on_page) {
-                let page = self.segments.place_of(run[0]).page;
-                let at = (page - place.page) as usize * size;
-                let view = segment.view(&pages[at..at + size], page, true)?;
+            for run in run.chunk_by(on_pages) {
+                let here = self.segments.place_of(run[0]);
+                let view = segment.view(all.part(&pages, here), here.page, true)?;
                 for &node in run {
                     let (vector, others) = out.split_at_mut(self.row_bytes());
-                    segment.vector(node, page, &view, vector)?;
+                    segment.vector(node, here.page, &view, &mut scratch, vector)?;
                     out = others;
                 }
             }

@@ -150,15 +150,15 @@ fn in_place<'a>(
     let mut row_of = vec![NOWHERE; index.len()];
     each_vector_page(index, progress, &mut |n, segment, page, view| {
         for node in segment.nodes(page, view) {
-            let (slot, record) = segment.record(node, page, view)?;
-            if is_removed(inputs, record.id, node) {
+            let (slot, id, bytes) = segment.record(node, page, view)?;
+            if is_removed(inputs, id, node) {
                 census[n].dying.push((page as u32, slot));
                 continue;
             }
-            id_of[node as usize] = record.id;
+            id_of[node as usize] = id;
             row_of[node as usize] = 0;
             census[n].live += 1;
-            census[n].bytes += record.vector.len() as u64;
+            census[n].bytes += bytes;
         }
         progress.advance(segment.nodes(page, view).len() as u64);
         Ok(())

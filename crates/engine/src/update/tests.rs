@@ -61,8 +61,8 @@ const PACKED: Case = Case(Layout::Packed, Update::Accumulate);
 const INLINE: Case = Case(Layout::Inline, Update::InPlace);
 const DECOUPLED: Case = Case(Layout::Decoupled, Update::Accumulate);
 
-/// Dimensions of vectors of which a segment holds eight.
-const WIDE: usize = 512;
+/// Dimensions of vectors of which a segment holds eight, a chunk four, and a page two or three and a part of one, which runs on.
+const WIDE: usize = 1_760;
 
 impl Case {
     /// Whether merges keep segments of vectors: these are many, and the order is the input's.
@@ -72,6 +72,11 @@ impl Case {
 
     fn dim(self) -> usize {
         if self.keeps() { WIDE } else { DIM }
+    }
+
+    /// Whether such vectors of segments that merges keep run on. In the paper's compression, which one of these cases is in, none does.
+    fn runs_on(self, dim: usize) -> bool {
+        self.keeps() && (self.1 == Update::Relocate || dim > WIDE)
     }
 }
 
@@ -103,6 +108,11 @@ fn base_of(case: Case, vectors: u64, folder: &Path) -> SimVolume {
 
 /// Builds one in a volume.
 fn build_base(case: Case, vectors: u64, volume: Arc<dyn Volume>, folder: &Path) {
+    build_wide(case, case.dim(), vectors, volume, folder);
+}
+
+/// Builds one of vectors with so many dimensions.
+fn build_wide(case: Case, dim: usize, vectors: u64, volume: Arc<dyn Volume>, folder: &Path) {
     let ids: Vec<u64> = (0..vectors).collect();
     let mut options = BuildOptions {
         degree: Some(6),
@@ -115,11 +125,11 @@ fn build_base(case: Case, vectors: u64, volume: Arc<dyn Volume>, folder: &Path) 
     };
     if case.keeps() {
         options.order = Some(Order::Input);
-        options.compression = Some(Compression::Paper);
-        options.chunk_bytes = 4096;
-        options.segment_bytes = 4096;
+        options.compression = (!case.runs_on(dim)).then_some(Compression::Paper);
+        options.chunk_bytes = 4 * dim as u64;
+        options.segment_bytes = 8 * dim as u64;
     }
-    let rows = wide_rows(case.dim(), &ids, 0);
+    let rows = wide_rows(dim, &ids, 0);
     build_rows_on(&volume, &rows, &options, folder);
 }
 
@@ -263,6 +273,27 @@ fn an_index_under_changes_is_what_the_model_is() {
     }
 }
 
+/// Vectors of two, three and four pages, one behind the other, in segments of the build and behind them.
+#[test]
+fn vectors_that_take_several_pages_change_as_others_do() {
+    for (case, dim) in [
+        (DECOUPLED, 4_400),
+        (DECOUPLED, 11_200),
+        (Case(Layout::Decoupled, Update::Relocate), 6_000),
+        (Case(Layout::Decoupled, Update::Merge), 8_160),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let volume: Arc<dyn Volume> = Arc::new(SimVolume::new());
+        build_wide(case, dim, BASE, volume.clone(), folder.path());
+        let manifest = stored::manifest(&*volume).unwrap();
+        let segments = 0..manifest.segments.len() as u32;
+        let mut chunks = segments.map(|n| stored::chunks(&*volume, &manifest, n).unwrap());
+        assert!(chunks.all(|chunks| !chunks.runs.is_empty()), "{case:?}");
+        let model = under_changes(case, &volume, folder.path());
+        repaired(case, &volume, folder.path(), &model);
+    }
+}
+
 /// A repair of what is whole, with segments that a merge kept or without, has all of it.
 fn repaired(case: Case, volume: &Arc<dyn Volume>, folder: &Path, model: &Model) {
     let options = RepairOptions {
@@ -284,6 +315,13 @@ fn under_changes(case: Case, volume: &Arc<dyn Volume>, folder: &Path) -> Model {
     let mut model = first();
     let open = || open_on(case, volume.clone(), folder, Durability::Always).unwrap();
     let mut live = open();
+    if case.runs_on(live.index().dim()) {
+        let index = live.index();
+        let manifest = index.manifest();
+        let segments = 0..manifest.segments.len() as u32;
+        let mut chunks = segments.map(|n| stored::chunks(&**volume, manifest, n).unwrap());
+        assert!(chunks.any(|chunks| !chunks.runs.is_empty()), "{case:?}");
+    }
     for (at, call) in script().iter().enumerate() {
         call.make(&live).unwrap();
         call.apply(&mut model);
@@ -388,6 +426,11 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
             crashes += crash_everywhere(case, &before, folder.path(), seeds.clone());
         }
     }
+    // Vectors that run on, and are appended where others do.
+    let (folder, before) = (tempfile::tempdir().unwrap(), SimVolume::new());
+    let volume = Arc::new(before.clone());
+    build_wide(DECOUPLED, WIDE, BASE, volume, folder.path());
+    crashes += crash_everywhere(DECOUPLED, &before, folder.path(), seeds);
     assert!(crashes >= 500, "{crashes} crashes");
 }
 
@@ -424,7 +467,7 @@ fn crash_everywhere(
                 assert!(report.clean(), "{place}: {:?}", report.problems);
                 // And it goes on from there.
                 let id = 1_000;
-                let row = wide_rows(case.dim(), &[id], 9);
+                let row = wide_rows(live.index().dim(), &[id], 9);
                 live.insert(&row, Some(&[id]), &Silent).unwrap();
                 drop(live);
                 let again = open(case, &image, folder, Durability::Always).unwrap();
@@ -594,13 +637,18 @@ fn threads_insert_delete_and_search_while_merges_go_on() {
         Case(Layout::Coupled, Update::Relocate),
         Case(Layout::Packed, Update::Merge),
     ] {
-        threads_and_merges(case);
+        threads_and_merges(case, case.dim());
     }
+    // Vectors that run on, over two pages or three.
+    threads_and_merges(DECOUPLED, 5_008);
 }
 
-fn threads_and_merges(case: Case) {
+fn threads_and_merges(case: Case, dim: usize) {
     let folder = tempfile::tempdir().unwrap();
-    let volume = base(case, folder.path());
+    let volume = SimVolume::new();
+    build_wide(case, dim, BASE, Arc::new(volume.clone()), folder.path());
+    // Four bytes of a code say little of vectors that repeat themselves: all of these are looked at.
+    let list = if dim > DIM { 400 } else { 40 };
     let live = open(case, &volume, folder.path(), Durability::OnFlush).unwrap();
     let done = std::sync::atomic::AtomicBool::new(false);
     let order = std::sync::atomic::Ordering::Relaxed;
@@ -611,10 +659,11 @@ fn threads_and_merges(case: Case) {
                 scope.spawn(move || {
                     for i in 0..60 {
                         let ids = [1_000 * (writer + 1) + i];
-                        live.insert(&rows(&ids, 1), Some(&ids), &Silent).unwrap();
+                        let rows = |version| wide_rows(dim, &ids, version);
+                        live.insert(&rows(1), Some(&ids), &Silent).unwrap();
                         match i % 3 {
                             0 => live.delete(&ids).unwrap(),
-                            1 => live.upsert(&rows(&ids, 2), &ids, &Silent).unwrap(),
+                            1 => live.upsert(&rows(2), &ids, &Silent).unwrap(),
                             _ => {}
                         }
                     }
@@ -625,10 +674,11 @@ fn threads_and_merges(case: Case) {
             while !done.load(order) {
                 let options = SearchOptions {
                     k: 1,
-                    list: 40,
+                    list,
                     ..SearchOptions::default()
                 };
-                let results = live.search(&rows(&[5, 6], 0), &options).unwrap();
+                let queries = wide_rows(dim, &[5, 6], 0);
+                let results = live.search(&queries, &options).unwrap();
                 assert_eq!(results.ids, [5, 6]);
             }
         });

@@ -7,7 +7,7 @@
 use super::Check;
 use super::pages::{NodeAt, Pages};
 use super::placement::Tables;
-use super::records::Records;
+use super::records::{Records, Runs};
 use crate::Error;
 use crate::stored::PagesFile;
 use crate::stores::records::PageRecords;
@@ -40,13 +40,19 @@ impl Check<'_> {
             );
             self.report.problem(name, None, what);
         }
+        let mut runs = Runs::default();
         self.each_page(file.entry, &pages, |check, at, offset, bytes| {
             let page = file.pages + at;
             let read = match file.format.read(page, bytes, None, name) {
                 Ok(read) => read,
-                Err(error) => return check.report.refused(name, &error.into()),
+                Err(error) => {
+                    runs = Runs::default();
+                    return check.report.refused(name, &error.into());
+                }
             };
             check.report.pages += 1;
+            let said = Some(placement_tables.placement.runs.has(at));
+            runs.check(check, &read, said, (page, offset), name);
             let node_at = |at: u64| added.get(at as usize).map_or(nodes, |&first| first.into());
             let (begins, ends) = (node_at(at), node_at(at + 1));
             let (found, held) = (read.first, read.records.len() as u64);

@@ -18,6 +18,8 @@ pub(super) struct Pages {
     pub(super) page_bytes: usize,
     /// The offset of the first.
     pub(super) start: u64,
+    /// Pages behind its own that a record may go on on, at most.
+    pub(super) behind: u64,
 }
 
 impl Pages {
@@ -27,6 +29,7 @@ impl Pages {
             count,
             page_bytes: format.page_bytes(),
             start: BLOCK as u64,
+            behind: format.pages_behind() as u64,
         }
     }
 }
@@ -43,7 +46,7 @@ pub(super) struct NodeAt<'a> {
 }
 
 impl Check<'_> {
-    /// Reads all pages of a file, and gives each to `each`: number, offset and bytes.
+    /// Reads all pages of a file, and gives each to `each`: number, offset and bytes, which go on behind it as far as its records may.
     pub(super) fn each_page(
         &mut self,
         entry: &FileEntry,
@@ -63,7 +66,7 @@ impl Check<'_> {
     ) -> Result<(), Error> {
         let size = pages.page_bytes as u64;
         let step = (PIECE / size).clamp(1, pages.count.max(1));
-        let mut buffer = vec![0; step as usize * pages.page_bytes];
+        let mut buffer = Vec::new();
         let mut page = 0;
         while page < pages.count {
             let most = step.min(pages.count - page);
@@ -72,10 +75,13 @@ impl Check<'_> {
                 page += 1;
                 continue;
             }
-            let bytes = &mut buffer[..now as usize * pages.page_bytes];
+            let read = pages.count.min(page + now + pages.behind) - page;
+            buffer.resize((read * size) as usize, 0);
             let offset = pages.start + page * size;
-            self.volume.read_at(&entry.name, offset, bytes)?;
-            for (i, bytes) in (0..).zip(bytes.chunks_exact(pages.page_bytes)) {
+            self.volume.read_at(&entry.name, offset, &mut buffer)?;
+            for i in 0..now {
+                let behind = read.min(i + 1 + pages.behind);
+                let bytes = &buffer[(i * size) as usize..(behind * size) as usize];
                 each(self, page + i, offset + i * size, bytes);
             }
             page += now;

@@ -130,7 +130,7 @@ impl Check<'_> {
                         self.list(walk, place, node, format.list_bytes(bytes.list));
                     }
                     if records.vectors {
-                        records.vector(self, place, bytes.vector);
+                        records.vector(self, place, &bytes.vector);
                         self.counted(place, id);
                     }
                 }

@@ -8,7 +8,7 @@
 //! wrong one still ranks by the vectors.
 
 use stratann_codec::{ListModel, SegmentModel};
-use stratann_layout::{DeadSlots, FileKind, PageDirectory};
+use stratann_layout::{DeadSlots, FileKind, PageDirectory, RunsOn};
 
 use super::pages::{NodeAt, Pages};
 use super::{Check, streams};
@@ -21,8 +21,10 @@ use crate::{Error, stored};
 pub(super) struct Tables {
     /// Lists and vectors stand as they are.
     raw: bool,
-    /// Records on each page.
+    /// Records that start on each page.
     counts: Option<Vec<u16>>,
+    /// The pages whose last record goes on on the next, where `counts` are.
+    runs: RunsOn,
     lists: Option<ListModel>,
     /// The models of the vectors that decode, each for `model_nodes` nodes.
     models: Vec<Option<SegmentModel>>,
@@ -103,6 +105,7 @@ impl Check<'_> {
         let mut records = self.records_of(kind, &tables, &*file.format, file.first);
         // The first node of the page that comes next, where that is known.
         let mut next = Some(u64::from(file.first));
+        let mut runs = Runs::default();
         self.each_page(file.entry, &pages, |check, page, offset, bytes| {
             let expected = next.take();
             let counts = tables.counts.as_ref();
@@ -113,7 +116,10 @@ impl Check<'_> {
             let nodes = Some(file.records);
             let read = match file.format.read(page, bytes, nodes, name) {
                 Ok(read) => read,
-                Err(error) => return check.report.refused(name, &error.into()),
+                Err(error) => {
+                    runs = Runs::default();
+                    return check.report.refused(name, &error.into());
+                }
             };
             if read.relocated {
                 return check.no_relocated(page, offset, name);
@@ -127,6 +133,8 @@ impl Check<'_> {
                 let what = format!("page {page} holds {held} nodes; {count} by the table of pages");
                 check.report.problem(name, Some(offset), what);
             }
+            let said = count.map(|_| tables.runs.has(page));
+            runs.check(check, &read, said, (page, offset), name);
             match expected {
                 // Nobody would find its nodes, and what they are decoded with depends on their numbers.
                 Some(expected) if expected != found => {
@@ -192,6 +200,7 @@ impl Check<'_> {
             return Tables {
                 raw: false,
                 counts: Some(file.records(segment.first).collect()),
+                runs: file.runs.clone(),
                 numbers: match segment.kept {
                     Some(_) => Numbers::Anew(file.pages(segment.first), file.dead.clone()),
                     None => Numbers::Stored,
@@ -223,6 +232,42 @@ impl Check<'_> {
     }
 }
 
+/// What goes on from page to page of a file, those of its records that run on.
+#[derive(Default)]
+pub(super) struct Runs {
+    /// Bytes of a record that the page which comes next has to begin with, where that is known.
+    left: Option<u64>,
+}
+
+impl Runs {
+    /// Checks that a page, the next one, begins with what the one before it goes on with, and that it goes on itself if a table has `said` so.
+    pub(super) fn check(
+        &mut self,
+        check: &mut Check<'_>,
+        read: &PageRecords<'_>,
+        said: Option<bool>,
+        (page, offset): (u64, u64),
+        file: &str,
+    ) {
+        if let Some(left) = self.left.filter(|&left| left != read.begun) {
+            let what = format!(
+                "page {page} begins with {} bytes of a record before it; {left} are left of that",
+                read.begun
+            );
+            check.report.problem(file, Some(offset), what);
+        }
+        if let Some(said) = said.filter(|&said| said != (read.left > 0)) {
+            let what = match said {
+                true => "does not go on on the next; it does by the table of pages",
+                false => "goes on on the next; it does not by the table of pages",
+            };
+            let what = format!("page {page} {what}");
+            check.report.problem(file, Some(offset), what);
+        }
+        self.left = Some(read.left);
+    }
+}
+
 /// What checks the records of a page after those of another.
 pub(super) struct Records<'a> {
     /// Whether lists are there, and whether vectors are, with the outside ids.
@@ -250,9 +295,15 @@ impl Records<'_> {
     ) {
         let nodes = self.tables.numbers.of_page(page, read);
         for ((slot, stored), node) in read.records.iter().enumerate().zip(nodes) {
-            let bytes = match &stored.bytes {
-                Ok(bytes) => bytes,
-                Err(error) => {
+            let bytes = match (&stored.bytes, node) {
+                (Ok(bytes), _) => bytes,
+                // What is wrong is on a page behind this one, and told of it, too.
+                (Err(error), Some(node)) if read.left > 0 && slot + 1 == read.records.len() => {
+                    let place = NodeAt { file, offset, node };
+                    check.node_problem(place, format_args!("does not go on: {error}"));
+                    continue;
+                }
+                (Err(error), _) => {
                     check.report.refused(file, &error.clone().into());
                     continue;
                 }
@@ -267,7 +318,7 @@ impl Records<'_> {
             }
             if self.vectors {
                 let at = (read.first + slot as u64).saturating_sub(u64::from(self.first));
-                self.vector_at(check, place, at, bytes.vector);
+                self.vector_at(check, place, at, &bytes.vector);
                 match &stored.id {
                     Ok(id) => check.counted(place, *id),
                     Err(error) => check.report.refused(file, &error.clone().into()),

@@ -11,7 +11,7 @@ use stratann_layout::manifest::{FORMAT_VERSION, SegmentFacts};
 use stratann_layout::{
     BuildFacts, Chunk, ChunksFile, CoupledShape, DeadSlots, DirectoryFile, EntryPoints, GraphFacts,
     HeatFile, IndexKind, InlineBuilder, InlineShape, LogFrom, NavigationFacts, NavigationFile,
-    PageBuilder, SlottedBuilder, SlottedShape, stream,
+    PageBuilder, RunsOn, SlottedBuilder, SlottedShape, stream,
 };
 use stratann_tier::testing::SimVolume;
 use stratann_vector::{Element, Metric};
@@ -422,6 +422,7 @@ fn chunks(
         chunk_vectors: CHUNK,
         chunks,
         dead: DeadSlots::default(),
+        runs: RunsOn::default(),
     }
 }
 

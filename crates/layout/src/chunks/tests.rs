@@ -30,6 +30,7 @@ fn sample() -> ChunksFile {
             },
         ],
         dead: DeadSlots::default(),
+        runs: RunsOn::default(),
     }
 }
 
@@ -164,9 +165,9 @@ fn every_contradiction_is_refused() {
         assert!(found.contains(text), "{found}\n{text}");
     }
     let mut bytes = sample().encode();
-    bytes[25] = 4;
+    bytes[25] = 8;
     let text = decode(&bytes).unwrap_err().to_string();
-    assert!(text.contains("is 4, expected 0 to 3"), "{text}");
+    assert!(text.contains("is 8, expected 0 to 7"), "{text}");
 }
 
 #[test]
@@ -269,6 +270,80 @@ fn garbage_stands_where_the_table_says() {
     assert_eq!(begins.chunk_of(0, 0), Some(&begins.chunks[0]));
 }
 
+/// Nodes 100 to 109 on the same pages, of which the third and the fourth go on: no record starts on the fifth, nor on a last one.
+fn running_on() -> (ChunksFile, SegmentSpan) {
+    let mut file = sample();
+    file.chunks[1].boundaries = vec![104, 107, 107];
+    file.chunks[2].boundaries = vec![109, 109];
+    file.chunks[2].pages = 2;
+    for page in [2, 3, 5] {
+        file.runs.set(page);
+    }
+    (file, SegmentSpan { pages: 7, ..SPAN })
+}
+
+#[test]
+fn what_runs_on_stands_where_the_table_says() {
+    let (file, span) = running_on();
+    assert!(file.counts(100).eq([3, 1, 1, 3, 0, 2, 0]));
+    let bytes = file.encode();
+    // Chunk 1 begins at 40: bits, three boundaries, and a bit for each page, of which the first two are set.
+    assert_eq!(bytes[48..52], [4, 0, 0, 0]);
+    assert_eq!(bytes[64..65], [0b11]);
+    assert_eq!(bytes[65 + 8..65 + 12], [5, 0, 0, 0]);
+    assert_eq!(bytes[bytes.len() - 1], 1);
+    let back = ChunksFile::decode(&bytes, span, V, "f").unwrap();
+    assert_eq!(back, file);
+    let pages = back.pages(100);
+    assert_eq!((pages.page_of(107), pages.page_of(108)), (3, 5));
+    // Garbage is no different: nothing starts on the pages on which nothing did.
+    let kept = file.with_dead(100, 0, &[(3, 0), (3, 2), (5, 1)]);
+    assert!(kept.records(0).eq(file.counts(100)));
+    let span = SegmentSpan {
+        first: 0,
+        nodes: 7,
+        garbage: 3,
+        ..span
+    };
+    let back = ChunksFile::decode(&kept.encode(), span, V, "f").unwrap();
+    assert_eq!((&back, &back.runs), (&kept, &file.runs));
+}
+
+#[test]
+fn every_contradiction_of_what_runs_on_is_refused() {
+    let (file, span) = running_on();
+    let refused = |file: &ChunksFile, at: Option<(usize, u8)>| {
+        let mut bytes = file.encode();
+        if let Some((at, value)) = at {
+            bytes[at] = value;
+        }
+        let error = ChunksFile::decode(&bytes, span, V, "chunks-0").unwrap_err();
+        error.to_string()
+    };
+    // No page goes on, the last one does, or one that is not there.
+    for bits in [0, 0b111, 0b1011] {
+        let text = refused(&file, Some((64, bits)));
+        let expected = "pages of a chunk that go on at offset 4164";
+        assert!(text.contains(expected), "{bits}: {text}");
+    }
+    // Without the page before it going on, a page has a record.
+    let text = refused(&file, Some((64, 1)));
+    assert!(text.contains("is 107, expected 108 to"), "{text}");
+    let mut other = file.clone();
+    other.runs = RunsOn::default();
+    let text = refused(&other, None);
+    assert!(text.contains("last node of a page"), "{text}");
+    // The last page of a chunk does not go on.
+    other = file.clone();
+    other.runs.set(4);
+    let text = refused(&other, None);
+    assert!(text.contains("but not of the last"), "{text}");
+    let bytes = file.encode();
+    for length in 0..bytes.len() {
+        ChunksFile::decode(&bytes[..length], span, V, "f").unwrap_err();
+    }
+}
+
 #[test]
 fn every_contradiction_of_garbage_is_refused() {
     let bytes = kept().encode();
@@ -279,8 +354,8 @@ fn every_contradiction_of_garbage_is_refused() {
     for (at, value, text) in [
         (
             25,
-            4,
-            "what a chunk has at offset 4125 is 4, expected 0 to 3",
+            8,
+            "what a chunk has at offset 4125 is 8, expected 0 to 7",
         ),
         // Without its garbage, the first page would have a record less than there are.
         (25, 1, "last node of a chunk"),
@@ -351,7 +426,7 @@ fn the_formula_is_the_papers() {
 
 /// Any segment: its file, and what is said of it.
 fn any_segment() -> impl Strategy<Value = (ChunksFile, SegmentSpan)> {
-    let pages = prop::collection::vec(1u32..40, 0..60);
+    let pages = prop::collection::vec(0u32..40, 0..60);
     let model = prop::collection::vec(any::<u8>(), 0..20);
     (any::<u16>(), pages, 1u32..200, model, any::<u64>()).prop_map(
         |(first, mut pages, chunk_vectors, model, bases)| {
@@ -361,9 +436,26 @@ fn any_segment() -> impl Strategy<Value = (ChunksFile, SegmentSpan)> {
                 chunk_vectors,
                 ..ChunksFile::default()
             };
-            let (mut nodes, mut number) = (0, 0);
+            let (mut nodes, mut number) = (0u32, 0);
             pages.reverse();
             while let Some(mut count) = pages.pop() {
+                // One on which none starts goes on with what another began.
+                if count == 0 || bases >> (number % 61) & 3 == 0 {
+                    let Some(chunk) = file
+                        .chunks
+                        .last_mut()
+                        .filter(|_| count == 0 || !nodes.is_multiple_of(chunk_vectors))
+                    else {
+                        continue;
+                    };
+                    file.runs.set(number - 1);
+                    if count == 0 {
+                        number += 1;
+                        chunk.pages += 1;
+                        chunk.boundaries.push(first + nodes - 1);
+                        continue;
+                    }
+                }
                 // A page does not go on into the next chunk: cut it there.
                 let room = chunk_vectors - nodes % chunk_vectors;
                 if count > room {

@@ -146,7 +146,7 @@ impl FileKind {
             Self::Codes => Row("codes", Codes, Form::Stream, stream::CODES_FORMAT_VERSION),
             Self::Codebook => Row("codebook", Codes, Form::Stream, stream::CODEBOOK_FORMAT_VERSION),
             Self::Entries => Row("entries", Codes, Form::Stream, entries::FORMAT_VERSION),
-            Self::Vectors => Row("vectors", Vectors, Form::Segment, slotted::FORMAT_VERSION),
+            Self::Vectors => Row("vectors", Vectors, Form::Segment, slotted::VECTORS_FORMAT_VERSION),
             Self::Chunks => Row("chunks", Vectors, Form::Stream, chunks::FORMAT_VERSION),
             Self::Ids => Row("ids", Ids, Form::Stream, ids::FORMAT_VERSION),
             Self::Log => Row("log", Log, Form::Log, log::FORMAT_VERSION),

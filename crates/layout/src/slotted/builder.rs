@@ -1,6 +1,6 @@
 //! Puts slotted pages together.
 
-use super::{MAX_RECORDS, NO_IDS, NODE, RELOCATED, SlottedShape};
+use super::{BEFORE, LEAST_PART, MAX_RECORDS, NO_IDS, NODE, RELOCATED, SlottedShape};
 use crate::block;
 
 /// Bytes that lengths need which spread over `range`.
@@ -66,6 +66,19 @@ impl Extent {
         )
     }
 
+    /// That of a page where no record starts: it has nothing that would have to be told apart.
+    fn or_none(self) -> Extent {
+        match self.count {
+            0 => Extent {
+                lists: (0, 0),
+                vectors: (0, 0),
+                ids: (0, 0),
+                ..Extent::EMPTY
+            },
+            _ => self,
+        }
+    }
+
     fn page_bytes(&self, shape: &SlottedShape, relocated: bool) -> usize {
         let (list, vector, id) = self.widths(shape.has_ids());
         let node = if relocated { NODE } else { 0 };
@@ -88,6 +101,10 @@ pub struct SlottedBuilder {
     vectors: Vec<usize>,
     ids: Vec<u64>,
     records: Vec<u8>,
+    /// What a record of the pages before goes on with, on this page and perhaps on those behind it.
+    begun: Vec<u8>,
+    /// The checksum of the page before, if there is such.
+    before: [u8; BEFORE],
     page: Vec<u8>,
 }
 
@@ -104,6 +121,8 @@ impl SlottedBuilder {
             vectors: Vec::new(),
             ids: Vec::new(),
             records: Vec::with_capacity(shape.page_bytes()),
+            begun: Vec::new(),
+            before: [0; BEFORE],
             page: vec![0; shape.page_bytes()],
         }
     }
@@ -111,6 +130,23 @@ impl SlottedBuilder {
     /// Empties the page. Its first record will be node `first`, the next one `first + 1`, and so on; see
     /// [`SlottedBuilder::push`].
     pub fn start(&mut self, first: u32) {
+        self.empty(first, false);
+        self.begun.clear();
+    }
+
+    /// Empties the page, which was [finished](SlottedBuilder::finish); it is now the next one, which begins with what the last record
+    /// [goes on](SlottedBuilder::goes_on) with. Its first record will be node `first`.
+    pub fn go_on(&mut self, first: u32) {
+        let left = self.left();
+        self.before.copy_from_slice(&self.page[..BEFORE]);
+        if self.extent.count == 0 {
+            self.begun.drain(..self.begun.len() - left);
+        } else {
+            // No more than the last record's bytes: the others are on the page, and all that was begun before.
+            self.begun.clear();
+            self.begun
+                .extend_from_slice(&self.records[self.records.len() - left..]);
+        }
         self.empty(first, false);
     }
 
@@ -123,6 +159,7 @@ impl SlottedBuilder {
         let kind = self.shape.kind;
         assert!(self.shape.relocates(), "a relocated page in {kind}");
         self.empty(u32::MAX, true);
+        self.begun.clear();
     }
 
     fn empty(&mut self, first: u32, relocated: bool) {
@@ -138,6 +175,9 @@ impl SlottedBuilder {
 
     /// Appends a node if it fits: outside id, encoded list, encoded vector. `false`: it does not fit, and
     /// nothing has changed. An empty page takes any record that is no larger than the shape's largest.
+    ///
+    /// Where records [run on](SlottedShape::runs_on) it also fits if enough of it does; the rest is for the
+    /// next page, see [`SlottedBuilder::goes_on`].
     ///
     /// In a file of kind `Adjacency` the id is not kept.
     ///
@@ -174,9 +214,13 @@ impl SlottedBuilder {
             "a vector in {kind}"
         );
         let extent = self.extent.with(id, list.len(), vector.len());
-        if extent.count > MAX_RECORDS
-            || extent.page_bytes(shape, self.relocated) > shape.page_bytes()
-        {
+        let bytes = extent.page_bytes(shape, self.relocated) + self.begun_bytes();
+        let part = shape.page_bytes().checked_sub(bytes - vector.len());
+        let least = match shape.runs_on() {
+            true => vector.len().min(LEAST_PART),
+            false => vector.len(),
+        };
+        if extent.count > MAX_RECORDS || part.is_none_or(|part| part < least) {
             return false;
         }
         self.extent = extent;
@@ -193,13 +237,37 @@ impl SlottedBuilder {
         self.extent.count
     }
 
-    /// Whether there is no record on the page.
+    /// Whether there is nothing on the page.
     pub fn is_empty(&self) -> bool {
-        self.extent.count == 0
+        self.extent.count == 0 && self.begun.is_empty()
     }
 
-    /// Seals the page as number `page` of its file and gives its bytes. [`SlottedBuilder::start`] or
-    /// [`SlottedBuilder::start_relocated`] starts the next one.
+    /// Whether what stands at the end of the page goes on on the next one. Then nothing more fits it, and the next page is begun
+    /// with [`SlottedBuilder::go_on`].
+    pub fn goes_on(&self) -> bool {
+        self.left() > 0
+    }
+
+    /// Bytes of the last record that are not on this page.
+    fn left(&self) -> usize {
+        let bytes = self
+            .extent
+            .or_none()
+            .page_bytes(&self.shape, self.relocated)
+            + self.begun_bytes();
+        bytes.saturating_sub(self.shape.page_bytes())
+    }
+
+    /// Bytes of what a record of the pages before goes on with, here and behind this page, and of what says which page that is.
+    fn begun_bytes(&self) -> usize {
+        match self.begun.len() {
+            0 => 0,
+            bytes => BEFORE + bytes,
+        }
+    }
+
+    /// Seals the page as number `page` of its file and gives its bytes. [`SlottedBuilder::start`],
+    /// [`SlottedBuilder::go_on`] or [`SlottedBuilder::start_relocated`] starts the next one.
     ///
     /// The records stay: more may be pushed, and the page, with them, be finished again under the same or
     /// another number.
@@ -208,7 +276,7 @@ impl SlottedBuilder {
     /// When the page is empty: no file has such a page, relocated or not.
     pub fn finish(&mut self, page: u64) -> &[u8] {
         assert!(!self.is_empty(), "a page holds a record or more");
-        let (shape, extent, out) = (&self.shape, &self.extent, &mut self.page);
+        let (shape, extent, out) = (&self.shape, self.extent.or_none(), &mut self.page);
         let (list, vector, id) = extent.widths(shape.has_ids());
         let ids = if shape.has_ids() { id as u8 } else { NO_IDS };
         out.clear();
@@ -217,10 +285,20 @@ impl SlottedBuilder {
         let relocated = if self.relocated { RELOCATED } else { 0 };
         out.extend_from_slice(&[ids, (vector << 4 | list) as u8 | relocated]);
         out.extend_from_slice(&self.first.to_le_bytes());
-        out.extend_from_slice(&(extent.lists.0 as u32).to_le_bytes());
+        // Pages without lists have something else to say there, if anything.
+        let least_list = if shape.runs_on() {
+            self.begun.len()
+        } else {
+            extent.lists.0
+        };
+        out.extend_from_slice(&(least_list as u32).to_le_bytes());
         out.extend_from_slice(&(extent.vectors.0 as u32).to_le_bytes());
         if shape.has_ids() {
             out.extend_from_slice(&extent.ids.0.to_le_bytes());
+        }
+        if !self.begun.is_empty() {
+            out.extend_from_slice(&self.before);
+            out.extend_from_slice(&self.begun[..self.begun.len().min(shape.page_bytes())]);
         }
         for node in &self.nodes {
             out.extend_from_slice(&node.to_le_bytes());

@@ -39,6 +39,27 @@
 //! ids on its page spread over: about five bytes where ids are in no order, two where they ascend. A record
 //! is found with a sum over the lengths before it, which are next to one another. A relocated page spends
 //! four bytes more on a record.
+//!
+//! # Records that run on
+//!
+//! In files of kind `Vectors` of version 2 a page is one block, and a record that does not fit the rest of a page *runs on*: it goes on
+//! on the next page, and on those behind it, as far as it needs them. So nothing of a page is left empty but ends of less than 256 bytes,
+//! which are not worth a second block to be read. `k` in the header is the most pages that a record may stand on. A page differs in this:
+//!
+//! ```text
+//! offset    size  what (page)
+//!      4       2  count of records c that start here; 0 or more
+//!     12       4  bytes g that a record goes on with, which started on a page before: on this page and behind it; or 0
+//!     28       4  if g is more than 0: the checksum of the page before
+//!      .       .  these g bytes, as many as fit; then the lengths, as above. If they fill the page, c is 0
+//!      .       .  records; the last one may go on on the next page, where g says how much is left of it
+//! ```
+//!
+//! So a page says where its first own record begins, whatever became of the page before it, and its last record whether it goes on and
+//! over how many pages: those which begin with `g` bytes hold all 4,064 that they have room for, but the last. A table says the same
+//! without the page ([`crate::RunsOn`]), so that all pages of a record are read at once. That a page is whole does not say
+//! that it is of the same time as the one before it: a device may have lost one write of the two. The checksum of the page before says it,
+//! so that no record is put together of two.
 
 mod builder;
 mod view;
@@ -46,14 +67,17 @@ mod view;
 pub use builder::SlottedBuilder;
 pub use view::{Record, SlottedView};
 
-use crate::block::BLOCK;
+use crate::block::{self, BLOCK};
 use crate::coupled::{MAX_DEGREE, MAX_DIMENSION};
 use crate::error::LayoutError;
 use crate::header::{FieldsWriter, FileHeader, FileKind, Form};
 use stratann_vector::Element;
 
-/// Format version of [`FileKind::Packed`], [`FileKind::Adjacency`] and [`FileKind::Vectors`]. 1: the first.
+/// Format version of [`FileKind::Packed`] and [`FileKind::Adjacency`]. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
+
+/// Format version of [`FileKind::Vectors`]. 1: the first; 2: records run on.
+pub const VECTORS_FORMAT_VERSION: u32 = 2;
 
 /// The most 4 KiB blocks of a page. The checksums of all of them have to fit the first one.
 pub const MAX_BLOCKS: usize = 256;
@@ -69,6 +93,11 @@ const NO_IDS: u8 = 255;
 const RELOCATED: u8 = 8;
 /// Bytes of a node's number on a relocated page.
 const NODE: usize = 4;
+/// Bytes of the checksum of the page before, where a page begins with what a record goes on with.
+const BEFORE: usize = 4;
+/// The fewest bytes of a record that are worth starting it on a page that it does not end on. To read it takes a block more then; and what
+/// is left empty otherwise is a sixteenth of a block at most.
+const LEAST_PART: usize = 256;
 
 /// What decides where pages stand and what is in them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +108,8 @@ pub struct SlottedShape {
     dim: usize,
     degree: usize,
     blocks: usize,
+    /// The most pages that a record stands on, where records run on; else 0.
+    run: usize,
 }
 
 /// What a record of slotted pages holds beside its node.
@@ -148,6 +179,33 @@ impl SlottedShape {
         Ok(shape)
     }
 
+    /// The shape of a file of kind `Vectors` whose records run on, for vectors of `dim` elements which take no more than `largest` bytes;
+    /// `degree` is that of the graph. So short ones that none would run on have the pages that [`SlottedShape::new`] says.
+    ///
+    /// Refuses what [`SlottedShape::new`] does.
+    pub fn running_on(
+        element: Element,
+        dim: usize,
+        degree: usize,
+        largest: usize,
+    ) -> Result<SlottedShape, LayoutError> {
+        let mut shape = SlottedShape::of_one_block(FileKind::Vectors, element, dim, degree)?;
+        // Where less than that is left of a page, a record fits or starts on the next.
+        let behind = largest.saturating_sub(LEAST_PART);
+        if behind == 0 {
+            return Ok(shape);
+        }
+        shape.run = 1 + behind.div_ceil(shape.going_on());
+        if shape.run > MAX_BLOCKS {
+            return Err(LayoutError::Shape {
+                what: "the bytes of the largest record",
+                found: largest as u64,
+                expected: "what fits 256 blocks, about a million",
+            });
+        }
+        Ok(shape)
+    }
+
     fn of_one_block(
         kind: FileKind,
         element: Element,
@@ -176,6 +234,7 @@ impl SlottedShape {
             dim,
             degree,
             blocks: 1,
+            run: 0,
         })
     }
 
@@ -209,6 +268,22 @@ impl SlottedShape {
         self.blocks
     }
 
+    /// Bytes that a page has room for of what a record goes on with.
+    fn going_on(&self) -> usize {
+        self.page_bytes() - self.header_bytes() - BEFORE
+    }
+
+    /// Whether a record that does not fit a page goes on on the next one.
+    #[inline]
+    pub fn runs_on(&self) -> bool {
+        self.run > 0
+    }
+
+    /// The most pages that a record stands on.
+    pub fn pages_per_record(&self) -> usize {
+        self.run.max(1)
+    }
+
     /// Bytes of a page, a multiple of [`BLOCK`].
     #[inline]
     pub fn page_bytes(&self) -> usize {
@@ -233,12 +308,16 @@ impl SlottedShape {
             .u32(u32::from(self.element.code()))
             .u32(self.dim as u32)
             .u32(self.degree as u32)
-            .u32(self.blocks as u32)
+            .u32(self.run.max(self.blocks) as u32)
             .u32(first)
             .u64(nodes)
             .u64(pages)
             .finish();
-        FileHeader::new(self.kind, self.file_length(pages), fields)
+        let mut header = FileHeader::new(self.kind, self.file_length(pages), fields);
+        if !self.runs_on() {
+            header.version = FORMAT_VERSION;
+        }
+        header
     }
 
     /// The shape that a header says, and what else it says; refuses a header that contradicts itself.
@@ -290,7 +369,11 @@ impl SlottedShape {
             let (what, expected) = ("blocks of a page", "1 to 256");
             return Err(field(blocks_at, what, blocks.to_string(), expected));
         }
-        shape.blocks = blocks as usize;
+        if header.version == FORMAT_VERSION || shape.has_lists() {
+            shape.blocks = blocks as usize;
+        } else {
+            shape.run = blocks as usize;
+        }
         if u64::from(first).saturating_add(nodes) > u64::from(u32::MAX) {
             let (what, found) = (
                 "first node and number of nodes",
@@ -298,8 +381,10 @@ impl SlottedShape {
             );
             return Err(field(first_at, what, found, "at most 4294967295 together"));
         }
-        // Every page holds a record or more, and every record is on a page.
-        if pages > nodes || nodes > pages.saturating_mul(MAX_RECORDS as u64) {
+        // Every page holds a record or more or a part of one, and every record is on a page.
+        if pages > nodes.saturating_mul(shape.pages_per_record() as u64)
+            || nodes > pages.saturating_mul(MAX_RECORDS as u64)
+        {
             let expected = format!("enough for {nodes} nodes, 1 to {MAX_RECORDS} each");
             return Err(field(
                 pages_at,
@@ -346,6 +431,19 @@ impl SlottedShape {
     #[inline]
     fn header_bytes(&self) -> usize {
         4 * self.blocks + FIXED + if self.has_ids() { 8 } else { 0 }
+    }
+
+    /// Refuses pages, from `page` on, of which a block has a wrong checksum, and what is not whole pages.
+    pub fn check(&self, bytes: &[u8], page: u64, file: &str) -> Result<(), LayoutError> {
+        let mut first = self.first_block(page);
+        for page in bytes.chunks(self.page_bytes()) {
+            if page.len() != self.page_bytes() {
+                return block::check(page, first, file);
+            }
+            block::check_page(page, first, file)?;
+            first = first.saturating_add(self.blocks as u64);
+        }
+        Ok(())
     }
 
     /// The number in the file of the first block of a page.

@@ -1,3 +1,5 @@
+mod running_on;
+
 use super::*;
 use crate::block;
 use proptest::prelude::*;

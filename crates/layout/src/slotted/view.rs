@@ -3,7 +3,7 @@
 //! A search opens a page for one record of it. What it calls for that is forced into the caller: a view is
 //! many words, and to return it through memory takes about as long as to find the record.
 
-use super::{FIXED, NO_IDS, NODE, RELOCATED, SlottedShape};
+use super::{BEFORE, FIXED, NO_IDS, NODE, RELOCATED, SlottedShape};
 use crate::block::{self, u16_at, u32_at, u64_at};
 use crate::error::LayoutError;
 use std::fmt::Display;
@@ -13,6 +13,10 @@ const WIDTHS: [usize; 4] = [0, 1, 2, 4];
 const COUNT: &str = "count of records on the page";
 const ID: &str = "outside id";
 const NODE_OF: &str = "node of a record";
+const BEGUN: &str = "bytes of a record that began before";
+const PAGE_BEFORE: &str = "checksum of the page before, of which a record goes on";
+/// Where the bytes that began before stand behind the checksum.
+const BEGUN_AT: usize = 8;
 
 /// A page, read in place: nothing is copied or allocated.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +30,8 @@ pub struct SlottedView<'a> {
     lists: Lengths<'a>,
     vectors: Lengths<'a>,
     relocated: bool,
+    /// Bytes that a record of the pages before goes on with.
+    begun: u32,
     id_width: u8,
     least_id: u64,
     ids_at: usize,
@@ -108,10 +114,10 @@ pub struct Record<'a> {
 impl<'a> SlottedView<'a> {
     /// Opens page `page` of `file`.
     ///
-    /// Refuses bytes that are not a page long, a page without records, and widths and counts that the
+    /// Refuses bytes that are not a page long, a page without records or a part of one, and widths and counts that the
     /// format does not have or that do not fit the page, and a relocated page in a file of kind `Vectors`.
-    /// With `verify` also checks the checksums of its blocks, that all records are inside, that zeros follow
-    /// them, and that a relocated page names no node twice and its least node as the first; without, it looks
+    /// With `verify` also checks the checksums of its blocks, that all records are inside (but where the last one
+    /// goes on), that zeros follow them, and that a relocated page names no node twice and its least node as the first; without, it looks
     /// at the same few bytes however many records there are, and damaged bytes are still read without a
     /// panic, but give errors or wrong values.
     #[inline(always)]
@@ -134,17 +140,17 @@ impl<'a> SlottedView<'a> {
         let id_width = header[2];
         let (list, vector) = (usize::from(header[3] & 7), usize::from(header[3] >> 4));
         let relocated = header[3] & RELOCATED != 0;
-        let (least_list, least_vector) = (u32_at(header, 8), u32_at(header, 12));
+        let (mut least_list, least_vector) = (u32_at(header, 8), u32_at(header, 12));
         let wrong = |at, what, found: &dyn Display, expected: &dyn Display| {
             Err(wrong(shape, page, file, at, what, found, expected))
         };
-        if count == 0 {
+        if count == 0 && !(shape.runs_on() && least_list > 0) {
             return wrong(0, COUNT, &0, &"1 or more");
         }
         if !WIDTHS.contains(&list) || !WIDTHS.contains(&vector) {
             return wrong(3, "bytes of a length", &header[3], &"two of 0, 1, 2 and 4");
         }
-        let mut lists_at = header_bytes;
+        let (mut lists_at, mut begun) = (header_bytes, 0);
         if relocated {
             if !shape.relocates() {
                 let expected = "none of a relocated page in a file of vectors";
@@ -153,8 +159,19 @@ impl<'a> SlottedView<'a> {
             lists_at += NODE * count;
         }
         if !shape.has_lists() && (list, least_list) != (0, 0) {
-            let found = format_args!("{least_list} or more");
-            return wrong(8, "length of a list", &found, &"none in a file of vectors");
+            if !shape.runs_on() || list != 0 {
+                let found = format_args!("{least_list} or more");
+                return wrong(8, "length of a list", &found, &"none in a file of vectors");
+            }
+            begun = std::mem::take(&mut least_list);
+            let room = shape.going_on();
+            if begun as usize > room && count > 0 {
+                let expected = format_args!("at most {room} before other records");
+                return wrong(BEGUN_AT, BEGUN, &begun, &expected);
+            }
+            if begun > 0 {
+                lists_at += BEFORE + room.min(begun as usize);
+            }
         }
         if !shape.has_vectors() && (vector, least_vector) != (0, 0) {
             let found = format_args!("{least_vector} or more");
@@ -190,6 +207,7 @@ impl<'a> SlottedView<'a> {
                 more: &bytes[vectors_at..ids_at],
             },
             relocated,
+            begun,
             id_width,
             least_id,
             ids_at,
@@ -204,19 +222,19 @@ impl<'a> SlottedView<'a> {
         Ok(view)
     }
 
-    /// Records on the page, 1 or more.
+    /// Records that start on the page: 1 or more, but where it begins with what a record goes on with.
     #[inline]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether the page holds no record, which no page that opens does.
+    /// Whether no record starts on the page.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The node of the first record; on a relocated page the least node of all. It comes from the file: it
-    /// may be any `u32`.
+    /// The node of the first record, or where none starts here of the next that does; on a relocated page the
+    /// least node of all. It comes from the file: it may be any `u32`.
     #[inline]
     pub fn first(&self) -> u32 {
         self.first
@@ -349,10 +367,126 @@ impl<'a> SlottedView<'a> {
         })
     }
 
-    /// Refuses records that are not inside, and anything but zeros behind them.
+    /// Bytes that a record goes on with, which began on a page before: on this page, and perhaps behind it.
+    pub fn begun(&self) -> u32 {
+        self.begun
+    }
+
+    /// Bytes behind this page of what stands at its end; 0 if nothing goes on.
+    pub fn left(&self) -> u64 {
+        let end = match self.count {
+            0 => (self.shape.header_bytes() + BEFORE) as u64 + u64::from(self.begun),
+            count => self.start_of(count),
+        };
+        end.saturating_sub(self.bytes.len() as u64)
+    }
+
+    /// Bytes of the vector of the record in place `slot`, on this page and behind it. Refuses a slot that is not there.
+    pub fn vector_bytes(&self, slot: usize) -> Result<u64, LayoutError> {
+        if slot >= self.count {
+            return Err(self.no_slot(slot));
+        }
+        Ok(self.vectors.of(slot))
+    }
+
+    /// The vector of the record in place `slot`, put together in `scratch` if it goes on in `rest`, the pages behind this one.
+    /// With `verify` also checks the checksums of those.
+    ///
+    /// Refuses a slot that is not there, and a record that is not whole: `rest` ends before it, or has something else.
+    #[inline(always)]
+    pub fn whole<'s>(
+        &self,
+        slot: usize,
+        rest: &[u8],
+        verify: bool,
+        scratch: &'s mut Vec<u8>,
+    ) -> Result<&'s [u8], LayoutError>
+    where
+        'a: 's,
+    {
+        if slot >= self.count {
+            return Err(self.no_slot(slot));
+        }
+        let start = self.start_of(slot) + self.lists.of(slot);
+        let end = start + self.vectors.of(slot);
+        if end <= self.bytes.len() as u64 {
+            return Ok(&self.bytes[start as usize..end as usize]);
+        }
+        self.put_together(slot, start..end, rest, verify, scratch)?;
+        Ok(scratch)
+    }
+
+    /// Puts a record together that goes on behind this page.
+    #[inline(never)]
+    fn put_together(
+        &self,
+        slot: usize,
+        place: std::ops::Range<u64>,
+        rest: &[u8],
+        verify: bool,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), LayoutError> {
+        let (shape, size) = (self.shape, self.bytes.len());
+        let here = usize::try_from(place.start)
+            .ok()
+            .and_then(|start| self.bytes.get(start..));
+        let here = here.filter(|here| !here.is_empty() && shape.runs_on());
+        let Some(here) = here.filter(|_| slot + 1 == self.count) else {
+            return Err(self.outside(slot, place.end));
+        };
+        let (at, room) = (shape.header_bytes(), shape.going_on());
+        let mut left = place.end - size as u64;
+        let pages = left.div_ceil(room as u64);
+        if (rest.len() / size) as u64 * (room as u64) < left {
+            return Err(LayoutError::Truncated {
+                file: self.file.to_owned(),
+                offset: shape.file_offset(self.page.saturating_add(1)),
+                expected: pages.saturating_mul(size as u64),
+                found: rest.len() as u64,
+            });
+        }
+        scratch.clear();
+        scratch.extend_from_slice(here);
+        let mut before = self.bytes;
+        let behind = self.page.saturating_add(1)..;
+        for (page, bytes) in behind.zip(rest.chunks_exact(size)).take(pages as usize) {
+            if verify {
+                check_blocks(shape, bytes, page, self.file)?;
+            }
+            let begun = u32_at(bytes, 4 + BEGUN_AT);
+            if u64::from(begun) != left {
+                let wrong = wrong(shape, page, self.file, BEGUN_AT, BEGUN, &begun, &left);
+                return Err(wrong);
+            }
+            let (follows, is) = (u32_at(bytes, at), u32_at(before, 0));
+            if follows != is {
+                let at = at - 4 * shape.blocks;
+                return Err(wrong(
+                    shape,
+                    page,
+                    self.file,
+                    at,
+                    PAGE_BEFORE,
+                    &follows,
+                    &is,
+                ));
+            }
+            let more = left.min(room as u64);
+            scratch.extend_from_slice(&bytes[at + BEFORE..][..more as usize]);
+            left -= more;
+            before = bytes;
+        }
+        Ok(())
+    }
+
+    /// Refuses records that are not inside, and anything but zeros behind them. The last one may go on on the next page.
     fn check_end(&self) -> Result<(), LayoutError> {
         let end = self.start_of(self.count);
         if end > self.bytes.len() as u64 {
+            let last = self.start_of(self.count - 1);
+            if self.shape.runs_on() && last < self.bytes.len() as u64 {
+                return Ok(());
+            }
             return Err(self.outside(self.count - 1, end));
         }
         crate::error::check_zero(

@@ -217,14 +217,21 @@ fn each_record(
     let bytes = volume.read(&entry.name).unwrap();
     assert_eq!(pages.pages(), facts.pages);
     let mut next = facts.first;
-    for (page, bytes) in (0..).zip(bytes[BLOCK..].chunks(shape.page_bytes())) {
+    let (all, mut scratch) = (&bytes[BLOCK..], Vec::new());
+    for (page, bytes) in all.chunks(shape.page_bytes()).enumerate() {
+        let behind = &all[(page + 1) * shape.page_bytes()..];
+        let page = page as u64;
         let view = SlottedView::open(&shape, bytes, page, true, "pages").unwrap();
         assert_eq!(view.first(), next);
         for slot in 0..view.len() {
-            let record = view.record(slot).unwrap();
+            let list = match kind {
+                FileKind::Vectors => &[],
+                _ => view.record(slot).unwrap().list,
+            };
+            let vector = view.whole(slot, behind, true, &mut scratch).unwrap();
             assert_eq!(pages.page_of(next), page, "node {next}");
             let id = (kind != FileKind::Adjacency).then(|| view.id(slot).unwrap());
-            each(&shape, next, id, record.list, record.vector);
+            each(&shape, next, id, list, vector);
             next += 1;
         }
     }

@@ -128,9 +128,15 @@ impl Place {
             }
         })
     }
+
     /// What is lost of the index when it is as in `volume`.
     #[track_caller]
-    fn loses(&self, volume: &SimVolume, lost: &BTreeSet<u64>, what: &str) -> RepairReport {
+    pub(super) fn loses(
+        &self,
+        volume: &SimVolume,
+        lost: &BTreeSet<u64>,
+        what: &str,
+    ) -> RepairReport {
         let (report, found) = self.repaired(volume, what);
         let gone = self.model.keys().filter(|id| !found.contains_key(id));
         assert_eq!(&gone.copied().collect::<BTreeSet<_>>(), lost, "{what}");

@@ -255,6 +255,8 @@ impl PageFormat for CoupledShape {
         Ok(PageRecords {
             relocated: view.is_relocated(),
             first: self.first_node(page),
+            begun: 0,
+            left: 0,
             records: records
                 .map(|slot| Stored::whole(view.node_number(slot), record(slot)))
                 .collect(),

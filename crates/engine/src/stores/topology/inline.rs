@@ -225,6 +225,8 @@ impl PageFormat for InlineShape {
         Ok(PageRecords {
             relocated: false,
             first,
+            begun: 0,
+            left: 0,
             records: records
                 .map(|slot| {
                     let node = first.saturating_add(slot as u64);

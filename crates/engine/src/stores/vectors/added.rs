@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   vectors-…-0003    | pages of the build ... | added page | added page | open page
-//!   firsts                                       9000         9007         9013        in memory, 4 bytes a page
+//!   firsts                                       9000         9007         9013        in memory, 4 bytes a page and a bit
 //! ```
 //!
 //! DecoupleVS appends raw vectors to a mutable segment, and compresses it when it is full. Here a page is what is sealed:
@@ -12,14 +12,16 @@
 //! again.
 //!
 //! Nodes are numbered as they come, so an added page holds consecutive nodes as those of the build do, and where one
-//! begins is all that has to be known.
+//! begins is all that has to be known; and whether its last vector goes on on the next page. That one is the open page then, and
+//! the first of both stays in memory until the other is on storage: so a vector is all in memory or all there.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
-use stratann_layout::{SlottedBuilder, SlottedShape};
+use stratann_layout::{RunsOn, SlottedBuilder, SlottedShape};
 use stratann_tier::{TierError, VolumeFile};
 
 use crate::stores::topology::placement::{PageBytes, Unwritten, Words};
@@ -31,8 +33,10 @@ pub(crate) struct Added {
     built: u32,
     /// Pages of the build, behind which the added ones are.
     behind: u32,
-    /// The first node of each added page, by its place among them.
+    /// The first node of each added page, by its place among them; of one on which none starts that of the next.
     firsts: Words,
+    /// A bit for each of them: whether its last vector goes on on the next.
+    runs: Words,
     /// Added pages, the open one among them.
     pages: AtomicU32,
     /// Those that are not on storage yet: the open one, and those that are sealed.
@@ -47,33 +51,40 @@ struct Open {
     next: u32,
     /// Pages that are sealed, by number, in the order in which they are written.
     sealed: VecDeque<u32>,
+    /// Pages that are written, and whose last vector goes on on pages that are not all.
+    kept: Vec<u32>,
 }
 
 impl Added {
     /// Of a segment whose pages have this shape and which ends, `behind` pages from its start, before node `built`; `firsts`
-    /// are the first nodes of the pages that were added before, and `next` the node that comes next.
+    /// are the first nodes of the pages that were added before, of which some go on, and `next` the node that comes next.
     pub(crate) fn new(
         shape: SlottedShape,
         built: u32,
         behind: u32,
-        firsts: &[u32],
+        (firsts, runs): (&[u32], &RunsOn),
         next: u32,
     ) -> Self {
-        let words = Words::default();
+        let (words, bits) = (Words::default(), Words::default());
         for (at, &first) in (0..).zip(firsts) {
             words.set(at, first);
+            if runs.has(at.into()) {
+                set(&bits, at);
+            }
         }
         Self {
             shape,
             built,
             behind,
             firsts: words,
+            runs: bits,
             pages: AtomicU32::new(firsts.len() as u32),
             unwritten: Unwritten::default(),
             open: Mutex::new(Open {
                 builder: SlottedBuilder::new(shape),
                 next,
                 sealed: VecDeque::new(),
+                kept: Vec::new(),
             }),
         }
     }
@@ -84,10 +95,11 @@ impl Added {
         node >= self.built
     }
 
-    /// The page of a node's vector in the file of the segment.
+    /// The page of the segment's file on which a node's vector starts, and how many it stands on.
     #[inline]
-    pub(crate) fn page_of(&self, node: u32) -> u64 {
-        let (mut low, mut high) = (0, self.pages.load(Ordering::Acquire));
+    pub(crate) fn place_of(&self, node: u32) -> (u64, u32) {
+        let all = self.pages.load(Ordering::Acquire);
+        let (mut low, mut high) = (0, all);
         // The last that begins with the node, or before it.
         while high - low > 1 {
             let middle = low + (high - low) / 2;
@@ -97,13 +109,65 @@ impl Added {
                 high = middle;
             }
         }
-        u64::from(self.behind) + u64::from(low)
+        let is_last = high < all && self.firsts.get(high) == node + 1;
+        let pages = if is_last { self.run(low, all) } else { 1 };
+        (u64::from(self.behind) + u64::from(low), pages)
     }
 
-    /// A page that is not on storage yet. That of the open one has the vectors that had come by now.
+    /// Pages that the last vector which starts on a page of the segment's file stands on.
+    pub(crate) fn pages_from(&self, page: u64) -> u32 {
+        let at = page.saturating_sub(self.behind.into()) as u32;
+        self.run(at, self.pages.load(Ordering::Acquire))
+    }
+
+    /// The same of an added page, of `all` that there are.
+    fn run(&self, at: u32, all: u32) -> u32 {
+        let mut last = at;
+        // A bit may be there before the page behind it.
+        while last + 1 < all && self.goes_on(last) {
+            last += 1;
+            if last + 1 < all && self.starts(last) {
+                break;
+            }
+        }
+        last + 1 - at
+    }
+
+    /// What is wrong with tables that have a vector on more pages than one may stand on, of which a read would take more memory than is
+    /// planned.
+    pub(crate) fn too_long(&self) -> Option<String> {
+        let all = self.pages.load(Ordering::Acquire);
+        let run = |at| (u64::from(self.behind) + u64::from(at), self.run(at, all));
+        too_long(&self.shape, (0..all).map(run))
+    }
+
+    /// Whether a vector starts on an added page, which is not the last one.
+    fn starts(&self, at: u32) -> bool {
+        self.firsts.get(at) != self.firsts.get(at + 1)
+    }
+
+    fn goes_on(&self, at: u32) -> bool {
+        self.runs.get(at / 32) >> (at % 32) & 1 != 0
+    }
+
+    /// Pages that are not all on storage yet. That of the open one has the vectors that had come by now.
     #[inline]
-    pub(crate) fn unwritten(&self, page: u64) -> Option<PageBytes> {
-        self.unwritten.get(u32::try_from(page).ok()?)
+    pub(crate) fn unwritten(&self, page: u64, pages: u32) -> Option<PageBytes> {
+        let first = u32::try_from(page).ok()?;
+        let bytes = self.unwritten.get(first)?;
+        match pages {
+            1 => Some(bytes),
+            _ => self.put_together(bytes, first + 1..first + pages),
+        }
+    }
+
+    /// A page with those behind it, if these are not all on storage yet.
+    fn put_together(&self, first: PageBytes, behind: Range<u32>) -> Option<PageBytes> {
+        let mut all = first.to_vec();
+        for page in behind {
+            all.extend_from_slice(&self.unwritten.get(page)?);
+        }
+        Some(all.into())
     }
 
     /// Appends the vector of the next node, encoded. Whoever is told of the node afterwards finds it.
@@ -112,32 +176,40 @@ impl Added {
     /// If it is not the next.
     pub(crate) fn append(&self, node: u32, id: u64, code: &[u8]) {
         let mut open = self.open.lock();
-        let Open {
-            builder,
-            next,
-            sealed,
-        } = &mut *open;
-        assert_eq!(node, *next, "vectors are appended in the order of nodes");
-        *next += 1;
-        let last = || self.behind + self.pages.load(Ordering::Acquire) - 1;
-        if builder.is_empty() || !builder.push(id, &[], code) {
-            if !builder.is_empty() {
-                sealed.push_back(last());
+        assert_eq!(
+            node, open.next,
+            "vectors are appended in the order of nodes"
+        );
+        open.next += 1;
+        let mut pages = self.pages.load(Ordering::Acquire);
+        if open.builder.is_empty() || !open.builder.push(id, &[], code) {
+            if !open.builder.is_empty() {
+                open.sealed.push_back(self.behind + pages - 1);
             }
-            builder.start(node);
-            let fits = builder.push(id, &[], code);
+            open.builder.start(node);
+            let fits = open.builder.push(id, &[], code);
             debug_assert!(fits, "an empty page takes any vector");
-            let pages = self.pages.load(Ordering::Acquire);
             self.firsts.set(pages, node);
-            let number = self.behind + pages;
-            self.unwritten
-                .insert(number, Arc::from(builder.finish(number.into())));
-            self.pages.store(pages + 1, Ordering::Release);
-        } else {
-            let number = last();
-            self.unwritten
-                .insert(number, Arc::from(builder.finish(number.into())));
+            pages += 1;
         }
+        self.show(&mut open.builder, pages - 1);
+        while open.builder.goes_on() {
+            open.sealed.push_back(self.behind + pages - 1);
+            set(&self.runs, pages - 1);
+            open.builder.go_on(node + 1);
+            self.firsts.set(pages, node + 1);
+            pages += 1;
+            self.show(&mut open.builder, pages - 1);
+        }
+        // All pages of the vector at once.
+        self.pages.store(pages, Ordering::Release);
+    }
+
+    /// Has searches find an added page as it is now.
+    fn show(&self, builder: &mut SlottedBuilder, at: u32) {
+        let number = self.behind + at;
+        self.unwritten
+            .insert(number, Arc::from(builder.finish(number.into())));
     }
 
     /// Takes no more vectors onto the open page.
@@ -167,10 +239,30 @@ impl Added {
             };
             if let Some(bytes) = self.unwritten.get(page) {
                 file.write_at(self.shape.file_offset(page.into()), &bytes)?;
+            }
+            let mut open = self.open.lock();
+            open.sealed.pop_front();
+            self.let_go(&mut open.kept, page);
+            written += 1;
+        }
+    }
+
+    /// A page is on storage now, as all before it are: lets go of those whose vectors are all there. `kept` are the others.
+    fn let_go(&self, kept: &mut Vec<u32>, page: u32) {
+        let at = page - self.behind;
+        let goes_on = self.goes_on(at);
+        kept.push(page);
+        // Where none starts, it is the middle of one that goes on.
+        let starts = !goes_on || self.starts(at);
+        let whole = match (starts, goes_on) {
+            (true, true) => kept.len() - 1,
+            (true, false) => kept.len(),
+            (false, _) => 0,
+        };
+        for page in kept.drain(..whole) {
+            if let Some(bytes) = self.unwritten.get(page) {
                 self.unwritten.remove(page, &bytes);
             }
-            self.open.lock().sealed.pop_front();
-            written += 1;
         }
     }
 
@@ -178,6 +270,15 @@ impl Added {
     pub(crate) fn firsts(&self) -> Vec<u32> {
         let pages = self.pages.load(Ordering::Acquire);
         (0..pages).map(|at| self.firsts.get(at)).collect()
+    }
+
+    /// Those of the added pages that go on on the next.
+    pub(crate) fn runs(&self) -> RunsOn {
+        let mut runs = RunsOn::default();
+        for at in (0..self.pages.load(Ordering::Acquire)).filter(|&at| self.goes_on(at)) {
+            runs.set(at);
+        }
+        runs
     }
 
     /// The numbers of all added pages in the file of the segment.
@@ -188,8 +289,27 @@ impl Added {
 
     /// Bytes that it takes in memory, about.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.firsts.memory_bytes() as usize + 2 * self.shape.page_bytes()
+        let words = self.firsts.memory_bytes() + self.runs.memory_bytes();
+        words as usize + (1 + self.shape.pages_per_record()) * self.shape.page_bytes()
     }
+}
+
+/// What is wrong with pages, given with how many the last vector on each stands on, if these are more than the shape has.
+pub(super) fn too_long(
+    shape: &SlottedShape,
+    mut runs: impl Iterator<Item = (u64, u32)>,
+) -> Option<String> {
+    let most = shape.pages_per_record();
+    let (page, pages) = runs.find(|&(_, pages)| pages as usize > most)?;
+    Some(format!(
+        "a vector goes on from page {page} over {pages} pages; in its file none stands on more than {most}"
+    ))
+}
+
+/// Sets the bit of an added page. One thread does at a time.
+fn set(bits: &Words, at: u32) {
+    bits.word(at / 32)
+        .fetch_or(1 << (at % 32), Ordering::Release);
 }
 
 #[cfg(test)]
@@ -200,50 +320,160 @@ mod tests {
 
     use super::*;
 
-    fn ids_of(shape: &SlottedShape, bytes: &[u8], page: u64) -> (u32, Vec<u64>) {
-        let view = SlottedView::open(shape, bytes, page, true, "v").unwrap();
-        let ids = (0..view.len()).map(|slot| view.id(slot).unwrap());
-        (view.first(), ids.collect())
+    /// Vectors of nodes from 50 on, in a segment whose build has seven pages.
+    struct Place {
+        _folder: tempfile::TempDir,
+        volume: Directory,
+        file: Mutex<Box<dyn VolumeFile>>,
+        shape: SlottedShape,
+        added: Added,
+    }
+
+    impl Place {
+        fn new(shape: SlottedShape) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let volume = Directory::open(folder.path()).unwrap();
+            volume.create("v").unwrap();
+            Self {
+                file: Mutex::new(volume.open_pages("v").unwrap()),
+                _folder: folder,
+                volume,
+                shape,
+                added: Added::new(shape, 50, 7, (&[], &RunsOn::default()), 50),
+            }
+        }
+
+        fn vector(node: u32, length: usize) -> Vec<u8> {
+            (0..length)
+                .map(|at| (at as u32 * 31 + node) as u8)
+                .collect()
+        }
+
+        fn append(&self, node: u32, length: usize) {
+            let vector = Self::vector(node, length);
+            self.added.append(node, u64::from(node) + 1000, &vector);
+        }
+
+        /// A node's vector is there, on no more pages than it stands on; says whether it is in memory.
+        fn find(&self, node: u32, length: usize) -> bool {
+            let (page, pages) = self.added.place_of(node);
+            let unwritten = self.added.unwritten(page, pages);
+            let bytes = match &unwritten {
+                Some(bytes) => bytes.to_vec(),
+                None => {
+                    let mut bytes = vec![0; pages as usize * self.shape.page_bytes()];
+                    let offset = self.shape.file_offset(page);
+                    self.volume.read_at("v", offset, &mut bytes).unwrap();
+                    bytes
+                }
+            };
+            assert_eq!(bytes.len(), pages as usize * self.shape.page_bytes());
+            let (bytes, behind) = bytes.split_at(self.shape.page_bytes());
+            let view = SlottedView::open(&self.shape, bytes, page, true, "v").unwrap();
+            let slot = (node - view.first()) as usize;
+            assert_eq!(view.id(slot).unwrap(), u64::from(node) + 1000);
+            let mut scratch = Vec::new();
+            let vector = view.whole(slot, behind, true, &mut scratch).unwrap();
+            assert_eq!(vector, Self::vector(node, length));
+            // As few as it needs.
+            let end = view.vector_bytes(slot).unwrap() as usize;
+            assert!(pages == 1 || end > 4064 * (pages as usize - 2), "{node}");
+            unwritten.is_some()
+        }
     }
 
     #[test]
     fn vectors_are_found_while_their_page_is_open_and_when_it_is_written() {
-        let shape = SlottedShape::new(FileKind::Vectors, Element::U8, 1000, 8, 1001).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let volume = Directory::open(folder.path()).unwrap();
-        volume.create("v").unwrap();
-        let file = Mutex::new(volume.open_pages("v").unwrap());
-        let added = Added::new(shape, 50, 7, &[], 50);
+        let old = SlottedShape::new(FileKind::Vectors, Element::U8, 1000, 8, 1001).unwrap();
+        let place = Place::new(old);
+        let added = &place.added;
         assert!(added.has(50) && !added.has(49));
         for node in 50..60u32 {
-            added.append(node, u64::from(node) + 1000, &[node as u8; 1000]);
-            let page = added.page_of(node);
-            let (first, ids) = ids_of(&shape, &added.unwritten(page).unwrap(), page);
-            assert_eq!(ids[(node - first) as usize], u64::from(node) + 1000);
+            place.append(node, 1000);
+            assert!(place.find(node, 1000));
         }
         let firsts = added.firsts();
         assert!((3..=4).contains(&firsts.len()), "{firsts:?}");
         assert_eq!(firsts[0], 50);
-        assert_eq!(added.write(&file).unwrap(), firsts.len() as u64 - 1);
+        assert_eq!(added.write(&place.file).unwrap(), firsts.len() as u64 - 1);
         added.seal();
         added.seal();
-        assert_eq!(added.write(&file).unwrap(), 1);
-        added.append(60, 1, &[1; 1000]);
-        assert_eq!(added.page_of(60), 7 + firsts.len() as u64);
+        assert_eq!(added.write(&place.file).unwrap(), 1);
+        place.append(60, 1000);
+        assert_eq!(added.place_of(60), (7 + firsts.len() as u64, 1));
         for node in 50..60 {
-            let page = added.page_of(node);
-            assert!(added.unwritten(page).is_none());
-            let mut bytes = vec![0; shape.page_bytes()];
-            volume
-                .read_at("v", shape.file_offset(page), &mut bytes)
-                .unwrap();
-            let (first, ids) = ids_of(&shape, &bytes, page);
-            assert_eq!(ids[(node - first) as usize], u64::from(node) + 1000);
+            assert!(!place.find(node, 1000), "{node}");
         }
         // As after it was opened again.
-        let again = Added::new(shape, 50, 7, &firsts, 60);
-        assert_eq!(again.page_of(59), added.page_of(59));
+        let runs = added.runs();
+        assert!(runs.is_empty());
+        let again = Added::new(old, 50, 7, (&firsts, &runs), 60);
+        assert_eq!(again.place_of(59), added.place_of(59));
         again.append(60, 1, &[1; 1000]);
         assert_eq!(again.firsts().len(), firsts.len() + 1);
+    }
+
+    #[test]
+    fn a_vector_that_runs_on_is_all_in_memory_or_all_on_storage() {
+        for lengths in [
+            &[5000][..],
+            &[1100],
+            &[9000],
+            &[3900, 4068, 40, 12_500],
+            &[300, 9000],
+        ] {
+            let shape = SlottedShape::running_on(Element::U8, 1000, 8, 12_500).unwrap();
+            let place = Place::new(shape);
+            let length = |node: u32| lengths[node as usize % lengths.len()];
+            let mut sealed = 50;
+            for node in 50..110u32 {
+                place.append(node, length(node));
+                for there in 50..=node {
+                    let in_memory = place.find(there, length(there));
+                    assert!(in_memory || there < node, "{there} of {node}");
+                    assert!(there >= sealed || !in_memory, "{there} of {node}");
+                }
+                if node % 3 == 0 {
+                    place.added.write(&place.file).unwrap();
+                    let waiting = place.added.unwritten.all().len();
+                    assert!(waiting <= 1 + shape.pages_per_record(), "{waiting}");
+                }
+                if node % 16 == 0 {
+                    place.added.seal();
+                    place.added.write(&place.file).unwrap();
+                    assert!(place.added.unwritten.all().is_empty());
+                    sealed = node + 1;
+                    // Whoever opens it now finds the same, and what comes next.
+                    let (firsts, runs) = (place.added.firsts(), place.added.runs());
+                    assert!(!runs.is_empty());
+                    let again = Added::new(shape, 50, 7, (&firsts, &runs), sealed);
+                    for there in 50..sealed {
+                        assert_eq!(again.place_of(there), place.added.place_of(there));
+                    }
+                    assert_eq!(again.firsts(), firsts);
+                    assert_eq!(again.runs(), runs);
+                    assert_eq!(again.pages(), place.added.pages());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tables_that_lead_a_read_over_too_many_pages_are_refused() {
+        let (short, long) = (5000, 12_500);
+        let shape = |largest| SlottedShape::running_on(Element::U8, 1000, 8, largest).unwrap();
+        let place = Place::new(shape(long));
+        for node in 50..60 {
+            place.append(node, if node == 57 { long } else { 300 });
+        }
+        place.added.seal();
+        let (firsts, runs) = (place.added.firsts(), place.added.runs());
+        let again = |largest| Added::new(shape(largest), 50, 7, (&firsts, &runs), 60).too_long();
+        assert_eq!(again(long), None);
+        let what = again(short).unwrap();
+        assert!(what.starts_with("a vector goes on from page "), "{what}");
+        // A file on whose pages none runs on at all.
+        let text = again(200).unwrap();
+        assert!(text.ends_with("none stands on more than 1"), "{text}");
     }
 }

@@ -6,26 +6,31 @@
 //!
 //! A segment whose file a merge [kept](Kept) has fewer nodes than records, and numbers them otherwise than its pages do: then its
 //! nodes are looked up by where segments begin, and a node's slot is counted over the dead ones of its page.
+//!
+//! A record that does not fit the rest of its page goes on on the next. So a node's vector stands on an [`Extent`]: the page on which it
+//! starts, and as many behind that as it goes on on, which are read at once.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use stratann_codec::SegmentModel;
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, KEPT};
-use stratann_layout::{DeadSlots, FileKind, Manifest};
+use stratann_layout::{DeadSlots, FileKind, Manifest, RunsOn, SlottedView};
 use stratann_tier::{Tier, Volume};
 
-use super::added::Added;
+use super::added::{Added, too_long};
 use crate::stores::resident::Resident;
-use crate::stores::slotted::{Slotted, SlottedPages, model};
+use crate::stores::slotted::{SlottedPages, model};
 use crate::stores::topology::placement::PageBytes;
-use crate::stores::{PageView, Placed, Record, undecodable};
+use crate::stores::{Placed, undecodable};
 use crate::{Error, stored};
 
 /// One segment.
 pub(crate) struct Segment {
     pub(crate) tier: Arc<dyn Tier>,
     pub(crate) pages: SlottedPages,
+    /// The pages of its build whose last record goes on on the next.
+    runs: RunsOn,
     pub(crate) model: SegmentModel,
     /// Vectors of a chunk.
     pub(crate) chunk_vectors: u32,
@@ -62,11 +67,43 @@ pub(crate) struct Segments {
     added: OnceLock<Added>,
 }
 
-/// A page of a segment.
+/// Pages of a segment behind one another: those that a vector stands on, or all that start on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SegmentPage {
+pub(crate) struct Extent {
     pub(crate) segment: usize,
+    /// The first of them.
     pub(crate) page: u64,
+    /// How many there are.
+    pub(crate) pages: u32,
+}
+
+impl Extent {
+    /// The page behind its last.
+    #[inline]
+    pub(crate) fn end(self) -> u64 {
+        self.page + u64::from(self.pages)
+    }
+
+    /// Whether all of `other` is in it.
+    #[inline]
+    pub(crate) fn covers(self, other: Extent) -> bool {
+        self.segment == other.segment && self.page <= other.page && other.end() <= self.end()
+    }
+
+    /// The bytes of `other` in `bytes`, which are its own, if it covers it.
+    #[inline]
+    pub(crate) fn part(self, bytes: &[u8], other: Extent) -> &[u8] {
+        let size = bytes.len() / self.pages as usize;
+        let at = (other.page - self.page) as usize * size;
+        &bytes[at..at + other.pages as usize * size]
+    }
+}
+
+/// A page of vectors, read in place, with those behind it that its last record goes on on.
+#[derive(Clone, Copy)]
+pub(crate) struct VectorPage<'p> {
+    view: SlottedView<'p>,
+    behind: &'p [u8],
 }
 
 impl Segments {
@@ -117,32 +154,35 @@ impl Segments {
         self.added.get()
     }
 
-    /// Makes the last segment take vectors; `firsts` are the first nodes of the pages that were added before, and `next` is the
-    /// node that comes next.
-    pub(crate) fn grow(&self, firsts: &[u32], next: u32) -> &Added {
+    /// Makes the last segment take vectors, behind those that a checkpoint has: the first nodes of the pages that were added before, those
+    /// of them that go on, and the node that comes next.
+    pub(crate) fn grow(&self, firsts: &[u32], runs: &RunsOn, next: u32) -> &Added {
         self.added.get_or_init(|| {
             let Segment { pages, end, .. } = self.last();
             let behind = pages.directory.pages() as u32;
-            Added::new(pages.shape, *end, behind, firsts, next)
+            Added::new(pages.shape, *end, behind, (firsts, runs), next)
         })
     }
 
-    /// A page that is not on storage yet.
+    /// Pages that are not all on storage yet.
     #[inline]
-    pub(crate) fn unwritten(&self, place: SegmentPage) -> Option<PageBytes> {
+    pub(crate) fn unwritten(&self, place: Extent) -> Option<PageBytes> {
         let added = self.added.get()?;
         let last = place.segment + 1 == self.segments.len();
-        last.then(|| added.unwritten(place.page)).flatten()
+        last.then(|| added.unwritten(place.page, place.pages))
+            .flatten()
     }
 
     /// Where a node's vector stands.
     #[inline]
-    pub(crate) fn place_of(&self, node: u32) -> SegmentPage {
+    pub(crate) fn place_of(&self, node: u32) -> Extent {
         let last = self.segments.len() - 1;
         if let Some(added) = self.added.get().filter(|added| added.has(node)) {
-            return SegmentPage {
+            let (page, pages) = added.place_of(node);
+            return Extent {
                 segment: last,
-                page: added.page_of(node),
+                page,
+                pages,
             };
         }
         let segment = match self.firsts.is_empty() {
@@ -150,9 +190,28 @@ impl Segments {
             false => self.firsts.partition_point(|&first| first <= node) - 1,
         };
         let segment = segment.min(last);
-        SegmentPage {
+        let (page, pages) = self.segments[segment].place_of(node);
+        Extent {
             segment,
-            page: self.segments[segment].pages.page_of(node),
+            page,
+            pages,
+        }
+    }
+
+    /// A page of a segment, with those behind it that its last record goes on on.
+    pub(crate) fn extent_of(&self, segment: usize, page: u64) -> Extent {
+        let added = self
+            .added
+            .get()
+            .filter(|added| added.pages().contains(&page));
+        let pages = match added {
+            Some(added) if segment + 1 == self.segments.len() => added.pages_from(page),
+            _ => self.segments[segment].pages_from(page),
+        };
+        Extent {
+            segment,
+            page,
+            pages,
         }
     }
 
@@ -204,7 +263,7 @@ impl Segment {
         );
         let kept = manifest.segments.get(n as usize).and_then(|s| s.kept);
         let file = stored::file_of(volume, manifest, FileKind::Chunks, Some(n))?;
-        Ok(Self {
+        let segment = Self {
             tier: volume.open_tier(&entry.name)?,
             pages: SlottedPages {
                 shape,
@@ -212,6 +271,7 @@ impl Segment {
                 file: stored::name_of(volume, &entry.name),
                 placement: Placed::default(),
             },
+            runs: chunks.runs,
             model: model(&file, SegmentModel::from_bytes(&chunks.model))?,
             chunk_vectors: chunks.chunk_vectors,
             first: span.first,
@@ -224,25 +284,83 @@ impl Segment {
                 first: kept.first,
                 dead: chunks.dead,
             }),
+        };
+        let pages = 0..segment.pages.directory.pages();
+        let run = |page| (page, segment.pages_from(page));
+        match too_long(&shape, pages.map(run)) {
+            Some(what) => Err(Error::Damaged { file, what }),
+            None => Ok(segment),
+        }
+    }
+
+    /// Bytes that a read of a vector takes, about: its page, and as many more as a vector has, but no more than it may stand on.
+    pub(crate) fn read_bytes(&self) -> usize {
+        let shape = &self.pages.shape;
+        let all = self.pages.directory.pages() * shape.page_bytes() as u64;
+        let vector = (all / u64::from(self.records().max(1))) as usize;
+        (shape.page_bytes() + vector).min(shape.page_bytes() * shape.pages_per_record())
+    }
+
+    /// The page on which a node of the build starts, and how many it stands on.
+    #[inline]
+    fn place_of(&self, node: u32) -> (u64, u32) {
+        let page = self.pages.page_of(node);
+        if self.runs.has(page) && self.is_last(node, page) {
+            return (page, self.pages_from(page));
+        }
+        (page, 1)
+    }
+
+    /// Pages that the last record which starts on a page of the build stands on.
+    fn pages_from(&self, page: u64) -> u32 {
+        let dead = |kept: &Kept, page| !kept.dead.of_page(page).is_empty();
+        self.runs.pages(page, |page| {
+            self.pages.directory.holds(page)
+                || self.kept.as_ref().is_some_and(|kept| dead(kept, page))
         })
     }
 
-    /// Reads a page in place.
+    /// Whether no other record starts behind that of a node on its page.
+    fn is_last(&self, node: u32, page: u64) -> bool {
+        let directory = &self.pages.directory;
+        let dead_behind = |kept: &Kept| {
+            let first = directory.first_of(page).unwrap_or(node);
+            let slot = kept.dead.live_slot(page, node.wrapping_sub(first) as usize);
+            let last = kept.dead.of_page(page).last();
+            last.is_some_and(|&last| usize::from(last) > slot)
+        };
+        directory.is_last(node) && !self.kept.as_ref().is_some_and(dead_behind)
+    }
+
+    /// Where pages stand in the file: offset and length in bytes.
+    #[inline]
+    pub(crate) fn span(&self, place: Extent) -> (u64, usize) {
+        let (offset, size) = self.pages.place(place.page);
+        (offset, place.pages as usize * size)
+    }
+
+    /// Reads a page in place. `bytes` may go on behind it, with pages that its last record goes on on.
     #[inline]
     pub(crate) fn view<'p>(
         &'p self,
         bytes: &'p [u8],
         page: u64,
         check: bool,
-    ) -> Result<Slotted<'p>, Error> {
-        self.pages.view(bytes, page, check, true)
+    ) -> Result<VectorPage<'p>, Error> {
+        let SlottedPages { shape, file, .. } = &self.pages;
+        let (bytes, behind) = bytes.split_at(bytes.len().min(shape.page_bytes()));
+        if check {
+            shape.check(behind, page + 1, file)?;
+        }
+        let view = SlottedView::open(shape, bytes, page, check, file)?;
+        Ok(VectorPage { view, behind })
     }
 
     /// The slot of `node`, which stands on page `number`.
     #[inline]
-    fn slot_of(&self, node: u32, number: u64, page: &Slotted<'_>) -> usize {
+    fn slot_of(&self, node: u32, number: u64, page: &VectorPage<'_>) -> usize {
         match &self.kept {
-            None => node.wrapping_sub(page.first()) as usize,
+            None => node.wrapping_sub(page.view.first()) as usize,
             Some(kept) => {
                 let first = self.pages.directory.first_of(number).unwrap_or(node);
                 kept.dead
@@ -251,21 +369,25 @@ impl Segment {
         }
     }
 
-    /// Decodes the vector of `node`, which stands on this page, the segment's `number`-th, into `out`. Returns its outside id.
+    /// Decodes the vector of `node`, which starts on this page, the segment's `number`-th, into `out`. Returns its outside id.
+    /// `scratch` is for one that goes on on the next.
     #[inline]
     pub(crate) fn vector(
         &self,
         node: u32,
         number: u64,
-        page: &Slotted<'_>,
+        page: &VectorPage<'_>,
+        scratch: &mut Vec<u8>,
         out: &mut [u8],
     ) -> Result<u64, Error> {
         let slot = self.slot_of(node, number, page);
-        let record: Record<'_> = page.record(slot)?;
+        let id = page.view.id(slot)?;
+        let vector = page.view.whole(slot, page.behind, false, scratch)?;
         // Chunks are so many records, whatever became of their nodes.
         let at = match &self.kept {
             None => node.saturating_sub(self.first),
             Some(kept) => page
+                .view
                 .first()
                 .wrapping_add(slot as u32)
                 .wrapping_sub(kept.first),
@@ -274,34 +396,34 @@ impl Segment {
         // What came later is coded for itself.
         let base = self.bases.get(chunk).filter(|_| node < self.end);
         let base = base.and_then(Option::as_deref);
-        match self.model.decode(record.vector, base, out) {
-            Ok(()) => Ok(record.id),
+        match self.model.decode(vector, base, out) {
+            Ok(()) => Ok(id),
             Err(error) => Err(undecodable(&self.pages.file, node, &error)),
         }
     }
 
-    /// The nodes of a page, the segment's `number`-th, in the order of their slots.
-    pub(crate) fn nodes(&self, number: u64, page: &Slotted<'_>) -> Range<u32> {
+    /// The nodes that start on a page, the segment's `number`-th, in the order of their slots.
+    pub(crate) fn nodes(&self, number: u64, page: &VectorPage<'_>) -> Range<u32> {
         let (first, garbage) = match &self.kept {
-            None => (page.first(), 0),
+            None => (page.view.first(), 0),
             Some(kept) => {
                 let first = self.pages.directory.first_of(number).unwrap_or(0);
                 (first, kept.dead.of_page(number).len())
             }
         };
         // A file that has other records than its tables say is refused when they are read.
-        first..first.saturating_add(page.len().saturating_sub(garbage) as u32)
+        first..first.saturating_add(page.view.len().saturating_sub(garbage) as u32)
     }
 
-    /// The slot of a node, and its record, on this page, the segment's `number`-th.
-    pub(crate) fn record<'p>(
+    /// The slot of a node on this page, the segment's `number`-th; its outside id, and the bytes of its vector as it stands.
+    pub(crate) fn record(
         &self,
         node: u32,
         number: u64,
-        page: &Slotted<'p>,
-    ) -> Result<(u16, Record<'p>), Error> {
-        let slot = self.slot_of(node, number, page);
-        Ok((slot as u16, page.record(slot)?))
+        page: &VectorPage<'_>,
+    ) -> Result<(u16, u64, u64), Error> {
+        let (slot, view) = (self.slot_of(node, number, page), &page.view);
+        Ok((slot as u16, view.id(slot)?, view.vector_bytes(slot)?))
     }
 
     /// The records of its file, of which some may be garbage.
@@ -324,6 +446,6 @@ impl Segment {
             .kept
             .as_ref()
             .map_or(0, |kept| kept.dead.memory_bytes());
-        self.pages.directory.memory_bytes() + bases + dead
+        self.pages.directory.memory_bytes() + self.runs.memory_bytes() + bases + dead
     }
 }

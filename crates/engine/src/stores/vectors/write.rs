@@ -1,7 +1,8 @@
 //! Writing segments of vectors (DecoupleVS §3.3), which are coded each for itself.
 //!
 //! ```text
-//!   vectors-…-0000   slotted pages of the vectors of segment 0: | chunk | chunk | ..   a chunk begins on a new page
+//!   vectors-…-0000   slotted pages of the vectors of segment 0: | chunk | chunk | ..   a chunk begins on a new page, and in it
+//!                    a vector that does not fit the rest of a page goes on on the next (but in the paper's compression)
 //!   chunks-…-0000    what they are coded with; pages, last nodes and base of each chunk
 //!   vectors-…-0001   ..
 //! ```
@@ -56,17 +57,23 @@ pub(crate) struct KeptSegment {
 }
 
 impl SegmentFormat {
-    /// Pages that hold the largest vector there can be; chunks and segments of so many bytes of vectors as were asked for.
+    /// Pages on which a vector runs on, as far as the largest vector there can be, or in the paper's compression such as hold it whole; chunks
+    /// and segments of so many bytes of vectors as were asked for.
     pub(crate) fn new(choices: &Choices<'_>) -> Result<Self, Error> {
         let (options, coding) = (choices.options, choices.coding()?);
-        if choices.compression == Compression::Paper {
-            check_memory(options, choices.source)?;
-        }
+        let vectors = match choices.compression {
+            // A block of the paper's holds whole vectors, and its metadata names the last one of each.
+            Compression::Paper => {
+                check_memory(options, choices.source)?;
+                choices.slotted(FileKind::Vectors, coding.largest_vector())?
+            }
+            _ => choices.running_on(coding.largest_vector())?,
+        };
         let vector_bytes = coding.vector_bytes();
         let (chunk_nodes, segment_nodes) =
             sizes(vector_bytes, options.chunk_bytes, options.segment_bytes);
         Ok(Self {
-            vectors: choices.slotted(FileKind::Vectors, coding.largest_vector())?,
+            vectors,
             coding,
             chunk_nodes,
             segment_nodes,
@@ -211,6 +218,7 @@ impl SegmentWriter {
             chunk_vectors: self.chunk_nodes,
             chunks: self.chunks,
             dead: DeadSlots::default(),
+            runs: self.file.runs().clone(),
         };
         let (vectors, _) = self.file.finish()?;
         let chunks = write_stream(

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 use stratann_layout::manifest::{FORMAT_VERSION, PLACEMENT};
 use stratann_layout::{
-    FileKind, LogFrom, PendingFile, PendingRecord, PlacementFacts, PlacementFile,
+    FileKind, LogFrom, PendingFile, PendingRecord, PlacementFacts, PlacementFile, RunsOn,
 };
 use stratann_tier::TierError;
 
@@ -97,6 +97,7 @@ impl Direct {
                 false => (0..nodes).map(|node| placement.page_of(node)).collect(),
             },
             added: self.added().map_or_else(Vec::new, Added::firsts),
+            runs: self.added().map_or_else(RunsOn::default, Added::runs),
             codes: match self.in_place {
                 true => Vec::new(),
                 false => self.index.codes().get(codes..).unwrap_or_default().to_vec(),

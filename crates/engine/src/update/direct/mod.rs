@@ -30,7 +30,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
-use stratann_layout::{BLOCK, LogRecord};
+use stratann_layout::{BLOCK, LogRecord, RunsOn};
 use stratann_tier::{Home, Task, Thread, VolumeFile, WorkerPool};
 
 pub use self::prune::Pruning;
@@ -304,7 +304,7 @@ impl Direct {
         let segment = match &graph.segments {
             None => None,
             Some(segments) => {
-                segments.grow(&[], graph.nodes as u32);
+                segments.grow(&[], &RunsOn::default(), graph.nodes as u32);
                 let file = index.volume().open_pages(&segments.last().name)?;
                 Some(Mutex::new(file))
             }

@@ -166,6 +166,10 @@ fn added_pages_begin_and_end_where_the_table_says() {
     let volume = grown.with(|placement, _, _| placement.added.clear());
     let text = format!("names no pages of vectors that were added, which those of {later} nodes");
     grown.says(&volume, 1, "/placement-", &text);
+    // A page that goes on by the table, and does not.
+    let volume = grown.with(|placement, _, _| placement.runs.set(0));
+    let text = "does not go on on the next; it does by the table of pages";
+    grown.says(&volume, 1, &name, text);
     // The pages.
     let volume = grown.rewritten(1, |first, _| *first += 1);
     grown.says(&volume, 1, &name, "begins with node");

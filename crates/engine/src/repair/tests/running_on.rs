@@ -1,0 +1,161 @@
+//! Segments on whose pages vectors run on, damaged: a block costs the vectors that touch it.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::DirectOptions;
+
+/// Dimensions of vectors that take less than a page, and more than one and two.
+const WIDE: [usize; 3] = [1_280, 4_992, 9_984];
+const COUNT: usize = 30;
+
+/// Descriptors side by side.
+fn wide(first: usize, rows: usize, dim: usize) -> Matrix {
+    let a_row = dim / DIM;
+    let all = photos(first, rows * a_row);
+    let bytes = (0..rows * a_row).flat_map(|n| row(&all, n)).collect();
+    Matrix::new(bytes, rows, dim, Element::U8).unwrap()
+}
+
+/// An index of such vectors, of which the last came directly, if `grown`.
+fn place(dim: usize, compression: Compression, grown: bool) -> Place {
+    let options = BuildOptions {
+        compression: Some(compression),
+        ids: Some((FIRST..).take(COUNT).collect()),
+        chunk_bytes: 5 * dim as u64,
+        segment_bytes: 20 * dim as u64,
+        navigation: 0.0,
+        code_bytes: Some(8),
+        degree: Some(8),
+        build_list: 12,
+        ..options(Layout::Decoupled)
+    };
+    let mut place = Place::of(&wide(0, COUNT, dim), &options);
+    if grown {
+        let write = WriteOptions {
+            durability: Durability::Always,
+            threads: 1,
+            update: Some(Update::Accumulate),
+            direct: DirectOptions::default(),
+        };
+        let (volume, open): (Arc<dyn Volume>, _) =
+            (Arc::new(place.volume.clone()), OpenOptions::default());
+        let live = LiveIndex::open_in(volume, place.folder.path(), &open, &write).unwrap();
+        let (new, ids) = (wide(4_000, 12, dim), (100..112).collect::<Vec<u64>>());
+        for (n, &id) in ids.iter().enumerate() {
+            let vector = row(&new, n);
+            let one = Matrix::new(vector.clone(), 1, dim, Element::U8).unwrap();
+            live.insert(&one, Some(&[id]), &Silent).unwrap();
+            place.model.insert(id, vector);
+        }
+        drop(live);
+    }
+    assert!(verify_in(&place.volume, &Silent).unwrap().clean());
+    place
+}
+
+impl Place {
+    /// The blocks of a segment that each vector touches, by id.
+    fn touched(&self, n: u32) -> BTreeMap<u64, Vec<u64>> {
+        let shared: Arc<dyn Volume> = Arc::new(self.volume.clone());
+        let index = Index::open_in(shared, self.folder.path(), &OpenOptions::default()).unwrap();
+        let segments = index.graph().segments.as_ref().unwrap();
+        let mut touched = BTreeMap::new();
+        each_vector(&index, &Silent, &mut |node, id, _| {
+            let place = segments.place_of(node);
+            if place.segment == n as usize {
+                touched.insert(id, (place.page..place.end()).collect());
+            }
+            Ok(())
+        })
+        .unwrap();
+        touched
+    }
+}
+
+#[test]
+fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
+    for (dim, compression, grown) in [
+        (WIDE[0], Compression::Best, true),
+        (WIDE[1], Compression::Best, false),
+        (WIDE[1], Compression::Raw, true),
+        (WIDE[2], Compression::Best, true),
+    ] {
+        let place = place(dim, compression, grown);
+        for n in 0..place.manifest().segments.len() as u32 {
+            let name = place.entry(FileKind::Vectors, Some(n)).name;
+            let touched = place.touched(n);
+            let blocks = place.volume.len(&name).unwrap() / BLOCK as u64 - 1;
+            let several = touched.values().filter(|blocks| blocks.len() > 1).count();
+            assert!(several > 0, "{dim}: {touched:?}");
+            for block in 0..blocks {
+                let what = format!("{dim}, {compression}: block {block} of {name}");
+                let lost = touched.iter().filter(|(_, here)| here.contains(&block));
+                let lost: BTreeSet<u64> = lost.map(|(&id, _)| id).collect();
+                assert!(!lost.is_empty(), "{what}");
+                let at = (block as usize + 1) * BLOCK + 300;
+                let volume = place.damaged(&name, &|bytes| bytes[at] ^= 1);
+                let verified = verify_in(&volume, &Silent).unwrap();
+                let here = |problem: &&crate::verify::Problem| problem.file.ends_with(&name);
+                let problems: Vec<_> = verified.problems.iter().filter(here).collect();
+                // The block, and the vector that begins before it.
+                let before = touched
+                    .iter()
+                    .filter(|(_, here)| here.contains(&block) && here[0] < block);
+                assert_eq!(problems.len(), 1 + before.count(), "{what}: {problems:#?}");
+                // Of all it would take long.
+                if block % 5 == 1 || block + 1 == blocks {
+                    let report = place.loses(&volume, &lost, &what);
+                    assert_eq!(report.lost.len(), 1, "{what}: {report:#?}");
+                    assert!(report.lost[0].what.starts_with("1 of "), "{report:#?}");
+                }
+            }
+            // The header, and with it what says how pages are read.
+            let volume = place.damaged(&name, &|bytes| bytes[20] ^= 1);
+            place.loses(&volume, &BTreeSet::new(), "header");
+            // The file ends in the middle.
+            let half = blocks / 2;
+            let volume = place.damaged(&name, &|bytes| {
+                bytes.truncate((half as usize + 1) * BLOCK + 77);
+            });
+            let lost = touched
+                .iter()
+                .filter(|(_, here)| here.iter().any(|&block| block >= half));
+            place.loses(&volume, &lost.map(|(&id, _)| id).collect(), "an end");
+        }
+        if grown {
+            // Without the table added pages follow one another.
+            let name = place.entry(FileKind::Placement, None).name;
+            let volume = place.volume.fork();
+            volume.remove(&name).unwrap();
+            place.loses(&volume, &BTreeSet::new(), "placement");
+        }
+    }
+}
+
+#[test]
+fn a_vector_that_goes_on_on_a_page_of_another_time_is_not_put_together() {
+    let place = place(WIDE[1], Compression::Best, false);
+    let name = place.entry(FileKind::Vectors, Some(0)).name;
+    let touched = place.touched(0);
+    let page = touched.values().find(|pages| pages.len() > 1).unwrap()[1];
+    // Of it and of another page.
+    let lost = touched
+        .iter()
+        .filter(|(_, pages)| pages.len() > 1 && pages.contains(&page));
+    let lost: BTreeSet<u64> = lost.map(|(&id, _)| id).collect();
+    // The page is whole, and follows another one than that which stands before it.
+    let volume = place.damaged(&name, &|bytes| {
+        let number = page + 1;
+        let block = &mut bytes[number as usize * BLOCK..][..BLOCK];
+        block[28] ^= 1;
+        stratann_layout::block::seal(block, number);
+    });
+    let verified = verify_in(&volume, &Silent).unwrap();
+    let said =
+        |problem: &crate::verify::Problem| problem.what.contains("checksum of the page before");
+    assert!(verified.problems.iter().any(said), "{verified:#?}");
+    let report = place.loses(&volume, &lost, "another time");
+    let expected = format!("{} vectors do not decode", lost.len());
+    assert_eq!(report.lost[0].what, expected, "{report:#?}");
+}
