@@ -84,7 +84,9 @@ impl PlacementFile {
         let words = 4 * (self.page_of.len() + self.added.len())
             + RANGE * self.ids.len()
             + DELETED * self.deleted.len();
-        let mut out = Vec::with_capacity(FIXED + words + self.codes.len() + self.lists.len());
+        let runs = byte_count(self.added.len() as u32);
+        let length = FIXED + words + self.codes.len() + self.lists.len() + runs;
+        let mut out = Vec::with_capacity(length);
         for field in [self.nodes, self.built, self.pages] {
             out.extend_from_slice(&field.to_le_bytes());
         }
@@ -219,8 +221,8 @@ fn check_added(
     for (page, &first) in added.iter().enumerate() {
         let next = added.get(page + 1).copied().unwrap_or(nodes);
         let begun = page > 0 && runs.has(page as u64 - 1);
-        // The first begins where the build ends.
-        let starts = first < nodes || (begun && first == nodes);
+        // The first begins where the build ends; where nothing starts behind the last node, nothing comes.
+        let starts = first < nodes || (begun && first == nodes && next == nodes);
         if first < least || !starts || (page == 0 && first > built) {
             let expected = match page {
                 0 => format!("{built}, and below {nodes}"),
@@ -229,11 +231,8 @@ fn check_added(
             let what = "first node of an added page of vectors";
             return Err(reader.wrong(at + 4 * page, what, first, expected));
         }
-        // Who goes on without having started here began before.
-        least = match begun && next == first {
-            true => first,
-            false => first + 1,
-        };
+        // What goes on without having started here began before.
+        least = first + u32::from(!begun || next != first);
     }
     Ok(())
 }
@@ -483,6 +482,19 @@ mod tests {
             let text_of = decode(&with(added, runs).encode()).unwrap_err().to_string();
             assert!(text_of.contains(text), "{text_of}\n{text}");
         }
+        // The largest numbers.
+        let largest = PlacementFile {
+            nodes: u32::MAX,
+            built: u32::MAX - 1,
+            page_of: Vec::new(),
+            codes: vec![0; 2],
+            lists: vec![0],
+            ids: Vec::new(),
+            deleted: Vec::new(),
+            ..with(&[u32::MAX - 1, u32::MAX, 0], &[0])
+        };
+        let text = decode(&largest.encode()).unwrap_err().to_string();
+        assert!(text.contains("first node of an added page"), "{text}");
         // None of the bits, and bits behind the last page.
         let bytes = sample().encode();
         for bits in [0, 5] {

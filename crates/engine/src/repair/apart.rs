@@ -50,8 +50,8 @@ struct Found<'p> {
     /// The node that it is by its page.
     stored: u32,
     id: u64,
-    /// Its vector as it stands.
-    bytes: &'p [u8],
+    /// Its vector as it stands, if all of it is to be had.
+    bytes: Option<&'p [u8]>,
     /// Whether it is garbage, if that is known: then it is not.
     garbage: Option<bool>,
 }
@@ -162,8 +162,11 @@ impl<'m> Files<'m, '_, '_> {
             let mut here = 0;
             let each = |files: &mut Self, tally: &mut Tally, found: &Found<'_>| {
                 if rule.takes(found.id, part.node(found.stored)) {
-                    here += 1;
-                    match part.decoders.decode(found.stored, found.bytes, &mut vector) {
+                    here += u64::from(found.bytes.is_some());
+                    let Some(bytes) = found.bytes else {
+                        return Ok(());
+                    };
+                    match part.decoders.decode(found.stored, bytes, &mut vector) {
                         Decoded::Vector => {
                             tally.taken((files.take)(found.id, &vector)?, found.garbage);
                         }
@@ -290,8 +293,8 @@ impl<'m> Files<'m, '_, '_> {
         Ok(newest)
     }
 
-    /// Reads the pages of a segment that count, and gives `each` every record that is whole and not known to be garbage. Gives
-    /// what was not to be had.
+    /// Reads the pages of a segment that count, and gives `each` every record that is not known to be garbage. Gives what was not to be
+    /// had.
     fn each_record(
         &mut self,
         part: &Part<'m>,
@@ -355,14 +358,13 @@ impl<'m> Files<'m, '_, '_> {
                     };
                     // Of one whose id is not to be had, nobody knows whether it counts: its node is missing.
                     let certain = garbage == Some(true);
-                    if let (Ok(stored), Ok(id), Ok(bytes), false) =
-                        (record.node, record.id, record.bytes, certain)
-                    {
-                        tally.seen += 1;
+                    if let (Ok(stored), Ok(id), false) = (record.node, record.id, certain) {
+                        // One that goes on on a page that is not to be had is missing.
+                        tally.seen += u64::from(record.bytes.is_ok());
                         let found = Found {
                             stored,
                             id,
-                            bytes: &bytes.vector,
+                            bytes: record.bytes.as_ref().ok().map(|bytes| &*bytes.vector),
                             garbage,
                         };
                         each(files, tally, &found)?;

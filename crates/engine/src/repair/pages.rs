@@ -493,25 +493,28 @@ impl<'m> Files<'m, '_, '_> {
                 offset_of(pages, first),
                 &mut buffer,
             )?;
-            for page in (first..end).filter(|&page| wanted(page)) {
-                let offset = offset_of(pages, page);
-                let at = (page - first) as usize * pages.bytes;
-                let behind = read.min(page + 1 + pages.behind) - page;
-                let mut bytes = &mut buffer[at..at + behind as usize * pages.bytes];
-                // What cannot be read at once may be read page by page.
-                let mut here = all;
-                while !here && !bytes.is_empty() {
-                    here = files::read(self.volume, &entry.name, offset, bytes)?;
-                    if !here {
-                        let shorter = bytes.len() - pages.bytes;
-                        bytes = &mut bytes[..shorter];
-                    }
+            // What cannot be read at once may be read page by page.
+            let mut readable = vec![all; (read - first) as usize];
+            if !all {
+                let bytes = buffer.chunks_exact_mut(pages.bytes);
+                for ((page, bytes), readable) in (first..).zip(bytes).zip(&mut readable) {
+                    let offset = offset_of(pages, page);
+                    *readable = files::read(self.volume, &entry.name, offset, bytes)?;
                 }
-                if here {
-                    each(self, tally, page, Some(bytes))?;
-                } else {
-                    tally.page(offset, "it cannot be read".into());
-                    each(self, tally, page, None)?;
+            }
+            for page in (first..end).filter(|&page| wanted(page)) {
+                let (at, to) = (page - first, read.min(page + 1 + pages.behind) - first);
+                let together = readable[at as usize..to as usize].iter();
+                match together.take_while(|&&readable| readable).count() {
+                    0 => {
+                        tally.page(offset_of(pages, page), "it cannot be read".into());
+                        each(self, tally, page, None)?;
+                    }
+                    count => {
+                        let at = at as usize * pages.bytes;
+                        let bytes = &buffer[at..at + count * pages.bytes];
+                        each(self, tally, page, Some(bytes))?;
+                    }
                 }
             }
         }

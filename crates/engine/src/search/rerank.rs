@@ -445,7 +445,8 @@ impl<'a> Reranker<'a> {
             if !self.is_awaited(place) && !self.is_here(place) {
                 self.ask(node, counters)?;
             }
-            while self.is_awaited(place) {
+            // What another candidate has asked for may have it, too, and be later.
+            while !self.is_here(place) && self.is_awaited(place) {
                 let (segment, done) = self.next().await;
                 self.open(segment, done)?;
             }

@@ -8,6 +8,8 @@ use crate::DirectOptions;
 /// Dimensions of vectors that take less than a page, and more than one and two.
 const WIDE: [usize; 3] = [1_280, 4_992, 9_984];
 const COUNT: usize = 30;
+/// An id that a vector behind the build has taken over.
+const REPLACED: u64 = FIRST + 3;
 
 /// Descriptors side by side.
 fn wide(first: usize, rows: usize, dim: usize) -> Matrix {
@@ -32,6 +34,16 @@ fn place(dim: usize, compression: Compression, grown: bool) -> Place {
     };
     let mut place = Place::of(&wide(0, COUNT, dim), &options);
     if grown {
+        let ids: Vec<u64> = (100..112).collect();
+        place.put(&wide(4_000, ids.len(), dim), &ids);
+    }
+    assert!(verify_in(&place.volume, &Silent).unwrap().clean());
+    place
+}
+
+impl Place {
+    /// Puts vectors behind the others, or in the place of those that had their ids.
+    fn put(&mut self, new: &Matrix, ids: &[u64]) {
         let write = WriteOptions {
             durability: Durability::Always,
             threads: 1,
@@ -39,37 +51,33 @@ fn place(dim: usize, compression: Compression, grown: bool) -> Place {
             direct: DirectOptions::default(),
         };
         let (volume, open): (Arc<dyn Volume>, _) =
-            (Arc::new(place.volume.clone()), OpenOptions::default());
-        let live = LiveIndex::open_in(volume, place.folder.path(), &open, &write).unwrap();
-        let (new, ids) = (wide(4_000, 12, dim), (100..112).collect::<Vec<u64>>());
+            (Arc::new(self.volume.clone()), OpenOptions::default());
+        let live = LiveIndex::open_in(volume, self.folder.path(), &open, &write).unwrap();
         for (n, &id) in ids.iter().enumerate() {
-            let vector = row(&new, n);
-            let one = Matrix::new(vector.clone(), 1, dim, Element::U8).unwrap();
-            live.insert(&one, Some(&[id]), &Silent).unwrap();
-            place.model.insert(id, vector);
+            let vector = row(new, n);
+            let one = Matrix::new(vector.clone(), 1, new.dim(), Element::U8).unwrap();
+            live.upsert(&one, &[id], &Silent).unwrap();
+            self.model.insert(id, vector);
         }
-        drop(live);
     }
-    assert!(verify_in(&place.volume, &Silent).unwrap().clean());
-    place
-}
 
-impl Place {
     /// The blocks of a segment that each vector touches, by id.
     fn touched(&self, n: u32) -> BTreeMap<u64, Vec<u64>> {
         let shared: Arc<dyn Volume> = Arc::new(self.volume.clone());
         let index = Index::open_in(shared, self.folder.path(), &OpenOptions::default()).unwrap();
         let segments = index.graph().segments.as_ref().unwrap();
-        let mut touched = BTreeMap::new();
+        // Nodes come in ascending order: of an id the last one counts.
+        let mut places = BTreeMap::new();
         each_vector(&index, &Silent, &mut |node, id, _| {
-            let place = segments.place_of(node);
-            if place.segment == n as usize {
-                touched.insert(id, (place.page..place.end()).collect());
-            }
+            places.insert(id, segments.place_of(node));
             Ok(())
         })
         .unwrap();
-        touched
+        let here = places
+            .into_iter()
+            .filter(|(_, place)| place.segment == n as usize);
+        here.map(|(id, place)| (id, (place.page..place.end()).collect()))
+            .collect()
     }
 }
 
@@ -88,11 +96,11 @@ fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
             let blocks = place.volume.len(&name).unwrap() / BLOCK as u64 - 1;
             let several = touched.values().filter(|blocks| blocks.len() > 1).count();
             assert!(several > 0, "{dim}: {touched:?}");
+            let mut tried = 0;
             for block in 0..blocks {
                 let what = format!("{dim}, {compression}: block {block} of {name}");
                 let lost = touched.iter().filter(|(_, here)| here.contains(&block));
                 let lost: BTreeSet<u64> = lost.map(|(&id, _)| id).collect();
-                assert!(!lost.is_empty(), "{what}");
                 let at = (block as usize + 1) * BLOCK + 300;
                 let volume = place.damaged(&name, &|bytes| bytes[at] ^= 1);
                 let verified = verify_in(&volume, &Silent).unwrap();
@@ -108,8 +116,10 @@ fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
                     let report = place.loses(&volume, &lost, &what);
                     assert_eq!(report.lost.len(), 1, "{what}: {report:#?}");
                     assert!(report.lost[0].what.starts_with("1 of "), "{report:#?}");
+                    tried += lost.len();
                 }
             }
+            assert!(tried > 0);
             // The header, and with it what says how pages are read.
             let volume = place.damaged(&name, &|bytes| bytes[20] ^= 1);
             place.loses(&volume, &BTreeSet::new(), "header");
@@ -158,4 +168,28 @@ fn a_vector_that_goes_on_on_a_page_of_another_time_is_not_put_together() {
     let report = place.loses(&volume, &lost, "another time");
     let expected = format!("{} vectors do not decode", lost.len());
     assert_eq!(report.lost[0].what, expected, "{report:#?}");
+}
+
+#[test]
+fn what_was_replaced_does_not_come_back_because_its_successor_goes_on_on_a_damaged_page() {
+    let mut place = place(WIDE[1], Compression::Best, true);
+    // Behind another one, so that it does not end on the page on which it starts.
+    place.put(&wide(5_000, 2, WIDE[1]), &[200, REPLACED]);
+    let last = place.manifest().segments.len() as u32 - 1;
+    let name = place.entry(FileKind::Vectors, Some(last)).name;
+    let touched = place.touched(last);
+    let block = *touched[&REPLACED].last().unwrap();
+    assert!(touched[&REPLACED][0] < block);
+    let lost = touched.iter().filter(|(_, pages)| pages.contains(&block));
+    let lost: BTreeSet<u64> = lost.map(|(&id, _)| id).collect();
+    // Nor where nothing says any more which nodes are dead.
+    for placement in [true, false] {
+        let at = (block as usize + 1) * BLOCK + 300;
+        let volume = place.damaged(&name, &|bytes| bytes[at] ^= 1);
+        if !placement {
+            let placement = place.entry(FileKind::Placement, None).name;
+            volume.remove(&placement).unwrap();
+        }
+        place.loses(&volume, &lost, &format!("placement {placement}"));
+    }
 }
