@@ -382,6 +382,8 @@ fn main() {
         (Layout::Packed, Update::Accumulate),
         (Layout::Decoupled, Update::Accumulate),
         (Layout::Inline, Update::InPlace),
+        // Whatever is asked: its vectors are in the log.
+        (Layout::Layered, Update::Accumulate),
     ] {
         for update in [direct, Update::Merge] {
             let files = small(layout, update).expect("a small index");

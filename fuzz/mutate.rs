@@ -296,6 +296,7 @@ fn file(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
         | FileKind::Inline
         | FileKind::Packed
         | FileKind::Adjacency
+        | FileKind::Layered
         | FileKind::Vectors => pages(random, &header, bytes),
         kind => byte_string(random, kind, bytes),
     }

@@ -309,6 +309,10 @@ pub struct SearchArguments {
     #[arg(long, requires = "out")]
     pub overwrite: bool,
 
+    /// Distances to the last bit in the layered layout, too, which reads the trailing parts of all answers
+    #[arg(long)]
+    pub exact: bool,
+
     /// Measures where a query's time goes, which costs some
     #[arg(long)]
     pub parts: bool,

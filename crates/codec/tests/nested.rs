@@ -246,27 +246,62 @@ fn floats_that_once_were_shorter_lose_their_zeros() {
 }
 
 #[test]
-fn what_is_too_far_is_said_to_be() {
+fn what_is_too_far_is_given_or_said_to_be() {
+    for (element, size) in [(Element::F32, 4), (Element::F16, 2)] {
+        let shape = shape(element, 128);
+        let rows = sample(element, 128, 200);
+        let step = NestedModel::steps(shape, &rows)[2];
+        let model = NestedModel::train(shape, step, &rows).unwrap();
+        let mut out = vec![0; 128 * size];
+        let far: Vec<u8> = match element {
+            Element::F32 => (-9f32).to_le_bytes().into(),
+            _ => f16_bits(-9.0).to_le_bytes().into(),
+        };
+        for row in rows.chunks_exact(128 * size) {
+            let (leading, trailing) = parts(&model, row);
+            assert!(NestedModel::is_near(&leading));
+            assert!(model.decode_leading(&leading, &mut out).unwrap());
+            // One or two are given as they are, and nothing is said of them a second time.
+            let mut vector = row.to_vec();
+            for (count, at) in [(1, 40), (2, 127)] {
+                vector[at * size..(at + 1) * size].copy_from_slice(&far);
+                let (with, without) = parts(&model, &vector);
+                assert!(NestedModel::is_near(&with) && without.len() <= trailing.len());
+                assert!(model.decode_leading(&with, &mut out).unwrap());
+                assert_eq!(out[at * size..(at + 1) * size], far, "{count}");
+                round_trip(&model, &vector);
+                // Any other dimension is an error, or another element.
+                let mut wrong = with.clone();
+                let place = with.len() - 2 - (2 + size);
+                wrong[place] ^= 128;
+                assert!(model.decode_leading(&wrong, &mut out).is_err());
+                assert!(model.decode(&wrong, &without, &mut out).is_err());
+                wrong[place] ^= 128 ^ 1;
+                assert!(model.decode(&wrong, &without, &mut out).is_err());
+                wrong.clone_from(&with);
+                let count = with.len() - 2;
+                wrong[count] += 1;
+                assert!(model.decode(&wrong, &without, &mut out).is_err());
+                wrong[count] -= 2;
+                assert!(model.decode(&wrong, &without, &mut out).is_err());
+            }
+            // More than there is room for are not, and neither are those that are not finite.
+            let many = far.repeat(128);
+            let (leading, _) = parts(&model, &many);
+            assert!(!NestedModel::is_near(&leading));
+            assert!(!model.decode_leading(&leading, &mut out).unwrap());
+            round_trip(&model, &many);
+            vector[size - 1] = 0x7f;
+            vector[size - 2] = 0xf8;
+            let (leading, _) = parts(&model, &vector);
+            assert!(!NestedModel::is_near(&leading));
+            round_trip(&model, &vector);
+        }
+    }
     let shape = shape(Element::F32, 64);
     let rows = sample(Element::F32, 64, 200);
     let step = NestedModel::steps(shape, &rows)[2];
     let model = NestedModel::train(shape, step, &rows).unwrap();
-    let mut out = vec![0; 256];
-    for row in rows.chunks_exact(256) {
-        assert!(
-            model
-                .decode_leading(&parts(&model, row).0, &mut out)
-                .unwrap()
-        );
-        let mut far = row.to_vec();
-        far[40..44].copy_from_slice(&9f32.to_le_bytes());
-        assert!(
-            !model
-                .decode_leading(&parts(&model, &far).0, &mut out)
-                .unwrap()
-        );
-        round_trip(&model, &far);
-    }
     // All of the same length, though they are no sample's.
     let noise: Vec<u8> = numbers(7).take(256).map(|x| x as u8 & 0xbf).collect();
     round_trip(&model, &noise);

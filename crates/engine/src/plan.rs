@@ -18,6 +18,7 @@ use stratann_layout::manifest::{HotShare, Measured};
 
 use crate::Error;
 use crate::codebook::Codebook;
+use crate::search::BEYOND;
 
 /// What a process needs besides the index's own tables: the program and its libraries (6 MB, of files that the system
 /// shares between processes), two threads' stacks and rings, and some thousands of queries and their answers.
@@ -41,6 +42,8 @@ pub(crate) struct PageFile {
     pub(crate) several: usize,
     /// Whether a page that is changed is in memory twice, as it was and as it is.
     pub(crate) doubled: bool,
+    /// Bytes that a query keeps of each candidate off these pages, until it ends.
+    pub(crate) candidate: usize,
 }
 
 impl PageFile {
@@ -51,6 +54,7 @@ impl PageFile {
             page_bytes,
             several: 0,
             doubled: false,
+            candidate: 0,
         }
     }
 
@@ -124,6 +128,9 @@ pub struct MemoryPlan {
     /// Whether the index was opened for changes, and `inserting` is what these may take.
     #[serde(skip)]
     pub(crate) for_changes: bool,
+    /// Bytes that a query keeps of each candidate until it ends ([`PageFile::candidate`]).
+    #[serde(skip)]
+    pub(crate) candidate: u64,
 }
 
 impl MemoryPlan {
@@ -135,7 +142,9 @@ impl MemoryPlan {
         page_bytes: usize,
         candidates: usize,
     ) -> Option<(u64, u64)> {
-        let each = query_bytes(list, page_bytes).saturating_add(candidate_bytes(candidates));
+        let each = query_bytes(list, page_bytes)
+            .saturating_add(candidate_bytes(candidates))
+            .saturating_add(kept_bytes(list, self.candidate));
         self.budget.map(|_| (self.queries, each))
     }
 
@@ -159,6 +168,11 @@ pub(crate) fn query_bytes(list: usize, page_bytes: usize) -> u64 {
 /// What so many candidates take beyond those of a list, where vectors are deleted.
 fn candidate_bytes(candidates: usize) -> u64 {
     (candidates as u64).saturating_mul(CANDIDATE)
+}
+
+/// What a query with a candidate list of `list` keeps of its candidates, so many bytes of each: answers there are no more.
+fn kept_bytes(list: usize, candidate: u64) -> u64 {
+    (list.saturating_add(BEYOND) as u64).saturating_mul(candidate)
 }
 
 /// Pages that a query with a candidate list of `list` holds, at most about.
@@ -187,11 +201,12 @@ pub(crate) fn divide(
         tables: needs.tables,
         cache: needs.cache,
         changes: needs.changes,
+        candidate: needs.graph.candidate as u64,
         ..MemoryPlan::default()
     };
     let value = Value::of(measured);
     let page = needs.graph.read_bytes().max(needs.vectors.read_bytes());
-    let query = query_bytes(USUAL_LIST, page);
+    let query = query_bytes(USUAL_LIST, page) + kept_bytes(USUAL_LIST, memory_plan.candidate);
     let Some(budget) = budget else {
         memory_plan.queries = query;
         memory_plan.navigation = needs.navigation;
@@ -493,6 +508,7 @@ mod tests {
                 page_bytes: 4096,
                 several: 0,
                 doubled: false,
+                candidate: 0,
             },
             vectors: PageFile::default(),
         }

@@ -269,7 +269,7 @@ struct Small {
 
 const PHOTOS: &str = "photo-sift-20k";
 const TEXTS: &str = "package-text-2k";
-const SMALL: [Small; 7] = [
+const SMALL: [Small; 8] = [
     Small {
         name: "index-v4-odinann",
         layout: "coupled",
@@ -315,6 +315,19 @@ const SMALL: [Small; 7] = [
             Metric::L2,
             "float-split",
             true,
+        )
+    },
+    // Leading parts beside lists; trailing ones run on.
+    Small {
+        dim: 128,
+        built: 150,
+        rows: 200,
+        ..texts(
+            "index-v4-layered",
+            "layered",
+            Metric::Cosine,
+            "nested",
+            false,
         )
     },
 ];
@@ -378,6 +391,7 @@ impl Small {
                 list: 80,
                 strategy: Some(strategy),
                 whole_page: Some(whole_page),
+                exact: true,
                 ..SearchOptions::default()
             };
             let found = search(&queries, &options);

@@ -629,7 +629,7 @@ fn what_is_no_index_is_refused_with_the_reason() {
 }
 
 /// Every layout, and for each that has some its codecs.
-const FORMATS: [(Layout, Compression); 8] = [
+const FORMATS: [(Layout, Compression); 9] = [
     (Layout::Coupled, Compression::Raw),
     (Layout::Inline, Compression::Raw),
     (Layout::Packed, Compression::Raw),
@@ -638,6 +638,7 @@ const FORMATS: [(Layout, Compression); 8] = [
     (Layout::Decoupled, Compression::Raw),
     (Layout::Decoupled, Compression::Paper),
     (Layout::Decoupled, Compression::Best),
+    (Layout::Layered, Compression::Best),
 ];
 
 /// Options that build 600 descriptors into three segments of four chunks, if the layout has any.
@@ -707,7 +708,7 @@ fn verify_finds_any_flipped_bit_of_any_file() {
             finds("a block less", &whole[..whole.len().saturating_sub(4096)]);
             let longer = [&whole[..], &[0; 4096]].concat();
             let vectors = |file: &&PathBuf| name(file).starts_with("vectors-");
-            let grows = ["graph-", "packed-", "adjacency-"];
+            let grows = ["graph-", "packed-", "adjacency-", "layered-"];
             if grows.iter().any(|kind| name(file).starts_with(kind))
                 || files.iter().filter(vectors).max() == Some(file)
             {
@@ -835,6 +836,7 @@ fn stats_say_what_a_layout_takes_and_saves() {
             "inline",
             "packed",
             "adjacency",
+            "layered",
             "vectors",
             "chunks",
             "directory",

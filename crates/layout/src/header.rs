@@ -39,7 +39,7 @@ const FIELDS_LENGTH: usize = 40;
 const FIELDS: usize = 48;
 const CHECKSUM: usize = BLOCK - 4;
 
-pub use kind::{FileKind, Form, Role};
+pub use kind::{Beside, FileKind, Form, Role};
 
 /// A file's header block, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]

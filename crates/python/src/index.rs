@@ -212,6 +212,9 @@ impl Index {
     /// rerank : str, optional
     ///     What ends re-ranking: "batches" (the benefit), or "estimate" (after the first k + B, only those are ranked
     ///     that may be nearer by the error of the codes); None takes the preset's.
+    /// exact : bool
+    ///     Whether distances are wanted to the last bit in the layered layout, too, which reads the trailing parts of all answers. There
+    ///     answers that were in no doubt otherwise have the distance that the leading part of their vector gives them reason to expect.
     /// threads : int, optional
     ///     None is one for each core, at most one for each query.
     /// in_flight : int, optional
@@ -233,8 +236,8 @@ impl Index {
     ///     Only with `return_stats`: the keys of `stratann search --json`, of which `per_query` holds means, and
     ///     `queries`, `seconds`, `cpu_seconds` and `latencies_us`, one for each query.
     #[pyo3(signature = (queries, k=10, *, list_size=None, beam=None, strategy=None, navigation=None,
-        whole_page=None, rerank_batch=None, benefit=None, rerank=None, threads=None, in_flight=None,
-        return_stats=false))]
+        whole_page=None, rerank_batch=None, benefit=None, rerank=None, exact=false, threads=None,
+        in_flight=None, return_stats=false))]
     #[expect(
         clippy::too_many_arguments,
         reason = "keyword arguments of the Python method"
@@ -254,6 +257,7 @@ impl Index {
         >,
         benefit: Option<f64>,
         rerank: Option<&str>,
+        exact: bool,
         #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
         #[pyo3(from_py_with = crate::arguments::count_or_none::in_flight)] in_flight: Option<usize>,
         return_stats: bool,
@@ -269,6 +273,7 @@ impl Index {
             navigation,
             whole_page,
             rerank: Some(reranking(rerank_batch, benefit, rerank, &self.inner())?),
+            exact,
             threads: thread_count(threads)?,
             in_flight,
             ..defaults
@@ -665,6 +670,7 @@ pub fn nothing(k: usize) -> SearchResults {
         k,
         ids: Vec::new(),
         distances: Vec::new(),
+        exact: true,
         seconds: 0.0,
         cpu_seconds: 0.0,
         latencies_us: Vec::new(),

@@ -87,6 +87,21 @@ def test_re_ranking_reads_as_much_as_it_is_told_to(apart, queries):
     numpy.testing.assert_array_equal(found[0], exact[0])
 
 
+def test_exact_distances_are_those_of_whole_vectors(tmp_path, small, queries):
+    index = stratann.build(small, tmp_path / "layered", layout="layered")
+    near, (ids, distances) = mean(index, queries, list_size=60)
+    exact, (exact_ids, exact_distances) = mean(index, queries, list_size=60, exact=True)
+    assert near["reranked"] < exact["reranked"] and near["vector_reads"] < exact["vector_reads"]
+    wide = small.astype(numpy.float64)
+    right = ((wide[exact_ids.astype(int)] - queries[:, None].astype(numpy.float64)) ** 2).sum(axis=2)
+    numpy.testing.assert_array_equal(exact_distances, right.astype(numpy.float32))
+    assert stratann.recall((ids, distances), (exact_ids, exact_distances)) >= 0.97
+    off = numpy.abs(numpy.sort(distances) / exact_distances - 1)
+    assert 0 < off.mean() < 0.1
+    with pytest.raises(TypeError):
+        index.search(queries, exact="very")
+
+
 @pytest.mark.parametrize(
     "cache", [{"cache": "8MB"}, {"cache": 8 << 20}, {"cache_entries": 2000}, {"cache_entries": "100%"}]
 )

@@ -136,6 +136,7 @@ impl Searcher<'_> {
                 .or(preset.map(|p| p.navigation && target.has_navigation())),
             whole_page: arguments.whole_page().or(preset.map(|p| p.whole_page)),
             rerank: target.rerank(arguments),
+            exact: arguments.exact,
             parts: arguments.parts,
             threads,
             in_flight: arguments.in_flight,
@@ -171,10 +172,17 @@ impl Searcher<'_> {
             ..self.options
         };
         let results = self.search(&options)?;
+        // One that is not exact says nothing of whether another vector is as near.
+        let unknown = vec![f32::INFINITY; if results.exact { 0 } else { results.ids.len() }];
+        let distances = if results.exact {
+            &results.distances
+        } else {
+            &unknown
+        };
         let recall = self
             .truth
             .as_ref()
-            .map(|truth| truth.recall(&results.ids, &results.distances, results.k))
+            .map(|truth| truth.recall(&results.ids, distances, results.k))
             .transpose()?;
         let queries = self.queries.rows();
         let measured = Measured {

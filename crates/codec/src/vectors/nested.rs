@@ -11,12 +11,15 @@
 //!   float, one step or more       step number, n bits     its mantissa's bits but for the first n - 1
 //!   float, below a step           0, or -1 if negative    its exponent, Huffman-coded; all bits of its mantissa
 //!   byte                          its higher bits         its lower bits
-//!   too far from the mean         -128 or 127             as it is
+//!   too far from the mean         -128 or 127, and as   nothing; or, where the leading part had no
+//!                                 it is                  room for it, as it is
 //!
 //! bits   what (leading part)
 //!    1   0: coded; 1: the step numbers follow from byte 1 on, a byte each
-//!    1   1: an element is too far from the mean, and may be farther from its middle than half a step
+//!    1   1: an element is too far from the mean
+//!    1   1: such elements are given at the end; 0: each may be farther from its middle than half a step
 //!    .   step numbers less the means, as bytes, in two streams (see lanes)
+//!    .   where they are given, of each element that is too far its dimension, u16, and its bytes; and how many these are, u16
 //!
 //! bits   what (trailing part)
 //!    2   0: coded, without the bits that are zero in the whole sample; 1: with them; 2: the vector as it is follows from byte 1 on
@@ -50,6 +53,13 @@ const MODEL: &str = "model of nested vectors";
 const LEADING: &str = "vector, leading part";
 const TRAILING: &str = "vector, trailing part";
 const LIMIT: u32 = 12;
+/// Bits in front of the step numbers, and what they say.
+const MODE: u32 = 3;
+const STORED: u8 = 1;
+const FAR: u8 = 2;
+const GIVEN: u8 = 4;
+/// Bytes in front of an element that is given: its dimension.
+const DIMENSION: usize = 2;
 /// The largest mean: an element that is farther from zero is no element whose distance from it says much.
 const MOST_MEAN: i32 = 1 << 14;
 /// Elements that are put together at a time.
@@ -125,15 +135,15 @@ impl NestedModel {
     }
 
     /// Steps that are worth a try for vectors like those of the sample, the coarsest first: for floats from about half a standard
-    /// deviation of an element from its dimension's mean on, each half the one before, down to a sixteenth: of finer ones some elements
-    /// would be too far. At least one.
+    /// deviation of an element from its dimension's mean on, each half the one before, down to a thirty-second: of finer ones many elements
+    /// would be too far. The deviation is the median of those of all dimensions, since a few may be much wider. At least one.
     pub fn steps(shape: Shape, sample: &[u8]) -> Vec<u8> {
         if let Element::U8 | Element::I8 = shape.element() {
             return (1..=6).rev().collect();
         }
         let half = shape.element() == Element::F16;
         let (size, dim) = (shape.element().size(), shape.dim());
-        let (mut sums, mut squares) = (vec![0f64; dim], 0f64);
+        let (mut sums, mut squares) = (vec![0f64; dim], vec![0f64; dim]);
         let rows = (sample.len() / shape.vector_bytes()).max(1) as f64;
         for (i, bits) in elements(size, sample).enumerate() {
             let value = match half {
@@ -142,15 +152,19 @@ impl NestedModel {
             };
             if value.is_finite() {
                 sums[i % dim] += value;
-                squares += value * value;
+                squares[i % dim] += value * value;
             }
         }
-        let of_means: f64 = sums.iter().map(|sum| sum * sum).sum();
-        let variance = (squares / rows - of_means / rows / rows) / dim as f64;
+        let variance = |(sum, squares): (&f64, &f64)| squares / rows - sum / rows * (sum / rows);
+        let mut variances: Vec<f64> = sums.iter().zip(&squares).map(variance).collect();
+        // Of a dimension that is the same everywhere every step says all.
+        variances.retain(|&variance| variance > 0.0);
+        variances.sort_by(f64::total_cmp);
+        let variance = variances.get(variances.len() / 2).copied().unwrap_or(0.0);
         let (bias, most) = if half { (15, 30) } else { (127, 236) };
         // Of none, as of vectors that all are the same, the logarithm is the least number.
-        let coarsest = (variance.max(0.0).sqrt().log2().floor() as i32).saturating_add(bias - 1);
-        let mut steps: Vec<u8> = (0..4)
+        let coarsest = (variance.sqrt().log2().floor() as i32).saturating_add(bias - 1);
+        let mut steps: Vec<u8> = (0..5)
             .map(|finer| coarsest.saturating_sub(finer).clamp(2, most) as u8)
             .collect();
         steps.dedup();
@@ -189,6 +203,12 @@ impl NestedModel {
         self.step
     }
 
+    /// Bytes that the model takes in memory, about.
+    pub fn memory_bytes(&self) -> usize {
+        let words = (1 << LIMIT) * (size_of::<u32>() + size_of::<(u16, u8)>());
+        words + self.means.len() * (size_of::<i16>() + size_of::<f32>())
+    }
+
     /// How far an element may be from the value that the leading part gives: half a step.
     pub fn error(&self) -> f32 {
         match self.division {
@@ -224,24 +244,53 @@ impl NestedModel {
             .zip(&self.means)
             .map(|(divided, &mean)| coded(divided.number, mean))
             .collect();
-        let far = u64::from(coded.iter().any(|&number| is_far(number)));
-        let start = leading.len();
-        lanes::encode(
-            coded.len(),
-            (far << 1, 2),
-            |i, writer| self.numbers.put_byte(coded[i] as u8, writer),
-            leading,
-        );
-        if leading.len() - start > self.max_leading_bytes() {
-            leading.truncate(start);
-            leading.push(1 | (far << 1) as u8);
-            leading.extend(coded.iter().map(|&number| number as u8));
-        }
-        self.encode_trailing(vector, &divided, &coded, trailing);
+        let given = self.encode_leading(vector, &coded, leading);
+        self.encode_trailing(vector, (&divided, &coded), given, trailing);
         Ok(())
     }
 
-    fn encode_trailing(&self, vector: &[u8], divided: &[Divided], coded: &[i8], out: &mut Vec<u8>) {
+    /// Appends the leading part of a vector. Returns whether it gives the elements that are too far from the mean, if there are any.
+    fn encode_leading(&self, vector: &[u8], coded: &[i8], out: &mut Vec<u8>) -> bool {
+        let (start, size) = (out.len(), self.shape.element().size());
+        let far = |&i: &usize| is_far(coded[i]);
+        let far: Vec<usize> = (0..coded.len()).filter(far).collect();
+        let encode = |mode: u8, out: &mut Vec<u8>| {
+            let put = |i: usize, writer: &mut BitWriter<'_>| {
+                self.numbers.put_byte(coded[i] as u8, writer);
+            };
+            lanes::encode(coded.len(), (mode.into(), MODE), put, out);
+        };
+        // Nobody can rank by one that is not finite.
+        let mut all = elements(size, vector);
+        if !far.is_empty() && all.all(|bits| self.division.is_finite(bits)) {
+            encode(FAR | GIVEN, out);
+            for &i in &far {
+                out.extend((i as u16).to_le_bytes());
+                out.extend(&vector[size * i..size * (i + 1)]);
+            }
+            out.extend((far.len() as u16).to_le_bytes());
+            if out.len() - start <= self.max_leading_bytes() {
+                return true;
+            }
+            out.truncate(start);
+        }
+        let mode = if far.is_empty() { 0 } else { FAR };
+        encode(mode, out);
+        if out.len() - start > self.max_leading_bytes() {
+            out.truncate(start);
+            out.push(STORED | mode);
+            out.extend(coded.iter().map(|&number| number as u8));
+        }
+        false
+    }
+
+    fn encode_trailing(
+        &self,
+        vector: &[u8],
+        (divided, coded): (&[Divided], &[i8]),
+        given: bool,
+        out: &mut Vec<u8>,
+    ) {
         let start = out.len();
         let size = self.shape.element().size();
         let used = elements(size, vector).fold(0, |used, bits| used | bits);
@@ -251,6 +300,7 @@ impl NestedModel {
         writer.put(whole.into(), 2);
         for ((divided, &number), bits) in divided.iter().zip(coded).zip(elements(size, vector)) {
             match divided.rest {
+                _ if is_far(number) && given => {}
                 _ if is_far(number) => writer.put(bits.into(), self.division.width()),
                 Rest::Bits(rest, count) if count > zeros => {
                     writer.put(u64::from(rest >> zeros), count - zeros);
@@ -280,13 +330,13 @@ impl NestedModel {
     }
 
     /// Decodes a leading part, which is all of `leading`, into a vector each of whose elements is the middle of its step; `out` must have
-    /// the vector's length. Returns whether all elements are within [`error`](Self::error) of the vector's: they are, unless one is very
-    /// far from the dimension's mean. After an error, `out` holds anything.
+    /// the vector's length. Returns whether all elements are within [`error`](Self::error) of the vector's, as [`is_near`](Self::is_near)
+    /// does. After an error, `out` holds anything.
     #[inline]
     pub fn decode_leading(&self, leading: &[u8], out: &mut [u8]) -> Result<bool, CodecError> {
         self.check(out.len())?;
         // The numbers are decoded to the end of `out` and overtaken by the elements there, as in split floats.
-        let near = self.numbers(leading, out)?;
+        let given = self.numbers(leading, out)?;
         match self.division {
             Division::Float { mantissa: 23, .. } => self.middles_f32(out),
             Division::Float { .. } => self.middles_f16(out),
@@ -298,23 +348,50 @@ impl NestedModel {
                 }
             }
         }
-        Ok(near)
+        let size = self.shape.element().size();
+        for far in given.chunks_exact(DIMENSION + size) {
+            let (i, element) = given_element(far);
+            match out.get_mut(size * i..size * (i + 1)) {
+                Some(place) => place.copy_from_slice(element),
+                None => return Err(damaged("vector, dimension that is too far", i as u64)),
+            }
+        }
+        Ok(Self::is_near(leading))
     }
 
-    /// Decodes the coded step numbers to the end of `out`. Returns whether none is too far.
+    /// Whether a leading part says of all elements where they are to within [`error`](Self::error): it does, unless more of them are very
+    /// far from the dimensions' means than it has room for.
+    #[inline]
+    pub fn is_near(leading: &[u8]) -> bool {
+        (leading.first()).is_some_and(|mode| mode & (FAR | GIVEN) != FAR)
+    }
+
+    /// Decodes the coded step numbers to the end of `out`. Returns the elements that are given.
     #[inline(always)]
-    fn numbers(&self, leading: &[u8], out: &mut [u8]) -> Result<bool, CodecError> {
-        let truncated = CodecError::Truncated {
-            what: LEADING,
-            found: leading.len(),
-        };
-        let &mode = leading.first().ok_or(truncated)?;
+    fn numbers<'a>(&self, leading: &'a [u8], out: &mut [u8]) -> Result<&'a [u8], CodecError> {
+        let &mode = leading.first().ok_or_else(|| truncated(LEADING, leading))?;
         let at = out.len() - self.shape.dim();
-        match mode & 1 {
-            0 => lanes::decode(LEADING, leading, 2, &self.triples, &mut out[at..])?,
-            _ => super::copy_stored(LEADING, leading, 1, &mut out[at..])?,
+        let (codes, given) = match mode & GIVEN {
+            0 => (leading, &[][..]),
+            _ => self.split_given(leading)?,
+        };
+        match mode & STORED {
+            0 => lanes::decode(LEADING, codes, MODE as usize, &self.triples, &mut out[at..])?,
+            _ => super::copy_stored(LEADING, codes, 1, &mut out[at..])?,
         }
-        Ok(mode & 2 == 0)
+        Ok(given)
+    }
+
+    /// A leading part without the elements that are given, and these.
+    #[cold]
+    fn split_given<'a>(&self, leading: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), CodecError> {
+        let element = DIMENSION + self.shape.element().size();
+        let split = leading.split_last_chunk::<2>().and_then(|(rest, &count)| {
+            let given = usize::from(u16::from_le_bytes(count)) * element;
+            let at = rest.len().checked_sub(given).filter(|&at| at > 0)?;
+            Some(rest.split_at(at))
+        });
+        split.ok_or_else(|| truncated(LEADING, leading))
     }
 
     #[inline(always)]
@@ -355,29 +432,40 @@ impl NestedModel {
         out: &mut [u8],
     ) -> Result<(), CodecError> {
         self.check(out.len())?;
-        let truncated = CodecError::Truncated {
-            what: TRAILING,
-            found: trailing.len(),
-        };
-        let &mode = trailing.first().ok_or(truncated)?;
+        let &mode = trailing
+            .first()
+            .ok_or_else(|| truncated(TRAILING, trailing))?;
         let zeros = match mode & 3 {
             0 => self.zeros,
             1 => 0,
             2 => return super::copy_stored(TRAILING, trailing, 1, out),
             other => return Err(damaged("vector, mode of the trailing part", other.into())),
         };
-        self.numbers(leading, out)?;
+        let given = self.numbers(leading, out)?;
         let (size, at) = (self.shape.element().size(), out.len() - self.shape.dim());
+        let mut given = given.chunks_exact(DIMENSION + size).map(given_element);
+        let is_given = leading.first().is_some_and(|mode| mode & GIVEN != 0);
         let mut bit = 2;
         for (i, &mean) in self.means.iter().enumerate() {
             let coded = out[at + i] as i8;
             let bits = match is_far(coded) {
+                true if is_given => match given.next() {
+                    Some((dimension, element)) if dimension == i => {
+                        out[size * i..size * (i + 1)].copy_from_slice(element);
+                        continue;
+                    }
+                    _ => return Err(damaged("vector, dimension that is too far", i as u64)),
+                },
                 true => take(trailing, &mut bit, self.division.width()),
                 false => self
                     .element(coded, mean, zeros, trailing, &mut bit)
                     .ok_or_else(|| damaged("vector, step number", u64::from(coded as u8)))?,
             };
             out[size * i..size * (i + 1)].copy_from_slice(&bits.to_le_bytes()[..size]);
+        }
+        if let Some((dimension, _)) = given.next() {
+            let dimension = dimension as u64;
+            return Err(damaged("vector, dimension that is too far", dimension));
         }
         if bit.div_ceil(8) != trailing.len() {
             return Err(CodecError::Length {
@@ -510,6 +598,16 @@ fn is_far(coded: i8) -> bool {
     coded == i8::MIN || coded == i8::MAX
 }
 
+/// The dimension of an element that is given, and its bytes.
+#[inline(always)]
+fn given_element(bytes: &[u8]) -> (usize, &[u8]) {
+    let (dimension, element) = bytes.split_at(DIMENSION);
+    (
+        usize::from(u16::from_le_bytes([dimension[0], dimension[1]])),
+        element,
+    )
+}
+
 /// The next `count` bits, at most 32; zeros beyond the end.
 #[inline(always)]
 fn take(bytes: &[u8], bit: &mut usize, count: u32) -> u32 {
@@ -517,6 +615,14 @@ fn take(bytes: &[u8], bit: &mut usize, count: u32) -> u32 {
     let bits = window(bytes, *bit) & ((1 << count) - 1);
     *bit += count as usize;
     bits as u32
+}
+
+#[cold]
+fn truncated(what: &'static str, bytes: &[u8]) -> CodecError {
+    CodecError::Truncated {
+        what,
+        found: bytes.len(),
+    }
 }
 
 #[cold]

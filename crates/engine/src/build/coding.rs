@@ -9,7 +9,8 @@
 use std::ops::Range;
 
 use stratann_codec::{
-    Element, ListModel, ListTrainer, SegmentModel, Shape, VectorCodec, elias_fano, xor_delta,
+    Element, ListModel, ListTrainer, NestedModel, SegmentModel, Shape, VectorCodec, elias_fano,
+    xor_delta,
 };
 
 use stratann_layout::coupled::MAX_DIMENSION;
@@ -17,6 +18,7 @@ use stratann_layout::coupled::MAX_DIMENSION;
 use super::Build;
 use crate::data::VectorSource;
 use crate::graph::Lists;
+use crate::stores::vectors::model::VectorModel;
 use crate::{Compression, Error};
 
 /// Lists that their codec learns from, at most.
@@ -101,21 +103,65 @@ impl Coding {
     ) -> Result<SegmentCode, Error> {
         let first = segment.start;
         let plain = |model| SegmentCode {
-            model,
+            model: VectorModel::Whole(model),
             first,
             chunk: u32::MAX,
             bases: Vec::new(),
         };
         Ok(match self.compression {
             Compression::Raw => plain(self.stored()),
-            Compression::Best => {
-                let count = (SAMPLED_BYTES / self.vector_bytes()).max(SAMPLED_VECTORS);
-                let nodes: Vec<u32> = even(segment, count as u64).collect();
-                let mut sample = vec![0; nodes.len() * self.vector_bytes()];
-                rows.gather(&nodes, &mut sample)?;
-                plain(SegmentModel::train(self.vectors, &sample))
-            }
+            Compression::Best => plain(SegmentModel::train(
+                self.vectors,
+                &self.sample(rows, segment)?,
+            )),
             Compression::Paper => self.count(build, rows, segment, chunk)?,
+        })
+    }
+
+    /// Vectors from all over a segment.
+    fn sample(&self, rows: &dyn VectorSource, segment: Range<u32>) -> Result<Vec<u8>, Error> {
+        let count = (SAMPLED_BYTES / self.vector_bytes()).max(SAMPLED_VECTORS);
+        let nodes: Vec<u32> = even(segment, count as u64).collect();
+        let mut sample = vec![0; nodes.len() * self.vector_bytes()];
+        rows.gather(&nodes, &mut sample)?;
+        Ok(sample)
+    }
+
+    /// Bytes of the longest leading and the longest trailing part of a vector.
+    pub(crate) fn largest_parts(&self) -> (usize, usize) {
+        (self.vectors.dim() + 1, self.vectors.vector_bytes() + 1)
+    }
+
+    /// The models for vectors in two parts of the steps that these may be divided by, the coarsest first; learned from all rows.
+    pub(crate) fn nested(&self, rows: &dyn VectorSource) -> Result<Vec<NestedModel>, Error> {
+        let sample = self.sample(rows, 0..self.nodes)?;
+        let steps = NestedModel::steps(self.vectors, &sample).into_iter();
+        Ok(steps
+            .filter_map(|step| NestedModel::train(self.vectors, step, &sample))
+            .collect())
+    }
+
+    /// Nodes from all over the index, at most `count`.
+    pub(crate) fn some_nodes(&self, count: u64) -> impl Iterator<Item = u32> + use<> {
+        even(0..self.nodes, count)
+    }
+
+    /// What the vectors of a segment are coded with in two parts, divided by a step.
+    pub(crate) fn learn_parts(
+        &self,
+        rows: &dyn VectorSource,
+        segment: Range<u32>,
+        step: u8,
+    ) -> Result<SegmentCode, Error> {
+        let first = segment.start;
+        let sample = self.sample(rows, segment)?;
+        let model = NestedModel::train(self.vectors, step, &sample)
+            .ok_or_else(|| Error::call("step", step, "one of the element"))?;
+        Ok(SegmentCode {
+            model: VectorModel::Trailing(model),
+            first,
+            chunk: u32::MAX,
+            bases: Vec::new(),
         })
     }
 
@@ -142,7 +188,7 @@ impl Coding {
             bases.push(base);
         }
         Ok(SegmentCode {
-            model: SegmentModel::huffman(self.vectors, &counts),
+            model: VectorModel::Whole(SegmentModel::huffman(self.vectors, &counts)),
             first: segment.start,
             chunk: step,
             bases,
@@ -158,7 +204,7 @@ impl Coding {
 /// What the vectors of a segment are coded with.
 pub(crate) struct SegmentCode {
     /// What the codec learned.
-    pub(crate) model: SegmentModel,
+    pub(crate) model: VectorModel,
     /// The segment's first node, and the nodes of each of its chunks.
     first: u32,
     chunk: u32,
@@ -174,7 +220,11 @@ impl SegmentCode {
 
     /// The codec's name.
     pub(crate) fn name(&self) -> &'static str {
-        match self.model.codec() {
+        let model = match &self.model {
+            VectorModel::Whole(model) => model,
+            VectorModel::Trailing(_) => return "nested",
+        };
+        match model.codec() {
             VectorCodec::Stored => "stored",
             VectorCodec::Huffman if self.bases.iter().any(Option::is_some) => "xor+huffman",
             VectorCodec::Huffman => "huffman",

@@ -6,6 +6,7 @@ use stratann_codec::{ListCodec, ListModel};
 
 use super::coding::SegmentCode;
 use super::sweep::Nodes;
+use crate::stores::vectors::model::VectorModel;
 use crate::{Error, threads};
 
 /// Nodes that are worth a thread of their own, at least.
@@ -25,12 +26,23 @@ pub(crate) struct Encoder {
     vector_codecs: Vec<&'static str>,
 }
 
+/// The codes of a node.
+pub(crate) struct NodeCode<'a> {
+    pub(crate) list: &'a [u8],
+    /// The leading part of its vector, if that is coded in two; else empty.
+    pub(crate) leading: &'a [u8],
+    /// Its vector, or the trailing part of it.
+    pub(crate) vector: &'a [u8],
+}
+
 /// The codes of consecutive nodes of a batch.
 #[derive(Default)]
 struct Share {
     bytes: Vec<u8>,
-    /// Where each list ends, and where the vector behind it does.
-    ends: Vec<(usize, usize)>,
+    /// Where each list ends, the leading part behind it, and the vector behind that.
+    ends: Vec<[usize; 3]>,
+    /// A trailing part.
+    trailing: Vec<u8>,
     gaps: u64,
     /// The list being encoded, ascending.
     list: Vec<u32>,
@@ -69,9 +81,9 @@ impl Encoder {
             share.encode(nodes, range, lists, vectors)
         });
         encoded.into_iter().collect::<Result<(), Error>>()?;
-        for (list, vector) in self.shares.iter().flat_map(Share::codes) {
-            self.list_bytes += list.len() as u64;
-            self.vector_bytes += vector.len() as u64;
+        for code in self.shares.iter().flat_map(Share::codes) {
+            self.list_bytes += code.list.len() as u64;
+            self.vector_bytes += (code.leading.len() + code.vector.len()) as u64;
         }
         let gaps: u64 = self.shares.iter().map(|share| share.gaps).sum();
         self.gaps += gaps;
@@ -84,8 +96,8 @@ impl Encoder {
         Ok(())
     }
 
-    /// The codes of list and vector of each node of the batch.
-    pub(crate) fn codes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    /// The codes of each node of the batch.
+    pub(crate) fn codes(&self) -> impl Iterator<Item = NodeCode<'_>> {
         self.shares.iter().flat_map(Share::codes)
     }
 
@@ -149,21 +161,36 @@ impl Share {
                 .map_err(wrong)?;
             self.gaps += u64::from(codec == ListCodec::Gaps);
             let list_end = self.bytes.len();
-            if let Some(SegmentCode { model, .. }) = vectors {
-                let base = vectors.and_then(|vectors| vectors.base(node));
-                model
-                    .encode(nodes.vector(place), base, &mut self.bytes)
-                    .map_err(wrong)?;
+            let mut leading_end = list_end;
+            if let Some(code) = vectors {
+                let vector = nodes.vector(place);
+                match &code.model {
+                    VectorModel::Whole(model) => model
+                        .encode(vector, code.base(node), &mut self.bytes)
+                        .map_err(wrong)?,
+                    VectorModel::Trailing(model) => {
+                        self.trailing.clear();
+                        model
+                            .encode(vector, &mut self.bytes, &mut self.trailing)
+                            .map_err(wrong)?;
+                        leading_end = self.bytes.len();
+                        self.bytes.extend_from_slice(&self.trailing);
+                    }
+                }
             }
-            self.ends.push((list_end, self.bytes.len()));
+            self.ends.push([list_end, leading_end, self.bytes.len()]);
         }
         Ok(())
     }
 
-    fn codes(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let starts = std::iter::once(0).chain(self.ends.iter().map(|&(_, end)| end));
+    fn codes(&self) -> impl Iterator<Item = NodeCode<'_>> {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|&[_, _, end]| end));
         starts
             .zip(&self.ends)
-            .map(|(start, &(middle, end))| (&self.bytes[start..middle], &self.bytes[middle..end]))
+            .map(|(start, &[list, leading, end])| NodeCode {
+                list: &self.bytes[start..list],
+                leading: &self.bytes[list..leading],
+                vector: &self.bytes[leading..end],
+            })
     }
 }

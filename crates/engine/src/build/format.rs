@@ -198,6 +198,7 @@ fn check_sizes(options: &BuildOptions, vector_bytes: u64) -> Result<(), Error> {
 /// get the same node ids whatever the compression, so that its effect can be seen alone.
 pub(crate) struct Expected {
     vector: f64,
+    leading: f64,
     list: f64,
 }
 
@@ -213,6 +214,7 @@ impl Expected {
         };
         Self {
             vector: share * (dim * element.size()) as f64,
+            leading: 0.6 * dim as f64,
             list: 1.3 * degree as f64,
         }
     }
@@ -235,6 +237,11 @@ impl Expected {
     /// Nodes with their vectors that a page holds.
     pub(crate) fn nodes_a_page(&self) -> usize {
         on_page(self.node())
+    }
+
+    /// Nodes with the leading parts of their vectors that a page holds: of an element, about five bits.
+    pub(crate) fn leading_a_page(&self) -> usize {
+        on_page(self.leading + self.list + Self::OVERHEAD)
     }
 
     /// Nodes that a page holds of lists alone.

@@ -30,6 +30,7 @@ mod facts;
 pub(crate) mod files;
 mod format;
 mod ids;
+pub(crate) mod precision;
 pub(crate) mod raw;
 pub(crate) mod slotted;
 mod spool;

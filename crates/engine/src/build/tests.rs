@@ -91,6 +91,8 @@ fn vectors_in(volume: &SimVolume) -> Option<usize> {
     let options = SearchOptions {
         k: 1,
         list: 30,
+        // By leading parts they would not be 0.
+        exact: true,
         ..SearchOptions::default()
     };
     let found = index.search(&rows(20), &options).unwrap();
@@ -157,7 +159,7 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
                 let files = match layout {
                     Layout::Coupled | Layout::Inline => 4 + 1,
                     Layout::Packed => 4 + 2,
-                    Layout::Decoupled => 4 + 2 + 4,
+                    Layout::Decoupled | Layout::Layered => 4 + 2 + 4,
                 };
                 assert_eq!(files_in(&image), files);
             }

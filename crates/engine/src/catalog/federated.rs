@@ -86,6 +86,7 @@ impl Catalog {
             k,
             ids: bounds::room(answers, u64::MAX)?,
             distances: bounds::room(answers, f32::INFINITY)?,
+            exact: true,
             seconds: 0.0,
             cpu_seconds: 0.0,
             latencies_us: vec![0.0; rows],
@@ -105,6 +106,7 @@ impl Catalog {
                 .search_observed(queries, &options, progress)
                 .map_err(|error| of_index(error, name))?;
             drop(index);
+            all.exact &= found.exact;
             add(&mut all, &found, &mut merged);
         }
         all.seconds = start.elapsed().as_secs_f64();

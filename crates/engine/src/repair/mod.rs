@@ -20,6 +20,7 @@
 mod apart;
 mod files;
 mod journaled;
+mod leading;
 mod log;
 mod pages;
 mod placed;

@@ -14,6 +14,7 @@ use stratann_tier::Volume;
 
 use super::Lost;
 use super::files::{self, Header};
+use super::leading::LeadingParts;
 use super::rows::Fault;
 use super::tables::{Decoded, Decoders};
 use crate::progress::Progress;
@@ -61,7 +62,7 @@ pub(super) fn salvage(
                 VectorsAt::Records,
             ) => files.journaled(layout, format(manifest)?, facts),
             // Where a journal has the pages, segments take new vectors all the same.
-            (_, VectorsAt::Segments) => files.apart(layout, facts),
+            (_, VectorsAt::Segments | VectorsAt::Parts) => files.apart(layout, facts),
             (
                 Records::Slotted
                 | Records::Fixed {
@@ -77,9 +78,14 @@ pub(super) fn salvage(
             let decoders = Decoders::beside_lists(volume, manifest, composition)?;
             let tables = (FileKind::Directory, None);
             let (records, vectors) = ((0, manifest.vectors), manifest.vectors);
-            files.built(composition.lists, None, records, vectors, &decoders, tables)?;
+            let kind = composition.lists;
+            files.built((kind, None), records, vectors, &decoders, tables, None)?;
         }
-        VectorsAt::Segments => files.segments()?,
+        VectorsAt::Segments => files.segments(None)?,
+        VectorsAt::Parts => {
+            let mut leading = files.leading_parts(composition.lists)?;
+            files.segments(Some((composition.lists, &mut leading)))?;
+        }
     }
     Ok(manifest.vectors)
 }
@@ -159,43 +165,57 @@ impl Tally {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// All segments of vectors.
-    fn segments(&mut self) -> Result<(), Error> {
+    /// All segments of vectors; with the leading parts, and the kind of the file that has them, where these are trailing ones.
+    fn segments(
+        &mut self,
+        mut leading: Option<(FileKind, &mut LeadingParts<'_>)>,
+    ) -> Result<(), Error> {
         let mut unclear = Vec::new();
         for (n, segment) in (0..).zip(&self.manifest.segments) {
             let decoders = Decoders::segment(self.volume, self.manifest, n)?;
             match decoders.garbage.is_known() {
-                true => self.segment(n, segment, &decoders)?,
+                true => self.segment(n, segment, decoders, &mut leading)?,
                 false => unclear.push((n, segment, decoders)),
             }
         }
         // What may be garbage comes last, and of it what is the newest first: the vector that took its place counts.
         let mut unclear = unclear.into_iter().rev();
-        unclear.try_for_each(|(n, segment, decoders)| self.segment(n, segment, &decoders))
+        unclear
+            .try_for_each(|(n, segment, decoders)| self.segment(n, segment, decoders, &mut leading))
     }
 
-    /// Segment `n` of the vectors.
+    /// Segment `n` of the vectors; with the leading parts, and the kind of the file that has them, if these are trailing ones.
     fn segment(
         &mut self,
         n: u32,
         segment: &SegmentFacts,
-        decoders: &Decoders,
+        mut decoders: Decoders,
+        leading: &mut Option<(FileKind, &mut LeadingParts<'_>)>,
     ) -> Result<(), Error> {
         let (kind, n) = (FileKind::Vectors, Some(n));
         let (records, vectors) = (segment.stored(), segment.vectors.into());
-        self.built(kind, n, records, vectors, decoders, (FileKind::Chunks, n))
+        let mut tables = (FileKind::Chunks, n);
+        let leading = leading.as_mut().map(|(lists, leading)| {
+            // Those that lack their leading part lack nothing else.
+            if decoders.has_model() {
+                tables = (*lists, None);
+                decoders.wrong = Some(leading.why());
+            }
+            &mut **leading
+        });
+        self.built((kind, n), records, vectors, &decoders, tables, leading)
     }
 
     /// Pages of records `first..first + count`, of which so many are `vectors` that count. `tables` is the file that has what they are
-    /// decoded with, if they are encoded.
+    /// decoded with, if they are encoded; with the leading parts, if these are trailing ones.
     fn built(
         &mut self,
-        kind: FileKind,
-        n: Option<u32>,
+        (kind, n): (FileKind, Option<u32>),
         (first, count): (u32, u64),
         vectors: u64,
         decoders: &Decoders,
         tables: (FileKind, Option<u32>),
+        mut leading: Option<&mut LeadingParts<'_>>,
     ) -> Result<(), Error> {
         let Some((entry, header)) = self.file(kind, n, vectors)? else {
             return Ok(());
@@ -241,7 +261,14 @@ impl<'m> Files<'m, '_, '_> {
                     tally.undecodable += 1;
                     continue;
                 };
-                match decoders.decode(node, &bytes.vector, &mut vector) {
+                let part = match &mut leading {
+                    None => Some(&[][..]),
+                    Some(leading) => leading.of(volume, node)?,
+                };
+                let decoded = part.map_or(Decoded::Orphan, |part| {
+                    decoders.decode_with(node, part, &bytes.vector, &mut vector)
+                });
+                match decoded {
                     Decoded::Vector => tally.taken((files.take)(id, &vector)?, garbage),
                     Decoded::Orphan => tally.orphans += 1,
                     Decoded::Wrong => tally.undecodable += 1,
@@ -448,7 +475,7 @@ impl<'m> Files<'m, '_, '_> {
     }
 
     /// Reads all pages of a file, and gives those that can be read to `each`, which checks them.
-    fn each_page(
+    pub(super) fn each_page(
         &mut self,
         entry: &FileEntry,
         pages: &Pages,

@@ -7,13 +7,12 @@
 //! Of a segment that a merge kept, only the chunks say which records are garbage. Where they are damaged, what is behind cannot be
 //! told from vectors that count, and is taken for one.
 
-use stratann_codec::{SegmentModel, VectorCodec};
 use stratann_layout::{DeadSlots, FileKind, Manifest, SegmentFacts};
 use stratann_tier::Volume;
 
 use super::files::Payload;
-use crate::stores::Composition;
-use crate::verify::segment_model;
+use crate::stores::vectors::model::VectorModel;
+use crate::stores::{Composition, VectorsAt};
 use crate::{Error, stored};
 
 /// What the vectors of a file are decoded with.
@@ -23,7 +22,7 @@ pub(super) struct Decoders {
     /// The first node of the file.
     first: u32,
     /// Each for `model_nodes` nodes; those that can be read.
-    models: Vec<Option<SegmentModel>>,
+    models: Vec<Option<VectorModel>>,
     model_nodes: u32,
     /// Each for `base_nodes` nodes; of further nodes nothing is known.
     bases: Vec<Base>,
@@ -149,6 +148,7 @@ impl Decoders {
 
     /// Those of segment `n`.
     pub(super) fn segment(volume: &dyn Volume, manifest: &Manifest, n: u32) -> Result<Self, Error> {
+        let composition = stored::layout(volume, manifest)?.composition();
         let kind = FileKind::Chunks;
         let segment = manifest.segments.get(n as usize);
         let entry = stored::entry(volume, manifest, kind, Some(n));
@@ -170,7 +170,8 @@ impl Decoders {
         };
         let model = payload.u32(0).and_then(|length| {
             let bytes = payload.get(12, length.into())?;
-            Some((12 + u64::from(length), segment_model(bytes, manifest).ok()))
+            let model = VectorModel::of_index(bytes, composition.vectors, manifest);
+            Some((12 + u64::from(length), model.ok()))
         });
         let Some((at, model)) = model.filter(|_| chunks.nodes > 0) else {
             let why = wrong.unwrap_or_else(|| "its lengths are damaged".into());
@@ -196,8 +197,24 @@ impl Decoders {
         })
     }
 
+    /// Whether there is a model of some vectors.
+    pub(super) fn has_model(&self) -> bool {
+        self.models.iter().any(Option::is_some)
+    }
+
     /// Decodes the vector of a node into `out`.
     pub(super) fn decode(&self, node: u32, bytes: &[u8], out: &mut [u8]) -> Decoded {
+        self.decode_with(node, &[], bytes, out)
+    }
+
+    /// The same of one whose leading part stands elsewhere.
+    pub(super) fn decode_with(
+        &self,
+        node: u32,
+        leading: &[u8],
+        bytes: &[u8],
+        out: &mut [u8],
+    ) -> Decoded {
         if self.raw {
             if bytes.len() != out.len() {
                 return Decoded::Wrong;
@@ -217,9 +234,7 @@ impl Decoders {
         };
         let base = match at.checked_div(self.base_nodes) {
             // The other codecs take none, and neither do nodes that came later.
-            Some(chunk)
-                if model.codec() == VectorCodec::Huffman && u64::from(node) < self.based =>
-            {
+            Some(chunk) if model.has_bases() && u64::from(node) < self.based => {
                 match self.bases.get(chunk as usize) {
                     Some(Base::Nothing) => None,
                     Some(Base::Vector(base)) => Some(&base[..]),
@@ -228,7 +243,7 @@ impl Decoders {
             }
             _ => None,
         };
-        match model.decode(bytes, base, out) {
+        match model.decode(leading, bytes, base, out) {
             Ok(()) => Decoded::Vector,
             Err(_) => Decoded::Wrong,
         }
@@ -239,7 +254,7 @@ impl Decoders {
 pub(super) fn packed_models(
     payload: &Payload,
     manifest: &Manifest,
-) -> Option<(Vec<Option<SegmentModel>>, u32)> {
+) -> Option<(Vec<Option<VectorModel>>, u32)> {
     let (list_bytes, nodes, models) = (payload.u32(4)?, payload.u32(8)?, payload.u32(12)?);
     let needed = manifest.vectors.checked_div(nodes.into())?;
     let rest = u64::from(!manifest.vectors.is_multiple_of(nodes.into()));
@@ -252,7 +267,7 @@ pub(super) fn packed_models(
         let length = u64::from(u32::from_le_bytes([four[0], four[1], four[2], four[3]]));
         let bytes = payload.get(at, length);
         at += length;
-        segment_model(bytes?, manifest).ok()
+        VectorModel::of_index(bytes?, VectorsAt::Records, manifest).ok()
     });
     Some((models.collect(), nodes))
 }

@@ -194,7 +194,11 @@ fn contents_of(volume: &SimVolume) -> BTreeMap<String, Vec<u8>> {
 fn has_vectors(kind: FileKind) -> bool {
     matches!(
         kind,
-        FileKind::Graph | FileKind::Inline | FileKind::Packed | FileKind::Vectors
+        FileKind::Graph
+            | FileKind::Inline
+            | FileKind::Packed
+            | FileKind::Layered
+            | FileKind::Vectors
     )
 }
 
@@ -221,7 +225,10 @@ fn every_file_may_be_damaged_in_any_way() {
             ] {
                 // To those pages may have been added.
                 let grows = match kind {
-                    FileKind::Graph | FileKind::Packed | FileKind::Adjacency => true,
+                    FileKind::Graph
+                    | FileKind::Packed
+                    | FileKind::Adjacency
+                    | FileKind::Layered => true,
                     FileKind::Vectors => behind == place.manifest().segments.len(),
                     _ => false,
                 };
@@ -233,7 +240,8 @@ fn every_file_may_be_damaged_in_any_way() {
                 }
                 let what = format!("{layout}: {how} of {name}");
                 let volume = place.damaged(name, damage);
-                if has_vectors(kind) && how == "empty" && layout != Layout::Decoupled {
+                let apart = layout == Layout::Decoupled || kind == FileKind::Vectors;
+                if has_vectors(kind) && how == "empty" && !apart {
                     let error = place.repair(&volume).unwrap_err().to_string();
                     assert!(error.contains("not one vector"), "{what}: {error}");
                     continue;
@@ -267,8 +275,12 @@ fn every_file_may_be_damaged_in_any_way() {
             let volume = place.volume.fork();
             volume.remove(name).unwrap();
             match kind {
+                FileKind::Layered => {
+                    let error = place.repair(&volume).unwrap_err().to_string();
+                    assert!(error.contains("not one vector"), "{what}: {error}");
+                }
                 FileKind::Graph | FileKind::Inline | FileKind::Packed | FileKind::Directory
-                    if layout != Layout::Decoupled =>
+                    if layout.has_vectors_in_records() =>
                 {
                     let before = contents_of(&volume);
                     let error = place.repair(&volume).unwrap_err().to_string();
@@ -527,7 +539,7 @@ fn the_log_counts() {
         );
         // Pages: what the log replaced or deleted is no loss. That the sums are right, `repaired` checks.
         let (kind, n) = match layout {
-            Layout::Decoupled => (FileKind::Vectors, Some(0)),
+            Layout::Decoupled | Layout::Layered => (FileKind::Vectors, Some(0)),
             layout => (layout.composition().lists, None),
         };
         let name = place.entry(kind, n).name;

@@ -26,7 +26,7 @@ use crate::index::{Index, Kind};
 use crate::measure::Heat;
 use crate::progress::Progress;
 use crate::room::{Queued, Wanted};
-use crate::stores::on_pages;
+use crate::stores::{VectorsAt, on_pages};
 use crate::update::{FreshScratch, Overlay, Seen};
 use crate::{Error, bounds};
 
@@ -97,6 +97,7 @@ impl Answers {
                     k,
                     ids: bounds::room(answers, u64::MAX)?,
                     distances: bounds::room(answers, f32::INFINITY)?,
+                    exact: plan.exact || index.composition().vectors != VectorsAt::Parts,
                     seconds: 0.0,
                     cpu_seconds: 0.0,
                     latencies_us: vec![0.0; rows],

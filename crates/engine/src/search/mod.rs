@@ -15,6 +15,7 @@
 //! - [`reader`]: pages of nodes, in completion order
 //! - [`admission`]: what may be an answer at all
 //! - [`ranking`]: exact distances, and which are worth computing
+//! - [`leading`]: candidates that are ranked by the leading parts of their vectors, and which are in doubt then
 //! - [`rerank`]: vectors that are apart from the graph, fetched after the path
 //! - [`scan`]: every vector, where the list has room for all that deletions left, or the graph leads to too few
 //! - [`spare`]: the buffers that a walk leaves to the next one on its thread
@@ -24,6 +25,7 @@
 
 mod admission;
 mod batch;
+mod leading;
 mod parts;
 mod ranking;
 mod reader;
@@ -48,6 +50,7 @@ use stratann_tier::{Task, TierError};
 
 pub(crate) use self::admission::Admission;
 use self::batch::{Answers, Batch, Clock, Shares};
+pub(crate) use self::leading::{BEYOND, CANDIDATE_BYTES};
 pub use self::parts::Parts;
 pub(crate) use self::parts::Timer;
 pub(crate) use self::reader::Page;
@@ -82,6 +85,9 @@ pub struct SearchOptions {
     pub whole_page: Option<bool>,
     /// When re-ranking ends, where vectors are apart from lists.
     pub rerank: Option<Rerank>,
+    /// Whether the answers' distances are wanted to the last bit where nodes are ranked by the leading parts of their vectors: then the
+    /// trailing parts of all answers are read. Everywhere else they are anyway.
+    pub exact: bool,
     /// Whether to measure where the time goes ([`SearchResults::parts`]); that itself costs time.
     pub parts: bool,
     /// OS threads.
@@ -117,6 +123,7 @@ impl Default for SearchOptions {
             navigation: None,
             whole_page: None,
             rerank: None,
+            exact: false,
             parts: false,
             threads: 1,
             in_flight: None,
@@ -166,8 +173,12 @@ pub struct SearchResults {
     /// Outside ids, `queries * k`, nearest first. Where the index has fewer than `k` vectors, as it may at any time when another
     /// thread deletes some, `u64::MAX` at infinite distance stands in the places that are left; nowhere else.
     pub ids: Vec<u64>,
-    /// Their exact distances (see [`Metric`](stratann_vector::Metric) for sign and scale).
+    /// Their exact distances (see [`Metric`](stratann_vector::Metric) for sign and scale). In the layered layout answers that were in no
+    /// doubt have the distance that the leading part of their vector gives reason to expect, unless [exact](SearchOptions::exact) ones
+    /// were asked for.
     pub distances: Vec<f32>,
+    /// Whether all distances are exact.
+    pub exact: bool,
     /// Wall-clock seconds of the batch, from when the memory budget had room for it.
     pub seconds: f64,
     /// CPU seconds of the searching threads, kernel included, and what they computed meanwhile for other searches.
@@ -323,6 +334,7 @@ impl Index {
             navigation,
             whole_page: options.whole_page.unwrap_or(preset.whole_page),
             rerank: options.rerank.unwrap_or(preset.rerank),
+            exact: options.exact,
             hold: false,
             parts: options.parts,
         })

@@ -5,9 +5,10 @@
 //! than some deviations above the k-th answer is not worth its vector. That needs no constant of the collection, the metric
 //! or the codes.
 
-use stratann_vector::Kernel;
+use stratann_vector::{Element, Kernel, Metric, norm, to_f32};
 
 use super::admission::Admission;
+use super::leading::{ByLeading, Leading, LeadingError};
 use super::parts::{Part, Timer};
 use super::results::Nearest;
 use crate::frontier::{distance_of, node_of};
@@ -29,6 +30,9 @@ pub(crate) struct Ranking<'a> {
     /// The query, in the element type of the index.
     pub(crate) query: Vec<u8>,
     pub(crate) nearest: Nearest,
+    /// The nearest by the leading parts of vectors, where these stand beside lists: of those in doubt nobody knows yet whether
+    /// they are answers.
+    pub(crate) leading: Leading,
     /// Exact distances computed.
     pub(crate) computations: u64,
     error: CodeError,
@@ -51,6 +55,7 @@ impl<'a> Ranking<'a> {
             timer,
             query: vec![0; query_bytes],
             nearest: Nearest::default(),
+            leading: Leading::default(),
             computations: 0,
             error: CodeError::default(),
             admission,
@@ -68,6 +73,7 @@ impl<'a> Ranking<'a> {
     /// `estimates` are those by code and `distances` the exact ones, if they are known, nearest first.
     pub(crate) fn begin(&mut self, k: usize, estimates: &[f32], distances: &[f32]) {
         self.nearest.clear(k);
+        self.leading.clear(k, self.kernel.dim() + 1);
         self.computations = 0;
         self.error = CodeError::default();
         for (estimate, distance) in estimates.iter().zip(distances) {
@@ -94,6 +100,69 @@ impl<'a> Ranking<'a> {
         self.nearest.offer(id, distance)
     }
 
+    /// Ranks a candidate by the leading part of its vector, and notes that what its code says is so far off, if it has a `key`;
+    /// `vector` is what that part says.
+    #[inline]
+    pub(crate) fn rank_leading(
+        &mut self,
+        key: Option<u64>,
+        candidate: ByLeading<'_>,
+        vector: &[u8],
+    ) {
+        if !self.admission.admits(candidate.id, candidate.node) {
+            return;
+        }
+        let Self { kernel, query, .. } = self;
+        let distance = self
+            .timer
+            .time(Part::Exact, || kernel.distance(query, vector));
+        self.computations += 1;
+        if let Some(key) = key {
+            self.error.add(distance - distance_of(key));
+        }
+        self.leading.offer(&ByLeading {
+            distance,
+            ..candidate
+        });
+    }
+
+    /// The exact distance of a candidate that was in doubt: that in a place of the list by leading parts.
+    pub(crate) fn settle(&mut self, place: usize, vector: &[u8]) {
+        let Self { kernel, query, .. } = self;
+        let distance = self
+            .timer
+            .time(Part::Exact, || kernel.distance(query, vector));
+        self.computations += 1;
+        self.leading.settle(place, distance);
+    }
+
+    /// What vectors are made of.
+    pub(crate) fn element(&self) -> Element {
+        self.kernel.element()
+    }
+
+    /// How distances by leading parts err.
+    pub(crate) fn leading_error(&self) -> LeadingError {
+        let (metric, dim) = (self.kernel.metric(), self.kernel.dim());
+        let query = match metric {
+            Metric::InnerProduct => {
+                let mut floats = vec![0.0; dim];
+                to_f32(self.kernel.element(), &self.query, &mut floats);
+                norm(&floats)
+            }
+            Metric::L2 | Metric::Cosine => 1.0,
+        };
+        LeadingError { metric, dim, query }
+    }
+
+    /// Makes answers of those that were ranked by leading parts, when it is known of them what is to be known. No others were ranked.
+    pub(crate) fn answer_leading(&mut self) {
+        self.nearest.clear(self.leading.k());
+        for (id, distance) in self.leading.answers() {
+            self.nearest.offer(id, distance);
+        }
+    }
+
     /// Ranks a node of which no code said anything. Returns its distance.
     #[inline]
     pub(crate) fn rank_exactly(&mut self, node: u32, id: u64, vector: &[u8]) -> f32 {
@@ -115,7 +184,8 @@ impl<'a> Ranking<'a> {
         if self.error.count < LEAST {
             return f32::INFINITY;
         }
-        let bound = self.nearest.bound().unwrap_or(self.limit).min(self.limit);
+        let bound = self.nearest.bound().or(self.leading.bound());
+        let bound = bound.unwrap_or(self.limit).min(self.limit);
         bound - self.error.mean + spread * self.error.deviation()
     }
 }

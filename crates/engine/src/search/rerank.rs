@@ -29,6 +29,7 @@ use std::ops::Range;
 use std::task::{Context, Poll};
 
 use stratann_tier::{Completion, ReadQueue, Request, Thread};
+use stratann_vector::{norm, to_f32};
 
 use super::Counters;
 use super::parts::{Part, Timer};
@@ -36,7 +37,8 @@ use super::ranking::{Ranking, WORTH_READING};
 use crate::frontier::{Frontier, distance_of, node_of};
 use crate::measure::Heat;
 use crate::stores::page_source::Bytes;
-use crate::stores::vectors::segments::{Extent, Segments};
+use crate::stores::vectors::segments::{Extent, Segment, Segments};
+use crate::stores::{NodePages, Record};
 use crate::{Error, Rerank};
 
 /// Candidates that are ranked at a time where vectors were deleted.
@@ -51,6 +53,8 @@ pub(crate) struct Reranker<'a> {
     /// A read queue for each segment, opened when it is first needed.
     queues: Vec<Option<Box<dyn ReadQueue>>>,
     rerank: Rerank,
+    /// Whether the answers' distances are wanted to the last bit, where leading parts give others.
+    exact: bool,
     check: bool,
     timer: &'a Timer,
     heat: Option<&'a Heat>,
@@ -108,13 +112,24 @@ fn tagged(segment: usize, tag: u64) -> Extent {
     }
 }
 
+/// The bytes of pages of a segment that are here: so they are held or resident.
+fn here<'b>(held: &'b [(Extent, Bytes<'_>)], segment: &'b Segment, place: Extent) -> &'b [u8] {
+    match held.iter().find(|(held, _)| held.covers(place)) {
+        Some((held, bytes)) => held.part(bytes, place),
+        None => {
+            let resident = segment.resident.run(place.page, place.pages);
+            resident.unwrap_or_default()
+        }
+    }
+}
+
 impl<'a> Reranker<'a> {
     /// Reads vectors of `segments` from `thread`; `check` verifies checksums, and `heat` is told which pages are read.
     pub(crate) fn new(
         segments: &'a Segments,
         thread: &'a Thread,
         vector_bytes: usize,
-        rerank: Rerank,
+        (rerank, exact): (Rerank, bool),
         check: bool,
         timer: &'a Timer,
         heat: Option<&'a Heat>,
@@ -124,6 +139,7 @@ impl<'a> Reranker<'a> {
             thread,
             queues: (0..segments.len()).map(|_| None).collect(),
             rerank,
+            exact,
             check,
             timer,
             heat,
@@ -264,6 +280,67 @@ impl<'a> Reranker<'a> {
         }
         self.ranked.sort_unstable();
         self.known = self.ranked.len();
+        Ok(())
+    }
+
+    /// Reads the trailing parts of the candidates that are in doubt by their leading parts, all at once, and makes answers. Where
+    /// exact distances are wanted, what comes in for another answer is read as well, which is hardly ever one.
+    pub(crate) async fn settle<N: NodePages>(
+        &mut self,
+        pages: &N,
+        ranking: &mut Ranking<'_>,
+        counters: &mut Counters,
+    ) -> Result<(), Error> {
+        let (errors, element) = (ranking.leading_error(), ranking.element());
+        let (vector, mut floats) = (&mut self.vector, vec![0.0; errors.dim]);
+        ranking.leading.expect(errors, |leading, place| {
+            let (node, part) = leading.part(place);
+            let vector = pages.vector(node, &Record::of_vector(part), vector)?;
+            to_f32(element, vector, &mut floats);
+            Ok::<_, Error>(norm(&floats))
+        })?;
+        let mut doubts = ranking.leading.in_doubt(self.exact);
+        while !doubts.is_empty() {
+            for piece in doubts.chunks(PIECE) {
+                self.settle_all(piece, ranking, counters).await?;
+            }
+            // One that was in no doubt may be an answer now, where another turned out to be none.
+            ranking.leading.settled();
+            doubts = match self.exact {
+                true => ranking.leading.inexact(),
+                false => Vec::new(),
+            };
+        }
+        ranking.answer_leading();
+        Ok(())
+    }
+
+    /// Reads the trailing parts of the candidates in some places of the list by leading parts, and ranks them exactly.
+    async fn settle_all(
+        &mut self,
+        places: &[usize],
+        ranking: &mut Ranking<'_>,
+        counters: &mut Counters,
+    ) -> Result<(), Error> {
+        for &place in places {
+            self.ask(ranking.leading.part(place).0, counters)?;
+        }
+        self.take_all().await?;
+        for &place in places {
+            let (node, part) = ranking.leading.part(place);
+            let at = self.segments.place_of(node);
+            let segment = self.segments.get(at.segment);
+            let page = segment.view(here(&self.held, segment, at), at.page, false)?;
+            let (scratch, vector) = (&mut self.scratch, &mut self.vector);
+            self.timer.time(Part::Vectors, || {
+                segment.vector(node, at.page, &page, part, scratch, vector)
+            })?;
+            ranking.settle(place, &self.vector);
+            counters.reranked += 1;
+        }
+        if self.held.len() > MOST_HELD {
+            self.held.clear();
+        }
         Ok(())
     }
 
@@ -493,18 +570,10 @@ impl<'a> Reranker<'a> {
 
     fn rank(&mut self, key: u64, place: Extent, ranking: &mut Ranking<'_>) -> Result<bool, Error> {
         let segment = self.segments.get(place.segment);
-        let bytes = match self.held.iter().find(|(held, _)| held.covers(place)) {
-            Some((held, bytes)) => held.part(bytes, place),
-            // It is here, so it is held or resident.
-            None => {
-                let resident = segment.resident.run(place.page, place.pages);
-                resident.unwrap_or_default()
-            }
-        };
-        let page = segment.view(bytes, place.page, false)?;
+        let page = segment.view(here(&self.held, segment, place), place.page, false)?;
         let (scratch, vector) = (&mut self.scratch, &mut self.vector);
         let id = self.timer.time(Part::Vectors, || {
-            segment.vector(node_of(key), place.page, &page, scratch, vector)
+            segment.vector(node_of(key), place.page, &page, &[], scratch, vector)
         })?;
         Ok(ranking.rank(key, id, &self.vector))
     }

@@ -24,7 +24,10 @@ use stratann_tier::{BLOCK, ReadQueue, Request, Thread, Tier, next};
 
 use super::Counters;
 use super::admission::Admission;
+use super::leading::ByLeading;
+use super::parts::Timer;
 use super::ranking::Ranking;
+use super::rerank::Reranker;
 use super::source::CandidateSource;
 use crate::Error;
 use crate::index::Index;
@@ -51,8 +54,8 @@ const TRIES: u32 = 10;
 /// How long a search waits before it looks again for the first time; then twice as long each time.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// Takes a node: its number, outside id and vector.
-type Each<'a> = dyn FnMut(u32, u64, &[u8]) + 'a;
+/// Takes a node: its number, outside id and vector; where that is what its leading part says, also that part.
+type Each<'a> = dyn FnMut(u32, u64, &[u8], &[u8]) + 'a;
 
 /// A scan of an index.
 pub(super) struct Scan<'a> {
@@ -86,7 +89,8 @@ impl Scan<'_> {
             ..Sought::default()
         };
         let mut outcome = Ok(());
-        match &graph.segments {
+        // Where vectors are in parts, the leading ones say which trailing ones are worth a read.
+        match graph.segments.as_ref().filter(|_| !N::PARTS) {
             None => {
                 let source = InGraph { graph, pages };
                 outcome = self.each_of(&source, 0..all, &mut sought, each).await;
@@ -113,6 +117,32 @@ impl Scan<'_> {
         counters.bytes_read += sought.bytes;
         counters.cache_hits += sought.spared;
         outcome
+    }
+
+    /// Makes answers of what was ranked by leading parts: reads the trailing parts of those in doubt, and of all answers.
+    async fn settle<N: NodePages>(
+        &self,
+        pages: &N,
+        ranking: &mut Ranking<'_>,
+        counters: &mut Counters,
+    ) -> Result<(), Error> {
+        let index = self.index;
+        let Some(segments) = &index.graph().segments else {
+            return Ok(());
+        };
+        let (timer, row_bytes) = (Timer::new(false), index.dim() * index.element().size());
+        let rerank = (index.preset().rerank, true);
+        let check = index.checks_pages();
+        let mut reranker = Reranker::new(
+            segments,
+            self.thread,
+            row_bytes,
+            rerank,
+            check,
+            &timer,
+            None,
+        );
+        reranker.settle(pages, ranking, counters).await
     }
 
     /// Some nodes after the others.
@@ -262,10 +292,26 @@ impl<'a, N: NodePages> CandidateSource<'a> for Everything<'_, 'a, N> {
             ranking,
             counters,
         } = self;
-        let mut each = |node, id, vector: &[u8]| {
-            ranking.rank_exactly(node, id, vector);
+        let mut each = |node, id, vector: &[u8], part: &[u8]| match N::PARTS {
+            true => {
+                let (distance, error) = (0.0, pages.error(node, part));
+                let candidate = ByLeading {
+                    node,
+                    id,
+                    distance,
+                    part,
+                    error,
+                };
+                ranking.rank_leading(None, candidate, vector);
+            }
+            false => {
+                ranking.rank_exactly(node, id, vector);
+            }
         };
-        let scanned = scan.each_vector(*pages, counters, &mut each).await;
+        let mut scanned = scan.each_vector(*pages, counters, &mut each).await;
+        if N::PARTS && scanned.is_ok() {
+            scanned = scan.settle(*pages, ranking, counters).await;
+        }
         counters.distance_computations += std::mem::take(&mut ranking.computations);
         scanned
     }
@@ -445,7 +491,7 @@ impl<N: NodePages> Source for InGraph<'_, N> {
         let placement = self.graph.placement.get();
         let record = placement.and_then(|placement| placement.pending.record(page as u32, node));
         if let Some(record) = &record {
-            each(node, record.id, &record.vector);
+            each(node, record.id, &record.vector, &[]);
         }
         record.is_some()
     }
@@ -469,8 +515,9 @@ impl<N: NodePages> Source for InGraph<'_, N> {
             return Ok(false);
         };
         let record = view.record(slot)?;
+        let part = if N::PARTS { record.vector } else { &[] };
         let vector = self.pages.vector(node, &record, &mut scratch.vector)?;
-        each(node, record.id, vector);
+        each(node, record.id, vector, part);
         Ok(true)
     }
 }
@@ -528,8 +575,8 @@ impl Source for InSegment<'_> {
             return Ok(false);
         }
         let Scratch { vector, code } = scratch;
-        let id = self.segment.vector(node, page, &view, code, vector)?;
-        each(node, id, vector);
+        let id = self.segment.vector(node, page, &view, &[], code, vector)?;
+        each(node, id, vector, &[]);
         Ok(true)
     }
 }

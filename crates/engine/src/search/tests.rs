@@ -2,6 +2,7 @@
 
 mod cached;
 mod deleted;
+mod layered;
 mod prefetch;
 mod rerank;
 mod scan;
@@ -39,7 +40,8 @@ type Stored = (Layout, Compression, Order);
 const COUPLED: Stored = (Layout::Coupled, Compression::Raw, Order::Locality);
 const BEST: Stored = (Layout::Decoupled, Compression::Best, Order::Locality);
 const INLINE: Stored = (Layout::Inline, Compression::Raw, Order::Locality);
-const STORED: [Stored; 8] = [
+const LAYERED: Stored = (Layout::Layered, Compression::Best, Order::Locality);
+const STORED: [Stored; 9] = [
     COUPLED,
     (Layout::Coupled, Compression::Raw, Order::Input),
     INLINE,
@@ -48,6 +50,7 @@ const STORED: [Stored; 8] = [
     (Layout::Decoupled, Compression::Raw, Order::Locality),
     (Layout::Decoupled, Compression::Paper, Order::Locality),
     BEST,
+    LAYERED,
 ];
 
 /// 3,000 real descriptors in the same graph, stored in every way, with everything that a strategy may use.
@@ -154,10 +157,14 @@ fn options(preset: Preset) -> SearchOptions {
 }
 
 fn recall(results: &SearchResults) -> f64 {
-    small()
-        .truth
-        .recall(&results.ids, &results.distances, 10)
-        .unwrap()
+    // Those that are not exact would count wrong ids.
+    let unknown = vec![f32::INFINITY; results.ids.len()];
+    let distances = if results.exact {
+        &results.distances
+    } else {
+        &unknown
+    };
+    small().truth.recall(&results.ids, distances, 10).unwrap()
 }
 
 #[test]
@@ -219,6 +226,41 @@ fn compression_changes_no_bit_of_an_answer() {
                 assert!(answers(stored) == raw, "{preset}, beam {beam}, {stored:?}");
             }
         }
+    }
+}
+
+#[test]
+fn distances_by_leading_parts_are_near_and_exact_ones_to_the_bit() {
+    let base = head(&fixture("photo-sift-20k.base.u8bin"), 3_000);
+    let row = |rows: &Matrix, row: usize| rows.bytes()[row * 128..(row + 1) * 128].to_vec();
+    let kernel = stratann_vector::Kernel::new(Metric::L2, base.element(), 128);
+    let index = stored_under(LAYERED, Faults::none());
+    let queries = &small().queries;
+    for exact in [false, true] {
+        let options = SearchOptions {
+            exact,
+            ..options(Preset::STRATANN)
+        };
+        let found = index.search(queries, &options).unwrap();
+        assert!(recall(&found) > 0.97, "{exact}: {}", recall(&found));
+        let (mut off, mut equal) = (0f64, 0);
+        for (n, (&id, &distance)) in found.ids.iter().zip(&found.distances).enumerate() {
+            let (query, vector) = (row(queries, n / 10), row(&base, id as usize));
+            let right = kernel.distance(&query, &vector);
+            equal += usize::from(right == distance);
+            off = off.max(f64::from((right - distance).abs() / right));
+        }
+        match exact {
+            true => assert_eq!(equal, found.ids.len()),
+            // Those in doubt are exact; the others are near.
+            false => assert!(
+                off < 0.5 && equal > 0 && equal < found.ids.len(),
+                "{off}, {equal}"
+            ),
+        }
+        let reads = found.counters.vector_reads as f64 / queries.rows() as f64;
+        assert!(reads > 0.5 && reads < 12.0, "{exact}: {reads}");
+        assert!(found.counters.reranked >= equal as u64);
     }
 }
 

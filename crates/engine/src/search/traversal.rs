@@ -16,7 +16,8 @@
 //! then serves several hops. Exact distances can wait until the traversal is done: then the best by code of
 //! all nodes on held pages are ranked first, and say which others may still be answers, so that few vectors are decoded.
 //!
-//! Where vectors are apart from lists, nothing is ranked on the path either: that is [`Reranker`]'s.
+//! Where vectors are apart from lists, nothing is ranked on the path either: that is [`Reranker`]'s. Where their leading parts are
+//! beside the lists, nodes are ranked by these, and the [`Reranker`] reads the trailing parts of those in doubt.
 
 mod expansion;
 
@@ -291,11 +292,11 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         reader: &NodeReader<'a, N>,
     ) -> Result<(), Error> {
         match &mut self.reranker {
-            Some(reranker) => {
+            Some(reranker) if !N::PARTS => {
                 let most = width.saturating_sub(reader.in_flight());
                 reranker.prefetch(&self.frontier, most, &mut self.counters)
             }
-            None => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -352,7 +353,12 @@ impl<'a, N: NodePages> Traversal<'a, N> {
                 counters,
                 ..
             } = self;
-            reranker.finish(frontier, ranking, counters).await?;
+            if N::PARTS {
+                let pages = self.setting.pages;
+                reranker.settle(pages, ranking, counters).await?;
+            } else {
+                reranker.finish(frontier, ranking, counters).await?;
+            }
             for key in reranker.take_refused() {
                 frontier.refuse(key);
             }

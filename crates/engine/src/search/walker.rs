@@ -33,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) navigation: bool,
     pub(crate) whole_page: bool,
     pub(crate) rerank: Rerank,
+    /// Whether the answers' distances are wanted to the last bit, where leading parts of vectors give others.
+    pub(crate) exact: bool,
     /// Whether pages stay readable until the next walk, which ranks no vectors that are apart from lists.
     pub(crate) hold: bool,
     pub(crate) parts: bool,
@@ -98,7 +100,8 @@ impl<'a, N: NodePages> Walker<'a, N> {
         // A walk whose pages are held is for the lists.
         let vectors = graph.segments.as_ref().filter(|_| !plan.hold);
         let reranker = vectors.map(|segments| {
-            Reranker::new(segments, thread, row_bytes, plan.rerank, check, timer, heat)
+            let rerank = (plan.rerank, plan.exact);
+            Reranker::new(segments, thread, row_bytes, rerank, check, timer, heat)
         });
         let mut spare = Spare::take();
         let ranking = Ranking::new(kernel, timer, row_bytes, admission);

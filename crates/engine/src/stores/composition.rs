@@ -58,6 +58,8 @@ pub(crate) enum VectorsAt {
     Records,
     /// In segments of their own.
     Segments,
+    /// In two parts: the leading one in the record, beside the list, and the trailing one in a segment.
+    Parts,
 }
 
 /// Where codes are.
@@ -89,9 +91,10 @@ impl Records {
 impl VectorsAt {
     /// Where these pages say that they are.
     pub(crate) const fn of<N: NodePages>() -> Self {
-        match N::VECTORS {
-            true => Self::Records,
-            false => Self::Segments,
+        match (N::VECTORS, N::PARTS) {
+            (true, false) => Self::Records,
+            (true, true) => Self::Parts,
+            (false, _) => Self::Segments,
         }
     }
 }
@@ -165,9 +168,14 @@ impl Composition {
         }
     }
 
-    /// Whether vectors, and with them the outside ids, stand beside lists.
+    /// Whether whole vectors, and with them the outside ids, stand beside lists.
     pub(crate) fn has_vectors_in_records(&self) -> bool {
         self.vectors == VectorsAt::Records
+    }
+
+    /// Whether the directory says what vectors, or the leading parts of them, are decoded with.
+    pub(crate) fn has_models_in_directory(&self) -> bool {
+        self.has_directory() && self.vectors != VectorsAt::Segments
     }
 
     /// Whether the codes of neighbours stand beside lists.

@@ -55,7 +55,9 @@ impl GraphStores {
             resident: Resident::default(),
             segments: match composition.vectors {
                 VectorsAt::Records => None,
-                VectorsAt::Segments => Some(Segments::open(volume, manifest)?),
+                VectorsAt::Segments | VectorsAt::Parts => {
+                    Some(Segments::open(volume, manifest, composition.vectors)?)
+                }
             },
             placement,
         })

@@ -6,6 +6,7 @@
 //!   inline     computed               records of one size              as they are, and the neighbours' codes
 //!   packed     directory              slotted: list, vector, id        compressed, both
 //!   lists      directory              slotted: list                    compressed; the vectors are in segments
+//!   layered    directory              slotted: list, leading part, id  compressed; the trailing parts are in segments
 //!   segments   chunk metadata         slotted: vector, id              compressed
 //! ```
 
@@ -51,6 +52,8 @@ pub(crate) trait PageView<'p>: Copy {
 pub(crate) trait NodePages: Send + Sync {
     /// Whether a node's vector stands beside its list: then it is ranked when its page is there.
     const VECTORS: bool;
+    /// Whether what stands there is its leading part, near enough to rank by, whose trailing part is in a segment.
+    const PARTS: bool = false;
     /// Whether the neighbours' codes stand beside the list: then none but those of the entry points are in memory.
     const CODES: bool;
     /// How direct inserts change it: [`RecordsMove`] or [`PagesStay`].
@@ -93,13 +96,20 @@ pub(crate) trait NodePages: Send + Sync {
     /// Decodes the list of `node`. Its ids may lie beyond the collection if the bytes are damaged.
     fn list(&self, node: u32, record: &Record<'_>, out: &mut Vec<u32>) -> Result<(), Error>;
 
-    /// Decodes the vector of `node` into `scratch`, which has a vector's length, or finds it in the record.
+    /// Decodes the vector of `node` into `scratch`, which has a vector's length, or finds it in the record. Of one in
+    /// [parts](NodePages::PARTS) it is what the leading part says.
     fn vector<'s>(
         &'s self,
         node: u32,
         record: &Record<'s>,
         scratch: &'s mut [u8],
     ) -> Result<&'s [u8], Error>;
+
+    /// How far an element of a node's vector may be from what its leading part says, infinite if anywhere; 0 where vectors are not in
+    /// parts.
+    fn error(&self, _node: u32, _part: &[u8]) -> f32 {
+        0.0
+    }
 }
 
 /// How direct inserts change the pages of a layout.
@@ -196,6 +206,17 @@ const CACHED_HEADER: usize = 16;
 const SLACK: usize = 8;
 
 impl<'a> Record<'a> {
+    /// One of which nothing is known but the bytes of the vector.
+    pub(crate) fn of_vector(vector: &'a [u8]) -> Self {
+        Self {
+            id: 0,
+            list: &[],
+            list_and_rest: &[],
+            codes: &[],
+            vector,
+        }
+    }
+
     /// Bytes that [`cached`](Record::cached) makes of a record whose list, codes and vector take at most so many. Where a
     /// record is a list alone (`vector` is 0) that is the list's: the entries of DecoupleVS §3.4 are of the Elias–Fano
     /// bound.

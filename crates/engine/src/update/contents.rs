@@ -9,8 +9,9 @@ use crate::index::Index;
 use crate::progress::Progress;
 use crate::stores::topology::pending::NewRecord;
 use crate::stores::vectors::added::Added;
+use crate::stores::vectors::leading::LeadingParts;
 use crate::stores::vectors::segments::{Extent, Segment, VectorPage};
-use crate::stores::{GraphStores, NodePages, PageView, Record, on_pages};
+use crate::stores::{GraphStores, NodePages, PageView, Record, VectorsAt, on_pages};
 
 /// Bytes of pages that are read at a time, about.
 const PIECE: usize = 1 << 20;
@@ -38,9 +39,20 @@ pub(crate) fn each_vector(
     let mut vector = vec![0; index.dim() * index.element().size()];
     let mut scratch = Vec::new();
     if graph.segments.is_some() {
+        let mut parts = match index.composition().vectors {
+            VectorsAt::Parts => Some(LeadingParts::default()),
+            VectorsAt::Records | VectorsAt::Segments => None,
+        };
         return each_vector_page(index, progress, &mut |_, segment, page, view| {
             for node in segment.nodes(page, view) {
-                let id = segment.vector(node, page, view, &mut scratch, &mut vector)?;
+                let leading = match &mut parts {
+                    Some(parts) => {
+                        let volume = &**index.volume();
+                        parts.of(volume, &graph.name, &graph.pages, node)?.1
+                    }
+                    None => &[],
+                };
+                let id = segment.vector(node, page, view, leading, &mut scratch, &mut vector)?;
                 each(node, id, &vector)?;
             }
             Ok(())

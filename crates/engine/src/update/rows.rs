@@ -90,7 +90,7 @@ impl<'a> IndexRows<'a> {
                 let view = segment.view(all.part(&pages, here), here.page, true)?;
                 for &node in run {
                     let (vector, others) = out.split_at_mut(self.row_bytes());
-                    segment.vector(node, here.page, &view, &mut scratch, vector)?;
+                    segment.vector(node, here.page, &view, &[], &mut scratch, vector)?;
                     out = others;
                 }
             }

@@ -20,6 +20,7 @@ use crate::build::{BuildOptions, Spool};
 use crate::data::{VectorFile, VectorSource};
 use crate::index::Index;
 use crate::progress::{Progress, Stage};
+use crate::stores::VectorsAt;
 use crate::stores::vectors::segments::Segments;
 use crate::stores::vectors::write::{KeptSegment, segment_vectors};
 use crate::{Error, Order, stored};
@@ -56,8 +57,12 @@ pub(super) fn survey<'a>(
 ) -> Result<(Box<dyn VectorSource + 'a>, Rows), Error> {
     let _stage = Stage::begin(progress, "reading vectors", index.len() as u64);
     match &index.graph().segments {
-        // In locality order all rows find other places: that is what the order is for.
-        Some(segments) if options.order == Some(Order::Input) => {
+        // In locality order all rows find other places: that is what the order is for. And trailing parts are no rows without the
+        // leading ones.
+        Some(segments)
+            if options.order == Some(Order::Input)
+                && index.composition().vectors == VectorsAt::Segments =>
+        {
             let (source, rows) = in_place(index, segments, inputs, options, folder, progress)?;
             Ok((Box::new(source), rows))
         }

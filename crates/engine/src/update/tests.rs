@@ -81,7 +81,7 @@ impl Case {
 }
 
 /// All that there are: directly, and by merges.
-pub(super) const CASES: [Case; 11] = [
+pub(super) const CASES: [Case; 12] = [
     PACKED,
     Case(Layout::Packed, Update::Relocate),
     Case(Layout::Packed, Update::Merge),
@@ -93,6 +93,7 @@ pub(super) const CASES: [Case; 11] = [
     Case(Layout::Decoupled, Update::Merge),
     INLINE,
     Case(Layout::Inline, Update::Merge),
+    Case(Layout::Layered, Update::Merge),
 ];
 
 fn base(case: Case, folder: &Path) -> SimVolume {
@@ -389,6 +390,8 @@ fn find_all(live: &LiveIndex, model: &Model) {
     let options = SearchOptions {
         k: 3,
         list: 60,
+        // By leading parts the nearest would not be 0 away.
+        exact: true,
         ..SearchOptions::default()
     };
     let results = live.search(&queries, &options).unwrap();

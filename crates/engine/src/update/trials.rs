@@ -219,6 +219,7 @@ impl Trial<'_> {
             k: 2,
             list: 300,
             threads: 1,
+            exact: true,
             ..SearchOptions::default()
         };
         let mut versions = Versions::new();

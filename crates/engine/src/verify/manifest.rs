@@ -7,6 +7,7 @@ use stratann_layout::{FileEntry, FileKind, Form, SegmentFacts};
 use super::Check;
 use crate::stored;
 use crate::stores::VectorsAt;
+use crate::stores::topology::layered::NO_PLACEMENT;
 
 /// What all lists and vectors came to so far.
 #[derive(Debug, Default)]
@@ -69,6 +70,9 @@ impl Check<'_> {
                 (FileKind::Placement, None),
                 (self.composition.waiting(), None),
             ]);
+        }
+        if self.manifest.placement.is_some() && self.composition.vectors == VectorsAt::Parts {
+            self.claim(NO_PLACEMENT.into());
         }
         for (kind, n) in needed {
             let role = FileEntry::role_of(kind, n);
@@ -142,7 +146,7 @@ impl Check<'_> {
     /// Outside ids that only a look at all of them finds.
     pub(super) fn repeated_ids(&mut self) {
         let (kind, n) = match self.composition.vectors {
-            VectorsAt::Records => (self.composition.lists, None),
+            VectorsAt::Records | VectorsAt::Parts => (self.composition.lists, None),
             VectorsAt::Segments => (FileKind::Vectors, Some(0)),
         };
         // They may be in different segments, of which nobody remembers which.

@@ -49,7 +49,6 @@ use self::ids::Ids;
 use self::manifest::Sums;
 pub(crate) use self::placement::added_wrong;
 use self::placement::{Counts, Tables};
-pub(crate) use self::streams::segment_model;
 use crate::durable::{self, LogPosition, log_number};
 use crate::progress::{Progress, Stage};
 use crate::stores::Composition;

@@ -7,13 +7,16 @@
 //! Whether codes beside lists are those of the neighbours is not checked: a checksum covers them, and a search that is led astray by a
 //! wrong one still ranks by the vectors.
 
-use stratann_codec::{ListModel, SegmentModel};
-use stratann_layout::{DeadSlots, FileKind, PageDirectory, RunsOn};
+use stratann_codec::ListModel;
+use stratann_layout::{DeadSlots, FileKind, LayoutError, PageDirectory, RunsOn};
 
+use super::Check;
 use super::pages::{NodeAt, Pages};
-use super::{Check, streams};
 use crate::stores::records::{PageFormat, PageRecords};
 use crate::stores::topology::words;
+use crate::stores::vectors::leading::LeadingParts;
+use crate::stores::vectors::model::VectorModel;
+use crate::stores::{Pages as NodesPages, Placed, VectorsAt};
 use crate::{Error, stored};
 
 /// What is known of what a file of pages is decoded with.
@@ -27,7 +30,7 @@ pub(super) struct Tables {
     runs: RunsOn,
     lists: Option<ListModel>,
     /// The models of the vectors that decode, each for `model_nodes` nodes.
-    models: Vec<Option<SegmentModel>>,
+    models: Vec<Option<VectorModel>>,
     model_nodes: u32,
     /// The bases that vectors were made to differ from, each for `base_nodes` nodes.
     bases: Vec<Option<Vec<u8>>>,
@@ -77,7 +80,7 @@ impl Numbers {
 
 impl Tables {
     /// What the vector in place `at` of the file is decoded with, as far as that is known.
-    fn vector_code(&self, at: u64) -> Option<(&SegmentModel, Option<&[u8]>)> {
+    fn vector_code(&self, at: u64) -> Option<(&VectorModel, Option<&[u8]>)> {
         let place = |nodes: u32| at.checked_div(u64::from(nodes)).map(|place| place as usize);
         // Nodes that came after the build have the model of its last segment.
         let last = self.models.len().checked_sub(1)?;
@@ -168,9 +171,21 @@ impl Check<'_> {
         first: u32,
     ) -> Records<'a> {
         let vector_bytes = self.manifest.dimension as usize * self.manifest.element.size();
+        let composition = self.composition;
+        let in_parts = composition.vectors == VectorsAt::Parts;
+        let lists = kind == composition.lists;
+        let parts = (in_parts && !lists).then(|| Parts {
+            // That they cannot be opened is a problem of their own file.
+            pages: (composition.open)(self.volume, self.manifest, &Placed::default()).ok(),
+            name: stored::entry(self.volume, self.manifest, composition.lists, None)
+                .map_or_else(|_| String::new(), |entry| entry.name.clone()),
+            leading: LeadingParts::default(),
+        });
         Records {
-            lists: kind == self.composition.lists,
-            vectors: kind == FileKind::Vectors || self.composition.has_vectors_in_records(),
+            lists,
+            leading: in_parts && lists,
+            parts,
+            vectors: kind == FileKind::Vectors || composition.has_vectors_in_records(),
             format,
             tables,
             first,
@@ -182,7 +197,8 @@ impl Check<'_> {
     /// What can be read of what a file of pages is decoded with; `n` as in [`stored::entry`].
     pub(super) fn tables(&self, n: Option<u32>) -> Tables {
         let (volume, manifest) = (self.volume, self.manifest);
-        let model = |bytes: &Vec<u8>| streams::segment_model(bytes, manifest).ok();
+        let at = self.composition.vectors;
+        let model = |bytes: &Vec<u8>| VectorModel::of_index(bytes, at, manifest).ok();
         if let Some(n) = n {
             let Some(segment) = manifest.segments.get(n as usize) else {
                 return Tables::default();
@@ -268,11 +284,22 @@ impl Runs {
     }
 }
 
+/// The leading parts of vectors of which a file has the trailing ones.
+struct Parts {
+    pages: Option<NodesPages>,
+    name: String,
+    leading: LeadingParts,
+}
+
 /// What checks the records of a page after those of another.
 pub(super) struct Records<'a> {
     /// Whether lists are there, and whether vectors are, with the outside ids.
     lists: bool,
     pub(super) vectors: bool,
+    /// Whether the leading parts of vectors are there, with the outside ids.
+    leading: bool,
+    /// Where they are, if the vectors are trailing parts.
+    parts: Option<Parts>,
     pub(super) format: &'a dyn PageFormat,
     tables: &'a Tables,
     /// The first node of the file, by its own numbers.
@@ -320,7 +347,17 @@ impl Records<'_> {
             }
             if self.vectors {
                 let at = (read.first + slot as u64).saturating_sub(u64::from(self.first));
-                self.vector_at(check, place, at, &bytes.vector);
+                match self.parts {
+                    Some(_) => self.trailing(check, place, &stored.id, &bytes.vector),
+                    None => self.vector_at(check, place, at, &bytes.vector),
+                }
+            }
+            if self.leading {
+                let at = (read.first + slot as u64).saturating_sub(u64::from(self.first));
+                self.leading(check, place, at, &bytes.vector);
+            }
+            // Where vectors are in parts, that of the leading one counts.
+            if self.leading || (self.vectors && self.parts.is_none()) {
                 match &stored.id {
                     Ok(id) => check.counted(place, *id),
                     Err(error) => check.report.refused(file, &error.clone().into()),
@@ -380,8 +417,63 @@ impl Records<'_> {
         let Some((model, base)) = self.tables.vector_code(at) else {
             return;
         };
-        match model.decode(bytes, base, &mut self.vector) {
+        match model.decode(&[], bytes, base, &mut self.vector) {
             Ok(()) => check.vector(place, &self.vector, bytes.len()),
+            Err(error) => {
+                check.node_problem(place, format_args!("has no vector that decodes: {error}"));
+            }
+        }
+    }
+
+    /// Checks the leading part of the vector of a node that is the `at`-th record of its file.
+    fn leading(&mut self, check: &mut Check<'_>, place: NodeAt<'_>, at: u64, bytes: &[u8]) {
+        let Some((VectorModel::Trailing(model), _)) = self.tables.vector_code(at) else {
+            return;
+        };
+        if let Err(error) = model.decode_leading(bytes, &mut self.vector) {
+            check.node_problem(
+                place,
+                format_args!("has no leading part of a vector that decodes: {error}"),
+            );
+        }
+    }
+
+    /// Checks the vector of a node whose trailing part this is, with the leading one, and its id, which both have.
+    fn trailing(
+        &mut self,
+        check: &mut Check<'_>,
+        place: NodeAt<'_>,
+        id: &Result<u64, LayoutError>,
+        bytes: &[u8],
+    ) {
+        let Some((model, _)) = self.tables.vector_code(0) else {
+            return;
+        };
+        let Some(Parts {
+            pages: Some(pages),
+            name,
+            leading,
+        }) = &mut self.parts
+        else {
+            return;
+        };
+        let Ok(node) = u32::try_from(place.node) else {
+            return;
+        };
+        // That there is none is a problem of the page that should have it.
+        let Ok((leading_id, part)) = leading.of(check.volume, name, pages, node) else {
+            return;
+        };
+        match id {
+            Ok(id) if *id == leading_id => {}
+            Ok(id) => check.node_problem(
+                place,
+                format_args!("has the outside id {id}, and {leading_id} beside its list"),
+            ),
+            Err(error) => check.report.refused(place.file, &error.clone().into()),
+        }
+        match model.decode(part, bytes, None, &mut self.vector) {
+            Ok(()) => check.vector(place, &self.vector, part.len() + bytes.len()),
             Err(error) => {
                 check.node_problem(place, format_args!("has no vector that decodes: {error}"));
             }

@@ -1,27 +1,15 @@
 //! Byte strings: their checksums, their lengths, and what the tables among them say.
 
-use stratann_codec::{ListModel, SegmentModel};
+use stratann_codec::ListModel;
 use stratann_layout::{
-    BLOCK, ChunksFile, DirectoryFile, EntryPoints, FileEntry, FileKind, HeatFile, Manifest,
-    NavigationFile, header,
+    BLOCK, ChunksFile, DirectoryFile, EntryPoints, FileEntry, FileKind, HeatFile, NavigationFile,
+    header,
 };
 
 use super::{Check, added_wrong};
+use crate::stores::VectorsAt;
+use crate::stores::vectors::model::VectorModel;
 use crate::{Error, stored};
-
-/// The model of a segment's vectors, which has to be for vectors like those of the index.
-pub(crate) fn segment_model(bytes: &[u8], manifest: &Manifest) -> Result<SegmentModel, String> {
-    let model = SegmentModel::from_bytes(bytes).map_err(|error| error.to_string())?;
-    let shape = model.shape();
-    let (element, dimension) = (manifest.element, manifest.dimension);
-    if (shape.element().code(), shape.dim()) != (element.code(), dimension as usize) {
-        let (found, dim) = (shape.element(), shape.dim());
-        return Err(format!(
-            "it is for {found:?} vectors of {dim} dimensions; those of the index are {element}, of {dimension}"
-        ));
-    }
-    Ok(model)
-}
 
 impl Check<'_> {
     /// Checks a byte string of the index; `n` as in [`stored::entry`].
@@ -148,7 +136,7 @@ impl Check<'_> {
             let what = format!("the model of the lists does not decode: {error}");
             self.report.problem(name, None, what);
         }
-        let needed = self.composition.has_vectors_in_records();
+        let needed = self.composition.has_models_in_directory();
         if needed == file.vector_models.is_empty() {
             let models = file.vector_models.len();
             let layout = self.layout;
@@ -168,11 +156,20 @@ impl Check<'_> {
         };
         let file = ChunksFile::decode(payload, span, shape.vector_bytes(), name)?;
         self.vector_model(format_args!("the model of the vectors"), &file.model, name);
+        if self.composition.vectors == VectorsAt::Parts
+            // What is wrong with the directory is told of it.
+            && let Ok(directory) = stored::directory(self.volume, self.manifest)
+            && directory.vector_models.get(n.unwrap_or(0) as usize) != Some(&file.model)
+        {
+            let what = "the model of the trailing parts is not that of the leading ones";
+            self.report.problem(name, None, what);
+        }
         Ok(())
     }
 
     fn vector_model(&mut self, which: std::fmt::Arguments<'_>, model: &[u8], name: &str) {
-        if let Err(error) = segment_model(model, self.manifest) {
+        let at = self.composition.vectors;
+        if let Err(error) = VectorModel::of_index(model, at, self.manifest) {
             let what = format!("{which} is none for them: {error}");
             self.report.problem(name, None, what);
         }

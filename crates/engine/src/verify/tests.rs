@@ -3,7 +3,7 @@
 //! All checksums are right, so that what is found is found by reading.
 
 use stratann_codec::{
-    Element as CodecElement, ListTrainer, SegmentModel, Shape, VectorCodec, xor_delta,
+    Element as CodecElement, ListTrainer, NestedModel, SegmentModel, Shape, VectorCodec, xor_delta,
 };
 use stratann_layout::block::seal;
 use stratann_layout::header::{FieldsWriter, stored_checksum};
@@ -32,11 +32,12 @@ const SEGMENT: u32 = 24;
 const CHUNK: u32 = 8;
 /// Nodes of a slotted page at most.
 const PAGE: usize = 7;
-const LAYOUTS: [Layout; 4] = [
+const LAYOUTS: [Layout; 5] = [
     Layout::Coupled,
     Layout::Packed,
     Layout::Decoupled,
     Layout::Inline,
+    Layout::Layered,
 ];
 /// Nodes of an inline page.
 const INLINE_PAGE: usize = 51;
@@ -57,6 +58,8 @@ enum Part<'a> {
     Nodes(&'a mut [Node]),
     /// The number of a slotted page, and the node that it says it begins with.
     Page(FileKind, u64, &'a mut u32),
+    /// The outside id of a node in a file of slotted pages.
+    Id(FileKind, u32, &'a mut u64),
     Directory(&'a mut DirectoryFile),
     Chunks(u32, &'a mut ChunksFile),
     Heat(&'a mut HeatFile),
@@ -138,8 +141,10 @@ impl Writer {
             let mut says = next;
             change(Part::Page(kind, counts.len() as u64, &mut says));
             builder.start(says);
-            for (id, list, vector) in records {
-                assert!(builder.push(*id, list, vector));
+            for (node, (id, list, vector)) in (next..).zip(records) {
+                let mut id = *id;
+                change(Part::Id(kind, node, &mut id));
+                assert!(builder.push(id, list, vector));
             }
             pages.extend_from_slice(builder.finish(counts.len() as u64));
             counts.push(records.len() as u16);
@@ -180,7 +185,12 @@ fn index(layout: Layout, change: Change<'_>) -> SimVolume {
         let lists = list_codes(&nodes);
         let (models, vectors) = vector_codes(&nodes, layout);
         list_bytes = lists.1.iter().map(|code| code.len() as u64).sum();
-        vector_bytes = vectors.iter().map(|code| code.len() as u64).sum();
+        let leading = match layout {
+            Layout::Layered => leading_parts(&nodes, &models),
+            _ => Vec::new(),
+        };
+        let coded = vectors.iter().chain(&leading);
+        vector_bytes = coded.map(|code| code.len() as u64).sum();
         let mut directory = DirectoryFile {
             list_model: lists.0,
             ..DirectoryFile::default()
@@ -207,8 +217,16 @@ fn index(layout: Layout, change: Change<'_>) -> SimVolume {
             directory.segment_vectors = SEGMENT;
             directory.vector_models = models;
         } else {
-            let lists = records(all, true, false);
-            directory.counts = writer.slotted(FileKind::Adjacency, None, 0, &lists, change);
+            let mut lists = records(all, true, false);
+            for (record, leading) in lists.iter_mut().zip(leading) {
+                record.2 = leading;
+            }
+            let kind = layout.composition().lists;
+            directory.counts = writer.slotted(kind, None, 0, &lists, change);
+            if layout == Layout::Layered {
+                directory.segment_vectors = SEGMENT;
+                directory.vector_models.clone_from(&models);
+            }
             for (n, model) in (0..).zip(models) {
                 let range = n * SEGMENT..NODES.min((n + 1) * SEGMENT);
                 segments.push(SegmentFacts {
@@ -222,6 +240,9 @@ fn index(layout: Layout, change: Change<'_>) -> SimVolume {
                 let counts = writer.slotted(kind, n, range.start, &vectors, change);
                 heat.vectors.extend(&counts);
                 let mut file = chunks(&counts, range, model, &nodes);
+                if layout == Layout::Layered {
+                    file.chunks.iter_mut().for_each(|chunk| chunk.base = None);
+                }
                 change(Part::Chunks(n.unwrap(), &mut file));
                 writer.stream(FileKind::Chunks, n, &file.encode());
             }
@@ -366,9 +387,42 @@ fn base(nodes: &[Node]) -> Vec<u8> {
     nodes[0].vector.clone()
 }
 
-/// The models of the segments, of which the first is the paper's, and the code of each vector.
+/// The leading parts of vectors, by the models of their segments.
+fn leading_parts(nodes: &[Node], models: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let models = models
+        .iter()
+        .map(|model| NestedModel::from_bytes(model).unwrap());
+    let segments = nodes.chunks(SEGMENT as usize).zip(models);
+    let parts = segments.flat_map(|(nodes, model)| {
+        nodes.iter().map(move |node| {
+            let mut leading = Vec::new();
+            let trailing = &mut Vec::new();
+            model.encode(&node.vector, &mut leading, trailing).unwrap();
+            leading
+        })
+    });
+    parts.collect()
+}
+
+/// The models of the segments, of which the first is the paper's, and the code of each vector; or of its trailing part.
 fn vector_codes(nodes: &[Node], layout: Layout) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let shape = Shape::new(CodecElement::F32, DIM).unwrap();
+    if layout == Layout::Layered {
+        let (mut models, mut codes) = (Vec::new(), Vec::new());
+        for nodes in nodes.chunks(SEGMENT as usize) {
+            let bytes: Vec<u8> = nodes.iter().flat_map(|node| node.vector.clone()).collect();
+            let model = NestedModel::train(shape, 128, &bytes).unwrap();
+            for node in nodes {
+                let mut code = Vec::new();
+                let leading = &mut Vec::new();
+                model.encode(&node.vector, leading, &mut code).unwrap();
+                (node.vector_code)(&mut code);
+                codes.push(code);
+            }
+            models.push(model.to_bytes());
+        }
+        return (models, codes);
+    }
     let (mut models, mut codes) = (Vec::new(), Vec::new());
     for (n, nodes) in nodes.chunks(SEGMENT as usize).enumerate() {
         let bytes: Vec<u8> = nodes.iter().flat_map(|node| node.vector.clone()).collect();
@@ -460,7 +514,7 @@ fn list_file(layout: Layout) -> &'static str {
 
 fn vector_file(layout: Layout, node: u32) -> String {
     match layout {
-        Layout::Decoupled => format!("vectors-{}", node / SEGMENT),
+        Layout::Decoupled | Layout::Layered => format!("vectors-{}", node / SEGMENT),
         _ => list_file(layout).to_owned(),
     }
 }
@@ -478,7 +532,7 @@ fn a_whole_index_is_clean_and_counted() {
             Layout::Inline => (6, 2),
             Layout::Packed => (7, 9),
             // 9 of lists; 2 for each of 3 chunks of 2 segments, 2 for a chunk and 1 for what is left.
-            Layout::Decoupled => (13, 9 + 6 + 6 + 3),
+            Layout::Decoupled | Layout::Layered => (13, 9 + 6 + 6 + 3),
         };
         assert_eq!((found.files, found.pages), (files, pages), "{layout}");
         let names = volume.list().unwrap();
@@ -510,7 +564,13 @@ fn what_is_wrong_with_a_node_is_named() {
         );
         // Node 7 has it.
         let change = of(|node| node.id = 49);
-        says(layout, &change, &vectors, &["has the outside id 49"]);
+        // Where parts have ids, those of the leading ones count.
+        let ids = if layout == Layout::Layered {
+            list
+        } else {
+            &vectors
+        };
+        says(layout, &change, ids, &["has the outside id 49"]);
         let twice = |part: Part<'_>| {
             if let Part::Nodes(nodes) = part {
                 nodes[5].id = u64::MAX;
@@ -518,7 +578,7 @@ fn what_is_wrong_with_a_node_is_named() {
             }
         };
         let index = match layout {
-            Layout::Decoupled => "",
+            Layout::Decoupled | Layout::Layered => "",
             _ => list,
         };
         let text = format!("outside id {} stands twice", u64::MAX);
@@ -574,6 +634,34 @@ fn what_is_wrong_with_a_node_is_named() {
         };
         says(layout, &change, &vectors, &[&format!(", {offset}: ")]);
     }
+}
+
+#[test]
+fn the_parts_of_a_vector_are_of_one_node_and_one_model() {
+    let change = |part: Part<'_>| match part {
+        Part::Id(FileKind::Vectors, 37, id) => *id += 1,
+        _ => {}
+    };
+    let words = ["node 37 has the outside id 20, and 19 beside its list"];
+    says(Layout::Layered, &change, "vectors-1", &words);
+    for of_directory in [true, false] {
+        let change = |part: Part<'_>| match part {
+            Part::Directory(file) if of_directory => file.vector_models.swap(0, 1),
+            Part::Chunks(1, file) if !of_directory => file.model[2] += 1,
+            _ => {}
+        };
+        let found = lines(&index(Layout::Layered, &change));
+        let text = "chunks-1: the model of the trailing parts is not that of the leading ones";
+        assert!(found.iter().any(|line| line.ends_with(text)), "{found:#?}");
+    }
+    // A leading part that is none is told where it stands, and its vector where the other part does.
+    let cut = |part: Part<'_>| {
+        if let Part::Nodes(nodes) = part {
+            nodes[37].vector_code = |code| code.truncate(1);
+        }
+    };
+    let words = ["node 37 has no vector that decodes"];
+    says(Layout::Layered, &cut, "vectors-1", &words);
 }
 
 #[test]
@@ -893,6 +981,7 @@ fn layout_word(layout: Layout) -> &'static str {
         Layout::Packed => "packed",
         Layout::Decoupled => "decoupled",
         Layout::Inline => "inline",
+        Layout::Layered => "layered",
     }
 }
 

@@ -32,7 +32,7 @@ const WORK: &str = "STRATANN_TRIAL";
 /// What an id may be found as: versions, or not there.
 type May = BTreeMap<u64, BTreeSet<Option<u64>>>;
 
-const CASES: [(Layout, Update); 8] = [
+const CASES: [(Layout, Update); 9] = [
     (Layout::Packed, Update::Accumulate),
     (Layout::Coupled, Update::Relocate),
     (Layout::Inline, Update::InPlace),
@@ -41,6 +41,7 @@ const CASES: [(Layout, Update); 8] = [
     (Layout::Decoupled, Update::Merge),
     (Layout::Packed, Update::Relocate),
     (Layout::Coupled, Update::Merge),
+    (Layout::Layered, Update::Merge),
 ];
 
 fn rows(of: &[(u64, u64)]) -> Matrix {
@@ -54,6 +55,7 @@ fn thorough() -> SearchOptions {
         k: 3,
         list: 400,
         threads: 1,
+        exact: true,
         ..SearchOptions::default()
     }
 }

@@ -41,6 +41,9 @@ pub enum FileKind {
     Journal = 16,
     /// Which node has which outside id, a byte string ([`crate::ids`]).
     Ids = 17,
+    /// Slotted pages of adjacency lists and the leading parts of vectors side by side; their trailing parts are in files of kind
+    /// [`Vectors`](FileKind::Vectors).
+    Layered = 18,
 }
 
 /// What of an index a file is for: each role may be on a tier of its own.
@@ -78,8 +81,19 @@ pub struct ListPages {
     pub layout: &'static str,
     /// Whether the pages are slotted ([`crate::slotted`]); else records are of one length.
     pub slotted: bool,
-    /// Whether a record holds the vector and the outside id too; else these are in segments.
-    pub vectors: bool,
+    /// What a record holds of the vector.
+    pub vectors: Beside,
+}
+
+/// What stands of a vector beside its node's list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Beside {
+    /// All of it, and the outside id.
+    Vector,
+    /// Its leading part, and the outside id; the trailing part is in a segment, with the id once more.
+    LeadingPart,
+    /// Nothing: vector and outside id are in a segment.
+    Nothing,
 }
 
 impl Form {
@@ -88,12 +102,12 @@ impl Form {
         Form::Lists(ListPages {
             layout,
             slotted: false,
-            vectors: true,
+            vectors: Beside::Vector,
         })
     }
 
     /// Slotted pages of the layout with this name.
-    const fn slotted(layout: &'static str, vectors: bool) -> Form {
+    const fn slotted(layout: &'static str, vectors: Beside) -> Form {
         Form::Lists(ListPages {
             layout,
             slotted: true,
@@ -107,7 +121,7 @@ struct Row(&'static str, Role, Form, u32);
 
 impl FileKind {
     /// All kinds that this build knows.
-    pub const ALL: [FileKind; 17] = [
+    pub const ALL: [FileKind; 18] = [
         FileKind::Graph,
         FileKind::Codes,
         FileKind::Codebook,
@@ -125,6 +139,7 @@ impl FileKind {
         FileKind::Pending,
         FileKind::Journal,
         FileKind::Ids,
+        FileKind::Layered,
     ];
 
     /// The kind's name, role and form, and the format version that this build writes.
@@ -134,8 +149,9 @@ impl FileKind {
         use Role::*;
         match self {
             Self::Graph => Row("graph", Topology, Form::fixed("coupled"), coupled::FORMAT_VERSION),
-            Self::Packed => Row("packed", Topology, Form::slotted("packed", true), slotted::FORMAT_VERSION),
-            Self::Adjacency => Row("adjacency", Topology, Form::slotted("decoupled", false), slotted::FORMAT_VERSION),
+            Self::Packed => Row("packed", Topology, Form::slotted("packed", Beside::Vector), slotted::FORMAT_VERSION),
+            Self::Adjacency => Row("adjacency", Topology, Form::slotted("decoupled", Beside::Nothing), slotted::FORMAT_VERSION),
+            Self::Layered => Row("layered", Topology, Form::slotted("layered", Beside::LeadingPart), slotted::FORMAT_VERSION),
             Self::Inline => Row("inline", Topology, Form::fixed("inline"), inline::FORMAT_VERSION),
             Self::Directory => Row("directory", Topology, Form::Stream, directory::FORMAT_VERSION),
             Self::Navigation => Row("navigation", Topology, Form::Stream, navigation::FORMAT_VERSION),
@@ -197,9 +213,11 @@ impl FileKind {
         self.lists().map(|pages| pages.layout)
     }
 
-    /// Whether the vectors of the nodes whose lists are in a file of this kind are in segments, files of their own.
+    /// Whether the vectors of the nodes whose lists are in a file of this kind, or the trailing parts of them, are in segments, files
+    /// of their own.
     pub fn has_segments(self) -> bool {
-        self.lists().is_some_and(|pages| !pages.vectors)
+        self.lists()
+            .is_some_and(|pages| pages.vectors != Beside::Vector)
     }
 
     /// Whether a file of this kind is made of pages.

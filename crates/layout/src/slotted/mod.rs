@@ -8,7 +8,8 @@
 //! u32, nodes u64, pages u64.
 //!
 //! A record is a node's encoded list, then its encoded vector; in a file of kind `Adjacency` the vectors are
-//! empty, in one of kind `Vectors` the lists are. What the bytes mean is the codec's business. Records fill
+//! empty, in one of kind `Vectors` the lists are. In one of kind `Layered` a vector is the leading part of one, and its trailing
+//! part is the vector in that of kind `Vectors`. What the bytes mean is the codec's business. Records fill
 //! the pages in the order of their nodes, without gaps, so that a page says which node it starts with and no
 //! more. A page is `k` consecutive 4 KiB blocks: as few as the largest record of the file needs.
 //!
@@ -70,10 +71,10 @@ pub use view::{Record, SlottedView};
 use crate::block::{self, BLOCK};
 use crate::coupled::{MAX_DEGREE, MAX_DIMENSION};
 use crate::error::LayoutError;
-use crate::header::{FieldsWriter, FileHeader, FileKind, Form};
+use crate::header::{Beside, FieldsWriter, FileHeader, FileKind, Form};
 use stratann_vector::Element;
 
-/// Format version of [`FileKind::Packed`] and [`FileKind::Adjacency`]. 1: the first.
+/// Format version of [`FileKind::Packed`], [`FileKind::Adjacency`] and [`FileKind::Layered`]. 1: the first.
 pub const FORMAT_VERSION: u32 = 1;
 
 /// Format version of [`FileKind::Vectors`]. 1: the first; 2: records run on.
@@ -128,8 +129,8 @@ impl Holds {
     fn of(kind: FileKind) -> Option<Holds> {
         match kind.form() {
             Form::Lists(pages) => match (pages.slotted, pages.vectors) {
-                (true, true) => Some(Holds::Both),
-                (true, false) => Some(Holds::List),
+                (true, Beside::Vector | Beside::LeadingPart) => Some(Holds::Both),
+                (true, Beside::Nothing) => Some(Holds::List),
                 (false, _) => None,
             },
             Form::Segment => Some(Holds::Vector),
@@ -218,7 +219,7 @@ impl SlottedShape {
             expected,
         };
         let Some(holds) = Holds::of(kind) else {
-            let expected = "slotted pages in kinds 5, 6 and 7";
+            let expected = "slotted pages in kinds 5, 6, 7 and 18";
             return Err(refused("the file kind", u64::from(kind.code()), expected));
         };
         if dim == 0 || dim > MAX_DIMENSION {
@@ -238,7 +239,7 @@ impl SlottedShape {
         })
     }
 
-    /// The kind of the file: `Packed`, `Adjacency` or `Vectors`.
+    /// The kind of the file: `Packed`, `Adjacency`, `Layered` or `Vectors`.
     pub fn kind(&self) -> FileKind {
         self.kind
     }
@@ -330,7 +331,7 @@ impl SlottedShape {
                 file: file.to_owned(),
                 offset: 8,
                 found: header.kind.name(),
-                expected: "packed, adjacency or vectors",
+                expected: "packed, adjacency, layered or vectors",
             });
         }
         let field = |offset, what, found: String, expected: &str| LayoutError::Field {

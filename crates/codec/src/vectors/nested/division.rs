@@ -61,6 +61,17 @@ impl Division {
         }
     }
 
+    /// Whether an element, given by its bits, is a number that is finite.
+    pub(super) fn is_finite(self, bits: u32) -> bool {
+        match self {
+            Division::Byte { .. } => true,
+            Division::Float { mantissa, .. } => {
+                let infinite = (1 << (self.width() - 1 - mantissa)) - 1;
+                bits >> mantissa & infinite != infinite
+            }
+        }
+    }
+
     /// Divides an element, given by its bits.
     pub(super) fn divide(self, bits: u32) -> Divided {
         let (mantissa, step) = match self {

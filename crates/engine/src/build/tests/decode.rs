@@ -1,6 +1,6 @@
 //! Reads an index back with the layout and codec crates alone, node by node, and encodes its vectors once more.
 
-use stratann_codec::{ListModel, SegmentModel};
+use stratann_codec::{ListModel, NestedModel, SegmentModel};
 use stratann_layout::{
     BLOCK, CoupledShape, FileKind, InlineShape, InlineView, Manifest, PageDirectory, PageView,
     SlottedShape, SlottedView,
@@ -28,6 +28,7 @@ pub(super) fn decode(volume: &dyn Volume) -> Decoded {
         Layout::Inline => inline(volume, &manifest, &mut nodes),
         Layout::Packed => packed(volume, &manifest, &mut nodes),
         Layout::Decoupled => decoupled(volume, &manifest, &mut nodes),
+        Layout::Layered => layered(volume, &manifest, &mut nodes),
     }
     assert_eq!(nodes.ids.len() as u64, manifest.vectors);
     assert_eq!(nodes.vectors.len() as u64, manifest.vectors);
@@ -201,6 +202,48 @@ fn decoupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
             assert_eq!(chunk.first_page, next);
             next += chunk.pages;
         }
+    }
+}
+
+/// Leading parts stand beside lists, trailing ones in segments, both with the ids.
+fn layered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
+    let directory = stored::directory(volume, manifest).unwrap();
+    let lists = ListModel::from_bytes(&directory.list_model).unwrap();
+    assert_eq!(directory.vector_models.len(), manifest.segments.len());
+    let mut parts = Vec::new();
+    each_record(
+        volume,
+        manifest,
+        FileKind::Layered,
+        None,
+        &directory.pages(0),
+        |_, node, id, list, leading| {
+            nodes.ids.push(id.unwrap());
+            nodes.lists.push(decode_list(&lists, node, list));
+            parts.push(leading.to_vec());
+        },
+    );
+    for (n, segment) in (0..).zip(&manifest.segments) {
+        let chunks = stored::chunks(volume, manifest, n).unwrap();
+        assert_eq!(chunks.model, directory.vector_models[n as usize]);
+        assert_eq!(segment.first, n * directory.segment_vectors);
+        let model = NestedModel::from_bytes(&chunks.model).unwrap();
+        each_record(
+            volume,
+            manifest,
+            FileKind::Vectors,
+            Some(n),
+            &chunks.pages(segment.first),
+            |shape, node, id, list, trailing| {
+                assert!(list.is_empty());
+                assert_eq!(id, Some(nodes.ids[node as usize]));
+                let mut out = vec![0; shape.vector_bytes()];
+                model
+                    .decode(&parts[node as usize], trailing, &mut out)
+                    .unwrap();
+                nodes.vectors.push(out);
+            },
+        );
     }
 }
 

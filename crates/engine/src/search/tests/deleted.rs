@@ -294,7 +294,7 @@ fn all_nodes(index: &Index) -> Vec<bool> {
         let _pin = placement.pins.pin();
         let mut seen = vec![false; index.len()];
         let mut counters = Counters::default();
-        let mut each = |node: u32, id: u64, _: &[u8]| {
+        let mut each = |node: u32, id: u64, _: &[u8], _: &[u8]| {
             assert!(id < 10_000, "node {node} has id {id}");
             if let Some(seen) = seen.get_mut(node as usize) {
                 *seen = true;

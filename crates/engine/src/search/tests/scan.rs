@@ -312,7 +312,7 @@ fn other_tasks_of_a_thread_go_on_beside_a_scan() {
         };
         let scanned = Box::pin(async {
             let (mut counters, mut met) = (Counters::default(), 0);
-            let mut each = |_, _, _: &[u8]| met += 1;
+            let mut each = |_, _, _: &[u8], _: &[u8]| met += 1;
             let all = scan.each_vector(pages, &mut counters, &mut each).await;
             all.unwrap();
             assert_eq!(met, 3_000);

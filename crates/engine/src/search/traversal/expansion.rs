@@ -6,6 +6,7 @@
 //! ```
 
 use super::*;
+use crate::search::leading::ByLeading;
 
 impl<'a, N: NodePages> Traversal<'a, N> {
     /// Expands a candidate that is on a page. Alone on its page, its exact distance goes into the answers.
@@ -182,7 +183,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             let key = frontier::key(score, neighbour);
             Self::admit(&mut self.frontier, &self.ranking, key);
         }
-        if let Some(reranker) = &mut self.reranker {
+        if let Some(reranker) = &mut self.reranker
+            && !N::PARTS
+        {
             let touched = self.frontier.take_touched();
             reranker.expanded(&self.frontier, touched);
         }
@@ -297,7 +300,18 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         let vector = timer.time(Part::Vectors, || {
             pages.vector(node_of(key), record, scratch)
         })?;
-        self.ranking.rank(key, record.id, vector);
+        if N::PARTS {
+            let candidate = ByLeading {
+                node,
+                id: record.id,
+                distance: 0.0,
+                part: record.vector,
+                error: pages.error(node, record.vector),
+            };
+            self.ranking.rank_leading(Some(key), candidate, vector);
+        } else {
+            self.ranking.rank(key, record.id, vector);
+        }
         Ok(())
     }
 

@@ -165,8 +165,8 @@ fn write(
     for (n, segment) in (0..).zip(kept) {
         while let Some(nodes) = sweep.next(segment.facts.first + segment.facts.vectors)? {
             encoder.encode(&nodes, None)?;
-            for (place, (list, _)) in encoder.codes().enumerate() {
-                adjacency.push(nodes.id(place), list, &[])?;
+            for (place, code) in encoder.codes().enumerate() {
+                adjacency.push(nodes.id(place), code.list, &[])?;
             }
         }
         vector_bytes += segment.bytes;
@@ -177,9 +177,9 @@ fn write(
         let mut segment = SegmentWriter::begin(build, &format.segments, &sweep.rows(), n, range)?;
         while let Some(nodes) = sweep.next(segment.end())? {
             encoder.encode(&nodes, Some(&segment.code))?;
-            for (place, (list, vector)) in encoder.codes().enumerate() {
-                adjacency.push(nodes.id(place), list, &[])?;
-                segment.push(nodes.number(place), nodes.id(place), vector)?;
+            for (place, code) in encoder.codes().enumerate() {
+                adjacency.push(nodes.id(place), code.list, &[])?;
+                segment.push(nodes.number(place), nodes.id(place), code.vector)?;
             }
         }
         segments.push(segment.facts());

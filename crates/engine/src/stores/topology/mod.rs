@@ -1,6 +1,6 @@
 //! Topology: a node's neighbours, and what stands beside them. A file for each layout of pages; this one lists them.
 //!
-//! - [`coupled`], [`inline`], [`packed`], [`lists`]: the pages of a layout each, how they are opened, and how a build writes them
+//! - [`coupled`], [`inline`], [`packed`], [`layered`], [`lists`]: the pages of a layout each, how they are opened, and how a build writes them
 //! - [`placement`], [`pending`], [`counts`]: where nodes are, what waits to be written, and how many lists lead to them, in an
 //!   index that takes direct inserts
 //!
@@ -10,6 +10,7 @@
 pub(crate) mod counts;
 pub(crate) mod coupled;
 pub(crate) mod inline;
+pub(crate) mod layered;
 pub(crate) mod lists;
 pub(crate) mod packed;
 pub(crate) mod pending;
@@ -24,6 +25,7 @@ pub(crate) use self::coupled::words;
 
 use self::coupled::CoupledPages;
 use self::inline::InlinePages;
+use self::layered::LayeredPages;
 use self::lists::ListPages;
 use self::packed::PackedPages;
 use super::{Composition, NodePages};
@@ -42,6 +44,8 @@ pub enum Layout {
     Decoupled,
     /// As coupled, and beside each list the codes of its nodes, of which none stay in memory: AiSAQ §3.1.
     Inline,
+    /// As packed, but of a vector the leading part alone, by which nodes are ranked; the trailing parts are in segments of their own.
+    Layered,
 }
 
 /// The pages of a graph that is open, by layout.
@@ -54,6 +58,8 @@ pub(crate) enum Pages {
     Lists(ListPages),
     /// Those of [`Layout::Inline`].
     Inline(InlinePages),
+    /// Those of [`Layout::Layered`].
+    Layered(LayeredPages),
 }
 
 /// Does something with the pages of a graph, compiled once for each layout: `on_pages!(&graph.pages, pages => search(pages))`.
@@ -64,6 +70,7 @@ macro_rules! on_pages {
             $crate::stores::Pages::Packed($pages) => $done,
             $crate::stores::Pages::Lists($pages) => $done,
             $crate::stores::Pages::Inline($pages) => $done,
+            $crate::stores::Pages::Layered($pages) => $done,
         }
     };
 }
@@ -71,7 +78,13 @@ pub(crate) use on_pages;
 
 impl Layout {
     /// Every layout.
-    pub const ALL: [Layout; 4] = [Self::Coupled, Self::Packed, Self::Decoupled, Self::Inline];
+    pub const ALL: [Layout; 5] = [
+        Self::Coupled,
+        Self::Packed,
+        Self::Decoupled,
+        Self::Inline,
+        Self::Layered,
+    ];
 
     /// What stores an index of this layout is made of, and what they can do.
     pub(crate) fn composition(self) -> &'static Composition {
@@ -80,6 +93,7 @@ impl Layout {
             Self::Packed => &packed::COMPOSITION,
             Self::Decoupled => &lists::COMPOSITION,
             Self::Inline => &inline::COMPOSITION,
+            Self::Layered => &layered::COMPOSITION,
         }
     }
 
@@ -93,8 +107,8 @@ impl Layout {
         self.composition().about
     }
 
-    /// Whether a node's vector stands beside its list, so that it is ranked when its list is read; else vectors are in
-    /// segments of their own.
+    /// Whether a node's whole vector stands beside its list, so that it is ranked when its list is read; else vectors, or the trailing
+    /// parts of them, are in segments of their own.
     pub fn has_vectors_in_records(self) -> bool {
         self.composition().has_vectors_in_records()
     }

@@ -207,8 +207,8 @@ fn write(
         vector_models.push(vectors.model.to_bytes());
         while let Some(nodes) = sweep.next(end)? {
             encoder.encode(&nodes, Some(&vectors))?;
-            for (place, (list, vector)) in encoder.codes().enumerate() {
-                pages.push(nodes.id(place), list, vector)?;
+            for (place, code) in encoder.codes().enumerate() {
+                pages.push(nodes.id(place), code.list, code.vector)?;
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Vectors that are apart from lists: segments of them, and those that came after the build.
 
 pub(crate) mod added;
+pub(crate) mod leading;
+pub(crate) mod model;
 pub(crate) mod segments;
 pub(crate) mod write;

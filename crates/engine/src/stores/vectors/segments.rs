@@ -13,16 +13,16 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use stratann_codec::SegmentModel;
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, KEPT};
 use stratann_layout::{DeadSlots, FileKind, Manifest, RunsOn, SlottedView};
 use stratann_tier::{Tier, Volume};
 
 use super::added::{Added, too_long};
+use super::model::VectorModel;
 use crate::stores::resident::Resident;
 use crate::stores::slotted::{SlottedPages, model};
 use crate::stores::topology::placement::PageBytes;
-use crate::stores::{Placed, undecodable};
+use crate::stores::{Placed, VectorsAt, undecodable};
 use crate::{Error, stored};
 
 /// One segment.
@@ -31,7 +31,7 @@ pub(crate) struct Segment {
     pub(crate) pages: SlottedPages,
     /// The pages of its build whose last record goes on on the next.
     runs: RunsOn,
-    pub(crate) model: SegmentModel,
+    pub(crate) model: VectorModel,
     /// Vectors of a chunk.
     pub(crate) chunk_vectors: u32,
     /// The base vector of each chunk that is stored as its difference from one.
@@ -107,13 +107,17 @@ pub(crate) struct VectorPage<'p> {
 }
 
 impl Segments {
-    /// Opens those that the manifest names. Reads tables and models; no pages.
+    /// Opens those that the manifest names; `vectors` says whether they have whole ones. Reads tables and models; no pages.
     ///
     /// # Errors
     /// A file that is missing, damaged, of a later format or of another index.
-    pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
+    pub(crate) fn open(
+        volume: &dyn Volume,
+        manifest: &Manifest,
+        vectors: VectorsAt,
+    ) -> Result<Self, Error> {
         let segments = (0..manifest.segments.len() as u32)
-            .map(|n| Segment::open(volume, manifest, n))
+            .map(|n| Segment::open(volume, manifest, vectors, n))
             .collect::<Result<Vec<_>, _>>()?;
         let uneven = manifest.reader_features & KEPT != 0;
         Self::new(segments, uneven).ok_or_else(|| Error::Damaged {
@@ -255,7 +259,12 @@ impl Segments {
 
 impl Segment {
     /// Opens segment `n`.
-    fn open(volume: &dyn Volume, manifest: &Manifest, n: u32) -> Result<Self, Error> {
+    fn open(
+        volume: &dyn Volume,
+        manifest: &Manifest,
+        vectors: VectorsAt,
+        n: u32,
+    ) -> Result<Self, Error> {
         let (shape, _, entry) = stored::slotted(volume, manifest, FileKind::Vectors, Some(n))?;
         let (chunks, (_, span)) = (
             stored::chunks(volume, manifest, n)?,
@@ -272,7 +281,7 @@ impl Segment {
                 placement: Placed::default(),
             },
             runs: chunks.runs,
-            model: model(&file, SegmentModel::from_bytes(&chunks.model))?,
+            model: model(&file, VectorModel::from_bytes(&chunks.model, vectors))?,
             chunk_vectors: chunks.chunk_vectors,
             first: span.first,
             // Both are the manifest's, whose nodes are `u32`.
@@ -369,14 +378,15 @@ impl Segment {
         }
     }
 
-    /// Decodes the vector of `node`, which starts on this page, the segment's `number`-th, into `out`. Returns its outside id.
-    /// `scratch` is for one that goes on on the next.
+    /// Decodes the vector of `node`, which starts on this page, the segment's `number`-th, into `out`; `leading` is its leading part,
+    /// where only trailing ones are here. Returns its outside id. `scratch` is for one that goes on on the next.
     #[inline]
     pub(crate) fn vector(
         &self,
         node: u32,
         number: u64,
         page: &VectorPage<'_>,
+        leading: &[u8],
         scratch: &mut Vec<u8>,
         out: &mut [u8],
     ) -> Result<u64, Error> {
@@ -396,7 +406,7 @@ impl Segment {
         // What came later is coded for itself.
         let base = self.bases.get(chunk).filter(|_| node < self.end);
         let base = base.and_then(Option::as_deref);
-        match self.model.decode(vector, base, out) {
+        match self.model.decode(leading, vector, base, out) {
             Ok(()) => Ok(id),
             Err(error) => Err(undecodable(&self.pages.file, node, &error)),
         }
@@ -434,10 +444,11 @@ impl Segment {
 
     /// Appends a new vector as it stands on a page.
     pub(crate) fn encode(&self, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
-        match self.model.encode(vector, None, out) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(undecodable(&self.pages.file, self.end, &error)),
-        }
+        let encoded = match &self.model {
+            VectorModel::Whole(model) => model.encode(vector, None, out),
+            VectorModel::Trailing(model) => model.encode(vector, &mut Vec::new(), out),
+        };
+        encoded.map_err(|error| undecodable(&self.pages.file, self.end, &error))
     }
 
     fn metadata_bytes(&self) -> usize {
@@ -446,6 +457,7 @@ impl Segment {
             .kept
             .as_ref()
             .map_or(0, |kept| kept.dead.memory_bytes());
-        self.pages.directory.memory_bytes() + self.runs.memory_bytes() + bases + dead
+        let tables = self.runs.memory_bytes() + self.model.memory_bytes();
+        self.pages.directory.memory_bytes() + tables + bases + dead
     }
 }

@@ -80,6 +80,16 @@ impl SegmentFormat {
         })
     }
 
+    /// The same for trailing parts of vectors.
+    pub(crate) fn of_parts(choices: &Choices<'_>) -> Result<Self, Error> {
+        let format = Self::new(choices)?;
+        let (_, trailing) = format.coding.largest_parts();
+        Ok(Self {
+            vectors: choices.running_on(trailing)?,
+            ..format
+        })
+    }
+
     /// Vectors of a segment, but of the last, which may have fewer.
     pub(crate) fn segment_nodes(&self) -> u32 {
         self.segment_nodes
@@ -151,6 +161,17 @@ impl SegmentWriter {
         let code = format
             .coding
             .learn_vectors(build, rows, range.clone(), chunk)?;
+        Self::with(build, format, n, range, code)
+    }
+
+    /// Begins the file of the `n`-th segment, whose vectors are coded with this.
+    pub(crate) fn with(
+        build: &Build<'_>,
+        format: &SegmentFormat,
+        n: u32,
+        range: Range<u32>,
+        code: SegmentCode,
+    ) -> Result<Self, Error> {
         Ok(Self {
             n,
             code,

@@ -326,6 +326,7 @@ impl Direct {
                 navigation: preset.navigation && index.has_navigation(),
                 whole_page: preset.whole_page,
                 rerank: preset.rerank,
+                exact: false,
                 hold: true,
                 parts: false,
             },

@@ -1,0 +1,105 @@
+//! How many bits lead where vectors are in two parts: the coarsest step by which neighbours are still ranked nearly as they are.
+//!
+//! What leads decides how many nodes a page holds; what it gets wrong costs reads of trailing parts. So the order is what is measured:
+//! some nodes of the graph that was built are queries, those around them are what is ranked, exactly and by leading parts alone.
+
+use stratann_codec::NestedModel;
+use stratann_vector::Kernel;
+
+use super::Build;
+use super::coding::Coding;
+use super::sweep::Sweep;
+use crate::Error;
+use crate::data::VectorSource;
+
+/// Nodes that are queries.
+const QUERIES: u64 = 50;
+/// Nodes around one that are ranked: its neighbours, and those of some of them.
+const HUBS: usize = 8;
+const MOST: usize = 400;
+/// The answers that count.
+const ANSWERS: usize = 10;
+/// The share of them that is to be found by leading parts alone. On package-text .95 takes a third of a standard deviation, 15 nodes a page,
+/// and leaves four trailing parts a query to be read; half that step is half a read of pages more, and leaves half as many.
+const ENOUGH: f64 = 0.98;
+
+/// The step of the leading parts of a build.
+pub(crate) fn leading_step(
+    build: &Build<'_>,
+    coding: &Coding,
+    sweep: &mut Sweep<'_>,
+) -> Result<u8, Error> {
+    let models = coding.nested(&sweep.rows())?;
+    let around = coding
+        .some_nodes(QUERIES)
+        .map(|node| neighbourhood(sweep, node))
+        .collect::<Result<Vec<_>, _>>()?;
+    let source = build.source;
+    let kernel = Kernel::new(build.options.metric, source.element(), source.dim());
+    let mut right = vec![0; models.len()];
+    let mut all = 0;
+    let mut rows = Vec::new();
+    for nodes in &around {
+        build.go_on()?;
+        rows.resize(nodes.len() * kernel.row_bytes(), 0);
+        sweep.rows().gather(nodes, &mut rows)?;
+        all += ANSWERS.min(nodes.len() - 1);
+        for (right, model) in right.iter_mut().zip(&models) {
+            *right += ranked_right(&kernel, model, &rows)?;
+        }
+    }
+    let is_enough = |&(right, _): &(&usize, _)| *right as f64 >= ENOUGH * all as f64;
+    let mut steps = right.iter().zip(models.iter().map(NestedModel::step));
+    let found = steps.find(is_enough).map(|(_, step)| step);
+    let finest = models.last().map(NestedModel::step);
+    found
+        .or(finest)
+        .ok_or_else(|| Error::call("element", source.element(), "one that has steps"))
+}
+
+/// A node, and nodes around it.
+fn neighbourhood(sweep: &mut Sweep<'_>, node: u32) -> Result<Vec<u32>, Error> {
+    let (mut list, mut around) = (Vec::new(), Vec::new());
+    sweep.lists().read(node, &mut list)?;
+    around.extend_from_slice(&list);
+    for &hub in around.clone().iter().take(HUBS) {
+        sweep.lists().read(hub, &mut list)?;
+        around.extend_from_slice(&list);
+    }
+    around.sort_unstable();
+    around.dedup();
+    around.retain(|&other| other != node);
+    // Evenly, so that it is those of no hub in particular.
+    let step = around.len().div_ceil(MOST).max(1);
+    Ok(std::iter::once(node)
+        .chain(around.into_iter().step_by(step))
+        .collect())
+}
+
+/// How many of the nearest of some rows to the first of them are found by leading parts.
+fn ranked_right(kernel: &Kernel, model: &NestedModel, rows: &[u8]) -> Result<usize, Error> {
+    let (query, others) = rows.split_at(kernel.row_bytes());
+    let wrong = |source| Error::codec("a sample of the vectors", source);
+    let mut middle = vec![0; kernel.row_bytes()];
+    let (mut leading, mut trailing) = (Vec::new(), Vec::new());
+    let (mut exact, mut by_leading) = (Vec::new(), Vec::new());
+    for row in others.chunks_exact(kernel.row_bytes()) {
+        leading.clear();
+        trailing.clear();
+        model
+            .encode(row, &mut leading, &mut trailing)
+            .map_err(wrong)?;
+        model.decode_leading(&leading, &mut middle).map_err(wrong)?;
+        exact.push(kernel.distance(query, row));
+        by_leading.push(kernel.distance(query, &middle));
+    }
+    let nearest = |distances: &[f32]| {
+        let mut places: Vec<usize> = (0..distances.len()).collect();
+        places.sort_by(|&a, &b| distances[a].total_cmp(&distances[b]));
+        places.truncate(ANSWERS);
+        places
+    };
+    let (found, wanted) = (nearest(&by_leading), nearest(&exact));
+    let bound = wanted.last().map_or(f32::INFINITY, |&last| exact[last]);
+    Ok(found.iter().filter(|&&place| exact[place] <= bound).count())
+}

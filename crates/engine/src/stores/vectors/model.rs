@@ -1,0 +1,91 @@
+//! What vectors are coded with: whole, or in two parts of which the leading one stands elsewhere.
+
+use stratann_codec::{CodecError, NestedModel, SegmentModel, Shape, VectorCodec};
+use stratann_layout::Manifest;
+
+use crate::stores::VectorsAt;
+
+/// The model of a file's vectors.
+pub(crate) enum VectorModel {
+    /// Each vector is decoded alone.
+    Whole(SegmentModel),
+    /// Each is the trailing part of one, beside whose list the leading part stands.
+    Trailing(NestedModel),
+}
+
+impl VectorModel {
+    /// The model that these bytes are, where vectors are so.
+    pub(crate) fn from_bytes(bytes: &[u8], vectors: VectorsAt) -> Result<Self, CodecError> {
+        Ok(match vectors {
+            VectorsAt::Records | VectorsAt::Segments => {
+                Self::Whole(SegmentModel::from_bytes(bytes)?)
+            }
+            VectorsAt::Parts => Self::Trailing(NestedModel::from_bytes(bytes)?),
+        })
+    }
+
+    /// As [`from_bytes`](VectorModel::from_bytes); refuses one that is for other vectors than those of an index.
+    pub(crate) fn of_index(
+        bytes: &[u8],
+        vectors: VectorsAt,
+        manifest: &Manifest,
+    ) -> Result<Self, String> {
+        let model = Self::from_bytes(bytes, vectors).map_err(|error| error.to_string())?;
+        let shape = model.shape();
+        let (element, dimension) = (manifest.element, manifest.dimension);
+        if (shape.element().code(), shape.dim()) != (element.code(), dimension as usize) {
+            let (found, dim) = (shape.element(), shape.dim());
+            return Err(format!(
+                "it is for {found:?} vectors of {dim} dimensions; those of the index are {element}, of {dimension}"
+            ));
+        }
+        Ok(model)
+    }
+
+    /// The model as bytes.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Whole(model) => model.to_bytes(),
+            Self::Trailing(model) => model.to_bytes(),
+        }
+    }
+
+    /// Whether vectors may be coded against the base of their chunk.
+    pub(crate) fn has_bases(&self) -> bool {
+        match self {
+            Self::Whole(model) => model.codec() == VectorCodec::Huffman,
+            Self::Trailing(_) => false,
+        }
+    }
+
+    /// Bytes that its tables take in memory; those of whole vectors are few, and not counted.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Whole(_) => 0,
+            Self::Trailing(model) => model.memory_bytes(),
+        }
+    }
+
+    /// Element type and dimension.
+    fn shape(&self) -> Shape {
+        match self {
+            Self::Whole(model) => model.shape(),
+            Self::Trailing(model) => model.shape(),
+        }
+    }
+
+    /// Decodes a vector into `out`, of which `bytes` stand in the file and `leading`, unless it is whole, elsewhere.
+    #[inline]
+    pub(crate) fn decode(
+        &self,
+        leading: &[u8],
+        bytes: &[u8],
+        base: Option<&[u8]>,
+        out: &mut [u8],
+    ) -> Result<(), CodecError> {
+        match self {
+            Self::Whole(model) => model.decode(bytes, base, out),
+            Self::Trailing(model) => model.decode(leading, bytes, out),
+        }
+    }
+}
