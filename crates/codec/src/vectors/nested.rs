@@ -3,7 +3,7 @@
 //!
 //! An element's *step number* is how many steps it lies from zero, rounded down; a step is a power of two, so that the number is a
 //! float's sign and the first bits behind its leading one, and what is left of it is a known number of bits: nothing but the number says
-//! how many. The leading part has the step numbers, less the dimension's mean, Huffman-coded; whoever has it alone takes each element to
+//! how many. The leading part has the step numbers, less the dimension's median, Huffman-coded; whoever has it alone takes each element to
 //! lie in the middle of its step. The trailing part has the rest of each element:
 //!
 //! ```text
@@ -11,14 +11,14 @@
 //!   float, one step or more       step number, n bits     its mantissa's bits but for the first n - 1
 //!   float, below a step           0, or -1 if negative    its exponent, Huffman-coded; all bits of its mantissa
 //!   byte                          its higher bits         its lower bits
-//!   too far from the mean         -128 or 127, and as   nothing; or, where the leading part had no
+//!   too far from the median         -128 or 127, and as   nothing; or, where the leading part had no
 //!                                 it is                  room for it, as it is
 //!
 //! bits   what (leading part)
 //!    1   0: coded; 1: the step numbers follow from byte 1 on, a byte each
-//!    1   1: an element is too far from the mean
+//!    1   1: an element is too far from the median
 //!    1   1: such elements are given at the end; 0: each may be farther from its middle than half a step
-//!    .   step numbers less the means, as bytes, in two streams (see lanes)
+//!    .   step numbers less the medians, as bytes, in two streams (see lanes)
 //!    .   where they are given, of each element that is too far its dimension, u16, and its bytes; and how many these are, u16
 //!
 //! bits   what (trailing part)
@@ -31,7 +31,7 @@
 //!      2     1  step: the exponent of a float that is one, as the float has it; of bytes, the bits that are left of one
 //!      3     1  z: mantissa bits that are zero in the whole sample, from the lowest on
 //!      4     4  dimension
-//!      8     .  mean step number of each dimension, i16
+//!      8     .  median step number of each dimension, i16
 //!      .   129  code of step numbers
 //!      .   129  code of exponents below a step
 //! ```
@@ -60,8 +60,8 @@ const FAR: u8 = 2;
 const GIVEN: u8 = 4;
 /// Bytes in front of an element that is given: its dimension.
 const DIMENSION: usize = 2;
-/// The largest mean: an element that is farther from zero is no element whose distance from it says much.
-const MOST_MEAN: i32 = 1 << 14;
+/// The largest median: an element that is farther from zero is no element whose distance from it says much.
+const MOST_MEDIAN: i32 = 1 << 14;
 /// Elements that are put together at a time.
 const BATCH: usize = 64;
 
@@ -72,7 +72,7 @@ pub struct NestedModel {
     step: u8,
     division: Division,
     zeros: u32,
-    means: Vec<i16>,
+    medians: Vec<i16>,
     /// What is added to a dimension's coded numbers to be in the middle of the step.
     middles: Vec<f32>,
     numbers: PrefixCode,
@@ -99,25 +99,29 @@ impl NestedModel {
         let (size, dim) = (shape.element().size(), shape.dim());
         let rows = sample.len() / shape.vector_bytes();
         let sample = &sample[..rows * shape.vector_bytes()];
-        let mut sums = vec![0i64; dim];
+        let mut columns = vec![Vec::with_capacity(rows); dim];
         let mut used = 0;
         let mut exponents = [0u64; 256];
         for (i, bits) in elements(size, sample).enumerate() {
             used |= bits;
             let Divided { number, rest } = division.divide(bits);
-            sums[i % dim] += i64::from(number);
+            columns[i % dim].push(number);
             if let Rest::Exponent(exponent, _) = rest {
                 exponents[usize::from(exponent)] += 1;
             }
         }
-        let most = i64::from(MOST_MEAN);
-        let means: Vec<i16> = sums
-            .iter()
-            .map(|sum| (sum.div_euclid(rows.max(1) as i64)).clamp(-most, most) as i16)
+        // Not the mean, from which all may be far where a few are far out.
+        let median = |numbers: &mut Vec<i32>| match numbers.len() {
+            0 => 0,
+            count => *numbers.select_nth_unstable(count / 2).1,
+        };
+        let medians: Vec<i16> = columns
+            .iter_mut()
+            .map(|numbers| median(numbers).clamp(-MOST_MEDIAN, MOST_MEDIAN) as i16)
             .collect();
         let mut numbers = [0u64; 256];
         for (i, bits) in elements(size, sample).enumerate() {
-            let coded = coded(division.divide(bits).number, means[i % dim]);
+            let coded = coded(division.divide(bits).number, medians[i % dim]);
             numbers[usize::from(coded as u8)] += 1;
         }
         let zeros = match division {
@@ -128,14 +132,14 @@ impl NestedModel {
             shape,
             (step, division),
             zeros,
-            means,
+            medians,
             PrefixCode::from_byte_counts(&numbers, LIMIT),
             PrefixCode::from_byte_counts(&exponents, LIMIT),
         ))
     }
 
     /// Steps that are worth a try for vectors like those of the sample, the coarsest first: for floats from about half a standard
-    /// deviation of an element from its dimension's mean on, each half the one before, down to a thirty-second: of finer ones many elements
+    /// deviation of an element from its dimension's mean on, each half the one before, down to a sixteenth: of finer ones some elements
     /// would be too far. The deviation is the median of those of all dimensions, since a few may be much wider. At least one.
     pub fn steps(shape: Shape, sample: &[u8]) -> Vec<u8> {
         if let Element::U8 | Element::I8 = shape.element() {
@@ -164,7 +168,7 @@ impl NestedModel {
         let (bias, most) = if half { (15, 30) } else { (127, 236) };
         // Of none, as of vectors that all are the same, the logarithm is the least number.
         let coarsest = (variance.sqrt().log2().floor() as i32).saturating_add(bias - 1);
-        let mut steps: Vec<u8> = (0..5)
+        let mut steps: Vec<u8> = (0..4)
             .map(|finer| coarsest.saturating_sub(finer).clamp(2, most) as u8)
             .collect();
         steps.dedup();
@@ -175,7 +179,7 @@ impl NestedModel {
         shape: Shape,
         (step, division): (u8, Division),
         zeros: u32,
-        means: Vec<i16>,
+        medians: Vec<i16>,
         numbers: PrefixCode,
         exponents: PrefixCode,
     ) -> NestedModel {
@@ -184,8 +188,11 @@ impl NestedModel {
             step,
             division,
             zeros,
-            middles: means.iter().map(|&mean| f32::from(mean) + 0.5).collect(),
-            means,
+            middles: medians
+                .iter()
+                .map(|&median| f32::from(median) + 0.5)
+                .collect(),
+            medians,
             triples: Triples::new(&numbers),
             numbers,
             exponent_words: exponents.singles(LIMIT),
@@ -206,7 +213,7 @@ impl NestedModel {
     /// Bytes that the model takes in memory, about.
     pub fn memory_bytes(&self) -> usize {
         let words = (1 << LIMIT) * (size_of::<u32>() + size_of::<(u16, u8)>());
-        words + self.means.len() * (size_of::<i16>() + size_of::<f32>())
+        words + self.medians.len() * (size_of::<i16>() + size_of::<f32>())
     }
 
     /// How far an element may be from the value that the leading part gives: half a step.
@@ -241,15 +248,15 @@ impl NestedModel {
             .collect();
         let coded: Vec<i8> = divided
             .iter()
-            .zip(&self.means)
-            .map(|(divided, &mean)| coded(divided.number, mean))
+            .zip(&self.medians)
+            .map(|(divided, &median)| coded(divided.number, median))
             .collect();
         let given = self.encode_leading(vector, &coded, leading);
         self.encode_trailing(vector, (&divided, &coded), given, trailing);
         Ok(())
     }
 
-    /// Appends the leading part of a vector. Returns whether it gives the elements that are too far from the mean, if there are any.
+    /// Appends the leading part of a vector. Returns whether it gives the elements that are too far from the median, if there are any.
     fn encode_leading(&self, vector: &[u8], coded: &[i8], out: &mut Vec<u8>) -> bool {
         let (start, size) = (out.len(), self.shape.element().size());
         let far = |&i: &usize| is_far(coded[i]);
@@ -341,8 +348,8 @@ impl NestedModel {
             Division::Float { mantissa: 23, .. } => self.middles_f32(out),
             Division::Float { .. } => self.middles_f16(out),
             Division::Byte { rest, flip } => {
-                for (byte, &mean) in out.iter_mut().zip(&self.means) {
-                    let number = i32::from(*byte as i8) + i32::from(mean);
+                for (byte, &median) in out.iter_mut().zip(&self.medians) {
+                    let number = i32::from(*byte as i8) + i32::from(median);
                     let middle = (number << rest) + (1 << (rest - 1));
                     *byte = middle.clamp(-128, 127) as i8 as u8 ^ flip;
                 }
@@ -360,7 +367,7 @@ impl NestedModel {
     }
 
     /// Whether a leading part says of all elements where they are to within [`error`](Self::error): it does, unless more of them are very
-    /// far from the dimensions' means than it has room for.
+    /// far from the dimensions' medians than it has room for.
     #[inline]
     pub fn is_near(leading: &[u8]) -> bool {
         (leading.first()).is_some_and(|mode| mode & (FAR | GIVEN) != FAR)
@@ -446,7 +453,7 @@ impl NestedModel {
         let mut given = given.chunks_exact(DIMENSION + size).map(given_element);
         let is_given = leading.first().is_some_and(|mode| mode & GIVEN != 0);
         let mut bit = 2;
-        for (i, &mean) in self.means.iter().enumerate() {
+        for (i, &median) in self.medians.iter().enumerate() {
             let coded = out[at + i] as i8;
             let bits = match is_far(coded) {
                 true if is_given => match given.next() {
@@ -458,7 +465,7 @@ impl NestedModel {
                 },
                 true => take(trailing, &mut bit, self.division.width()),
                 false => self
-                    .element(coded, mean, zeros, trailing, &mut bit)
+                    .element(coded, median, zeros, trailing, &mut bit)
                     .ok_or_else(|| damaged("vector, step number", u64::from(coded as u8)))?,
             };
             out[size * i..size * (i + 1)].copy_from_slice(&bits.to_le_bytes()[..size]);
@@ -482,12 +489,12 @@ impl NestedModel {
     fn element(
         &self,
         coded: i8,
-        mean: i16,
+        median: i16,
         zeros: u32,
         trailing: &[u8],
         bit: &mut usize,
     ) -> Option<u32> {
-        let number = i32::from(coded) + i32::from(mean);
+        let number = i32::from(coded) + i32::from(median);
         let rest = match self.division.rest_bits(number) {
             Some(count) => {
                 let low = take(trailing, bit, count.saturating_sub(zeros));
@@ -526,7 +533,7 @@ impl NestedModel {
         let element = self.shape.element().code();
         let mut out = vec![VERSION, element, self.step, self.zeros as u8];
         out.extend((self.shape.dim() as u32).to_le_bytes());
-        out.extend(self.means.iter().flat_map(|mean| mean.to_le_bytes()));
+        out.extend(self.medians.iter().flat_map(|median| median.to_le_bytes()));
         self.numbers.write(&mut out);
         self.exponents.write(&mut out);
         out
@@ -556,20 +563,20 @@ impl NestedModel {
             ));
         }
         let shape = Shape::new(element, reader.u32()? as usize)?;
-        let means: Vec<i16> = reader
+        let medians: Vec<i16> = reader
             .take(2 * shape.dim())?
             .as_chunks::<2>()
             .0
             .iter()
             .map(|&two| i16::from_le_bytes(two))
             .collect();
-        if let Some(&mean) = means
+        if let Some(&median) = medians
             .iter()
-            .find(|&&mean| i32::from(mean).abs() > MOST_MEAN)
+            .find(|&&median| i32::from(median).abs() > MOST_MEDIAN)
         {
             return Err(reader.malformed(
-                "model of nested vectors, mean",
-                mean as u16,
+                "model of nested vectors, median",
+                median as u16,
                 "at most 16384 from zero",
             ));
         }
@@ -580,19 +587,19 @@ impl NestedModel {
             shape,
             (step, division),
             zeros.into(),
-            means,
+            medians,
             numbers,
             exponents,
         ))
     }
 }
 
-/// A step number less its dimension's mean, or what says that it is too far from it.
-fn coded(number: i32, mean: i16) -> i8 {
-    (number - i32::from(mean)).clamp(-128, 127) as i8
+/// A step number less its dimension's median, or what says that it is too far from it.
+fn coded(number: i32, median: i16) -> i8 {
+    (number - i32::from(median)).clamp(-128, 127) as i8
 }
 
-/// Whether a coded step number says no more than that the element is too far from the mean.
+/// Whether a coded step number says no more than that the element is too far from the median.
 #[inline(always)]
 fn is_far(coded: i8) -> bool {
     coded == i8::MIN || coded == i8::MAX

@@ -48,13 +48,13 @@ pub(crate) fn leading_step(
             *right += ranked_right(&kernel, model, &rows)?;
         }
     }
-    let is_enough = |&(right, _): &(&usize, _)| *right as f64 >= ENOUGH * all as f64;
-    let mut steps = right.iter().zip(models.iter().map(NestedModel::step));
-    let found = steps.find(is_enough).map(|(_, step)| step);
-    let finest = models.last().map(NestedModel::step);
-    found
-        .or(finest)
-        .ok_or_else(|| Error::call("element", source.element(), "one that has steps"))
+    let is_enough = |&right: &usize| right as f64 >= ENOUGH * all as f64;
+    // Where none is enough, the one that ranks best; of these the coarsest.
+    let best = right.iter().max().copied();
+    let found = right.iter().position(is_enough);
+    let found = found.or_else(|| right.iter().position(|&right| Some(right) == best));
+    let step = found.and_then(|at| models.get(at)).map(NestedModel::step);
+    step.ok_or_else(|| Error::call("element", source.element(), "one that has steps"))
 }
 
 /// A node, and nodes around it.

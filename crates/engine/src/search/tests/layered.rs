@@ -163,7 +163,7 @@ fn outliers_are_found_as_others_are() {
         let found = index.search(&asked, &options).unwrap();
         let (recall, _) = compared(&base, &asked, metric, &found);
         let whole = of_whole_vectors(folder.path(), (&base, &asked), metric, &options);
-        assert!(recall > whole - 0.01, "{metric:?}: {recall} of {whole}");
+        assert!(recall > whole - 0.015, "{metric:?}: {recall} of {whole}");
     }
 }
 
