@@ -319,9 +319,9 @@ const SMALL: [Small; 8] = [
     },
     // Leading parts beside lists; trailing ones run on.
     Small {
-        dim: 128,
-        built: 150,
-        rows: 200,
+        dim: 120,
+        built: 140,
+        rows: 160,
         ..texts(
             "index-v4-layered",
             "layered",
