@@ -13,6 +13,7 @@
 //! has an expectation, which is not that of the middle, and a deviation ([`LeadingError`]). Answers that were in no doubt have the expectation
 //! as their distance.
 
+use std::cmp::Ordering;
 use std::num::NonZeroUsize;
 
 use stratann_vector::Metric;
@@ -234,8 +235,11 @@ impl Leading {
         };
         let middle = last.distance / 2.0 + next.distance / 2.0;
         // Of what is not a number it is not known, either.
-        let may_be_out = |it: &Expected| !(middle - it.distance > IN_DOUBT * it.deviation);
-        let may_be_in = |it: &Expected| !(it.distance - middle > IN_DOUBT * it.deviation);
+        let is_beyond = |by: f32, it: &Expected| {
+            by.partial_cmp(&(IN_DOUBT * it.deviation)) == Some(Ordering::Greater)
+        };
+        let may_be_out = |it: &Expected| !is_beyond(middle - it.distance, it);
+        let may_be_in = |it: &Expected| !is_beyond(it.distance - middle, it);
         let doubtful = expected
             .iter()
             .filter(|it| may_be_in(it) && (all || may_be_out(it)));

@@ -638,9 +638,10 @@ fn what_is_wrong_with_a_node_is_named() {
 
 #[test]
 fn the_parts_of_a_vector_are_of_one_node_and_one_model() {
-    let change = |part: Part<'_>| match part {
-        Part::Id(FileKind::Vectors, 37, id) => *id += 1,
-        _ => {}
+    let change = |part: Part<'_>| {
+        if let Part::Id(FileKind::Vectors, 37, id) = part {
+            *id += 1;
+        }
     };
     let words = ["node 37 has the outside id 20, and 19 beside its list"];
     says(Layout::Layered, &change, "vectors-1", &words);
