@@ -273,7 +273,7 @@ pub struct SearchArguments {
     #[arg(long, value_name = "N", value_parser = in_flight)]
     pub in_flight: Option<usize>,
 
-    /// Candidates that are ranked at once, where vectors are apart from lists: B [default: the preset's]
+    /// Candidates that are ranked at once, where whole vectors are apart from lists: B [default: the preset's]
     #[arg(long, value_name = "B", value_parser = list_size)]
     pub rerank_batch: Option<usize>,
 
@@ -301,7 +301,7 @@ pub struct SearchArguments {
     #[arg(long, value_enum, default_value = "auto")]
     pub io: IoName,
 
-    /// Writes the ids and distances found, in the ground-truth format, or the ids alone as .npy
+    /// Writes the ids and distances found, in the ground-truth format, or the ids alone as .npy; distances are exact (--exact)
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
 

@@ -75,12 +75,15 @@ impl<'py> Vectors<'py> {
 ///     "locality" or "input": in which order nodes lie on disk; None takes the preset's.
 /// layout : str, optional
 ///     "coupled" (vector and list side by side, as they are), "packed" (side by side, compressed), "decoupled"
-///     (lists and vectors apart, compressed) or "inline" (as coupled, with the neighbours' codes); None takes the preset's, which may go by the size of a vector.
+///     (lists and vectors apart, compressed), "inline" (as coupled, with the neighbours' codes) or "layered"
+///     (compressed lists beside the leading parts of vectors, by which a search ranks; trailing parts in segments).
+///     None takes the preset's, which may go by the size of a vector and is never "layered".
 /// compression : str, optional
 ///     "raw", "paper" (DecoupleVS) or "best", always without loss; None takes the preset's. "coupled" and "inline"
-///     know only "raw".
+///     know only "raw", and "layered" codes vectors in two parts whatever this says.
 /// chunk : int or str, optional
-///     Uncompressed size of a chunk of vectors in the decoupled layout: bytes, or "1MiB"; None is 4 MiB.
+///     Uncompressed size of a chunk of vectors where these, or their trailing parts, are apart from the lists: bytes,
+///     or "1MiB"; None is 4 MiB.
 /// segment : int or str, optional
 ///     Uncompressed size of a segment of vectors, which is compressed as one; None is 512 MiB.
 /// navigation : float

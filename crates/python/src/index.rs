@@ -204,8 +204,8 @@ impl Index {
     /// whole_page : bool, optional
     ///     Whether to use all nodes of a page that was read; None takes the preset's choice.
     /// rerank_batch : int, optional
-    ///     B, how many candidates are ranked by exact distance at once, where vectors are apart from lists; None takes
-    ///     the preset's.
+    ///     B, how many candidates are ranked by exact distance at once, where whole vectors are apart from lists
+    ///     (decoupled); None takes the preset's.
     /// benefit : float, optional
     ///     Re-ranking ends when a smaller share of a batch than this became answers, 0 for never; None takes the
     ///     preset's.
@@ -214,7 +214,8 @@ impl Index {
     ///     that may be nearer by the error of the codes); None takes the preset's.
     /// exact : bool
     ///     Whether distances are wanted to the last bit in the layered layout, too, which reads the trailing parts of all answers. There
-    ///     answers that were in no doubt otherwise have the distance that the leading part of their vector gives them reason to expect.
+    ///     answers that were in no doubt otherwise have the distance that the leading part of their vector gives them reason to expect:
+    ///     ask for exact ones where they are compared with others, as `stratann.recall` does.
     /// threads : int, optional
     ///     None is one for each core, at most one for each query.
     /// in_flight : int, optional

@@ -136,7 +136,8 @@ impl Searcher<'_> {
                 .or(preset.map(|p| p.navigation && target.has_navigation())),
             whole_page: arguments.whole_page().or(preset.map(|p| p.whole_page)),
             rerank: target.rerank(arguments),
-            exact: arguments.exact,
+            // What is written is a truth for others.
+            exact: arguments.exact || arguments.out.is_some(),
             parts: arguments.parts,
             threads,
             in_flight: arguments.in_flight,

@@ -6,8 +6,8 @@
 //!                                     <---> as far from the middle between k and k + 1 as the leading part errs
 //! ```
 //!
-//! Of those in doubt the trailing parts are read, all at once, and with these they are ranked exactly. The others are what they are
-//! whatever their trailing parts say, or all but certainly so.
+//! Of those in doubt the trailing parts are read, all at once, and with these they are ranked exactly. The others are taken for what they
+//! are expected to be: of those 1.5 deviations away about one in fifteen is on the other side of the middle, of those farther away fewer.
 //!
 //! A leading part says of each element in which step it lies: it is as likely anywhere within half a step of the middle. So the distance
 //! has an expectation, which is not that of the middle, and a deviation ([`LeadingError`]). Answers that were in no doubt have the expectation
