@@ -157,6 +157,7 @@ impl Task {
         let search = SearchOptions {
             k: K,
             list: LIST.max(K),
+            exact: true,
             ..SearchOptions::default()
         };
         let mut random = random(1);

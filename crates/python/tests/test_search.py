@@ -95,7 +95,8 @@ def test_exact_distances_are_those_of_whole_vectors(tmp_path, small, queries):
     wide = small.astype(numpy.float64)
     right = ((wide[exact_ids.astype(int)] - queries[:, None].astype(numpy.float64)) ** 2).sum(axis=2)
     numpy.testing.assert_array_equal(exact_distances, right.astype(numpy.float32))
-    assert stratann.recall((ids, distances), (exact_ids, exact_distances)) >= 0.97
+    # By ids: distances that are not exact say nothing of whether another vector is as near.
+    assert stratann.recall((ids, distances), (exact_ids, None)) >= 0.97
     off = numpy.abs(numpy.sort(distances) / exact_distances - 1)
     assert 0 < off.mean() < 0.1
     with pytest.raises(TypeError):

@@ -106,6 +106,8 @@ fn searches(
         k: K,
         list: breakdown.list,
         in_flight: Some(1),
+        // Recall is counted by distances.
+        exact: true,
         ..SearchOptions::default()
     };
     let found = live.search(queries, &options)?;

@@ -255,6 +255,8 @@ impl Shared<'_> {
             list: self.timeline.list,
             threads,
             in_flight: Some(1),
+            // Recall is counted by distances.
+            exact: true,
             ..SearchOptions::default()
         };
         let most = match threads {

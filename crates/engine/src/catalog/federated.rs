@@ -94,6 +94,8 @@ impl Catalog {
             parts: options.parts.then(Parts::default),
         };
         let mut merged = Vec::with_capacity(k);
+        // Which are answers is decided between indexes: by what leading parts say, each would err in its own way.
+        let exact = options.exact || each.len() > 1;
         for name in each {
             let index = self.index(name)?;
             // What was deleted is no answer, and an index that has none has nothing to be asked for.
@@ -101,7 +103,11 @@ impl Catalog {
             if k == 0 {
                 continue;
             }
-            let options = SearchOptions { k, ..*options };
+            let options = SearchOptions {
+                k,
+                exact,
+                ..*options
+            };
             let found = index
                 .search_observed(queries, &options, progress)
                 .map_err(|error| of_index(error, name))?;

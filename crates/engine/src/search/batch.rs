@@ -330,9 +330,7 @@ impl<'a> Batch<'a> {
                     counters += source.take_counters();
                 }
                 let ranking = source.ranking();
-                for &(id, distance) in &waiting {
-                    ranking.nearest.offer(id, distance);
-                }
+                ranking.offer_all(&waiting);
                 enough = !all && ranking.nearest.found().len() >= plan.k.min(live);
                 list = self.longer(length).filter(|_| !all);
             }
@@ -346,6 +344,8 @@ impl<'a> Batch<'a> {
                 let mut scan = source.scan(thread, self.progress);
                 scan.find(plan.list).await?;
                 counters += scan.take_counters();
+                // Where vectors are in two parts a scan makes its answers anew. Those that are in already change nothing.
+                scan.ranking().offer_all(&waiting);
             }
             self.progress.advance(1);
             if self.progress.interrupted() {

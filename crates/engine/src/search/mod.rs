@@ -334,7 +334,8 @@ impl Index {
             navigation,
             whole_page: options.whole_page.unwrap_or(preset.whole_page),
             rerank: options.rerank.unwrap_or(preset.rerank),
-            exact: options.exact,
+            // Beside vectors that wait for a merge, the boundary of the answers is another one than that of those on storage.
+            exact: options.exact || overlay.is_some_and(|overlay| overlay.logged() > 0),
             hold: false,
             parts: options.parts,
         })

@@ -155,7 +155,15 @@ impl<'a> Ranking<'a> {
         LeadingError { metric, dim, query }
     }
 
-    /// Makes answers of those that were ranked by leading parts, when it is known of them what is to be known. No others were ranked.
+    /// Offers vectors of which id and distance are known.
+    pub(crate) fn offer_all(&mut self, found: &[(u64, f32)]) {
+        for &(id, distance) in found {
+            self.nearest.offer(id, distance);
+        }
+    }
+
+    /// Makes answers of those that were ranked by leading parts, when it is known of them what is to be known. Others that were offered
+    /// are to be offered again.
     pub(crate) fn answer_leading(&mut self) {
         self.nearest.clear(self.leading.k());
         for (id, distance) in self.leading.answers() {

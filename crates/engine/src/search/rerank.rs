@@ -303,6 +303,8 @@ impl<'a> Reranker<'a> {
         while !doubts.is_empty() {
             for piece in doubts.chunks(PIECE) {
                 self.settle_all(piece, ranking, counters).await?;
+                // No more than a piece at a time.
+                self.held.clear();
             }
             // One that was in no doubt may be an answer now, where another turned out to be none.
             ranking.leading.settled();
