@@ -36,7 +36,7 @@ use crate::payload::PayloadReader;
 use crate::runs::{RunsOn, byte_count};
 
 /// Format version of these files. 1: the first. Where added pages go on, which those of segments do from version 2 on
-/// ([`crate::slotted`]), they have more at their end; who does not know it does not know such segments either.
+/// ([`crate::slotted`]), they have more at their end. An earlier version does not get so far: it refuses such segments by their version.
 pub const FORMAT_VERSION: u32 = 1;
 
 const FIXED: usize = 44;

@@ -1,8 +1,8 @@
 //! Which records run on: they begin on a page and end on one behind it ([`crate::slotted`], version 2 of the kind `Vectors`).
 //!
-//! A page starts no record behind one that runs on, so a bit for each page says it: whether what stands at its end goes on on the next
-//! page. There it ends, if another record starts behind it. In files these bits stand in bytes, eight pages each, the first page in the lowest bit; the bits
-//! behind the last page are 0.
+//! The last record of a page may go on on the next; a bit for each page says whether it does. It ends on the first page behind it that
+//! does not go on, or on which another record starts. In files these bits stand in bytes, eight pages each, the first page in the lowest
+//! bit; the bits behind the last page are 0.
 
 /// A bit for each page whose last record goes on on the next. None of them takes no memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

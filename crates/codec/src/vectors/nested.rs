@@ -11,8 +11,9 @@
 //!   float, one step or more       step number, n bits     its mantissa's bits but for the first n - 1
 //!   float, below a step           0, or -1 if negative    its exponent, Huffman-coded; all bits of its mantissa
 //!   byte                          its higher bits         its lower bits
-//!   too far from the median         -128 or 127, and as   nothing; or, where the leading part had no
-//!                                 it is                  room for it, as it is
+//!   too far from the median       -128 or 127 *           nothing *
+//!
+//!   * It stands as it is at the end of the leading part; where that has no room for all of these, in the trailing part.
 //!
 //! bits   what (leading part)
 //!    1   0: coded; 1: the step numbers follow from byte 1 on, a byte each

@@ -3,7 +3,7 @@
 //! ```text
 //!   nearest first    1  2  ..  k-1 | k   k+1 | k+2 ..
 //!                      answers     | in doubt |   no answers
-//!                                     <---> as far from the middle between k and k + 1 as the leading part errs
+//!                                     <---> 1.5 deviations of the leading parts' error from the middle between k and k + 1
 //! ```
 //!
 //! Of those in doubt the trailing parts are read, all at once, and with these they are ranked exactly. The others are taken for what they
@@ -134,7 +134,7 @@ impl Leading {
             error,
             ..
         } = *candidate;
-        // NaN, which would come before all, is farther than any: the lesser of it and a number is the number.
+        // `min` makes infinity of NaN, so that it comes last.
         let distance = candidate.distance.min(f32::INFINITY);
         let most = self.k.saturating_add(BEYOND);
         let before = |a: &Ranked| a.distance < distance || (a.distance == distance && a.id < id);
@@ -154,7 +154,7 @@ impl Leading {
         if self.parts.len() < from + self.slot_bytes {
             self.parts.resize(from + self.slot_bytes, 0);
         }
-        // Longer than any leading part there is none: its record would not have decoded.
+        // No encoder writes a longer one. What is cut off here does not decode when it is looked at again, which is an error.
         let bytes = part.len().min(self.slot_bytes);
         self.parts[from..from + bytes].copy_from_slice(&part[..bytes]);
         let ranked = Ranked {
@@ -234,7 +234,7 @@ impl Leading {
             return if all { self.inexact() } else { Vec::new() };
         };
         let middle = last.distance / 2.0 + next.distance / 2.0;
-        // Of what is not a number it is not known, either.
+        // What cannot be compared, a NaN, is in doubt.
         let is_beyond = |by: f32, it: &Expected| {
             by.partial_cmp(&(IN_DOUBT * it.deviation)) == Some(Ordering::Greater)
         };

@@ -77,7 +77,7 @@ pub(crate) struct Reranker<'a> {
     ranked: Vec<(u64, bool)>,
     known: usize,
     vector: Vec<u8>,
-    /// Where a record is put together that goes on on a second page.
+    /// Where a record is put together that goes on on further pages.
     scratch: Vec<u8>,
 }
 
@@ -284,7 +284,7 @@ impl<'a> Reranker<'a> {
     }
 
     /// Reads the trailing parts of the candidates that are in doubt by their leading parts, all at once, and makes answers. Where
-    /// exact distances are wanted, what comes in for another answer is read as well, which is hardly ever one.
+    /// exact distances are wanted, answers that replace others are read in further rounds, of which there is hardly ever one.
     pub(crate) async fn settle<N: NodePages>(
         &mut self,
         pages: &N,
