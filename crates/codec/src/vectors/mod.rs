@@ -169,6 +169,9 @@ impl SegmentModel {
             Element::U8 | Element::I8 => &[VectorCodec::Huffman, VectorCodec::Classes],
         };
         for &codec in candidates {
+            if codec == VectorCodec::Classes && !best.classes_may_win(&training) {
+                continue;
+            }
             let Some(model) = SegmentModel::train_on(shape, codec, &training) else {
                 continue;
             };
@@ -182,6 +185,43 @@ impl SegmentModel {
             }
         }
         best
+    }
+
+    /// Whether classes are worth training in full, which takes longer than all else: whether with few groups, of few vectors,
+    /// they come within a twentieth of what this model makes of other vectors. On floats they do not.
+    fn classes_may_win(&self, training: &[u8]) -> bool {
+        const FEW: usize = 8;
+        const VECTORS: usize = 1_024;
+        let bytes = self.shape.vector_bytes();
+        let vectors = training.len() / bytes;
+        if vectors <= VECTORS {
+            return true;
+        }
+        // From all over the sample, of which every fourth is measured.
+        let some = (0..VECTORS).map(|i| &training[i * vectors / VECTORS * bytes..][..bytes]);
+        let (mut trained, mut measured) = (Vec::new(), Vec::new());
+        for (i, vector) in some.enumerate() {
+            if i % 4 == 3 {
+                measured.extend_from_slice(vector);
+            } else {
+                trained.extend_from_slice(vector);
+            }
+        }
+        let Some(few) = Classes::train(self.shape.element, bytes, &trained, FEW) else {
+            return true;
+        };
+        let few = SegmentModel {
+            shape: self.shape,
+            codec: Codec::Classes(few),
+        };
+        let size = |model: &SegmentModel| {
+            let mut code = Vec::new();
+            for vector in measured.chunks_exact(bytes) {
+                model.encode_unchecked(vector, None, &mut code);
+            }
+            code.len()
+        };
+        size(&few) <= size(self) / 20 * 21
     }
 
     /// A model of the codec that is asked for; none if the elements do not suit it or the sample is too small.

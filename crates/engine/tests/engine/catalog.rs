@@ -7,26 +7,20 @@ use std::sync::{Arc, Weak};
 
 use stratann::{
     BuildOptions, Catalog, CatalogOptions, Codebook, Error, Index, MOST_OPEN, Matrix, MatrixRef,
-    Metric, OpenOptions, Preset, SearchOptions, Silent, TrainOptions, VectorFile, VectorSource,
-    brute_force, build,
+    Metric, OpenOptions, Preset, SearchOptions, Silent, TrainOptions, VectorSource, brute_force,
+    build,
 };
 use stratann_layout::Manifest;
 use tempfile::TempDir;
 
-fn head(name: &str, rows: usize) -> Matrix {
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name);
-    let file = VectorFile::open(path).unwrap();
-    let mut bytes = vec![0; rows * file.row_bytes()];
-    file.read(0, &mut bytes).unwrap();
-    Matrix::new(bytes, rows, file.dim(), file.element()).unwrap()
-}
+use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head};
 
 fn base(rows: usize) -> Matrix {
-    head("photo-sift-20k.base.u8bin", rows)
+    head(SIFT_BASE, rows)
 }
 
 fn queries(rows: usize) -> Matrix {
-    head("photo-sift-20k.query.u8bin", rows)
+    head(SIFT_QUERIES, rows)
 }
 
 /// A codebook of 16 bytes; another seed gives another one.

@@ -5,18 +5,15 @@ use std::path::Path;
 
 use stratann::{
     BuildOptions, Catalog, Error, Index, LiveIndex, Matrix, OpenOptions, Preset, SearchOptions,
-    Silent, VectorFile, VectorSource, WriteOptions, build, verify,
+    Silent, VectorSource, WriteOptions, build, verify,
 };
+
+use super::fixtures::{self, SIFT_BASE};
 
 const ROWS: usize = 400;
 
 fn rows(first: usize) -> Matrix {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/photo-sift-20k.base.u8bin");
-    let file = VectorFile::open(path).unwrap();
-    let mut bytes = vec![0; ROWS * file.dim() * file.element().size()];
-    file.read(first, &mut bytes).unwrap();
-    Matrix::new(bytes, ROWS, file.dim(), file.element()).unwrap()
+    fixtures::rows(SIFT_BASE, first, ROWS)
 }
 
 fn built(first: usize, preset: Preset, path: &Path) {

@@ -6,19 +6,10 @@ use std::path::{Path, PathBuf};
 use stratann::{
     BuildOptions, CacheSize, Compression, Counters, Element, Error, GroundTruth, Index, Layout,
     Matrix, Metric, OpenOptions, Order, Preset, SearchOptions, SearchResults, Silent, Strategy,
-    VectorFile, VectorSource, brute_force, build, verify,
+    VectorSource, brute_force, build, verify,
 };
 
-fn fixture(name: &str) -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name)
-}
-
-fn head(name: &str, rows: usize) -> Matrix {
-    let file = VectorFile::open(fixture(name)).unwrap();
-    let mut bytes = vec![0; rows * file.dim() * file.element().size()];
-    file.read(0, &mut bytes).unwrap();
-    Matrix::new(bytes, rows, file.dim(), file.element()).unwrap()
-}
+use super::fixtures::{SIFT_BASE, SIFT_QUERIES, fixture, head};
 
 /// Options that build a few thousand rows in a moment.
 fn quick(preset: Preset) -> BuildOptions {
@@ -42,8 +33,8 @@ fn search(
 #[test]
 fn every_preset_finds_the_neighbours_of_real_descriptors() {
     let folder = tempfile::tempdir().unwrap();
-    let base = head("photo-sift-20k.base.u8bin", 5_000);
-    let queries = head("photo-sift-20k.query.u8bin", 100);
+    let base = head(SIFT_BASE, 5_000);
+    let queries = head(SIFT_QUERIES, 100);
     let truth = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
     for preset in Preset::ALL {
         let path = folder.path().join(preset.name);
@@ -119,8 +110,8 @@ fn open(path: &Path) -> Index {
 fn aisaq_answers_as_diskann_does() {
     let folder = tempfile::tempdir().unwrap();
     let photos = (
-        head("photo-sift-20k.base.u8bin", 2_000),
-        head("photo-sift-20k.query.u8bin", 100),
+        head(SIFT_BASE, 2_000),
+        head(SIFT_QUERIES, 100),
         BuildOptions {
             degree: Some(24),
             build_list: 40,
@@ -196,8 +187,8 @@ fn aisaq_answers_as_diskann_does() {
 #[test]
 fn the_slot_cache_changes_no_answer_of_aisaq() {
     let folder = tempfile::tempdir().unwrap();
-    let base = head("photo-sift-20k.base.u8bin", 2_000);
-    let queries = head("photo-sift-20k.query.u8bin", 100);
+    let base = head(SIFT_BASE, 2_000);
+    let queries = head(SIFT_QUERIES, 100);
     let presets = [Preset::DISKANN, Preset::AISAQ];
     let paths = built_alike(folder.path(), &base, presets, &quick(Preset::AISAQ));
     for (list, beam) in [(20, 1), (40, 1), (20, 4), (40, 4)] {
@@ -254,8 +245,8 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
 #[test]
 fn aisaq_searches_in_every_way() {
     let folder = tempfile::tempdir().unwrap();
-    let base = head("photo-sift-20k.base.u8bin", 3_000);
-    let queries = head("photo-sift-20k.query.u8bin", 100);
+    let base = head(SIFT_BASE, 3_000);
+    let queries = head(SIFT_QUERIES, 100);
     let truth = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
     let recall = |found: &SearchResults| truth.recall(&found.ids, &found.distances, 10).unwrap();
     let presets = [Preset::DISKANN, Preset::AISAQ];
@@ -305,8 +296,8 @@ fn aisaq_searches_in_every_way() {
 #[test]
 fn whole_pages_of_an_inline_index_find_no_less() {
     let folder = tempfile::tempdir().unwrap();
-    let base = head("photo-sift-20k.base.u8bin", 3_000);
-    let queries = head("photo-sift-20k.query.u8bin", 200);
+    let base = head(SIFT_BASE, 3_000);
+    let queries = head(SIFT_QUERIES, 200);
     let truth = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
     let path = folder.path().join("index");
     let options = BuildOptions {
@@ -355,7 +346,7 @@ fn whole_pages_of_an_inline_index_find_no_less() {
 #[test]
 fn one_thread_and_a_seed_give_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
-    let base = head("photo-sift-20k.base.u8bin", 1_500);
+    let base = head(SIFT_BASE, 1_500);
     let files = ["a", "b"].map(|name| {
         let path = folder.path().join(name);
         build(&base, &path, &quick(Preset::STRATANN), &Silent).unwrap();
@@ -375,7 +366,7 @@ fn one_thread_and_a_seed_give_the_same_bytes() {
 #[test]
 fn outside_ids_are_what_the_user_gave() {
     let folder = tempfile::tempdir().unwrap();
-    let base = head("photo-sift-20k.base.u8bin", 600);
+    let base = head(SIFT_BASE, 600);
     let ids: Vec<u64> = (0..600).map(|row| u64::MAX / 2 + 7 * row).collect();
     for order in [Order::Input, Order::Locality] {
         let path = folder.path().join(order.to_string());
@@ -463,10 +454,10 @@ fn collections_of_any_size_and_shape() {
 #[test]
 fn calls_that_are_wrong_say_what_would_be_right() {
     let folder = tempfile::tempdir().unwrap();
-    let base = head("photo-sift-20k.base.u8bin", 500);
+    let base = head(SIFT_BASE, 500);
     let path = folder.path().join("index");
     build(&base, &path, &quick(Preset::DISKANN), &Silent).unwrap();
-    let queries = head("photo-sift-20k.query.u8bin", 5);
+    let queries = head(SIFT_QUERIES, 5);
     let wrong = |options: SearchOptions, parts: &[&str]| {
         let error = search(&path, &queries, &options).unwrap_err();
         assert!(error.is_call_wrong(), "{error}");
@@ -569,13 +560,13 @@ fn bad_rows_are_named_and_nothing_is_left() {
 fn an_index_is_replaced_only_when_asked_and_a_stranger_s_files_never() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
-    let base = head("photo-sift-20k.base.u8bin", 400);
+    let base = head(SIFT_BASE, 400);
     build(&base, &path, &quick(Preset::DISKANN), &Silent).unwrap();
     let error = build(&base, &path, &quick(Preset::DISKANN), &Silent).unwrap_err();
     assert!(matches!(error, Error::Exists { .. }), "{error}");
 
     let open = Index::open(&path, &OpenOptions::default()).unwrap();
-    let smaller = head("photo-sift-20k.base.u8bin", 200);
+    let smaller = head(SIFT_BASE, 200);
     let replace = BuildOptions {
         overwrite: true,
         ..quick(Preset::PIPEANN)
@@ -667,7 +658,7 @@ fn files(index: &Path) -> Vec<PathBuf> {
 #[test]
 fn verify_finds_any_flipped_bit_of_any_file() {
     let folder = tempfile::tempdir().unwrap();
-    let base = head("photo-sift-20k.base.u8bin", 600);
+    let base = head(SIFT_BASE, 600);
     let flips = match std::env::var_os("STRATANN_SLOW") {
         None => 16,
         Some(_) => 1000,
@@ -737,7 +728,7 @@ fn verify_finds_any_flipped_bit_of_any_file() {
 #[test]
 fn verify_finds_files_that_were_mixed_up() {
     let folder = tempfile::tempdir().unwrap();
-    let base = head("photo-sift-20k.base.u8bin", 600);
+    let base = head(SIFT_BASE, 600);
     for compression in [Compression::Raw, Compression::Paper, Compression::Best] {
         let path = folder.path().join(compression.to_string());
         build(
@@ -773,7 +764,7 @@ fn verify_finds_files_that_were_mixed_up() {
             seed: 7,
             ..format(Layout::Decoupled, compression)
         };
-        let shifted = head("photo-sift-20k.query.u8bin", 500);
+        let shifted = head(SIFT_QUERIES, 500);
         build(&shifted, &other, &options, &Silent).unwrap();
         for file in files.iter().filter(|file| name(file) != "MANIFEST") {
             let whole = fs::read(file).unwrap();
@@ -795,7 +786,7 @@ fn name(file: &Path) -> &str {
 #[test]
 fn stats_say_what_a_layout_takes_and_saves() {
     let folder = tempfile::tempdir().unwrap();
-    let base = head("photo-sift-20k.base.u8bin", 600);
+    let base = head(SIFT_BASE, 600);
     let coupled = folder.path().join("coupled-raw");
     for (layout, compression) in FORMATS {
         let path = folder.path().join(format!("{layout}-{compression}"));

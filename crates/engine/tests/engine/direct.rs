@@ -6,23 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stratann::{
     BuildOptions, DirectOptions, Durability, GroundTruth, Index, Layout, LiveIndex, Matrix, Metric,
-    OpenOptions, Preset, SearchOptions, Silent, Update, VectorFile, VectorSource, WriteOptions,
-    brute_force, build, verify,
+    OpenOptions, Preset, SearchOptions, Silent, Update, VectorSource, WriteOptions, brute_force,
+    build, verify,
 };
+
+use super::fixtures::{SIFT_BASE, SIFT_QUERIES, fixture, matrix};
 
 /// Rows of the fixture that an index is built of; the others are inserted.
 const BUILT: usize = 15_000;
 const DEGREE: usize = 32;
-
-fn fixture(name: &str) -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fixtures")
-        .join(name)
-}
-
-fn matrix(name: &str) -> Matrix {
-    Matrix::read(&VectorFile::open(fixture(name)).unwrap()).unwrap()
-}
 
 fn part(all: &Matrix, first: usize, rows: usize) -> Matrix {
     let row = all.row_bytes();
@@ -53,7 +45,7 @@ fn writing(update: Update) -> WriteOptions {
 
 /// Recall@10 and reads a query at list size 40.
 fn quality(search: impl Fn(&Matrix, &SearchOptions) -> stratann::SearchResults) -> (f64, f64) {
-    let queries = matrix("photo-sift-20k.query.u8bin");
+    let queries = matrix(SIFT_QUERIES);
     let truth = GroundTruth::read(fixture("photo-sift-20k.truth100.bin")).unwrap();
     let options = SearchOptions {
         list: 40,
@@ -69,7 +61,7 @@ fn quality(search: impl Fn(&Matrix, &SearchOptions) -> stratann::SearchResults) 
 
 #[test]
 fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
-    let all = matrix("photo-sift-20k.base.u8bin");
+    let all = matrix(SIFT_BASE);
     let rest = part(&all, BUILT, all.rows() - BUILT);
     for (preset, update, most_pages) in [
         (Preset::STRATANN, Update::Accumulate, 3.0),
@@ -132,7 +124,7 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
 
 #[test]
 fn what_was_not_checkpointed_is_replayed_and_a_merge_keeps_it() {
-    let all = matrix("photo-sift-20k.base.u8bin");
+    let all = matrix(SIFT_BASE);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
     built(&part(&all, 0, 4_000), Preset::STRATANN, &path);

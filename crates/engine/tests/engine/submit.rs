@@ -10,29 +10,23 @@ use std::time::{Duration, Instant};
 
 use stratann::{
     BuildOptions, Durability, Error, ErrorKind, Index, LiveIndex, Matrix, MergeWhen, OpenOptions,
-    Preset, SearchOptions, SearchResults, Silent, Strategy, Update, VectorFile, VectorSource,
-    WriteOptions, build, verify,
+    Preset, SearchOptions, SearchResults, Silent, Strategy, Update, VectorSource, WriteOptions,
+    build, verify,
 };
 use stratann_tier::testing::forked;
+
+use super::fixtures::{self, SIFT_BASE, SIFT_QUERIES, head};
 
 /// Longer than anything here takes, unless it was lost.
 const LONG: Duration = Duration::from_secs(60);
 const ROWS: usize = 2_000;
 
-fn matrix(name: &str, first: usize, rows: usize) -> Matrix {
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name);
-    let file = VectorFile::open(path).unwrap();
-    let mut bytes = vec![0; rows * file.dim() * file.element().size()];
-    file.read(first, &mut bytes).unwrap();
-    Matrix::new(bytes, rows, file.dim(), file.element()).unwrap()
-}
-
 fn base(first: usize, rows: usize) -> Matrix {
-    matrix("photo-sift-20k.base.u8bin", first, rows)
+    fixtures::rows(SIFT_BASE, first, rows)
 }
 
 fn queries(rows: usize) -> Matrix {
-    matrix("photo-sift-20k.query.u8bin", 0, rows)
+    head(SIFT_QUERIES, rows)
 }
 
 fn one(of: &Matrix, row: usize) -> Matrix {

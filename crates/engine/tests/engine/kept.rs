@@ -6,12 +6,14 @@ use std::path::Path;
 
 use stratann::{
     BuildOptions, CompactReport, Compression, DirectOptions, Durability, Index, LiveIndex, Matrix,
-    Metric, OpenOptions, Preset, RepairOptions, SearchOptions, Silent, Update, VectorFile,
-    VectorSource, WriteOptions, brute_force, build, repair, verify,
+    Metric, OpenOptions, Preset, RepairOptions, SearchOptions, Silent, Update, VectorSource,
+    WriteOptions, brute_force, build, repair, verify,
 };
 use stratann_layout::{
     BLOCK, ChunksFile, DeadSlots, FileKind, Manifest, SegmentSpan, StreamReader, stream,
 };
+
+use super::fixtures::{SIFT_BASE, SIFT_QUERIES, matrix};
 
 /// A collection whose rows are built, deleted and inserted.
 #[derive(Clone, Copy)]
@@ -28,8 +30,8 @@ struct Data {
 }
 
 const SIFT: Data = Data {
-    name: "photo-sift-20k.base.u8bin",
-    queries: "photo-sift-20k.query.u8bin",
+    name: SIFT_BASE,
+    queries: SIFT_QUERIES,
     metric: Metric::L2,
     built: 1_100,
     segment: 128,
@@ -50,11 +52,6 @@ const TEXT: Data = Data {
     segment_bytes: 10 * (16 << 10),
     chunk_bytes: 16 << 10,
 };
-
-fn matrix(name: &str) -> Matrix {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
-    Matrix::read(&VectorFile::open(path.join(name)).unwrap()).unwrap()
-}
 
 fn gather(all: &Matrix, rows: &[u64]) -> Matrix {
     let rows: Vec<u32> = rows.iter().map(|&row| row as u32).collect();

@@ -2,16 +2,14 @@
 //! read, with the same answers, and must take changes.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use stratann::{
     Codebook, GroundTruth, Index, LiveIndex, Matrix, Metric, OpenOptions, SearchOptions, Silent,
     Strategy, VectorFile, VectorSource, WriteOptions, brute_force, verify,
 };
 
-fn fixture(name: &str) -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name)
-}
+use super::fixtures::{SIFT_BASE, SIFT_QUERIES, fixture};
 
 fn open(path: &Path) -> Index {
     Index::open(path, &OpenOptions::default()).unwrap()
@@ -36,8 +34,8 @@ fn head(name: &str, count: usize) -> Matrix {
 
 /// The exact answers to some queries in the rows that the frozen indexes are built of.
 fn frozen_truth() -> (Matrix, GroundTruth) {
-    let base = head("photo-sift-20k.base.u8bin", 2_000);
-    let queries = head("photo-sift-20k.query.u8bin", 100);
+    let base = head(SIFT_BASE, 2_000);
+    let queries = head(SIFT_QUERIES, 100);
     let truth = brute_force(&base, &queries, 10, Metric::L2, 1, &Silent).unwrap();
     (queries, truth)
 }
@@ -123,7 +121,7 @@ fn an_index_of_format_4_with_segments_that_merges_kept_opens_and_answers() {
         assert!(recall > 0.97, "{strategy}: recall {recall}");
     }
     // What is garbage is no answer, though its vectors are those of rows.
-    let rows = head("photo-sift-20k.base.u8bin", 1_000);
+    let rows = head(SIFT_BASE, 1_000);
     let found = index.search(&rows, &SearchOptions::default()).unwrap();
     for ids in found.ids.chunks(10) {
         let unique: std::collections::HashSet<_> = ids.iter().collect();

@@ -1,0 +1,13 @@
+//! The engine as a program that uses the library has it: built from real data, opened, searched, changed, damaged, replaced. One
+//! program, because each would be linked with the whole engine again.
+
+mod bounds;
+mod catalog;
+mod direct;
+mod fixtures;
+mod frozen;
+mod index;
+mod kept;
+mod lengths;
+mod replaced;
+mod submit;
