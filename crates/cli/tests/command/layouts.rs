@@ -231,7 +231,7 @@ fn exact_distances_take_the_trailing_parts_of_all_answers() {
 }
 
 #[test]
-fn what_is_inserted_into_leading_parts_waits_for_a_merge() {
+fn what_is_inserted_beside_leading_parts_is_found_exactly() {
     let place = Place::with_photos();
     place.build(&["--layout", "layered"]);
     let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures");
@@ -242,10 +242,21 @@ fn what_is_inserted_into_leading_parts_waits_for_a_merge() {
         let way = update.map_or(vec![], |update| vec!["--update", update]);
         let words = ["insert", "index", "new.u8bin", "--json"];
         let json = place.run(&[&words[..], &way].concat()).done().json();
-        assert!(json["direct"].is_null(), "{update:?}: {json}");
+        assert_eq!(json["direct"]["inserts"], 50, "{update:?}: {json}");
     }
+    let words = [
+        "insert",
+        "index",
+        "new.u8bin",
+        "--update",
+        "merge",
+        "--json",
+    ];
+    let json = place.run(&words).done().json();
+    assert!(json["direct"].is_null(), "{json}");
+    place.run(&["verify", "index"]).done();
     let json = place.run(&["compact", "index", "--json"]).done().json();
-    assert_eq!(json["compact"]["merged"], 200, "{json}");
+    assert_eq!(json["compact"]["merged"], 50, "{json}");
     place.run(&["verify", "index"]).done();
     // Each finds itself, and what is written says how far away that is to the last bit, though nobody asked for it.
     let words = ["search", "index", "new.u8bin", "--list", "100", "-k", "1"];

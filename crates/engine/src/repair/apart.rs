@@ -7,20 +7,25 @@
 //! ```
 //!
 //! A page says which node it begins with, so that added ones are found without the placement. What is behind the last node
-//! was written after the checkpoint, and the log has it. Nodes that wait for a page of the graph have their vectors here.
+//! was written after the checkpoint, and the log has it. Nodes that wait for a page of the graph have their vectors here. Of vectors in
+//! two parts the trailing ones are here, and the leading ones on pages of the graph, or whole with what waits.
 //!
 //! The pages of a segment that a merge kept have numbers of before that merge. Its records are as old as its first node is now,
 //! and each has an id of its own: so they count as that node, which is below all that were deleted since.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::ops::Range;
 
-use stratann_layout::{BLOCK, FileEntry, FileKind, PlacementFacts, PlacementFile, SegmentFacts};
+use stratann_layout::{
+    BLOCK, FileEntry, FileKind, PendingRecord, PlacementFacts, PlacementFile, SegmentFacts,
+};
 
 use super::files;
 use super::pages::{Files, Pages, Tally, offset_of};
 use super::placed::Newest;
 use super::tables::{Decoded, Decoders};
+use crate::stores::VectorsAt;
 use crate::stores::records::PageFormat;
 use crate::{Error, Layout, stored};
 
@@ -147,10 +152,22 @@ impl<'m> Files<'m, '_, '_> {
     /// Hands over the vectors of a decoupled index that took direct inserts, and says how many there should be, at most.
     pub(super) fn apart(&mut self, layout: Layout, facts: &PlacementFacts) -> Result<u64, Error> {
         let placement = self.placement(layout, facts)?;
-        let pieces = self.pieces(facts)?;
+        let mut pieces = self.pieces(facts)?;
         let (rule, added) = match &placement {
             Ok(placement) => (Rule::Table(placement), Added::Named(&placement.added)),
             Err(_) => (Rule::Newest(self.newest(&pieces)?), Added::Following),
+        };
+        let composition = layout.composition();
+        let mut leading = match composition.vectors {
+            VectorsAt::Parts => {
+                let table = placement.as_ref().ok();
+                Some(self.leading_parts(composition.lists, table)?)
+            }
+            VectorsAt::Records | VectorsAt::Segments => None,
+        };
+        let waiting = match &leading {
+            Some(_) => self.waiting(facts)?,
+            None => HashMap::new(),
         };
         let (mut live, mut missing) = (0, 0);
         let mut tallies: Vec<_> = pieces.iter().map(|_| Tally::default()).collect();
@@ -166,7 +183,25 @@ impl<'m> Files<'m, '_, '_> {
                     let Some(bytes) = found.bytes else {
                         return Ok(());
                     };
-                    match part.decoders.decode(found.stored, bytes, &mut vector) {
+                    let node = found.stored;
+                    let decoded = match (waiting.get(&node), &mut leading) {
+                        (Some(record), _) if record.id == found.id => {
+                            vector.copy_from_slice(&record.vector);
+                            Decoded::Vector
+                        }
+                        (_, Some(leading)) => {
+                            let page_of = placement.as_ref().map(|placement| &placement.page_of);
+                            let page = page_of.ok().and_then(|of| of.get(node as usize).copied());
+                            match leading.of(files.volume, (node, found.id), page.map(u64::from))? {
+                                Some(first) => {
+                                    part.decoders.decode_with(node, first, bytes, &mut vector)
+                                }
+                                None => Decoded::Orphan,
+                            }
+                        }
+                        _ => part.decoders.decode(node, bytes, &mut vector),
+                    };
+                    match decoded {
                         Decoded::Vector => {
                             tally.taken((files.take)(found.id, &vector)?, found.garbage);
                         }
@@ -191,10 +226,10 @@ impl<'m> Files<'m, '_, '_> {
             left -= share;
             share
         };
-        for (piece, mut tally) in pieces.iter().zip(tallies) {
+        for (piece, mut tally) in pieces.iter_mut().zip(tallies) {
             let part = match piece {
                 Piece::Found(part) => part,
-                &Piece::Nothing(told, nodes) => {
+                &mut Piece::Nothing(told, nodes) => {
                     let share = share(nodes);
                     if let Some(lost) = self.lost.get_mut(told) {
                         lost.vectors = share;
@@ -205,7 +240,14 @@ impl<'m> Files<'m, '_, '_> {
             let lost = share(part.nodes().saturating_sub(tally.seen));
             tally.seen = 0;
             let garbage = length(&part.built).saturating_sub(part.vectors);
-            let tables = (FileKind::Chunks, Some(part.n));
+            let mut tables = (FileKind::Chunks, Some(part.n));
+            if let Some(leading) = &leading
+                && part.decoders.has_model()
+            {
+                // Those that lack their leading part lack nothing else.
+                tables = (composition.lists, None);
+                part.decoders.wrong = Some(leading.why());
+            }
             self.unclear(tables, &part.decoders, part.entry, garbage, tally.unclear);
             // Garbage is not lost.
             tally.orphans = tally.orphans.min(part.nodes());
@@ -222,6 +264,19 @@ impl<'m> Files<'m, '_, '_> {
                 live + missing.min(facts.live)
             }
         })
+    }
+
+    /// New nodes that wait for a page of the graph, which have their whole vectors there, as far as that can be read: what cannot be is
+    /// told with the vectors that are lost.
+    fn waiting(&mut self, facts: &PlacementFacts) -> Result<HashMap<u32, PendingRecord>, Error> {
+        let pending = self.table(FileKind::Pending, |files, payload| {
+            stored::pending_of(files.volume, files.manifest, facts, &payload)
+        })?;
+        let records = pending.map(|pending| pending.records).unwrap_or_default();
+        Ok(records
+            .into_iter()
+            .map(|record| (record.node, record))
+            .collect())
     }
 
     /// The files of all segments.

@@ -1,15 +1,22 @@
 //! The leading parts of vectors of which segments have the trailing ones, off the whole pages of the file that has them beside the lists.
 //!
-//! Pages say which node they begin with, so that the directory is not needed. What is known of all of them at a time is that number; a
-//! page is read again when a vector of it is put together, and vectors come in the order of nodes.
+//! ```text
+//!   pages of the build      say which node they begin with, so that the directory is not needed
+//!   pages written anew      name each of their nodes: the table of direct inserts says on which a node counts; without it, any that
+//!                           has the node with the same outside id will do, for the vector of a node never changes
+//! ```
+//!
+//! What is known of all pages at a time are those numbers; a page is read again when a vector of it is put together, and vectors come in
+//! the order of nodes.
 
 use std::ops::Range;
 
-use stratann_layout::{FileEntry, FileKind};
+use stratann_layout::{FileEntry, FileKind, PlacementFile};
 use stratann_tier::Volume;
 
 use super::files;
 use super::pages::{Files, Pages, Tally, offset_of};
+use crate::bits::Bits;
 use crate::stores::records::PageFormat;
 use crate::{Error, stored};
 
@@ -17,12 +24,14 @@ use crate::{Error, stored};
 #[derive(Default)]
 pub(super) struct LeadingParts<'m> {
     file: Option<PartFile<'m>>,
-    /// The first node of each page that is whole, and the page, by node.
+    /// The first node of each page of the build that is whole, and the page, by node.
     pages: Vec<(u32, u64)>,
-    /// The page that was read last, its bytes, and its nodes with the bytes of their parts among those in `bytes`.
+    /// Nodes on pages that were written anew, and these, by node, where no table says it.
+    moved: Vec<(u32, u64)>,
+    /// The page that was read last, its bytes, and its nodes with their ids and the bytes of their parts among those in `bytes`.
     here: Option<u64>,
     page: Vec<u8>,
-    parts: Vec<(u32, Range<usize>)>,
+    parts: Vec<(u32, u64, Range<usize>)>,
     bytes: Vec<u8>,
     /// Why not all of them can be read.
     pub(super) wrong: Option<String>,
@@ -44,19 +53,34 @@ impl LeadingParts<'_> {
         wrong.unwrap_or_else(|| "it does not have all of their leading parts".into())
     }
 
-    /// That of a node's vector; `None` if it is not to be had.
-    pub(super) fn of(&mut self, volume: &dyn Volume, node: u32) -> Result<Option<&[u8]>, Error> {
-        let at = self.pages.partition_point(|&(first, _)| first <= node);
-        let page = at.checked_sub(1).map(|at| self.pages[at].1);
-        if page.is_none() || self.file.is_none() {
-            return Ok(None);
+    /// That of the vector of a node with an outside id; `None` if it is not to be had. `by_table` is the page on which a table says that
+    /// the node is.
+    pub(super) fn of(
+        &mut self,
+        volume: &dyn Volume,
+        (node, id): (u32, u64),
+        by_table: Option<u64>,
+    ) -> Result<Option<&[u8]>, Error> {
+        let from = self.moved.partition_point(|&(other, _)| other < node);
+        let moved = self.moved[from..].iter();
+        let moved = moved.take_while(|&&(other, _)| other == node);
+        let built = self.pages.partition_point(|&(first, _)| first <= node);
+        let built = built.checked_sub(1).map(|at| self.pages[at].1);
+        // The last is hardly ever needed where another one is there, and then has what the node had when it left.
+        let mut pages: Vec<u64> = by_table.into_iter().collect();
+        pages.extend(moved.map(|&(_, page)| page));
+        pages.extend(built);
+        for page in pages {
+            if self.here != Some(page) {
+                self.here = Some(page);
+                self.read(volume)?;
+            }
+            let found = |&(other, other_id, _): &(u32, u64, Range<usize>)| (other, other_id);
+            if let Ok(at) = self.parts.binary_search_by_key(&(node, id), found) {
+                return Ok(Some(&self.bytes[self.parts[at].2.clone()]));
+            }
         }
-        if self.here != page {
-            self.here = page;
-            self.read(volume)?;
-        }
-        let at = self.parts.binary_search_by_key(&node, |&(node, _)| node);
-        Ok(at.ok().map(|at| &self.bytes[self.parts[at].1.clone()]))
+        Ok(None)
     }
 
     /// Takes the parts of the page that is to be here.
@@ -76,21 +100,36 @@ impl LeadingParts<'_> {
             return Ok(());
         };
         for stored in read.records {
-            if let (Ok(node), Ok(bytes)) = (stored.node, stored.bytes) {
+            if let (Ok(node), Ok(id), Ok(bytes)) = (stored.node, stored.id, stored.bytes) {
                 let start = self.bytes.len();
                 self.bytes.extend_from_slice(&bytes.vector);
-                self.parts.push((node, start..self.bytes.len()));
+                self.parts.push((node, id, start..self.bytes.len()));
             }
         }
-        self.parts.sort_unstable_by_key(|&(node, _)| node);
+        self.parts.sort_unstable_by_key(|&(node, id, _)| (node, id));
         Ok(())
     }
 }
 
+/// The pages that nodes are on by a table, of so many.
+fn pages_in_use(table: &PlacementFile, pages: u64) -> Bits {
+    let mut in_use = Bits::new(pages);
+    for &page in &table.page_of {
+        if u64::from(page) < pages {
+            in_use.add(page.into());
+        }
+    }
+    in_use
+}
+
 impl<'m> Files<'m, '_, '_> {
     /// The leading parts of vectors, which stand beside the lists in a file of this kind. What is not to be had of them is told with the
-    /// vectors of which they are the leading parts.
-    pub(super) fn leading_parts(&mut self, kind: FileKind) -> Result<LeadingParts<'m>, Error> {
+    /// vectors of which they are the leading parts. After direct inserts `table` is where nodes are, if that is known.
+    pub(super) fn leading_parts(
+        &mut self,
+        kind: FileKind,
+        table: Option<&PlacementFile>,
+    ) -> Result<LeadingParts<'m>, Error> {
         let (volume, count) = (self.volume, self.manifest.vectors);
         let mut leading = LeadingParts::default();
         let Some((entry, header)) = self.file(kind, None, 0)? else {
@@ -102,10 +141,21 @@ impl<'m> Files<'m, '_, '_> {
             leading.wrong = Some("all of it is damaged".into());
             return Ok(leading);
         };
-        let all = Pages::of(&*format, count, entry.length);
+        // Direct inserts write behind what the build did.
+        let all = Pages::of(&*format, count, volume.len(&entry.name)?);
+        let in_use = table.map(|table| pages_in_use(table, all.count));
+        let wanted = |page: u64| in_use.as_ref().is_none_or(|in_use| in_use.has(page));
         let mut tally = Tally::default();
-        self.each_page(entry, &all, &mut tally, |_, tally, page, bytes| {
+        self.each_page_of(entry, &all, &wanted, &mut tally, |_, tally, page, bytes| {
+            let Some(bytes) = bytes else {
+                return Ok(());
+            };
             match format.read(page, bytes, Some(count), &name) {
+                Ok(read) if read.relocated => {
+                    let nodes = read.records.iter().filter(|_| in_use.is_none());
+                    let nodes = nodes.filter_map(|stored| stored.node.as_ref().ok());
+                    leading.moved.extend(nodes.map(|&node| (node, page)));
+                }
                 Ok(read) => {
                     if let Some(Ok(first)) = read.records.first().map(|first| &first.node) {
                         leading.pages.push((*first, page));
@@ -119,6 +169,7 @@ impl<'m> Files<'m, '_, '_> {
             Ok(())
         })?;
         leading.pages.sort_unstable();
+        leading.moved.sort_unstable();
         leading.wrong = tally.first.map(|(offset, what)| {
             let (bad, pages) = (tally.pages, all.count);
             format!("{bad} of {pages} pages are damaged, the first at byte {offset}: {what}")

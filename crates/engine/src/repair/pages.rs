@@ -83,7 +83,7 @@ pub(super) fn salvage(
         }
         VectorsAt::Segments => files.segments(None)?,
         VectorsAt::Parts => {
-            let mut leading = files.leading_parts(composition.lists)?;
+            let mut leading = files.leading_parts(composition.lists, None)?;
             files.segments(Some((composition.lists, &mut leading)))?;
         }
     }
@@ -263,7 +263,7 @@ impl<'m> Files<'m, '_, '_> {
                 };
                 let part = match &mut leading {
                     None => Some(&[][..]),
-                    Some(leading) => leading.of(volume, node)?,
+                    Some(leading) => leading.of(volume, (node, id), None)?,
                 };
                 let decoded = part.map_or(Decoded::Orphan, |part| {
                     decoders.decode_with(node, part, &bytes.vector, &mut vector)

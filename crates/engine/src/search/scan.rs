@@ -36,7 +36,7 @@ use crate::progress::Progress;
 use crate::stores::page_source::Bytes;
 use crate::stores::topology::placement::NOWHERE;
 use crate::stores::vectors::segments::{Segment, Segments};
-use crate::stores::{GraphStores, NodePages, PageView};
+use crate::stores::{GraphStores, NodePages, PageView, Record};
 
 /// Pages behind one another that are read at once, at most.
 const RUN: u64 = 4;
@@ -211,11 +211,22 @@ impl Scan<'_> {
     ) -> Result<(), Error> {
         let mut placed = std::mem::take(&mut sought.placed);
         placed.clear();
-        sought.nodes.retain(|&node| match source.page_of(node) {
+        let Sought {
+            nodes,
+            scratch,
+            error,
+            ..
+        } = &mut *sought;
+        nodes.retain(|&node| match source.page_of(node) {
             None => true,
             Some(page) => {
-                if !source.waits(page, node, each) {
-                    placed.push((page, node));
+                match source.waits(page, node, scratch, each) {
+                    Ok(true) => {}
+                    Ok(false) => placed.push((page, node)),
+                    Err(wrong) => {
+                        *error = Some(wrong);
+                        return true;
+                    }
                 }
                 false
             }
@@ -446,7 +457,13 @@ trait Source {
     /// Where a page stands in the file, with those that its last record goes on on: offset and length in bytes.
     fn place(&self, page: u64) -> (u64, usize);
     /// Calls `each` with a node whose record waits to be put on its page; false if there is none.
-    fn waits(&self, page: u64, node: u32, each: &mut Each<'_>) -> bool;
+    fn waits(
+        &self,
+        page: u64,
+        node: u32,
+        scratch: &mut Scratch,
+        each: &mut Each<'_>,
+    ) -> Result<bool, Error>;
     /// A page that needs no read; if it is asked for `again`, not as it was when the index was opened.
     fn in_memory(&self, page: u64, again: bool) -> Option<Bytes<'_>>;
     /// Calls `each` with a node on a page, of which are given bytes, number and whether to verify its checksums; false if it is
@@ -487,13 +504,29 @@ impl<N: NodePages> Source for InGraph<'_, N> {
         self.pages.place(page)
     }
 
-    fn waits(&self, page: u64, node: u32, each: &mut Each<'_>) -> bool {
+    fn waits(
+        &self,
+        page: u64,
+        node: u32,
+        scratch: &mut Scratch,
+        each: &mut Each<'_>,
+    ) -> Result<bool, Error> {
         let placement = self.graph.placement.get();
         let record = placement.and_then(|placement| placement.pending.record(page as u32, node));
-        if let Some(record) = &record {
+        let Some(record) = record else {
+            return Ok(false);
+        };
+        if !N::PARTS {
             each(node, record.id, &record.vector, &[]);
+            return Ok(true);
         }
-        record.is_some()
+        // By what its page will have of it, as the others are.
+        let Scratch { vector, code } = scratch;
+        code.clear();
+        self.pages.leading_part(node, &record.vector, code)?;
+        let leading = self.pages.vector(node, &Record::of_vector(code), vector)?;
+        each(node, record.id, leading, code);
+        Ok(true)
     }
 
     fn in_memory(&self, page: u64, again: bool) -> Option<Bytes<'_>> {
@@ -551,8 +584,8 @@ impl Source for InSegment<'_> {
             .span(self.segments.extent_of(self.number, page))
     }
 
-    fn waits(&self, _: u64, _: u32, _: &mut Each<'_>) -> bool {
-        false
+    fn waits(&self, _: u64, _: u32, _: &mut Scratch, _: &mut Each<'_>) -> Result<bool, Error> {
+        Ok(false)
     }
 
     fn in_memory(&self, page: u64, again: bool) -> Option<Bytes<'_>> {

@@ -11,6 +11,7 @@ use stratann_tier::Volume;
 
 use super::{damaged, entry, file_of, layout, pages, read_stream_whole, span};
 use crate::Error;
+use crate::stores::VectorsAt;
 
 /// Pages that a file with a placement may have beyond its end and its nodes.
 const UNWRITTEN: u64 = 1 << 12;
@@ -138,10 +139,13 @@ pub(crate) fn pending_of(
     payload: &[u8],
 ) -> Result<PendingFile, Error> {
     let file = file_of(volume, manifest, FileKind::Pending, None)?;
-    // Where vectors are apart, those of new nodes do not wait for a page of the graph.
-    let vector_bytes = match layout(volume, manifest)?.has_vectors_in_records() {
-        true => manifest.dimension as usize * manifest.element.size(),
-        false => 0,
+    let vector_bytes = match layout(volume, manifest)?.composition().vectors {
+        // The leading part stands on the page that it waits for.
+        VectorsAt::Records | VectorsAt::Parts => {
+            manifest.dimension as usize * manifest.element.size()
+        }
+        // Those of new nodes do not wait for a page of the graph.
+        VectorsAt::Segments => 0,
     };
     // `manifest` refuses more.
     let nodes = u32::try_from(facts.nodes).unwrap_or(u32::MAX);

@@ -105,6 +105,12 @@ pub(crate) trait NodePages: Send + Sync {
         scratch: &'s mut [u8],
     ) -> Result<&'s [u8], Error>;
 
+    /// Appends the leading part of a node's vector as it will stand on a page: of a node that is on none yet. Nothing where vectors are
+    /// not in [parts](NodePages::PARTS).
+    fn leading_part(&self, _node: u32, _vector: &[u8], _out: &mut Vec<u8>) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// How far an element of a node's vector may be from what its leading part says, infinite if anywhere; 0 where vectors are not in
     /// parts.
     fn error(&self, _node: u32, _part: &[u8]) -> f32 {
@@ -140,7 +146,7 @@ pub(crate) trait Composable: NodePages {
     /// One with nothing on its page.
     fn composer(&self) -> Self::Composer;
 
-    /// Records that a page of the build has, on average; 0 of a shape whose pages cannot be composed anew.
+    /// Records that a page of the build has, on average.
     fn records_a_page(&self) -> usize;
 
     /// Appends a list, which ascends, as it stands on a page.

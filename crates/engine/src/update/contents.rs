@@ -9,7 +9,7 @@ use crate::index::Index;
 use crate::progress::Progress;
 use crate::stores::topology::pending::NewRecord;
 use crate::stores::vectors::added::Added;
-use crate::stores::vectors::leading::LeadingParts;
+use crate::stores::vectors::leading::{LeadingFile, LeadingParts};
 use crate::stores::vectors::segments::{Extent, Segment, VectorPage};
 use crate::stores::{GraphStores, NodePages, PageView, Record, VectorsAt, on_pages};
 
@@ -39,6 +39,12 @@ pub(crate) fn each_vector(
     let mut vector = vec![0; index.dim() * index.element().size()];
     let mut scratch = Vec::new();
     if graph.segments.is_some() {
+        let file = LeadingFile {
+            volume: &**index.volume(),
+            name: &graph.name,
+            pages: &graph.pages,
+            placement: graph.placement.get(),
+        };
         let mut parts = match index.composition().vectors {
             VectorsAt::Parts => Some(LeadingParts::default()),
             VectorsAt::Records | VectorsAt::Segments => None,
@@ -46,10 +52,7 @@ pub(crate) fn each_vector(
         return each_vector_page(index, progress, &mut |_, segment, page, view| {
             for node in segment.nodes(page, view) {
                 let leading = match &mut parts {
-                    Some(parts) => {
-                        let volume = &**index.volume();
-                        parts.of(volume, &graph.name, &graph.pages, node)?.1
-                    }
+                    Some(parts) => parts.of(&file, node)?.1,
                     None => &[],
                 };
                 let id = segment.vector(node, page, view, leading, &mut scratch, &mut vector)?;

@@ -81,7 +81,7 @@ impl Case {
 }
 
 /// All that there are: directly, and by merges.
-pub(super) const CASES: [Case; 12] = [
+pub(super) const CASES: [Case; 14] = [
     PACKED,
     Case(Layout::Packed, Update::Relocate),
     Case(Layout::Packed, Update::Merge),
@@ -93,6 +93,8 @@ pub(super) const CASES: [Case; 12] = [
     Case(Layout::Decoupled, Update::Merge),
     INLINE,
     Case(Layout::Inline, Update::Merge),
+    Case(Layout::Layered, Update::Accumulate),
+    Case(Layout::Layered, Update::Relocate),
     Case(Layout::Layered, Update::Merge),
 ];
 

@@ -7,7 +7,6 @@ use stratann_layout::{FileEntry, FileKind, Form, SegmentFacts};
 use super::Check;
 use crate::stored;
 use crate::stores::VectorsAt;
-use crate::stores::topology::layered::NO_PLACEMENT;
 
 /// What all lists and vectors came to so far.
 #[derive(Debug, Default)]
@@ -70,9 +69,6 @@ impl Check<'_> {
                 (FileKind::Placement, None),
                 (self.composition.waiting(), None),
             ]);
-        }
-        if self.manifest.placement.is_some() && self.composition.vectors == VectorsAt::Parts {
-            self.claim(NO_PLACEMENT.into());
         }
         for (kind, n) in needed {
             let role = FileEntry::role_of(kind, n);

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Every node is in one place: on the page that the table says, or among what waits. Where vectors are apart, they and the
-//! ids are not there: vectors do not wait, and stand on pages of their own ([`super::added`]).
+//! ids are not there: vectors do not wait, and stand on pages of their own ([`super::added`]). Of vectors in parts the leading ones are
+//! there, with the ids.
 
 use stratann_layout::{FileEntry, FileKind, LayoutError};
 
@@ -16,6 +17,7 @@ use super::pages::{NodeAt, Pages};
 use super::placement::Tables;
 use super::records::Records;
 use crate::bits::Bits;
+use crate::stores::VectorsAt;
 use crate::stores::topology::pending::apply;
 use crate::{Error, stored};
 
@@ -131,6 +133,11 @@ impl Check<'_> {
                     }
                     if records.vectors {
                         records.vector(self, place, &bytes.vector);
+                    }
+                    if records.leading {
+                        records.leading(self, place, node.into(), &bytes.vector);
+                    }
+                    if records.vectors || records.leading {
                         self.counted(place, id);
                     }
                 }
@@ -223,10 +230,15 @@ impl Check<'_> {
             walk.links.clear();
             walk.links.extend_from_slice(&record.list);
             self.list(walk, place, node, 4 * record.list.len());
-            // Else they are on a page of their own, and count there.
-            if self.composition.has_vectors_in_records() {
-                self.vector(place, &record.vector, record.vector.len());
-                self.counted(place, record.id);
+            match self.composition.vectors {
+                VectorsAt::Records => {
+                    self.vector(place, &record.vector, record.vector.len());
+                    self.counted(place, record.id);
+                }
+                // The vector counts where its trailing part is.
+                VectorsAt::Parts => self.counted(place, record.id),
+                // Both do there.
+                VectorsAt::Segments => {}
             }
         }
     }

@@ -13,7 +13,9 @@ use stratann_tier::Volume;
 
 use super::Check;
 use super::pages::NodeAt;
+use crate::stores::Placed;
 use crate::stores::topology::pending::Change;
+use crate::stores::topology::placement::Placement;
 use crate::{Layout, stored};
 
 /// What is said of where nodes are.
@@ -128,6 +130,17 @@ impl Check<'_> {
     pub(super) fn may_grow(&self, n: Option<u32>) -> bool {
         let behind = n.map(|n| n as usize + 1);
         behind == Some(self.manifest.segments.len())
+    }
+
+    /// Where nodes are, as who reads pages wants it: nothing where no direct inserts were made, or where that cannot be read. Nothing
+    /// waits where what does cannot be.
+    pub(super) fn where_nodes_are(&self) -> Placed {
+        let placed = Placed::default();
+        if let Some(tables) = self.placement_tables {
+            let pending = stored::pending(self.volume, self.manifest).unwrap_or_default();
+            let _ = placed.set(Placement::restore(&tables.placement, pending));
+        }
+        placed
     }
 
     /// Counts a record by its id.

@@ -14,7 +14,7 @@ use super::Check;
 use super::pages::{NodeAt, Pages};
 use crate::stores::records::{PageFormat, PageRecords};
 use crate::stores::topology::words;
-use crate::stores::vectors::leading::LeadingParts;
+use crate::stores::vectors::leading::{LeadingFile, LeadingParts};
 use crate::stores::vectors::model::VectorModel;
 use crate::stores::{Pages as NodesPages, Placed, VectorsAt};
 use crate::{Error, stored};
@@ -174,12 +174,16 @@ impl Check<'_> {
         let composition = self.composition;
         let in_parts = composition.vectors == VectorsAt::Parts;
         let lists = kind == composition.lists;
-        let parts = (in_parts && !lists).then(|| Parts {
-            // That they cannot be opened is a problem of their own file.
-            pages: (composition.open)(self.volume, self.manifest, &Placed::default()).ok(),
-            name: stored::entry(self.volume, self.manifest, composition.lists, None)
-                .map_or_else(|_| String::new(), |entry| entry.name.clone()),
-            leading: LeadingParts::default(),
+        let parts = (in_parts && !lists).then(|| {
+            let placement = self.where_nodes_are();
+            Parts {
+                // That they cannot be opened is a problem of their own file.
+                pages: (composition.open)(self.volume, self.manifest, &placement).ok(),
+                name: stored::entry(self.volume, self.manifest, composition.lists, None)
+                    .map_or_else(|_| String::new(), |entry| entry.name.clone()),
+                placement,
+                leading: LeadingParts::default(),
+            }
         });
         Records {
             lists,
@@ -288,6 +292,8 @@ impl Runs {
 struct Parts {
     pages: Option<NodesPages>,
     name: String,
+    /// Where nodes are, if the index took direct inserts.
+    placement: Placed,
     leading: LeadingParts,
 }
 
@@ -297,7 +303,7 @@ pub(super) struct Records<'a> {
     lists: bool,
     pub(super) vectors: bool,
     /// Whether the leading parts of vectors are there, with the outside ids.
-    leading: bool,
+    pub(super) leading: bool,
     /// Where they are, if the vectors are trailing parts.
     parts: Option<Parts>,
     pub(super) format: &'a dyn PageFormat,
@@ -426,7 +432,13 @@ impl Records<'_> {
     }
 
     /// Checks the leading part of the vector of a node that is the `at`-th record of its file.
-    fn leading(&mut self, check: &mut Check<'_>, place: NodeAt<'_>, at: u64, bytes: &[u8]) {
+    pub(super) fn leading(
+        &mut self,
+        check: &mut Check<'_>,
+        place: NodeAt<'_>,
+        at: u64,
+        bytes: &[u8],
+    ) {
         let Some((VectorModel::Trailing(model), _)) = self.tables.vector_code(at) else {
             return;
         };
@@ -452,6 +464,7 @@ impl Records<'_> {
         let Some(Parts {
             pages: Some(pages),
             name,
+            placement,
             leading,
         }) = &mut self.parts
         else {
@@ -461,7 +474,13 @@ impl Records<'_> {
             return;
         };
         // That there is none is a problem of the page that should have it.
-        let Ok((leading_id, part)) = leading.of(check.volume, name, pages, node) else {
+        let file = LeadingFile {
+            volume: check.volume,
+            name,
+            pages,
+            placement: placement.get(),
+        };
+        let Ok((leading_id, part)) = leading.of(&file, node) else {
             return;
         };
         match id {

@@ -221,6 +221,7 @@ fn vectors_go_in_directly_by_angle_and_by_product_into_every_layout() {
             Layout::Packed,
             Layout::Decoupled,
             Layout::Inline,
+            Layout::Layered,
         ] {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("index");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use stratann::{
     BuildOptions, Catalog, Error, Index, LiveIndex, Matrix, OpenOptions, Preset, SearchOptions,
-    Silent, VectorSource, WriteOptions, build, verify,
+    Silent, WriteOptions, build, verify,
 };
 
 use super::fixtures::{self, SIFT_BASE};

@@ -32,7 +32,7 @@ const WORK: &str = "STRATANN_TRIAL";
 /// What an id may be found as: versions, or not there.
 type May = BTreeMap<u64, BTreeSet<Option<u64>>>;
 
-const CASES: [(Layout, Update); 9] = [
+const CASES: [(Layout, Update); 10] = [
     (Layout::Packed, Update::Accumulate),
     (Layout::Coupled, Update::Relocate),
     (Layout::Inline, Update::InPlace),
@@ -42,6 +42,7 @@ const CASES: [(Layout, Update); 9] = [
     (Layout::Packed, Update::Relocate),
     (Layout::Coupled, Update::Merge),
     (Layout::Layered, Update::Merge),
+    (Layout::Layered, Update::Accumulate),
 ];
 
 fn rows(of: &[(u64, u64)]) -> Matrix {

@@ -10,15 +10,18 @@ use super::*;
 
 mod apart;
 mod journaled;
+mod parts;
 
 /// All layouts, and how vectors get into them.
-const CASES: [(Layout, Update); 7] = [
+const CASES: [(Layout, Update); 9] = [
     (Layout::Coupled, Update::Accumulate),
     (Layout::Coupled, Update::Relocate),
     (Layout::Packed, Update::Accumulate),
     (Layout::Packed, Update::Relocate),
     (Layout::Decoupled, Update::Accumulate),
     (Layout::Decoupled, Update::Relocate),
+    (Layout::Layered, Update::Accumulate),
+    (Layout::Layered, Update::Relocate),
     INLINE,
 ];
 const INLINE: (Layout, Update) = (Layout::Inline, Update::InPlace);

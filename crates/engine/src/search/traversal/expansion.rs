@@ -41,7 +41,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         };
         if let Some(record) = placement.pending.record(page as u32, node) {
             if N::VECTORS {
-                self.ranking.rank(key, record.id, &record.vector);
+                self.rank_waiting(key, record.id, &record.vector)?;
                 self.make_up_for(record.id, key);
             }
             if self.frontier.expanded(key) {
@@ -313,6 +313,29 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             self.ranking.rank(key, record.id, vector);
         }
         Ok(())
+    }
+
+    /// The same of a node whose record waits for its page, with its vector as it came: where vectors are in parts, by the leading part that
+    /// it will have there, so that it is ranked as the others are.
+    #[cold]
+    fn rank_waiting(&mut self, key: u64, id: u64, vector: &[u8]) -> Result<(), Error> {
+        if !N::PARTS {
+            self.ranking.rank(key, id, vector);
+            return Ok(());
+        }
+        let mut part = std::mem::take(&mut self.cached);
+        part.clear();
+        let encoded = self
+            .setting
+            .pages
+            .leading_part(node_of(key), vector, &mut part);
+        let record = Record {
+            id,
+            ..Record::of_vector(&part)
+        };
+        let ranked = encoded.and_then(|()| self.rank(key, &record));
+        self.cached = part;
+        ranked
     }
 
     /// Estimates distances by the codes in the places that `fresh` names.

@@ -9,7 +9,6 @@
 //! ```
 
 use stratann_codec::{ListModel, NestedModel, elias_fano};
-use stratann_layout::manifest::FILE_NAME;
 use stratann_layout::{DirectoryFile, FileKind, Manifest, SlottedShape};
 use stratann_tier::Volume;
 
@@ -41,17 +40,7 @@ pub(super) static COMPOSITION: Composition = Composition {
     writer,
 };
 
-/// What is wrong with a manifest that says otherwise.
-pub(crate) const NO_PLACEMENT: &str =
-    "it says where new nodes stand, which the layered layout has only after a merge";
-
 fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<Pages, Error> {
-    if manifest.placement.is_some() {
-        return Err(Error::Damaged {
-            file: stored::name_of(volume, FILE_NAME),
-            what: NO_PLACEMENT.into(),
-        });
-    }
     let directory = stored::directory(volume, manifest)?;
     let file = stored::file_of(volume, manifest, FileKind::Directory, None)?;
     let vectors = directory
@@ -87,7 +76,7 @@ pub(crate) struct LayeredPages {
 }
 
 impl LayeredPages {
-    /// The model of a node's vector.
+    /// The model of a node's vector. Nodes that came after the build have that of its last segment.
     #[inline]
     fn model(&self, node: u32) -> &NestedModel {
         let segment = (node / self.segment_vectors) as usize;
@@ -152,6 +141,13 @@ impl NodePages for LayeredPages {
         }
     }
 
+    fn leading_part(&self, node: u32, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        match self.model(node).encode(vector, out, &mut Vec::new()) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(undecodable(&self.pages.file, node, &error)),
+        }
+    }
+
     #[inline]
     fn error(&self, node: u32, part: &[u8]) -> f32 {
         match NestedModel::is_near(part) {
@@ -168,22 +164,17 @@ impl Composable for LayeredPages {
         SlottedComposer::new(self.pages.shape)
     }
 
-    /// None, yet: new vectors wait in memory for a merge.
     fn records_a_page(&self) -> usize {
-        0
+        self.pages.records_a_page()
     }
 
     fn encode_list(&self, node: u32, list: &[u32], out: &mut Vec<u8>) -> Result<(), Error> {
         self.pages.encode_list(&self.lists, node, list, out)
     }
 
-    /// The leading part.
+    /// The leading part. The trailing one joins the last segment, whose model is that of all nodes which came after the build.
     fn encode_vector(&self, node: u32, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
-        let model = self.model(node);
-        match model.encode(vector, out, &mut Vec::new()) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(undecodable(&self.pages.file, node, &error)),
-        }
+        self.leading_part(node, vector, out)
     }
 }
 

@@ -1,70 +1,140 @@
 //! The leading parts of vectors whose trailing parts are in segments, for who reads all vectors: node after node, off the pages that have
 //! them beside the lists.
+//!
+//! ```text
+//!   nodes ascend, and so do the pages of the build:     a window of them, read at once
+//!   a node that moved since, or came later:             its page alone; or what is to be written there, in memory
+//!   a node whose record waits for its page:             encoded as it will stand there
+//! ```
 
 use stratann_layout::BLOCK;
 use stratann_tier::Volume;
 
 use crate::Error;
+use crate::stores::topology::placement::Placement;
 use crate::stores::{NodePages, PageView, Pages, on_pages};
 
 /// Bytes of pages that are read at a time, about.
 const PIECE: usize = 1 << 20;
 
+/// Where leading parts stand.
+#[derive(Clone, Copy)]
+pub(crate) struct LeadingFile<'f> {
+    /// What reads the file.
+    pub(crate) volume: &'f dyn Volume,
+    /// Its name there.
+    pub(crate) name: &'f str,
+    /// Its pages.
+    pub(crate) pages: &'f Pages,
+    /// Where nodes are, if it took direct inserts.
+    pub(crate) placement: Option<&'f Placement>,
+}
+
 /// Pages with leading parts, some at a time.
 #[derive(Default)]
 pub(crate) struct LeadingParts {
-    bytes: Vec<u8>,
-    /// The first page that is here, and how many are.
+    window: Vec<u8>,
+    /// The first page that is in the window, and how many are.
     first: u64,
     count: u64,
-    /// The page that was verified last.
+    /// The page of the window that was verified last.
     verified: Option<u64>,
+    /// A page alone; which it is, if it is as it stands on storage, and whether it was verified.
+    alone: Vec<u8>,
+    alone_is: Option<u64>,
+    alone_verified: bool,
+    /// The part of a node that is on no page.
+    part: Vec<u8>,
 }
 
 impl LeadingParts {
-    /// The outside id of a node and the leading part of its vector. Quick where nodes ascend; the pages of an index that took no direct
-    /// inserts, of the file with this name.
+    /// The outside id of a node and the leading part of its vector. Quick where nodes ascend.
     ///
     /// # Errors
     /// A page that cannot be read or is damaged, or has not the node.
     pub(crate) fn of<'s>(
         &'s mut self,
-        volume: &dyn Volume,
-        name: &str,
-        pages: &'s Pages,
+        file: &LeadingFile<'s>,
         node: u32,
     ) -> Result<(u64, &'s [u8]), Error> {
-        on_pages!(pages, pages => self.find(volume, name, pages, node))
+        on_pages!(file.pages, pages => self.find(file, pages, node))
     }
 
     fn find<'s, N: NodePages>(
         &'s mut self,
-        volume: &dyn Volume,
-        name: &str,
+        file: &LeadingFile<'_>,
         pages: &'s N,
         node: u32,
     ) -> Result<(u64, &'s [u8]), Error> {
         let page = pages.page_of(node);
-        let (offset, page_bytes) = pages.place(page);
-        if page < self.first || page - self.first >= self.count {
-            let stored = volume.len(name)?.saturating_sub(BLOCK as u64) / page_bytes as u64;
-            let most = (PIECE / page_bytes).max(1) as u64;
-            // One behind the end is an error of the read.
-            let count = stored.saturating_sub(page).clamp(1, most);
-            (self.count, self.verified) = (0, None);
-            self.bytes.resize(count as usize * page_bytes, 0);
-            volume.read_at(name, offset, &mut self.bytes)?;
-            (self.first, self.count) = (page, count);
+        let mut unwritten = None;
+        if let Some(placement) = file.placement {
+            if let Some(record) = placement.pending.record(page as u32, node) {
+                self.part.clear();
+                pages.leading_part(node, &record.vector, &mut self.part)?;
+                return Ok((record.id, &self.part));
+            }
+            unwritten = placement.unwritten.get(page as u32);
         }
-        let at = (page - self.first) as usize * page_bytes;
-        let bytes = &self.bytes[at..at + page_bytes];
-        let view = pages.view(bytes, page, self.verified != Some(page))?;
-        self.verified = Some(page);
+        let (check, window) = match unwritten {
+            Some(bytes) => {
+                self.alone.clear();
+                self.alone.extend_from_slice(&bytes);
+                self.alone_is = None;
+                (false, false)
+            }
+            None => self.read(file, pages, page)?,
+        };
+        let bytes = match window {
+            true => {
+                let page_bytes = self.window.len() / self.count as usize;
+                &self.window[(page - self.first) as usize * page_bytes..][..page_bytes]
+            }
+            false => &self.alone[..],
+        };
+        let view = pages.view(bytes, page, check)?;
+        match window {
+            true => self.verified = Some(page),
+            false => self.alone_verified = true,
+        }
         let slot = view.slot_of(node).ok_or_else(|| Error::Damaged {
-            file: name.to_owned(),
+            file: file.name.to_owned(),
             what: format!("node {node} is not on page {page}, where it should be"),
         })?;
         let record = view.record(slot)?;
         Ok((record.id, record.vector))
+    }
+
+    /// Brings a page here, from storage. Says whether it is still to be verified, and whether it is in the window.
+    fn read<N: NodePages>(
+        &mut self,
+        file: &LeadingFile<'_>,
+        pages: &N,
+        page: u64,
+    ) -> Result<(bool, bool), Error> {
+        let (offset, page_bytes) = pages.place(page);
+        let step = (PIECE / page_bytes).max(1) as u64;
+        let end = self.first + self.count;
+        if page < self.first || page >= end + step {
+            if self.alone_is != Some(page) {
+                (self.alone_is, self.alone_verified) = (None, false);
+                self.alone.resize(page_bytes, 0);
+                file.volume.read_at(file.name, offset, &mut self.alone)?;
+                self.alone_is = Some(page);
+            }
+            return Ok((!self.alone_verified, false));
+        }
+        if page >= end {
+            let all = file.volume.len(file.name)?.saturating_sub(BLOCK as u64);
+            // One behind the end is an error of the read.
+            let count = (all / page_bytes as u64)
+                .saturating_sub(page)
+                .clamp(1, step);
+            (self.first, self.count, self.verified) = (page, 0, None);
+            self.window.resize(count as usize * page_bytes, 0);
+            file.volume.read_at(file.name, offset, &mut self.window)?;
+            self.count = count;
+        }
+        Ok((self.verified != Some(page), true))
     }
 }

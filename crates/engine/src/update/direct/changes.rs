@@ -18,7 +18,7 @@ pub(super) trait Way<N: NodePages> {
     type Work: Default;
 
     /// Whether the layout takes direct inserts in this way.
-    fn takes(pages: &N, update: Update) -> bool;
+    fn takes(update: Update) -> bool;
 
     /// How a new node and its neighbours are linked.
     fn link(update: Update) -> Link<N, Self::Work>;
@@ -36,8 +36,8 @@ pub(super) trait Way<N: NodePages> {
 }
 
 /// Whether a layout takes direct inserts in this way.
-pub(super) fn takes<N: NodePages<Changes: Way<N>>>(pages: &N, update: Update) -> bool {
-    N::Changes::takes(pages, update)
+pub(super) fn takes<N: NodePages<Changes: Way<N>>>(_: &N, update: Update) -> bool {
+    N::Changes::takes(update)
 }
 
 /// [`Way::write_waiting`] of a layout.
@@ -60,8 +60,8 @@ pub(super) fn write_in_place<N: NodePages<Changes: Way<N>>>(
 impl<N: Composable> Way<N> for RecordsMove {
     type Work = Work<N>;
 
-    fn takes(pages: &N, _: Update) -> bool {
-        pages.records_a_page() > 0
+    fn takes(_: Update) -> bool {
+        true
     }
 
     fn link(update: Update) -> Link<N, Work<N>> {
@@ -91,7 +91,7 @@ impl<N: Composable> Way<N> for RecordsMove {
 impl<N: Rewritable> Way<N> for PagesStay {
     type Work = InPlace<N>;
 
-    fn takes(_: &N, update: Update) -> bool {
+    fn takes(update: Update) -> bool {
         update != Update::Relocate
     }
 
