@@ -107,7 +107,7 @@ pub struct Build {
     pub code_bytes: Option<usize>,
     /// `input` or `locality`.
     pub order: Option<String>,
-    /// `coupled`, `packed`, `decoupled` or `inline`.
+    /// `coupled`, `packed`, `decoupled`, `inline` or `layered`.
     pub layout: Option<String>,
     /// `raw`, `paper` or `best`.
     pub compression: Option<String>,
@@ -120,6 +120,9 @@ pub struct Build {
     pub memory: Option<String>,
     /// What searches will have, as `10MB`: it may put the codes into the nodes.
     pub search_memory: Option<String>,
+    /// Most bytes of the index, as `62MB`: the degree follows from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub space: Option<String>,
     /// Threads.
     pub threads: Option<usize>,
     /// Seed.
@@ -422,6 +425,7 @@ fn planned(job: &Job, run: &Run) -> Result<PlannedRun, String> {
     for (name, bytes) in [
         ("memory", &build.memory),
         ("search_memory", &build.search_memory),
+        ("space", &build.space),
         ("memory", &search.memory),
         ("cache", &search.cache),
     ] {
@@ -505,10 +509,13 @@ impl Build {
             navigation,
             memory,
             search_memory,
+            space,
             threads,
             seed,
         } = other.clone();
-        self.degree = self.degree.or(degree);
+        if self.space.is_none() {
+            self.degree = self.degree.or(degree);
+        }
         self.build_list = self.build_list.or(build_list);
         self.alpha = self.alpha.or(alpha);
         self.code_bytes = self.code_bytes.or(code_bytes);
@@ -519,6 +526,10 @@ impl Build {
         self.navigation = self.navigation.or(navigation);
         self.memory = self.memory.take().or(memory);
         self.search_memory = self.search_memory.take().or(search_memory);
+        // One of the two, whichever is nearer.
+        if self.degree.is_none() {
+            self.space = self.space.take().or(space);
+        }
         self.threads = self.threads.or(threads);
         self.seed = self.seed.or(seed);
     }

@@ -301,6 +301,7 @@ pub fn build_words(build: &Build) -> Vec<String> {
     option(&mut words, "--memory", build.memory.as_ref());
     let search_memory = build.search_memory.as_ref();
     option(&mut words, "--search-memory", search_memory);
+    option(&mut words, "--space", build.space.as_ref());
     option(&mut words, "--threads", build.threads);
     option(&mut words, "--seed", build.seed);
     words

@@ -116,7 +116,7 @@ pub struct BuildArguments {
     #[arg(long, value_parser = names::order())]
     pub order: Option<Order>,
 
-    /// How lists and vectors become bytes [default: the preset's; stratann's is by the size of a vector]
+    /// How lists and vectors become bytes [default: the preset's; stratann's goes by the vectors]
     #[arg(long, value_parser = names::layout())]
     pub layout: Option<Layout>,
 
@@ -154,6 +154,10 @@ pub struct BuildArguments {
     /// What searches will have: where it cannot hold all codes, stratann puts them into the nodes on storage
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub search_memory: Option<u64>,
+
+    /// Most bytes that the index may take: the degree is the largest of 16 to 96 with which it is expected to fit
+    #[arg(long, value_name = "BYTES", value_parser = size::parse, conflicts_with = "degree")]
+    pub space: Option<u64>,
 
     /// Threads [default: cores]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]

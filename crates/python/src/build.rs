@@ -77,7 +77,8 @@ impl<'py> Vectors<'py> {
 ///     "coupled" (vector and list side by side, as they are), "packed" (side by side, compressed), "decoupled"
 ///     (lists and vectors apart, compressed), "inline" (as coupled, with the neighbours' codes) or "layered"
 ///     (compressed lists beside the leading parts of vectors, by which a search ranks; trailing parts in segments).
-///     None takes the preset's, which may go by the size of a vector and is never "layered".
+///     None takes the preset's, which may go by the vectors: "stratann" takes "packed" for small
+///     ones, and for large ones "layered", or "decoupled" where they are not fit for that.
 /// compression : str, optional
 ///     "raw", "paper" (DecoupleVS) or "best", always without loss; None takes the preset's. "coupled" and "inline"
 ///     know only "raw", and "layered" codes vectors in two parts whatever this says.
@@ -93,6 +94,9 @@ impl<'py> Vectors<'py> {
 /// search_memory : int or str, optional
 ///     What searches will have: bytes, or "10MB". Where it cannot hold all codes, "stratann" puts them into the nodes
 ///     on storage.
+/// space : int or str, optional
+///     The most bytes that the index may take: the degree is the largest of 16 to 96 with which it is expected to fit.
+///     Not together with `degree`.
 /// threads : int, optional
 ///     None is one for each core. With 1 the same seed gives the same index.
 /// overwrite : bool
@@ -110,7 +114,7 @@ impl<'py> Vectors<'py> {
 #[pyfunction]
 #[pyo3(signature = (base, path, *, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2,
     code_bytes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01,
-    memory=None, search_memory=None, threads=None, seed=42, overwrite=false, ids=None, progress=None))]
+    memory=None, search_memory=None, space=None, threads=None, seed=42, overwrite=false, ids=None, progress=None))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of the Python function"
@@ -134,6 +138,7 @@ pub fn build<'py>(
     navigation: f64,
     memory: Option<&Bound<'py, PyAny>>,
     search_memory: Option<&Bound<'py, PyAny>>,
+    space: Option<&Bound<'py, PyAny>>,
     #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
     #[pyo3(from_py_with = crate::arguments::count::seed)] seed: usize,
     overwrite: bool,
@@ -167,6 +172,7 @@ pub fn build<'py>(
         navigation,
         memory: bytes(memory)?,
         search_memory: size(search_memory, "search_memory", "enough for all codes")?,
+        space: size(space, "space", "as much as a degree of 64 takes")?,
         threads: thread_count(threads)?,
         seed: seed as u64,
         ids,

@@ -39,6 +39,7 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         navigation: arguments.navigation,
         memory: arguments.memory,
         search_memory: arguments.search_memory,
+        space: arguments.space,
         threads: threads_or_cores(arguments.threads),
         seed: arguments.seed,
         ids: ids(arguments.first_id, source.rows())?,

@@ -32,7 +32,7 @@ use crate::prefix::{BYTE_SYMBOLS, ESCAPE, PrefixCode};
 pub(super) const MAX_GROUPS: usize = 128;
 pub(super) const TABLES: usize = 8;
 /// Fewer vectors say too little about groups.
-const FEWEST_SAMPLES: usize = 1024;
+pub(super) const FEWEST_SAMPLES: usize = 1024;
 
 const LIMIT: u32 = 10;
 const SIZE: usize = 1 << LIMIT;

@@ -132,13 +132,33 @@ impl Coding {
         (self.vectors.dim() + 1, self.vectors.vector_bytes() + 1)
     }
 
-    /// The models for vectors in two parts of the steps that these may be divided by, the coarsest first; learned from all rows.
-    pub(crate) fn nested(&self, rows: &dyn VectorSource) -> Result<Vec<NestedModel>, Error> {
-        let sample = self.sample(rows, 0..self.nodes)?;
-        let steps = NestedModel::steps(self.vectors, &sample).into_iter();
-        Ok(steps
-            .filter_map(|step| NestedModel::train(self.vectors, step, &sample))
-            .collect())
+    /// Bytes that a vector takes on average once it is coded, by a sample of them.
+    pub(crate) fn expected_vector(&self, rows: &dyn VectorSource) -> Result<f64, Error> {
+        if self.compression == Compression::Raw {
+            return Ok(self.vector_bytes() as f64);
+        }
+        let sample = self.sample_all(rows)?;
+        let model = SegmentModel::train(self.vectors, &sample);
+        let mut code = Vec::new();
+        for vector in sample.chunks_exact(self.vector_bytes()) {
+            let encoded = model.encode(vector, None, &mut code);
+            encoded.map_err(|error| Error::codec("a sample of the vectors", error))?;
+        }
+        let vectors = (sample.len() / self.vector_bytes()).max(1);
+        Ok(code.len() as f64 / vectors as f64)
+    }
+
+    /// Vectors from all over the rows.
+    pub(crate) fn sample_all(&self, rows: &dyn VectorSource) -> Result<Vec<u8>, Error> {
+        self.sample(rows, 0..self.nodes)
+    }
+
+    /// The models for vectors in two parts of the steps that those of a sample may be divided by, the coarsest first.
+    pub(crate) fn nested_of(&self, sample: &[u8]) -> Vec<NestedModel> {
+        let steps = NestedModel::steps(self.vectors, sample).into_iter();
+        steps
+            .filter_map(|step| NestedModel::train(self.vectors, step, sample))
+            .collect()
     }
 
     /// Nodes from all over the index, at most `count`.

@@ -2,8 +2,8 @@
 
 use stratann_layout::coupled::MAX_DEGREE;
 
-use super::BuildOptions;
 use super::format::{Choice, NodeWriter};
+use super::{BuildOptions, space};
 use crate::codebook::{self, check_code_bytes, check_dimension, usual_code_bytes};
 use crate::data::VectorSource;
 use crate::{Error, Layout, Order, bounds};
@@ -18,6 +18,8 @@ pub(super) struct Facts {
     pub(super) layout: Layout,
     /// R, the most neighbours of a node.
     pub(super) degree: usize,
+    /// L, the candidate list of the build.
+    pub(super) build_list: usize,
     /// Nodes that a page is expected to hold.
     pub(super) nodes_per_page: usize,
     /// Bytes of a vector's PQ code.
@@ -47,6 +49,13 @@ impl Facts {
         if let Some(degree @ (0 | MORE_THAN_MAX_DEGREE..)) = options.degree {
             return Err(Error::call("degree", degree, format!("1 to {MAX_DEGREE}")));
         }
+        if let (Some(degree), Some(space)) = (options.degree, options.space) {
+            return Err(Error::call(
+                "degree",
+                format!("{degree}, and a space of {space} bytes"),
+                "one of the two: with a space the degree follows from it",
+            ));
+        }
         check_dimension(source)?;
         bounds::number("build list size", options.build_list, bounds::MOST_LIST)?;
         if !(1.0..=10.0).contains(&options.alpha) {
@@ -74,10 +83,15 @@ impl Facts {
             degree,
             nodes_per_page,
         } = Choice::of(source, options, code_bytes)?;
+        let build_list = match options.space {
+            Some(_) => space::build_list(degree, options.build_list),
+            None => options.build_list,
+        };
         Ok(Self {
             writer,
             layout,
             degree,
+            build_list,
             nodes_per_page,
             code_bytes,
             order: options.order.unwrap_or(options.preset.order),

@@ -5,14 +5,14 @@ use stratann_vector::Element;
 
 use super::coding::Coding;
 use super::sweep::Written;
-use super::{Build, BuildOptions};
+use super::{Build, BuildOptions, parting, space};
 use crate::codebook::Codebook;
 use crate::data::VectorSource;
 use crate::fill;
 use crate::graph::Constructed;
 use crate::{Compression, Error, Layout, plan};
 
-/// Where a page is expected to hold as many nodes as this, they are packed; where fewer, decoupled. A page of lists
+/// Where a page is expected to hold as many nodes as this, they are packed; where fewer, layered or decoupled. A page of lists
 /// alone holds some fifty: with a few nodes on each, a traversal that brings their vectors along reads many times as
 /// much as it needs.
 const NODES_WORTH_PACKING: f64 = 6.0;
@@ -86,7 +86,7 @@ pub(super) struct Choice {
 
 impl Choice {
     /// What the options say, and where they do not, the preset, and where it leaves the layout open, the size of the
-    /// vectors.
+    /// vectors and what a sample of them says.
     pub(super) fn of(
         source: &dyn VectorSource,
         options: &BuildOptions,
@@ -102,11 +102,34 @@ impl Choice {
             _ => USUAL_DEGREE,
         });
         let expected = Expected::of(element, dim, degree);
-        let layout = asked.unwrap_or_else(|| match codes_fit {
-            true => expected.layout(),
-            false => Layout::Inline,
-        });
+        let layout = match asked {
+            Some(layout) => layout,
+            None if !codes_fit => Layout::Inline,
+            None if expected.are_packed() => Layout::Packed,
+            // Parts of vectors are compressed in one way, which is none of these.
+            None if compression != Compression::Best => Layout::Decoupled,
+            None => {
+                let coding = Coding::new(source, degree, compression)?;
+                let spare = options.search_memory.map(|budget| {
+                    let codes = source.rows() as u64 * code_bytes as u64;
+                    budget.saturating_sub(plan::least(dim, codes))
+                });
+                match parting::is_worth_it(source, &coding, expected.list, spare)? {
+                    true => Layout::Layered,
+                    false => Layout::Decoupled,
+                }
+            }
+        };
         check_search_memory(source, options, code_bytes, layout)?;
+        // What was chosen by the usual degree stays: a longer list changes none of the reasons.
+        let degree = match options.space {
+            Some(budget) => {
+                let coding = Coding::new(source, degree, compression)?;
+                space::largest_degree(source, &coding, layout, code_bytes, budget)?
+            }
+            None => degree,
+        };
+        let expected = Expected::of(element, dim, degree);
         if !layout.is_encoded() {
             check_uncompressed(options, layout)?;
         }
@@ -224,14 +247,10 @@ impl Expected {
         self.vector + self.list + Self::OVERHEAD
     }
 
-    /// Packed, if enough nodes share a page, so that one read brings many that are near each other. Else decoupled, so
-    /// that the traversal reads pages of lists only.
-    fn layout(&self) -> Layout {
-        if BLOCK as f64 / self.node() >= NODES_WORTH_PACKING {
-            Layout::Packed
-        } else {
-            Layout::Decoupled
-        }
+    /// Whether vectors are packed: enough nodes share a page, so that one read brings many that are near each other. Else the
+    /// traversal reads pages of lists only, or with leading parts of vectors.
+    fn are_packed(&self) -> bool {
+        BLOCK as f64 / self.node() >= NODES_WORTH_PACKING
     }
 
     /// Nodes with their vectors that a page holds.
@@ -258,20 +277,51 @@ fn on_page(bytes: f64) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Preset;
+    use crate::data::Matrix;
 
-    fn layout(element: Element, dim: usize, degree: usize) -> Layout {
-        Expected::of(element, dim, degree).layout()
+    #[test]
+    fn small_vectors_are_packed_and_large_ones_are_not() {
+        let packed = |element, dim, degree| Expected::of(element, dim, degree).are_packed();
+        assert!(packed(Element::U8, 128, 64));
+        assert!(packed(Element::I8, 100, 96));
+        assert!(packed(Element::U8, 768, 64));
+        assert!(!packed(Element::U8, 960, 64));
+        assert!(packed(Element::F32, 100, 64));
+        assert!(!packed(Element::F32, 384, 64));
+        assert!(!packed(Element::F16, 768, 64));
     }
 
     #[test]
-    fn small_vectors_are_packed_and_large_ones_apart() {
-        assert_eq!(layout(Element::U8, 128, 64), Layout::Packed);
-        assert_eq!(layout(Element::I8, 100, 96), Layout::Packed);
-        assert_eq!(layout(Element::U8, 768, 64), Layout::Packed);
-        assert_eq!(layout(Element::U8, 960, 64), Layout::Decoupled);
-        assert_eq!(layout(Element::F32, 100, 64), Layout::Packed);
-        assert_eq!(layout(Element::F32, 384, 64), Layout::Decoupled);
-        assert_eq!(layout(Element::F16, 768, 64), Layout::Decoupled);
+    fn large_vectors_go_by_what_a_sample_says() {
+        // Element i of row r is one of a few hundred values that look random.
+        let rows = |scale: &dyn Fn(usize) -> f32| {
+            let value = |i: usize| (i * 7_919 % 613) as f32 / 613.0 - 0.5;
+            let bytes = (0..400 * 384).flat_map(|i| (value(i) * scale(i / 384)).to_le_bytes());
+            Matrix::new(bytes.collect(), 400, 384, Element::F32).unwrap()
+        };
+        let chosen =
+            |rows: &Matrix, options: &BuildOptions| Choice::of(rows, options, 96).unwrap().layout;
+        let usual = BuildOptions::default();
+        let (alike, unlike) = (rows(&|_| 1.0), rows(&|row| (1 + row % 5 * 40) as f32));
+        assert_eq!(chosen(&alike, &usual), Layout::Layered);
+        assert_eq!(chosen(&unlike, &usual), Layout::Decoupled);
+        let raw = BuildOptions {
+            compression: Some(Compression::Raw),
+            ..usual.clone()
+        };
+        assert_eq!(chosen(&alike, &raw), Layout::Decoupled);
+        let paper = BuildOptions {
+            preset: Preset::DECOUPLEVS,
+            ..usual.clone()
+        };
+        assert_eq!(chosen(&alike, &paper), Layout::Decoupled);
+        // All lists, and nothing else.
+        let little = BuildOptions {
+            search_memory: Some(plan::least(384, 400 * 96) + 400 * 84),
+            ..usual
+        };
+        assert_eq!(chosen(&alike, &little), Layout::Decoupled);
     }
 
     #[test]

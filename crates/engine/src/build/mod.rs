@@ -8,6 +8,8 @@
 //!     └──> PQ codes
 //!
 //!   codes.rs     rows to PQ codes
+//!   space.rs     how large a degree a budget of space leaves room for
+//!   parting.rs   whether vectors are fit to be kept in two parts;   precision.rs  how many bits of them lead
 //!   coding.rs    what codecs learn of the lists and vectors that are to come
 //!   encode.rs    lists and vectors to codes, on all threads
 //!   slotted.rs   codes to pages
@@ -30,9 +32,11 @@ mod facts;
 pub(crate) mod files;
 mod format;
 mod ids;
+mod parting;
 pub(crate) mod precision;
 pub(crate) mod raw;
 pub(crate) mod slotted;
+mod space;
 mod spool;
 pub(crate) mod sweep;
 #[cfg(test)]
@@ -88,7 +92,7 @@ pub struct BuildOptions {
     /// R, the most neighbours of a node; `None` is 64, or where `search_memory` puts the codes into the nodes, as many as
     /// fill their blocks.
     pub degree: Option<usize>,
-    /// L, the candidate list of the build: larger is slower and better.
+    /// L, the candidate list of the build: larger is slower and better. With `space`, at least twice a degree of more than 64.
     pub build_list: usize,
     /// How much nearer a detour must be for an edge to be dropped, as a factor on squared distances (DiskANN's
     /// convention); at least 1, and larger keeps more long edges.
@@ -114,6 +118,9 @@ pub struct BuildOptions {
     /// The memory that searches will have. Where it cannot hold all codes, a preset that leaves the layout open puts them
     /// into the nodes; another one is refused. `None` is enough for the codes.
     pub search_memory: Option<u64>,
+    /// The most bytes that the index may take on storage: R is the largest of 16 to 96 with which it is expected to, by a sample of the
+    /// vectors. Not together with `degree`. What comes later, by inserts, is beyond it.
+    pub space: Option<u64>,
     /// OS threads. One thread and a seed give the same index each time.
     pub threads: usize,
     /// Seed of every random choice.
@@ -142,6 +149,7 @@ impl Default for BuildOptions {
             navigation: 0.01,
             memory: None,
             search_memory: None,
+            space: None,
             threads: crate::threads::processors(),
             seed: 42,
             ids: None,
@@ -483,7 +491,7 @@ impl Build<'_> {
             dimension: self.source.dim() as u32,
             kind: IndexKind::Graph(GraphFacts {
                 degree: self.facts.degree as u32,
-                build_list: options.build_list as u32,
+                build_list: self.facts.build_list as u32,
                 alpha: options.alpha,
                 entry: graph.entry,
                 degree_mean: graph.stats.degree_mean,
@@ -578,7 +586,7 @@ impl Build<'_> {
                 page: self.facts.nodes_per_page,
             },
         };
-        let parameters = self.parameters(self.facts.degree, options.build_list);
+        let parameters = self.parameters(self.facts.degree, self.facts.build_list);
         let task = graph::Task {
             metric: options.metric,
             order,

@@ -29,7 +29,7 @@ pub(crate) fn leading_step(
     coding: &Coding,
     sweep: &mut Sweep<'_>,
 ) -> Result<u8, Error> {
-    let models = coding.nested(&sweep.rows())?;
+    let models = coding.nested_of(&coding.sample_all(&sweep.rows())?);
     let around = coding
         .some_nodes(QUERIES)
         .map(|node| neighbourhood(sweep, node))

@@ -18,7 +18,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use stratann_layout::{
-    BLOCK, FileEntry, FileKind, PendingRecord, PlacementFacts, PlacementFile, SegmentFacts,
+    BLOCK, FileEntry, FileKind, PendingFile, PendingRecord, PlacementFacts, PlacementFile,
+    SegmentFacts,
 };
 
 use super::files;
@@ -153,23 +154,43 @@ impl<'m> Files<'m, '_, '_> {
     pub(super) fn apart(&mut self, layout: Layout, facts: &PlacementFacts) -> Result<u64, Error> {
         let placement = self.placement(layout, facts)?;
         let mut pieces = self.pieces(facts)?;
+        let composition = layout.composition();
+        let in_parts = composition.vectors == VectorsAt::Parts;
+        // New nodes that wait for a page of the graph have their whole vectors there.
+        let pending = match in_parts {
+            true => self.table(FileKind::Pending, |files, payload| {
+                stored::pending_of(files.volume, files.manifest, facts, &payload)
+            })?,
+            false => Ok(PendingFile::default()),
+        };
+        let records = || pending.iter().flat_map(|pending| &pending.records);
         let (rule, added) = match &placement {
             Ok(placement) => (Rule::Table(placement), Added::Named(&placement.added)),
-            Err(_) => (Rule::Newest(self.newest(&pieces)?), Added::Following),
-        };
-        let composition = layout.composition();
-        let mut leading = match composition.vectors {
-            VectorsAt::Parts => {
-                let table = placement.as_ref().ok();
-                Some(self.leading_parts(composition.lists, table)?)
+            Err(_) => {
+                let waiting = records().map(|record| (record.id, record.node));
+                let newest = self.newest(&pieces, waiting)?;
+                (Rule::Newest(newest), Added::Following)
             }
-            VectorsAt::Records | VectorsAt::Segments => None,
         };
-        let waiting = match &leading {
-            Some(_) => self.waiting(facts)?,
-            None => HashMap::new(),
+        let waiting: HashMap<u32, &PendingRecord> = records()
+            .filter(|record| rule.takes(record.id, record.node))
+            .map(|record| (record.node, record))
+            .collect();
+        let mut leading = match in_parts {
+            true => {
+                let table = placement.as_ref().ok();
+                let mut leading = self.leading_parts(composition.lists, table)?;
+                if let (None, Err(why)) = (&leading.wrong, &pending) {
+                    let file = self.table_name(FileKind::Pending);
+                    leading.wrong = Some(format!("new ones waited in {file}: {why}"));
+                }
+                Some(leading)
+            }
+            false => None,
         };
-        let (mut live, mut missing) = (0, 0);
+        let (mut live, mut missing) = (waiting.len() as u64, 0);
+        // Those that wait and are not found again where their trailing parts are.
+        let mut unseen = live;
         let mut tallies: Vec<_> = pieces.iter().map(|_| Tally::default()).collect();
         for at in in_turn(&pieces) {
             let Piece::Found(part) = &pieces[at] else {
@@ -178,18 +199,19 @@ impl<'m> Files<'m, '_, '_> {
             let mut vector = vec![0; self.vector_bytes()];
             let mut here = 0;
             let each = |files: &mut Self, tally: &mut Tally, found: &Found<'_>| {
+                let waits = waiting.get(&found.stored);
+                if waits.is_some_and(|record| record.id == found.id) {
+                    unseen = unseen.saturating_sub(found.bytes.is_some().into());
+                    return Ok(());
+                }
                 if rule.takes(found.id, part.node(found.stored)) {
                     here += u64::from(found.bytes.is_some());
                     let Some(bytes) = found.bytes else {
                         return Ok(());
                     };
                     let node = found.stored;
-                    let decoded = match (waiting.get(&node), &mut leading) {
-                        (Some(record), _) if record.id == found.id => {
-                            vector.copy_from_slice(&record.vector);
-                            Decoded::Vector
-                        }
-                        (_, Some(leading)) => {
+                    let decoded = match &mut leading {
+                        Some(leading) => {
                             let page_of = placement.as_ref().map(|placement| &placement.page_of);
                             let page = page_of.ok().and_then(|of| of.get(node as usize).copied());
                             match leading.of(files.volume, (node, found.id), page.map(u64::from))? {
@@ -199,7 +221,7 @@ impl<'m> Files<'m, '_, '_> {
                                 None => Decoded::Orphan,
                             }
                         }
-                        _ => part.decoders.decode(node, bytes, &mut vector),
+                        None => part.decoders.decode(node, bytes, &mut vector),
                     };
                     match decoded {
                         Decoded::Vector => {
@@ -215,6 +237,11 @@ impl<'m> Files<'m, '_, '_> {
             // Garbage that is not known for it does not count.
             live += part.nodes().min(here);
         }
+        if let Some(tally) = tallies.last_mut() {
+            for record in waiting.values() {
+                tally.taken((self.take)(record.id, &record.vector)?, Some(false));
+            }
+        }
         // Of nodes that were not found some may be dead: no more are lost than there should be.
         let mut left = match &placement {
             Ok(_) => facts.live.saturating_sub(live),
@@ -226,18 +253,21 @@ impl<'m> Files<'m, '_, '_> {
             left -= share;
             share
         };
-        for (piece, mut tally) in pieces.iter_mut().zip(tallies) {
+        let last = pieces.len().saturating_sub(1);
+        for (at, (piece, mut tally)) in pieces.iter_mut().zip(tallies).enumerate() {
+            // What came last waits.
+            let spared = if at == last { unseen } else { 0 };
             let part = match piece {
                 Piece::Found(part) => part,
                 &mut Piece::Nothing(told, nodes) => {
-                    let share = share(nodes);
+                    let share = share(nodes.saturating_sub(spared));
                     if let Some(lost) = self.lost.get_mut(told) {
                         lost.vectors = share;
                     }
                     continue;
                 }
             };
-            let lost = share(part.nodes().saturating_sub(tally.seen));
+            let lost = share(part.nodes().saturating_sub(tally.seen + spared));
             tally.seen = 0;
             let garbage = length(&part.built).saturating_sub(part.vectors);
             let mut tables = (FileKind::Chunks, Some(part.n));
@@ -264,19 +294,6 @@ impl<'m> Files<'m, '_, '_> {
                 live + missing.min(facts.live)
             }
         })
-    }
-
-    /// New nodes that wait for a page of the graph, which have their whole vectors there, as far as that can be read: what cannot be is
-    /// told with the vectors that are lost.
-    fn waiting(&mut self, facts: &PlacementFacts) -> Result<HashMap<u32, PendingRecord>, Error> {
-        let pending = self.table(FileKind::Pending, |files, payload| {
-            stored::pending_of(files.volume, files.manifest, facts, &payload)
-        })?;
-        let records = pending.map(|pending| pending.records).unwrap_or_default();
-        Ok(records
-            .into_iter()
-            .map(|record| (record.node, record))
-            .collect())
     }
 
     /// The files of all segments.
@@ -333,9 +350,14 @@ impl<'m> Files<'m, '_, '_> {
         }))
     }
 
-    /// Of each id the highest node that has it on any page.
-    fn newest(&mut self, pieces: &[Piece<'m>]) -> Result<Newest, Error> {
+    /// Of each id the highest node that has it on any page, or that waits with it.
+    fn newest(
+        &mut self,
+        pieces: &[Piece<'m>],
+        waiting: impl Iterator<Item = (u64, u32)>,
+    ) -> Result<Newest, Error> {
         let mut newest = Newest::new();
+        waiting.for_each(|(id, node)| newest.add(id, node));
         for piece in pieces {
             if let Piece::Found(part) = piece {
                 self.each_record(part, Added::Following, |_, _, found| {

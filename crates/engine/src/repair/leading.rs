@@ -2,9 +2,12 @@
 //!
 //! ```text
 //!   pages of the build      say which node they begin with, so that the directory is not needed
-//!   pages written anew      name each of their nodes: the table of direct inserts says on which a node counts; without it, any that
-//!                           has the node with the same outside id will do, for the vector of a node never changes
+//!   pages written anew      name each of their nodes: the table of direct inserts says on which a node counts; without it, all pages
+//!                           that have the node with the same outside id are asked, and have to say the same
 //! ```
+//!
+//! They may not: after a crash the log is replayed, and a number that no checkpoint had may be given to another vector than before, while a page
+//! that was written before the crash is still there. A vector of the build stays what it was wherever it is found.
 //!
 //! What is known of all pages at a time are those numbers; a page is read again when a vector of it is put together, and vectors come in
 //! the order of nodes.
@@ -28,11 +31,15 @@ pub(super) struct LeadingParts<'m> {
     pages: Vec<(u32, u64)>,
     /// Nodes on pages that were written anew, and these, by node, where no table says it.
     moved: Vec<(u32, u64)>,
+    /// Nodes from this one on came after the build.
+    built: u32,
     /// The page that was read last, its bytes, and its nodes with their ids and the bytes of their parts among those in `bytes`.
     here: Option<u64>,
     page: Vec<u8>,
     parts: Vec<(u32, u64, Range<usize>)>,
     bytes: Vec<u8>,
+    /// The part that was found last.
+    found: Vec<u8>,
     /// Why not all of them can be read.
     pub(super) wrong: Option<String>,
 }
@@ -64,23 +71,35 @@ impl LeadingParts<'_> {
         let from = self.moved.partition_point(|&(other, _)| other < node);
         let moved = self.moved[from..].iter();
         let moved = moved.take_while(|&&(other, _)| other == node);
-        let built = self.pages.partition_point(|&(first, _)| first <= node);
-        let built = built.checked_sub(1).map(|at| self.pages[at].1);
-        // The last is hardly ever needed where another one is there, and then has what the node had when it left.
         let mut pages: Vec<u64> = by_table.into_iter().collect();
         pages.extend(moved.map(|&(_, page)| page));
-        pages.extend(built);
+        if node < self.built {
+            let before = self.pages.partition_point(|&(first, _)| first <= node);
+            pages.extend(before.checked_sub(1).map(|at| self.pages[at].1));
+        }
+        self.found.clear();
+        let mut is_found = false;
         for page in pages {
             if self.here != Some(page) {
                 self.here = Some(page);
                 self.read(volume)?;
             }
-            let found = |&(other, other_id, _): &(u32, u64, Range<usize>)| (other, other_id);
-            if let Ok(at) = self.parts.binary_search_by_key(&(node, id), found) {
-                return Ok(Some(&self.bytes[self.parts[at].2.clone()]));
+            let of = |&(other, other_id, _): &(u32, u64, Range<usize>)| (other, other_id);
+            let Ok(at) = self.parts.binary_search_by_key(&(node, id), of) else {
+                continue;
+            };
+            let part = &self.bytes[self.parts[at].2.clone()];
+            if is_found && self.found != part {
+                return Ok(None);
+            }
+            self.found.clear();
+            self.found.extend_from_slice(part);
+            is_found = true;
+            if node < self.built || by_table.is_some() {
+                break;
             }
         }
-        Ok(None)
+        Ok(is_found.then_some(&self.found))
     }
 
     /// Takes the parts of the page that is to be here.
@@ -168,6 +187,7 @@ impl<'m> Files<'m, '_, '_> {
             }
             Ok(())
         })?;
+        leading.built = u32::try_from(count).unwrap_or(u32::MAX);
         leading.pages.sort_unstable();
         leading.moved.sort_unstable();
         leading.wrong = tally.first.map(|(offset, what)| {

@@ -331,6 +331,11 @@ impl<'a> Reranker<'a> {
         for &place in places {
             let (node, part) = ranking.leading.part(place);
             let at = self.segments.place_of(node);
+            // It was asked for; but pages that are not all written yet may have been let go for another candidate on some of them.
+            if !self.is_here(at) {
+                self.ask(node, counters)?;
+                self.take_all().await?;
+            }
             let segment = self.segments.get(at.segment);
             let page = segment.view(here(&self.held, segment, at), at.page, false)?;
             let (scratch, vector) = (&mut self.scratch, &mut self.vector);

@@ -69,6 +69,11 @@ pub(crate) trait NodePages: Send + Sync {
     /// The page that holds `node`.
     fn page_of(&self, node: u32) -> u64;
 
+    /// The page that the build put `node` on, where that may be another one by now.
+    fn built_page(&self, node: u32) -> Option<u64> {
+        Some(self.page_of(node))
+    }
+
     /// Where a page stands in the file: offset and length in bytes.
     fn place(&self, page: u64) -> (u64, usize);
 

@@ -8,6 +8,7 @@ use crate::Error;
 use crate::index::Index;
 use crate::progress::Progress;
 use crate::stores::topology::pending::NewRecord;
+use crate::stores::topology::placement::NOWHERE;
 use crate::stores::vectors::added::Added;
 use crate::stores::vectors::leading::{LeadingFile, LeadingParts};
 use crate::stores::vectors::segments::{Extent, Segment, VectorPage};
@@ -51,6 +52,9 @@ pub(crate) fn each_vector(
         };
         return each_vector_page(index, progress, &mut |_, segment, page, view| {
             for node in segment.nodes(page, view) {
+                if is_given_up(graph, node) {
+                    continue;
+                }
                 let leading = match &mut parts {
                     Some(parts) => parts.of(&file, node)?.1,
                     None => &[],
@@ -162,6 +166,12 @@ pub(crate) fn each_list(
         each(record.node, &list)?;
     }
     Ok(())
+}
+
+/// Whether an insert gave a node its number and failed then: its vector waits elsewhere. Nobody inserts meanwhile.
+pub(crate) fn is_given_up(graph: &GraphStores, node: u32) -> bool {
+    let placement = graph.placement.get();
+    placement.is_some_and(|placement| placement.page_of(node) == NOWHERE)
 }
 
 /// Nodes that are on no page yet.

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use stratann_layout::{FileKind, KeptFacts, SegmentFacts};
 
-use super::contents::{each_vector, each_vector_page};
+use super::contents::{each_vector, each_vector_page, is_given_up};
 use super::garbage::{Fate, Held, fates};
 use super::merge::Inputs;
 use super::rows::IndexRows;
@@ -156,7 +156,7 @@ fn in_place<'a>(
     each_vector_page(index, progress, &mut |n, segment, page, view| {
         for node in segment.nodes(page, view) {
             let (slot, id, bytes) = segment.record(node, page, view)?;
-            if is_removed(inputs, id, node) {
+            if is_removed(inputs, id, node) || is_given_up(index.graph(), node) {
                 census[n].dying.push((page as u32, slot));
                 continue;
             }

@@ -284,6 +284,8 @@ fn vectors_that_take_several_pages_change_as_others_do() {
         (DECOUPLED, 11_200),
         (Case(Layout::Decoupled, Update::Relocate), 6_000),
         (Case(Layout::Decoupled, Update::Merge), 8_160),
+        (Case(Layout::Layered, Update::Accumulate), 11_200),
+        (Case(Layout::Layered, Update::Relocate), 22_000),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let volume: Arc<dyn Volume> = Arc::new(SimVolume::new());

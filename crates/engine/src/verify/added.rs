@@ -76,6 +76,18 @@ impl Check<'_> {
         })
     }
 
+    /// A node whose vector is put together of two parts, and that waits for a page of the graph, waits with that vector.
+    pub(super) fn waits_as(&mut self, place: NodeAt<'_>, node: u32, vector: &[u8]) {
+        let Some(tables) = self.placement_tables else {
+            return;
+        };
+        let waiting = tables.waiting_from(node.into(), 1);
+        if waiting.iter().any(|record| *record.vector != *vector) {
+            let of = tables.pending.as_ref().map_or("", |pending| &pending.name);
+            self.node_problem(place, format_args!("waits in {of} with another vector"));
+        }
+    }
+
     /// Nodes of a page that wait for a page of the graph do so with the ids that they have here.
     fn as_they_wait(
         &mut self,

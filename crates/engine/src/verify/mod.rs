@@ -36,6 +36,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
+use std::cell::OnceCell;
 use std::path::Path;
 
 use serde::Serialize;
@@ -51,8 +52,8 @@ pub(crate) use self::placement::added_wrong;
 use self::placement::{Counts, Tables};
 use crate::durable::{self, LogPosition, log_number};
 use crate::progress::{Progress, Stage};
-use crate::stores::Composition;
 use crate::stores::composition::{Records, Rewritten};
+use crate::stores::{Composition, Placed};
 use crate::{Error, Layout, stored};
 
 /// Problems listed at most, but for the first of each file; one that is all wrong would fill the terminal.
@@ -168,6 +169,7 @@ pub(crate) fn verify_in(
         report,
         sums: Sums::default(),
         placement_tables: placement_tables.as_ref(),
+        placed: OnceCell::new(),
         counts: Counts::default(),
         ids: Ids::new(stored::most_nodes(volume, &manifest)),
         id_file,
@@ -197,6 +199,8 @@ struct Check<'a> {
     sums: Sums,
     /// What is said of where nodes are, if direct inserts were made and it can be read.
     placement_tables: Option<&'a Tables>,
+    /// The same as who reads pages wants it, once that was asked for.
+    placed: OnceCell<Placed>,
     counts: Counts,
     ids: Ids,
     /// The file of ids, if it is there and opens.

@@ -135,12 +135,15 @@ impl Check<'_> {
     /// Where nodes are, as who reads pages wants it: nothing where no direct inserts were made, or where that cannot be read. Nothing
     /// waits where what does cannot be.
     pub(super) fn where_nodes_are(&self) -> Placed {
-        let placed = Placed::default();
-        if let Some(tables) = self.placement_tables {
-            let pending = stored::pending(self.volume, self.manifest).unwrap_or_default();
-            let _ = placed.set(Placement::restore(&tables.placement, pending));
-        }
-        placed
+        let made = self.placed.get_or_init(|| {
+            let placed = Placed::default();
+            if let Some(tables) = self.placement_tables {
+                let pending = stored::pending(self.volume, self.manifest).unwrap_or_default();
+                let _ = placed.set(Placement::restore(&tables.placement, pending));
+            }
+            placed
+        });
+        made.clone()
     }
 
     /// Counts a record by its id.

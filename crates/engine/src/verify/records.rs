@@ -480,8 +480,11 @@ impl Records<'_> {
             pages,
             placement: placement.get(),
         };
-        let Ok((leading_id, part)) = leading.of(&file, node) else {
-            return;
+        let (leading_id, part) = match leading.of(&file, node) {
+            Ok(found) => found,
+            // Of a device that fails now and then nobody else says it.
+            Err(error @ Error::Tier(_)) => return check.report.refused(place.file, &error),
+            Err(_) => return,
         };
         match id {
             Ok(id) if *id == leading_id => {}
@@ -492,7 +495,10 @@ impl Records<'_> {
             Err(error) => check.report.refused(place.file, &error.clone().into()),
         }
         match model.decode(part, bytes, None, &mut self.vector) {
-            Ok(()) => check.vector(place, &self.vector, part.len() + bytes.len()),
+            Ok(()) => {
+                check.vector(place, &self.vector, part.len() + bytes.len());
+                check.waits_as(place, node, &self.vector);
+            }
             Err(error) => {
                 check.node_problem(place, format_args!("has no vector that decodes: {error}"));
             }

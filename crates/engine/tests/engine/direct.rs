@@ -251,3 +251,48 @@ fn vectors_go_in_directly_by_angle_and_by_product_into_every_layout() {
         }
     }
 }
+
+#[test]
+fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
+    let all = matrix("package-text-2k.base.fbin");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    let options = BuildOptions {
+        metric: Metric::Cosine,
+        degree: Some(24),
+        build_list: 40,
+        layout: Some(Layout::Layered),
+        threads: 2,
+        ..BuildOptions::default()
+    };
+    build(&part(&all, 0, 1_500), &path, &options, &Silent).unwrap();
+    let live = LiveIndex::open(&path, &OpenOptions::default(), &WriteOptions::default()).unwrap();
+    // Rows that are near one another, whose trailing parts run on from page to page in memory.
+    let (first, dim) = (part(&all, 3, 1), all.dim());
+    let near: Vec<u8> = (0..40)
+        .flat_map(|n| {
+            let row = first.row(0).chunks_exact(4).enumerate();
+            row.flat_map(move |(i, value)| {
+                let value = f32::from_le_bytes(value.try_into().unwrap());
+                let off = if (i + n) % 11 == 0 { 1e-3 } else { 0.0 };
+                (value + off).to_le_bytes()
+            })
+            .collect::<Vec<u8>>()
+        })
+        .collect();
+    let near = Matrix::new(near, 40, dim, all.element()).unwrap();
+    let options = SearchOptions {
+        k: 10,
+        list: 60,
+        exact: true,
+        ..SearchOptions::default()
+    };
+    // After any of them the last may go on on a page that is not full yet.
+    for n in 0..40 {
+        let (row, id) = (part(&near, n, 1), 5_000 + n as u64);
+        live.insert(&row, Some(&[id]), &Silent).unwrap();
+        let found = live.search(&part(&near, 0, n + 1), &options).unwrap();
+        let answers = &found.ids[n * 10..][..10];
+        assert!(answers.contains(&id), "{id}: {answers:?}");
+    }
+}

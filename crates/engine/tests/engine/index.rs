@@ -895,3 +895,70 @@ fn a_written_truth_is_read_back() {
         truth
     );
 }
+
+#[test]
+fn a_budget_of_space_decides_the_degree_and_is_kept() {
+    let photos = head(SIFT_BASE, 1_500);
+    let texts = head("package-text-2k.base.fbin", 1_500);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    for (rows, layout) in [
+        (&photos, Layout::Packed),
+        (&photos, Layout::Coupled),
+        (&photos, Layout::Inline),
+        (&texts, Layout::Layered),
+        (&texts, Layout::Decoupled),
+        (&texts, Layout::Coupled),
+    ] {
+        let mut options = BuildOptions {
+            degree: Some(48),
+            build_list: 30,
+            layout: Some(layout),
+            overwrite: true,
+            ..BuildOptions::default()
+        };
+        let usual = build(rows, &path, &options, &Silent).unwrap().bytes;
+        options.degree = None;
+        let mut degrees = Vec::new();
+        for space in [usual + usual / 20, usual + usual / 4, 10 * usual] {
+            options.space = Some(space);
+            let report = build(rows, &path, &options, &Silent).unwrap();
+            let stats = Index::open(&path, &OpenOptions::default()).unwrap().stats();
+            eprintln!(
+                "{layout}: {space} bytes, R = {}: {} bytes",
+                stats.degree, report.bytes
+            );
+            assert!(report.bytes <= space, "{layout}, {space}: {}", report.bytes);
+            assert_eq!(
+                stats.build_list,
+                if stats.degree > 64 {
+                    2 * stats.degree
+                } else {
+                    30
+                }
+            );
+            degrees.push(stats.degree);
+        }
+        assert!(
+            degrees.is_sorted() && degrees[1] >= 32 && degrees[2] == 96,
+            "{layout}: {degrees:?}"
+        );
+        // What was there stays where nothing fits.
+        options.space = Some(usual / 10);
+        let error = build(rows, &path, &options, &Silent).unwrap_err();
+        assert!(error.is_call_wrong());
+        let said = error.to_string();
+        assert!(
+            said.contains("space") && said.contains("bytes or more"),
+            "{said}"
+        );
+        Index::open(&path, &OpenOptions::default()).unwrap();
+    }
+    let both = BuildOptions {
+        degree: Some(32),
+        space: Some(1 << 30),
+        ..BuildOptions::default()
+    };
+    let error = build(&photos, folder.path().join("other"), &both, &Silent).unwrap_err();
+    assert!(error.to_string().contains("one of the two"), "{error}");
+}

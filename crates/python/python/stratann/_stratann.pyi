@@ -218,6 +218,7 @@ def build(
     navigation: float = 0.01,
     memory: _Size = None,
     search_memory: _Size = None,
+    space: _Size = None,
     threads: Optional[int] = None,
     seed: int = 42,
     overwrite: bool = False,

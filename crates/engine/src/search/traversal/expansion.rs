@@ -295,6 +295,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         if !N::MOVES && u64::from(node) >= self.nodes && !self.is_new(node) {
             return Ok(());
         }
+        if self.ranks_nothing() {
+            return Ok(());
+        }
         let Setting { pages, timer, .. } = self.setting;
         let scratch = &mut self.vector;
         let vector = timer.time(Part::Vectors, || {
@@ -315,12 +318,20 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
+    /// Whether nobody asks for answers by leading parts: an insert takes what it needs off the pages that are held.
+    fn ranks_nothing(&self) -> bool {
+        N::PARTS && self.setting.hold
+    }
+
     /// The same of a node whose record waits for its page, with its vector as it came: where vectors are in parts, by the leading part that
     /// it will have there, so that it is ranked as the others are.
     #[cold]
     fn rank_waiting(&mut self, key: u64, id: u64, vector: &[u8]) -> Result<(), Error> {
         if !N::PARTS {
             self.ranking.rank(key, id, vector);
+            return Ok(());
+        }
+        if self.ranks_nothing() {
             return Ok(());
         }
         let mut part = std::mem::take(&mut self.cached);

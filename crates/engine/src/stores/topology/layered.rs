@@ -96,6 +96,11 @@ impl NodePages for LayeredPages {
         self.pages.page_of(node)
     }
 
+    fn built_page(&self, node: u32) -> Option<u64> {
+        let directory = &self.pages.directory;
+        (u64::from(node) < directory.nodes()).then(|| directory.page_of(node))
+    }
+
     #[inline]
     fn place(&self, page: u64) -> (u64, usize) {
         self.pages.place(page)

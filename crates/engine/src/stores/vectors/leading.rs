@@ -83,7 +83,10 @@ impl LeadingParts {
                 self.alone_is = None;
                 (false, false)
             }
-            None => self.read(file, pages, page)?,
+            None => {
+                let moved = pages.built_page(node) != Some(page);
+                self.read(file, pages, page, moved)?
+            }
         };
         let bytes = match window {
             true => {
@@ -105,17 +108,19 @@ impl LeadingParts {
         Ok((record.id, record.vector))
     }
 
-    /// Brings a page here, from storage. Says whether it is still to be verified, and whether it is in the window.
+    /// Brings a page here, from storage: alone, if what is wanted of it has moved there. Says whether it is still to be verified, and
+    /// whether it is in the window.
     fn read<N: NodePages>(
         &mut self,
         file: &LeadingFile<'_>,
         pages: &N,
         page: u64,
+        moved: bool,
     ) -> Result<(bool, bool), Error> {
         let (offset, page_bytes) = pages.place(page);
-        let step = (PIECE / page_bytes).max(1) as u64;
         let end = self.first + self.count;
-        if page < self.first || page >= end + step {
+        let is_here = (self.first..end).contains(&page);
+        if moved && !is_here {
             if self.alone_is != Some(page) {
                 (self.alone_is, self.alone_verified) = (None, false);
                 self.alone.resize(page_bytes, 0);
@@ -124,8 +129,9 @@ impl LeadingParts {
             }
             return Ok((!self.alone_verified, false));
         }
-        if page >= end {
+        if !is_here {
             let all = file.volume.len(file.name)?.saturating_sub(BLOCK as u64);
+            let step = (PIECE / page_bytes).max(1) as u64;
             // One behind the end is an error of the read.
             let count = (all / page_bytes as u64)
                 .saturating_sub(page)

@@ -490,3 +490,35 @@ fn an_index_that_was_opened_for_searching_has_room_for_inserts_when_it_takes_the
         assert!(Arc::ptr_eq(&before, &live.index()), "{layout}");
     }
 }
+
+/// An insert that fails after its node has a number leaves it without a page, and the vector waits elsewhere.
+#[test]
+fn a_merge_goes_on_without_nodes_that_were_given_up() {
+    for layout in [Layout::Coupled, Layout::Decoupled, Layout::Layered] {
+        let case = Case(layout, Update::Relocate);
+        let folder = tempfile::tempdir().unwrap();
+        let volume = base(case, folder.path());
+        let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
+        let ids: Vec<u64> = (100..110).collect();
+        // One after the other, so that the last node is known.
+        for ids in [&ids[..9], &ids[9..]] {
+            let rows = wide_rows(case.dim(), ids, 1);
+            live.insert(&rows, Some(ids), &Silent).unwrap();
+        }
+        let (index, overlay) = live.parts();
+        let placement = index.graph().placement.get().unwrap();
+        let last = placement.nodes() - 1;
+        placement.relocate(last, crate::stores::topology::placement::NOWHERE);
+        overlay.deleted.mark_dead(last);
+        // Its vector, as `insert` leaves it.
+        overlay.fresh[0].insert(109, wide_rows(case.dim(), &[109], 1).row(0));
+        drop((index, overlay));
+        live.compact(&Silent).unwrap();
+        let mut model = first();
+        model.extend(ids.iter().map(|&id| (id, vector(id, 1))));
+        assert_eq!(contents(&live), model, "{layout}");
+        drop(live);
+        let volume: Arc<dyn Volume> = Arc::new(volume);
+        repaired(case, &volume, folder.path(), &model);
+    }
+}

@@ -362,10 +362,11 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
         let text = format!("node {node} waits for page {page}, and is on it");
         let found = lines(&volume);
         assert!(found[0].contains("/pending-") && found[0].contains(&text));
-        // Where vectors are apart, the id is not the one that it has there; where they are in parts, neither is that beside the list.
+        // Where vectors are apart, the id is not the one that it has there; where they are in parts, neither is that beside the list, nor the
+        // vector that it makes with that part.
         let others = match layout {
             Layout::Decoupled => 1,
-            Layout::Layered => 2,
+            Layout::Layered => 3,
             _ => 0,
         };
         assert_eq!(found.len(), 1 + others, "{layout}: {found:#?}");

@@ -79,3 +79,35 @@ fn with_what_waits_the_leading_parts_of_new_nodes_are_lost() {
     let said: u64 = report.lost.iter().map(|lost| lost.vectors).sum();
     assert_eq!(said, waiting.len() as u64, "{report:#?}");
 }
+
+#[test]
+fn what_waits_is_whole_whatever_becomes_of_pages_of_vectors() {
+    let (place, _) = Place::grown(LAYOUT, Update::Accumulate);
+    let (placement, pending) = place.tables();
+    let waits = |id: u64| pending.records.iter().any(|record| record.id == id);
+    let manifest = place.manifest();
+    let n = manifest.segments.len() as u32 - 1;
+    let found = stored::slotted(&place.volume, &manifest, FileKind::Vectors, Some(n)).unwrap();
+    let (shape, facts, entry) = found;
+    let (name, first) = (entry.name.clone(), facts.pages);
+    for page in first..first + placement.added.len() as u64 {
+        let at = shape.file_offset(page) as usize + 300;
+        let volume = place.damaged(&name, &|bytes| bytes[at] ^= 1);
+        let (_, found) = place.repaired(&volume, &format!("page {page}"));
+        let lost: Vec<&u64> = place
+            .model
+            .keys()
+            .filter(|id| !found.contains_key(id))
+            .collect();
+        assert!(lost.iter().all(|id| !waits(**id)), "{page}: {lost:?}");
+    }
+    // The file is not there at all.
+    let volume = place.volume.fork();
+    volume.remove(&name).unwrap();
+    let (_, found) = place.repaired(&volume, "no file");
+    let counts =
+        |record: &&stratann_layout::PendingRecord| !placement.is_dead(record.id, record.node);
+    for record in pending.records.iter().filter(counts) {
+        assert!(found.contains_key(&record.id), "{}", record.id);
+    }
+}

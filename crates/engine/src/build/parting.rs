@@ -1,0 +1,160 @@
+//! Whether vectors are fit to be kept in two parts, measured on a sample of the rows before anything is built.
+//!
+//! ```text
+//!   a sample ──> leading parts at a middling step ──> how many nodes with them a page would hold, against whole vectors
+//!           └──> lengths of rows ──────────────────> whether a step means the same to all of them
+//! ```
+//!
+//! What searches read then was measured on package-text, of one graph, with memory from that of the codes alone to that of the whole index
+//! (`bench/budgets.toml`): with leading parts least, but where memory has room for all lists and for less than a third of the pages with
+//! leading parts; there whole vectors apart from lists take a tenth less at recall .97, and cannot reach .99.
+//!
+//! A leading part says of each element in which step it lies. To rank by it, the steps have to be small beside the row that they are of:
+//! what is much shorter than most rows loses its direction in them, and what is much longer does not fit the numbers of steps.
+
+use stratann_codec::NestedModel;
+use stratann_vector::to_f32;
+
+use super::coding::Coding;
+use crate::Error;
+use crate::data::VectorSource;
+
+/// Leading parts have to let this many times as many nodes onto a page as whole vectors do.
+const MORE_ON_A_PAGE: f64 = 2.0;
+/// How many times as long or as short as the median row one may be, and the share of rows, at either end, that may be more.
+const OFF: f32 = 2.0;
+const EXCEPTIONS: f64 = 0.01;
+/// Parts of rows that do not say where all elements are, at most.
+const VAGUE: f64 = 0.01;
+/// Fewer rows than this say nothing.
+const LEAST: usize = 256;
+/// The share of the pages with leading parts that memory has room for, from which on these are read less than vectors apart from lists
+/// that are all in memory.
+const ROOM: f64 = 0.3;
+
+/// Whether two parts serve searches better than whole vectors apart from lists, whose lists are expected to take so many bytes. `spare` is
+/// the memory that searches will have beyond what they need, if that is known.
+pub(super) fn is_worth_it(
+    source: &dyn VectorSource,
+    coding: &Coding,
+    list_bytes: f64,
+    spare: Option<u64>,
+) -> Result<bool, Error> {
+    let sample = coding.sample_all(source)?;
+    let row_bytes = source.row_bytes();
+    let rows = sample.len() / row_bytes;
+    if rows < LEAST || !are_of_a_length(source, &sample) {
+        return Ok(false);
+    }
+    let models = coding.nested_of(&sample);
+    // The steps are from the coarsest on. Which of them will be taken is not known before there is a graph.
+    let Some(model) = models.get(models.len() / 2) else {
+        return Ok(false);
+    };
+    let (mut leading, mut trailing) = (Vec::new(), Vec::new());
+    let (mut bytes, mut whole, mut vague) = (0, 0, 0);
+    for row in sample.chunks_exact(row_bytes) {
+        leading.clear();
+        trailing.clear();
+        model
+            .encode(row, &mut leading, &mut trailing)
+            .map_err(|error| Error::codec("a sample of the vectors", error))?;
+        bytes += leading.len();
+        whole += leading.len() + trailing.len();
+        vague += usize::from(!NestedModel::is_near(&leading));
+    }
+    let record = |bytes: usize| bytes as f64 / rows as f64 + list_bytes;
+    let more = record(whole) / record(bytes);
+    let all = source.rows() as f64;
+    let lists_alone = spare.is_some_and(|spare| {
+        let spare = spare as f64;
+        spare >= all * list_bytes && spare < ROOM * all * record(bytes)
+    });
+    Ok(more >= MORE_ON_A_PAGE && vague as f64 <= VAGUE * rows as f64 && !lists_alone)
+}
+
+/// Whether nearly all rows are about as long as the median one.
+fn are_of_a_length(source: &dyn VectorSource, sample: &[u8]) -> bool {
+    let mut floats = vec![0.0; source.dim()];
+    let mut lengths: Vec<f32> = sample
+        .chunks_exact(source.row_bytes())
+        .map(|row| {
+            to_f32(source.element(), row, &mut floats);
+            stratann_vector::norm(&floats)
+        })
+        .collect();
+    lengths.sort_unstable_by(f32::total_cmp);
+    let few = (EXCEPTIONS * lengths.len() as f64) as usize;
+    let (short, long) = (lengths[few], lengths[lengths.len() - 1 - few]);
+    let median = lengths[lengths.len() / 2];
+    // What is no number is of no length.
+    median > 0.0 && short * OFF >= median && long <= median * OFF
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Compression;
+    use crate::data::Matrix;
+    use stratann_vector::Element;
+
+    /// Rows of Gaussian-like elements, each times what `scale` says of it.
+    fn rows(count: usize, dim: usize, scale: impl Fn(usize) -> f32) -> Matrix {
+        let mut state = 7u64;
+        let mut uniform = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
+        };
+        let bytes = (0..count * dim)
+            .flat_map(|i| {
+                let value: f32 = (0..4).map(|_| uniform()).sum();
+                (value * scale(i / dim)).to_le_bytes()
+            })
+            .collect();
+        Matrix::new(bytes, count, dim, Element::F32).unwrap()
+    }
+
+    fn fit(rows: &Matrix, list_bytes: f64) -> bool {
+        let coding = Coding::new(rows, 64, Compression::Best).unwrap();
+        is_worth_it(rows, &coding, list_bytes, None).unwrap()
+    }
+
+    #[test]
+    fn where_memory_has_room_for_lists_and_little_else_they_stay_alone() {
+        let rows = rows(1_000, 384, |_| 1.0);
+        let coding = Coding::new(&rows, 64, Compression::Best).unwrap();
+        let fit = |spare| is_worth_it(&rows, &coding, 83.0, Some(spare)).unwrap();
+        assert!(fit(0) && fit(80_000), "lists do not fit, either");
+        assert!(!fit(84_000));
+        assert!(fit(200_000));
+    }
+
+    #[test]
+    fn floats_of_a_length_are_fit_and_others_are_not() {
+        assert!(fit(&rows(1_000, 384, |_| 1.0), 83.0));
+        assert!(fit(
+            &rows(1_000, 384, |row| 1.0 + (row % 7) as f32 / 10.0),
+            83.0
+        ));
+        // One in ten is a hundred times as long, or as short.
+        assert!(!fit(
+            &rows(1_000, 384, |row| if row % 10 == 3 { 100.0 } else { 1.0 }),
+            83.0
+        ));
+        assert!(!fit(
+            &rows(1_000, 384, |row| if row % 10 == 3 { 0.01 } else { 1.0 }),
+            83.0
+        ));
+        // Rows that say nothing, and too few of them.
+        assert!(!fit(&rows(1_000, 384, |_| 0.0), 83.0));
+        assert!(!fit(
+            &rows(1_000, 384, |row| if row == 500 { f32::NAN } else { 0.0 }),
+            83.0
+        ));
+        assert!(!fit(&rows(100, 384, |_| 1.0), 83.0));
+        // Where lists are long beside vectors, parts of them bring nothing.
+        assert!(!fit(&rows(1_000, 16, |_| 1.0), 83.0));
+    }
+}

@@ -1,0 +1,99 @@
+//! How good a graph a budget of space leaves room for.
+//!
+//! ```text
+//!   bytes of a node  =  vector, as its codec makes it (measured on a sample)  +  code  +  list of R  +  what stands beside them
+//! ```
+//!
+//! Compressed lists are cheap: 10 to 13 bits an edge, where a vector of 384 floats takes 1.3 kB. On package-text a list of 96 neighbours instead
+//! of 64 makes the index 2 % larger, and searches read a fifth less at the same recall (R=96, L=200 against R=64, L=100; table in ARCHITECTURE.md).
+//! So R is the largest for which the index is expected to fit, and L follows it: a longer list is of use only if the build looks farther.
+
+use stratann_layout::inline;
+
+use super::coding::Coding;
+use crate::data::VectorSource;
+use crate::stores::VectorsAt;
+use crate::{Error, Layout};
+
+/// Degrees that are tried, the largest first. Beyond the first nothing was measured; below the last, graphs fall apart.
+const DEGREES: [usize; 11] = [96, 88, 80, 72, 64, 56, 48, 40, 32, 24, 16];
+/// Bytes that stand beside list, vector and code of a node: outside id, lengths, its share of headers, of the navigation graph and of counts.
+const BESIDE: f64 = 10.0;
+/// What pages are filled to, on average.
+const FILLED: f64 = 0.97;
+/// The same where whole vectors have pages of their own, of which few share one.
+const FILLED_APART: f64 = 0.95;
+/// Bytes of files that do not grow with the nodes: headers, models, manifest.
+const FIXED: u64 = 32 << 10;
+
+/// L, the candidate list of the build, for a degree that was chosen here: at least as much of one as L = 100 is of the usual 64, and for the
+/// longest lists twice the degree.
+pub(super) fn build_list(degree: usize, asked: usize) -> usize {
+    asked.max(if degree > 64 { 2 * degree } else { 0 })
+}
+
+/// The largest degree with which an index is expected to take at most `budget` bytes on storage.
+///
+/// # Errors
+/// There is none. The error says what the smallest would take.
+pub(super) fn largest_degree(
+    source: &dyn VectorSource,
+    coding: &Coding,
+    layout: Layout,
+    code_bytes: usize,
+    budget: u64,
+) -> Result<usize, Error> {
+    let vector = match layout.is_encoded() {
+        true => coding.expected_vector(source)?,
+        false => 0.0,
+    };
+    let filled = match layout.composition().vectors {
+        VectorsAt::Segments => FILLED_APART,
+        VectorsAt::Records | VectorsAt::Parts => FILLED,
+    };
+    let expected = |degree: usize| {
+        let node = match layout.is_encoded() {
+            true => {
+                (vector + expected_list(degree, source.rows()) + BESIDE) / filled
+                    + code_bytes as f64
+            }
+            false => fixed_record(source, layout, degree, code_bytes),
+        };
+        // A centroid is of floats, and there are 256 in each part of a code.
+        let codebook = 256 * 4 * source.dim() as u64;
+        (node * source.rows() as f64) as u64 + codebook + FIXED
+    };
+    let found = DEGREES
+        .into_iter()
+        .find(|&degree| expected(degree) <= budget);
+    found.ok_or_else(|| {
+        let least = expected(DEGREES[DEGREES.len() - 1]);
+        Error::call(
+            "space",
+            format!("{budget} bytes"),
+            format!("{least} bytes or more: what {} vectors in the {layout} layout take with {} neighbours each", source.rows(), DEGREES[DEGREES.len() - 1]),
+        )
+    })
+}
+
+/// Bytes that a list of so many of `rows` nodes takes at most, but for a few: its Elias-Fano code.
+fn expected_list(degree: usize, rows: usize) -> f64 {
+    let apart = (rows as f64 / degree as f64).max(1.0);
+    degree as f64 * (2.0 + apart.log2()) / 8.0 + 2.0
+}
+
+/// Bytes of a node where records are of one size, with its own code where that is in another file.
+fn fixed_record(
+    source: &dyn VectorSource,
+    layout: Layout,
+    degree: usize,
+    code_bytes: usize,
+) -> f64 {
+    let (beside, apart) = match layout.has_codes_in_records() {
+        true => (code_bytes, 0),
+        false => (0, code_bytes),
+    };
+    let fill = inline::fill(source.element(), source.dim(), degree, beside);
+    let page = (fill.blocks * stratann_layout::BLOCK) as f64;
+    page / fill.nodes_per_page as f64 + apart as f64 + BESIDE
+}
