@@ -115,6 +115,34 @@ fn best_first_stops_where_it_does_under_any_completion_order() {
     }
 }
 
+/// Where vectors are apart, more is known when the walk is done: that is no reason to go on, nor to rank once more what was ranked meanwhile.
+#[test]
+fn a_walk_that_has_ended_is_over_and_nobody_is_ranked_twice() {
+    let index = stored_under(BEST, Faults::none());
+    let of = |benefit, estimate| {
+        let rerank = Rerank {
+            benefit,
+            estimate,
+            ..Rerank::PAPER
+        };
+        let options = SearchOptions {
+            rerank: Some(rerank),
+            ..early(options(Preset::DISKANN))
+        };
+        search(&index, &options).counters
+    };
+    // All candidates are ranked, some, or hardly any.
+    let (all, some, few) = (of(0.0, false), of(0.3, true), of(1.0, false));
+    assert_eq!(all.hops, some.hops);
+    assert_eq!(all.hops, few.hops);
+    assert!(all.reranked > some.reranked && all.reranked > few.reranked);
+    // All of the list, and those that were ranked while the walk went on and have left the list since: not one of twenty.
+    let list = 100 * 100;
+    assert!(all.reranked >= list, "{all:?}");
+    assert!(all.reranked <= list + 100, "{all:?}");
+    assert!(all.prefetched > 100, "{all:?}");
+}
+
 #[test]
 fn a_row_that_is_asked_for_is_found() {
     let rows = head(&fixture("photo-sift-20k.base.u8bin"), 3_000);
