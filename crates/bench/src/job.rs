@@ -145,6 +145,8 @@ pub struct Search {
     pub nav: Option<bool>,
     /// Use a page for every candidate in it.
     pub whole_page: Option<bool>,
+    /// End a search when no candidate that is left can be expected to matter.
+    pub stop_early: Option<bool>,
     /// Threads.
     pub threads: Option<usize>,
     /// Queries in flight on each thread.
@@ -545,6 +547,7 @@ impl Search {
             strategy,
             nav,
             whole_page,
+            stop_early,
             threads,
             in_flight,
             memory,
@@ -559,6 +562,7 @@ impl Search {
         self.strategy = self.strategy.take().or(strategy);
         self.nav = self.nav.or(nav);
         self.whole_page = self.whole_page.or(whole_page);
+        self.stop_early = self.stop_early.or(stop_early);
         self.threads = self.threads.or(threads);
         self.in_flight = self.in_flight.or(in_flight);
         self.memory = self.memory.take().or(memory);

@@ -330,6 +330,7 @@ pub fn search_words(run: &PlannedRun) -> Vec<String> {
     option(&mut words, "--cache-entries", entries);
     option(&mut words, "--io", search.io.as_ref());
     words.extend((search.parts == Some(true)).then(|| "--parts".to_string()));
+    words.extend((search.stop_early == Some(true)).then(|| "--stop-early".to_string()));
     let mut choice = |value: Option<bool>, yes: &str, no: &str| {
         words.extend(value.map(|value| if value { yes } else { no }.to_string()));
     };

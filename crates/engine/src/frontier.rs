@@ -33,8 +33,51 @@ const RESERVED: usize = 1 << 12;
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     state: State,
-    /// Whether its node is known to be no answer.
-    refused: bool,
+    /// What is known of it: some of the following.
+    known: u8,
+}
+
+/// Its node is known to be no answer.
+const REFUSED: u8 = 1;
+/// Its key has the exact distance, not an estimate.
+const EXACT: u8 = 2;
+/// Its exact distance was [noted](Frontier::note).
+const NOTED: u8 = 4;
+
+impl Entry {
+    fn is(self, known: u8) -> bool {
+        self.known & known != 0
+    }
+}
+
+/// What the distance of a key is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyIs {
+    /// What the code says.
+    Estimated,
+    /// What the vector says.
+    Exact,
+}
+
+/// The distances up to which candidates are taken: one for keys that are estimates, one for those that are exact.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Bounds {
+    pub(crate) estimated: f32,
+    pub(crate) exact: f32,
+}
+
+impl Bounds {
+    /// Whether a candidate is within them.
+    fn admit(&self, key: u64, entry: Entry) -> bool {
+        let bound = if entry.is(EXACT) {
+            self.exact
+        } else {
+            self.estimated
+        };
+        // What cannot be compared is within.
+        let beyond = distance_of(key) > bound;
+        !beyond
+    }
 }
 
 /// A bounded sorted list of candidates. Reused from query to query; allocates only when it becomes longer than it ever was.
@@ -136,7 +179,7 @@ impl Frontier {
     #[inline]
     pub(crate) fn insert(&mut self, key: u64) {
         if key < self.last() {
-            self.place(key, false);
+            self.place(key, 0);
         }
     }
 
@@ -144,18 +187,32 @@ impl Frontier {
     #[inline]
     pub(crate) fn insert_unless(&mut self, key: u64, refused: impl FnOnce(u32) -> bool) {
         if key < self.last() {
-            self.place(key, refused(node_of(key)));
+            self.place(key, u8::from(refused(node_of(key))) * REFUSED);
         }
     }
 
-    fn place(&mut self, key: u64, refused: bool) {
+    /// The same of one whose key has its exact distance, which is noted already if `noted`.
+    pub(crate) fn insert_exact_unless(
+        &mut self,
+        key: u64,
+        noted: bool,
+        refused: impl FnOnce(u32) -> bool,
+    ) {
+        if key < self.last() {
+            let noted = u8::from(noted) * NOTED;
+            let refused = u8::from(refused(node_of(key))) * REFUSED;
+            self.place(key, EXACT | noted | refused);
+        }
+    }
+
+    fn place(&mut self, key: u64, known: u8) {
         let at = self.keys.partition_point(|&other| other < key);
         if self.keys.get(at) == Some(&key) {
             return;
         }
-        let state = State::Unread;
+        let (state, refused) = (State::Unread, known & REFUSED != 0);
         self.keys.insert(at, key);
-        self.entries.insert(at, Entry { state, refused });
+        self.entries.insert(at, Entry { state, known });
         self.refused += usize::from(refused);
         // One among those that count moves the end of them.
         if at < self.end {
@@ -174,13 +231,13 @@ impl Frontier {
     fn settle_end(&mut self) {
         while self.live > self.size {
             self.end -= 1;
-            self.live -= usize::from(!self.entries[self.end].refused);
+            self.live -= usize::from(!self.entries[self.end].is(REFUSED));
         }
-        while self.live == self.size && self.end > 0 && self.entries[self.end - 1].refused {
+        while self.live == self.size && self.end > 0 && self.entries[self.end - 1].is(REFUSED) {
             self.end -= 1;
         }
         while self.live < self.size && self.end < self.keys.len() {
-            self.live += usize::from(!self.entries[self.end].refused);
+            self.live += usize::from(!self.entries[self.end].is(REFUSED));
             self.end += 1;
         }
     }
@@ -190,10 +247,10 @@ impl Frontier {
         let Some(last) = self.entries.pop() else {
             return;
         };
-        self.refused -= usize::from(last.refused);
+        self.refused -= usize::from(last.is(REFUSED));
         if self.end > self.keys.len() {
             self.end = self.keys.len();
-            self.live -= usize::from(!last.refused);
+            self.live -= usize::from(!last.is(REFUSED));
         }
         self.cursor = self.cursor.min(self.keys.len());
     }
@@ -203,9 +260,10 @@ impl Frontier {
         let Ok(at) = self.keys.binary_search(&key) else {
             return;
         };
-        if std::mem::replace(&mut self.entries[at].refused, true) {
+        if self.entries[at].is(REFUSED) {
             return;
         }
+        self.entries[at].known |= REFUSED;
         self.refused += 1;
         if at < self.end {
             self.live -= 1;
@@ -215,7 +273,8 @@ impl Frontier {
 
     /// Whether one in a place is known to be no answer.
     pub(crate) fn is_refused(&self, place: usize) -> bool {
-        self.entries.get(place).is_some_and(|entry| entry.refused)
+        let entry = self.entries.get(place);
+        entry.is_some_and(|entry| entry.is(REFUSED))
     }
 
     /// The first place at which a candidate came in since the last call; `usize::MAX` if none did.
@@ -244,7 +303,7 @@ impl Frontier {
         let live = entries
             .iter()
             .enumerate()
-            .filter(|(_, entry)| !entry.refused);
+            .filter(|(_, entry)| !entry.is(REFUSED));
         match live.map(|(at, _)| at).nth(count - 1) {
             Some(last) => place + last + 1,
             None => self.end,
@@ -267,6 +326,41 @@ impl Frontier {
             }
         }
         None
+    }
+
+    /// The same of those within `bounds`. What is beyond them stays unread, and may be taken when bounds are wider.
+    pub(crate) fn take_unread_within(&mut self, bounds: &Bounds) -> Option<u64> {
+        let farthest = bounds.estimated.max(bounds.exact);
+        // Those before the cursor are not unread: it may pass over others like them, and no more.
+        while self.cursor < self.end && self.entries[self.cursor].state != State::Unread {
+            self.cursor += 1;
+        }
+        for place in self.cursor..self.end {
+            let (key, entry) = (self.keys[place], self.entries[place]);
+            if distance_of(key) > farthest {
+                return None;
+            }
+            if entry.state == State::Unread && bounds.admit(key, entry) {
+                self.entries[place].state = State::Reading;
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    /// Notes that the exact distance of a candidate has been taken into account. Returns what its key is, if it is in the list and that was
+    /// not noted before.
+    pub(crate) fn note(&mut self, key: u64) -> Option<KeyIs> {
+        let at = self.position(key)?;
+        let entry = &mut self.entries[at];
+        if entry.is(NOTED) {
+            return None;
+        }
+        entry.known |= NOTED;
+        Some(match entry.is(EXACT) {
+            true => KeyIs::Exact,
+            false => KeyIs::Estimated,
+        })
     }
 
     /// Whether there is an unread candidate.
@@ -396,7 +490,7 @@ mod tests {
                 prop_assert!(frontier.live <= size && frontier.end <= frontier.keys.len());
                 let live = (0..frontier.end).filter(|&place| !frontier.is_refused(place)).count();
                 prop_assert_eq!(live, frontier.live);
-                let refused = frontier.entries.iter().filter(|entry| entry.refused).count();
+                let refused = frontier.entries.iter().filter(|entry| entry.is(REFUSED)).count();
                 prop_assert_eq!(refused, frontier.refused);
             }
         }
@@ -406,6 +500,36 @@ mod tests {
             prop_assert_eq!(a < b, ordered_bits(a) < ordered_bits(b));
             prop_assert_eq!(distance_of(key(a, 7)), a);
         }
+    }
+
+    #[test]
+    fn estimates_and_exact_distances_have_bounds_of_their_own() {
+        let mut frontier = Frontier::default();
+        frontier.clear(8, 1, 8);
+        frontier.insert(key(1.0, 1));
+        frontier.insert(key(3.0, 2));
+        frontier.insert_exact_unless(key(4.0, 3), false, |_| false);
+        frontier.insert_exact_unless(key(6.0, 4), true, |_| false);
+        frontier.insert(key(f32::NAN, 5));
+        let mut within = |estimated, exact| {
+            let taken = frontier.take_unread_within(&Bounds { estimated, exact });
+            taken.map(node_of)
+        };
+        assert_eq!(within(0.5, 0.5), None);
+        assert_eq!(within(2.0, 5.0), Some(1));
+        // The estimate before it is beyond, and stays.
+        assert_eq!(within(2.0, 5.0), Some(3));
+        assert_eq!(within(2.0, 5.0), None);
+        assert_eq!(within(3.0, 5.0), Some(2));
+        assert_eq!(within(9.0, 6.0), Some(4));
+        assert_eq!(within(9.0, 9.0), None);
+        assert!(frontier.has_unread());
+        assert_eq!(frontier.take_unread().map(node_of), Some(5));
+        assert_eq!(frontier.note(key(1.0, 1)), Some(KeyIs::Estimated));
+        assert_eq!(frontier.note(key(1.0, 1)), None);
+        assert_eq!(frontier.note(key(4.0, 3)), Some(KeyIs::Exact));
+        assert_eq!(frontier.note(key(6.0, 4)), None);
+        assert_eq!(frontier.note(key(7.0, 7)), None);
     }
 
     #[test]

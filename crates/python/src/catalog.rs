@@ -92,7 +92,7 @@ impl Catalog {
     ///     How many vectors are wanted.
     /// names : iterable of str, optional
     ///     The indexes; None is all. They must agree in dimension, dtype and metric, and have no ids in common.
-    /// list_size, beam, strategy, navigation, whole_page, exact, threads, in_flight, return_stats
+    /// list_size, beam, strategy, navigation, whole_page, exact, stop_early, threads, in_flight, return_stats
     ///     As those of `Index.search`, in each index. The stats are sums over the indexes.
     ///
     /// Returns
@@ -100,7 +100,7 @@ impl Catalog {
     /// ids, distances, stats
     ///     As those of `Index.search`, places without an answer included; of equal distances the smaller id comes first.
     #[pyo3(signature = (queries, k=10, *, names=None, list_size=None, beam=None, strategy=None, navigation=None,
-        whole_page=None, exact=false, threads=None, in_flight=None, return_stats=false))]
+        whole_page=None, exact=false, stop_early=false, threads=None, in_flight=None, return_stats=false))]
     #[expect(
         clippy::too_many_arguments,
         reason = "keyword arguments of the Python method"
@@ -117,6 +117,7 @@ impl Catalog {
         navigation: Option<bool>,
         whole_page: Option<bool>,
         exact: bool,
+        stop_early: bool,
         #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
         #[pyo3(from_py_with = crate::arguments::count_or_none::in_flight)] in_flight: Option<usize>,
         return_stats: bool,
@@ -135,6 +136,7 @@ impl Catalog {
             navigation,
             whole_page,
             exact,
+            stop_early,
             threads: thread_count(threads)?,
             in_flight,
             ..defaults

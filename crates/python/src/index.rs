@@ -216,6 +216,9 @@ impl Index {
     ///     Whether distances are wanted to the last bit in the layered layout, too, which reads the trailing parts of all answers. There
     ///     answers that were in no doubt otherwise have the distance that the leading part of their vector gives them reason to expect:
     ///     ask for exact ones where they are compared with others, as `stratann.recall` does.
+    /// stop_early : bool
+    ///     Whether a search ends when no candidate that is left can be expected to be an answer or to lead to one, as far as the error of the
+    ///     codes that it has met tells. With the same list_size that reads less and finds a little less.
     /// threads : int, optional
     ///     None is one for each core, at most one for each query.
     /// in_flight : int, optional
@@ -237,8 +240,8 @@ impl Index {
     ///     Only with `return_stats`: the keys of `stratann search --json`, of which `per_query` holds means, and
     ///     `queries`, `seconds`, `cpu_seconds` and `latencies_us`, one for each query.
     #[pyo3(signature = (queries, k=10, *, list_size=None, beam=None, strategy=None, navigation=None,
-        whole_page=None, rerank_batch=None, benefit=None, rerank=None, exact=false, threads=None,
-        in_flight=None, return_stats=false))]
+        whole_page=None, rerank_batch=None, benefit=None, rerank=None, exact=false, stop_early=false,
+        threads=None, in_flight=None, return_stats=false))]
     #[expect(
         clippy::too_many_arguments,
         reason = "keyword arguments of the Python method"
@@ -259,6 +262,7 @@ impl Index {
         benefit: Option<f64>,
         rerank: Option<&str>,
         exact: bool,
+        stop_early: bool,
         #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
         #[pyo3(from_py_with = crate::arguments::count_or_none::in_flight)] in_flight: Option<usize>,
         return_stats: bool,
@@ -275,6 +279,7 @@ impl Index {
             whole_page,
             rerank: Some(reranking(rerank_batch, benefit, rerank, &self.inner())?),
             exact,
+            stop_early,
             threads: thread_count(threads)?,
             in_flight,
             ..defaults

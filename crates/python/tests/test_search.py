@@ -69,6 +69,14 @@ def mean(index, queries, **options):
     return stats["per_query"], (ids, distances)
 
 
+def test_a_search_stops_early_if_it_is_told_to(index, queries, truth):
+    late, _ = mean(index, queries, list_size=100)
+    early, found = mean(index, queries, list_size=100, stop_early=True)
+    assert early["hops"] < late["hops"]
+    assert early["graph_reads"] < late["graph_reads"]
+    assert stratann.recall(found, truth) >= 0.95
+
+
 def test_re_ranking_reads_as_much_as_it_is_told_to(apart, queries):
     index = stratann.open(apart)
     options = {"list_size": 100, "strategy": "best-first"}

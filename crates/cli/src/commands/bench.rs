@@ -168,6 +168,7 @@ mod tests {
                 strategy: Some("best-first".into()),
                 nav: Some(true),
                 whole_page: Some(false),
+                stop_early: Some(true),
                 threads: Some(2),
                 in_flight: Some(4),
                 memory: Some("64MB".into()),
@@ -205,7 +206,7 @@ mod tests {
             (search.navigation(), search.whole_page()),
             (Some(true), Some(false))
         );
-        assert!(search.measure && search.json && search.parts);
+        assert!(search.measure && search.json && search.parts && search.stop_early);
         assert_eq!(search.cache_entries, Some(CacheEntries::Share(0.01)));
     }
 }

@@ -138,6 +138,7 @@ impl Searcher<'_> {
             rerank: target.rerank(arguments),
             // What is written is a truth for others.
             exact: arguments.exact || arguments.out.is_some(),
+            stop_early: arguments.stop_early,
             parts: arguments.parts,
             threads,
             in_flight: arguments.in_flight,

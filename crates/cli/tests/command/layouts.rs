@@ -231,6 +231,25 @@ fn exact_distances_take_the_trailing_parts_of_all_answers() {
 }
 
 #[test]
+fn a_search_stops_early_if_it_is_told_to() {
+    let place = Place::with_photos();
+    let words = ["--list", "100", "--threads", "1"];
+    let of = |found: &Value, key: &str| number(&found["per_query"][key]);
+    for layout in ["packed", "decoupled"] {
+        place.build(&["--layout", layout, "--overwrite"]);
+        let late = place.search(&words);
+        let early = place.search(&[&words[..], &["--stop-early"]].concat());
+        assert!(of(&early, "hops") < of(&late, "hops"), "{early} {late}");
+        assert!(
+            of(&early, "graph_reads") < of(&late, "graph_reads"),
+            "{early} {late}"
+        );
+        let found = [&early, &late].map(|found| number(&found["recall"]));
+        assert!(found[0] > found[1] - 0.01, "{found:?}");
+    }
+}
+
+#[test]
 fn what_is_inserted_beside_leading_parts_is_found_exactly() {
     let place = Place::with_photos();
     place.build(&["--layout", "layered"]);

@@ -15,6 +15,7 @@
 //! - [`reader`]: pages of nodes, in completion order
 //! - [`admission`]: what may be an answer at all
 //! - [`ranking`]: exact distances, and which are worth computing
+//! - [`promise`]: when a search ends before its list does
 //! - [`leading`]: candidates that are ranked by the leading parts of their vectors, and which are in doubt then
 //! - [`rerank`]: vectors that are apart from the graph, fetched after the path
 //! - [`scan`]: every vector, where the list has room for all that deletions left, or the graph leads to too few
@@ -27,6 +28,7 @@ mod admission;
 mod batch;
 mod leading;
 mod parts;
+mod promise;
 mod ranking;
 mod reader;
 mod rerank;
@@ -88,6 +90,9 @@ pub struct SearchOptions {
     /// Whether the answers' distances are wanted to the last bit where nodes are ranked by the leading parts of their vectors: then the
     /// trailing parts of all answers are read. Everywhere else they are anyway.
     pub exact: bool,
+    /// Whether a search ends when no candidate that is left can be expected to be an answer or to lead to one, as far as the codes' error
+    /// that the query has met tells, though its list has some left. It reads less, and finds a little less, with the same list.
+    pub stop_early: bool,
     /// Whether to measure where the time goes ([`SearchResults::parts`]); that itself costs time.
     pub parts: bool,
     /// OS threads.
@@ -124,6 +129,7 @@ impl Default for SearchOptions {
             whole_page: None,
             rerank: None,
             exact: false,
+            stop_early: false,
             parts: false,
             threads: 1,
             in_flight: None,
@@ -336,6 +342,7 @@ impl Index {
             rerank: options.rerank.unwrap_or(preset.rerank),
             // Beside vectors that wait for a merge, the boundary of the answers is another one than that of those on storage.
             exact: options.exact || overlay.is_some_and(|overlay| overlay.logged() > 0),
+            stop_early: options.stop_early,
             hold: false,
             parts: options.parts,
         })

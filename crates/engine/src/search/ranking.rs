@@ -10,6 +10,7 @@ use stratann_vector::{Element, Kernel, Metric, norm, to_f32};
 use super::admission::Admission;
 use super::leading::{ByLeading, Leading, LeadingError};
 use super::parts::{Part, Timer};
+use super::promise::Promise;
 use super::results::Nearest;
 use crate::frontier::{distance_of, node_of};
 
@@ -21,7 +22,15 @@ pub(crate) const WORTH_DECODING: f32 = 3.0;
 /// 22.4 with 2 and 20.9 with 1.75, each at its own list size.
 pub(crate) const WORTH_READING: f32 = 1.75;
 /// Pairs before the error counts as known.
-const LEAST: u32 = 8;
+pub(super) const LEAST: u32 = 8;
+
+/// What a candidate is by its vector.
+#[derive(Clone, Copy)]
+pub(crate) struct Exact {
+    pub(crate) distance: f32,
+    /// Whether it is an answer for now.
+    pub(crate) came_in: bool,
+}
 
 /// One query's exact side.
 pub(crate) struct Ranking<'a> {
@@ -36,6 +45,8 @@ pub(crate) struct Ranking<'a> {
     /// Exact distances computed.
     pub(crate) computations: u64,
     error: CodeError,
+    /// When the search may end before its list does.
+    pub(crate) promise: Promise,
     /// What may be an answer.
     admission: Admission<'a>,
     /// The k-th answer is no farther than this, whatever it will be.
@@ -58,6 +69,7 @@ impl<'a> Ranking<'a> {
             leading: Leading::default(),
             computations: 0,
             error: CodeError::default(),
+            promise: Promise::default(),
             admission,
             limit: f32::INFINITY,
         }
@@ -85,11 +97,11 @@ impl<'a> Ranking<'a> {
         self.limit = nearest.copied().unwrap_or(f32::INFINITY);
     }
 
-    /// Ranks a candidate by the vector of its node. Returns whether it is an answer for now.
+    /// Ranks a candidate by the vector of its node. `None` if it may be no answer.
     #[inline]
-    pub(crate) fn rank(&mut self, key: u64, id: u64, vector: &[u8]) -> bool {
+    pub(crate) fn rank(&mut self, key: u64, id: u64, vector: &[u8]) -> Option<Exact> {
         if !self.admission.admits(id, node_of(key)) {
-            return false;
+            return None;
         }
         let Self { kernel, query, .. } = self;
         let distance = self
@@ -97,20 +109,21 @@ impl<'a> Ranking<'a> {
             .time(Part::Exact, || kernel.distance(query, vector));
         self.computations += 1;
         self.error.add(distance - distance_of(key));
-        self.nearest.offer(id, distance)
+        let came_in = self.nearest.offer(id, distance);
+        Some(Exact { distance, came_in })
     }
 
     /// Ranks a candidate by the leading part of its vector, and notes that what its code says is so far off, if it has a `key`;
-    /// `vector` is what that part says.
+    /// `vector` is what that part says. Returns the distance of that, unless it may be no answer.
     #[inline]
     pub(crate) fn rank_leading(
         &mut self,
         key: Option<u64>,
         candidate: ByLeading<'_>,
         vector: &[u8],
-    ) {
+    ) -> Option<f32> {
         if !self.admission.admits(candidate.id, candidate.node) {
-            return;
+            return None;
         }
         let Self { kernel, query, .. } = self;
         let distance = self
@@ -124,6 +137,7 @@ impl<'a> Ranking<'a> {
             distance,
             ..candidate
         });
+        Some(distance)
     }
 
     /// The exact distance of a candidate that was in doubt: that in a place of the list by leading parts.
@@ -200,15 +214,26 @@ impl<'a> Ranking<'a> {
 
 /// Mean and deviation of exact distance minus estimate, by Welford's recurrence.
 #[derive(Clone, Copy, Debug, Default)]
-struct CodeError {
+pub(super) struct CodeError {
     count: u32,
     mean: f32,
     squares: f32,
 }
 
 impl CodeError {
+    /// Pairs that it was learned from.
     #[inline]
-    fn add(&mut self, error: f32) {
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    #[inline]
+    pub(super) fn mean(&self) -> f32 {
+        self.mean
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, error: f32) {
         // An estimate that overflowed says nothing of the others.
         if !error.is_finite() {
             return;
@@ -220,7 +245,7 @@ impl CodeError {
     }
 
     #[inline]
-    fn deviation(&self) -> f32 {
+    pub(super) fn deviation(&self) -> f32 {
         (self.squares / self.count as f32).sqrt()
     }
 }

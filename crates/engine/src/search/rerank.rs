@@ -24,6 +24,8 @@
 //! Vectors are ranked batch by batch in the order of candidates, whatever the order of completions, so answers do not
 //! depend on it.
 
+mod prefetch;
+
 use std::future::poll_fn;
 use std::ops::Range;
 use std::task::{Context, Poll};
@@ -33,7 +35,7 @@ use stratann_vector::{norm, to_f32};
 
 use super::Counters;
 use super::parts::{Part, Timer};
-use super::ranking::{Ranking, WORTH_READING};
+use super::ranking::{Exact, Ranking, WORTH_READING};
 use crate::frontier::{Frontier, distance_of, node_of};
 use crate::measure::Heat;
 use crate::stores::page_source::Bytes;
@@ -182,68 +184,6 @@ impl<'a> Reranker<'a> {
         for queue in self.queues.iter_mut().flatten() {
             queue.reset();
         }
-    }
-
-    /// Notes that a candidate was expanded; `touched` is the first place of the candidate list that it changed.
-    pub(crate) fn expanded(&mut self, frontier: &Frontier, touched: usize) {
-        self.asked = self.asked.min(touched);
-        self.unchanged = if touched < frontier.behind(0, self.head) {
-            0
-        } else {
-            self.unchanged + 1
-        };
-    }
-
-    /// Reads of vectors that are on their way.
-    pub(crate) fn in_flight(&self) -> usize {
-        self.awaited.len()
-    }
-
-    /// Phase 1: asks for the vectors of the best candidates, if they have been stable, so that at most `most` are on
-    /// their way. They start with the reads of the graph.
-    pub(crate) fn prefetch(
-        &mut self,
-        frontier: &Frontier,
-        most: usize,
-        counters: &mut Counters,
-    ) -> Result<(), Error> {
-        if self.unchanged < self.rerank.batch || frontier.live() < self.head {
-            return Ok(());
-        }
-        let before = counters.vector_reads;
-        let end = frontier.behind(0, self.head);
-        while self.asked < end && self.awaited.len() < most {
-            if let Some(key) = frontier.get(self.asked)
-                && !frontier.is_refused(self.asked)
-            {
-                self.ask(node_of(key), counters)?;
-            }
-            self.asked += 1;
-        }
-        counters.prefetched += counters.vector_reads - before;
-        Ok(())
-    }
-
-    /// Takes off what has come in.
-    pub(crate) fn take(&mut self) -> Result<(), Error> {
-        for segment in 0..self.queues.len() {
-            while let Some(queue) = &mut self.queues[segment]
-                && let Some(done) = queue.try_next()
-            {
-                self.open(segment, done)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits until all that were asked for are here.
-    pub(crate) async fn take_all(&mut self) -> Result<(), Error> {
-        self.due = self.awaited.len();
-        while !self.awaited.is_empty() {
-            let (segment, done) = self.next().await;
-            self.open(segment, done)?;
-        }
-        Ok(())
     }
 
     /// The next page of any segment, if one has come in.
@@ -534,15 +474,14 @@ impl<'a> Reranker<'a> {
                 let (segment, done) = self.next().await;
                 self.open(segment, done)?;
             }
-            let came_in = self.rank(key, place, ranking)?;
-            if ranking.admission().rules_out(node) {
+            let Some(Exact { came_in, .. }) = self.rank(key, place, ranking)? else {
                 self.refused.push(key);
-            } else {
-                self.ranked.push((key, came_in));
-                counters.reranked += 1;
-                outcome.live += 1;
-                outcome.came_in += usize::from(came_in);
-            }
+                continue;
+            };
+            self.ranked.push((key, came_in));
+            counters.reranked += 1;
+            outcome.live += 1;
+            outcome.came_in += usize::from(came_in);
         }
         Ok(outcome)
     }
@@ -575,7 +514,12 @@ impl<'a> Reranker<'a> {
         self.refused.drain(..)
     }
 
-    fn rank(&mut self, key: u64, place: Extent, ranking: &mut Ranking<'_>) -> Result<bool, Error> {
+    fn rank(
+        &mut self,
+        key: u64,
+        place: Extent,
+        ranking: &mut Ranking<'_>,
+    ) -> Result<Option<Exact>, Error> {
         let segment = self.segments.get(place.segment);
         let page = segment.view(here(&self.held, segment, place), place.page, false)?;
         let (scratch, vector) = (&mut self.scratch, &mut self.vector);

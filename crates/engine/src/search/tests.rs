@@ -2,6 +2,7 @@
 
 mod cached;
 mod deleted;
+mod early;
 mod layered;
 mod prefetch;
 mod rerank;

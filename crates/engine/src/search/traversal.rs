@@ -20,6 +20,7 @@
 //! beside the lists, nodes are ranked by these, and the [`Reranker`] reads the trailing parts of those in doubt.
 
 mod expansion;
+mod promising;
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -104,6 +105,10 @@ pub(crate) struct Traversal<'a, N> {
     most_held: usize,
     /// Nodes on held pages that are to be ranked when the traversal is done: key, and place in `held`.
     unranked: Vec<(u64, u32)>,
+    /// Where a search may stop early: candidates that were ranked as they were expanded, though whole-page search ranks later; and
+    /// where it ranks at once, nodes with their distances of which an estimate was in the list.
+    ranked: Vec<u64>,
+    distances: Vec<(u32, f32)>,
     /// Candidates whose page is being read.
     awaited: Vec<(u64, u64)>,
     /// How often one may still be looked for where it has moved to.
@@ -155,6 +160,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             held: Vec::new(),
             most_held: usize::MAX,
             unranked: Vec::new(),
+            ranked: Vec::new(),
+            distances: Vec::new(),
             awaited: Vec::new(),
             patience: 0,
             due: Vec::new(),
@@ -207,12 +214,19 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             self.score(self.codes);
         }
         for (&node, &score) in seeds.iter().zip(&self.scores) {
-            Self::admit(&mut self.frontier, &self.ranking, key(score, node));
+            let key = key(score, node);
+            match N::CODES {
+                true => Self::admit_exactly(&mut self.frontier, &self.ranking, key, false),
+                false => Self::admit(&mut self.frontier, &self.ranking, key),
+            }
         }
         let estimates = &self.scores[..seeds.len()];
         // Where distances stand in for estimates, they say nothing of the code's error.
         let known = if N::CODES { &[] } else { estimates };
         self.ranking.begin(k, known, distances);
+        if self.ranking.promise.is_on() {
+            self.learn_from_seeds(seeds.len(), distances);
+        }
     }
 
     fn clear(&mut self, k: usize, list: usize) {
@@ -222,6 +236,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             _ => held_pages(list),
         };
         self.look();
+        self.ranking.promise.begin(k, list, self.nodes);
         let (shares, most) = self.room(list);
         self.frontier.clear(list, shares, most);
         if let Some(reranker) = &mut self.reranker {
@@ -230,6 +245,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.visited.clear(list);
         self.held.clear();
         self.unranked.clear();
+        self.ranked.clear();
+        self.distances.clear();
         self.awaited.clear();
         self.patience = PATIENCE;
         self.fresh.clear();
@@ -285,21 +302,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         reader.in_flight() + vectors
     }
 
-    /// Prefetches vectors, where those are apart, with what the reads of the graph leave of `width`.
-    pub(crate) fn prefetch(
-        &mut self,
-        width: usize,
-        reader: &NodeReader<'a, N>,
-    ) -> Result<(), Error> {
-        match &mut self.reranker {
-            Some(reranker) if !N::PARTS => {
-                let most = width.saturating_sub(reader.in_flight());
-                reranker.prefetch(&self.frontier, most, &mut self.counters)
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// The next page of the graph; None if vectors came in before it.
     pub(crate) async fn next(
         &mut self,
@@ -343,9 +345,10 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// Ends a query whose traversal is done: ranks what has not been ranked on the path. Where vectors are apart, it may turn out
-    /// that candidates are deleted; then others count in their stead, and the traversal is not done.
-    pub(crate) async fn finish(&mut self, reader: &NodeReader<'a, N>) -> Result<(), Error> {
+    /// that candidates are deleted; then others count in their stead, and the traversal is not done. Returns whether that is so.
+    pub(crate) async fn finish(&mut self, reader: &NodeReader<'a, N>) -> Result<bool, Error> {
         self.rank_held(reader)?;
+        let mut refused = false;
         if let Some(reranker) = &mut self.reranker {
             let Self {
                 frontier,
@@ -361,17 +364,23 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             }
             for key in reranker.take_refused() {
                 frontier.refuse(key);
+                refused = true;
             }
         }
         self.counters.distance_computations += std::mem::take(&mut self.ranking.computations);
-        Ok(())
+        Ok(refused)
     }
 
     /// Ranks the nodes on held pages: the best by code, then those that may still be answers.
     fn rank_held(&mut self, reader: &NodeReader<'a, N>) -> Result<(), Error> {
         let mut unranked = std::mem::take(&mut self.unranked);
         let held = std::mem::take(&mut self.held);
-        let head = self.k + HEAD;
+        let mut head = self.k + HEAD;
+        if !self.ranked.is_empty() {
+            self.ranked.sort_unstable();
+            unranked.retain(|(key, _)| self.ranked.binary_search(key).is_err());
+            head = head.saturating_sub(self.ranked.len());
+        }
         if head < unranked.len() {
             unranked.select_nth_unstable(head);
         }
@@ -381,13 +390,15 @@ impl<'a, N: NodePages> Traversal<'a, N> {
                 let ranked = reader
                     .view(&held[place as usize])
                     .and_then(|view| self.record(view, key))
-                    .and_then(|record| self.rank(key, &record));
+                    .and_then(|record| self.rank(key, &record).map(drop));
                 if ranked.is_err() {
                     outcome = ranked;
                     break;
                 }
             }
         }
+        // Whatever is ranked later is not among them.
+        unranked.clear();
         (self.unranked, self.held) = (unranked, held);
         outcome
     }
@@ -545,7 +556,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         if self.held.len() > self.most_held && !self.setting.hold {
             // On the way through many that are deleted, memory is not to grow with them. What is let go is read again, if need be.
             self.rank_held(reader)?;
-            self.unranked.clear();
             self.held.clear();
         }
         Ok(arrival)

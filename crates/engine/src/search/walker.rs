@@ -6,6 +6,7 @@ use stratann_vector::{Kernel, Reduction, normalize, to_f32};
 use super::Counters;
 use super::admission::Admission;
 use super::parts::{Part, Timer};
+use super::promise::Promise;
 use super::ranking::Ranking;
 use super::reader::{NodeReader, Page};
 use super::rerank::Reranker;
@@ -35,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) rerank: Rerank,
     /// Whether the answers' distances are wanted to the last bit, where leading parts of vectors give others.
     pub(crate) exact: bool,
+    /// Whether a walk ends when no candidate that is left has promise.
+    pub(crate) stop_early: bool,
     /// Whether pages stay readable until the next walk, which ranks no vectors that are apart from lists.
     pub(crate) hold: bool,
     pub(crate) parts: bool,
@@ -104,7 +107,8 @@ impl<'a, N: NodePages> Walker<'a, N> {
             Reranker::new(segments, thread, row_bytes, rerank, check, timer, heat)
         });
         let mut spare = Spare::take();
-        let ranking = Ranking::new(kernel, timer, row_bytes, admission);
+        let mut ranking = Ranking::new(kernel, timer, row_bytes, admission);
+        ranking.promise = Promise::new(plan.stop_early);
         Ok(Self {
             index,
             pages,
@@ -122,9 +126,10 @@ impl<'a, N: NodePages> Walker<'a, N> {
     async fn answer(&mut self) -> Result<(), Error> {
         self.walk().await?;
         loop {
-            self.traversal.finish(&self.reader).await?;
-            // Where vectors are apart, they say only now which candidates are deleted: others count in their stead.
-            if !self.traversal.frontier.has_unread() {
+            // Where vectors are apart, they say only now which candidates are deleted: others count in their stead. Nothing else makes
+            // a walk that has ended go on: not what exact distances say of candidates that had no promise without them.
+            let refused = self.traversal.finish(&self.reader).await?;
+            if !refused || !self.traversal.frontier.has_unread() {
                 return Ok(());
             }
             self.go_on().await?;

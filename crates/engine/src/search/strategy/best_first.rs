@@ -19,8 +19,12 @@ pub(super) async fn best_first<'a, N: NodePages>(
 ) -> Result<(), Error> {
     loop {
         let mut submitted = 0;
-        while submitted < width {
-            let Some(key) = traversal.frontier.take_unread() else {
+        loop {
+            let vectors = traversal.prefetch_first(width, reader)?;
+            if submitted >= width.saturating_sub(vectors).max(1) {
+                break;
+            }
+            let Some(key) = traversal.take(0) else {
                 break;
             };
             if let Fetched::Submitted = traversal.fetch(key, reader)? {

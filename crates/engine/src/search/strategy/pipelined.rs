@@ -37,8 +37,12 @@ pub(super) async fn pipelined<'a, N: NodePages>(
     let (mut kept, mut left) = (0u32, 0u32);
     loop {
         let mut unread = true;
-        while reader.in_flight() < width && traversal.in_flight(reader) < max_width {
-            let Some(key) = traversal.frontier.take_unread() else {
+        while reader.in_flight() < width {
+            traversal.prefetch_first(max_width, reader)?;
+            if traversal.in_flight(reader) >= max_width {
+                break;
+            }
+            let Some(key) = traversal.take(reader.in_flight()) else {
                 unread = false;
                 break;
             };

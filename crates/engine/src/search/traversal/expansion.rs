@@ -17,7 +17,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         let record = view.record(slot)?;
         if N::VECTORS {
             if !self.setting.whole_page {
-                self.rank(key, &record)?;
+                self.rank_on_the_path(key, &record)?;
+            } else if self.ranking.promise.is_on() {
+                self.rank_early(key, &record)?;
             }
             self.make_up_for(record.id, key);
         }
@@ -41,11 +43,13 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         };
         if let Some(record) = placement.pending.record(page as u32, node) {
             if N::VECTORS {
-                self.rank_waiting(key, record.id, &record.vector)?;
+                let ranked = self.rank_waiting(key, record.id, &record.vector)?;
+                self.note(key, ranked);
                 self.make_up_for(record.id, key);
             }
             if self.frontier.expanded(key) {
                 self.counters.hops += 1;
+                self.ranking.promise.expanded();
                 self.list.clear();
                 self.list.extend_from_slice(&record.list);
                 return self.expand_list(page, key, &[]);
@@ -112,7 +116,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             && let Some(record) = Record::from_cached(&mut bytes, N::VECTORS)
         {
             if N::VECTORS {
-                self.rank(key, &record)?;
+                self.rank_on_the_path(key, &record)?;
                 self.make_up_for(record.id, key);
             }
             self.expand_record(number, key, &record)?;
@@ -135,6 +139,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
         let node = node_of(key);
         self.counters.hops += 1;
+        self.ranking.promise.expanded();
         let Setting { pages, timer, .. } = self.setting;
         timer.time(Part::Lists, || pages.list(node, record, &mut self.list))?;
         self.expand_list(page, key, record.codes)
@@ -276,8 +281,13 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             let scratch = &mut self.vector;
             let vector = timer.time(Part::Vectors, || pages.vector(node, &record, scratch))?;
             let distance = self.ranking.rank_exactly(node, record.id, vector);
-            if self.visited.insert(node) {
-                Self::admit(&mut self.frontier, &self.ranking, key(distance, node));
+            let fresh = self.visited.insert(node);
+            if fresh {
+                let key = key(distance, node);
+                Self::admit_exactly(&mut self.frontier, &self.ranking, key, true);
+            }
+            if self.ranking.promise.is_on() {
+                self.note_shared(node, record.id, distance, fresh);
             }
         }
         Ok(())
@@ -289,14 +299,15 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         frontier.insert_unless(key, |node| ranking.admission().rules_out(node));
     }
 
-    /// Re-ranking on the path: an exact distance into the answers.
-    pub(super) fn rank(&mut self, key: u64, record: &Record<'_>) -> Result<(), Error> {
+    /// An exact distance into the answers, or that of the leading part among those that may be answers. Returns it, unless its node may
+    /// be no answer.
+    pub(super) fn rank(&mut self, key: u64, record: &Record<'_>) -> Result<Option<f32>, Error> {
         let node = node_of(key);
         if !N::MOVES && u64::from(node) >= self.nodes && !self.is_new(node) {
-            return Ok(());
+            return Ok(None);
         }
         if self.ranks_nothing() {
-            return Ok(());
+            return Ok(None);
         }
         let Setting { pages, timer, .. } = self.setting;
         let scratch = &mut self.vector;
@@ -311,11 +322,11 @@ impl<'a, N: NodePages> Traversal<'a, N> {
                 part: record.vector,
                 error: pages.error(node, record.vector),
             };
-            self.ranking.rank_leading(Some(key), candidate, vector);
+            Ok(self.ranking.rank_leading(Some(key), candidate, vector))
         } else {
-            self.ranking.rank(key, record.id, vector);
+            let exact = self.ranking.rank(key, record.id, vector);
+            Ok(exact.map(|exact| exact.distance))
         }
-        Ok(())
     }
 
     /// Whether nobody asks for answers by leading parts: an insert takes what it needs off the pages that are held.
@@ -326,13 +337,13 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     /// The same of a node whose record waits for its page, with its vector as it came: where vectors are in parts, by the leading part that
     /// it will have there, so that it is ranked as the others are.
     #[cold]
-    fn rank_waiting(&mut self, key: u64, id: u64, vector: &[u8]) -> Result<(), Error> {
+    fn rank_waiting(&mut self, key: u64, id: u64, vector: &[u8]) -> Result<Option<f32>, Error> {
         if !N::PARTS {
-            self.ranking.rank(key, id, vector);
-            return Ok(());
+            let exact = self.ranking.rank(key, id, vector);
+            return Ok(exact.map(|exact| exact.distance));
         }
         if self.ranks_nothing() {
-            return Ok(());
+            return Ok(None);
         }
         let mut part = std::mem::take(&mut self.cached);
         part.clear();

@@ -327,6 +327,7 @@ impl Direct {
                 whole_page: preset.whole_page,
                 rerank: preset.rerank,
                 exact: false,
+                stop_early: false,
                 hold: true,
                 parts: false,
             },

@@ -1,0 +1,267 @@
+//! When a search ends before its list does: when no candidate that is left can be expected to matter.
+//!
+//! ```text
+//!   distance ─────────────────────────────────────────────────────────────>
+//!      answers so far      k-th          bound              candidates that are left
+//!      x  x x  x  x x x  x x│             │    u    u  u      u   u  u
+//!                           │<─ slack ───>│
+//! ```
+//!
+//! A search of a list of L expands L nodes or more, and of these the last ones hardly ever lead to an answer. A candidate is *without
+//! promise* when its distance, as far as its code tells, is beyond that of the k-th nearest node met so far by more than some
+//! deviations of the code's error. When all that are left are, the search ends.
+//!
+//! Nothing of that is a constant of the collection, the metric or the codes: mean and deviation of the error are learned from the nodes
+//! that this query has expanded. How many deviations are waited for grows with the list, so that L stays the knob between recall and
+//! speed: [`PER_DOUBLING`] for each doubling of it beyond k. A read that is on its way may bring something nearer, so that one behind it has
+//! to promise more.
+//!
+//! - Keys of candidates may be exact distances, where codes are beside the lists of other nodes. These are compared with a bound of their
+//!   own ([`Bounds`]), and say nothing of the codes.
+//! - Only nodes on storage count. Vectors that wait for a merge may be nearer than any of them before the walk has begun, and say nothing of
+//!   how far it has come.
+//! - Where vectors are apart from lists, nothing exact is known of a node that is expanded. There the vectors that are prefetched while
+//!   the walk goes on are ranked as they come in ([`Reranker::rank_arrived`](super::rerank::Reranker::rank_arrived)). As long as none are,
+//!   and there is no navigation graph, whose nodes' distances are known, a search goes on as it always does.
+//! - Where the list has room for all nodes, the search is to look at all of them.
+
+use std::collections::BinaryHeap;
+
+use super::ranking::{CodeError, LEAST};
+use crate::frontier::{Bounds, distance_of, key};
+
+/// Deviations beyond the k-th with a list of k; those that each doubling of it adds; and those that each read on its way takes off.
+const AT_K: f32 = -0.5;
+const PER_DOUBLING: f32 = 1.5;
+const PER_READ: f32 = 0.5;
+
+/// Distances that there is room for from the start, at most.
+const RESERVED: usize = 1 << 12;
+
+/// What one query knows of when it may stop.
+#[derive(Debug, Default)]
+pub(crate) struct Promise {
+    /// Whether searches may stop early at all.
+    wanted: bool,
+    /// Deviations beyond the k-th within which a candidate has promise; `None` if this query ends when its list does.
+    slack: Option<f32>,
+    k: usize,
+    /// Nodes that were expanded.
+    expanded: usize,
+    /// How far codes err.
+    error: CodeError,
+    /// Keys of the k least exact distances, the largest on top.
+    nearest: BinaryHeap<u64>,
+    /// The k-th node is no farther than this, whatever it will be.
+    limit: f32,
+}
+
+impl Promise {
+    /// For searches that may stop early, if that is `wanted`.
+    pub(crate) fn new(wanted: bool) -> Self {
+        Self {
+            wanted,
+            ..Self::default()
+        }
+    }
+
+    /// Starts a query for `k` answers with a list of `list`, on an index of so many nodes.
+    pub(crate) fn begin(&mut self, k: usize, list: usize, nodes: u64) {
+        let may = self.wanted && (list as u64) < nodes;
+        self.slack = may.then(|| slack(k, list));
+        self.k = k;
+        self.expanded = 0;
+        self.error = CodeError::default();
+        self.nearest.clear();
+        if may {
+            self.nearest.reserve(k.min(RESERVED) + 1);
+        }
+        self.limit = f32::INFINITY;
+    }
+
+    /// Whether this query may stop early: only then it has to be told anything.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.slack.is_some()
+    }
+
+    /// Takes the k-th of the exact distances of nodes that are all different, and may all be answers. They are not counted otherwise.
+    pub(crate) fn limit(&mut self, kth: Option<f32>) {
+        self.limit = kth.unwrap_or(f32::INFINITY).min(f32::INFINITY);
+    }
+
+    /// Notes that a node of the index was expanded.
+    #[inline]
+    pub(crate) fn expanded(&mut self) {
+        self.expanded += 1;
+    }
+
+    /// Takes the exact distance of a node that may be an answer; of each node once.
+    pub(crate) fn met(&mut self, distance: f32) {
+        self.nearest.push(key(distance, 0));
+        if self.nearest.len() > self.k {
+            self.nearest.pop();
+        }
+    }
+
+    /// Learns from a node how far its code errs: by how much the exact distance is more than the estimate.
+    #[inline]
+    pub(crate) fn learn(&mut self, error: f32) {
+        self.error.add(error);
+    }
+
+    /// Up to which distances candidates have promise while so many reads are on their way; `None` if all have.
+    #[inline]
+    pub(crate) fn bounds(&self, on_their_way: usize) -> Option<Bounds> {
+        let slack = self.slack?;
+        if self.expanded < self.k || self.error.count() < LEAST {
+            return None;
+        }
+        let kth = match self.nearest.peek() {
+            Some(&farthest) if self.nearest.len() == self.k => distance_of(farthest),
+            _ => f32::INFINITY,
+        };
+        let slack = (slack - PER_READ * on_their_way as f32).max(0.0);
+        let exact = kth.min(self.limit) + slack * self.error.deviation();
+        let estimated = exact - self.error.mean();
+        // An error that overflowed, or too few distances: nobody knows.
+        let known = exact.is_finite() && estimated.is_finite();
+        known.then_some(Bounds { estimated, exact })
+    }
+}
+
+/// How many deviations beyond the k-th a candidate may be and have promise.
+fn slack(k: usize, list: usize) -> f32 {
+    let doublings = (list.max(1) as f32 / k.max(1) as f32).log2();
+    (AT_K + PER_DOUBLING * doublings).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A query for 2 answers with a list of 8, which is 2.5 deviations, that knows errors of mean 4 and deviation 2.
+    fn learned() -> Promise {
+        let mut promise = Promise::new(true);
+        promise.begin(2, 8, 9);
+        for error in [2.0, 6.0, 2.0, 6.0, f32::NAN, 2.0, 6.0, 2.0, 6.0] {
+            promise.learn(error);
+        }
+        promise
+    }
+
+    /// Whether the bounds are these, but for the rounding of means.
+    fn are(promise: &Promise, on_their_way: usize, estimated: f32, exact: f32) -> bool {
+        promise.bounds(on_their_way).is_some_and(|bounds| {
+            (bounds.estimated - estimated).abs() < 1e-4 && (bounds.exact - exact).abs() < 1e-4
+        })
+    }
+
+    #[test]
+    fn what_is_beyond_some_deviations_has_no_promise() {
+        let mut promise = learned();
+        for _ in 0..2 {
+            promise.expanded();
+        }
+        for distance in [30.0, 10.0] {
+            // Nobody knows before there are k of them.
+            assert_eq!(promise.bounds(0), None);
+            promise.met(distance);
+        }
+        assert!(are(&promise, 0, 31.0, 35.0), "{promise:?}");
+        promise.met(20.0);
+        assert!(are(&promise, 0, 21.0, 25.0), "{promise:?}");
+        // What reads on their way may bring.
+        assert!(are(&promise, 1, 20.0, 24.0), "{promise:?}");
+        assert!(are(&promise, 5, 16.0, 20.0), "{promise:?}");
+        assert!(are(&promise, 500, 16.0, 20.0), "{promise:?}");
+        promise.limit(Some(15.0));
+        assert!(are(&promise, 5, 11.0, 15.0), "{promise:?}");
+        promise.limit(Some(f32::NAN));
+        assert!(are(&promise, 5, 16.0, 20.0), "{promise:?}");
+    }
+
+    #[test]
+    fn k_nodes_are_expanded_whatever_is_known() {
+        let mut promise = learned();
+        promise.limit(Some(15.0));
+        promise.met(1.0);
+        promise.met(2.0);
+        promise.expanded();
+        assert_eq!(promise.bounds(0), None);
+        promise.expanded();
+        assert!(are(&promise, 0, 3.0, 7.0), "{promise:?}");
+        // The next query knows nothing of it.
+        promise.begin(2, 8, 9);
+        for _ in 0..2 {
+            promise.expanded();
+            promise.met(1.0);
+        }
+        assert_eq!(promise.bounds(0), None);
+    }
+
+    #[test]
+    fn the_list_says_how_many_deviations() {
+        assert_eq!(slack(10, 10), 0.0);
+        assert_eq!(slack(10, 20), 1.0);
+        assert_eq!(slack(10, 40), 2.5);
+        assert_eq!(slack(1, 1024), 14.5);
+        // Whatever comes: callers check both.
+        assert_eq!(slack(10, 0), 0.0);
+        assert!(slack(0, usize::MAX).is_finite());
+        let lists = [1, 2, 5, 10, 50, 100, 1_000];
+        assert!(lists.map(|list| slack(5, list)).is_sorted());
+    }
+
+    #[test]
+    fn a_list_with_room_for_all_ends_when_it_ends() {
+        for (wanted, list, on) in [(true, 8, true), (true, 9, false), (false, 8, false)] {
+            let mut promise = Promise::new(wanted);
+            promise.begin(2, list, 9);
+            assert_eq!(promise.is_on(), on, "{wanted} {list}");
+            for _ in 0..9 {
+                promise.learn(1.0);
+                promise.met(1.0);
+                promise.expanded();
+            }
+            assert_eq!(promise.bounds(0).is_some(), on);
+        }
+    }
+
+    #[test]
+    fn what_degenerates_stops_nothing_it_should_not() {
+        // All errors the same: no deviation.
+        let mut promise = Promise::new(true);
+        promise.begin(1, 64, 100);
+        for _ in 0..8 {
+            assert_eq!(promise.bounds(0), None);
+            promise.learn(-3.0);
+            promise.met(7.0);
+            promise.expanded();
+        }
+        assert!(are(&promise, 0, 10.0, 7.0), "{promise:?}");
+        // Errors whose squares overflow, with slack and without; and whose mean does.
+        for errors in [[1e30, -1e30], [3e38, -3e38]] {
+            for list in [1, 64] {
+                promise.begin(1, list, 100);
+                for error in errors.into_iter().cycle().take(16) {
+                    promise.learn(error);
+                    promise.met(f32::MAX);
+                    promise.expanded();
+                }
+                assert_eq!(promise.bounds(0), None, "{errors:?} {list}");
+            }
+        }
+        // Nothing but distances that are no numbers.
+        promise.begin(1, 64, 100);
+        for _ in 0..16 {
+            promise.learn(1.0);
+            promise.met(f32::NAN);
+            promise.expanded();
+        }
+        assert_eq!(promise.bounds(0), None);
+        // One that is a number is nearer than those.
+        promise.met(5.0);
+        assert!(are(&promise, 0, 4.0, 5.0), "{promise:?}");
+    }
+}

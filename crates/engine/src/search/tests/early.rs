@@ -1,0 +1,370 @@
+//! Searches that stop early: what they find, what they save, and where they must not stop.
+
+use std::collections::HashSet;
+
+use stratann_vector::Element;
+
+use super::deleted::live_with;
+use super::*;
+use crate::Update;
+
+/// With a list of 100.
+fn early(options: SearchOptions) -> SearchOptions {
+    SearchOptions {
+        list: 100,
+        stop_early: true,
+        ..options
+    }
+}
+
+fn late(options: SearchOptions) -> SearchOptions {
+    SearchOptions {
+        stop_early: false,
+        ..early(options)
+    }
+}
+
+/// Every way to walk: the order of reading, whole pages or not, and where from.
+fn ways() -> impl Iterator<Item = SearchOptions> {
+    let orders = [(Strategy::BestFirst, 4), (Strategy::Pipelined, 8)];
+    let ways = orders.into_iter().flat_map(|order| {
+        [(false, false), (false, true), (true, false), (true, true)].map(|way| (order, way))
+    });
+    ways.map(
+        |((strategy, beam), (whole_page, navigation))| SearchOptions {
+            strategy: Some(strategy),
+            beam: Some(beam),
+            whole_page: Some(whole_page),
+            navigation: Some(navigation),
+            ..SearchOptions::default()
+        },
+    )
+}
+
+/// Some of them, with each choice made both ways.
+fn some_ways() -> impl Iterator<Item = SearchOptions> {
+    ways().step_by(3)
+}
+
+fn search(index: &Index, options: &SearchOptions) -> SearchResults {
+    index.search(&small().queries, options).unwrap()
+}
+
+#[test]
+fn fewer_nodes_are_expanded_and_next_to_nothing_is_lost() {
+    for stored in STORED {
+        let index = stored_under(stored, Faults::none());
+        for way in ways() {
+            let (early, late) = (search(&index, &early(way)), search(&index, &late(way)));
+            let what = format!("{stored:?}, {way:?}");
+            let (found, all) = (recall(&early), recall(&late));
+            assert!(found > all - 0.01, "{what}: {found} of {all}");
+            let (few, many) = (early.counters, late.counters);
+            assert!(few.hops < many.hops, "{what}: {} {}", few.hops, many.hops);
+            // Each query has expanded as many as it answers.
+            assert!(few.hops >= 10 * 100, "{what}: {}", few.hops);
+            let reads = |of: Counters| of.graph_reads + of.vector_reads;
+            assert!(reads(few) < reads(many), "{what}: {few:?} {many:?}");
+        }
+    }
+}
+
+/// The list is the knob of recall as ever.
+#[test]
+fn longer_lists_find_more_and_read_more() {
+    for stored in [COUPLED, BEST, LAYERED, INLINE] {
+        let index = stored_under(stored, Faults::none());
+        let of = |list| {
+            let options = options(Preset::STRATANN);
+            let found = search(
+                &index,
+                &SearchOptions {
+                    list,
+                    ..early(options)
+                },
+            );
+            (recall(&found), found.counters.hops)
+        };
+        let found = [20, 40, 80, 160].map(of);
+        assert!(
+            found.is_sorted_by(|a, b| a.1 < b.1),
+            "{stored:?}: {found:?}"
+        );
+        assert!(
+            found.is_sorted_by(|a, b| a.0 <= b.0 + 0.003),
+            "{stored:?}: {found:?}"
+        );
+        assert!(found[3].0 > 0.99, "{stored:?}: {found:?}");
+    }
+}
+
+#[test]
+fn best_first_stops_where_it_does_under_any_completion_order() {
+    for (stored, whole_page) in STORED.into_iter().flat_map(|s| [(s, false), (s, true)]) {
+        let options = SearchOptions {
+            whole_page: Some(whole_page),
+            ..early(options(Preset::DISKANN))
+        };
+        let calm = search(&stored_under(stored, Faults::none()), &options);
+        for (order, faults) in orders().into_iter().take(4) {
+            let mixed = search(&stored_under(stored, faults), &options);
+            assert_eq!(mixed.ids, calm.ids, "{stored:?}, {order}");
+            assert_eq!(mixed.distances, calm.distances, "{stored:?}, {order}");
+            assert_eq!(mixed.counters, calm.counters, "{stored:?}, {order}");
+        }
+    }
+}
+
+/// Where vectors are apart, more is known when the walk is done: that is no reason to go on, nor to rank once more what was ranked meanwhile.
+#[test]
+fn a_walk_that_has_ended_is_over_and_nobody_is_ranked_twice() {
+    let index = stored_under(BEST, Faults::none());
+    let of = |benefit, estimate| {
+        let rerank = Rerank {
+            benefit,
+            estimate,
+            ..Rerank::PAPER
+        };
+        let options = SearchOptions {
+            rerank: Some(rerank),
+            ..early(options(Preset::DISKANN))
+        };
+        search(&index, &options).counters
+    };
+    // All candidates are ranked, some, or hardly any.
+    let (all, some, few) = (of(0.0, false), of(0.3, true), of(1.0, false));
+    assert_eq!(all.hops, some.hops);
+    assert_eq!(all.hops, few.hops);
+    assert!(all.reranked > some.reranked && all.reranked > few.reranked);
+    // All of the list, and those that were ranked while the walk went on and have left the list since: not one of twenty.
+    let list = 100 * 100;
+    assert!(all.reranked >= list, "{all:?}");
+    assert!(all.reranked <= list + 100, "{all:?}");
+    assert!(all.prefetched > 100, "{all:?}");
+}
+
+#[test]
+fn a_row_that_is_asked_for_is_found() {
+    let rows = head(&fixture("photo-sift-20k.base.u8bin"), 3_000);
+    let asked: Vec<u8> = (0..3_000)
+        .step_by(8)
+        .flat_map(|row| rows.bytes()[row * 128..][..128].to_vec())
+        .collect();
+    let asked = Matrix::new(asked, 375, 128, Element::U8).unwrap();
+    for stored in STORED {
+        let index = stored_under(stored, Faults::none());
+        for way in ways() {
+            for list in [20, 100] {
+                let options = SearchOptions {
+                    k: 1,
+                    exact: true,
+                    list,
+                    ..early(way)
+                };
+                let found = index.search(&asked, &options).unwrap();
+                let missed = found.distances.iter().filter(|&&distance| distance != 0.0);
+                assert_eq!(missed.count(), 0, "{stored:?}, {list}, {way:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_list_with_room_for_all_is_gone_through_to_its_end() {
+    for stored in STORED {
+        let index = stored_under(stored, Faults::none());
+        let options = SearchOptions {
+            list: 3_000,
+            exact: true,
+            ..early(options(Preset::DISKANN))
+        };
+        let found = search(&index, &options);
+        // By leading parts some may be missed that are as good as equally near.
+        let least = if stored == LAYERED { 0.995 } else { 1.0 };
+        assert!(recall(&found) >= least, "{stored:?}: {}", recall(&found));
+        // As many as can be reached.
+        let hops = found.counters.hops;
+        assert!(hops > 100 * 2_990, "{stored:?}: {hops}");
+    }
+}
+
+/// Keys of seeds, and of what is met in memory, are exact where codes are in the records: they must not pass for estimates without error.
+#[test]
+fn what_is_in_memory_stops_no_search_too_soon() {
+    for stored in STORED {
+        for (memory, cache) in [
+            (Some(64 << 20), CacheSize::None),
+            (None, CacheSize::Entries(600)),
+        ] {
+            let open = OpenOptions {
+                memory,
+                cache,
+                ..OpenOptions::default()
+            };
+            let index = Index::open(path(stored), &open).unwrap();
+            for way in ways() {
+                // So that the cache has something.
+                search(&index, &late(way));
+                let (early, late) = (search(&index, &early(way)), search(&index, &late(way)));
+                let what = format!("{stored:?}, {memory:?}, {way:?}");
+                let (found, all) = (recall(&early), recall(&late));
+                assert!(found > all - 0.01, "{what}: {found} of {all}");
+                assert!(early.counters.hops < late.counters.hops, "{what}");
+            }
+        }
+    }
+}
+
+/// The first 1,500 rows, which can be changed.
+fn changing(folder: &std::path::Path, layout: Layout, update: Option<Update>) -> crate::LiveIndex {
+    let base = head(&fixture("photo-sift-20k.base.u8bin"), 1_500);
+    let options = BuildOptions {
+        layout: Some(layout),
+        degree: Some(24),
+        build_list: 50,
+        navigation: 0.02,
+        threads: 1,
+        ..BuildOptions::default()
+    };
+    let path = folder.join(layout.to_string());
+    build(&base, &path, &options, &Silent).unwrap();
+    live_with(&path, update)
+}
+
+const LAYOUTS: [Layout; 5] = [
+    Layout::Coupled,
+    Layout::Packed,
+    Layout::Inline,
+    Layout::Decoupled,
+    Layout::Layered,
+];
+
+#[test]
+fn what_is_deleted_is_no_answer_that_ends_a_search() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = head(&fixture("photo-sift-20k.base.u8bin"), 1_500);
+    let queries = &small().queries;
+    let left: Vec<u8> = (0..1_500)
+        .filter(|row| row % 3 == 0)
+        .flat_map(|row| base.bytes()[row * 128..][..128].to_vec())
+        .collect();
+    let left = Matrix::new(left, 500, 128, Element::U8).unwrap();
+    let truth = brute_force(&left, queries, 10, Metric::L2, 1, &Silent).unwrap();
+    for layout in LAYOUTS {
+        let live = changing(folder.path(), layout, None);
+        let gone: Vec<u64> = (0..1_500).filter(|id| id % 3 != 0).collect();
+        live.delete(&gone).unwrap();
+        for way in some_ways() {
+            let of = |options: SearchOptions| {
+                let options = SearchOptions {
+                    exact: true,
+                    ..options
+                };
+                // The first search meets what is deleted, the second one knows of it.
+                let found = [(); 2].map(|()| live.search(queries, &options).unwrap());
+                found.map(|found| {
+                    assert!(found.ids.iter().all(|id| id % 3 == 0), "{layout}, {way:?}");
+                    let ids: Vec<u64> = found.ids.iter().map(|id| id / 3).collect();
+                    let recall = truth.recall(&ids, &found.distances, 10).unwrap();
+                    (recall, found.counters.hops)
+                })
+            };
+            let (late, early) = (of(late(way)), of(early(way)));
+            for (early, late) in early.into_iter().zip(late) {
+                assert!(
+                    early.0 > late.0 - 0.01,
+                    "{layout}, {way:?}: {early:?} {late:?}"
+                );
+                assert!(early.1 < late.1, "{layout}, {way:?}: {early:?} {late:?}");
+            }
+        }
+    }
+}
+
+/// Vectors that wait for a merge, nearer than all but one that a query is to answer, say nothing of how far its walk has come.
+#[test]
+fn what_waits_in_memory_ends_no_search() {
+    let folder = tempfile::tempdir().unwrap();
+    let queries = rerank::query_of(&small().queries, 3);
+    for layout in [
+        Layout::Packed,
+        Layout::Decoupled,
+        Layout::Layered,
+        Layout::Inline,
+    ] {
+        let live = changing(folder.path(), layout, Some(Update::Merge));
+        let nearest = |options: SearchOptions| {
+            let found = live.search(&queries, &options).unwrap();
+            let stored = found.ids.iter().copied().find(|&id| id < 1_500);
+            (stored, found)
+        };
+        let (before, _) = nearest(late(SearchOptions::default()));
+        // Nine that are the query itself.
+        let copies = queries.bytes().repeat(9);
+        let copies = Matrix::new(copies, 9, 128, Element::U8).unwrap();
+        live.insert(&copies, None, &Silent).unwrap();
+        for way in ways() {
+            let (stored, found) = nearest(early(way));
+            assert_eq!(stored, before, "{layout}, {way:?}: {:?}", found.ids);
+            let waiting: HashSet<_> = found.ids.iter().filter(|&&id| id >= 1_500).collect();
+            assert_eq!(waiting.len(), 9, "{layout}, {way:?}: {:?}", found.ids);
+        }
+    }
+}
+
+/// Other metrics have other distances and errors, negative ones too.
+#[test]
+fn every_metric_has_its_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = head(&fixture("package-text-2k.base.fbin"), 2_000);
+    let queries = head(&fixture("package-text-2k.query.fbin"), 100);
+    for metric in [Metric::Cosine, Metric::InnerProduct] {
+        let truth = brute_force(&base, &queries, 10, metric, 1, &Silent).unwrap();
+        for layout in [Layout::Packed, Layout::Decoupled, Layout::Layered] {
+            let options = BuildOptions {
+                metric,
+                layout: Some(layout),
+                degree: Some(24),
+                build_list: 40,
+                navigation: 0.02,
+                threads: 1,
+                overwrite: true,
+                ..BuildOptions::default()
+            };
+            let path = folder.path().join("index");
+            build(&base, &path, &options, &Silent).unwrap();
+            let index = Index::open(&path, &OpenOptions::default()).unwrap();
+            for way in some_ways() {
+                let of = |options: SearchOptions| {
+                    let options = SearchOptions {
+                        exact: true,
+                        ..options
+                    };
+                    let found = index.search(&queries, &options).unwrap();
+                    let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
+                    (recall, found.counters.hops)
+                };
+                let (few, all) = (of(early(way)), of(late(way)));
+                let what = format!("{metric:?}, {layout}, {way:?}: {few:?} {all:?}");
+                assert!(few.0 > all.0 - 0.02, "{what}");
+                assert!(few.1 < all.1, "{what}");
+                // A shorter list that takes as much finds no more.
+                let short = of(SearchOptions {
+                    list: few.1 as usize / 100,
+                    ..late(way)
+                });
+                assert!(few.0 > short.0 - 0.006, "{what} {short:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_stops_early_who_did_not_ask_for_it() {
+    assert!(!SearchOptions::default().stop_early);
+    for stored in [COUPLED, BEST] {
+        let index = stored_under(stored, Faults::none());
+        let plan = index.plan_search(&small().queries, &SearchOptions::default(), None);
+        assert!(!plan.unwrap().stop_early);
+    }
+}
