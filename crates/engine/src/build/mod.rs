@@ -12,7 +12,7 @@
 //!   encode.rs    lists and vectors to codes, on all threads
 //!   slotted.rs   codes to pages
 //!   raw.rs       records of one size to pages
-//!   train.rs     the codebook
+//!   train.rs     the codebook;   navigation.rs  the graph over a sample;   measuring.rs  what the planner is to know
 //!   files.rs     bytes to files
 //!   ids.rs       which node has which outside id, unless these are row numbers: ids-…
 //!   again.rs     the choices of a manifest, to build its rows again;   spool.rs  a file of such rows
@@ -33,6 +33,8 @@ pub(crate) mod files;
 mod folder;
 mod format;
 mod ids;
+mod measuring;
+mod navigation;
 mod options;
 pub(crate) mod precision;
 pub(crate) mod raw;
@@ -49,20 +51,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, FORMAT_VERSION, IDS, KEPT};
-use stratann_layout::{
-    BuildFacts, FileKind, GraphFacts, IndexKind, LogFrom, Manifest, NavigationFacts, NavigationFile,
-};
+use stratann_layout::{BuildFacts, FileKind, GraphFacts, IndexKind, LogFrom, Manifest};
 use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time};
 
-use crate::data::{Check, MatrixRef, VectorSource, check_rows, check_stored_rows};
+use crate::data::{Check, VectorSource, check_rows, check_stored_rows};
 use crate::durable::{Checkpoint, Committed};
 use crate::fill::BlockFill;
 use crate::graph::{self, Constructed, NodeRows, Parameters};
-use crate::index::{Index, OpenOptions};
-use crate::measure;
-use crate::progress::{Progress, Stage};
+use crate::progress::Progress;
 use crate::savepoint::{self, Savepoints};
-use crate::stores::codes::Codes;
 use crate::stores::vectors::write::KeptSegment;
 use crate::{Error, Order, bounds, stored};
 use facts::Facts;
@@ -70,16 +67,11 @@ pub(crate) use files::{write_made, write_pieces, write_stream};
 pub(crate) use folder::ScratchFolder;
 pub(crate) use format::{Choices, NodeWriter, Planned};
 pub(crate) use ids::{IdSorter, LEAST_MEMORY};
-use sweep::Written;
 
 pub use chunks::chunk_bytes_for_overhead;
 pub use options::{BuildOptions, BuildReport};
 
 pub(crate) use spool::Spool;
-
-/// Degree bound of the navigation graph, and the list size it is built with.
-const NAVIGATION_DEGREE: usize = 32;
-const NAVIGATION_LIST: usize = 64;
 
 /// Builds an index of `source` in the directory `path`.
 ///
@@ -225,12 +217,12 @@ fn build_in(
     match &built {
         // Where a crash may bring back what was before, they may be wanted again.
         Ok((_, committed)) if committed.trouble.is_none() => savepoint::remove_all(&**volume),
-        Err(_) if savepoints.is_some() && savepoint::are_in(&**volume) => progress.warn(&format!(
-            "what the build has done so far is kept in {}: the same command with --resume (in Python the same call with resume=True) \
-             goes on from there",
-            volume.name()
-        )),
-        _ => {}
+        Err(_) => {
+            if let Some(savepoints) = &savepoints {
+                savepoints.say_kept(progress);
+            }
+        }
+        Ok(_) => {}
     }
     built
 }
@@ -546,107 +538,5 @@ impl Build<'_> {
         let sample = self.sample(others.min(self.source.rows()));
         entries.extend(sample.into_iter().filter(|&node| node != medoid));
         entries
-    }
-
-    /// Builds and writes the graph over a sample.
-    fn write_navigation(
-        &self,
-        graph: &Constructed,
-        written: &mut Written,
-    ) -> Result<Option<NavigationFacts>, Error> {
-        let sampled = self.facts.navigation_nodes;
-        if sampled == 0 {
-            return Ok(None);
-        }
-        let rows = graph.rows.in_order(&graph.order, self.source);
-        let nodes = self.sample(sampled);
-        let mut vectors = vec![0; sampled * rows.row_bytes()];
-        rows.gather(&nodes, &mut vectors)?;
-        let parameters = self.parameters(NAVIGATION_DEGREE, NAVIGATION_LIST);
-        let task = graph::Task {
-            metric: self.options.metric,
-            order: graph::Order::Input,
-            parameters: &parameters,
-            memory: None,
-            scratch: self.scratch,
-            known: None,
-            check: self.check(),
-            savepoints: None,
-        };
-        let sample = MatrixRef::new(&vectors, sampled, rows.dim(), rows.element())?;
-        let mut built = graph::construct(&sample, &task, self.progress)?;
-        let (mut offsets, mut links, mut list) = (vec![0], Vec::new(), Vec::new());
-        for position in 0..sampled as u32 {
-            built.lists.read(position, &mut list)?;
-            links.extend_from_slice(&list);
-            offsets.push(links.len() as u32);
-        }
-        let file = NavigationFile {
-            entry: built.entry,
-            nodes,
-            offsets,
-            links,
-            vectors,
-        };
-        written.files.push(write_stream(
-            &self.checkpoint,
-            FileKind::Navigation,
-            None,
-            &file.encode(),
-        )?);
-        Ok(Some(NavigationFacts {
-            nodes: sampled as u64,
-            degree: NAVIGATION_DEGREE as u32,
-        }))
-    }
-}
-
-/// Memory that measuring takes beside the codes.
-const MEASURING: u64 = 24 << 20;
-
-impl Build<'_> {
-    /// The rows that the planner's figures are measured with; none if the collection is small.
-    fn sample_queries(&self, graph: &Constructed) -> Result<Vec<u8>, Error> {
-        let rows = graph.rows.in_order(&graph.order, self.source);
-        if rows.rows() < measure::LEAST_ROWS {
-            return Ok(Vec::new());
-        }
-        let sample = self.sample(measure::sample_size(rows.rows()));
-        // Both halves must be from all over: neighbours in node order may be near each other.
-        let (first, second) = (sample.iter().step_by(2), sample.iter().skip(1).step_by(2));
-        let nodes: Vec<u32> = first.chain(second).copied().collect();
-        let mut queries = vec![0; nodes.len() * rows.row_bytes()];
-        rows.gather(&nodes, &mut queries)?;
-        Ok(queries)
-    }
-
-    /// Measures what memory would buy, for the planner. Left out where the memory cap has no room for the codes.
-    fn measure(&self, manifest: &mut Manifest, queries: &[u8]) -> Result<(), Error> {
-        let codes = match self.facts.layout.has_codes_in_records() {
-            true => 0,
-            false => Codes::of_nodes(manifest),
-        };
-        let needs = codes + MEASURING;
-        if queries.is_empty() || self.options.memory.is_some_and(|cap| cap < needs) {
-            return Ok(());
-        }
-        let _stage = Stage::begin(self.progress, "measuring", 1);
-        let path = Path::new(&self.volume.name()).to_owned();
-        let index = Index::assemble(
-            self.volume.clone(),
-            &path,
-            manifest.clone(),
-            &OpenOptions::default(),
-            Arc::default(),
-        )?;
-        let (measured, heat) = measure::measure(&index, queries, self.options.threads)?;
-        manifest.measured = Some(measured);
-        manifest.files.push(write_stream(
-            &self.checkpoint,
-            FileKind::Heat,
-            None,
-            &heat.encode(),
-        )?);
-        Ok(())
     }
 }

@@ -352,6 +352,19 @@ impl<'a> Savepoints<'a> {
         self.state.lock().facts.resumed.push(what);
     }
 
+    /// Says what a build that failed leaves, if it leaves anything.
+    pub(crate) fn say_kept(&self, progress: &dyn Progress) {
+        let facts = self.facts();
+        let own = facts.bytes > 0 || !facts.resumed.is_empty();
+        if own && are_in(self.volume) {
+            progress.warn(&format!(
+                "what the build has done so far is kept in {}: the same command with --resume (in Python the same call with \
+                 resume=True) goes on from there",
+                self.volume.name()
+            ));
+        }
+    }
+
     /// What savepoints did so far.
     pub(crate) fn facts(&self) -> Facts {
         self.state.lock().facts.clone()

@@ -200,7 +200,7 @@ fn a_plan_for_which_there_is_no_room_any_more_is_made_anew() {
     let source = collection();
     let volume = SimVolume::new();
     let first = savepoints(&volume);
-    let (much, little) = (OVERHEAD + (820 << 10), OVERHEAD + (640 << 10));
+    let (much, little) = (OVERHEAD + (820 << 10), OVERHEAD + (660 << 10));
     let order = Order::Locality { page: 8 };
     parts_of(&source, order, much, Some(&first), &Silent).unwrap();
     let before = plan(&first).unwrap();
