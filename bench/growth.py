@@ -5,8 +5,9 @@
 
 For each number of rows (100000,1000000,10000000 for example): makes a file of so many rows, finds the exact answers, builds an index
 with `stratann build --resume`, and searches it for recall@10 of R (.97 if none is said) with one query in flight on one thread. Then fits
-what was measured, build time, memory and bytes by a power of the rows, reads by their logarithm, and says what the fits give for a
-hundred million and a billion rows, and how far they are off where it was measured.
+what was measured, build time and bytes by a power of the rows, memory (which the program itself takes some of) by a line, reads by their
+logarithm, and says what the fits give for a hundred million and a billion rows, and how far they are off where it was measured. Reads are
+those of the smallest list that reaches the recall, which is beyond it by up to a step of the list.
 
 Rows beyond those of BASE are made of them:
   .u8bin  SIFT descriptors (128 bytes): those of the picture turned by quarters and mirrored, which moves the bytes of a descriptor,
@@ -175,10 +176,10 @@ def sums(all_rows, there, row_bytes, more):
         yield array.array("f", pair).tobytes()
 
 
-def fit(points, transform):
-    """Least squares: `transform(y) = a + b ln(x)`."""
-    xs = [math.log(x) for x, _ in points]
-    ys = [transform(y) for _, y in points]
+def fit(points, of_x, of_y):
+    """Least squares: `of_y(y) = a + b of_x(x)`."""
+    xs = [of_x(x) for x, _ in points]
+    ys = [of_y(y) for _, y in points]
     mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)
     spread = sum((x - mean_x) ** 2 for x in xs)
     slope = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys)) / spread
@@ -194,20 +195,23 @@ def show(measured, recall):
             f"{one['bytes'] / one['rows']:>8.1f} {one['list']:>5} {one['recall']:>7.4f} {one['reads']:>7.2f}"
         )
     print()
+    power, line, logarithm = (math.log, math.log), (float, float), (math.log, float)
+    laws = {power: "{a:.3g} n^{b:.3f}", line: "{a:.3g} + {b:.3g} n", logarithm: "{a:.2f} + {b:.3f} ln n"}
     what = [
-        ("build CPU", "cpu", "s", 1, True),
-        ("build memory", "peak", "GB", 1e9, True),
-        ("bytes", "bytes", "GB", 1e9, True),
-        (f"reads at {recall:g}", "reads", "", 1, False),
+        ("build CPU", "cpu", "s", 1, power),
+        ("build memory", "peak", "GB", 1e9, line),
+        ("bytes", "bytes", "GB", 1e9, power),
+        (f"reads at {recall:g}", "reads", "", 1, logarithm),
     ]
-    for name, key, unit, scale, power in what:
+    for name, key, unit, scale, kind in what:
         points = [(one["rows"], one[key] / scale) for one in measured if one[key] is not None]
         if len(points) < 3:
             print(f"{name}: {len(points)} measured, which is too few to fit: give three numbers of rows or more")
             continue
-        a, b = fit(points, math.log if power else float)
-        value = (lambda n: math.exp(a) * n**b) if power else (lambda n: a + b * math.log(n))
-        law = f"{math.exp(a):.3g} n^{b:.3f}" if power else f"{a:.2f} + {b:.3f} ln n"
+        a, b = fit(points, *kind)
+        back = math.exp if kind is power else float
+        value = lambda n: back(a + b * kind[0](n))
+        law = laws[kind].format(a=back(a), b=b)
         off = max(abs(value(n) - y) / y for n, y in points)
         far = ", ".join(f"{n:.0e} rows {value(n):,.4g} {unit}".rstrip() for n in (1e8, 1e9))
         print(f"{name}: {law}, at most {off:.1%} off in {len(points)} measured; {far}")

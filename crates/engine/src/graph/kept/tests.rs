@@ -170,7 +170,7 @@ fn a_build_in_parts_that_is_interrupted_anywhere_goes_on_to_the_same_graph() {
     for order in [Order::Input, Order::Locality { page: 8 }] {
         let whole = parts_of(&source, order, free, None, &Silent).unwrap();
         let (mut taken, mut parts) = (0, 0);
-        for patience in (1..).step_by(23) {
+        for patience in (1..).step_by(59) {
             let volume = SimVolume::new();
             let first = savepoints(&volume);
             let patient = Impatient(AtomicU64::new(patience));
@@ -191,7 +191,7 @@ fn a_build_in_parts_that_is_interrupted_anywhere_goes_on_to_the_same_graph() {
             taken += usize::from(!resumed.is_empty());
             parts = parts.max(resumed.len());
         }
-        assert!(taken > 10 && parts >= 3, "{taken} {parts}");
+        assert!(taken >= 3 && parts >= 3, "{taken} {parts}");
     }
 }
 
