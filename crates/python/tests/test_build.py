@@ -303,7 +303,7 @@ def test_a_build_that_is_stopped_is_resumed_to_the_same_bits(base, tmp_path):
     assert "resume=True" in "".join(getattr(raised.value, "__notes__", ["resume=True"]))
     left = {file.name for file in path.iterdir()}
     assert {"savepoint-order", "savepoint-lists"} <= left
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(stratann.StratannError, match="no MANIFEST"):
         stratann.open(path)
 
     resumed = stratann.build(vectors, path, **keeping)
