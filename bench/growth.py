@@ -7,7 +7,8 @@ For each number of rows (100000,1000000,10000000 for example): makes a file of s
 with `stratann build --resume`, and searches it for recall@10 of R (.97 if none is said) with one query in flight on one thread. Then fits
 what was measured, build time and bytes by a power of the rows, memory (which the program itself takes some of) by a line, reads by their
 logarithm, and says what the fits give for a hundred million and a billion rows, and how far they are off where it was measured. Reads are
-those of the smallest list that reaches the recall, which is beyond it by up to a step of the list.
+those of the smallest list that reaches the recall, which is beyond it by up to a step of the list. Up to 100,000 rows of 128 dimensions the
+memory is that of training the codebook, which grows no further: a line needs larger numbers.
 
 Rows beyond those of BASE are made of them:
   .u8bin  SIFT descriptors (128 bytes): those of the picture turned by quarters and mirrored, which moves the bytes of a descriptor,
