@@ -181,7 +181,7 @@ impl<'a> Savepoints<'a> {
         }
     }
 
-    /// Clears what no build can use, and says so where none of them is of this one.
+    /// Clears what was never whole, and says so where none of the others is of this build.
     fn look_at(&self, there: &[String], progress: &dyn Progress) {
         let (mut own, mut others) = (0, 0);
         for name in there {
@@ -192,10 +192,8 @@ impl<'a> Savepoints<'a> {
             match self.open(name) {
                 Ok((head, _)) if head.origin == self.origin => own += 1,
                 Ok(_) => others += 1,
-                Err(unfit) => {
-                    tracing::info!("not a savepoint to go on from: {unfit}");
-                    let _ = self.volume.remove(name);
-                }
+                // It may be one that cannot be read just now. Where it is damaged, it is replaced, or removed in the end.
+                Err(unfit) => tracing::warn!("savepoint not used: {unfit}"),
             }
         }
         if own == 0 && others > 0 {
