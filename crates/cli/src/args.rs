@@ -171,6 +171,19 @@ pub struct BuildArguments {
     #[arg(long)]
     pub overwrite: bool,
 
+    /// Keeps savepoints, and goes on from those that a build of the same vectors and options left when it was killed or interrupted
+    #[arg(long)]
+    pub resume: bool,
+
+    /// With --resume: seconds of work between two savepoints of the graph, at least; 0 is as often as there can be one
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 120.0,
+        requires = "resume"
+    )]
+    pub savepoint_seconds: f64,
+
     /// Prints the report as one JSON object
     #[arg(long)]
     pub json: bool,

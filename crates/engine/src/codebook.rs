@@ -232,6 +232,23 @@ impl Codebook {
         })
     }
 
+    /// A codebook of centroids as they stand in a file.
+    ///
+    /// # Errors
+    /// Bytes that are no centroids for such vectors and codes.
+    pub(crate) fn of_content(
+        centroids: &[u8],
+        dim: usize,
+        code_bytes: usize,
+    ) -> Result<Self, Error> {
+        Self::assemble(centroids, dim, code_bytes, hash_of(centroids))
+    }
+
+    /// Bytes of the centroids of a codebook.
+    pub(crate) fn content_bytes(dim: usize) -> usize {
+        4 * CENTROIDS * dim
+    }
+
     /// What its file says in the header, and what is in it.
     pub(crate) fn file(&self) -> (Vec<u8>, Vec<u8>) {
         let fields = FieldsWriter::new()

@@ -43,6 +43,7 @@ mod preset;
 mod progress;
 mod repair;
 mod room;
+mod savepoint;
 mod search;
 #[cfg(test)]
 mod slow;

@@ -101,6 +101,12 @@ impl<'py> Vectors<'py> {
 ///     None is one for each core. With 1 the same seed gives the same index.
 /// overwrite : bool
 ///     Whether an index at `path` may be replaced, once the new one is complete.
+/// resume : bool
+///     Keep savepoints in the folder of the index, and go on from those that a call with the same vectors and arguments left when it
+///     was interrupted, failed, or its process was killed. Costs a pass over the vectors, and the bytes of the graph for each
+///     savepoint.
+/// savepoint_seconds : float
+///     With `resume`: seconds of work between two savepoints of the graph, at least; 0 is as often as there can be one.
 /// ids : numpy.ndarray, optional
 ///     (n,) integers by which search names the vectors; None takes the row numbers.
 /// progress : bool or callable, optional
@@ -110,11 +116,13 @@ impl<'py> Vectors<'py> {
 /// Returns
 /// -------
 /// Index
-///     Open, with `build_report`. Ctrl-C stops the build and leaves nothing behind (`stratann.Interrupted`).
+///     Open, with `build_report`. Ctrl-C stops the build and leaves nothing behind but, with `resume`, its savepoints
+///     (`stratann.Interrupted`).
 #[pyfunction]
 #[pyo3(signature = (base, path, *, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2,
     code_bytes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01,
-    memory=None, search_memory=None, space=None, threads=None, seed=42, overwrite=false, ids=None, progress=None))]
+    memory=None, search_memory=None, space=None, threads=None, seed=42, overwrite=false, resume=false,
+    savepoint_seconds=120.0, ids=None, progress=None))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of the Python function"
@@ -142,6 +150,8 @@ pub fn build<'py>(
     #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
     #[pyo3(from_py_with = crate::arguments::count::seed)] seed: usize,
     overwrite: bool,
+    resume: bool,
+    savepoint_seconds: f64,
     ids: Option<&Bound<'py, PyAny>>,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Index> {
@@ -177,6 +187,8 @@ pub fn build<'py>(
         seed: seed as u64,
         ids,
         overwrite,
+        resume,
+        savepoint_seconds,
     };
     let listener = Listener::new(progress)?;
     let report = vectors.with(|source| {

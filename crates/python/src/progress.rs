@@ -220,7 +220,11 @@ pub fn run_rows<T: Send, E: Into<Error> + Send>(
             };
             let result: Result<T, Error> = result.map_err(Into::into);
             match raised {
-                Some(error) => Python::attach(|py| Err(stopped(py, error, rows, result.err()))),
+                Some(error) => {
+                    // What nobody was told any more.
+                    let last = board.news().warnings;
+                    Python::attach(|py| Err(stopped(py, error, rows, result.err(), &last)))
+                }
                 None => result.map_err(to_python),
             }
         })
@@ -228,9 +232,15 @@ pub fn run_rows<T: Send, E: Into<Error> + Send>(
 }
 
 /// What was raised while the engine worked, with what became of the work; `error` is what the engine said, `None` if it was
-/// done.
-fn stopped(py: Python<'_>, raised: PyErr, rows: Option<usize>, error: Option<Error>) -> PyErr {
-    let (done, said) = match &error {
+/// done, and `last` what it warned of since.
+fn stopped(
+    py: Python<'_>,
+    raised: PyErr,
+    rows: Option<usize>,
+    error: Option<Error>,
+    last: &[String],
+) -> PyErr {
+    let (done, mut said) = match &error {
         None => (
             rows,
             "it came when the work was done already, which counts".to_owned(),
@@ -238,6 +248,10 @@ fn stopped(py: Python<'_>, raised: PyErr, rows: Option<usize>, error: Option<Err
         Some(error @ Error::Partly { done, .. }) => (Some(*done), error.to_string()),
         Some(error) => (Some(0), error.to_string()),
     };
+    for warning in last {
+        said.push_str("; ");
+        said.push_str(warning);
+    }
     if !raised.get_type(py).is(py.get_type::<PyKeyboardInterrupt>()) {
         // Python 3.11 and later know notes. That there is none is no reason to raise something else.
         let noted = raised

@@ -288,6 +288,46 @@ def test_ctrl_c_stops_the_build_and_leaves_nothing(base, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def stop_in_pass_2(stage, done, total):
+    if stage.startswith("graph, pass 2"):
+        raise LookupError("enough")
+
+
+def test_a_build_that_is_stopped_is_resumed_to_the_same_bits(base, tmp_path):
+    vectors, options = base[:6000], {"threads": 1, "seed": 7, **QUICK}
+    whole = stratann.build(vectors, tmp_path / "whole.idx", **options)
+    path = tmp_path / "a.idx"
+    keeping = {"resume": True, "savepoint_seconds": 0.0, **options}
+    with pytest.raises(LookupError, match="enough") as raised:
+        stratann.build(vectors, path, progress=stop_in_pass_2, **keeping)
+    assert "resume=True" in "".join(getattr(raised.value, "__notes__", ["resume=True"]))
+    left = {file.name for file in path.iterdir()}
+    assert {"savepoint-order", "savepoint-lists"} <= left
+    with pytest.raises(stratann.StratannError, match="no MANIFEST"):
+        stratann.open(path)
+
+    resumed = stratann.build(vectors, path, **keeping)
+    order, graph = resumed.build_report["resumed"]
+    assert order == "order" and graph.startswith("graph, pass ")
+    ours, theirs = contents(path), contents(whole.path)
+    assert not [name for name in ours if name.startswith("savepoint")]
+    # Files are numbered by the checkpoint, and what the stopped build wrote may have had the first number.
+    without = lambda files: {name.split("-")[0]: held for name, held in files.items() if name != "MANIFEST"}
+    ours, theirs = without(ours), without(theirs)
+    assert ours.keys() == theirs.keys()
+    assert [name for name in ours if ours[name] != theirs[name]] == []
+
+
+def test_savepoints_of_other_vectors_are_said_and_not_used(base, tmp_path):
+    keeping = {"resume": True, "savepoint_seconds": 0.0, **QUICK}
+    with pytest.raises(LookupError):
+        stratann.build(base[:6000], tmp_path / "a.idx", progress=stop_in_pass_2, **keeping)
+    with pytest.warns(RuntimeWarning, match="other vectors"):
+        index = stratann.build(base[1:2000], tmp_path / "a.idx", **keeping)
+    assert index.build_report["resumed"] == []
+    assert len(index) == 1999
+
+
 def test_other_threads_run_during_a_build(small, tmp_path):
     laps, stop = [0], threading.Event()
 

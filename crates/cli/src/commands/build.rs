@@ -44,6 +44,8 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         seed: arguments.seed,
         ids: ids(arguments.first_id, source.rows())?,
         overwrite: arguments.overwrite,
+        resume: arguments.resume,
+        savepoint_seconds: arguments.savepoint_seconds,
     };
     let progress = Shown::new(quiet);
     let report = stratann::build(&source, &arguments.index, &options, &progress)?;
@@ -88,7 +90,7 @@ fn print(
         source.dim(),
         source.element()
     );
-    output.text(facts(&[
+    let mut lines = vec![
         ("index", arguments.index.display().to_string()),
         ("preset", arguments.preset.to_string()),
         ("vectors", vectors),
@@ -105,7 +107,16 @@ fn print(
         ("time", size::seconds(report.seconds)),
         ("CPU time", size::seconds(report.cpu_seconds)),
         ("peak memory", size::format(report.peak_rss_bytes)),
-    ]))?;
+    ];
+    if arguments.resume {
+        let resumed = match report.resumed.is_empty() {
+            true => "nothing".to_owned(),
+            false => report.resumed.join("; "),
+        };
+        lines.push(("taken over", resumed));
+        lines.push(("savepoints", size::format(report.savepoint_bytes)));
+    }
+    output.text(facts(&lines))?;
     for line in report.fill.iter().flat_map(fill_lines) {
         output.line(line)?;
     }

@@ -11,6 +11,7 @@ mod layouts;
 mod memory;
 mod refusals;
 mod repair;
+mod resume;
 mod support;
 mod tour;
 mod update;

@@ -10,6 +10,9 @@ use crate::{Error, Layout, Order, bounds};
 
 const MORE_THAN_MAX_DEGREE: usize = MAX_DEGREE + 1;
 
+/// The most seconds between two savepoints: a week.
+const MOST_SECONDS: f64 = 604_800.0;
+
 /// What follows from source and options before any work.
 pub(super) struct Facts {
     /// Writes nodes.
@@ -71,6 +74,13 @@ impl Facts {
                 "navigation",
                 options.navigation,
                 "a share of the nodes, 0 to 1 (0.01 is usual)",
+            ));
+        }
+        if !(0.0..=MOST_SECONDS).contains(&options.savepoint_seconds) {
+            return Err(Error::call(
+                "savepoint seconds",
+                options.savepoint_seconds,
+                format!("0 to {MOST_SECONDS} (120 is usual)"),
             ));
         }
         let code_bytes = code_bytes(dim, options)?;

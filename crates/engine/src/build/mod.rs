@@ -14,6 +14,7 @@
 //!   encode.rs    lists and vectors to codes, on all threads
 //!   slotted.rs   codes to pages
 //!   raw.rs       records of one size to pages
+//!   train.rs     the codebook;   navigation.rs  the graph over a sample;   measuring.rs  what the planner is to know
 //!   files.rs     bytes to files
 //!   ids.rs       which node has which outside id, unless these are row numbers: ids-…
 //!   again.rs     the choices of a manifest, to build its rows again;   spool.rs  a file of such rows
@@ -21,7 +22,8 @@
 //!
 //! The manifest is written last and replaced atomically, so a build that is interrupted, fails or crashes leaves no
 //! index that opens, and a build over an existing index leaves that one intact until the new one is whole. What an
-//! unfinished build wrote is removed when it ends, or by the next build in the same directory after a crash.
+//! unfinished build wrote is removed when it ends, or by the next build in the same directory after a crash; all but its savepoints
+//! ([`savepoint`](crate::savepoint)), if it was to keep them.
 
 mod again;
 mod chunks;
@@ -30,8 +32,12 @@ pub(crate) mod coding;
 pub(crate) mod encode;
 mod facts;
 pub(crate) mod files;
+mod folder;
 mod format;
 mod ids;
+mod measuring;
+mod navigation;
+mod options;
 mod parting;
 pub(crate) mod precision;
 pub(crate) mod raw;
@@ -41,158 +47,42 @@ mod spool;
 pub(crate) mod sweep;
 #[cfg(test)]
 mod tests;
+mod train;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use serde::Serialize;
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, FORMAT_VERSION, IDS, KEPT};
-use stratann_layout::{
-    BuildFacts, FileKind, GraphFacts, IndexKind, LogFrom, Manifest, NavigationFacts, NavigationFile,
-};
-use stratann_tier::{
-    Directory, Home, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time,
-};
-use stratann_vector::{Metric, Training, to_f32};
+use stratann_layout::{BuildFacts, FileKind, GraphFacts, IndexKind, LogFrom, Manifest};
+use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time};
 
-use crate::codebook::{self, Codebook};
-use crate::data::{Check, MatrixRef, VectorSource, check_rows, check_stored_rows};
+use crate::data::{Check, VectorSource, check_rows, check_stored_rows};
 use crate::durable::{Checkpoint, Committed};
 use crate::fill::BlockFill;
 use crate::graph::{self, Constructed, NodeRows, Parameters};
-use crate::index::{Index, OpenOptions};
-use crate::measure;
-use crate::progress::{Progress, Stage};
-use crate::stores::codes::Codes;
+use crate::progress::Progress;
+use crate::savepoint::{self, Savepoints};
 use crate::stores::vectors::write::KeptSegment;
-use crate::{Compression, Error, Layout, Order, Preset, bounds, stored};
+use crate::{Error, Order, bounds, stored};
 use facts::Facts;
 pub(crate) use files::{write_made, write_pieces, write_stream};
+pub(crate) use folder::ScratchFolder;
 pub(crate) use format::{Choices, NodeWriter, Planned};
 pub(crate) use ids::{IdSorter, LEAST_MEMORY};
-use sweep::Written;
 
 pub use chunks::chunk_bytes_for_overhead;
+pub use options::{BuildOptions, BuildReport};
 
 pub(crate) use spool::Spool;
-
-/// Degree bound of the navigation graph, and the list size it is built with.
-const NAVIGATION_DEGREE: usize = 32;
-const NAVIGATION_LIST: usize = 64;
-
-/// How to build an index.
-#[derive(Clone, Debug)]
-pub struct BuildOptions {
-    /// The row of choices that the index is built for.
-    pub preset: Preset,
-    /// What "near" means.
-    pub metric: Metric,
-    /// R, the most neighbours of a node; `None` is 64, or where `search_memory` puts the codes into the nodes, as many as
-    /// fill their blocks.
-    pub degree: Option<usize>,
-    /// L, the candidate list of the build: larger is slower and better. With `space`, at least twice a degree of more than 64.
-    pub build_list: usize,
-    /// How much nearer a detour must be for an edge to be dropped, as a factor on squared distances (DiskANN's
-    /// convention); at least 1, and larger keeps more long edges.
-    pub alpha: f32,
-    /// Bytes of a vector's PQ code; `None` is the codebook's, or a quarter of the dimensions.
-    pub code_bytes: Option<usize>,
-    /// The codebook to use, so that it is shared with other indexes; `None` trains one on the rows.
-    pub codebook: Option<Codebook>,
-    /// How node ids are assigned; `None` is the preset's choice.
-    pub order: Option<Order>,
-    /// How lists and vectors become bytes; `None` is the preset's choice.
-    pub layout: Option<Layout>,
-    /// How they are compressed; `None` is the preset's choice.
-    pub compression: Option<Compression>,
-    /// C, the uncompressed bytes of a chunk of vectors in the decoupled layout (DecoupleVS §3.3).
-    pub chunk_bytes: u64,
-    /// The uncompressed bytes of a segment of vectors, which is compressed as one.
-    pub segment_bytes: u64,
-    /// The share of nodes sampled into the navigation graph; 0 for none.
-    pub navigation: f64,
-    /// The most memory that the build may use, in bytes; `None` is as much as it wants.
-    pub memory: Option<u64>,
-    /// The memory that searches will have. Where it cannot hold all codes, a preset that leaves the layout open puts them
-    /// into the nodes; another one is refused. `None` is enough for the codes.
-    pub search_memory: Option<u64>,
-    /// The most bytes that the index may take on storage: R is the largest of 16 to 96 with which it is expected to, by a sample of the
-    /// vectors. Not together with `degree`. What comes later, by inserts, is beyond it.
-    pub space: Option<u64>,
-    /// OS threads. One thread and a seed give the same index each time.
-    pub threads: usize,
-    /// Seed of every random choice.
-    pub seed: u64,
-    /// The outside id of each row; `None` is the row number.
-    pub ids: Option<Vec<u64>>,
-    /// Whether an index that is already there is replaced, atomically, when the new one is whole.
-    pub overwrite: bool,
-}
-
-impl Default for BuildOptions {
-    fn default() -> Self {
-        Self {
-            preset: Preset::default(),
-            metric: Metric::L2,
-            degree: None,
-            build_list: 100,
-            alpha: 1.2,
-            code_bytes: None,
-            codebook: None,
-            order: None,
-            layout: None,
-            compression: None,
-            chunk_bytes: 4 << 20,
-            segment_bytes: 512 << 20,
-            navigation: 0.01,
-            memory: None,
-            search_memory: None,
-            space: None,
-            threads: crate::threads::processors(),
-            seed: 42,
-            ids: None,
-            overwrite: false,
-        }
-    }
-}
-
-/// What a build did.
-#[derive(Clone, Debug, Serialize)]
-pub struct BuildReport {
-    /// Vectors in the index.
-    pub vectors: usize,
-    /// Wall-clock seconds of each stage, in order.
-    pub stages: Vec<(String, f64)>,
-    /// Wall-clock seconds in all.
-    pub seconds: f64,
-    /// CPU seconds of the process during the build.
-    pub cpu_seconds: f64,
-    /// The most memory the process has had resident so far.
-    pub peak_rss_bytes: u64,
-    /// Mean degree of the graph.
-    pub degree_mean: f64,
-    /// Parts that the collection was built in; 1 if it fit the memory budget.
-    pub parts: usize,
-    /// Bytes of the index on disk.
-    pub bytes: u64,
-    /// How lists and vectors became bytes.
-    pub layout: Layout,
-    /// What lists are coded with.
-    pub list_codec: String,
-    /// What vectors are coded with.
-    pub vector_codec: String,
-    /// How nodes fill their blocks, in the inline layout.
-    pub fill: Option<BlockFill>,
-}
 
 /// Builds an index of `source` in the directory `path`.
 ///
 /// # Errors
 /// Wrong arguments ([`Error::is_call_wrong`]); rows with NaN or infinity, or zero rows under cosine, named by row;
 /// an index that is already there without `overwrite`; a directory in use by another writer; a full disk; an
-/// interruption through `progress`. Nothing half-written is left.
+/// interruption through `progress`. Nothing half-written is left, but for savepoints with [`BuildOptions::resume`].
 pub fn build(
     source: &dyn VectorSource,
     path: impl AsRef<Path>,
@@ -230,7 +120,8 @@ pub fn build(
             committed.durable(&*volume)?;
             Ok(report)
         });
-        if built.is_err() && matches!(volume.exists(MANIFEST), Ok(false)) {
+        let unused = matches!(volume.exists(MANIFEST), Ok(false)) && !savepoint::are_in(&*volume);
+        if built.is_err() && unused {
             // Before it is unlocked. Who has opened it to lock it next finds that it is not the lock of the directory any more.
             let _ = volume.remove(LOCK_FILE);
         }
@@ -285,47 +176,6 @@ fn check_ids(ids: &[u64]) -> Result<(), Error> {
     }
 }
 
-/// Where a build under a memory cap spools what does not fit. Removed when dropped; a folder that a crash left is
-/// removed by the next build.
-pub(crate) struct ScratchFolder(PathBuf, Home);
-
-impl ScratchFolder {
-    /// Creates the folder in the directory of an index, whose lock the caller holds. Nothing is made, and nothing removed, where
-    /// another directory has taken its path.
-    pub(crate) fn beside(volume: &dyn Volume, index: &Path) -> Result<Self, Error> {
-        volume.check_held()?;
-        volume.check_path(index)?;
-        let folder = Self(index.join("build-scratch"), Home::here());
-        folder.remove();
-        let failed = |source| TierError::io("create", folder.0.display().to_string(), 0, 0, source);
-        std::fs::create_dir(&folder.0).map_err(failed)?;
-        Ok(folder)
-    }
-
-    /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-
-    fn remove(&self) {
-        match std::fs::remove_dir_all(&self.0) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(folder = %self.0.display(), "cannot remove scratch files; the next build does: {error}");
-            }
-            _ => {}
-        }
-    }
-}
-
-impl Drop for ScratchFolder {
-    fn drop(&mut self) {
-        // A process that was forked meanwhile, by who is told of the progress, is to leave the build alone.
-        if self.1.is_here() {
-            self.remove();
-        }
-    }
-}
-
 /// Builds in a volume that the caller has locked. Scratch files, which need not survive a crash, go to `scratch`.
 fn build_in(
     volume: &Arc<dyn Volume>,
@@ -338,6 +188,12 @@ fn build_in(
 ) -> Result<(BuildReport, Committed), Error> {
     let Next { carried, ready } = next;
     let checkpoint = Checkpoint::begin(&**volume, options.overwrite)?;
+    let began = Instant::now();
+    let savepoints = Savepoints::of(&**volume, source, options, progress)?;
+    let mut stages = Vec::new();
+    if savepoints.is_some() {
+        stages.push(("hashing".to_owned(), began.elapsed().as_secs_f64()));
+    }
     let mut build = Build {
         volume,
         source,
@@ -357,9 +213,22 @@ fn build_in(
         }),
         checkpoint,
         scratch,
-        stages: Vec::new(),
+        savepoints: savepoints.as_ref(),
+        stages,
     };
-    build.run(ready)
+    let built = build.run(ready);
+    drop(build);
+    match &built {
+        // Where a crash may bring back what was before, they may be wanted again.
+        Ok((_, committed)) if committed.trouble.is_none() => savepoint::remove_all(&**volume),
+        Err(_) => {
+            if let Some(savepoints) = &savepoints {
+                savepoints.say_kept(progress);
+            }
+        }
+        Ok(_) => {}
+    }
+    built
 }
 
 /// What an index keeps when it is rebuilt from its own rows.
@@ -444,6 +313,8 @@ pub(crate) struct Build<'a> {
     /// What its files belong to.
     pub(crate) checkpoint: Checkpoint<'a>,
     scratch: &'a Path,
+    /// What is kept for a build that is killed.
+    savepoints: Option<&'a Savepoints<'a>>,
     /// What the index keeps that it replaces.
     pub(crate) carried: Carried<'a>,
     /// Whether the rows are those of an index that is open.
@@ -537,6 +408,7 @@ impl Build<'_> {
         // From here on nothing fails, and nobody is asked whether to go on: what is committed counts.
         let seconds = committing.elapsed().as_secs_f64();
         self.stages.push(("commit".to_owned(), seconds));
+        let kept = self.savepoints.map(Savepoints::facts).unwrap_or_default();
         let report = BuildReport {
             vectors: rows,
             seconds: start.elapsed().as_secs_f64(),
@@ -553,6 +425,8 @@ impl Build<'_> {
                 BlockFill::of(source.element(), source.dim(), self.facts.degree, bytes)
             }),
             stages: std::mem::take(&mut self.stages),
+            resumed: kept.resumed,
+            savepoint_bytes: kept.bytes,
         };
         Ok((report, committed))
     }
@@ -595,6 +469,7 @@ impl Build<'_> {
             scratch: self.scratch,
             known: self.carried.known,
             check: self.check(),
+            savepoints: self.savepoints,
         };
         let built = graph::construct(self.source, &task, self.progress)?;
         self.stages.extend(
@@ -659,35 +534,6 @@ impl Build<'_> {
         (0..count).map(|i| (i * rows / count) as u32).collect()
     }
 
-    /// The codebook that was given, or one that is trained on an even sample of the nodes.
-    fn codebook(&self, graph: &Constructed) -> Result<Codebook, Error> {
-        if let Some(codebook) = &self.options.codebook {
-            return Ok(codebook.clone());
-        }
-        let (rows, dim) = (
-            graph.rows.in_order(&graph.order, self.source),
-            self.source.dim(),
-        );
-        let nodes = self.sample(self.source.rows().min(self.facts.training_rows));
-        let mut floats = vec![0.0; nodes.len() * dim];
-        let mut bytes = Vec::new();
-        // A piece at a time: the sample is held once.
-        for (nodes, floats) in nodes.chunks(PIECE).zip(floats.chunks_mut(PIECE * dim)) {
-            bytes.resize(nodes.len() * rows.row_bytes(), 0);
-            rows.gather(nodes, &mut bytes)?;
-            to_f32(rows.element(), &bytes, floats);
-        }
-        drop(bytes);
-        let _stage = Stage::begin(self.progress, "training codes", 1);
-        let (metric, training) = (self.options.metric, self.training());
-        Codebook::of_sample(floats, dim, self.facts.code_bytes, metric, &training)
-    }
-
-    /// How codebooks are trained.
-    fn training(&self) -> Training {
-        codebook::training(self.source.dim(), self.options.threads, self.options.seed)
-    }
-
     /// The nodes that a search may start from where codes stand beside lists: the medoid, and as much of an even sample as the
     /// preset's number of entry points has room for.
     pub(crate) fn entry_points(&self, medoid: u32) -> Vec<u32> {
@@ -696,109 +542,5 @@ impl Build<'_> {
         let sample = self.sample(others.min(self.source.rows()));
         entries.extend(sample.into_iter().filter(|&node| node != medoid));
         entries
-    }
-
-    /// Builds and writes the graph over a sample.
-    fn write_navigation(
-        &self,
-        graph: &Constructed,
-        written: &mut Written,
-    ) -> Result<Option<NavigationFacts>, Error> {
-        let sampled = self.facts.navigation_nodes;
-        if sampled == 0 {
-            return Ok(None);
-        }
-        let rows = graph.rows.in_order(&graph.order, self.source);
-        let nodes = self.sample(sampled);
-        let mut vectors = vec![0; sampled * rows.row_bytes()];
-        rows.gather(&nodes, &mut vectors)?;
-        let parameters = self.parameters(NAVIGATION_DEGREE, NAVIGATION_LIST);
-        let task = graph::Task {
-            metric: self.options.metric,
-            order: graph::Order::Input,
-            parameters: &parameters,
-            memory: None,
-            scratch: self.scratch,
-            known: None,
-            check: self.check(),
-        };
-        let sample = MatrixRef::new(&vectors, sampled, rows.dim(), rows.element())?;
-        let mut built = graph::construct(&sample, &task, self.progress)?;
-        let (mut offsets, mut links, mut list) = (vec![0], Vec::new(), Vec::new());
-        for position in 0..sampled as u32 {
-            built.lists.read(position, &mut list)?;
-            links.extend_from_slice(&list);
-            offsets.push(links.len() as u32);
-        }
-        let file = NavigationFile {
-            entry: built.entry,
-            nodes,
-            offsets,
-            links,
-            vectors,
-        };
-        written.files.push(write_stream(
-            &self.checkpoint,
-            FileKind::Navigation,
-            None,
-            &file.encode(),
-        )?);
-        Ok(Some(NavigationFacts {
-            nodes: sampled as u64,
-            degree: NAVIGATION_DEGREE as u32,
-        }))
-    }
-}
-
-/// Rows of a sample that are read at a time.
-const PIECE: usize = 256;
-
-/// Memory that measuring takes beside the codes.
-const MEASURING: u64 = 24 << 20;
-
-impl Build<'_> {
-    /// The rows that the planner's figures are measured with; none if the collection is small.
-    fn sample_queries(&self, graph: &Constructed) -> Result<Vec<u8>, Error> {
-        let rows = graph.rows.in_order(&graph.order, self.source);
-        if rows.rows() < measure::LEAST_ROWS {
-            return Ok(Vec::new());
-        }
-        let sample = self.sample(measure::sample_size(rows.rows()));
-        // Both halves must be from all over: neighbours in node order may be near each other.
-        let (first, second) = (sample.iter().step_by(2), sample.iter().skip(1).step_by(2));
-        let nodes: Vec<u32> = first.chain(second).copied().collect();
-        let mut queries = vec![0; nodes.len() * rows.row_bytes()];
-        rows.gather(&nodes, &mut queries)?;
-        Ok(queries)
-    }
-
-    /// Measures what memory would buy, for the planner. Left out where the memory cap has no room for the codes.
-    fn measure(&self, manifest: &mut Manifest, queries: &[u8]) -> Result<(), Error> {
-        let codes = match self.facts.layout.has_codes_in_records() {
-            true => 0,
-            false => Codes::of_nodes(manifest),
-        };
-        let needs = codes + MEASURING;
-        if queries.is_empty() || self.options.memory.is_some_and(|cap| cap < needs) {
-            return Ok(());
-        }
-        let _stage = Stage::begin(self.progress, "measuring", 1);
-        let path = Path::new(&self.volume.name()).to_owned();
-        let index = Index::assemble(
-            self.volume.clone(),
-            &path,
-            manifest.clone(),
-            &OpenOptions::default(),
-            Arc::default(),
-        )?;
-        let (measured, heat) = measure::measure(&index, queries, self.options.threads)?;
-        manifest.measured = Some(measured);
-        manifest.files.push(write_stream(
-            &self.checkpoint,
-            FileKind::Heat,
-            None,
-            &heat.encode(),
-        )?);
-        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 mod decode;
 mod ids;
 mod layouts;
+mod resume;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::progress::Silent;
 use crate::slow::slow;
 use crate::stores::roles::tests::four_disks;
 use crate::verify::verify_in;
-use crate::{OpenOptions, SearchOptions, stored};
+use crate::{Compression, Layout, OpenOptions, SearchOptions, stored};
 
 /// The layout that is the most files.
 const MOST_FILES: Layout = Layout::Decoupled;

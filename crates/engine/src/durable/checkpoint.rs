@@ -31,6 +31,7 @@ use stratann_layout::{FileEntry, FileKind, Manifest};
 use stratann_tier::{TierError, Volume, VolumeFile};
 
 use super::log::{number_of as log_number, remove_logs_before, unfinished as unfinished_log};
+use crate::savepoint::is_savepoint;
 use crate::{Error, stored};
 
 /// A checkpoint being written. Dropped before it is committed, it removes what was written.
@@ -381,6 +382,7 @@ fn decimal<T: FromStr>(digits: &str) -> Option<T> {
 /// Whether a file name is one that this engine gives.
 fn is_ours(name: &str) -> bool {
     name == MANIFEST
+        || is_savepoint(name)
         || name == unfinished()
         || name == unfinished_log()
         || number_of(name).is_some()

@@ -63,8 +63,14 @@ impl Slots {
         self.slots
     }
 
-    fn nodes(&self) -> usize {
+    /// How many nodes there are.
+    pub(super) fn nodes(&self) -> usize {
         self.words.len() / (self.slots + 1)
+    }
+
+    /// How many neighbours a node has now.
+    pub(super) fn degree(&self, node: u32) -> usize {
+        self.list(node)[0].load(Relaxed) as usize
     }
 
     #[inline]

@@ -38,7 +38,8 @@ pub(super) struct Plan {
 const TABLES: u64 = 4 + 4 + 4 + 4;
 
 impl Plan {
-    /// The fewest parts that fit, or the least memory that would do.
+    /// The fewest parts that fit, or the least memory that would do. The parts and the sample of a build that this one goes on from
+    /// count if there is room for them still.
     pub(super) fn new(
         rows: usize,
         point_bytes: usize,
@@ -46,6 +47,7 @@ impl Plan {
         dim: usize,
         parameters: &Parameters,
         free: u64,
+        divided: Option<(usize, usize)>,
     ) -> Result<Plan, u64> {
         let degree = part_degree(parameters.degree);
         let fixed = OVERHEAD + rows as u64 * TABLES;
@@ -71,20 +73,29 @@ impl Plan {
         };
         // Three parts of which each row is in two are the fewest that save anything; tiny parts make poor graphs.
         let most = MOST_PARTS.min(rows / (4 * degree)).max(3);
-        let Some(parts) = (3..=most).find(|&parts| need(parts) <= free) else {
+        let fits = |&parts: &usize| need(parts) <= free;
+        let again = divided.filter(|(parts, _)| (3..=most).contains(parts) && fits(parts));
+        let Some(parts) = again.map_or_else(|| (3..=most).find(fits), |(parts, _)| Some(parts))
+        else {
             let least = (3..=most).map(need).min().unwrap_or(fixed);
             return Err(least);
         };
         let spare = free - need(parts);
         let during_deal = capacity_of(parts) as u64 * a_row + spare;
-        let sample = (during_deal / 3 / (dim as u64 * 4 + 16)) as usize;
+        let sampled = dim as u64 * 4 + 16;
+        let sample = ((during_deal / 3 / sampled) as usize)
+            .min(rows)
+            .min((parts * 512).max(20_000))
+            .max(parts * 4);
+        // Half of what is there holds a sample as well that was a third of a little more.
+        let kept = again.map(|(_, sample)| sample).filter(|&sample| {
+            (parts * 4..=rows.max(parts * 4)).contains(&sample)
+                && (sample as u64 <= during_deal / 2 / sampled || sample == parts * 4)
+        });
         Ok(Plan {
             parts,
             capacity: capacity_of(parts),
-            sample: sample
-                .min(rows)
-                .min((parts * 512).max(20_000))
-                .max(parts * 4),
+            sample: kept.unwrap_or(sample),
             buffer: ((during_deal / 4 / (2 * parts as u64)) as usize).clamp(4 << 10, 256 << 10),
             block: ((during_deal / 8) as usize).clamp(4 * row_bytes, 4 << 20),
         })

@@ -5,15 +5,18 @@
 
 use super::adjacency::{Graph, Slots};
 use super::greedy::Search;
+use super::kept::{self, KeptLists};
 use super::partition;
+use super::points::Points;
 use super::reach::Store;
 use super::rows::Rows;
 use super::scratch::{Scratch, ScratchFile};
 use super::space::Space;
-use super::vamana::{build, grow, slots_for};
+use super::vamana::{build_kept, grow, slots_for};
 use super::{GraphError, Known, Parameters, locality_order, medoid};
 use crate::data::{Check, Matrix, VectorSource, room_for};
 use crate::progress::{Progress, Stage};
+use crate::savepoint::Savepoints;
 use std::path::Path;
 use std::time::Instant;
 use stratann_vector::Metric;
@@ -48,6 +51,8 @@ pub struct Task<'a> {
     pub known: Option<&'a dyn Known>,
     /// What the rows are checked by.
     pub(crate) check: Check,
+    /// What is kept for a build that is killed. Not used by a build from a known graph.
+    pub(crate) savepoints: Option<&'a Savepoints<'a>>,
 }
 
 /// A built graph and what belongs to it.
@@ -287,9 +292,11 @@ pub(super) fn construct_within(
         })?;
         space.round(trial.end());
     }
+    // What memory is free is never quite the same: who was divided stays so.
+    let divided = task.savepoints.and_then(kept::plan);
     match free {
-        Some(free) if free < in_memory_bytes(source, task, &space) => {
-            partition::construct(source, task, space, free, progress)
+        Some(free) if divided.is_some() || free < in_memory_bytes(source, task, &space) => {
+            partition::construct(source, task, space, free, divided, progress)
         }
         _ => construct_in_memory(source, task, &space, progress),
     }
@@ -409,11 +416,7 @@ fn construct_in_memory(
         Order::Input => WORKING_PAGE,
         Order::Locality { page } => page,
     };
-    let order = {
-        let _stage = Stage::begin(progress, "locality order", 0);
-        let (threads, seed) = (parameters.threads, parameters.seed);
-        locality_order(&space.points(&points), page, threads, seed)
-    };
+    let order = in_locality_order(&space.points(&points), task, page, progress);
     permute(&mut points, space.point_bytes(), &order);
     if let Some(own) = &mut own {
         permute(own, source.row_bytes(), &order);
@@ -427,7 +430,14 @@ fn construct_in_memory(
         let points = space.points(&points);
         let entry = medoid(&points, parameters.threads, parameters.seed);
         let graph = match task.known {
-            None => build(&points, entry, parameters, progress)?,
+            None => {
+                let kept = task.savepoints.map(|savepoints| KeptLists {
+                    savepoints,
+                    input: savepoints.input_of(&[], &order),
+                    part: 0,
+                });
+                build_kept(&points, entry, parameters, kept, progress)?
+            }
             Some(known) => grow(&points, &order, known, entry, parameters, progress)?,
         };
         (entry, graph)
@@ -475,6 +485,30 @@ fn construct_in_memory(
         entry,
         stats,
     })
+}
+
+/// The row of each node, with `page` nodes a page: as it was kept, or else made, and kept.
+fn in_locality_order(
+    points: &Points<'_>,
+    task: &Task<'_>,
+    page: usize,
+    progress: &dyn Progress,
+) -> Vec<u32> {
+    let input = task
+        .savepoints
+        .map(|savepoints| (savepoints, savepoints.input(&[])));
+    if let Some(order) = input.and_then(|(kept, input)| kept::order(kept, &input, points.rows())) {
+        return order;
+    }
+    let order = {
+        let _stage = Stage::begin(progress, "locality order", 0);
+        let (threads, seed) = (task.parameters.threads, task.parameters.seed);
+        locality_order(points, page, threads, seed)
+    };
+    if let Some((savepoints, input)) = input {
+        kept::keep_order(savepoints, &input, &order, progress);
+    }
+    order
 }
 
 /// Puts rows into another order, in place: row `order[i]` goes to place `i`.

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! `rounding.rs` makes floats a byte each while the graph is built, where that keeps who is near whom; `rows.rs` gives the rows in the order
-//! of the nodes, from memory, a scratch file or the source.
+//! of the nodes, from memory, a scratch file or the source; `kept.rs` has what is kept of a graph for a build that is killed.
 //!
 //! [`construct()`] does it all. The pieces are public for those who have rows in memory already, such as the navigation
 //! graph over a sample: [`Points`], [`locality_order`], [`medoid`], [`build`].
@@ -23,6 +23,8 @@ mod budget;
 mod construct;
 mod entry;
 mod greedy;
+mod joined;
+mod kept;
 mod order;
 mod partition;
 mod points;

@@ -31,6 +31,8 @@ use super::construct::{
     words,
 };
 use super::entry::medoid;
+use super::joined::{fixed_edges, interleave, list};
+use super::kept::{self, KeptLists};
 use super::order::{centres, order_rows};
 use super::random::Random;
 use super::rows::{Rows, ScratchRows};
@@ -42,18 +44,17 @@ use crate::data::VectorSource;
 use crate::progress::{Progress, Stage};
 use stratann_vector::{Element, Kernel, Metric};
 
-/// Edges that join the starts of the parts: each has so many others below it.
-const BRANCHES: usize = 8;
-
 /// Stands for "nowhere" in tables of parts.
 const NOWHERE: u16 = u16::MAX;
 
-/// The build in `free` more bytes than the process takes now.
+/// The build in `free` more bytes than the process takes now, in as many parts and by a sample of as many rows as a build was `divided` that
+/// this one goes on from, if it does.
 pub(super) fn construct(
     source: &dyn VectorSource,
     task: &Task<'_>,
     space: Space,
     free: u64,
+    divided: Option<(usize, usize)>,
     progress: &dyn Progress,
 ) -> Result<Constructed, GraphError> {
     let plan = Plan::new(
@@ -63,8 +64,13 @@ pub(super) fn construct(
         space.build_dim(),
         task.parameters,
         free,
+        divided,
     )
     .map_err(|least| GraphError::Memory { given: free, least })?;
+    let made = (plan.parts, plan.sample);
+    if let Some(savepoints) = task.savepoints.filter(|_| divided != Some(made)) {
+        kept::keep_plan(savepoints, made, progress);
+    }
     let mut clock = Clock::new();
     let scratch = Scratch::new(task.scratch)?;
     let page = match task.order {
@@ -404,6 +410,10 @@ impl Work<'_> {
                     .create(&format!("visits-{part}"), self.plan.buffer.min(64 << 10))?,
             );
         }
+        let kept = self.task.savepoints.map(|savepoints| {
+            let divided = [parts as u32, self.plan.sample as u32];
+            (savepoints, savepoints.input_of(&divided, &self.order))
+        });
         let mut starts = Vec::with_capacity(parts);
         let mut slots = Slots::new(0, slots_for(degree));
         slots.reserve(self.plan.capacity);
@@ -430,7 +440,12 @@ impl Work<'_> {
                 let start = medoid(&points, parameters.threads, parameters.seed);
                 starts.push(node_of(start));
                 let stage = format!("part {} of {parts}: ", part + 1);
-                build_in(&points, &slots, start, &parameters, &stage, progress)?;
+                let kept = kept.map(|(savepoints, input)| KeptLists {
+                    savepoints,
+                    input,
+                    part: part as u32 + 1,
+                });
+                build_in(&points, &slots, start, &parameters, &stage, kept, progress)?;
             }
             for local in 0..points.rows() as u32 {
                 let node = node_of(local);
@@ -545,47 +560,4 @@ impl Work<'_> {
         }
         Ok(visits)
     }
-}
-
-/// The neighbours in a record of `lists-p`.
-fn list(record: &[u8]) -> Vec<u32> {
-    let mut words = words(record);
-    let degree = words.next().unwrap_or(0) as usize;
-    words.take(degree).collect()
-}
-
-/// Edges that a node has whatever its lists say: from the entry to the first start, and from each start to those below
-/// it in a tree.
-fn fixed_edges(node: u32, entry: u32, starts: &[u32]) -> Vec<u32> {
-    let mut fixed = Vec::new();
-    if node == entry {
-        fixed.extend(starts.first());
-    }
-    for (at, _) in starts
-        .iter()
-        .enumerate()
-        .filter(|(_, start)| **start == node)
-    {
-        fixed.extend(starts.iter().skip(at * BRANCHES + 1).take(BRANCHES));
-    }
-    // One node can be the start of two parts.
-    fixed.sort_unstable();
-    fixed.dedup();
-    fixed.retain(|&to| to != node);
-    fixed
-}
-
-/// Appends two lists to `merged`, taking turns, without duplicates, until it has `degree` neighbours.
-fn interleave(a: &[u32], b: &[u32], degree: usize, merged: &mut Vec<u32>) {
-    for place in 0..a.len().max(b.len()) {
-        for list in [a, b] {
-            if let Some(&neighbour) = list.get(place)
-                && merged.len() < degree
-                && !merged.contains(&neighbour)
-            {
-                merged.push(neighbour);
-            }
-        }
-    }
-    merged.truncate(degree);
 }

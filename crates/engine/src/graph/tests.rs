@@ -278,6 +278,7 @@ fn run(
         scratch: scratch.path(),
         known: None,
         check: crate::data::check_rows,
+        savepoints: None,
     };
     let constructed = super::construct::construct_within(source, &task, free, progress);
     if constructed.is_err() {
@@ -425,6 +426,7 @@ fn a_cap_too_small_names_the_least() {
         scratch: scratch.path(),
         known: None,
         check: crate::data::check_rows,
+        savepoints: None,
     };
     let error = construct(&source, &task, &Silent).unwrap_err();
     let GraphError::Memory { given, least } = error else {

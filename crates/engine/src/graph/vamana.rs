@@ -15,12 +15,14 @@
 
 use super::adjacency::{Graph, Slots};
 use super::greedy::{Candidate, Search};
+use super::kept::{KeptLists, Reached};
 use super::points::Points;
 use super::prune::{Pruner, Rule};
 use super::random::Random;
 use super::{GraphError, Interrupted, Known, Parameters, reach};
 use crate::progress::{Progress, Stage};
 use crate::threads;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 /// Nodes that a thread takes at a time.
@@ -48,6 +50,8 @@ const BLOCK: usize = 1024;
 
 /// What the two passes differ in.
 struct Pass {
+    /// The first one is 0.
+    number: u32,
     stage: &'static str,
     list: usize,
     rule: Rule,
@@ -65,27 +69,59 @@ pub(super) fn slots_for(degree: usize) -> usize {
 ///
 /// # Errors
 /// [`Interrupted`] when `progress` says so.
+#[cfg(test)]
 pub fn build(
     points: &Points<'_>,
     entry: u32,
     parameters: &Parameters,
     progress: &dyn Progress,
 ) -> Result<Graph, Interrupted> {
+    build_kept(points, entry, parameters, None, progress)
+}
+
+/// As [`build`], with lists that are kept for a build that is killed.
+pub(super) fn build_kept(
+    points: &Points<'_>,
+    entry: u32,
+    parameters: &Parameters,
+    kept: Option<KeptLists<'_>>,
+    progress: &dyn Progress,
+) -> Result<Graph, Interrupted> {
     let slots = Slots::new(points.rows(), slots_for(parameters.degree.max(1)));
-    build_in(points, &slots, entry, parameters, "", progress)?;
+    build_in(points, &slots, entry, parameters, "", kept, progress)?;
     Ok(slots.into_graph())
 }
 
-/// As [`build`], in slots that the caller owns; `part` goes in front of the names of the stages.
+/// As [`build`], in empty slots that the caller owns; `part` goes in front of the names of the stages.
 pub(super) fn build_in(
     points: &Points<'_>,
     slots: &Slots,
     entry: u32,
     parameters: &Parameters,
     part: &str,
+    kept: Option<KeptLists<'_>>,
     progress: &dyn Progress,
 ) -> Result<(), Interrupted> {
     if points.rows() < 2 {
+        return Ok(());
+    }
+    let growing = Growing {
+        points,
+        slots,
+        entry,
+        parameters,
+        part,
+        kept,
+        progress,
+    };
+    let reached = kept.map_or_else(Reached::default, |kept| kept.take_up(slots));
+    if reached == Reached::END {
+        drop(Stage::begin(
+            progress,
+            &format!("{part}graph, taken over"),
+            0,
+        ));
+        growing.resumed(format!("{part}graph"));
         return Ok(());
     }
     let degree = parameters.degree.max(1);
@@ -93,6 +129,7 @@ pub(super) fn build_in(
         ((full as f64 * share) as usize).max(least.min(full))
     };
     let first = Pass {
+        number: 0,
         stage: "graph, pass 1 of 2",
         list: share(parameters.build_list, FIRST_LIST, 20),
         rule: Rule {
@@ -103,38 +140,80 @@ pub(super) fn build_in(
     };
     let second = full_pass("graph, pass 2 of 2", parameters);
     let mut turn: Vec<u32> = (0..points.rows() as u32).collect();
-    Random::derived(parameters.seed, 1).shuffle(&mut turn);
-    for window in turn.chunks_mut(points.rows().div_ceil(WINDOWS)) {
-        window.sort_unstable();
+    if let Some(from) = reached.within(first.number) {
+        Random::derived(parameters.seed, 1).shuffle(&mut turn);
+        for window in turn.chunks_mut(points.rows().div_ceil(WINDOWS)) {
+            window.sort_unstable();
+        }
+        growing.pass(&first, &turn, from)?;
     }
-    run_pass(
-        points,
-        slots,
-        entry,
-        &first,
-        &turn,
-        parameters.threads,
-        part,
-        progress,
-    )?;
-    block_order(&mut turn, &mut Random::derived(parameters.seed, 2));
-    run_pass(
-        points,
-        slots,
-        entry,
-        &second,
-        &turn,
-        parameters.threads,
-        part,
-        progress,
-    )?;
+    if let Some(from) = reached.within(second.number) {
+        block_order(&mut turn, &mut Random::derived(parameters.seed, 2));
+        growing.pass(&second, &turn, from)?;
+    }
     drop(turn);
-    finish(points, slots, entry, &second, parameters, part, progress)
+    finish(points, slots, entry, &second, parameters, part, progress)?;
+    if let Some(kept) = kept {
+        kept.keep(slots, Reached::END, progress);
+    }
+    Ok(())
+}
+
+/// A graph that passes go over.
+struct Growing<'a> {
+    points: &'a Points<'a>,
+    slots: &'a Slots,
+    entry: u32,
+    parameters: &'a Parameters,
+    /// What goes in front of the names of stages.
+    part: &'a str,
+    kept: Option<KeptLists<'a>>,
+    progress: &'a dyn Progress,
+}
+
+impl Growing<'_> {
+    /// A pass over the nodes of `turn`, of which the first `from` had their turn in a build before. It pauses when the lists are to
+    /// be kept.
+    fn pass(&self, pass: &Pass, turn: &[u32], mut from: usize) -> Result<(), Interrupted> {
+        let mut stage = format!("{}{}", self.part, pass.stage);
+        if from > 0 {
+            let percent = from * 100 / turn.len();
+            self.resumed(format!("{stage}: {percent} %"));
+            stage = format!("{stage}, resumed after {percent} %");
+        }
+        let _stage = Stage::begin(self.progress, &stage, (turn.len() - from) as u64);
+        let pause = || self.kept.is_some_and(|kept| kept.are_due());
+        let worker = || Worker::new(self.points, self.slots, self.entry, pass);
+        while from < turn.len() {
+            let (threads, progress) = (self.parameters.threads, self.progress);
+            let items = from..turn.len();
+            from = in_batches(items, threads, progress, pause, worker, |worker, range| {
+                for &node in &turn[range] {
+                    worker.insert(node);
+                }
+            })?;
+            if let Some(kept) = self.kept.filter(|kept| from < turn.len() || kept.are_due()) {
+                let reached = Reached {
+                    pass: pass.number,
+                    nodes: from,
+                };
+                kept.keep(self.slots, reached, progress);
+            }
+        }
+        Ok(())
+    }
+
+    fn resumed(&self, what: String) {
+        if let Some(kept) = self.kept {
+            kept.savepoints.resumed(what);
+        }
+    }
 }
 
 /// A pass with the full parameters.
 fn full_pass(stage: &'static str, parameters: &Parameters) -> Pass {
     Pass {
+        number: 1,
         stage,
         list: parameters.build_list,
         rule: Rule {
@@ -177,13 +256,21 @@ pub(super) fn grow(
     let alone = |&node: &u32| slots.neighbours(node).next().is_none();
     let turn: Vec<u32> = (0..points.rows() as u32).filter(alone).collect();
     let pass = full_pass("graph, new vectors", parameters);
-    let threads = parameters.threads;
+    let growing = |entry| Growing {
+        points,
+        slots: &slots,
+        entry,
+        parameters,
+        part: "",
+        kept: None,
+        progress,
+    };
     let known = (0..points.rows() as u32).find(|node| !alone(node));
     if let Some(known) = known.filter(|_| alone(&entry)) {
         // All searches begin at a new node: it must lead somewhere first.
-        run_pass(points, &slots, known, &pass, &[entry], 1, "", progress)?;
+        growing(known).pass(&pass, &[entry], 0)?;
     }
-    run_pass(points, &slots, entry, &pass, &turn, threads, "", progress)?;
+    growing(entry).pass(&pass, &turn, 0)?;
     finish(points, &slots, entry, &pass, parameters, "", progress)?;
     Ok(slots.into_graph())
 }
@@ -232,30 +319,6 @@ fn block_order(turn: &mut [u32], random: &mut Random) {
     }
 }
 
-#[allow(clippy::too_many_arguments)]
-fn run_pass(
-    points: &Points<'_>,
-    slots: &Slots,
-    entry: u32,
-    pass: &Pass,
-    turn: &[u32],
-    threads: usize,
-    part: &str,
-    progress: &dyn Progress,
-) -> Result<(), Interrupted> {
-    let _stage = Stage::begin(
-        progress,
-        &format!("{part}{}", pass.stage),
-        turn.len() as u64,
-    );
-    let worker = || Worker::new(points, slots, entry, pass);
-    in_batches(turn.len(), threads, progress, worker, |worker, range| {
-        for &node in &turn[range] {
-            worker.insert(node);
-        }
-    })
-}
-
 /// Prunes the lists that the last pass left longer than the rule's degree.
 fn trim(
     points: &Points<'_>,
@@ -266,9 +329,10 @@ fn trim(
 ) -> Result<(), Interrupted> {
     let scratch = || (Pruner::new(), Vec::new(), Vec::new());
     in_batches(
-        points.rows(),
+        0..points.rows(),
         threads,
         progress,
+        || false,
         scratch,
         |(pruner, current, distances), range| {
             for node in range.start as u32..range.end as u32 {
@@ -282,30 +346,36 @@ fn trim(
             }
         },
     )
+    .map(|_| ())
 }
 
-/// Lets threads take batches of `0..items` until none is left or the caller wants to stop.
+/// Lets threads take batches of `items` until none is left, it is time for a pause, or the caller wants to stop. Gives the first item that
+/// nobody took: all before it are done.
 fn in_batches<W>(
-    items: usize,
+    items: Range<usize>,
     threads: usize,
     progress: &dyn Progress,
+    pause: impl Fn() -> bool + Sync,
     worker: impl Fn() -> W + Sync,
-    work: impl Fn(&mut W, std::ops::Range<usize>) + Sync,
-) -> Result<(), Interrupted> {
-    let next = AtomicUsize::new(0);
-    let stop = AtomicBool::new(false);
+    work: impl Fn(&mut W, Range<usize>) + Sync,
+) -> Result<usize, Interrupted> {
+    let next = AtomicUsize::new(items.start);
+    let (pausing, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let run = |_| {
         let mut worker = worker();
-        while !stop.load(Relaxed) {
+        while !pausing.load(Relaxed) && !stop.load(Relaxed) {
             let start = next.fetch_add(BATCH, Relaxed);
-            if start >= items {
+            if start >= items.end {
                 break;
             }
-            let end = items.min(start + BATCH);
+            let end = items.end.min(start + BATCH);
             work(&mut worker, start..end);
             progress.advance((end - start) as u64);
             if progress.interrupted() {
                 stop.store(true, Relaxed);
+            }
+            if pause() {
+                pausing.store(true, Relaxed);
             }
         }
     };
@@ -313,7 +383,7 @@ fn in_batches<W>(
     if stop.load(Relaxed) {
         Err(Interrupted)
     } else {
-        Ok(())
+        Ok(next.into_inner().min(items.end))
     }
 }
 

@@ -226,6 +226,8 @@ def build(
     threads: Optional[int] = None,
     seed: int = 42,
     overwrite: bool = False,
+    resume: bool = False,
+    savepoint_seconds: float = 120.0,
     ids: Optional[NDArray[Any]] = None,
     progress: _Progress = None,
 ) -> Index: ...

@@ -5,14 +5,15 @@ use std::path::Path;
 use stratann_layout::FileEntry;
 use stratann_tier::Volume;
 use stratann_tier::testing::SimVolume;
-use stratann_vector::Element;
+use stratann_vector::{Element, Metric};
 
 use super::decode::{Decoded, decode};
-use crate::TrainOptions;
 use crate::build::*;
+use crate::codebook::Codebook;
 use crate::data::{Matrix, VectorFile};
 use crate::progress::Silent;
 use crate::stored;
+use crate::{Compression, Layout, Preset, TrainOptions};
 
 /// All ways to write a collection.
 const FORMATS: [(Layout, Compression); 9] = [
@@ -68,6 +69,7 @@ fn with_build<T>(
     let folder = tempfile::tempdir().unwrap();
     let volume: Arc<dyn Volume> = Arc::new(volume.clone());
     work(&mut Build {
+        savepoints: None,
         volume: &volume,
         source,
         options,

@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""How build time, memory, bytes and reads grow with the number of rows, and what that says of more.
+
+    bench/growth.py STRATANN BASE QUERIES FOLDER ROWS[,ROWS..] [--recall R] [--metric M] [-- BUILD OPTIONS..]
+
+For each number of rows (100000,1000000,10000000 for example): makes a file of so many rows, finds the exact answers, builds an index
+with `stratann build --resume`, and searches it for recall@10 of R (.97 if none is said) with one query in flight on one thread. Then fits
+what was measured, build time and bytes by a power of the rows, memory (which the program itself takes some of) by a line, reads by their
+logarithm, and says what the fits give for a hundred million and a billion rows, and how far they are off where it was measured. Reads are
+those of the smallest list that reaches the recall, which is beyond it by up to a step of the list. Up to 100,000 rows of 128 dimensions the
+memory is that of training the codebook, which grows no further: a line needs larger numbers.
+
+Rows beyond those of BASE are made of them:
+  .u8bin  SIFT descriptors (128 bytes): those of the picture turned by quarters and mirrored, which moves the bytes of a descriptor,
+          and of a lighter or darker one, which rescales them. Each pass over BASE has a symmetry, each row in it one of 16 scales.
+  .fbin   embeddings: sums of two rows, drawn at random.
+Such rows are like those of BASE, and they are not real: what the fits say of a billion rows holds for a billion like these.
+
+Each step that is done is skipped, so the script can be stopped anywhere and called again; the build itself goes on from its savepoints. A
+build that did has no CPU time of its own, so it is left out of that fit. FOLDER takes two to three times the size of the rows.
+Needs Python 3.8 and nothing else.
+"""
+
+import array
+import json
+import math
+import operator
+import os
+import random
+import struct
+import subprocess
+import sys
+
+SCALES = [0.80 + 0.03 * step for step in range(16)]
+BATCH = 4096
+
+
+def main():
+    arguments, options = sys.argv[1:], []
+    if "--" in arguments:
+        at = arguments.index("--")
+        arguments, options = arguments[:at], arguments[at + 1 :]
+    said = {"--recall": "0.97", "--metric": "l2"}
+    for name in said:
+        if name in arguments:
+            at = arguments.index(name)
+            said[name] = arguments[at + 1]
+            del arguments[at : at + 2]
+    if len(arguments) != 5:
+        sys.exit(__doc__)
+    program, base, queries, folder, sizes = arguments
+    sizes = sorted({int(size) for size in sizes.split(",")})
+    os.makedirs(folder, exist_ok=True)
+    measured = [Step(program, base, queries, folder, rows, said, options).done() for rows in sizes]
+    show(measured, float(said["--recall"]))
+
+
+class Step:
+    """One number of rows."""
+
+    def __init__(self, program, base, queries, folder, rows, said, options):
+        self.program, self.base, self.queries = program, base, queries
+        self.rows, self.said, self.options = rows, said, options
+        self.path = lambda name: os.path.join(folder, f"{rows}.{name}")
+
+    def done(self):
+        """What this number of rows comes to."""
+        vectors = self.path("base" + os.path.splitext(self.base)[1])
+        once(vectors, lambda out: make(self.base, self.rows, out))
+        truth = self.path("truth.bin")
+        metric = ["--metric", self.said["--metric"]]
+        once(truth, lambda out: self.run("truth", vectors, self.queries, out, "--k", "10", *metric), ".bin")
+        index, report = self.path("idx"), self.path("build.json")
+        build = [vectors, index, *metric, "--overwrite", "--resume", "--json", *self.options]
+        once(report, lambda out: write(out, self.run("build", *build)))
+        found = self.path(f"search-{self.said['--recall']}.json")
+        search = [index, self.queries, "--k", "10", "--truth", truth, "--recall", self.said["--recall"]]
+        alone = ["--threads", "1", "--in-flight", "1", "--json"]
+        once(found, lambda out: write(out, self.run("search", *search, *alone)))
+        with open(report) as file:
+            build = json.load(file)
+        with open(found) as file:
+            search = json.loads(file.read().splitlines()[-1])
+        per_query = search["per_query"]
+        return {
+            "rows": self.rows,
+            "cpu": None if build["resumed"] else build["cpu_seconds"],
+            "seconds": None if build["resumed"] else build["seconds"],
+            "peak": build["peak_rss_bytes"],
+            "bytes": build["bytes"],
+            "list": search["list"],
+            "recall": search["recall"],
+            "reads": per_query["graph_reads"] + per_query["vector_reads"],
+        }
+
+    def run(self, *words):
+        """The output of the command, whose progress is shown."""
+        print("stratann", *words, file=sys.stderr, flush=True)
+        return subprocess.run([self.program, *words], check=True, stdout=subprocess.PIPE).stdout
+
+
+def once(path, work, ending=""):
+    """Has a file made, unless it is there whole."""
+    if not os.path.exists(path):
+        unfinished = path + ".part" + ending
+        work(unfinished)
+        os.rename(unfinished, path)
+
+
+def write(path, content):
+    with open(path, "wb") as file:
+        file.write(content)
+
+
+def symmetries():
+    """The places in a SIFT descriptor (4 x 4 fields of 8 directions) from which the bytes of a turned or mirrored one come."""
+    all_of_them = []
+    for mirrored in (False, True):
+        for turns in range(4):
+            places = []
+            for at in range(128):
+                row, column, direction = at // 32, at // 8 % 4, at % 8
+                for _ in range(turns):
+                    row, column, direction = column, 3 - row, (direction + 2) % 8
+                if mirrored:
+                    column, direction = 3 - column, (4 - direction) % 8
+                places.append(row * 32 + column * 8 + direction)
+            all_of_them.append(operator.itemgetter(*places))
+    return all_of_them
+
+
+def make(base, rows, out):
+    """Writes so many rows: those of the base first, then others that are made of them."""
+    with open(base, "rb") as file:
+        there, dim = struct.unpack("<II", file.read(8))
+        row_bytes = (os.path.getsize(base) - 8) // there
+        made = descriptors if base.endswith(".u8bin") else sums
+        if base.endswith(".u8bin") and dim != 128:
+            sys.exit(f"{base}: more rows are made of SIFT descriptors, of 128 bytes; these have {dim}")
+        with open(out, "wb") as new:
+            new.write(struct.pack("<II", rows, dim))
+            left = min(rows, there) * row_bytes
+            while left:
+                piece = file.read(min(left, 1 << 22))
+                new.write(piece)
+                left -= len(piece)
+            if rows > there:
+                file.seek(8)
+                all_rows = file.read()
+                batch = []
+                for row in made(all_rows, there, row_bytes, rows - there):
+                    batch.append(row)
+                    if len(batch) == BATCH:
+                        new.write(b"".join(batch))
+                        batch.clear()
+                new.write(b"".join(batch))
+
+
+def descriptors(all_rows, there, row_bytes, more):
+    scaled = [bytes(min(255, round(value * scale)) for value in range(256)) for scale in SCALES]
+    draw, turned = random.Random(1), symmetries()
+    for number in range(more):
+        # The first pass has no symmetry but the identity, and is the base itself.
+        copy, row = 1 + number // there, number % there
+        bytes_of_row = all_rows[row * row_bytes : (row + 1) * row_bytes]
+        moved = bytes(turned[copy % len(turned)](bytes_of_row))
+        yield moved.translate(scaled[draw.randrange(len(scaled))])
+
+
+def sums(all_rows, there, row_bytes, more):
+    draw = random.Random(1)
+    floats = memoryview(all_rows).cast("f")
+    dim = row_bytes // 4
+    for _ in range(more):
+        one, other = draw.randrange(there) * dim, draw.randrange(there) * dim
+        pair = map(operator.add, floats[one : one + dim], floats[other : other + dim])
+        yield array.array("f", pair).tobytes()
+
+
+def fit(points, of_x, of_y):
+    """Least squares: `of_y(y) = a + b of_x(x)`."""
+    xs = [of_x(x) for x, _ in points]
+    ys = [of_y(y) for _, y in points]
+    mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)
+    spread = sum((x - mean_x) ** 2 for x in xs)
+    slope = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys)) / spread
+    return mean_y - slope * mean_x, slope
+
+
+def show(measured, recall):
+    print(f"{'rows':>11} {'build CPU s':>12} {'wall s':>9} {'peak MB':>9} {'MB':>9} {'B a row':>8} {'list':>5} {'recall':>7} {'reads':>7}")
+    for one in measured:
+        cpu, seconds = (f"{one[key]:.1f}" if one[key] is not None else "resumed" for key in ("cpu", "seconds"))
+        print(
+            f"{one['rows']:>11,} {cpu:>12} {seconds:>9} {one['peak'] / 1e6:>9.1f} {one['bytes'] / 1e6:>9.1f} "
+            f"{one['bytes'] / one['rows']:>8.1f} {one['list']:>5} {one['recall']:>7.4f} {one['reads']:>7.2f}"
+        )
+    print()
+    power, line, logarithm = (math.log, math.log), (float, float), (math.log, float)
+    laws = {power: "{a:.3g} n^{b:.3f}", line: "{a:.3g} + {b:.3g} n", logarithm: "{a:.2f} + {b:.3f} ln n"}
+    what = [
+        ("build CPU", "cpu", "s", 1, power),
+        ("build memory", "peak", "GB", 1e9, line),
+        ("bytes", "bytes", "GB", 1e9, power),
+        (f"reads at {recall:g}", "reads", "", 1, logarithm),
+    ]
+    for name, key, unit, scale, kind in what:
+        points = [(one["rows"], one[key] / scale) for one in measured if one[key] is not None]
+        if len(points) < 3:
+            print(f"{name}: {len(points)} measured, which is too few to fit: give three numbers of rows or more")
+            continue
+        a, b = fit(points, *kind)
+        back = math.exp if kind is power else float
+        value = lambda n: back(a + b * kind[0](n))
+        law = laws[kind].format(a=back(a), b=b)
+        off = max(abs(value(n) - y) / y for n, y in points)
+        far = ", ".join(f"{n:.0e} rows {value(n):,.4g} {unit}".rstrip() for n in (1e8, 1e9))
+        print(f"{name}: {law}, at most {off:.1%} off in {len(points)} measured; {far}")
+    most = measured[-1]["rows"]
+    print(f"\nWhat is said of 1e8 and 1e9 rows is {1e8 / most:,.0f} and {1e9 / most:,.0f} times beyond what was measured.")
+
+
+main()

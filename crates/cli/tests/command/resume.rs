@@ -1,0 +1,206 @@
+//! `stratann build --resume`: a build that is killed outright, or stopped, and the one that goes on from what it left.
+#![cfg(unix)]
+
+use std::collections::BTreeMap;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::{Place, Ran, names, u8s};
+
+const BUILD: [&str; 11] = [
+    "build",
+    "large.u8bin",
+    "index",
+    "--threads",
+    "1",
+    "--degree",
+    "24",
+    "--build-list",
+    "60",
+    "--layout",
+    "packed",
+];
+
+/// Savepoints as often as there is a tenth of a second between two.
+const RESUME: [&str; 3] = ["--resume", "--savepoint-seconds", "0.1"];
+
+fn place() -> Place {
+    let place = Place::new();
+    place.write("large.u8bin", &u8s(12_000, 32, 9));
+    place
+}
+
+fn start(place: &Place) -> Child {
+    let mut command = place.command(&[&BUILD[..], &RESUME].concat());
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+/// Waits until a build has what the index's folder is asked for; false where the build ended first.
+fn wait(child: &mut Child, there: impl Fn() -> bool) -> bool {
+    let since = Instant::now();
+    while !there() {
+        assert!(since.elapsed() < Duration::from_secs(120));
+        if child.try_wait().unwrap().is_some() {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    true
+}
+
+fn ended(child: Child) -> Ran {
+    let output = child.wait_with_output().unwrap();
+    Ran {
+        status: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// The files of an index by names without the number of the checkpoint; of the manifest all lines but those that have it.
+fn contents(place: &Place, index: &str) -> BTreeMap<String, Vec<u8>> {
+    let folder = place.path(index);
+    let file = |name: String| {
+        let bytes = std::fs::read(folder.join(&name)).unwrap();
+        let bytes = match name.as_str() {
+            "MANIFEST" => {
+                let text = String::from_utf8(bytes).unwrap();
+                let lines = text.lines().skip(1);
+                let lines = lines.filter(|line| {
+                    !["\"checkpoint\"", "\"name\""]
+                        .iter()
+                        .any(|key| line.contains(key))
+                });
+                lines.collect::<Vec<_>>().join("\n").into_bytes()
+            }
+            _ => bytes,
+        };
+        (name.split('-').next().unwrap().to_owned(), bytes)
+    };
+    names(&folder).into_iter().map(file).collect()
+}
+
+fn same(place: &Place, one: &str, other: &str) {
+    let (one, other) = (contents(place, one), contents(place, other));
+    let kinds = |files: &BTreeMap<String, Vec<u8>>| files.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(kinds(&one), kinds(&other));
+    for (kind, bytes) in &one {
+        assert!(*bytes == other[kind], "{kind} differs");
+    }
+}
+
+#[test]
+fn a_killed_build_goes_on_to_the_same_bits() {
+    let place = place();
+    let mut whole = BUILD;
+    whole[2] = "whole";
+    place.run(&whole).done();
+    let lists = place.path("index").join("savepoint-lists");
+    let mut kills = 0;
+    for life in 0..4 {
+        // What the next one goes on from has to be newer than what this one found.
+        let before = std::fs::metadata(&lists)
+            .and_then(|facts| facts.modified())
+            .ok();
+        let mut child = start(&place);
+        let newer = || {
+            let now = std::fs::metadata(&lists)
+                .and_then(|facts| facts.modified())
+                .ok();
+            now.is_some() && now != before
+        };
+        if !wait(&mut child, newer) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(3 * life));
+        child.kill().unwrap();
+        ended(child);
+        kills += 1;
+    }
+    assert!(kills > 1, "{kills}");
+    place.run(&["stats", "index"]).refused(1, &["index"]);
+    let report = place
+        .run(&[&BUILD[..], &RESUME, &["--json"]].concat())
+        .done()
+        .json();
+    let resumed: Vec<&str> = report["resumed"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|what| what.as_str().unwrap())
+        .collect();
+    assert_eq!(resumed.first(), Some(&"order"), "{report}");
+    assert!(
+        resumed.iter().any(|what| what.starts_with("graph")),
+        "{report}"
+    );
+    same(&place, "index", "whole");
+    place.run(&["verify", "index"]).done();
+}
+
+#[test]
+fn a_stopped_build_says_how_to_go_on_and_what_was_taken_over() {
+    let place = place();
+    let mut child = start(&place);
+    let index = place.path("index");
+    assert!(wait(&mut child, || index.join("savepoint-lists").exists()));
+    let sent = std::process::Command::new("kill")
+        .args(["-TERM", &child.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+    let stopped = ended(child).refused(1, &["interrupted"]);
+    assert!(stopped.stderr.contains("--resume"), "{stopped:?}");
+    let left = names(&index);
+    let (lock, others): (Vec<_>, Vec<_>) = left.iter().partition(|name| *name == "LOCK");
+    assert_eq!(lock.len(), 1);
+    assert!(
+        others.iter().all(|name| name.starts_with("savepoint-")),
+        "{left:?}"
+    );
+
+    let other = place.run(&[&BUILD[..], &["--seed", "7"]].concat()).done();
+    assert!(other.stderr.contains("savepoints of a build"), "{other:?}");
+    assert!(
+        !names(&index)
+            .iter()
+            .any(|name| name.starts_with("savepoint"))
+    );
+
+    // Where an index is replaced, and the build that replaces it is stopped.
+    let mut child = place
+        .command(&[&BUILD[..], &RESUME, &["--overwrite"]].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    assert!(wait(&mut child, || index.join("savepoint-lists").exists()));
+    child.kill().unwrap();
+    ended(child);
+    place.run(&["verify", "index"]).done();
+    let again = place
+        .run(&[&BUILD[..], &RESUME, &["--overwrite"]].concat())
+        .done();
+    assert!(again.stdout.contains("taken over"), "{again:?}");
+    assert!(again.stdout.contains("order; graph"), "{again:?}");
+    assert!(
+        again.stderr.contains("resumed after") || again.stderr.contains("taken over"),
+        "{again:?}"
+    );
+    place.run(&["verify", "index"]).done();
+}
+
+#[test]
+fn numbers_of_seconds_that_are_none_are_refused() {
+    let place = Place::new();
+    for seconds in ["-1", "nan", "1e9"] {
+        let option = format!("--savepoint-seconds={seconds}");
+        place
+            .run(&["build", "base.u8bin", "index", "--resume", &option])
+            .refused(2, &["savepoint seconds", "120"]);
+    }
+    place
+        .run(&["build", "base.u8bin", "index", "--savepoint-seconds", "5"])
+        .refused(2, &["--resume"]);
+    assert!(!place.path("index").exists());
+}

@@ -1,0 +1,68 @@
+//! The navigation graph of a build: one over a sample of the nodes.
+
+use stratann_layout::{FileKind, NavigationFacts, NavigationFile};
+
+use super::Build;
+use super::files::write_stream;
+use super::sweep::Written;
+use crate::Error;
+use crate::data::{MatrixRef, VectorSource};
+use crate::graph::{self, Constructed};
+
+/// Degree bound of the navigation graph, and the list size it is built with.
+const NAVIGATION_DEGREE: usize = 32;
+const NAVIGATION_LIST: usize = 64;
+
+impl Build<'_> {
+    /// Builds and writes the graph over a sample.
+    pub(super) fn write_navigation(
+        &self,
+        graph: &Constructed,
+        written: &mut Written,
+    ) -> Result<Option<NavigationFacts>, Error> {
+        let sampled = self.facts.navigation_nodes;
+        if sampled == 0 {
+            return Ok(None);
+        }
+        let rows = graph.rows.in_order(&graph.order, self.source);
+        let nodes = self.sample(sampled);
+        let mut vectors = vec![0; sampled * rows.row_bytes()];
+        rows.gather(&nodes, &mut vectors)?;
+        let parameters = self.parameters(NAVIGATION_DEGREE, NAVIGATION_LIST);
+        let task = graph::Task {
+            metric: self.options.metric,
+            order: graph::Order::Input,
+            parameters: &parameters,
+            memory: None,
+            scratch: self.scratch,
+            known: None,
+            check: self.check(),
+            savepoints: None,
+        };
+        let sample = MatrixRef::new(&vectors, sampled, rows.dim(), rows.element())?;
+        let mut built = graph::construct(&sample, &task, self.progress)?;
+        let (mut offsets, mut links, mut list) = (vec![0], Vec::new(), Vec::new());
+        for position in 0..sampled as u32 {
+            built.lists.read(position, &mut list)?;
+            links.extend_from_slice(&list);
+            offsets.push(links.len() as u32);
+        }
+        let file = NavigationFile {
+            entry: built.entry,
+            nodes,
+            offsets,
+            links,
+            vectors,
+        };
+        written.files.push(write_stream(
+            &self.checkpoint,
+            FileKind::Navigation,
+            None,
+            &file.encode(),
+        )?);
+        Ok(Some(NavigationFacts {
+            nodes: sampled as u64,
+            degree: NAVIGATION_DEGREE as u32,
+        }))
+    }
+}

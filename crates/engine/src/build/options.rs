@@ -1,0 +1,167 @@
+//! What a build is told, and what it says that it did.
+
+use serde::Serialize;
+use stratann_vector::Metric;
+
+use crate::codebook::Codebook;
+use crate::fill::BlockFill;
+use crate::{Compression, Layout, Order, Preset};
+
+/// How to build an index.
+#[derive(Clone, Debug)]
+pub struct BuildOptions {
+    /// The row of choices that the index is built for.
+    pub preset: Preset,
+    /// What "near" means.
+    pub metric: Metric,
+    /// R, the most neighbours of a node; `None` is 64, or where `search_memory` puts the codes into the nodes, as many as
+    /// fill their blocks.
+    pub degree: Option<usize>,
+    /// L, the candidate list of the build: larger is slower and better. With `space`, at least twice a degree of more than 64.
+    pub build_list: usize,
+    /// How much nearer a detour must be for an edge to be dropped, as a factor on squared distances (DiskANN's
+    /// convention); at least 1, and larger keeps more long edges.
+    pub alpha: f32,
+    /// Bytes of a vector's PQ code; `None` is the codebook's, or a quarter of the dimensions.
+    pub code_bytes: Option<usize>,
+    /// The codebook to use, so that it is shared with other indexes; `None` trains one on the rows.
+    pub codebook: Option<Codebook>,
+    /// How node ids are assigned; `None` is the preset's choice.
+    pub order: Option<Order>,
+    /// How lists and vectors become bytes; `None` is the preset's choice.
+    pub layout: Option<Layout>,
+    /// How they are compressed; `None` is the preset's choice.
+    pub compression: Option<Compression>,
+    /// C, the uncompressed bytes of a chunk of vectors in the decoupled layout (DecoupleVS §3.3).
+    pub chunk_bytes: u64,
+    /// The uncompressed bytes of a segment of vectors, which is compressed as one.
+    pub segment_bytes: u64,
+    /// The share of nodes sampled into the navigation graph; 0 for none.
+    pub navigation: f64,
+    /// The most memory that the build may use, in bytes; `None` is as much as it wants.
+    pub memory: Option<u64>,
+    /// The memory that searches will have. Where it cannot hold all codes, a preset that leaves the layout open puts them
+    /// into the nodes; another one is refused. `None` is enough for the codes.
+    pub search_memory: Option<u64>,
+    /// The most bytes that the index may take on storage: R is the largest of 16 to 96 with which it is expected to, by a sample of the
+    /// vectors. Not together with `degree`. What comes later, by inserts, is beyond it.
+    pub space: Option<u64>,
+    /// OS threads. One thread and a seed give the same index each time.
+    pub threads: usize,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// The outside id of each row; `None` is the row number.
+    pub ids: Option<Vec<u64>>,
+    /// Whether an index that is already there is replaced, atomically, when the new one is whole.
+    pub overwrite: bool,
+    /// Whether the build keeps savepoints in the index's directory, and goes on from those that a build of the same rows and options left
+    /// there when it was killed, interrupted or failed. A build that succeeds removes them. Costs a pass over the rows, which are
+    /// hashed, and the bytes of the graph once for each savepoint.
+    pub resume: bool,
+    /// With `resume`: the least seconds of work between two savepoints of the graph. 0 is as often as there can be one, whatever it costs.
+    pub savepoint_seconds: f64,
+}
+
+impl Default for BuildOptions {
+    fn default() -> Self {
+        Self {
+            preset: Preset::default(),
+            metric: Metric::L2,
+            degree: None,
+            build_list: 100,
+            alpha: 1.2,
+            code_bytes: None,
+            codebook: None,
+            order: None,
+            layout: None,
+            compression: None,
+            chunk_bytes: 4 << 20,
+            segment_bytes: 512 << 20,
+            navigation: 0.01,
+            memory: None,
+            search_memory: None,
+            space: None,
+            threads: crate::threads::processors(),
+            seed: 42,
+            ids: None,
+            overwrite: false,
+            resume: false,
+            savepoint_seconds: 120.0,
+        }
+    }
+}
+
+impl BuildOptions {
+    /// Hashes what of the options the index follows from, for savepoints.
+    pub(crate) fn identify(&self, hasher: &mut blake3::Hasher) {
+        // All by name: an option that is added has to be put here or there.
+        let Self {
+            preset,
+            metric,
+            degree,
+            build_list,
+            alpha,
+            code_bytes,
+            codebook,
+            order,
+            layout,
+            compression,
+            chunk_bytes,
+            segment_bytes,
+            navigation,
+            memory,
+            search_memory,
+            space,
+            threads,
+            seed,
+            ids,
+            overwrite: _,
+            resume: _,
+            savepoint_seconds: _,
+        } = self;
+        // With one thread the graph follows from the rows; what two made is as good for three.
+        let alone = *threads == 1;
+        let codebook = codebook.as_ref().map(Codebook::hash);
+        let graph = (metric, degree, build_list, alpha, order, seed, alone);
+        let codes = (code_bytes, codebook, memory, search_memory, space);
+        let bytes = (layout, compression, chunk_bytes, segment_bytes, navigation);
+        hasher.update(format!("{preset:?}\0{graph:?}\0{codes:?}\0{bytes:?}\0").as_bytes());
+        hasher.update(&[u8::from(ids.is_some())]);
+        for id in ids.iter().flatten() {
+            hasher.update(&id.to_le_bytes());
+        }
+    }
+}
+
+/// What a build did.
+#[derive(Clone, Debug, Serialize)]
+pub struct BuildReport {
+    /// Vectors in the index.
+    pub vectors: usize,
+    /// Wall-clock seconds of each stage, in order.
+    pub stages: Vec<(String, f64)>,
+    /// Wall-clock seconds in all.
+    pub seconds: f64,
+    /// CPU seconds of the process during the build.
+    pub cpu_seconds: f64,
+    /// The most memory the process has had resident so far.
+    pub peak_rss_bytes: u64,
+    /// Mean degree of the graph.
+    pub degree_mean: f64,
+    /// Parts that the collection was built in; 1 if it fit the memory budget.
+    pub parts: usize,
+    /// Bytes of the index on disk.
+    pub bytes: u64,
+    /// How lists and vectors became bytes.
+    pub layout: Layout,
+    /// What lists are coded with.
+    pub list_codec: String,
+    /// What vectors are coded with.
+    pub vector_codec: String,
+    /// How nodes fill their blocks, in the inline layout.
+    pub fill: Option<BlockFill>,
+    /// What was taken over from savepoints of a build before, in order: "order", "graph, pass 2 of 2: 60 %", "codebook".
+    pub resumed: Vec<String>,
+    /// Bytes of savepoints that were written.
+    pub savepoint_bytes: u64,
+}

@@ -1,0 +1,70 @@
+//! The codebook of a build: the one that was given, the one that a build before it has left, or a new one.
+
+use stratann_vector::{Training, to_f32};
+
+use super::Build;
+use crate::Error;
+use crate::codebook::{self, Codebook};
+use crate::data::VectorSource;
+use crate::graph::Constructed;
+use crate::progress::Stage;
+use crate::savepoint::{Content, What};
+
+/// Rows of a sample that are read at a time.
+const PIECE: usize = 256;
+
+impl Build<'_> {
+    /// The codebook that was given, one that was kept, or one that is trained on an even sample of the nodes.
+    pub(super) fn codebook(&self, graph: &Constructed) -> Result<Codebook, Error> {
+        if let Some(codebook) = &self.options.codebook {
+            return Ok(codebook.clone());
+        }
+        let Some(savepoints) = self.savepoints else {
+            return self.train(graph);
+        };
+        let (place, input) = ((What::Codebook, 0), savepoints.input_of(&[], &graph.order));
+        let (dim, code_bytes) = (self.source.dim(), self.facts.code_bytes);
+        let read = |content: &mut Content| {
+            let mut centroids = vec![0; Codebook::content_bytes(dim)];
+            content.bytes(&mut centroids)?;
+            let kept = Codebook::of_content(&centroids, dim, code_bytes);
+            kept.map_err(|error| content.wrong(error))
+        };
+        if let Some(codebook) = savepoints.read(place, &input, read) {
+            savepoints.resumed("codebook".to_owned());
+            return Ok(codebook);
+        }
+        let codebook = self.train(graph)?;
+        let (_, centroids) = codebook.file();
+        let bytes = centroids.len() as u64;
+        savepoints.keep(place, &input, bytes, self.progress, |sink| {
+            sink.bytes(&centroids)
+        });
+        Ok(codebook)
+    }
+
+    fn train(&self, graph: &Constructed) -> Result<Codebook, Error> {
+        let (rows, dim) = (
+            graph.rows.in_order(&graph.order, self.source),
+            self.source.dim(),
+        );
+        let nodes = self.sample(self.source.rows().min(self.facts.training_rows));
+        let mut floats = vec![0.0; nodes.len() * dim];
+        let mut bytes = Vec::new();
+        // A piece at a time: the sample is held once.
+        for (nodes, floats) in nodes.chunks(PIECE).zip(floats.chunks_mut(PIECE * dim)) {
+            bytes.resize(nodes.len() * rows.row_bytes(), 0);
+            rows.gather(nodes, &mut bytes)?;
+            to_f32(rows.element(), &bytes, floats);
+        }
+        drop(bytes);
+        let _stage = Stage::begin(self.progress, "training codes", 1);
+        let (metric, training) = (self.options.metric, self.training());
+        Codebook::of_sample(floats, dim, self.facts.code_bytes, metric, &training)
+    }
+
+    /// How codebooks are trained.
+    fn training(&self) -> Training {
+        codebook::training(self.source.dim(), self.options.threads, self.options.seed)
+    }
+}

@@ -1,0 +1,196 @@
+//! What of a graph is kept for a build that is killed ([`savepoint`](crate::savepoint)), and how it is taken up again.
+//!
+//! | savepoint | content, u32 each |
+//! |---|---|
+//! | order | the row of each node |
+//! | lists | pass (0, 1; 2: all is done), nodes that had their turn in it, nodes; for each node its degree and as many neighbours |
+//! | plan | parts, rows of the sample |
+//!
+//! Lists are kept between two turns of a pass, when no thread works on them: what is there then, whose turn is next and, from the seed,
+//! who follows, is all that the rest of the build depends on. Of a build under a memory cap each part has lists of its own, by places in
+//! the part; its plan is kept because it follows from the memory that was free, and dealing rows out and ordering them is done again.
+
+use super::adjacency::Slots;
+use crate::progress::Progress;
+use crate::savepoint::{Content, Hash, Savepoints, Unfit, What};
+
+/// The pass of lists that are done.
+const DONE: u32 = 2;
+
+/// How far the build of a graph has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reached {
+    /// The pass that goes on, from 0.
+    pub(super) pass: u32,
+    /// Nodes that had their turn in it.
+    pub(super) nodes: usize,
+}
+
+impl Reached {
+    /// All is done.
+    pub(super) const END: Reached = Reached {
+        pass: DONE,
+        nodes: 0,
+    };
+
+    /// The nodes that had their turn in a pass; `None` where it is over.
+    pub(super) fn within(self, pass: u32) -> Option<usize> {
+        match self.pass.cmp(&pass) {
+            std::cmp::Ordering::Less => Some(0),
+            std::cmp::Ordering::Equal => Some(self.nodes),
+            std::cmp::Ordering::Greater => None,
+        }
+    }
+}
+
+/// Where the lists of a graph are kept while it is built.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeptLists<'a> {
+    pub(super) savepoints: &'a Savepoints<'a>,
+    /// What node numbers, and so lists, follow from.
+    pub(super) input: Hash,
+    /// The part, from 1; 0 where there are none.
+    pub(super) part: u32,
+}
+
+impl KeptLists<'_> {
+    /// Whether it is time to keep them.
+    pub(super) fn are_due(&self) -> bool {
+        self.savepoints.is_due()
+    }
+
+    /// Keeps the lists; no other thread may write any.
+    pub(super) fn keep(&self, slots: &Slots, reached: Reached, progress: &dyn Progress) {
+        let nodes = slots.nodes() as u32;
+        let degrees = (0..nodes).map(|node| 1 + slots.degree(node) as u64);
+        let bytes = 4 * (3 + degrees.sum::<u64>());
+        let place = (What::Lists, self.part);
+        self.savepoints
+            .keep(place, &self.input, bytes, progress, |sink| {
+                sink.words([reached.pass, reached.nodes as u32, nodes])?;
+                let mut list: Vec<u8> = Vec::new();
+                for node in 0..nodes {
+                    list.clear();
+                    list.extend((slots.degree(node) as u32).to_le_bytes());
+                    list.extend(slots.neighbours(node).flat_map(u32::to_le_bytes));
+                    sink.bytes(&list)?;
+                }
+                Ok(())
+            });
+    }
+
+    /// Fills lists, which are empty, with those that were kept; says how far they are. Where there are none to use they stay empty.
+    pub(super) fn take_up(&self, slots: &Slots) -> Reached {
+        let place = (What::Lists, self.part);
+        let read = |content: &mut Content| fill(slots, content);
+        self.savepoints
+            .read(place, &self.input, read)
+            .unwrap_or_else(|| {
+                for node in 0..slots.nodes() as u32 {
+                    slots.replace(node, &[], &slots.lock(node));
+                }
+                Reached::default()
+            })
+    }
+}
+
+/// Fills lists from a savepoint; some may be filled when it turns out to be damaged.
+fn fill(slots: &Slots, content: &mut Content) -> Result<Reached, Unfit> {
+    let (pass, done, nodes) = (content.word()?, content.word()?, content.word()?);
+    if nodes as usize != slots.nodes() {
+        return Err(content.wrong(format_args!(
+            "lists of {nodes} nodes, where there are {}",
+            slots.nodes()
+        )));
+    }
+    let possible = match pass {
+        0 | 1 => done <= nodes,
+        _ => pass == DONE && done == 0,
+    };
+    if !possible {
+        return Err(content.wrong(format_args!("{done} of {nodes} nodes done in pass {pass}")));
+    }
+    let (mut bytes, mut list) = (
+        vec![0; 4 * slots.slots()],
+        Vec::with_capacity(slots.slots()),
+    );
+    for node in 0..nodes {
+        let degree = content.word()? as usize;
+        let Some(bytes) = bytes.get_mut(..degree.saturating_mul(4)) else {
+            return Err(content.wrong(format_args!(
+                "{degree} neighbours of node {node}, which has at most {}",
+                slots.slots()
+            )));
+        };
+        content.bytes(bytes)?;
+        list.clear();
+        list.extend(super::construct::words(bytes));
+        if let Some(other) = list.iter().find(|&&other| other >= nodes) {
+            return Err(content.wrong(format_args!(
+                "neighbour {other} of node {node}, and there are {nodes} nodes"
+            )));
+        }
+        slots.replace(node, &list, &slots.lock(node));
+    }
+    Ok(Reached {
+        pass,
+        nodes: done as usize,
+    })
+}
+
+/// The order that was kept of a collection: a permutation of its rows.
+pub(super) fn order(savepoints: &Savepoints<'_>, input: &Hash, rows: usize) -> Option<Vec<u32>> {
+    let order = savepoints.read((What::Order, 0), input, |content| {
+        if content.left() != 4 * rows as u64 {
+            let found = content.left();
+            return Err(content.wrong(format_args!("{found} bytes for the order of {rows} rows")));
+        }
+        let (mut order, mut seen) = (Vec::with_capacity(rows), vec![false; rows]);
+        for _ in 0..rows {
+            let row = content.word()?;
+            match seen.get_mut(row as usize) {
+                Some(seen) if !*seen => *seen = true,
+                _ => return Err(content.wrong(format_args!("row {row} is no row, or there twice"))),
+            }
+            order.push(row);
+        }
+        Ok(order)
+    })?;
+    savepoints.resumed("order".to_owned());
+    Some(order)
+}
+
+/// Keeps the order of a collection.
+pub(super) fn keep_order(
+    savepoints: &Savepoints<'_>,
+    input: &Hash,
+    order: &[u32],
+    progress: &dyn Progress,
+) {
+    let bytes = 4 * order.len() as u64;
+    savepoints.keep((What::Order, 0), input, bytes, progress, |sink| {
+        sink.words(order.iter().copied())
+    });
+}
+
+/// Parts and rows of the sample, of a build that was divided.
+pub(super) fn plan(savepoints: &Savepoints<'_>) -> Option<(usize, usize)> {
+    savepoints.read((What::Plan, 0), &savepoints.input(&[]), |content| {
+        Ok((content.word()? as usize, content.word()? as usize))
+    })
+}
+
+/// Keeps how a build is divided.
+pub(super) fn keep_plan(
+    savepoints: &Savepoints<'_>,
+    (parts, sample): (usize, usize),
+    progress: &dyn Progress,
+) {
+    let input = savepoints.input(&[]);
+    savepoints.keep((What::Plan, 0), &input, 8, progress, |sink| {
+        sink.words([parts as u32, sample as u32])
+    });
+}
+
+#[cfg(test)]
+mod tests;
