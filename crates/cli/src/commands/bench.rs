@@ -158,6 +158,7 @@ mod tests {
                 navigation: Some(0.0),
                 memory: Some("1GiB".into()),
                 search_memory: Some("64MB".into()),
+                space: None,
                 threads: Some(1),
                 seed: Some(7),
             },
