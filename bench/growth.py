@@ -51,8 +51,20 @@ def main():
     program, base, queries, folder, sizes = arguments
     sizes = sorted({int(size) for size in sizes.split(",")})
     os.makedirs(folder, exist_ok=True)
+    check_settings(folder, [base, os.path.getsize(base), queries, said["--metric"], options])
     measured = [Step(program, base, queries, folder, rows, said, options).done() for rows in sizes]
     show(measured, float(said["--recall"]))
+
+
+def check_settings(folder, settings):
+    """Steps that are done are of these settings: others need a folder of their own."""
+    path = os.path.join(folder, "settings.json")
+    if not os.path.exists(path):
+        with open(path, "w") as out:
+            json.dump(settings, out)
+    with open(path) as said:
+        if json.load(said) != settings:
+            sys.exit(f"{folder} has steps of other vectors or options (settings.json): give another folder")
 
 
 class Step:

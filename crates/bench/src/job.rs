@@ -254,7 +254,7 @@ pub struct PlannedRun {
     pub preset: Preset,
     /// Measured twice.
     pub noise: bool,
-    /// Build options; `order` and `compression` are always there, and `layout` unless it is by the size of a vector.
+    /// Build options; `order` and `compression` are always there, and `layout` unless it is by the vectors.
     pub build: Build,
     /// Search options; `k`, `lists` and `threads` are always there.
     pub search: Search,

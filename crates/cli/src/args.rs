@@ -151,7 +151,7 @@ pub struct BuildArguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
-    /// What searches will have: where it cannot hold all codes, stratann puts them into the nodes on storage
+    /// What searches will have: where it cannot hold all codes, stratann puts them into the nodes on storage; of large vectors it says whether they are kept in two parts
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub search_memory: Option<u64>,
 

@@ -132,7 +132,7 @@ pub struct Preset {
     pub about: &'static str,
     /// How node ids are assigned at build.
     pub order: Order,
-    /// How lists and vectors become bytes; `None` is by the size of a vector.
+    /// How lists and vectors become bytes; `None` is by the size of a vector, a sample of the rows and the memory of searches.
     pub layout: Option<Layout>,
     /// How lists and vectors are compressed.
     pub compression: Compression,

@@ -93,7 +93,7 @@ impl<'py> Vectors<'py> {
 ///     A cap on the build's memory: bytes, or "2GiB".
 /// search_memory : int or str, optional
 ///     What searches will have: bytes, or "10MB". Where it cannot hold all codes, "stratann" puts them into the nodes
-///     on storage.
+///     on storage; of large vectors it says whether they are kept in two parts or whole.
 /// space : int or str, optional
 ///     The most bytes that the index may take: the degree is the largest of 16 to 96 with which it is expected to fit.
 ///     Not together with `degree`.

@@ -35,7 +35,7 @@ pub fn run(arguments: &PresetsArguments) -> Result<(), Failure> {
             preset.order.to_string(),
             preset
                 .layout
-                .map_or("by size".into(), |layout| layout.to_string()),
+                .map_or("by the vectors".into(), |layout| layout.to_string()),
             preset.compression.to_string(),
             preset.strategy.to_string(),
             preset.beam.to_string(),

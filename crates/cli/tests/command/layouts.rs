@@ -367,7 +367,7 @@ fn presets_show_their_choices() {
         "layout",
         "coupled",
         "decoupled",
-        "by size",
+        "by the vectors",
         "paper",
         "re-ranking",
         "on the path",

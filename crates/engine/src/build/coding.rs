@@ -59,6 +59,11 @@ impl Coding {
         })
     }
 
+    /// How lists and vectors are compressed.
+    pub(crate) fn compression(&self) -> Compression {
+        self.compression
+    }
+
     /// Bytes of the longest code of a list.
     pub(crate) fn largest_list(&self) -> usize {
         elias_fano::slot_bytes(self.degree, self.nodes)
@@ -120,7 +125,17 @@ impl Coding {
 
     /// Vectors from all over a segment.
     fn sample(&self, rows: &dyn VectorSource, segment: Range<u32>) -> Result<Vec<u8>, Error> {
-        let count = (SAMPLED_BYTES / self.vector_bytes()).max(SAMPLED_VECTORS);
+        self.sample_of(rows, segment, SAMPLED_VECTORS)
+    }
+
+    /// The same, of at least so many if they are there.
+    fn sample_of(
+        &self,
+        rows: &dyn VectorSource,
+        segment: Range<u32>,
+        least: usize,
+    ) -> Result<Vec<u8>, Error> {
+        let count = (SAMPLED_BYTES / self.vector_bytes()).max(least);
         let nodes: Vec<u32> = even(segment, count as u64).collect();
         let mut sample = vec![0; nodes.len() * self.vector_bytes()];
         rows.gather(&nodes, &mut sample)?;
@@ -134,11 +149,13 @@ impl Coding {
 
     /// Bytes that a vector takes on average once it is coded, by a sample of them.
     pub(crate) fn expected_vector(&self, rows: &dyn VectorSource) -> Result<f64, Error> {
-        if self.compression == Compression::Raw {
-            return Ok(self.vector_bytes() as f64);
-        }
         let sample = self.sample_all(rows)?;
-        let model = SegmentModel::train(self.vectors, &sample);
+        let huffman = || SegmentModel::train_codec(self.vectors, VectorCodec::Huffman, &sample);
+        let model = match self.compression {
+            Compression::Raw => self.stored(),
+            Compression::Paper => huffman().unwrap_or_else(|| self.stored()),
+            Compression::Best => SegmentModel::train(self.vectors, &sample),
+        };
         let mut code = Vec::new();
         for vector in sample.chunks_exact(self.vector_bytes()) {
             let encoded = model.encode(vector, None, &mut code);
@@ -150,7 +167,7 @@ impl Coding {
 
     /// Vectors from all over the rows.
     pub(crate) fn sample_all(&self, rows: &dyn VectorSource) -> Result<Vec<u8>, Error> {
-        self.sample(rows, 0..self.nodes)
+        self.sample_of(rows, 0..self.nodes, 4 * SAMPLED_VECTORS)
     }
 
     /// The models for vectors in two parts of the steps that those of a sample may be divided by, the coarsest first.

@@ -10,6 +10,7 @@ use crate::codebook::Codebook;
 use crate::data::VectorSource;
 use crate::fill;
 use crate::graph::Constructed;
+use crate::stores::VectorsAt;
 use crate::{Compression, Error, Layout, plan};
 
 /// Where a page is expected to hold as many nodes as this, they are packed; where fewer, layered or decoupled. A page of lists
@@ -124,8 +125,12 @@ impl Choice {
         // What was chosen by the usual degree stays: a longer list changes none of the reasons.
         let degree = match options.space {
             Some(budget) => {
+                let compression = match layout.composition().vectors {
+                    VectorsAt::Parts => Compression::Best,
+                    VectorsAt::Records | VectorsAt::Segments => compression,
+                };
                 let coding = Coding::new(source, degree, compression)?;
-                space::largest_degree(source, &coding, layout, code_bytes, budget)?
+                space::largest_degree(source, &coding, layout, code_bytes, options, budget)?
             }
             None => degree,
         };

@@ -52,7 +52,7 @@ mod train;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, FORMAT_VERSION, IDS, KEPT};
 use stratann_layout::{BuildFacts, FileKind, GraphFacts, IndexKind, LogFrom, Manifest};
@@ -188,7 +188,7 @@ fn build_in(
 ) -> Result<(BuildReport, Committed), Error> {
     let Next { carried, ready } = next;
     let checkpoint = Checkpoint::begin(&**volume, options.overwrite)?;
-    let began = Instant::now();
+    let (began, cpu) = (Instant::now(), process_cpu_time());
     let savepoints = Savepoints::of(&**volume, source, options, progress)?;
     let mut stages = Vec::new();
     if savepoints.is_some() {
@@ -215,6 +215,8 @@ fn build_in(
         scratch,
         savepoints: savepoints.as_ref(),
         stages,
+        began,
+        cpu,
     };
     let built = build.run(ready);
     drop(build);
@@ -320,11 +322,13 @@ pub(crate) struct Build<'a> {
     /// Whether the rows are those of an index that is open.
     replaces: bool,
     stages: Vec<(String, f64)>,
+    /// When it began, and what the process had taken of the processor until then.
+    began: Instant,
+    cpu: Duration,
 }
 
 impl Build<'_> {
     fn run(&mut self, ready: Option<Ready<'_>>) -> Result<(BuildReport, Committed), Error> {
-        let (start, cpu) = (Instant::now(), process_cpu_time());
         let mut graph = self.construct()?;
         let codebook = self.stage("codebook", |build| build.codebook(&graph))?;
         let mut written = self.stage("pages", |build| {
@@ -411,8 +415,8 @@ impl Build<'_> {
         let kept = self.savepoints.map(Savepoints::facts).unwrap_or_default();
         let report = BuildReport {
             vectors: rows,
-            seconds: start.elapsed().as_secs_f64(),
-            cpu_seconds: process_cpu_time().saturating_sub(cpu).as_secs_f64(),
+            seconds: self.began.elapsed().as_secs_f64(),
+            cpu_seconds: process_cpu_time().saturating_sub(self.cpu).as_secs_f64(),
             peak_rss_bytes: peak_rss_bytes(),
             degree_mean: manifest.graph().degree_mean,
             parts,

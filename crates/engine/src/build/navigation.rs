@@ -10,7 +10,7 @@ use crate::data::{MatrixRef, VectorSource};
 use crate::graph::{self, Constructed};
 
 /// Degree bound of the navigation graph, and the list size it is built with.
-const NAVIGATION_DEGREE: usize = 32;
+pub(super) const NAVIGATION_DEGREE: usize = 32;
 const NAVIGATION_LIST: usize = 64;
 
 impl Build<'_> {

@@ -41,7 +41,7 @@ pub struct BuildOptions {
     /// The most memory that the build may use, in bytes; `None` is as much as it wants.
     pub memory: Option<u64>,
     /// The memory that searches will have. Where it cannot hold all codes, a preset that leaves the layout open puts them
-    /// into the nodes; another one is refused. `None` is enough for the codes.
+    /// into the nodes; another one is refused. Of large vectors it says whether they are kept in two parts or whole. `None` is enough for the codes.
     pub search_memory: Option<u64>,
     /// The most bytes that the index may take on storage: R is the largest of 16 to 96 with which it is expected to, by a sample of the
     /// vectors. Not together with `degree`. What comes later, by inserts, is beyond it.

@@ -10,14 +10,16 @@
 
 use stratann_layout::inline;
 
+use super::BuildOptions;
 use super::coding::Coding;
+use super::navigation::NAVIGATION_DEGREE;
 use crate::data::VectorSource;
 use crate::stores::VectorsAt;
-use crate::{Error, Layout};
+use crate::{Compression, Error, Layout};
 
 /// Degrees that are tried, the largest first. Beyond the first nothing was measured; below the last, graphs fall apart.
 const DEGREES: [usize; 11] = [96, 88, 80, 72, 64, 56, 48, 40, 32, 24, 16];
-/// Bytes that stand beside list, vector and code of a node: outside id, lengths, its share of headers, of the navigation graph and of counts.
+/// Bytes that stand beside list, vector and code of a node: outside id, lengths, its share of headers and of counts.
 const BESIDE: f64 = 10.0;
 /// What pages are filled to, on average.
 const FILLED: f64 = 0.97;
@@ -41,24 +43,29 @@ pub(super) fn largest_degree(
     coding: &Coding,
     layout: Layout,
     code_bytes: usize,
+    options: &BuildOptions,
     budget: u64,
 ) -> Result<usize, Error> {
+    // A node of the navigation graph has its vector there as well; outside ids that are no row numbers have a file of their own.
+    let navigation = options.navigation * (source.row_bytes() + 4 * NAVIGATION_DEGREE + 16) as f64;
+    let ids = if options.ids.is_some() { 12.0 } else { 0.0 };
     let vector = match layout.is_encoded() {
         true => coding.expected_vector(source)?,
         false => 0.0,
     };
-    let filled = match layout.composition().vectors {
-        VectorsAt::Segments => FILLED_APART,
-        VectorsAt::Records | VectorsAt::Parts => FILLED,
+    let at = layout.composition().vectors;
+    let pages = |list: f64| match (at, coding.compression()) {
+        // A block of the paper's holds whole vectors (DecoupleVS §3.3).
+        (VectorsAt::Segments, Compression::Paper) => whole_blocks(vector + BESIDE) + list / FILLED,
+        (VectorsAt::Segments, _) => (vector + list + BESIDE) / FILLED_APART,
+        (VectorsAt::Records | VectorsAt::Parts, _) => (vector + list + BESIDE) / FILLED,
     };
     let expected = |degree: usize| {
         let node = match layout.is_encoded() {
-            true => {
-                (vector + expected_list(degree, source.rows()) + BESIDE) / filled
-                    + code_bytes as f64
-            }
+            true => pages(expected_list(degree, source.rows())) + code_bytes as f64,
             false => fixed_record(source, layout, degree, code_bytes),
         };
+        let node = node + navigation + ids;
         // A centroid is of floats, and there are 256 in each part of a code.
         let codebook = 256 * 4 * source.dim() as u64;
         (node * source.rows() as f64) as u64 + codebook + FIXED
@@ -80,6 +87,15 @@ pub(super) fn largest_degree(
 fn expected_list(degree: usize, rows: usize) -> f64 {
     let apart = (rows as f64 / degree as f64).max(1.0);
     degree as f64 * (2.0 + apart.log2()) / 8.0 + 2.0
+}
+
+/// Bytes of blocks that a record of so many takes where none runs on: its share of one, or some.
+fn whole_blocks(record: f64) -> f64 {
+    let block = stratann_layout::BLOCK as f64;
+    match (block / record).floor() {
+        0.0 => (record / block).ceil() * block,
+        records => block / records,
+    }
 }
 
 /// Bytes of a node where records are of one size, with its own code where that is in another file.

@@ -158,6 +158,11 @@ fn names_are_told_from_those_of_other_files() {
         "my-savepoint-1",
         "MANIFEST",
         "savepoint.old",
+        "savepoint-before-upgrade.tar",
+        "savepoint-lists-old",
+        "savepoint-lists-12",
+        "savepoint-lists-00012x",
+        "savepoint-listsx",
     ] {
         assert!(!is_savepoint(name), "{name}");
     }

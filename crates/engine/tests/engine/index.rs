@@ -902,18 +902,23 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
     let texts = head("package-text-2k.base.fbin", 1_500);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
-    for (rows, layout) in [
-        (&photos, Layout::Packed),
-        (&photos, Layout::Coupled),
-        (&photos, Layout::Inline),
-        (&texts, Layout::Layered),
-        (&texts, Layout::Decoupled),
-        (&texts, Layout::Coupled),
+    let best = Compression::Best;
+    for (rows, layout, compression) in [
+        (&photos, Layout::Packed, best),
+        (&photos, Layout::Coupled, Compression::Raw),
+        (&photos, Layout::Inline, Compression::Raw),
+        (&texts, Layout::Layered, best),
+        (&texts, Layout::Decoupled, best),
+        (&texts, Layout::Decoupled, Compression::Paper),
     ] {
         let mut options = BuildOptions {
             degree: Some(48),
             build_list: 30,
             layout: Some(layout),
+            compression: Some(compression),
+            // A navigation graph of 75 nodes, and ids that have a file.
+            navigation: 0.05,
+            ids: Some((0..1_500).map(|row| 7 * row + 3).collect()),
             overwrite: true,
             ..BuildOptions::default()
         };

@@ -85,6 +85,8 @@ fn with_build<T>(
         },
         replaces: false,
         stages: Vec::new(),
+        began: std::time::Instant::now(),
+        cpu: std::time::Duration::ZERO,
     })
 }
 

@@ -35,7 +35,7 @@ pub(super) trait Way<N: NodePages> {
     fn write_in_place(direct: &Direct, pages: &N) -> Result<(), Error>;
 }
 
-/// Whether a layout takes direct inserts in this way.
+/// Whether the layout of these pages takes direct inserts in this way.
 pub(super) fn takes<N: NodePages<Changes: Way<N>>>(_: &N, update: Update) -> bool {
     N::Changes::takes(update)
 }

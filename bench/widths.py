@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""What vectors of several widths take on storage beyond their compressed bytes.
+
+    bench/widths.py STRATANN EMBEDDINGS.fbin FOLDER [WIDTH[,WIDTH..]] [--rows N] [-- BUILD OPTIONS..]
+
+For each width (768,1024,1536,3072 if none is said) makes N rows (5,000) of floats by putting rows of EMBEDDINGS, drawn at random, side by
+side and cutting them off, so that their entropy is that of real embeddings; builds an index; and prints of `stratann stats` what the raw vectors
+take, the compressed ones, lists, codes, and the whole index: beyond these are headers, room at the ends of pages, outside ids, the codebook and
+the navigation graph. Needs Python 3.8 and nothing else.
+"""
+
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+
+
+def main():
+    arguments, options = sys.argv[1:], []
+    if "--" in arguments:
+        at = arguments.index("--")
+        arguments, options = arguments[:at], arguments[at + 1 :]
+    rows = 5000
+    if "--rows" in arguments:
+        at = arguments.index("--rows")
+        rows = int(arguments[at + 1])
+        del arguments[at : at + 2]
+    if len(arguments) not in (3, 4):
+        sys.exit(__doc__)
+    program, source, folder = arguments[:3]
+    widths = [int(width) for width in (arguments[3] if len(arguments) == 4 else "768,1024,1536,3072").split(",")]
+    os.makedirs(folder, exist_ok=True)
+    print("| floats | layout | raw, MB | compressed, MB | lists, MB | codes, MB | index, MB | index without lists, codes and codebook, of the compressed |")
+    print("|---|---|---|---|---|---|---|---|")
+    for width in widths:
+        path = os.path.join(folder, f"{width}.fbin")
+        make(source, path, rows, width)
+        index = os.path.join(folder, f"{width}.idx")
+        command = [program, "build", path, index, "--overwrite", "--quiet", "--metric", "cosine", *options]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        said = json.loads(subprocess.run([program, "stats", index, "--json"], check=True, stdout=subprocess.PIPE).stdout)
+        took = said["bytes"]
+        # A quarter of a thousand centroids for each part of a code, as floats.
+        codebook = 256 * 4 * width
+        beyond = took["total"] - took["graph"] - took["codes"] - codebook
+        show = [rows * width * 4, took["vectors"], took["graph"], took["codes"], took["total"]]
+        figures = " | ".join(f"{bytes / 1e6:.2f}" for bytes in show)
+        print(f"| {width} | {said['layout']} | {figures} | {beyond / took['vectors']:.3f} |", flush=True)
+
+
+def make(source, path, rows, width):
+    """Writes rows of so many floats."""
+    with open(source, "rb") as file:
+        count, dim = struct.unpack("<II", file.read(8))
+        data = file.read()
+    drawn = random.Random(width)
+    with open(path + ".new", "wb") as out:
+        out.write(struct.pack("<II", rows, width))
+        for _ in range(rows):
+            row = b""
+            while len(row) < 4 * width:
+                at = drawn.randrange(count) * dim * 4
+                row += data[at : at + dim * 4]
+            out.write(row[: 4 * width])
+    os.replace(path + ".new", path)
+
+
+if __name__ == "__main__":
+    main()
