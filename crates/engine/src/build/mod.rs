@@ -120,8 +120,9 @@ pub fn build(
             committed.durable(&*volume)?;
             Ok(report)
         });
-        let unused = matches!(volume.exists(MANIFEST), Ok(false)) && !savepoint::are_in(&*volume);
+        let unused = matches!(volume.exists(MANIFEST), Ok(false)) && savepoint::are_none(&*volume);
         if built.is_err() && unused {
+            savepoint::remove_all(&*volume);
             // Before it is unlocked. Who has opened it to lock it next finds that it is not the lock of the directory any more.
             let _ = volume.remove(LOCK_FILE);
         }
@@ -147,7 +148,8 @@ fn check_vacant(path: &Path) -> Result<(), Error> {
     for entry in entries {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();
-        if name == MANIFEST || name == LOCK_FILE {
+        let is_savepoint = name.to_str().is_some_and(savepoint::is_savepoint);
+        if name == MANIFEST || name == LOCK_FILE || is_savepoint {
             return Ok(());
         }
         other.get_or_insert(name);
@@ -189,7 +191,11 @@ fn build_in(
     let Next { carried, ready } = next;
     let checkpoint = Checkpoint::begin(&**volume, options.overwrite)?;
     let (began, cpu) = (Instant::now(), process_cpu_time());
-    let savepoints = Savepoints::of(&**volume, source, options, progress)?;
+    let savepoints = match carried {
+        None => Savepoints::of(&**volume, source, options, progress)?,
+        // A merge neither uses nor makes any.
+        Some(_) => None,
+    };
     let mut stages = Vec::new();
     if savepoints.is_some() {
         stages.push(("hashing".to_owned(), began.elapsed().as_secs_f64()));
@@ -218,11 +224,15 @@ fn build_in(
         began,
         cpu,
     };
+    let merges = build.replaces;
     let built = build.run(ready);
     drop(build);
     match &built {
         // Where a crash may bring back what was before, they may be wanted again.
-        Ok((_, committed)) if committed.trouble.is_none() => savepoint::remove_all(&**volume),
+        // Those of a build that is to replace an index stay when that one is merged.
+        Ok((_, committed)) if committed.trouble.is_none() && !merges => {
+            savepoint::remove_all(&**volume);
+        }
         Err(_) => {
             if let Some(savepoints) = &savepoints {
                 savepoints.say_kept(progress);
@@ -332,6 +342,16 @@ impl Build<'_> {
         let mut graph = self.construct()?;
         let codebook = self.stage("codebook", |build| build.codebook(&graph))?;
         let mut written = self.stage("pages", |build| {
+            let written = build.facts.writer.write(build, &mut graph, &codebook);
+            let full = matches!(&written, Err(Error::Tier(TierError::NoSpace { .. })));
+            if !full || !savepoint::are_in(&**build.volume) {
+                return written;
+            }
+            // The index needs the room more; what they hold is in memory.
+            build.progress.warn(
+                "no room for the pages: savepoints are removed, and the pages are written again",
+            );
+            savepoint::remove_all(&**build.volume);
             build.facts.writer.write(build, &mut graph, &codebook)
         })?;
         let navigation = self.stage("navigation", |build| {

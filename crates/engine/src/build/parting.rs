@@ -94,7 +94,7 @@ fn are_of_a_length(source: &dyn VectorSource, sample: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::Matrix;
+    use crate::data::{Matrix, VectorFile};
     use crate::{Compression, plan};
     use stratann_vector::Element;
 
@@ -129,9 +129,21 @@ mod tests {
         assert!(fit(0) && fit(80_000), "lists do not fit, either");
         assert!(!fit(84_000));
         assert!(fit(200_000));
-        // The budgets that were measured on 40,000 rows, with codes of 96 bytes.
-        let spare = |budget: u64| (budget - plan::least(384, 40_000 * 96)) / 40;
-        assert!(!fit(spare(18_000_000)) && fit(spare(26_000_000)) && fit(spare(42_000_000)));
+    }
+
+    #[test]
+    fn the_budgets_that_were_measured_are_chosen_by() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../fixtures/package-text-2k.base.fbin"
+        );
+        let texts = Matrix::read(&VectorFile::open(path).unwrap()).unwrap();
+        let coding = Coding::new(&texts, 64, Compression::Best).unwrap();
+        // Those of 40,000 rows, with codes of 96 bytes.
+        let spare = |budget: u64| (budget - plan::least(384, 40_000 * 96)) / 20;
+        let fit = |budget| is_worth_it(&texts, &coding, 83.0, Some(spare(budget))).unwrap();
+        let chosen = [14, 18, 26, 42, 74].map(|megabytes| fit(megabytes * 1_000_000));
+        assert_eq!(chosen, [true, false, true, true, true]);
     }
 
     #[test]

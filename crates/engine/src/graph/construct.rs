@@ -434,6 +434,7 @@ fn construct_in_memory(
                 let kept = task.savepoints.map(|savepoints| KeptLists {
                     savepoints,
                     input: savepoints.input_of(&[], &order),
+                    degree: parameters.degree,
                     part: 0,
                 });
                 build_kept(&points, entry, parameters, kept, progress)?

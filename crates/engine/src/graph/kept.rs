@@ -49,6 +49,8 @@ pub(super) struct KeptLists<'a> {
     pub(super) savepoints: &'a Savepoints<'a>,
     /// What node numbers, and so lists, follow from.
     pub(super) input: Hash,
+    /// The most neighbours of a list when all is done.
+    pub(super) degree: usize,
     /// The part, from 1; 0 where there are none.
     pub(super) part: u32,
 }
@@ -82,7 +84,7 @@ impl KeptLists<'_> {
     /// Fills lists, which are empty, with those that were kept; says how far they are. Where there are none to use they stay empty.
     pub(super) fn take_up(&self, slots: &Slots) -> Reached {
         let place = (What::Lists, self.part);
-        let read = |content: &mut Content| fill(slots, content);
+        let read = |content: &mut Content| fill(slots, self.degree, content);
         self.savepoints
             .read(place, &self.input, read)
             .unwrap_or_else(|| {
@@ -94,8 +96,8 @@ impl KeptLists<'_> {
     }
 }
 
-/// Fills lists from a savepoint; some may be filled when it turns out to be damaged.
-fn fill(slots: &Slots, content: &mut Content) -> Result<Reached, Unfit> {
+/// Fills lists from a savepoint, of at most `when_done` neighbours each if all is done; some may be filled when it turns out to be damaged.
+fn fill(slots: &Slots, when_done: usize, content: &mut Content) -> Result<Reached, Unfit> {
     let (pass, done, nodes) = (content.word()?, content.word()?, content.word()?);
     if nodes as usize != slots.nodes() {
         return Err(content.wrong(format_args!(
@@ -110,16 +112,23 @@ fn fill(slots: &Slots, content: &mut Content) -> Result<Reached, Unfit> {
     if !possible {
         return Err(content.wrong(format_args!("{done} of {nodes} nodes done in pass {pass}")));
     }
+    // What is done is written as it is, by what takes no longer list, and no neighbour twice.
+    let most = if pass == DONE {
+        when_done
+    } else {
+        slots.slots()
+    };
+    let mut sorted = Vec::new();
     let (mut bytes, mut list) = (
         vec![0; 4 * slots.slots()],
         Vec::with_capacity(slots.slots()),
     );
     for node in 0..nodes {
         let degree = content.word()? as usize;
-        let Some(bytes) = bytes.get_mut(..degree.saturating_mul(4)) else {
+        let room = bytes.get_mut(..degree.saturating_mul(4));
+        let Some(bytes) = room.filter(|_| degree <= most) else {
             return Err(content.wrong(format_args!(
-                "{degree} neighbours of node {node}, which has at most {}",
-                slots.slots()
+                "{degree} neighbours of node {node}, which has at most {most}"
             )));
         };
         content.bytes(bytes)?;
@@ -129,6 +138,18 @@ fn fill(slots: &Slots, content: &mut Content) -> Result<Reached, Unfit> {
             return Err(content.wrong(format_args!(
                 "neighbour {other} of node {node}, and there are {nodes} nodes"
             )));
+        }
+        if pass == DONE {
+            sorted.clear();
+            sorted.extend_from_slice(&list);
+            sorted.push(node);
+            sorted.sort_unstable();
+            if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+                return Err(content.wrong(format_args!(
+                    "node {node} is its own neighbour, or has node {} twice",
+                    pair[0]
+                )));
+            }
         }
         slots.replace(node, &list, &slots.lock(node));
     }

@@ -443,6 +443,7 @@ impl Work<'_> {
                 let kept = kept.map(|(savepoints, input)| KeptLists {
                     savepoints,
                     input,
+                    degree: parameters.degree,
                     part: part as u32 + 1,
                 });
                 build_in(&points, &slots, start, &parameters, &stage, kept, progress)?;

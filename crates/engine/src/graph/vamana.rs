@@ -187,17 +187,23 @@ impl Growing<'_> {
         while from < turn.len() {
             let (threads, progress) = (self.parameters.threads, self.progress);
             let items = from..turn.len();
-            from = in_batches(items, threads, progress, pause, worker, |worker, range| {
+            let done = in_batches(items, threads, progress, pause, worker, |worker, range| {
                 for &node in &turn[range] {
                     worker.insert(node);
                 }
-            })?;
-            if let Some(kept) = self.kept.filter(|kept| from < turn.len() || kept.are_due()) {
+            });
+            from = done.reached;
+            // Whoever stops a build wants it to go on from there.
+            let is_wanted = done.stopped || from < turn.len();
+            if let Some(kept) = self.kept.filter(|kept| is_wanted || kept.are_due()) {
                 let reached = Reached {
                     pass: pass.number,
                     nodes: from,
                 };
                 kept.keep(self.slots, reached, progress);
+            }
+            if done.stopped {
+                return Err(Interrupted);
             }
         }
         Ok(())
@@ -328,7 +334,7 @@ fn trim(
     progress: &dyn Progress,
 ) -> Result<(), Interrupted> {
     let scratch = || (Pruner::new(), Vec::new(), Vec::new());
-    in_batches(
+    let done = in_batches(
         0..points.rows(),
         threads,
         progress,
@@ -345,12 +351,22 @@ fn trim(
                 }
             }
         },
-    )
-    .map(|_| ())
+    );
+    match done.stopped {
+        true => Err(Interrupted),
+        false => Ok(()),
+    }
 }
 
-/// Lets threads take batches of `items` until none is left, it is time for a pause, or the caller wants to stop. Gives the first item that
-/// nobody took: all before it are done.
+/// How far threads came.
+struct Done {
+    /// The first item that nobody took: all before it are done.
+    reached: usize,
+    /// Whether the caller wants to stop.
+    stopped: bool,
+}
+
+/// Lets threads take batches of `items` until none is left, it is time for a pause, or the caller wants to stop.
 fn in_batches<W>(
     items: Range<usize>,
     threads: usize,
@@ -358,7 +374,7 @@ fn in_batches<W>(
     pause: impl Fn() -> bool + Sync,
     worker: impl Fn() -> W + Sync,
     work: impl Fn(&mut W, Range<usize>) + Sync,
-) -> Result<usize, Interrupted> {
+) -> Done {
     let next = AtomicUsize::new(items.start);
     let (pausing, stop) = (AtomicBool::new(false), AtomicBool::new(false));
     let run = |_| {
@@ -380,10 +396,9 @@ fn in_batches<W>(
         }
     };
     threads::shared(0..threads.max(1), run);
-    if stop.load(Relaxed) {
-        Err(Interrupted)
-    } else {
-        Ok(next.into_inner().min(items.end))
+    Done {
+        reached: next.into_inner().min(items.end),
+        stopped: stop.into_inner(),
     }
 }
 

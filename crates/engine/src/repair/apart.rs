@@ -172,10 +172,11 @@ impl<'m> Files<'m, '_, '_> {
                 (Rule::Newest(newest), Added::Following)
             }
         };
-        let waiting: HashMap<u32, &PendingRecord> = records()
-            .filter(|record| rule.takes(record.id, record.node))
-            .map(|record| (record.node, record))
-            .collect();
+        let mut waiting: HashMap<u32, &PendingRecord> = HashMap::new();
+        for record in records().filter(|record| rule.takes(record.id, record.node)) {
+            // The first counts of two with one node, as elsewhere.
+            waiting.entry(record.node).or_insert(record);
+        }
         let mut leading = match in_parts {
             true => {
                 let table = placement.as_ref().ok();
@@ -237,11 +238,12 @@ impl<'m> Files<'m, '_, '_> {
             // Garbage that is not known for it does not count.
             live += part.nodes().min(here);
         }
-        if let Some(tally) = tallies.last_mut() {
-            for record in waiting.values() {
-                tally.taken((self.take)(record.id, &record.vector)?, Some(false));
-            }
+        let mut waited = Tally::default();
+        for record in waiting.values() {
+            waited.fault((self.take)(record.id, &record.vector)?);
         }
+        let file = self.table_name(FileKind::Pending);
+        self.tell_faults(&file, &waited);
         // Of nodes that were not found some may be dead: no more are lost than there should be.
         let mut left = match &placement {
             Ok(_) => facts.live.saturating_sub(live),

@@ -108,6 +108,11 @@ pub(crate) fn are_in(volume: &dyn Volume) -> bool {
     names(volume).is_ok_and(|names| names.iter().any(|name| name != UNFINISHED))
 }
 
+/// Whether a volume certainly has none to go on from.
+pub(crate) fn are_none(volume: &dyn Volume) -> bool {
+    names(volume).is_ok_and(|names| names.iter().all(|name| name == UNFINISHED))
+}
+
 /// Removes all savepoints of a volume whose lock the caller holds. Failing to is no failure: the next build removes them.
 pub(crate) fn remove_all(volume: &dyn Volume) {
     for name in names(volume).unwrap_or_default() {

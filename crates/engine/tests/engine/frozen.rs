@@ -267,7 +267,7 @@ struct Small {
 
 const PHOTOS: &str = "photo-sift-20k";
 const TEXTS: &str = "package-text-2k";
-const SMALL: [Small; 8] = [
+const SMALL: [Small; 9] = [
     Small {
         name: "index-v4-odinann",
         layout: "coupled",
@@ -326,6 +326,18 @@ const SMALL: [Small; 8] = [
             Metric::Cosine,
             "nested",
             false,
+        )
+    },
+    Small {
+        dim: 120,
+        built: 140,
+        rows: 160,
+        ..texts(
+            "index-v4-direct-layered",
+            "layered",
+            Metric::Cosine,
+            "nested",
+            true,
         )
     },
 ];

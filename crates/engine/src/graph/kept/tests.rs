@@ -21,6 +21,7 @@ fn kept<'a>(savepoints: &'a Savepoints<'a>) -> KeptLists<'a> {
     KeptLists {
         savepoints,
         input: savepoints.input(&[]),
+        degree: 5,
         part: 0,
     }
 }
@@ -60,7 +61,9 @@ proptest! {
         let slots = Slots::new(lists.len(), 5);
         for (node, list) in lists.iter().enumerate() {
             let node = node as u32;
-            let list: Vec<u32> = (0..list.len() as u32).map(|i| seed.wrapping_mul(i + node) % nodes).collect();
+            // Any others, each once.
+            let most = (list.len() as u32).min(nodes - 1);
+            let list: Vec<u32> = (0..most).map(|i| (node + 1 + (i + seed % 7) % (nodes - 1)) % nodes).collect();
             slots.replace(node, &list, &slots.lock(node));
         }
         let volume = SimVolume::new();

@@ -85,6 +85,9 @@ impl Reranker<'_> {
                 continue;
             };
             let place = self.segments.place_of(node);
+            if self.segments.get(place.segment).end <= node {
+                self.let_go_of_unwritten(place);
+            }
             if frontier.is_refused(at) || self.is_awaited(place) || !self.is_here(place) {
                 continue;
             }
