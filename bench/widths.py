@@ -5,8 +5,8 @@
 
 For each width (768,1024,1536,3072 if none is said) makes N rows (5,000) of floats by putting rows of EMBEDDINGS, drawn at random, side by
 side and cutting them off, so that their entropy is that of real embeddings; builds an index; and prints of `stratann stats` what the raw vectors
-take, the compressed ones, lists, codes, and the whole index: beyond these are headers, room at the ends of pages, outside ids, the codebook and
-the navigation graph. Needs Python 3.8 and nothing else.
+take, the compressed ones, lists, codes with the codebook, and the whole index: beyond these are headers, room at the ends of pages, outside ids and the navigation
+graph, which has raw vectors. Needs Python 3.8 and nothing else.
 """
 
 import json
@@ -32,7 +32,7 @@ def main():
     program, source, folder = arguments[:3]
     widths = [int(width) for width in (arguments[3] if len(arguments) == 4 else "768,1024,1536,3072").split(",")]
     os.makedirs(folder, exist_ok=True)
-    print("| floats | layout | raw, MB | compressed, MB | lists, MB | codes, MB | index, MB | index without lists, codes and codebook, of the compressed |")
+    print("| floats | layout | raw, MB | compressed, MB | lists, MB | codes, MB | index, MB | index without lists and codes, of the compressed |")
     print("|---|---|---|---|---|---|---|---|")
     for width in widths:
         path = os.path.join(folder, f"{width}.fbin")
@@ -42,9 +42,8 @@ def main():
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         said = json.loads(subprocess.run([program, "stats", index, "--json"], check=True, stdout=subprocess.PIPE).stdout)
         took = said["bytes"]
-        # A quarter of a thousand centroids for each part of a code, as floats.
-        codebook = 256 * 4 * width
-        beyond = took["total"] - took["graph"] - took["codes"] - codebook
+        # Codes are with the codebook.
+        beyond = took["total"] - took["graph"] - took["codes"]
         show = [rows * width * 4, took["vectors"], took["graph"], took["codes"], took["total"]]
         figures = " | ".join(f"{bytes / 1e6:.2f}" for bytes in show)
         print(f"| {width} | {said['layout']} | {figures} | {beyond / took['vectors']:.3f} |", flush=True)

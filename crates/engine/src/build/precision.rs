@@ -23,13 +23,23 @@ const ANSWERS: usize = 10;
 /// and leaves four trailing parts a query to be read; half that step is half a read of pages more, and leaves half as many.
 const ENOUGH: f64 = 0.98;
 
-/// The step of the leading parts of a build.
+/// What a record takes beside its list and the part of its vector, about, and a page beside its records.
+const BESIDE: f64 = 9.0;
+const HEADER: f64 = 64.0;
+/// How much larger than the average records are taken to be, so that as many of them fit a page as are expected to.
+const MARGIN: f64 = 1.03;
+/// Vectors whose parts are measured.
+const MEASURED: usize = 256;
+
+/// The step of the leading parts of a build, whose pages have so many bytes.
 pub(crate) fn leading_step(
     build: &Build<'_>,
     coding: &Coding,
     sweep: &mut Sweep<'_>,
+    page_bytes: usize,
 ) -> Result<u8, Error> {
-    let models = coding.nested_of(&coding.sample_all(&sweep.rows())?);
+    let sample = coding.sample_all(&sweep.rows())?;
+    let models = coding.nested_of(&sample);
     let around = coding
         .some_nodes(QUERIES)
         .map(|node| neighbourhood(sweep, node))
@@ -53,8 +63,42 @@ pub(crate) fn leading_step(
     let best = right.iter().max().copied();
     let found = right.iter().position(is_enough);
     let found = found.or_else(|| right.iter().position(|&right| Some(right) == best));
+    let sizes = records(&models, &sample, kernel.row_bytes(), coding.largest_list())?;
+    let found = found.map(|at| finest_in_the_room(&sizes, at, page_bytes as f64 - HEADER));
     let step = found.and_then(|at| models.get(at)).map(NestedModel::step);
     step.ok_or_else(|| Error::call("element", source.element(), "one that has steps"))
+}
+
+/// Bytes of a record with a list of so many and the leading part that each model makes, on average.
+fn records(
+    models: &[NestedModel],
+    sample: &[u8],
+    row_bytes: usize,
+    list: usize,
+) -> Result<Vec<f64>, Error> {
+    let rows = || sample.chunks_exact(row_bytes).take(MEASURED);
+    let (mut leading, mut trailing) = (Vec::new(), Vec::new());
+    let mut sizes = Vec::with_capacity(models.len());
+    for model in models {
+        leading.clear();
+        for row in rows() {
+            trailing.clear();
+            let encoded = model.encode(row, &mut leading, &mut trailing);
+            encoded.map_err(|error| Error::codec("a sample of the vectors", error))?;
+        }
+        let part = leading.len() as f64 / rows().count().max(1) as f64;
+        sizes.push(part + list as f64 + BESIDE);
+    }
+    Ok(sizes)
+}
+
+/// The finest of the steps from `chosen` on, of which records have these sizes, that leaves as many records on a page as that does. Of wide
+/// vectors a page holds one or two, and what is left of it would be lost: what leads further fills it, and trails no more.
+fn finest_in_the_room(sizes: &[f64], chosen: usize, page: f64) -> usize {
+    let on_page = |at: usize| (page / (MARGIN * sizes[at])).floor();
+    let most = on_page(chosen);
+    let finer = (chosen + 1..sizes.len()).take_while(|&at| most >= 1.0 && on_page(at) == most);
+    finer.last().unwrap_or(chosen)
 }
 
 /// A node, and nodes around it.
@@ -102,4 +146,22 @@ fn ranked_right(kernel: &Kernel, model: &NestedModel, rows: &[u8]) -> Result<usi
     let (found, wanted) = (nearest(&by_leading), nearest(&exact));
     let bound = wanted.last().map_or(f32::INFINITY, |&last| exact[last]);
     Ok(found.iter().filter(|&&place| exact[place] <= bound).count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_that_would_be_lost_is_filled() {
+        // A page of eleven: half a step more would leave room for nine.
+        assert_eq!(finest_in_the_room(&[320.0, 368.0, 416.0], 0, 4032.0), 0);
+        // Of one, with room for three finer steps.
+        let sizes = [2_100.0, 2_500.0, 2_900.0, 3_300.0, 3_700.0];
+        assert_eq!(finest_in_the_room(&sizes, 0, 4032.0), 4);
+        assert_eq!(finest_in_the_room(&sizes, 2, 3_500.0), 3);
+        // One that fits none stays what it is.
+        assert_eq!(finest_in_the_room(&[5_000.0, 5_400.0], 0, 4032.0), 0);
+        assert_eq!(finest_in_the_room(&[100.0], 0, 4032.0), 0);
+    }
 }

@@ -216,7 +216,7 @@ fn write(
 ) -> Result<Written, Error> {
     let coding = &format.segments.coding;
     let lists = coding.learn_lists(sweep.lists())?;
-    let step = leading_step(build, coding, sweep)?;
+    let step = leading_step(build, coding, sweep, format.pages.page_bytes())?;
     let mut encoder = Encoder::new(lists, build.options.threads);
     let mut pages = SlottedFile::create(&build.checkpoint, format.pages, None, 0)?;
     let (mut segments, mut segment_files) = (Vec::new(), Vec::new());
