@@ -199,6 +199,16 @@ impl<'a> Reranker<'a> {
         Poll::Pending
     }
 
+    /// Waits until all that were asked for are here.
+    pub(crate) async fn take_all(&mut self) -> Result<(), Error> {
+        self.due = self.awaited.len();
+        while !self.awaited.is_empty() {
+            let (segment, done) = self.next().await;
+            self.open(segment, done)?;
+        }
+        Ok(())
+    }
+
     /// Phase 2: ranks candidates until it does not pay. While there are fewer answers than are wanted, it does.
     pub(crate) async fn finish(
         &mut self,

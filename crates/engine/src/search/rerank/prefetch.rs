@@ -58,16 +58,6 @@ impl Reranker<'_> {
         Ok(())
     }
 
-    /// Waits until all that were asked for are here.
-    pub(crate) async fn take_all(&mut self) -> Result<(), Error> {
-        self.due = self.awaited.len();
-        while !self.awaited.is_empty() {
-            let (segment, done) = self.next().await;
-            self.open(segment, done)?;
-        }
-        Ok(())
-    }
-
     /// Ranks candidates of the head whose vectors were prefetched and are here, and that were not ranked before. One that may be no answer
     /// is refused at once.
     pub(crate) fn rank_arrived(
