@@ -220,7 +220,7 @@ impl Index {
         .min(manifest.vectors as usize);
         SlotCache::check_room(entries, slot_bytes)?;
         let cache = (entries > 0).then(|| Arc::new(SlotCache::new(entries, slot_bytes)));
-        let (graph_pages, vector_pages) = kind.files();
+        let (graph_pages, vector_pages) = kind.keepable();
         let code_bytes = Codes::memory_bytes(&*volume, &manifest, kind.composition())?;
         let navigates = options.memory.is_none() || options.navigation.unwrap_or(preset.navigation);
         let navigation = kind.navigation_entry(&manifest).filter(|_| navigates);
@@ -238,7 +238,9 @@ impl Index {
         };
         let memory_plan = divide(&needs)?;
         if memory_plan.graph_pages + memory_plan.vector_pages > 0 {
-            let pages = (graph_pages.pages, vector_pages.pages);
+            // Counts of reads are of the pages of the build.
+            let (graph, vectors) = kind.files();
+            let pages = (graph.pages, vectors.pages);
             let heat = stored::heat(&*volume, &manifest, pages)?;
             kind.load(&*volume, &memory_plan, heat.as_ref())?;
         }

@@ -37,6 +37,8 @@ const USUAL_LIST: usize = 100;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PageFile {
     pub(crate) pages: u64,
+    /// Pages of the file that hold nothing any more, which are never in memory: the table that finds pages counts them.
+    pub(crate) empty: u64,
     pub(crate) page_bytes: usize,
     /// Bytes that a read takes, about, where one asks for several pages; else 0.
     pub(crate) several: usize,
@@ -51,6 +53,7 @@ impl PageFile {
     pub(crate) fn new(pages: u64, page_bytes: usize) -> Self {
         Self {
             pages,
+            empty: 0,
             page_bytes,
             several: 0,
             doubled: false,
@@ -332,11 +335,16 @@ fn slices(needs: &Needs, value: &Value, left: u64) -> Vec<Slice> {
 fn cost(pages: u64, file: PageFile) -> u64 {
     match pages {
         0 => 0,
-        pages => pages * file.kept_bytes() + 4 * file.pages,
+        pages => pages * file.kept_bytes() + file.table_bytes(),
     }
 }
 
 impl PageFile {
+    /// Bytes of the table that finds the pages in memory.
+    fn table_bytes(self) -> u64 {
+        4 * (self.pages + self.empty)
+    }
+
     /// Bytes that a page takes that is kept in memory.
     fn kept_bytes(self) -> u64 {
         self.page_bytes as u64 * if self.doubled { 2 } else { 1 }
@@ -349,7 +357,7 @@ fn pages_in(bytes: u64, file: PageFile) -> u64 {
     if file.pages == 0 || bytes + 16 >= cost(file.pages, file) {
         return file.pages;
     }
-    bytes.saturating_sub(4 * file.pages) / file.kept_bytes()
+    bytes.saturating_sub(file.table_bytes()) / file.kept_bytes()
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -505,6 +513,7 @@ mod tests {
             inserting: 50_000,
             graph: PageFile {
                 pages: 43_000,
+                empty: 0,
                 page_bytes: 4096,
                 several: 0,
                 doubled: false,

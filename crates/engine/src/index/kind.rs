@@ -99,6 +99,13 @@ impl Kind {
         }
     }
 
+    /// The same of the pages that could be in memory.
+    pub(super) fn keepable(&self) -> (PageFile, PageFile) {
+        match self {
+            Self::Graph(graph) => graph.stores.keepable(),
+        }
+    }
+
     /// Bytes of a record in a cache.
     pub(super) fn cached_bytes(&self) -> usize {
         match self {

@@ -1,6 +1,5 @@
 //! The stores of a graph index that is open: its topology, its vectors where these are apart, and what of both is in memory.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -70,7 +69,7 @@ impl GraphStores {
         directory + placement + self.segments.as_ref().map_or(0, Segments::metadata_bytes)
     }
 
-    /// The pages of the graph, and those of all segments.
+    /// The pages of the graph, and those of all segments, as the build made them.
     pub(crate) fn files(&self) -> (PageFile, PageFile) {
         let mut vectors = PageFile::default();
         for segment in self.segments.iter().flat_map(Segments::iter) {
@@ -79,6 +78,20 @@ impl GraphStores {
             vectors.several = vectors.several.max(segment.read_bytes());
         }
         (self.pages.file(self.nodes), vectors)
+    }
+
+    /// The same of the pages that could be in memory: those that direct inserts have added as well, and none that holds nothing any more.
+    pub(crate) fn keepable(&self) -> (PageFile, PageFile) {
+        let (mut graph, mut vectors) = self.files();
+        if let Some(placement) = self.placement.get() {
+            graph.pages = count(&placement.pages_in_use());
+            graph.empty = u64::from(placement.pages()).saturating_sub(graph.pages);
+        }
+        if let Some(added) = self.segments.as_ref().and_then(Segments::added) {
+            let pages = added.pages();
+            vectors.pages += pages.end - pages.start;
+        }
+        (graph, vectors)
     }
 
     /// Takes on what came of it since its build, by a checkpoint. Nobody else has it yet.
@@ -164,68 +177,70 @@ impl GraphStores {
         heat: Option<&HeatFile>,
     ) -> Result<(), Error> {
         if memory_plan.graph_share > 0.0 {
-            let PageFile {
-                pages, page_bytes, ..
-            } = self.pages.file(self.nodes);
+            let built = self.pages.file(self.nodes);
+            let placement = self.placement.get();
+            // What a page without nodes holds is of no account.
+            let in_use = match placement {
+                Some(placement) => placement.pages_in_use(),
+                None => vec![true; built.pages as usize],
+            };
+            let heat = heat.map(|heat| &*heat.graph);
+            let mut hot = hottest(heat, &in_use, memory_plan.graph_share);
+            // Nor is what one holds that is to be written anew.
+            let mut wanted = |page: u64| {
+                let old = |placement: &Placement| placement.unwritten.get(page as u32).is_some();
+                hot(page) && !placement.is_some_and(old)
+            };
             let source = Source {
                 volume,
                 name: &self.name,
-                pages,
-                page_bytes,
+                pages: in_use.len() as u64,
+                page_bytes: built.page_bytes,
                 start: BLOCK as u64,
-            };
-            let mut hot = hottest(
-                heat.map(|heat| &*heat.graph),
-                pages,
-                memory_plan.graph_share,
-            );
-            // What a page without nodes holds is of no account, nor what one has that is to be written anew.
-            let placement = self.placement.get();
-            let in_use = placement.map(Placement::pages_in_use);
-            let mut wanted = |page: u64| {
-                let used = |in_use: &Vec<bool>| in_use.get(page as usize).is_some_and(|&used| used);
-                let used = in_use.as_ref().is_none_or(used);
-                let old = placement.is_some_and(|p| p.unwritten.get(page as u32).is_some());
-                hot(page) && used && !old
             };
             let pages = &self.pages;
             self.resident = Resident::load(&source, &mut wanted, &|page, bytes| {
                 pages.check(page, bytes)
             })?;
         }
-        if memory_plan.vector_share > 0.0 {
-            let (_, all) = self.files();
-            let mut wanted = hottest(
-                heat.map(|heat| &*heat.vectors),
-                all.pages,
-                memory_plan.vector_share,
-            );
-            for segment in self.segments.iter_mut().flat_map(Segments::iter_mut) {
-                let source = Source {
-                    volume,
-                    name: &segment.name,
-                    pages: segment.pages.directory.pages(),
-                    page_bytes: segment.pages.shape.page_bytes(),
-                    start: BLOCK as u64,
-                };
-                let resident = Resident::load(&source, &mut wanted, &|page, bytes| {
-                    segment.view(bytes, page, true).map(|_| ())
-                })?;
-                segment.resident = resident;
-            }
+        if memory_plan.vector_share > 0.0
+            && let Some(segments) = &mut self.segments
+        {
+            let heat = heat.map(|heat| &*heat.vectors);
+            segments.load(volume, heat, memory_plan.vector_share)?;
         }
         Ok(())
     }
 }
 
-/// Says of one page after the other whether it is of the hottest `share`.
-fn hottest(heat: Option<&[u16]>, pages: u64, share: f64) -> impl FnMut(u64) -> bool {
-    let heat = heat.map_or_else(|| Cow::Owned(vec![0; pages as usize]), Cow::Borrowed);
+/// How many are so.
+fn count(flags: &[bool]) -> u64 {
+    flags.iter().filter(|&&flag| flag).count() as u64
+}
+
+/// Says of one page after the other whether it is of the hottest `share` of those that are in use. Pages that the build did not have, so that
+/// nobody counted how often they are read, are taken to be as hot as those of the build on average.
+pub(super) fn hottest(
+    heat: Option<&[u16]>,
+    in_use: &[bool],
+    share: f64,
+) -> impl FnMut(u64) -> bool {
+    let built = heat.unwrap_or_default();
+    let mean = match built.len() {
+        0 => 0,
+        pages => built
+            .iter()
+            .map(|&reads| u64::from(reads))
+            .sum::<u64>()
+            .div_ceil(pages as u64) as u16,
+    };
+    let heat = (0..).zip(in_use).filter(|(_, used)| **used);
+    let heat = heat.map(|(page, _): (usize, _)| built.get(page).copied().unwrap_or(mean));
+    let heat: Vec<u16> = heat.collect();
     let mut hottest = Hottest::new(&heat, share);
-    let mut next = 0;
-    move |_| {
-        next += 1;
-        heat.get(next - 1)
-            .is_some_and(|&reads| hottest.takes(reads))
+    let mut next = heat.into_iter();
+    move |page| {
+        let used = in_use.get(page as usize).is_some_and(|&used| used);
+        used && next.next().is_some_and(|reads| hottest.takes(reads))
     }
 }

@@ -296,3 +296,73 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
         assert!(answers.contains(&id), "{id}: {answers:?}");
     }
 }
+
+#[test]
+fn memory_for_all_pages_holds_those_that_inserts_wrote() {
+    let all = matrix(SIFT_BASE);
+    let rest = part(&all, 4_000, 2_000);
+    let queries = matrix(SIFT_QUERIES);
+    for (layout, update) in [
+        (Layout::Packed, Update::Accumulate),
+        (Layout::Packed, Update::Relocate),
+        (Layout::Layered, Update::Relocate),
+        (Layout::Decoupled, Update::Accumulate),
+        (Layout::Coupled, Update::Relocate),
+        (Layout::Inline, Update::InPlace),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index");
+        let options = BuildOptions {
+            layout: Some(layout),
+            degree: Some(16),
+            build_list: 30,
+            code_bytes: Some(16),
+            threads: 2,
+            ..BuildOptions::default()
+        };
+        build(&part(&all, 0, 4_000), &path, &options, &Silent).unwrap();
+        let live = LiveIndex::open(&path, &OpenOptions::default(), &writing(update)).unwrap();
+        live.insert(&rest, None, &Silent).unwrap();
+        live.flush().unwrap();
+        drop(live);
+        let search = SearchOptions::default();
+        let read = Index::open(&path, &OpenOptions::default()).unwrap();
+        let read = read.search(&queries, &search).unwrap();
+        assert!(read.counters.graph_reads > 0, "{layout:?}");
+        let options = OpenOptions {
+            memory: Some(100 << 20),
+            ..OpenOptions::default()
+        };
+        let index = Index::open(&path, &options).unwrap();
+        let predicted = index.memory().predicted_reads.unwrap();
+        assert!(
+            predicted[0] + predicted[1] < 1e-9,
+            "{layout:?}: {predicted:?}"
+        );
+        let held = index.search(&queries, &search).unwrap();
+        let reads = (held.counters.graph_reads, held.counters.vector_reads);
+        assert_eq!(reads, (0, 0), "{layout:?} {update:?}");
+        // A smaller budget holds some of them.
+        let plan = index.memory();
+        let pages = plan.graph_pages + plan.vector_pages;
+        let least = OpenOptions {
+            memory: Some(1),
+            ..OpenOptions::default()
+        };
+        let Err(stratann::Error::Memory { needs, .. }) = Index::open(&path, &least) else {
+            panic!("{layout:?}: one byte will not do");
+        };
+        let options = OpenOptions {
+            memory: Some(needs + plan.navigation + pages / 2),
+            ..OpenOptions::default()
+        };
+        let index = Index::open(&path, &options).unwrap();
+        let half = index.memory().graph_pages + index.memory().vector_pages;
+        assert!(half < pages && half > 0, "{layout:?}: {half} of {pages}");
+        let some = index.search(&queries, &search).unwrap();
+        let reads = |found: &stratann::SearchResults| {
+            found.counters.graph_reads + found.counters.vector_reads
+        };
+        assert!((1..reads(&read)).contains(&reads(&some)), "{layout:?}");
+    }
+}

@@ -14,12 +14,13 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, KEPT};
-use stratann_layout::{DeadSlots, FileKind, Manifest, RunsOn, SlottedView};
+use stratann_layout::{BLOCK, DeadSlots, FileKind, Manifest, RunsOn, SlottedView};
 use stratann_tier::{Tier, Volume};
 
 use super::added::{Added, too_long};
 use super::model::VectorModel;
-use crate::stores::resident::Resident;
+use crate::stores::graph::hottest;
+use crate::stores::resident::{Resident, Source};
 use crate::stores::slotted::{SlottedPages, model};
 use crate::stores::topology::placement::PageBytes;
 use crate::stores::{Placed, VectorsAt, undecodable};
@@ -244,9 +245,48 @@ impl Segments {
         self.segments.iter()
     }
 
-    /// All of them, to load pages into.
+    /// All of them, to give them other tiers.
+    #[cfg(test)]
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Segment> {
         self.segments.iter_mut()
+    }
+
+    /// Puts the hottest `share` of all pages into memory, those among them that were added behind the build's; without `heat`, the first ones.
+    /// Nobody else has them yet, and nothing is added.
+    pub(crate) fn load(
+        &mut self,
+        volume: &dyn Volume,
+        heat: Option<&[u16]>,
+        share: f64,
+    ) -> Result<(), Error> {
+        let added = self.added.get().map_or(0..0, Added::pages);
+        let added = added.end - added.start;
+        let built = self
+            .segments
+            .iter()
+            .map(|segment| segment.pages.directory.pages());
+        let all = vec![true; (built.sum::<u64>() + added) as usize];
+        let mut hot = hottest(heat, &all, share);
+        let last = self.segments.len() - 1;
+        // Pages are numbered through all segments, and the added ones are behind the last.
+        let mut before = 0;
+        for (n, segment) in self.segments.iter_mut().enumerate() {
+            let more = if n == last { added } else { 0 };
+            let source = Source {
+                volume,
+                name: &segment.name,
+                pages: segment.pages.directory.pages() + more,
+                page_bytes: segment.pages.shape.page_bytes(),
+                start: BLOCK as u64,
+            };
+            let mut wanted = |page| hot(before + page);
+            let resident = Resident::load(&source, &mut wanted, &|page, bytes| {
+                segment.view(bytes, page, true).map(|_| ())
+            })?;
+            before += source.pages;
+            segment.resident = resident;
+        }
+        Ok(())
     }
 
     /// Bytes of directories and base vectors in memory.
