@@ -155,9 +155,8 @@ impl Index {
     ) -> Result<Self, Error> {
         let measured = manifest.measured.clone();
         // What is written in its place stays beside what was loaded.
-        let doubled = !stored::layout(&*volume, &manifest)?
-            .composition()
-            .records_move();
+        let composition = stored::layout(&*volume, &manifest)?.composition();
+        let doubled = composition.takes_inserts() && !composition.records_move();
         let divide = |needs: &Needs| {
             let mut needs = *needs;
             needs.graph.doubled = doubled;

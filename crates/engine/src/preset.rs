@@ -76,10 +76,10 @@ named! {
 }
 
 named! {
-    /// How lists and vectors are compressed, always without loss. The coupled and inline layouts know only
+    /// How lists and vectors are compressed, always without loss. The coupled, inline and csr layouts know only
     /// [`Raw`](Compression::Raw).
     pub enum Compression, "compression" {
-        /// Vectors as they are. Lists, too, in the coupled and inline layouts; elsewhere they are Elias–Fano codes.
+        /// Vectors as they are. Lists, too, in the coupled and inline layouts, and all but so in csr; elsewhere they are Elias–Fano codes.
         Raw = "raw", "Vectors as they are; lists too if coupled, else Elias-Fano",
         /// DecoupleVS §3.2: Elias–Fano; XOR with the chunk's base vector where that helps, one Huffman table a segment.
         Paper = "paper", "Elias-Fano lists, Huffman-coded vectors, XORed with a base where that helps (DecoupleVS)",
@@ -220,6 +220,15 @@ impl Preset {
         update: Update::Relocate,
         ..Self::PIPEANN
     };
+    /// The graph index for second-tier memory (Cheng et al., its §5): rows without padding, read one by one, and queries that take turns
+    /// while the memory answers. As DiskANN's otherwise, whose graph it is.
+    pub const TIERED_GRAPH: Preset = Preset {
+        name: "tiered-graph",
+        about: "Second-tier memory: input order, rows without padding (CSR), best-first one hop at a time, queries take turns",
+        layout: Some(Layout::Csr),
+        beam: 1,
+        ..Self::DISKANN
+    };
 
     /// The default: everything that was measured to help.
     pub const STRATANN: Preset = Preset {
@@ -241,12 +250,13 @@ impl Preset {
         update: Update::Accumulate,
     };
     /// Every preset, baselines first.
-    pub const ALL: [Preset; 6] = [
+    pub const ALL: [Preset; 7] = [
         Self::DISKANN,
         Self::PIPEANN,
         Self::AISAQ,
         Self::DECOUPLEVS,
         Self::ODINANN,
+        Self::TIERED_GRAPH,
         Self::STRATANN,
     ];
 }

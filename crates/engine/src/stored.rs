@@ -15,7 +15,8 @@ use stratann_layout::{FileEntry, FileKind, LayoutError, Manifest};
 use stratann_tier::Volume;
 
 pub(crate) use self::pages::{
-    PagesFile, coupled, coupled_shape, inline, inline_shape, pages, pages_of, slotted, span,
+    PagesFile, coupled, coupled_shape, csr, csr_shape, inline, inline_shape, pages, pages_of,
+    slotted, span,
 };
 pub use self::place::vectors_in;
 pub(crate) use self::place::{existing, home, indexes_in, is_absent, is_index, layout, manifest};

@@ -283,6 +283,13 @@ pub struct Fill {
     pub used: f64,
 }
 
+impl Fill {
+    /// Bytes of the file for each record: its own, and its share of what pages have beside records and leave over.
+    pub fn record_bytes(&self) -> f64 {
+        (self.blocks * BLOCK) as f64 / self.nodes_per_page as f64
+    }
+}
+
 /// A shape with another degree or other codes than the one that was asked about; see [`proposals`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Proposal {

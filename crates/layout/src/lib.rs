@@ -41,6 +41,7 @@
 pub mod block;
 pub mod chunks;
 pub mod coupled;
+pub mod csr;
 pub mod directory;
 pub mod entries;
 pub mod error;
@@ -64,6 +65,7 @@ pub mod stream;
 pub use block::{BLOCK, PAYLOAD};
 pub use chunks::{Chunk, ChunksFile, DeadSlots, SegmentSpan};
 pub use coupled::{CoupledShape, Neighbours, NodeView, PageBuilder, PageView};
+pub use csr::{CsrRow, CsrShape};
 pub use directory::{DirectoryFile, PageDirectory};
 pub use entries::EntryPoints;
 pub use error::LayoutError;

@@ -149,6 +149,7 @@ impl BufferPool {
         };
         Block {
             pointer,
+            skip: 0,
             len,
             owner,
         }
@@ -189,7 +190,9 @@ enum Owner {
 ///
 /// Derefs to `[u8]`. It belongs to its thread; drop it soon, so that its buffer can serve the next read.
 pub struct Block {
+    /// Where its buffer begins, and how far behind that its bytes do.
     pointer: NonNull<u8>,
+    skip: usize,
     len: usize,
     owner: Owner,
 }
@@ -207,6 +210,7 @@ impl Block {
         };
         Block {
             pointer,
+            skip: 0,
             len: bytes.len(),
             owner: Owner::Own(blocks as u32),
         }
@@ -219,9 +223,18 @@ impl Block {
     pub(crate) unsafe fn shared(pointer: NonNull<u8>, len: usize, keeper: Rc<dyn Any>) -> Block {
         Block {
             pointer,
+            skip: 0,
             len,
             owner: Owner::Shared { _keeper: keeper },
         }
+    }
+
+    /// The `len` bytes behind the first `skip` of it; fewer where there are fewer.
+    pub(crate) fn part(mut self, skip: u32, len: u32) -> Block {
+        let skip = (skip as usize).min(self.len);
+        self.len = (len as usize).min(self.len - skip);
+        self.skip += skip;
+        self
     }
 
     /// Where the device is to write; the block must not be read until it has.
@@ -236,10 +249,11 @@ impl Deref for Block {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the owner keeps `len` initialised bytes at `pointer` alive as long as the block (arenas and own
-        // allocations are zeroed when made; `shared`'s caller promised). While a device writes to the buffer the
-        // block sits in the slab of pending reads, where nobody derefs it.
-        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
+        // SAFETY: the owner keeps initialised bytes at `pointer` alive as long as the block (arenas and own allocations
+        // are zeroed when made; `shared`'s caller promised): as many as the block was made with, of which `part` lets
+        // `skip..skip + len` be no more than what was there before. While a device writes to the buffer the block sits
+        // in the slab of pending reads, where nobody derefs it.
+        unsafe { std::slice::from_raw_parts(self.pointer.as_ptr().add(self.skip), self.len) }
     }
 }
 

@@ -35,6 +35,7 @@
 
 mod backend;
 mod buffer;
+mod bytewise;
 mod directory;
 mod dram;
 mod error;
@@ -69,6 +70,7 @@ pub const BLOCK: usize = 4096;
 
 pub use backend::{Backend, IoMode};
 pub use buffer::{Block, HugeBytes};
+pub use bytewise::bytewise;
 pub use directory::Directory;
 pub use dram::DramTier;
 pub use error::TierError;

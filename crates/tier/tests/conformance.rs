@@ -9,7 +9,7 @@ use stratann_tier::testing::conformance::{conformance, conformance_volume};
 use stratann_tier::testing::{Fault, Faults, Faulty, Meter, SimVolume, Slow};
 use stratann_tier::{
     BLOCK, Directory, DramTier, FileTier, IoMode, MappedTier, MemoryVolume, SplitVolume, Tier,
-    Volume,
+    Volume, bytewise,
 };
 use tempfile::TempDir;
 
@@ -41,6 +41,23 @@ fn a_file_through_the_pool() {
         &|bytes| Arc::new(FileTier::open(file(directory.path(), bytes)).unwrap()),
         IoMode::Pread,
     );
+}
+
+#[test]
+fn a_file_to_the_byte() {
+    let directory = disk();
+    for io in [IoMode::Auto, IoMode::Pread] {
+        let make = |bytes: &[u8]| -> Arc<dyn Tier> {
+            let tier = bytewise(Arc::new(
+                FileTier::open(file(directory.path(), bytes)).unwrap(),
+            ));
+            assert_eq!(tier.alignment(), 1);
+            tier
+        };
+        conformance(&make, io);
+    }
+    let dram: Arc<dyn Tier> = Arc::new(DramTier::new(vec![1; 10]));
+    assert!(Arc::ptr_eq(&bytewise(dram.clone()), &dram));
 }
 
 #[test]

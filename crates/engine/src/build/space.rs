@@ -11,8 +11,6 @@
 //! What is expected errs on the side of the budget: lists in locality order take less than their bound. On package-text 61 MB gave R = 40 and an
 //! index of 59.6 MB, where R = 88 would have taken 61.1.
 
-use stratann_layout::inline;
-
 use super::BuildOptions;
 use super::coding::Coding;
 use super::navigation::NAVIGATION_DEGREE;
@@ -64,10 +62,19 @@ pub(super) fn largest_degree(
         (VectorsAt::Records | VectorsAt::Parts, _) => (vector + list + BESIDE) / FILLED,
     };
     let expected = |degree: usize| {
-        let node = match layout.is_encoded() {
-            true => pages(expected_list(degree, source.rows())) + code_bytes as f64,
-            false => fixed_record(source, layout, degree, code_bytes),
+        let code = if layout.has_codes_in_records() {
+            0
+        } else {
+            code_bytes
         };
+        let record = match layout.composition().record_bytes() {
+            None => pages(expected_list(degree, source.rows())),
+            Some(bytes) => {
+                let (element, dim) = (source.element(), source.dim());
+                bytes(element, dim, degree, code_bytes, source.rows() as u64) + BESIDE
+            }
+        };
+        let node = record + code as f64;
         let node = node + navigation + ids;
         // A centroid is of floats, and there are 256 in each part of a code.
         let codebook = 256 * 4 * source.dim() as u64;
@@ -99,20 +106,4 @@ fn whole_blocks(record: f64) -> f64 {
         0.0 => (record / block).ceil() * block,
         records => block / records,
     }
-}
-
-/// Bytes of a node where records are of one size, with its own code where that is in another file.
-fn fixed_record(
-    source: &dyn VectorSource,
-    layout: Layout,
-    degree: usize,
-    code_bytes: usize,
-) -> f64 {
-    let (beside, apart) = match layout.has_codes_in_records() {
-        true => (code_bytes, 0),
-        false => (0, code_bytes),
-    };
-    let fill = inline::fill(source.element(), source.dim(), degree, beside);
-    let page = (fill.blocks * stratann_layout::BLOCK) as f64;
-    page / fill.nodes_per_page as f64 + apart as f64 + BESIDE
 }

@@ -158,7 +158,7 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
                 assert_eq!(vectors_in(&image), Some(170));
                 // MANIFEST, codebook, navigation; codes or entry points; and for two segments, vectors and chunks each.
                 let files = match layout {
-                    Layout::Coupled | Layout::Inline => 4 + 1,
+                    Layout::Coupled | Layout::Inline | Layout::Csr => 4 + 1,
                     Layout::Packed => 4 + 2,
                     Layout::Decoupled | Layout::Layered => 4 + 2 + 4,
                 };

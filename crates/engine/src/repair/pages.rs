@@ -58,6 +58,7 @@ pub(super) fn salvage(
                 Records::Fixed {
                     format,
                     rewritten: Rewritten::InPlace,
+                    ..
                 },
                 VectorsAt::Records,
             ) => files.journaled(layout, format(manifest)?, facts),
@@ -66,7 +67,7 @@ pub(super) fn salvage(
             (
                 Records::Slotted
                 | Records::Fixed {
-                    rewritten: Rewritten::Elsewhere,
+                    rewritten: Rewritten::Elsewhere | Rewritten::Nowhere,
                     ..
                 },
                 VectorsAt::Records,

@@ -28,6 +28,8 @@ pub(crate) struct NodeReader<'a, N> {
     check: bool,
     timer: &'a Timer,
     heat: Option<&'a Heat>,
+    /// What the device moves at least.
+    granularity: u64,
 }
 
 impl<'a, N: NodePages> NodeReader<'a, N> {
@@ -48,6 +50,7 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
             check,
             timer,
             heat,
+            granularity: u64::from(graph.tier.granularity()).max(1),
         }
     }
 
@@ -74,13 +77,19 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
             heat.graph(page);
         }
         counters.graph_reads += 1;
-        counters.bytes_read += len as u64;
+        counters.bytes_read += self.moved(offset, len as u64);
         self.queue.submit(Request {
             tag: page,
             offset,
             len: len as u32,
         })?;
         Ok(())
+    }
+
+    /// Bytes that the device moves for a read.
+    fn moved(&self, offset: u64, len: u64) -> u64 {
+        let end = (offset + len).next_multiple_of(self.granularity);
+        end - offset / self.granularity * self.granularity
     }
 
     /// Starts what is queued, so that the device works while this thread computes.

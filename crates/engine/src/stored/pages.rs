@@ -3,8 +3,8 @@
 use stratann_layout::chunks::SegmentSpan;
 use stratann_layout::header::stored_checksum;
 use stratann_layout::{
-    BLOCK, CoupledShape, FileEntry, FileHeader, FileKind, InlineShape, Manifest, SegmentFacts,
-    SlottedFacts, SlottedShape,
+    BLOCK, CoupledShape, CsrShape, FileEntry, FileHeader, FileKind, InlineShape, Manifest,
+    SegmentFacts, SlottedFacts, SlottedShape,
 };
 use stratann_tier::Volume;
 
@@ -123,6 +123,29 @@ pub(crate) fn inline_shape(manifest: &Manifest) -> Result<InlineShape, Error> {
     );
     let code_bytes = manifest.code_bytes as usize;
     Ok(InlineShape::new(manifest.element, dim, degree, code_bytes)?)
+}
+
+/// The shape of rows.
+pub(crate) fn csr_shape(manifest: &Manifest) -> Result<CsrShape, Error> {
+    let (dim, degree) = (
+        manifest.dimension as usize,
+        manifest.graph().degree as usize,
+    );
+    Ok(CsrShape::new(
+        manifest.element,
+        dim,
+        degree,
+        manifest.vectors,
+    )?)
+}
+
+/// The shape of the file of rows; refuses what [`pages`] does.
+pub(crate) fn csr<'m>(
+    volume: &dyn Volume,
+    manifest: &'m Manifest,
+) -> Result<(CsrShape, &'m FileEntry), Error> {
+    let shape = csr_shape(manifest)?;
+    Ok((shape, fixed(volume, manifest, FileKind::Csr, &shape)?))
 }
 
 /// The shape of the file of coupled pages; refuses what [`pages`] does.

@@ -2,6 +2,7 @@
 
 use stratann_layout::{FileKind, Manifest};
 use stratann_tier::Volume;
+use stratann_vector::Element;
 
 use super::records::FixedFormat;
 use super::{NodePages, Pages, Placed};
@@ -29,12 +30,18 @@ pub(crate) struct Composition {
 /// What a manifest says of the format of fixed pages.
 pub(crate) type FixedFormatOf = fn(&Manifest) -> Result<Box<dyn FixedFormat>, Error>;
 
+/// Bytes that a record of one size takes on storage, its share of what is left over included: by element type, dimension, degree, bytes of a
+/// neighbour's code and number of nodes.
+pub(crate) type RecordBytes = fn(Element, usize, usize, usize, u64) -> f64;
+
 /// What the records on pages of lists are.
 pub(crate) enum Records {
     /// Of one size, and nothing in them is encoded: a node's page follows from its number, and the format of pages from the manifest.
     Fixed {
         /// The format of its pages.
         format: FixedFormatOf,
+        /// What a record takes.
+        bytes: RecordBytes,
         /// Where direct inserts write them anew.
         rewritten: Rewritten,
     },
@@ -49,6 +56,8 @@ pub(crate) enum Rewritten {
     Elsewhere,
     /// In its place, with its page ([`PagesStay`](super::PagesStay)).
     InPlace,
+    /// Nowhere ([`NothingChanges`](super::NothingChanges)).
+    Nowhere,
 }
 
 /// Where vectors are.
@@ -73,12 +82,25 @@ pub(crate) enum CodesAt {
 
 impl Records {
     /// Those of fixed pages in a format.
-    pub(crate) const fn fixed<N: NodePages>(format: FixedFormatOf) -> Self {
+    pub(crate) const fn fixed<N: NodePages>(format: FixedFormatOf, bytes: RecordBytes) -> Self {
         let rewritten = match N::MOVES {
             true => Rewritten::Elsewhere,
             false => Rewritten::InPlace,
         };
-        Self::Fixed { format, rewritten }
+        Self::Fixed {
+            format,
+            bytes,
+            rewritten,
+        }
+    }
+
+    /// Those of fixed pages in a format, which take no direct inserts.
+    pub(crate) const fn unchanging(format: FixedFormatOf, bytes: RecordBytes) -> Self {
+        Self::Fixed {
+            format,
+            bytes,
+            rewritten: Rewritten::Nowhere,
+        }
     }
 
     /// Those of slotted pages.
@@ -127,10 +149,29 @@ impl Composition {
                 ..
             } => true,
             Records::Fixed {
-                rewritten: Rewritten::InPlace,
+                rewritten: Rewritten::InPlace | Rewritten::Nowhere,
                 ..
             } => false,
         }
+    }
+
+    /// What a record takes on storage, if all are of one size.
+    pub(crate) fn record_bytes(&self) -> Option<RecordBytes> {
+        match self.records {
+            Records::Slotted => None,
+            Records::Fixed { bytes, .. } => Some(bytes),
+        }
+    }
+
+    /// Whether it takes direct inserts at all.
+    pub(crate) fn takes_inserts(&self) -> bool {
+        !matches!(
+            self.records,
+            Records::Fixed {
+                rewritten: Rewritten::Nowhere,
+                ..
+            }
+        )
     }
 
     /// Whether records are encoded.

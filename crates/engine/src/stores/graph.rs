@@ -48,7 +48,7 @@ impl GraphStores {
             composition,
             name: entry.name.clone(),
             file: stored::name_of(volume, &entry.name),
-            tier: volume.open_tier(&entry.name)?,
+            tier: pages.tier(volume.open_tier(&entry.name)?),
             nodes: manifest.vectors,
             pages,
             resident: Resident::default(),

@@ -37,8 +37,8 @@ pub(crate) mod vectors;
 pub(crate) use self::composition::{Composition, VectorsAt};
 pub(crate) use self::graph::GraphStores;
 pub(crate) use self::pages::{
-    CodedComposer, Composable, Composer, NodePages, PageView, PagesStay, Placed, Record,
-    RecordsMove, Rewritable, too_long, undecodable,
+    CodedComposer, Composable, Composer, NodePages, NothingChanges, PageView, PagesStay, Placed,
+    Record, RecordsMove, Rewritable, too_long, undecodable,
 };
 pub use self::topology::Layout;
 pub(crate) use self::topology::{Pages, on_pages};

@@ -3,6 +3,7 @@
 //! ```text
 //!              page_of(node)          view(bytes of the page)          list, vector: decoded
 //!   coupled    computed               records of one size              as they are
+//!   csr        computed               a row of its own                 links of as many bits as are needed, the vector as it is
 //!   inline     computed               records of one size              as they are, and the neighbours' codes
 //!   packed     directory              slotted: list, vector, id        compressed, both
 //!   lists      directory              slotted: list                    compressed; the vectors are in segments
@@ -56,9 +57,9 @@ pub(crate) trait NodePages: Send + Sync {
     const PARTS: bool = false;
     /// Whether the neighbours' codes stand beside the list: then none but those of the entry points are in memory.
     const CODES: bool;
-    /// How direct inserts change it: [`RecordsMove`] or [`PagesStay`].
+    /// How direct inserts change it: [`RecordsMove`], [`PagesStay`] or [`NothingChanges`].
     type Changes: Changes;
-    /// Whether its records move then.
+    /// Whether its records move then, so that no page is written anew in its place.
     const MOVES: bool = Self::Changes::MOVES;
 
     /// A page of it.
@@ -134,6 +135,14 @@ pub(crate) struct RecordsMove;
 
 /// Pages are written anew in their places: the layout is [`Rewritable`].
 pub(crate) struct PagesStay;
+
+/// Nothing is written anew: the layout takes no direct inserts, and new vectors wait for a merge. As where records move, no page changes
+/// under a reader.
+pub(crate) struct NothingChanges;
+
+impl Changes for NothingChanges {
+    const MOVES: bool = true;
+}
 
 impl Changes for RecordsMove {
     const MOVES: bool = true;

@@ -26,6 +26,11 @@ pub(crate) trait PageFormat {
         None
     }
 
+    /// Bytes behind the last page of a file of `nodes` nodes, which are zero.
+    fn padding(&self, _nodes: u64) -> usize {
+        0
+    }
+
     /// Bytes that a list takes on storage, which stands as `list`.
     fn list_bytes(&self, list: &[u8]) -> usize;
 
@@ -87,8 +92,8 @@ pub(crate) struct Stored<'p> {
 
 /// The bytes of a record, not decoded.
 pub(crate) struct StoredBytes<'p> {
-    /// The list; empty where it is elsewhere.
-    pub(crate) list: &'p [u8],
+    /// The list; empty where it is elsewhere. Where it is not encoded, a word for each link.
+    pub(crate) list: Cow<'p, [u8]>,
     /// The vector; empty where it is elsewhere.
     pub(crate) vector: Cow<'p, [u8]>,
 }
@@ -101,7 +106,7 @@ impl<'p> Stored<'p> {
     ) -> Self {
         let (id, bytes) = match record {
             Ok((id, list, vector)) => {
-                let vector = Cow::Borrowed(vector);
+                let (list, vector) = (Cow::Borrowed(list), Cow::Borrowed(vector));
                 (Ok(id), Ok(StoredBytes { list, vector }))
             }
             Err(error) => (Err(error.clone()), Err(error)),

@@ -146,7 +146,7 @@ impl PageFormat for SlottedShape {
                 false => Ok(0),
             },
             bytes: record.map(|record| StoredBytes {
-                list: record.list,
+                list: Cow::Borrowed(record.list),
                 vector: Cow::Borrowed(record.vector),
             }),
         });
@@ -157,7 +157,7 @@ impl PageFormat for SlottedShape {
                 .whole(view.len() - 1, behind, true, &mut whole)
                 .map(|_| ());
             last.bytes = read.map(|()| StoredBytes {
-                list: &[],
+                list: Cow::Borrowed(&[]),
                 vector: Cow::Owned(whole),
             });
         }

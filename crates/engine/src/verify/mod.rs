@@ -271,10 +271,11 @@ impl Check<'_> {
                 Records::Fixed {
                     format,
                     rewritten: Rewritten::InPlace,
+                    ..
                 } => self.journaled(format, entry, name),
                 Records::Slotted
                 | Records::Fixed {
-                    rewritten: Rewritten::Elsewhere,
+                    rewritten: Rewritten::Elsewhere | Rewritten::Nowhere,
                     ..
                 } => self.placed(entry, kind, name),
             },

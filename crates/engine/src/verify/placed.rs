@@ -127,9 +127,9 @@ impl Check<'_> {
             };
             match stored.bytes.and_then(|bytes| Ok((bytes, stored.id?))) {
                 Ok((bytes, id)) => {
-                    if records.decode_list(self, place, bytes.list) {
+                    if records.decode_list(self, place, &bytes.list) {
                         std::mem::swap(&mut walk.links, &mut records.links);
-                        self.list(walk, place, node, format.list_bytes(bytes.list));
+                        self.list(walk, place, node, format.list_bytes(&bytes.list));
                     }
                     if records.vectors {
                         records.vector(self, place, &bytes.vector);

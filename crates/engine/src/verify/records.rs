@@ -148,6 +148,16 @@ impl Check<'_> {
                 _ => records.check(check, &read, page, name, Some(offset)),
             }
         })?;
+        let padding = file.format.padding(file.records);
+        if padding > 0 {
+            let offset = pages.start + pages.count * pages.page_bytes as u64;
+            let mut zeros = vec![0; padding];
+            self.volume.read_at(&file.entry.name, offset, &mut zeros)?;
+            if zeros.iter().any(|&byte| byte != 0) {
+                let what = "what stands behind its last record is not zero".to_owned();
+                self.report.problem(name, Some(offset), what);
+            }
+        }
         // A page that was passed over is a problem already.
         if let Some(found) = next.filter(|&next| next != end) {
             let what = format!("its last page ends before node {found}; {end} is the file's end");
@@ -349,7 +359,7 @@ impl Records<'_> {
             let place = NodeAt { file, offset, node };
             if self.lists {
                 check.report.nodes += 1;
-                self.list(check, place, bytes.list);
+                self.list(check, place, &bytes.list);
             }
             if self.vectors {
                 let at = (read.first + slot as u64).saturating_sub(u64::from(self.first));

@@ -9,9 +9,9 @@ use stratann_layout::block::seal;
 use stratann_layout::header::{FieldsWriter, stored_checksum};
 use stratann_layout::manifest::{FORMAT_VERSION, SegmentFacts};
 use stratann_layout::{
-    BuildFacts, Chunk, ChunksFile, CoupledShape, DeadSlots, DirectoryFile, EntryPoints, GraphFacts,
-    HeatFile, IndexKind, InlineBuilder, InlineShape, LogFrom, NavigationFacts, NavigationFile,
-    PageBuilder, RunsOn, SlottedBuilder, SlottedShape, stream,
+    BuildFacts, Chunk, ChunksFile, CoupledShape, CsrShape, DeadSlots, DirectoryFile, EntryPoints,
+    GraphFacts, HeatFile, IndexKind, InlineBuilder, InlineShape, LogFrom, NavigationFacts,
+    NavigationFile, PageBuilder, RunsOn, SlottedBuilder, SlottedShape, stream,
 };
 use stratann_tier::testing::SimVolume;
 use stratann_vector::{Element, Metric};
@@ -32,12 +32,13 @@ const SEGMENT: u32 = 24;
 const CHUNK: u32 = 8;
 /// Nodes of a slotted page at most.
 const PAGE: usize = 7;
-const LAYOUTS: [Layout; 5] = [
+const LAYOUTS: [Layout; 6] = [
     Layout::Coupled,
     Layout::Packed,
     Layout::Decoupled,
     Layout::Inline,
     Layout::Layered,
+    Layout::Csr,
 ];
 /// Nodes of an inline page.
 const INLINE_PAGE: usize = 51;
@@ -181,6 +182,8 @@ fn index(layout: Layout, change: Change<'_>) -> SimVolume {
     } else if layout == Layout::Inline {
         heat.graph = inline(&mut writer, &nodes);
         (list_bytes, vector_bytes) = FIXED_BYTES;
+    } else if layout == Layout::Csr {
+        heat.graph = csr(&mut writer, &nodes);
     } else {
         let lists = list_codes(&nodes);
         let (models, vectors) = vector_codes(&nodes, layout);
@@ -336,6 +339,18 @@ fn coupled(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
     }
     writer.file(FileKind::Graph, None, &file);
     counts
+}
+
+/// Writes rows. Gives the count of each.
+fn csr(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
+    let shape = CsrShape::new(Element::F32, DIM, DEGREE, NODES.into()).unwrap();
+    let mut file = shape.header().encode().to_vec();
+    for (n, node) in (0..).zip(nodes) {
+        shape.push(n, node.id, &node.vector, &node.links, &mut file);
+    }
+    file.resize(file.len() + shape.padding(), 0);
+    writer.file(FileKind::Csr, None, &file);
+    vec![1; nodes.len()]
 }
 
 /// What lists and vectors take in records of one size: a word for the degree and one for each link there is room for;
@@ -530,6 +545,7 @@ fn a_whole_index_is_clean_and_counted() {
         let (files, pages) = match layout {
             Layout::Coupled => (6, 1),
             Layout::Inline => (6, 2),
+            Layout::Csr => (6, 60),
             Layout::Packed => (7, 9),
             // 9 of lists; 2 for each of 3 chunks of 2 segments, 2 for a chunk and 1 for what is left.
             Layout::Decoupled | Layout::Layered => (13, 9 + 6 + 6 + 3),
@@ -589,7 +605,7 @@ fn what_is_wrong_with_a_node_is_named() {
             "{found:?}"
         );
         // What is not encoded decodes, and has no room for more links.
-        if matches!(layout, Layout::Coupled | Layout::Inline) {
+        if matches!(layout, Layout::Coupled | Layout::Inline | Layout::Csr) {
             continue;
         }
         let change = of(|node| node.links = (1..10).collect());
@@ -983,6 +999,7 @@ fn layout_word(layout: Layout) -> &'static str {
         Layout::Decoupled => "decoupled",
         Layout::Inline => "inline",
         Layout::Layered => "layered",
+        Layout::Csr => "csr",
     }
 }
 

@@ -366,3 +366,38 @@ fn memory_for_all_pages_holds_those_that_inserts_wrote() {
         assert!((1..reads(&read)).contains(&reads(&some)), "{layout:?}");
     }
 }
+
+#[test]
+fn a_layout_that_takes_no_direct_inserts_merges_them() {
+    let all = matrix(SIFT_BASE);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    built(&part(&all, 0, 3_000), Preset::TIERED_GRAPH, &path);
+    let rest = part(&all, 3_000, 500);
+    for update in [Update::Relocate, Update::Merge] {
+        let live = LiveIndex::open(&path, &OpenOptions::default(), &writing(update)).unwrap();
+        let ids = live.insert(&rest, None, &Silent).unwrap();
+        assert!(live.stats().direct.is_none(), "{update}");
+        live.delete(&[ids[7]]).unwrap();
+        live.compact(&Silent).unwrap();
+    }
+    let report = verify(&path, &Silent).unwrap();
+    assert!(report.clean(), "{:?}", report.problems);
+    let index = Index::open(&path, &OpenOptions::default()).unwrap();
+    assert_eq!(index.len(), 3_998);
+    let found = index
+        .search(
+            &rest,
+            &SearchOptions {
+                k: 1,
+                ..SearchOptions::default()
+            },
+        )
+        .unwrap();
+    let exact = found
+        .distances
+        .iter()
+        .filter(|&&distance| distance == 0.0)
+        .count();
+    assert!(exact >= 495, "{exact} of 500");
+}

@@ -267,7 +267,7 @@ struct Small {
 
 const PHOTOS: &str = "photo-sift-20k";
 const TEXTS: &str = "package-text-2k";
-const SMALL: [Small; 9] = [
+const SMALL: [Small; 10] = [
     Small {
         name: "index-v4-odinann",
         layout: "coupled",
@@ -302,6 +302,7 @@ const SMALL: [Small; 9] = [
         false,
     ),
     texts("index-v4-marks", "coupled", Metric::L2, "raw", false),
+    texts("index-v4-csr", "csr", Metric::L2, "raw", false),
     // Its vectors run on from block to block.
     Small {
         dim: 260,

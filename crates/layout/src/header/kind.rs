@@ -44,6 +44,8 @@ pub enum FileKind {
     /// Slotted pages of adjacency lists and the leading parts of vectors side by side; their trailing parts are in files of kind
     /// [`Vectors`](FileKind::Vectors).
     Layered = 18,
+    /// Rows of a CSR graph: id, vector and adjacency list, one node after the other ([`crate::csr`]).
+    Csr = 19,
 }
 
 /// What of an index a file is for: each role may be on a tier of its own.
@@ -121,7 +123,7 @@ struct Row(&'static str, Role, Form, u32);
 
 impl FileKind {
     /// All kinds that this build knows.
-    pub const ALL: [FileKind; 18] = [
+    pub const ALL: [FileKind; 19] = [
         FileKind::Graph,
         FileKind::Codes,
         FileKind::Codebook,
@@ -140,12 +142,13 @@ impl FileKind {
         FileKind::Journal,
         FileKind::Ids,
         FileKind::Layered,
+        FileKind::Csr,
     ];
 
     /// The kind's name, role and form, and the format version that this build writes.
     #[rustfmt::skip]
     const fn row(self) -> Row {
-        use crate::{chunks, coupled, directory, entries, heat, ids, inline, journal, log, navigation, pending, placement, slotted, stream};
+        use crate::{chunks, coupled, csr, directory, entries, heat, ids, inline, journal, log, navigation, pending, placement, slotted, stream};
         use Role::*;
         match self {
             Self::Graph => Row("graph", Topology, Form::fixed("coupled"), coupled::FORMAT_VERSION),
@@ -153,6 +156,7 @@ impl FileKind {
             Self::Adjacency => Row("adjacency", Topology, Form::slotted("decoupled", Beside::Nothing), slotted::FORMAT_VERSION),
             Self::Layered => Row("layered", Topology, Form::slotted("layered", Beside::LeadingPart), slotted::FORMAT_VERSION),
             Self::Inline => Row("inline", Topology, Form::fixed("inline"), inline::FORMAT_VERSION),
+            Self::Csr => Row("csr", Topology, Form::fixed("csr"), csr::FORMAT_VERSION),
             Self::Directory => Row("directory", Topology, Form::Stream, directory::FORMAT_VERSION),
             Self::Navigation => Row("navigation", Topology, Form::Stream, navigation::FORMAT_VERSION),
             Self::Heat => Row("heat", Topology, Form::Stream, heat::FORMAT_VERSION),

@@ -2,8 +2,8 @@
 
 use stratann_codec::{ListModel, NestedModel, SegmentModel};
 use stratann_layout::{
-    BLOCK, CoupledShape, FileKind, InlineShape, InlineView, Manifest, PageDirectory, PageView,
-    SlottedShape, SlottedView,
+    BLOCK, CoupledShape, CsrRow, FileKind, InlineShape, InlineView, Manifest, PageDirectory,
+    PageView, SlottedShape, SlottedView,
 };
 use stratann_tier::Volume;
 use stratann_vector::{Metric, normalize, to_f32};
@@ -25,6 +25,7 @@ pub(super) fn decode(volume: &dyn Volume) -> Decoded {
     let mut nodes = Decoded::default();
     match stored::layout(volume, &manifest).unwrap() {
         Layout::Coupled => coupled(volume, &manifest, &mut nodes),
+        Layout::Csr => csr(volume, &manifest, &mut nodes),
         Layout::Inline => inline(volume, &manifest, &mut nodes),
         Layout::Packed => packed(volume, &manifest, &mut nodes),
         Layout::Decoupled => decoupled(volume, &manifest, &mut nodes),
@@ -55,6 +56,20 @@ fn codes_of(volume: &dyn Volume, manifest: &Manifest, vectors: &[Vec<u8>]) -> Ve
         code
     };
     vectors.iter().map(encode).collect()
+}
+
+fn csr(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
+    let (shape, entry) = stored::csr(volume, manifest).unwrap();
+    let bytes = volume.read(&entry.name).unwrap();
+    let mut links = Vec::new();
+    for node in 0..manifest.vectors {
+        let row = &bytes[shape.file_offset(node) as usize..][..shape.row_bytes()];
+        let row = CsrRow::open(&shape, row, node, true, "f").unwrap();
+        shape.links(row.list, node, "f", &mut links).unwrap();
+        nodes.ids.push(row.id);
+        nodes.vectors.push(row.vector.to_vec());
+        nodes.lists.push(links.clone());
+    }
 }
 
 fn coupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {

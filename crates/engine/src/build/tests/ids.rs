@@ -45,7 +45,7 @@ fn ids_that_are_no_row_numbers_have_a_file_of_their_own() {
         let report = verify_in(&volume, &Silent).unwrap();
         assert!(report.clean(), "{layout}: {:?}", report.problems);
         let in_records = match layout {
-            Layout::Coupled | Layout::Inline => 8 * ROWS as u64,
+            Layout::Coupled | Layout::Inline | Layout::Csr => 8 * ROWS as u64,
             _ => 0,
         };
         let stats = index.stats();

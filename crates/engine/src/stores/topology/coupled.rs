@@ -2,9 +2,10 @@
 
 use stratann_layout::{
     CoupledShape, FileHeader, FileKind, Geometry, LayoutError, Manifest, PageBuilder,
-    PageView as LayoutView,
+    PageView as LayoutView, inline,
 };
 use stratann_tier::Volume;
+use stratann_vector::Element;
 
 use super::Pages;
 use crate::build::raw::write_raw;
@@ -24,7 +25,7 @@ use crate::{Error, stored};
 pub(super) static COMPOSITION: Composition = Composition {
     about: "Vector and list side by side in records of one size, as they are (DiskANN)",
     lists: FileKind::Graph,
-    records: Records::fixed::<CoupledPages>(page_format),
+    records: Records::fixed::<CoupledPages>(page_format, record_bytes),
     vectors: VectorsAt::of::<CoupledPages>(),
     codes: CodesAt::of::<CoupledPages>(),
     open,
@@ -33,6 +34,10 @@ pub(super) static COMPOSITION: Composition = Composition {
 
 fn page_format(manifest: &Manifest) -> Result<Box<dyn FixedFormat>, Error> {
     Ok(Box::new(stored::coupled_shape(manifest)?))
+}
+
+fn record_bytes(element: Element, dim: usize, degree: usize, _: usize, _: u64) -> f64 {
+    inline::fill(element, dim, degree, 0).record_bytes()
 }
 
 fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<Pages, Error> {

@@ -5,9 +5,10 @@
 
 use stratann_layout::{
     EntryPoints, FileHeader, FileKind, Geometry, InlineBuilder, InlineShape,
-    InlineView as LayoutView, LayoutError, Manifest,
+    InlineView as LayoutView, LayoutError, Manifest, inline,
 };
 use stratann_tier::Volume;
+use stratann_vector::Element;
 
 use super::Pages;
 use super::coupled::words;
@@ -31,7 +32,7 @@ use crate::{Error, stored};
 pub(super) static COMPOSITION: Composition = Composition {
     about: "As coupled, with the neighbours' codes in the node, so that none stay in memory (AiSAQ)",
     lists: FileKind::Inline,
-    records: Records::fixed::<InlinePages>(page_format),
+    records: Records::fixed::<InlinePages>(page_format, record_bytes),
     vectors: VectorsAt::of::<InlinePages>(),
     codes: CodesAt::of::<InlinePages>(),
     open,
@@ -40,6 +41,10 @@ pub(super) static COMPOSITION: Composition = Composition {
 
 fn page_format(manifest: &Manifest) -> Result<Box<dyn FixedFormat>, Error> {
     Ok(Box::new(stored::inline_shape(manifest)?))
+}
+
+fn record_bytes(element: Element, dim: usize, degree: usize, code_bytes: usize, _: u64) -> f64 {
+    inline::fill(element, dim, degree, code_bytes).record_bytes()
 }
 
 fn open(volume: &dyn Volume, manifest: &Manifest, _: &Placed) -> Result<Pages, Error> {

@@ -1,6 +1,6 @@
 //! Topology: a node's neighbours, and what stands beside them. A file for each layout of pages; this one lists them.
 //!
-//! - [`coupled`], [`inline`], [`packed`], [`layered`], [`lists`]: the pages of a layout each, how they are opened, and how a build writes them
+//! - [`coupled`], [`csr`], [`inline`], [`packed`], [`layered`], [`lists`]: the pages of a layout each, how they are opened, and how a build writes them
 //! - [`placement`], [`pending`], [`counts`]: where nodes are, what waits to be written, and how many lists lead to them, in an
 //!   index that takes direct inserts
 //!
@@ -9,6 +9,7 @@
 
 pub(crate) mod counts;
 pub(crate) mod coupled;
+pub(crate) mod csr;
 pub(crate) mod inline;
 pub(crate) mod layered;
 pub(crate) mod lists;
@@ -18,12 +19,16 @@ pub(crate) mod placement;
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use stratann_layout::BLOCK;
+use stratann_tier::{Tier, bytewise};
 
 pub(crate) use self::coupled::words;
 
 use self::coupled::CoupledPages;
+use self::csr::CsrPages;
 use self::inline::InlinePages;
 use self::layered::LayeredPages;
 use self::lists::ListPages;
@@ -46,6 +51,8 @@ pub enum Layout {
     Inline,
     /// As packed, but of a vector the leading part alone, by which nodes are ranked; the trailing parts are in segments of their own.
     Layered,
+    /// Id, vector and list of one node after the other without padding, for memory that is read to the byte (second-tier memory §5).
+    Csr,
 }
 
 /// The pages of a graph that is open, by layout.
@@ -60,6 +67,8 @@ pub(crate) enum Pages {
     Inline(InlinePages),
     /// Those of [`Layout::Layered`].
     Layered(LayeredPages),
+    /// Those of [`Layout::Csr`].
+    Csr(CsrPages),
 }
 
 /// Does something with the pages of a graph, compiled once for each layout: `on_pages!(&graph.pages, pages => search(pages))`.
@@ -71,6 +80,7 @@ macro_rules! on_pages {
             $crate::stores::Pages::Lists($pages) => $done,
             $crate::stores::Pages::Inline($pages) => $done,
             $crate::stores::Pages::Layered($pages) => $done,
+            $crate::stores::Pages::Csr($pages) => $done,
         }
     };
 }
@@ -78,12 +88,13 @@ pub(crate) use on_pages;
 
 impl Layout {
     /// Every layout.
-    pub const ALL: [Layout; 5] = [
+    pub const ALL: [Layout; 6] = [
         Self::Coupled,
         Self::Packed,
         Self::Decoupled,
         Self::Inline,
         Self::Layered,
+        Self::Csr,
     ];
 
     /// What stores an index of this layout is made of, and what they can do.
@@ -94,6 +105,7 @@ impl Layout {
             Self::Decoupled => &lists::COMPOSITION,
             Self::Inline => &inline::COMPOSITION,
             Self::Layered => &layered::COMPOSITION,
+            Self::Csr => &csr::COMPOSITION,
         }
     }
 
@@ -147,6 +159,14 @@ impl Pages {
     /// Pages in a file of `nodes` nodes, and the bytes of one.
     pub(crate) fn file(&self, nodes: u64) -> PageFile {
         on_pages!(self, pages => pages.file(nodes))
+    }
+
+    /// How they are read from a tier: where pages are no blocks, to the byte.
+    pub(crate) fn tier(&self, tier: Arc<dyn Tier>) -> Arc<dyn Tier> {
+        match self.file(1).page_bytes.is_multiple_of(BLOCK) {
+            true => tier,
+            false => bytewise(tier),
+        }
     }
 
     /// Reads page `page` and verifies it.

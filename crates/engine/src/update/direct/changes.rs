@@ -9,7 +9,7 @@ use super::insert::{Link, Work};
 use super::{Direct, accumulate, checkpoint, in_place, relocate};
 use crate::build::write_stream;
 use crate::durable::Checkpoint;
-use crate::stores::{Composable, NodePages, PagesStay, RecordsMove, Rewritable};
+use crate::stores::{Composable, NodePages, NothingChanges, PagesStay, RecordsMove, Rewritable};
 use crate::{Error, Update};
 
 /// A way of changing the pages of a layout.
@@ -110,4 +110,38 @@ impl<N: Rewritable> Way<N> for PagesStay {
     fn write_in_place(direct: &Direct, pages: &N) -> Result<(), Error> {
         direct.write_due(pages)
     }
+}
+
+/// Nothing is inserted directly: the other functions are never called, and would say so.
+impl<N: NodePages<Changes = NothingChanges>> Way<N> for NothingChanges {
+    type Work = ();
+
+    fn takes(_: Update) -> bool {
+        false
+    }
+
+    fn link(_: Update) -> Link<N, ()> {
+        |_, (), _| Err(takes_none())
+    }
+
+    fn write_waiting(
+        _: &Direct,
+        _: &N,
+        _: &Checkpoint<'_>,
+    ) -> Result<(FileEntry, Vec<u32>), Error> {
+        Err(takes_none())
+    }
+
+    fn write_in_place(_: &Direct, _: &N) -> Result<(), Error> {
+        Err(takes_none())
+    }
+}
+
+#[cold]
+fn takes_none() -> Error {
+    Error::call(
+        "way to update",
+        "direct",
+        "merge: this layout takes no direct inserts",
+    )
 }

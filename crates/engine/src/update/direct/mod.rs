@@ -143,6 +143,9 @@ fn tight_bytes(page_bytes: usize) -> u64 {
 pub(crate) fn inserting_bytes(graph: &GraphStores, degree: usize) -> u64 {
     let threads = crate::threads::processors();
     let page_bytes = graph.pages.file(graph.nodes).page_bytes;
+    if !graph.composition.takes_inserts() {
+        return 0;
+    }
     match graph.composition.records_move() {
         true => Room::wanted(threads, degree + BEYOND, page_bytes),
         false => threads as u64 * tight_bytes(page_bytes),

@@ -1,0 +1,441 @@
+//! Rows of a compressed sparse row (CSR) graph: id, vector and list of one node after the other, with nothing between them.
+//!
+//! On memory that is read to the byte, such as RDMA, CXL and NVM, a record may stand anywhere, so that the padding of pages buys nothing
+//! (second-tier memory, §5). A build fills every list up to the degree R, so all rows are equally long, and the row pointers that CSR has
+//! beside its rows are a multiplication. What is left to save is in the links: each takes as many bits as the largest node number has.
+//!
+//! ```text
+//! file = [header block][row 0][row 1]..[row n-1][zeros up to a multiple of 4096]       row i starts at byte 4096 + i * row_bytes
+//! ```
+//!
+//! The header's fields: element code u32, dimension u32, degree R u32, nodes u64.
+//!
+//! ```text
+//! offset        size  what (row); V = dimension * element size, B = bits of the number nodes - 1, at least 1
+//!      0           4  crc32c of (node as u64, then the row's other bytes)
+//!      4           8  outside id u64
+//!     12           V  the vector
+//!   12+V           2  degree u16: links in use
+//!   14+V  ceil(RB/8)  links of B bits each, the lowest bits of the first byte first; what is not in use is zero
+//! ```
+//!
+//! The checksum is of a row and not of a block, because a row is what is read. A device that reads blocks brings those that the row is in.
+//! Rows are as a build or a merge made them: none is written anew.
+
+use crate::block::{BLOCK, u16_at, u32_at, u64_at};
+use crate::error::LayoutError;
+use crate::geometry::{MAX_DEGREE, MAX_DIMENSION, read_element};
+use crate::header::{FieldsWriter, FileHeader, FileKind};
+use stratann_vector::Element;
+
+/// Format version of [`FileKind::Csr`]. 1: the first.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Where a row's vector starts.
+const VECTOR_AT: usize = 12;
+
+/// What decides where everything stands: element type, dimension, degree bound and number of nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CsrShape {
+    element: Element,
+    dim: usize,
+    degree: usize,
+    nodes: u64,
+    vector_bytes: usize,
+    link_bits: u32,
+    row_bytes: usize,
+}
+
+impl CsrShape {
+    /// The shape for `nodes` vectors of `dim` elements with at most `degree` neighbours each.
+    ///
+    /// # Errors
+    /// A dimension of zero or above [`MAX_DIMENSION`], a degree of zero or above [`MAX_DEGREE`], more than `u32::MAX` nodes.
+    pub fn new(
+        element: Element,
+        dim: usize,
+        degree: usize,
+        nodes: u64,
+    ) -> Result<CsrShape, LayoutError> {
+        let refused = |what, found, expected| {
+            Err(LayoutError::Shape {
+                what,
+                found,
+                expected,
+            })
+        };
+        if dim == 0 || dim > MAX_DIMENSION {
+            return refused("the dimension", dim as u64, "1 to 65536");
+        }
+        if degree == 0 || degree > MAX_DEGREE {
+            return refused("the degree R", degree as u64, "1 to 4096");
+        }
+        if nodes > u64::from(u32::MAX) {
+            return refused("the number of nodes", nodes, "at most 4294967295");
+        }
+        let vector_bytes = dim * element.size();
+        let link_bits = (u64::BITS - nodes.saturating_sub(1).leading_zeros()).max(1);
+        let links = (degree * link_bits as usize).div_ceil(8);
+        Ok(CsrShape {
+            element,
+            dim,
+            degree,
+            nodes,
+            vector_bytes,
+            link_bits,
+            row_bytes: VECTOR_AT + vector_bytes + 2 + links,
+        })
+    }
+
+    /// The vectors' element type.
+    pub fn element(&self) -> Element {
+        self.element
+    }
+
+    /// Elements of a vector.
+    pub fn dim(&self) -> usize {
+        self.dim
+    }
+
+    /// The most neighbours of a node (R).
+    pub fn degree(&self) -> usize {
+        self.degree
+    }
+
+    /// Rows of the file.
+    pub fn nodes(&self) -> u64 {
+        self.nodes
+    }
+
+    /// Bytes of a vector.
+    pub fn vector_bytes(&self) -> usize {
+        self.vector_bytes
+    }
+
+    /// Bytes of a row.
+    #[inline]
+    pub fn row_bytes(&self) -> usize {
+        self.row_bytes
+    }
+
+    /// Bytes of a list with its degree.
+    pub fn list_bytes(&self) -> usize {
+        self.row_bytes - self.list_at()
+    }
+
+    /// The offset in the file at which the row of a node starts, in bytes.
+    #[inline]
+    pub fn file_offset(&self, node: u64) -> u64 {
+        node.saturating_mul(self.row_bytes as u64)
+            .saturating_add(BLOCK as u64)
+    }
+
+    /// Zeros behind the last row.
+    pub fn padding(&self) -> usize {
+        let end = self.file_offset(self.nodes);
+        (end.next_multiple_of(BLOCK as u64) - end) as usize
+    }
+
+    /// The length of the file, in bytes.
+    pub fn file_length(&self) -> u64 {
+        self.file_offset(self.nodes) + self.padding() as u64
+    }
+
+    fn list_at(&self) -> usize {
+        VECTOR_AT + self.vector_bytes
+    }
+
+    /// The header of the file.
+    pub fn header(&self) -> FileHeader {
+        let fields = FieldsWriter::new()
+            .u32(u32::from(self.element.code()))
+            .u32(self.dim as u32)
+            .u32(self.degree as u32)
+            .u64(self.nodes)
+            .finish();
+        FileHeader::new(FileKind::Csr, self.file_length(), fields)
+    }
+
+    /// The shape that a header says.
+    ///
+    /// # Errors
+    /// A header of another kind, with fields out of range, or of a file of another length than they say.
+    pub fn from_header(header: &FileHeader, file: &str) -> Result<CsrShape, LayoutError> {
+        header.expect_kind(FileKind::Csr, file)?;
+        let mut fields = header.fields(file);
+        let element = read_element(&mut fields, file)?;
+        let at = fields.offset();
+        let dim = fields.u32("dimension")?;
+        let degree = fields.u32("degree")?;
+        let nodes = fields.u64("number of nodes")?;
+        fields.end()?;
+        let field = |offset, what, found, expected| LayoutError::Field {
+            file: file.to_owned(),
+            offset,
+            what,
+            found,
+            expected,
+        };
+        let shape = CsrShape::new(element, dim as usize, degree as usize, nodes).map_err(|_| {
+            let found = format!("{dim}, {degree} and {nodes}");
+            let expected = "1 to 65536, 1 to 4096 and at most 4294967295";
+            field(
+                at,
+                "dimension, degree and nodes",
+                found,
+                expected.to_owned(),
+            )
+        })?;
+        let length = shape.file_length();
+        if header.length != length {
+            let expected = format!("{length} for {nodes} nodes");
+            return Err(field(
+                32,
+                "file length",
+                header.length.to_string(),
+                expected,
+            ));
+        }
+        Ok(shape)
+    }
+
+    /// Appends the row of a node.
+    ///
+    /// # Panics
+    /// When the vector has the wrong length, the neighbours are more than R, or one of them has more bits than a link.
+    pub fn push(&self, node: u32, id: u64, vector: &[u8], neighbours: &[u32], out: &mut Vec<u8>) {
+        assert_eq!(vector.len(), self.vector_bytes, "bytes of the vector");
+        assert!(
+            neighbours.len() <= self.degree,
+            "{} neighbours, the format has room for {}",
+            neighbours.len(),
+            self.degree
+        );
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&id.to_le_bytes());
+        out.extend_from_slice(vector);
+        out.extend_from_slice(&(neighbours.len() as u16).to_le_bytes());
+        let (mut waiting, mut bits) = (0u64, 0);
+        for &neighbour in neighbours {
+            assert!(
+                u64::from(neighbour) >> self.link_bits == 0,
+                "a link to {neighbour} of {} nodes",
+                self.nodes
+            );
+            waiting |= u64::from(neighbour) << bits;
+            bits += self.link_bits;
+            while bits >= 8 {
+                out.push(waiting as u8);
+                waiting >>= 8;
+                bits -= 8;
+            }
+        }
+        if bits > 0 {
+            out.push(waiting as u8);
+        }
+        out.resize(start + self.row_bytes, 0);
+        let sum = crate::block::checksum(node.into(), &out[start + 4..]);
+        out[start..start + 4].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    /// Decodes a list that stands as in a row, degree first. Links may lie beyond the collection if the bytes are damaged.
+    ///
+    /// # Errors
+    /// A list that is cut, or has more links than there is room for.
+    #[inline]
+    pub fn links(
+        &self,
+        list: &[u8],
+        node: u64,
+        file: &str,
+        out: &mut Vec<u32>,
+    ) -> Result<(), LayoutError> {
+        out.clear();
+        if list.len() != self.list_bytes() {
+            return Err(self.cut(list.len(), self.list_bytes(), node, file));
+        }
+        let degree = usize::from(u16_at(list, 0));
+        if degree > self.degree {
+            return Err(self.bad_degree(degree, node, file));
+        }
+        let links = &list[2..];
+        let (bits, mask) = (self.link_bits as usize, (1u64 << self.link_bits) - 1);
+        // A window of eight bytes has any link whole: seven bits before it and 32 of its own.
+        let windows = match links.len() {
+            bytes @ 8.. => (((bytes - 8) * 8 + 7) / bits + 1).min(degree),
+            _ => 0,
+        };
+        out.extend((0..windows).map(|n| {
+            let at = n * bits;
+            (u64_at(links, at / 8) >> (at % 8) & mask) as u32
+        }));
+        let mut last = [0; 16];
+        let rest = links.len().saturating_sub(8);
+        let tail = links.len() - rest;
+        last[..tail].copy_from_slice(&links[rest..]);
+        out.extend((windows..degree).map(|n| {
+            let at = n * bits - 8 * rest;
+            (u64_at(&last, at / 8) >> (at % 8) & mask) as u32
+        }));
+        Ok(())
+    }
+
+    #[cold]
+    fn cut(&self, found: usize, expected: usize, node: u64, file: &str) -> LayoutError {
+        LayoutError::Truncated {
+            file: file.to_owned(),
+            offset: self.file_offset(node),
+            expected: expected as u64,
+            found: found as u64,
+        }
+    }
+
+    #[cold]
+    fn bad_degree(&self, degree: usize, node: u64, file: &str) -> LayoutError {
+        LayoutError::Field {
+            file: file.to_owned(),
+            offset: self.file_offset(node) + self.list_at() as u64,
+            what: "degree of a node",
+            found: degree.to_string(),
+            expected: format!("at most {}", self.degree),
+        }
+    }
+}
+
+/// A row, read in place.
+#[derive(Debug, Clone, Copy)]
+pub struct CsrRow<'a> {
+    /// The outside id.
+    pub id: u64,
+    /// The vector.
+    pub vector: &'a [u8],
+    /// Degree and links, for [`CsrShape::links`].
+    pub list: &'a [u8],
+}
+
+impl<'a> CsrRow<'a> {
+    /// Reads the row of a node; `check` verifies its checksum.
+    ///
+    /// # Errors
+    /// Bytes that are not as long as a row, or whose checksum is another.
+    #[inline]
+    pub fn open(
+        shape: &CsrShape,
+        bytes: &'a [u8],
+        node: u64,
+        check: bool,
+        file: &str,
+    ) -> Result<CsrRow<'a>, LayoutError> {
+        if bytes.len() != shape.row_bytes {
+            return Err(shape.cut(bytes.len(), shape.row_bytes, node, file));
+        }
+        if check {
+            let (stored, computed) = (u32_at(bytes, 0), crate::block::checksum(node, &bytes[4..]));
+            if stored != computed {
+                return Err(LayoutError::Checksum {
+                    file: file.to_owned(),
+                    offset: shape.file_offset(node),
+                    stored,
+                    computed,
+                });
+            }
+        }
+        let (head, list) = bytes.split_at(shape.list_at());
+        Ok(CsrRow {
+            id: u64_at(head, 4),
+            vector: &head[VECTOR_AT..],
+            list,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_row_takes_as_many_bits_a_link_as_its_largest_has() {
+        for (nodes, bits) in [
+            (0, 1),
+            (1, 1),
+            (2, 1),
+            (3, 2),
+            (1 << 20, 20),
+            ((1 << 20) + 1, 21),
+        ] {
+            let shape = CsrShape::new(Element::U8, 128, 32, nodes).unwrap();
+            assert_eq!(shape.link_bits, bits);
+            assert_eq!(
+                shape.row_bytes(),
+                4 + 8 + 128 + 2 + (32 * bits as usize).div_ceil(8)
+            );
+            assert_eq!(shape.file_length() % 4096, 0);
+        }
+        let largest = CsrShape::new(Element::U8, 1, 1, u64::from(u32::MAX)).unwrap();
+        assert_eq!(largest.link_bits, 32);
+        CsrShape::new(Element::U8, 1, 1, 1 << 32).unwrap_err();
+        CsrShape::new(Element::U8, 0, 1, 1).unwrap_err();
+        CsrShape::new(Element::U8, 1, 4097, 1).unwrap_err();
+    }
+
+    proptest! {
+        #[test]
+        fn rows_are_read_as_they_were_written(
+            nodes in 1u64..=u64::from(u32::MAX),
+            dim in 1usize..40,
+            degree in 1usize..70,
+            seeds in proptest::collection::vec(any::<u64>(), 0..70),
+            id in any::<u64>(),
+        ) {
+            let shape = CsrShape::new(Element::U8, dim, degree, nodes).unwrap();
+            let list: Vec<u32> = seeds.iter().take(degree).map(|seed| (seed % nodes) as u32).collect();
+            let vector: Vec<u8> = (0..dim).map(|i| (i * 37) as u8).collect();
+            let (mut rows, node) = (vec![1, 2, 3], (id % nodes) as u32);
+            shape.push(node, id, &vector, &list, &mut rows);
+            let bytes = &rows[3..];
+            prop_assert_eq!(bytes.len(), shape.row_bytes());
+            let row = CsrRow::open(&shape, bytes, node.into(), true, "f").unwrap();
+            prop_assert_eq!((row.id, row.vector), (id, &vector[..]));
+            let mut links = vec![9];
+            shape.links(row.list, node.into(), "f", &mut links).unwrap();
+            prop_assert_eq!(links, list);
+            // It is the row of no other node, and of no other bytes.
+            CsrRow::open(&shape, bytes, u64::from(node) + 1, true, "f").unwrap_err();
+            let mut flipped = bytes.to_vec();
+            flipped[(id % bytes.len() as u64) as usize] ^= 1 << (id % 8);
+            CsrRow::open(&shape, &flipped, node.into(), true, "f").unwrap_err();
+        }
+
+        #[test]
+        fn any_bytes_are_a_list_or_refused(
+            nodes in 1u64..1 << 30,
+            degree in 1usize..40,
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let shape = CsrShape::new(Element::F32, 3, degree, nodes).unwrap();
+            let mut links = Vec::new();
+            let mut list = bytes;
+            let _ = shape.links(&list, 7, "f", &mut links);
+            list.resize(shape.list_bytes(), 0);
+            if shape.links(&list, 7, "f", &mut links).is_ok() {
+                prop_assert!(links.len() <= degree);
+            }
+            let _ = CsrRow::open(&shape, &list, 7, true, "f");
+        }
+    }
+
+    #[test]
+    fn headers_are_read_back_and_checked() {
+        let shape = CsrShape::new(Element::F16, 20, 9, 1000).unwrap();
+        let header = shape.header();
+        assert_eq!(CsrShape::from_header(&header, "f").unwrap(), shape);
+        let longer = FileHeader::new(FileKind::Csr, header.length + 4096, header.fields.clone());
+        let error = CsrShape::from_header(&longer, "f").unwrap_err().to_string();
+        assert!(error.contains("file length"), "{error}");
+        let other = FileHeader::new(FileKind::Graph, header.length, header.fields.clone());
+        CsrShape::from_header(&other, "f").unwrap_err();
+    }
+}

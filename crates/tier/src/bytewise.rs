@@ -1,0 +1,153 @@
+//! Any tier as one that is read to the byte: where a device moves blocks, those that a read is in are read.
+//!
+//! ```text
+//!   asked for          |--- 272 bytes ---|
+//!   read      [ block           ][ block           ]      handed out: the part of them that was asked for, not copied
+//! ```
+//!
+//! What is laid out for memory (rows of a CSR graph, groups of clusters) stands anywhere in its file. On a device that is read to the byte
+//! this changes nothing, and [`bytewise`] gives that device back as it is.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use crate::error::TierError;
+use crate::executor::Thread;
+use crate::tier::{Completion, ReadQueue, Request, Tier, check};
+
+/// The tier itself if any byte of it can be read, else one that reads the blocks around what is asked for.
+pub fn bytewise(tier: Arc<dyn Tier>) -> Arc<dyn Tier> {
+    match tier.alignment() {
+        1 => tier,
+        _ => Arc::new(Bytewise(tier)),
+    }
+}
+
+#[derive(Debug)]
+struct Bytewise(Arc<dyn Tier>);
+
+impl Tier for Bytewise {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn granularity(&self) -> u32 {
+        self.0.granularity()
+    }
+
+    fn alignment(&self) -> u32 {
+        1
+    }
+
+    fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
+        Ok(Box::new(Parts {
+            name: self.0.name().into(),
+            size: self.0.len(),
+            alignment: u64::from(self.0.alignment()),
+            queue: self.0.queue(thread)?,
+            asked: Vec::new(),
+            free: Vec::new(),
+        }))
+    }
+}
+
+/// What was asked for of the blocks that are read: the caller's tag, and the part of their bytes.
+#[derive(Clone, Copy)]
+struct Asked {
+    tag: u64,
+    skip: u32,
+    len: u32,
+}
+
+struct Parts {
+    name: Box<str>,
+    size: u64,
+    alignment: u64,
+    queue: Box<dyn ReadQueue>,
+    /// What reads in flight are for; a read's tag below is its place here. Places that are free are reused.
+    asked: Vec<Asked>,
+    free: Vec<u32>,
+}
+
+impl Parts {
+    fn part(&mut self, done: Completion) -> Completion {
+        let Asked { tag, skip, len } = self.asked[done.tag as usize];
+        self.free.push(done.tag as u32);
+        Completion {
+            tag,
+            result: done.result.map(|block| block.part(skip, len)),
+        }
+    }
+}
+
+impl ReadQueue for Parts {
+    fn submit(&mut self, request: Request) -> Result<(), TierError> {
+        check(&self.name, self.size, 1, request)?;
+        let start = request.offset - request.offset % self.alignment;
+        let end = request.offset + u64::from(request.len);
+        let len = end.next_multiple_of(self.alignment) - start;
+        let Ok(len) = u32::try_from(len) else {
+            return Err(TierError::OutOfRange {
+                place: self.name.to_string(),
+                offset: request.offset,
+                len,
+                size: u64::from(u32::MAX),
+            });
+        };
+        let asked = Asked {
+            tag: request.tag,
+            skip: (request.offset - start) as u32,
+            len: request.len,
+        };
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.asked[place as usize] = asked;
+                place
+            }
+            None => {
+                self.asked.push(asked);
+                self.asked.len() as u32 - 1
+            }
+        };
+        let submitted = self.queue.submit(Request {
+            tag: place.into(),
+            offset: start,
+            len,
+        });
+        if submitted.is_err() {
+            self.free.push(place);
+        }
+        submitted
+    }
+
+    fn flush(&mut self) {
+        self.queue.flush();
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queue.in_flight()
+    }
+
+    fn try_next(&mut self) -> Option<Completion> {
+        let done = self.queue.try_next()?;
+        Some(self.part(done))
+    }
+
+    fn need(&mut self, completions: usize) {
+        self.queue.need(completions);
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Completion> {
+        self.queue.poll_next(cx).map(|done| self.part(done))
+    }
+
+    fn reset(&mut self) {
+        self.queue.reset();
+        self.asked.clear();
+        self.free.clear();
+    }
+}
