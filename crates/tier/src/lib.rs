@@ -6,8 +6,8 @@
 //!     ├─ run_tasks(..), submit(..) ─> task: queue.submit, compute, next(queue).await
 //!     └─ thread.readable(&socket).await, thread.sleep_until(time).await
 //!
-//!   Tier ── FileTier (SSD), DramTier, MappedTier
-//!   Volume ── Directory, MemoryVolume (files that are read from memory), SplitVolume (several as one)
+//!   Tier ── FileTier (SSD), DramTier, MappedTier, ModelledTier (memory that answers as a slower device does)
+//!   Volume ── Directory, MemoryVolume (files that are read from memory), SplitVolume (several as one), ModelledVolume
 //! ```
 //!
 //! Tests have more of both, behind the feature `testing`: `Meter` counts what a tier reads, `Faulty` misbehaves, `SimVolume` crashes on
@@ -46,6 +46,7 @@ mod lock;
 mod mapped;
 mod memory;
 mod memory_volume;
+mod modelled;
 mod pages;
 mod parking;
 mod poller;
@@ -60,6 +61,7 @@ mod ssd;
 pub mod testing;
 mod threads;
 mod tier;
+mod timers;
 mod uring;
 mod volume;
 mod worker_pool;
@@ -77,6 +79,7 @@ pub use growing::GrowingBytes;
 pub use home::Home;
 pub use mapped::MappedTier;
 pub use memory_volume::MemoryVolume;
+pub use modelled::{Cost, Device, DeviceKind, DeviceModel, ModelledTier, ModelledVolume};
 pub use process::{peak_rss_bytes, process_cpu_time, reset_peak_rss, rss_bytes, thread_cpu_time};
 pub use sockets::SocketReady;
 pub use split::{Route, SplitVolume};
