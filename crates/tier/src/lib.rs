@@ -7,7 +7,8 @@
 //!     └─ thread.readable(&socket).await, thread.sleep_until(time).await
 //!
 //!   Tier ── FileTier (SSD), DramTier, MappedTier, ModelledTier (memory that answers as a slower device does)
-//!   Volume ── Directory, MemoryVolume (files that are read from memory), SplitVolume (several as one), ModelledVolume
+//!   Volume ── Directory, MemoryVolume (files that are read from memory), SplitVolume (several as one), ModelledVolume,
+//!          RoutedVolume (several ways to one), LoadedVolume and MirrorVolume (copies of its files in memory, or in a folder)
 //! ```
 //!
 //! Tests have more of both, behind the feature `testing`: `Meter` counts what a tier reads, `Faulty` misbehaves, `SimVolume` crashes on
@@ -35,13 +36,16 @@
 
 mod backend;
 mod buffer;
+mod copies;
 mod directory;
 mod dram;
 mod error;
 mod executor;
+mod forward;
 mod growing;
 mod home;
 mod limits;
+mod loaded;
 mod lock;
 mod mapped;
 mod memory;
@@ -54,6 +58,7 @@ mod pread;
 mod process;
 mod reactor;
 mod reads;
+mod routed;
 mod sockets;
 mod split;
 mod ssd;
@@ -71,16 +76,19 @@ pub const BLOCK: usize = 4096;
 
 pub use backend::{Backend, IoMode};
 pub use buffer::{Block, HugeBytes};
+pub use copies::{CopyFolder, Kept, MirrorVolume, ReadBy};
 pub use directory::Directory;
 pub use dram::DramTier;
 pub use error::TierError;
 pub use executor::{Sleep, Task, Thread};
 pub use growing::GrowingBytes;
 pub use home::Home;
+pub use loaded::LoadedVolume;
 pub use mapped::MappedTier;
 pub use memory_volume::MemoryVolume;
 pub use modelled::{Cost, Device, DeviceKind, DeviceModel, ModelledTier, ModelledVolume};
 pub use process::{peak_rss_bytes, process_cpu_time, reset_peak_rss, rss_bytes, thread_cpu_time};
+pub use routed::RoutedVolume;
 pub use sockets::SocketReady;
 pub use split::{Route, SplitVolume};
 pub use ssd::FileTier;
