@@ -161,6 +161,9 @@ pub struct Search {
     pub parts: Option<bool>,
     /// `auto`, `uring` or `pread`.
     pub io: Option<String>,
+    /// On which tier each role is read, as `topology=rdma-model`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
 }
 
 /// Entries of a cache: a number in the job, or a text with a percentage.
@@ -424,6 +427,9 @@ fn planned(job: &Job, run: &Run) -> Result<PlannedRun, String> {
         io.parse::<stratann::IoMode>()
             .map_err(|error| error.to_string())?;
     }
+    if let Some(place) = &search.place {
+        place.parse::<stratann::Places>()?;
+    }
     for (name, bytes) in [
         ("memory", &build.memory),
         ("search_memory", &build.search_memory),
@@ -555,6 +561,7 @@ impl Search {
             cache_entries,
             parts,
             io,
+            place,
         } = other.clone();
         self.k = self.k.or(k);
         self.lists = self.lists.take().or(lists);
@@ -573,6 +580,7 @@ impl Search {
         }
         self.parts = self.parts.or(parts);
         self.io = self.io.take().or(io);
+        self.place = self.place.take().or(place);
     }
 }
 

@@ -329,6 +329,7 @@ pub fn search_words(run: &PlannedRun) -> Vec<String> {
     let entries = search.cache_entries.as_ref().map(|entries| &entries.0);
     option(&mut words, "--cache-entries", entries);
     option(&mut words, "--io", search.io.as_ref());
+    option(&mut words, "--place", search.place.as_ref());
     words.extend((search.parts == Some(true)).then(|| "--parts".to_string()));
     words.extend((search.stop_early == Some(true)).then(|| "--stop-early".to_string()));
     let mut choice = |value: Option<bool>, yes: &str, no: &str| {

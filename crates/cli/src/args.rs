@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
-use stratann::{Compression, Layout, Metric, Order, Preset, Strategy, bounds};
+use stratann::{Compression, Layout, Metric, Order, Places, Preset, Strategy, bounds};
+use stratann_terminal::failure::Failure;
 use stratann_terminal::size::{self, CacheEntries};
 
 use crate::names::{self, IoName, RerankName};
@@ -167,6 +168,9 @@ pub struct BuildArguments {
     #[arg(long, default_value_t = 42, value_name = "N")]
     pub seed: u64,
 
+    #[command(flatten)]
+    pub places: PlaceArguments,
+
     /// Replaces an index that is there already
     #[arg(long)]
     pub overwrite: bool,
@@ -317,6 +321,9 @@ pub struct SearchArguments {
     /// How pages are read: io_uring, or pread on a pool of threads where io_uring is refused
     #[arg(long, value_enum, default_value = "auto")]
     pub io: IoName,
+
+    #[command(flatten)]
+    pub places: PlaceArguments,
 
     /// Writes the ids and distances found, in the ground-truth format, or the ids alone as .npy; distances are exact (--exact)
     #[arg(long, value_name = "FILE")]
@@ -470,9 +477,33 @@ pub struct WriteArguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
+    #[command(flatten)]
+    pub places: PlaceArguments,
+
     /// Threads [default: cores]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
+}
+
+/// Where searches read an index.
+#[derive(Debug, Args)]
+pub struct PlaceArguments {
+    /// Reads a role (topology, vectors) from a tier: ssd, ssd:/folder, mapped:/folder (as mapped:/dev/shm/x), dram, or for experiments
+    /// ssd-model, rdma-model, cxl-model, nvm-model; several with commas, or several times. Copies that are not there yet are made and
+    /// compared, and the index stays whole without them
+    #[arg(long = "place", value_name = "ROLE=TIER,..")]
+    pub place: Vec<Places>,
+}
+
+impl PlaceArguments {
+    /// All of them.
+    pub fn all(&self) -> Result<Places, Failure> {
+        let mut all = Places::default();
+        for places in &self.place {
+            all = all.and(places).map_err(Failure::Wrong)?;
+        }
+        Ok(all)
+    }
 }
 
 fn durability(text: &str) -> Result<stratann::Durability, String> {
@@ -530,6 +561,9 @@ pub struct StatsArguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
+    #[command(flatten)]
+    pub places: PlaceArguments,
+
     /// Prints one JSON object, or one a line for each index
     #[arg(long)]
     pub json: bool,
@@ -541,6 +575,9 @@ pub struct StatsArguments {
 pub struct VerifyArguments {
     /// The index directory
     pub index: PathBuf,
+
+    #[command(flatten)]
+    pub places: PlaceArguments,
 
     /// Prints one JSON object
     #[arg(long)]

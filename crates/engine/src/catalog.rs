@@ -34,13 +34,14 @@ use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{BLOCK, Manifest};
-use stratann_tier::{Backend, TierError};
+use stratann_tier::{Backend, TierError, Volume};
 
 use self::federated::Space;
 use self::ledger::Ledger;
 use self::names::IndexPaths;
 use crate::codebook::Codebook;
 use crate::index::Shared;
+use crate::places::Purpose;
 use crate::plan::{self, MemoryPlan, Needs, PageFile};
 use crate::stores::Composition;
 use crate::stores::codes::Codes;
@@ -62,7 +63,7 @@ const MODEL_BYTES: u64 = 64 << 10;
 const ATTEMPTS: usize = 3;
 
 /// How to open a catalog.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct CatalogOptions {
     /// The most memory to spend on all indexes together, the program and the queries in flight included, in bytes;
     /// `None` is as much as they want.
@@ -237,7 +238,7 @@ impl Catalog {
         let fixed = memory_plan.program + memory_plan.queries;
         Ok(Self {
             place,
-            options: *options,
+            options: options.clone(),
             program: memory_plan.program,
             queries: memory_plan.queries,
             ledger: Mutex::new(Ledger::new(options.memory, fixed, shared.clone())),
@@ -407,8 +408,10 @@ impl Catalog {
 
     /// Opens an index for which there is the right to.
     fn assemble(&self, name: &str, path: &Path) -> Result<Index, Error> {
-        let volume = Arc::new(stored::existing(path)?);
+        let home: Arc<dyn Volume> = Arc::new(stored::existing(path)?);
         let path = &*stored::home(path)?;
+        let places = &self.options.open.places;
+        let volume = places.over(&home, path, Purpose::Search, self.options.memory)?;
         let manifest = stored::manifest(&*volume)?;
         let preset: Preset = manifest.preset.parse()?;
         let composition = stored::layout(&*volume, &manifest)?.composition();
@@ -456,7 +459,7 @@ impl Catalog {
         memory_plan.program = self.program;
         memory_plan.queries = self.queries;
         let mut bytes = INDEX_BYTES + terms.models + terms.codes;
-        bytes += needs.tables + needs.cache + needs.changes;
+        bytes += needs.tables + needs.cache + needs.changes + needs.places;
         if terms.navigates {
             bytes += navigation;
         }

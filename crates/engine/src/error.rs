@@ -114,6 +114,19 @@ pub enum Error {
         /// The sync that failed.
         source: Box<TierError>,
     },
+    /// An index that was built, and of which copies could not be made where they were wanted.
+    #[error(
+        "{}: built, and whole; but it could not be placed on {places}: {source}; open it with places that it can be on, or with none",
+        path.display()
+    )]
+    NotPlaced {
+        /// The directory.
+        path: PathBuf,
+        /// The places that were asked for.
+        places: String,
+        /// Why.
+        source: Box<Error>,
+    },
     /// An index that takes no more changes through this handle. Searches through it go on.
     #[error("{}: takes no more changes through this handle: {reason}; close this handle, then open the index again", path.display())]
     Halted {
@@ -243,8 +256,8 @@ impl ErrorKind {
     /// Of what a tier said.
     fn of_tier(error: &TierError) -> Self {
         match error {
-            TierError::NoSpace { .. } => Self::NoSpace,
-            TierError::Denied { .. } => Self::Denied,
+            TierError::NoSpace { .. } | TierError::NoRoom { .. } => Self::NoSpace,
+            TierError::Denied { .. } | TierError::NotPrivate { .. } => Self::Denied,
             TierError::Missing { .. } => Self::NotFound,
             TierError::InUse { .. } => Self::InUse,
             TierError::TooManyFiles { .. } => Self::TooManyFiles,
@@ -277,7 +290,7 @@ impl Error {
             Self::Undurable { .. } => ErrorKind::Undurable,
             Self::Interrupted | Self::Stopped => ErrorKind::Interrupted,
             Self::DeadlineExceeded => ErrorKind::DeadlineExceeded,
-            Self::Partly { source, .. } => source.kind(),
+            Self::Partly { source, .. } | Self::NotPlaced { source, .. } => source.kind(),
             Self::Tier(error) => ErrorKind::of_tier(error),
             Self::Data(error) if error.is_call_wrong() => ErrorKind::Call,
             Self::Data(_) => self.cause().unwrap_or(ErrorKind::Data),

@@ -37,7 +37,8 @@ use crate::cache::SlotCache;
 use crate::codebook::Codebook;
 use crate::durable::log_bytes;
 use crate::navigation::Navigation;
-use crate::plan::{MemoryPlan, Needs};
+use crate::places::Purpose;
+use crate::plan::{MemoryPlan, Needs, PageFile};
 use crate::room::{Queued, Wanted};
 use crate::stores::codes::Codes;
 use crate::stores::topology::placement::Pin;
@@ -87,17 +88,18 @@ impl Index {
     /// # Errors
     /// No index there, a file that is damaged, truncated or of a later format, a memory budget below the codes.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self, Error> {
-        let volume: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
+        let home: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
         let path = &*stored::home(path.as_ref())?;
-        let mut manifest = volume.read(MANIFEST).ok();
+        let mut manifest = home.read(MANIFEST).ok();
         for _ in 0..MOST_OPENINGS {
-            let error = match Self::open_in(volume.clone(), path, options).and_then(Self::with_log)
-            {
+            let volume = (options.places).over(&home, path, Purpose::Search, options.memory);
+            let opened = volume.and_then(|volume| Self::open_in(volume, path, options));
+            let error = match opened.and_then(Self::with_log) {
                 Ok(index) => return Ok(index),
                 Err(error) => error,
             };
             // A merge may have put another checkpoint in this one's place meanwhile, whose files are gone.
-            let now = volume.read(MANIFEST).ok();
+            let now = home.read(MANIFEST).ok();
             if now.is_none() || now == manifest {
                 return Err(error);
             }
@@ -223,6 +225,12 @@ impl Index {
         let code_bytes = Codes::memory_bytes(&*volume, &manifest, kind.composition())?;
         let navigates = options.memory.is_none() || options.navigation.unwrap_or(preset.navigation);
         let navigation = kind.navigation_entry(&manifest).filter(|_| navigates);
+        // Pages of what is in memory as a whole are not put there once more.
+        let (no_lists, no_vectors) = options.places.all_in_memory();
+        let left = |file: PageFile, none: bool| PageFile {
+            pages: if none { 0 } else { file.pages },
+            ..file
+        };
         let needs = Needs {
             codes: code_bytes,
             codebook: Codebook::memory_bytes(manifest.dimension as usize),
@@ -232,8 +240,9 @@ impl Index {
             changes: logged_bytes(&*volume, &manifest)?,
             beside: options.beside,
             inserting: kind.inserting_bytes(&manifest),
-            graph: graph_pages,
-            vectors: vector_pages,
+            places: options.places.memory_bytes(&manifest),
+            graph: left(graph_pages, no_lists),
+            vectors: left(vector_pages, no_vectors),
         };
         let memory_plan = divide(&needs)?;
         if memory_plan.graph_pages + memory_plan.vector_pages > 0 {
@@ -257,6 +266,7 @@ impl Index {
             tables = memory_plan.tables,
             navigation = memory_plan.navigation,
             cache = memory_plan.cache,
+            places = memory_plan.places,
             graph_pages = memory_plan.graph_pages,
             vector_pages = memory_plan.vector_pages,
             inserting = memory_plan.inserting,
@@ -267,7 +277,7 @@ impl Index {
             path: path.to_owned(),
             volume,
             preset,
-            options: *options,
+            options: options.clone(),
             kind,
             cache,
             codebook,

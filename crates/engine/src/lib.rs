@@ -38,6 +38,7 @@ mod graph;
 mod index;
 mod measure;
 mod navigation;
+mod places;
 mod plan;
 mod preset;
 mod progress;
@@ -64,6 +65,7 @@ pub use error::{Error, ErrorKind};
 pub use fill::{BlockFill, Fill};
 pub use graph::GraphError;
 pub use index::{CacheSize, Index, OpenOptions, THREAD_BYTES};
+pub use places::Places;
 pub use plan::MemoryPlan;
 pub use preset::{Compression, Order, Preset, Rerank, Update};
 pub use progress::{Progress, Silent};
@@ -82,4 +84,4 @@ pub use update::{
     CompactReport, DirectCounts, DirectOptions, Due, LiveIndex, MergeWhen, Merger, Pruning,
     WriteOptions,
 };
-pub use verify::{Problem, VerifyReport, verify};
+pub use verify::{Problem, VerifyReport, verify, verify_placed};

@@ -86,6 +86,8 @@ pub(crate) struct Needs {
     pub(crate) beside: u64,
     /// What inserts would like to have beside a search: pages that they hold, changes that wait.
     pub(crate) inserting: u64,
+    /// Copies of files that are read from memory ([`Places`](crate::Places)).
+    pub(crate) places: u64,
     /// Pages with lists.
     pub(crate) graph: PageFile,
     /// Pages with vectors alone.
@@ -109,6 +111,8 @@ pub struct MemoryPlan {
     pub tables: u64,
     /// The cache of hot records.
     pub cache: u64,
+    /// Copies of whole files that are read from memory, as [`OpenOptions::places`](crate::OpenOptions::places) says.
+    pub places: u64,
     /// What inserts take beside searches, where an index is opened for changes: as much of what they would like as there is room for, and no
     /// more than half of it.
     pub inserting: u64,
@@ -203,6 +207,7 @@ pub(crate) fn divide(
         codebook: needs.codebook,
         tables: needs.tables,
         cache: needs.cache,
+        places: needs.places,
         changes: needs.changes,
         candidate: needs.graph.candidate as u64,
         ..MemoryPlan::default()
@@ -262,14 +267,24 @@ pub(crate) fn divide(
 
 /// Bytes that searches cannot do without; refuses a budget below.
 fn must_have(budget: u64, needs: &Needs, query: u64) -> Result<u64, Error> {
-    let without =
-        PROGRAM + needs.beside + query + needs.codes + needs.codebook + needs.tables + needs.cache;
-    let must = without + needs.changes;
+    let index = needs.codes + needs.codebook + needs.tables + needs.cache;
+    let without = (PROGRAM + needs.beside + query + index).saturating_add(needs.places);
+    let must = without.saturating_add(needs.changes);
     if (without..must).contains(&budget) {
         return Err(Error::Memory {
             budget,
             needs: must,
             part: "the program, the index and its log (`stratann compact` merges the log, with more memory, into the index)".into(),
+        });
+    }
+    if budget < must && budget.saturating_add(needs.places) >= must {
+        return Err(Error::Memory {
+            budget,
+            needs: must,
+            part: format!(
+                "the program, the index and {} bytes of copies in memory (the places `dram` and those of models)",
+                needs.places
+            ),
         });
     }
     if budget < must {
@@ -511,6 +526,7 @@ mod tests {
             changes: 100_000,
             beside: 30_000,
             inserting: 50_000,
+            places: 0,
             graph: PageFile {
                 pages: 43_000,
                 empty: 0,

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyFileNotFoundError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyInt, PyString};
-use stratann::{CacheSize, Durability, Index, Rerank};
+use pyo3::types::{PyBool, PyDict, PyInt, PyString};
+use stratann::{CacheSize, Durability, Index, Places, Rerank};
 
 use crate::errors::to_python;
 
@@ -69,6 +69,28 @@ where
     value
         .parse()
         .map_err(|error| PyValueError::new_err(format!("{argument}={value:?}: {error}")))
+}
+
+/// Places: a dict of roles and tiers, or a text as the command line takes it. `None` is where the index is.
+pub fn places(value: Option<&Bound<'_, PyAny>>) -> PyResult<Places> {
+    let Some(value) = value else {
+        return Ok(Places::default());
+    };
+    if let Ok(text) = value.cast::<PyString>() {
+        return named(text.to_str()?, "place");
+    }
+    let Ok(dict) = value.cast::<PyDict>() else {
+        return Err(PyTypeError::new_err(format!(
+            "place={}: pass a dict such as {{\"topology\": \"mapped:/dev/shm/x\"}}, or None",
+            value.repr()?
+        )));
+    };
+    let mut places = Places::default();
+    for (role, tier) in dict {
+        let (role, tier): (String, String) = (role.extract()?, tier.extract()?);
+        places.put(&role, &tier).map_err(PyValueError::new_err)?;
+    }
+    Ok(places)
 }
 
 /// Bytes: an integer, or a text such as "64MiB" or "2.5GB". `None` stays `None`, which means `nothing`.

@@ -10,7 +10,7 @@ use stratann::{
 };
 
 use crate::arguments::{
-    existing, memory as bytes, named, named_path, path as as_path, shown, size,
+    existing, memory as bytes, named, named_path, path as as_path, places, shown, size,
     threads as thread_count,
 };
 use crate::arrays::{self, Rows};
@@ -107,6 +107,11 @@ impl<'py> Vectors<'py> {
 ///     savepoint.
 /// savepoint_seconds : float
 ///     With `resume`: seconds of work between two savepoints of the graph, at least; 0 is as often as there can be one.
+/// place : dict or str, optional
+///     On which tier each role ("topology", "vectors") is read: {"topology": "mapped:/dev/shm/x", "vectors": "dram"}, or the same as
+///     "topology=mapped:/dev/shm/x,vectors=dram". Tiers are "ssd" (where the index is), "ssd:/folder", "mapped:/folder", "dram" and, for
+///     experiments, "ssd-model", "rdma-model", "cxl-model", "nvm-model". Copies are made when the
+///     index is built, and it is opened on them; those in memory only when it is opened again.
 /// ids : numpy.ndarray, optional
 ///     (n,) integers by which search names the vectors; None takes the row numbers.
 /// progress : bool or callable, optional
@@ -122,7 +127,7 @@ impl<'py> Vectors<'py> {
 #[pyo3(signature = (base, path, *, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2,
     code_bytes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01,
     memory=None, search_memory=None, space=None, threads=None, seed=42, overwrite=false, resume=false,
-    savepoint_seconds=120.0, ids=None, progress=None))]
+    savepoint_seconds=120.0, place=None, ids=None, progress=None))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of the Python function"
@@ -152,6 +157,7 @@ pub fn build<'py>(
     overwrite: bool,
     resume: bool,
     savepoint_seconds: f64,
+    place: Option<&Bound<'py, PyAny>>,
     ids: Option<&Bound<'py, PyAny>>,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Index> {
@@ -189,6 +195,7 @@ pub fn build<'py>(
         overwrite,
         resume,
         savepoint_seconds,
+        places: places(place)?,
     };
     let listener = Listener::new(progress)?;
     let report = vectors.with(|source| {
@@ -200,7 +207,10 @@ pub fn build<'py>(
     Index::new(
         py,
         path,
-        OpenOptions::default(),
+        OpenOptions {
+            places: options.places.clone(),
+            ..OpenOptions::default()
+        },
         Changes::default(),
         Some(report),
     )

@@ -7,7 +7,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyIterator, PyList, PyString, PyTuple};
 use stratann::{CacheSize, CatalogOptions, OpenOptions, SearchOptions, bounds};
 
-use crate::arguments::{existing, memory as bytes, named, shown, size, threads as thread_count};
+use crate::arguments::{
+    existing, memory as bytes, named, places, shown, size, threads as thread_count,
+};
 use crate::arrays::Rows;
 use crate::errors::to_python;
 use crate::index::{Index, WATCHED, answers, nothing};
@@ -36,6 +38,8 @@ use crate::progress::{Listener, run};
 /// navigation : bool, optional
 ///     Whether searches will start from navigation graphs, so that `memory` has room for them; None is the choice of each
 ///     index's preset.
+/// place : dict or str, optional
+///     On which tier each role is read, as that of `open`, of every index.
 #[pyclass(frozen, mapping, module = "stratann")]
 pub struct Catalog {
     inner: Opened<stratann::Catalog>,
@@ -45,13 +49,14 @@ pub struct Catalog {
 #[pymethods]
 impl Catalog {
     #[new]
-    #[pyo3(signature = (path, *, memory=None, io="auto", cache=None, navigation=None))]
+    #[pyo3(signature = (path, *, memory=None, io="auto", cache=None, navigation=None, place=None))]
     fn new(
         path: PathBuf,
         memory: Option<&Bound<'_, PyAny>>,
         io: &str,
         cache: Option<&Bound<'_, PyAny>>,
         navigation: Option<bool>,
+        place: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let path = existing(path, "catalog")?;
         let cache = size(cache, "cache", "no cache")?;
@@ -61,6 +66,7 @@ impl Catalog {
                 io: named(io, "io")?,
                 cache: cache.map_or(CacheSize::None, CacheSize::Bytes),
                 navigation,
+                places: places(place)?,
                 ..OpenOptions::default()
             },
         };

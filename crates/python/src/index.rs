@@ -14,7 +14,7 @@ use stratann::{
 };
 
 use crate::arguments::{
-    cache as cache_size, durability as when_durable, existing, memory as bytes, named,
+    cache as cache_size, durability as when_durable, existing, memory as bytes, named, places,
     rerank as reranking, shown, threads as thread_count,
 };
 use crate::arrays::{self, Rows, dtype_name, shape_text, table};
@@ -485,7 +485,7 @@ impl Index {
         py: Python<'py>,
         progress: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        verify(py, self.path.clone(), progress)
+        verify(py, self.path.clone(), None, progress)
     }
 
     /// Elements of a vector.
@@ -591,6 +591,11 @@ impl Index {
 /// navigation : bool, optional
 ///     Whether searches will start from the navigation graph, so that `memory` has room for it. None is the preset's
 ///     choice. Without `memory` it is there whenever a search asks for it.
+/// place : dict or str, optional
+///     On which tier each role ("topology", "vectors") is read: {"topology": "mapped:/dev/shm/x", "vectors": "dram"}, or the same as
+///     "topology=mapped:/dev/shm/x,vectors=dram". Tiers are "ssd" (where the index is), "ssd:/folder", "mapped:/folder", "dram" and, for
+///     experiments, "ssd-model", "rdma-model", "cxl-model", "nvm-model". Copies that are not there yet are made and compared; the
+///     index stays whole without them.
 /// durability : str or int
 ///     When changes are durable: "always" (when the call returns), "flush" (when `flush`, `close` or `compact` returns),
 ///     or at the latest after so many milliseconds.
@@ -600,7 +605,7 @@ impl Index {
 ///     the only one.
 #[pyfunction]
 #[pyo3(signature = (path, *, memory=None, io="auto", cache=None, cache_entries=None, navigation=None,
-    durability=None, merges=true))]
+    place=None, durability=None, merges=true))]
 #[expect(
     clippy::too_many_arguments,
     reason = "keyword arguments of the Python function"
@@ -613,6 +618,7 @@ pub fn open(
     cache: Option<&Bound<'_, PyAny>>,
     cache_entries: Option<&Bound<'_, PyAny>>,
     navigation: Option<bool>,
+    place: Option<&Bound<'_, PyAny>>,
     durability: Option<&Bound<'_, PyAny>>,
     merges: bool,
 ) -> PyResult<Index> {
@@ -622,6 +628,7 @@ pub fn open(
         io: named(io, "io")?,
         cache: cache_size(&path, cache, cache_entries)?,
         navigation,
+        places: places(place)?,
         ..OpenOptions::default()
     };
     let changes = Changes {
@@ -634,17 +641,21 @@ pub fn open(
 /// Reads the whole index in the folder `path` and checks every header, checksum, list and id.
 ///
 /// Returns a dict: what was read, and `problems`, a list of dicts that name file, offset, fault and remedy. An empty
-/// list means that the index is whole.
+/// list means that the index is whole. With `place`, as that of `open`, the copies in a folder are checked in place of what they are copies of.
 #[pyfunction]
-#[pyo3(signature = (path, *, progress=None))]
+#[pyo3(signature = (path, *, place=None, progress=None))]
 pub fn verify<'py>(
     py: Python<'py>,
     path: PathBuf,
+    place: Option<&Bound<'py, PyAny>>,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let path = existing(path, "index")?;
+    let places = places(place)?;
     let listener = Listener::new(progress)?;
-    let report = run(py, &listener, |progress| stratann::verify(&path, progress))?;
+    let report = run(py, &listener, |progress| {
+        stratann::verify_placed(&path, &places, progress)
+    })?;
     to_dict(py, &report)
 }
 

@@ -47,6 +47,8 @@ struct Inner {
     fd: OwnedFd,
     /// Whether it was made when it was opened.
     new: bool,
+    /// Permissions of files that are made, less those that the process masks.
+    mode: u32,
     held: Mutex<Option<Held>>,
 }
 
@@ -79,10 +81,15 @@ fn unusual(facts: &Stat) -> Option<&'static str> {
 impl Directory {
     /// A directory that exists. Needs no permission to write.
     pub fn open(path: impl AsRef<Path>) -> Result<Directory, TierError> {
-        Self::open_made(path.as_ref(), false)
+        Self::open_made(path.as_ref(), false, 0o666)
     }
 
-    fn open_made(path: &Path, new: bool) -> Result<Directory, TierError> {
+    /// As [`open`](Directory::open); files that are made in it are for this user alone.
+    pub(crate) fn open_private(path: &Path) -> Result<Directory, TierError> {
+        Self::open_made(path, false, 0o600)
+    }
+
+    fn open_made(path: &Path, new: bool, mode: u32) -> Result<Directory, TierError> {
         let failed =
             |source: io::Error| TierError::io("open", path.display().to_string(), 0, 0, source);
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -93,6 +100,7 @@ impl Directory {
                 path: path.to_owned(),
                 fd,
                 new,
+                mode,
                 held: Mutex::new(None),
             }),
         })
@@ -128,7 +136,7 @@ impl Directory {
                 .filter(|parent| !parent.as_os_str().is_empty());
             Directory::open(parent.unwrap_or(Path::new(".")))?.sync()?;
         }
-        Self::open_made(path, !missing.is_empty())
+        Self::open_made(path, !missing.is_empty(), 0o666)
     }
 
     /// Removes the directory if it was created by this handle's [`create`](Directory::create), is empty, and still what its
@@ -176,10 +184,22 @@ impl Directory {
         }
     }
 
+    /// Its descriptor, for looking at it: it was opened as a path.
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.inner.fd
+    }
+
     /// The file of a name, opened.
-    fn open_with(&self, name: &str, flags: OFlags) -> io::Result<File> {
+    pub(crate) fn open_with(&self, name: &str, flags: OFlags) -> io::Result<File> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let open = || openat(&self.inner.fd, name, flags, Mode::from_raw_mode(0o666));
+        let open = || {
+            openat(
+                &self.inner.fd,
+                name,
+                flags,
+                Mode::from_raw_mode(self.inner.mode),
+            )
+        };
         Ok(File::from(with_descriptors(|| Ok(open()?))?))
     }
 

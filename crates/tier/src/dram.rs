@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::buffer::HugeBytes;
 use crate::error::TierError;
 use crate::executor::Thread;
 use crate::memory::{LINE, PromptQueue, Region, Slices};
@@ -11,7 +12,14 @@ use crate::tier::{ReadQueue, Tier};
 #[derive(Clone)]
 pub struct DramTier {
     name: Arc<str>,
-    bytes: Arc<[u8]>,
+    bytes: Held,
+}
+
+/// Who has the bytes.
+#[derive(Clone)]
+enum Held {
+    Shared(Arc<[u8]>),
+    Pages(Arc<HugeBytes>),
 }
 
 impl DramTier {
@@ -24,22 +32,38 @@ impl DramTier {
     pub fn named(name: &str, bytes: impl Into<Arc<[u8]>>) -> DramTier {
         DramTier {
             name: name.into(),
-            bytes: bytes.into(),
+            bytes: Held::Shared(bytes.into()),
+        }
+    }
+
+    /// A tier of bytes on pages of their own, which are not copied.
+    pub fn of_pages(name: &str, bytes: HugeBytes) -> DramTier {
+        DramTier {
+            name: name.into(),
+            bytes: Held::Pages(Arc::new(bytes)),
         }
     }
 }
 
 impl std::fmt::Debug for DramTier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "DramTier({}, {} bytes)", self.name, self.bytes.len())
+        write!(
+            f,
+            "DramTier({}, {} bytes)",
+            self.name,
+            self.bytes.bytes().len()
+        )
     }
 }
 
-// SAFETY: the Arc's slice has a fixed address until the last Arc is gone, and nobody has mutable access to it:
-// `Arc::get_mut` fails while this handle exists.
-unsafe impl Region for Arc<[u8]> {
+// SAFETY: what an Arc holds has a fixed address until the last Arc is gone, and so has the mapping of `HugeBytes`; nobody has mutable
+// access to either: `Arc::get_mut` fails while this handle exists, and who could write through `HugeBytes::raw` gave it away.
+unsafe impl Region for Held {
     fn bytes(&self) -> &[u8] {
-        self
+        match self {
+            Held::Shared(bytes) => bytes,
+            Held::Pages(bytes) => bytes,
+        }
     }
 }
 
@@ -49,7 +73,7 @@ impl Tier for DramTier {
     }
 
     fn len(&self) -> u64 {
-        self.bytes.len() as u64
+        self.bytes.bytes().len() as u64
     }
 
     fn granularity(&self) -> u32 {

@@ -174,6 +174,42 @@ pub enum TierError {
         /// Whose it is.
         what: String,
     },
+    /// There is less room than what is to be put there takes.
+    #[error(
+        "{place}: {len} bytes are to be put there, and {free} are free: free space there, or choose another place"
+    )]
+    NoRoom {
+        /// The folder's path, or the server's name.
+        place: String,
+        /// Bytes that are to be put there.
+        len: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
+    /// A folder that others could read or change, or whose owner is somebody else.
+    #[error(
+        "{place}: {what}; copies of an index stand in folders of this user alone: give another folder, or `chmod 700` it"
+    )]
+    NotPrivate {
+        /// The folder's path.
+        place: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A copy that is not what was copied.
+    #[error(
+        "{copy}: it is not what {original} is: at byte {offset} they differ, in each of {tries} copies: the original is being changed, or the device of one of them is broken; try again when nobody inserts, and `stratann verify` the index"
+    )]
+    Differs {
+        /// The copy's path.
+        copy: String,
+        /// The original's path.
+        original: String,
+        /// The first byte that differs.
+        offset: u64,
+        /// How often it was copied.
+        tries: u32,
+    },
     /// The system starts no more threads.
     #[error(
         "cannot start a thread for {what}: {source}; ask for fewer threads, or raise the limit of this user (`ulimit -u`) or of the container (pids.max of its cgroup, --pids-limit in docker)"
@@ -247,7 +283,10 @@ impl TierError {
             | Self::Replaced { place, .. }
             | Self::Forked { place, .. }
             | Self::Socket { place, .. }
+            | Self::NoRoom { place, .. }
+            | Self::NotPrivate { place, .. }
             | Self::Crashed { place } => place,
+            Self::Differs { copy, .. } => copy,
             Self::NoThread { what, .. } | Self::Unsupported { what, .. } => what,
         }
     }

@@ -24,6 +24,7 @@ use crate::backend::{Backend, IoMode};
 use crate::error::TierError;
 use crate::parking::Parking;
 use crate::reactor::{Io, Reactor};
+use crate::timers::Precision;
 
 /// A task for [`Thread::run_all`].
 pub type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
@@ -111,7 +112,7 @@ impl Thread {
 
     /// Sleeps until `due` while other tasks run. Nobody is kept awake or woken by one that was dropped.
     pub fn sleep_until(&self, due: Instant) -> Sleep {
-        Sleep::until(&self.reactor, due)
+        Sleep::until(&self.reactor, due, Precision::Plain)
     }
 }
 
@@ -120,15 +121,17 @@ impl Thread {
 pub struct Sleep {
     reactor: Rc<Reactor>,
     due: Instant,
-    /// The number of its timer, once it has one.
+    precision: Precision,
+    /// The number of its timer, while it has one.
     timer: Option<u64>,
 }
 
 impl Sleep {
-    pub(crate) fn until(reactor: &Rc<Reactor>, due: Instant) -> Sleep {
+    pub(crate) fn until(reactor: &Rc<Reactor>, due: Instant, precision: Precision) -> Sleep {
         Sleep {
             reactor: reactor.clone(),
             due,
+            precision,
             timer: None,
         }
     }
@@ -141,7 +144,9 @@ impl Future for Sleep {
         if Instant::now() >= self.due {
             return Poll::Ready(());
         }
-        let timer = self.reactor.sleep((self.due, self.timer), cx.waker());
+        let mut timers = self.reactor.timers.borrow_mut();
+        let timer = timers.set(self.due, self.timer, self.precision, cx.waker());
+        drop(timers);
         self.timer = Some(timer);
         Poll::Pending
     }
@@ -150,7 +155,10 @@ impl Future for Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some(timer) = self.timer {
-            self.reactor.forget_timer(self.due, timer);
+            let mut timers = self.reactor.timers.borrow_mut();
+            let waker = timers.forget((self.due, timer), self.precision);
+            drop(timers);
+            drop(waker);
         }
     }
 }

@@ -6,8 +6,9 @@
 //!     ├─ run_tasks(..), submit(..) ─> task: queue.submit, compute, next(queue).await
 //!     └─ thread.readable(&socket).await, thread.sleep_until(time).await
 //!
-//!   Tier ── FileTier (SSD), DramTier, MappedTier
-//!   Volume ── Directory, MemoryVolume (files that are read from memory), SplitVolume (several as one)
+//!   Tier ── FileTier (SSD), DramTier, MappedTier, ModelledTier (memory that answers as a slower device does)
+//!   Volume ── Directory, MemoryVolume (files that are read from memory), SplitVolume (several as one), ModelledVolume,
+//!          RoutedVolume (several ways to one), LoadedVolume and MirrorVolume (copies of its files in memory, or in a folder)
 //! ```
 //!
 //! Tests have more of both, behind the feature `testing`: `Meter` counts what a tier reads, `Faulty` misbehaves, `SimVolume` crashes on
@@ -36,17 +37,21 @@
 mod backend;
 mod buffer;
 mod bytewise;
+mod copies;
 mod directory;
 mod dram;
 mod error;
 mod executor;
+mod forward;
 mod growing;
 mod home;
 mod limits;
+mod loaded;
 mod lock;
 mod mapped;
 mod memory;
 mod memory_volume;
+mod modelled;
 mod pages;
 mod parking;
 mod poller;
@@ -54,6 +59,7 @@ mod pread;
 mod process;
 mod reactor;
 mod reads;
+mod routed;
 mod sockets;
 mod split;
 mod ssd;
@@ -61,6 +67,7 @@ mod ssd;
 pub mod testing;
 mod threads;
 mod tier;
+mod timers;
 mod uring;
 mod volume;
 mod worker_pool;
@@ -71,15 +78,19 @@ pub const BLOCK: usize = 4096;
 pub use backend::{Backend, IoMode};
 pub use buffer::{Block, HugeBytes};
 pub use bytewise::bytewise;
+pub use copies::{CopyFolder, Kept, MirrorVolume, ReadBy};
 pub use directory::Directory;
 pub use dram::DramTier;
 pub use error::TierError;
 pub use executor::{Sleep, Task, Thread};
 pub use growing::GrowingBytes;
 pub use home::Home;
+pub use loaded::LoadedVolume;
 pub use mapped::MappedTier;
 pub use memory_volume::MemoryVolume;
+pub use modelled::{Cost, Device, DeviceKind, DeviceModel, ModelledTier, ModelledVolume};
 pub use process::{peak_rss_bytes, process_cpu_time, reset_peak_rss, rss_bytes, thread_cpu_time};
+pub use routed::RoutedVolume;
 pub use sockets::SocketReady;
 pub use split::{Route, SplitVolume};
 pub use ssd::FileTier;

@@ -37,18 +37,24 @@ impl MappedTier {
     pub fn open(path: impl AsRef<Path>) -> Result<MappedTier, TierError> {
         let path = path.as_ref();
         let name = path.display().to_string();
+        let failed = |source| TierError::io("open", name.as_str(), 0, 0, source);
+        let file = File::open(path).map_err(failed)?;
+        Self::of(&file, name)
+    }
+
+    /// Maps a file that is open.
+    pub(crate) fn of(file: &File, name: String) -> Result<MappedTier, TierError> {
         let failed = |action| {
             let name = name.clone();
             move |source| TierError::io(action, name, 0, 0, source)
         };
-        let file = File::open(path).map_err(failed("open"))?;
         let len = file.metadata().map_err(failed("open"))?.len();
         let map = if len == 0 {
             None // The kernel maps no empty files.
         } else {
             // SAFETY: the mapping is private to this value and only read. That no other process changes the file is
             // the documented condition of this tier; an index never changes its files in place.
-            let map = unsafe { Mmap::map(&file) }.map_err(failed("map"))?;
+            let map = unsafe { Mmap::map(file) }.map_err(failed("map"))?;
             // A hint; read-ahead would bring neighbours that nobody asked for.
             let _ = map.advise(Advice::Random);
             Some(map)

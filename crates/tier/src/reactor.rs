@@ -5,13 +5,12 @@
 //! are started in batches, and completions are let in with the same system call, once for each turn of the executor.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::backend::{Backend, IoMode};
@@ -23,6 +22,7 @@ use crate::pread::{Pool, PreadDriver};
 use crate::reads::{Inbox, Outcome, RawRead, Reads};
 use crate::sockets::Waits;
 use crate::tier::Request;
+use crate::timers::{EARLY, Timers};
 use crate::uring::{Driver, Event, Ring};
 
 /// With this many reads at the device a hint to start more is not worth a system call of its own...
@@ -144,9 +144,8 @@ pub(crate) struct Reactor {
     pub(crate) buffers: BufferPool,
     /// Sockets that tasks wait for.
     pub(crate) waits: RefCell<Waits>,
-    /// What is to be woken when: those of one time are told apart by their numbers.
-    timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
-    next_timer: Cell<u64>,
+    /// What is to be woken when.
+    pub(crate) timers: RefCell<Timers>,
     /// Tasks that are not finished.
     pub(crate) tasks: Cell<usize>,
     /// Completions that the task which waited last has to have before it goes on.
@@ -176,7 +175,6 @@ impl Reactor {
             buffers: BufferPool::default(),
             waits: RefCell::default(),
             timers: RefCell::default(),
-            next_timer: Cell::new(0),
             tasks: Cell::new(0),
             needed: Cell::new(1),
         })
@@ -320,7 +318,10 @@ impl Reactor {
     /// One turn while no task is ready: sleeps until something comes in, a timer ends, or the thread is woken and `awake` says
     /// that there is something to do. Who waits for reads alone is not woken: one comes in soon.
     pub(crate) fn wait(&self, parking: &Parking, awake: impl Fn() -> bool) {
-        let due = self.timers.borrow().keys().next().map(|&(due, _)| due);
+        if self.stay_awake(&awake) {
+            return;
+        }
+        let due = self.timers.borrow().alarm();
         let (reads, sockets) = (self.in_flight(), self.waits.borrow().len());
         if reads + sockets == 0 {
             parking.park(due, awake);
@@ -381,36 +382,47 @@ impl Reactor {
         }
     }
 
+    /// Waits awake for an exact timer that ends too soon to sleep until then, which is at most [`EARLY`]: until
+    /// it ends, or something comes in, or `awake` says that there is something to do. False if there is no such timer.
+    fn stay_awake(&self, awake: impl Fn() -> bool) -> bool {
+        let Some(due) = self.timers.borrow().exact_due() else {
+            return false;
+        };
+        if due.saturating_duration_since(Instant::now()) > EARLY {
+            return false;
+        }
+        // Reads that wait for the kernel are not to wait for the timer as well.
+        let queued = self
+            .driver
+            .borrow()
+            .as_ref()
+            .map_or(0, |driver| driver.queued());
+        if queued > 0 {
+            self.with_driver(|driver| driver.start());
+        }
+        loop {
+            self.expire();
+            self.look();
+            if awake() || Instant::now() >= due {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        self.expire();
+        true
+    }
+
     fn expire(&self) {
         if self.timers.borrow().is_empty() {
             return;
         }
         let now = Instant::now();
         loop {
-            let mut timers = self.timers.borrow_mut();
-            let first = timers.first_entry().filter(|first| first.key().0 <= now);
-            let Some(waker) = first.map(|first| first.remove()) else {
-                break;
-            };
-            drop(timers);
+            // The borrow ends before anything is woken: wakers are foreign code.
+            let ended = self.timers.borrow_mut().ended(now);
+            let Some(waker) = ended else { break };
             waker.wake();
         }
-    }
-
-    /// Has `waker` woken at a time, by the timer that it has or by a new one; gives its number.
-    pub(crate) fn sleep(&self, (due, timer): (Instant, Option<u64>), waker: &Waker) -> u64 {
-        let number = timer.unwrap_or_else(|| self.next_timer.replace(self.next_timer.get() + 1));
-        let mut timers = self.timers.borrow_mut();
-        match timers.get_mut(&(due, number)) {
-            Some(known) => known.clone_from(waker),
-            None => _ = timers.insert((due, number), waker.clone()),
-        }
-        number
-    }
-
-    pub(crate) fn forget_timer(&self, due: Instant, number: u64) {
-        let waker = self.timers.borrow_mut().remove(&(due, number));
-        drop(waker);
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use stratann_tier::testing::conformance::{conformance, conformance_volume};
 use stratann_tier::testing::{Fault, Faults, Faulty, Meter, SimVolume, Slow};
 use stratann_tier::{
-    BLOCK, Directory, DramTier, FileTier, IoMode, MappedTier, MemoryVolume, SplitVolume, Tier,
-    Volume, bytewise,
+    BLOCK, Device, DeviceKind, Directory, DramTier, FileTier, IoMode, MappedTier, MemoryVolume,
+    ModelledTier, ModelledVolume, SplitVolume, Tier, Volume, bytewise,
 };
 use tempfile::TempDir;
 
@@ -88,6 +88,31 @@ fn a_mapped_file() {
         &|bytes| Arc::new(MappedTier::open(file(directory.path(), bytes)).unwrap()),
         IoMode::Auto,
     );
+}
+
+#[test]
+fn memory_that_answers_as_a_device_does() {
+    for kind in DeviceKind::ALL {
+        let device = Device::new(kind.name(), kind.model());
+        let make = |bytes: &[u8]| -> Arc<dyn Tier> {
+            let memory = Arc::new(DramTier::new(bytes.to_vec()));
+            Arc::new(ModelledTier::new(memory, device.clone()))
+        };
+        conformance(&make, IoMode::Auto);
+    }
+}
+
+#[test]
+fn a_file_that_answers_as_a_device_does_is_read_in_any_order_and_answers_in_one() {
+    let directory = disk();
+    let device = Device::new("nvm", DeviceKind::Nvm.model());
+    for io in [IoMode::Auto, IoMode::Pread] {
+        let make = |bytes: &[u8]| -> Arc<dyn Tier> {
+            let tier = Arc::new(FileTier::open(file(directory.path(), bytes)).unwrap());
+            Arc::new(ModelledTier::new(tier, device.clone()))
+        };
+        conformance(&make, io);
+    }
 }
 
 #[test]
@@ -199,6 +224,17 @@ fn a_directory_whose_files_are_mapped_or_copied() {
         };
         conformance(&tier, IoMode::Auto);
     }
+}
+
+#[test]
+fn a_volume_on_a_modelled_device() {
+    let root = disk();
+    let new = directories(&root);
+    let device = Device::new("cxl", DeviceKind::Cxl.model());
+    conformance_volume(&|| {
+        let memory = MemoryVolume::copied(Arc::new(new()));
+        Arc::new(ModelledVolume::new(Arc::new(memory), device.clone()))
+    });
 }
 
 /// The names of the suite on three volumes, those that are renamed for each other on one.

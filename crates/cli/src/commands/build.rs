@@ -46,6 +46,7 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         overwrite: arguments.overwrite,
         resume: arguments.resume,
         savepoint_seconds: arguments.savepoint_seconds,
+        places: arguments.places.all()?,
     };
     let progress = Shown::new(quiet);
     let report = stratann::build(&source, &arguments.index, &options, &progress)?;

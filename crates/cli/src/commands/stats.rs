@@ -18,6 +18,7 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
     }
     let open = OpenOptions {
         memory: arguments.memory,
+        places: arguments.places.all()?,
         ..OpenOptions::default()
     };
     let index = Index::open(&arguments.index, &open)?;
@@ -171,6 +172,13 @@ fn codebook(hash: &str) -> String {
 
 /// Lists the indexes of a directory. One that cannot be read is named at the end, and the others are listed.
 fn list(catalog: &Catalog, names: &[String], arguments: &StatsArguments) -> Result<(), Failure> {
+    if !arguments.places.place.is_empty() {
+        return Err(Failure::Wrong(format!(
+            "--place is of one index, and {} is a directory of {}: name one of them",
+            arguments.index.display(),
+            names.len()
+        )));
+    }
     if let Some(memory) = arguments.memory {
         let one = arguments.index.join(&names[0]);
         return Err(Failure::Wrong(format!(
@@ -252,6 +260,7 @@ fn memory_plan(memory_plan: &MemoryPlan) -> Table {
         ("codes".to_owned(), memory_plan.codes),
         ("codebook".to_owned(), memory_plan.codebook),
         ("tables".to_owned(), memory_plan.tables),
+        ("copies (--place)".to_owned(), memory_plan.places),
         ("cache".to_owned(), memory_plan.cache),
         ("navigation graph".to_owned(), memory_plan.navigation),
         (

@@ -67,6 +67,7 @@ impl Target {
                 .navigation()
                 .or(arguments.preset.map(|preset| preset.navigation)),
             beside,
+            places: arguments.places.all()?,
             ..OpenOptions::default()
         };
         if let [path] = &paths[..] {

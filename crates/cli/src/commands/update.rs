@@ -85,6 +85,7 @@ fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Failure> {
     let open = OpenOptions {
         memory: write.memory,
         beside: threads_beside(threads_or_cores(write.threads)),
+        places: write.places.all()?,
         ..OpenOptions::default()
     };
     let options = WriteOptions {

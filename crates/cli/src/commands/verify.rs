@@ -12,7 +12,8 @@ use crate::args::VerifyArguments;
 /// Reads everything; fails if anything is damaged.
 pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<(), Failure> {
     let progress = Shown::new(quiet);
-    let report = stratann::verify(&arguments.index, &progress)?;
+    let places = arguments.places.all()?;
+    let report = stratann::verify_placed(&arguments.index, &places, &progress)?;
     match print(arguments, &report) {
         // Who stopped reading the list still learns from the status whether the index is damaged.
         Ok(()) | Err(Failure::Closed) => {}

@@ -9,6 +9,7 @@ mod direct;
 mod disk;
 mod layouts;
 mod memory;
+mod places;
 mod refusals;
 mod repair;
 mod resume;

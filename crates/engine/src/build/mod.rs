@@ -83,6 +83,7 @@ pub(crate) use spool::Spool;
 /// Wrong arguments ([`Error::is_call_wrong`]); rows with NaN or infinity, or zero rows under cosine, named by row;
 /// an index that is already there without `overwrite`; a directory in use by another writer; a full disk; an
 /// interruption through `progress`. Nothing half-written is left, but for savepoints with [`BuildOptions::resume`].
+/// [`Error::NotPlaced`]: the index is built, and copies of it could not be made.
 pub fn build(
     source: &dyn VectorSource,
     path: impl AsRef<Path>,
@@ -100,6 +101,7 @@ pub fn build(
         });
     }
     check_vacant(path)?;
+    options.places.check_for_build()?;
     let directory = Directory::create(path)?;
     let path = &*stored::home(path)?;
     let volume: Arc<dyn Volume> = Arc::new(directory.clone());
@@ -132,7 +134,13 @@ pub fn build(
     if built.is_err() {
         directory.discard();
     }
-    built
+    let report = built?;
+    (options.places.fill(&volume, path)).map_err(|source| Error::NotPlaced {
+        path: path.to_owned(),
+        places: options.places.to_string(),
+        source: Box::new(source),
+    })?;
+    Ok(report)
 }
 
 /// Refuses a directory that holds something and is no index, nor what an interrupted build has left (which has a lock file):

@@ -5,7 +5,7 @@ use stratann_vector::Metric;
 
 use crate::codebook::Codebook;
 use crate::fill::BlockFill;
-use crate::{Compression, Layout, Order, Preset};
+use crate::{Compression, Layout, Order, Places, Preset};
 
 /// How to build an index.
 #[derive(Clone, Debug)]
@@ -60,6 +60,9 @@ pub struct BuildOptions {
     pub resume: bool,
     /// With `resume`: the least seconds of work between two savepoints of the graph. 0 is as often as there can be one, whatever it costs.
     pub savepoint_seconds: f64,
+    /// Where copies are made of what searches read, once the index is committed, so that the first to open it with the same places finds them.
+    /// Not in the memory of the build.
+    pub places: Places,
 }
 
 impl Default for BuildOptions {
@@ -87,6 +90,7 @@ impl Default for BuildOptions {
             overwrite: false,
             resume: false,
             savepoint_seconds: 120.0,
+            places: Places::default(),
         }
     }
 }
@@ -118,6 +122,7 @@ impl BuildOptions {
             overwrite: _,
             resume: _,
             savepoint_seconds: _,
+            places: _,
         } = self;
         // With one thread the graph follows from the rows; what two made is as good for three.
         let alone = *threads == 1;

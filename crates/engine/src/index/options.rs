@@ -2,8 +2,10 @@
 
 use stratann_tier::IoMode;
 
+use crate::Places;
+
 /// How to open an index.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct OpenOptions {
     /// The most memory to spend on this index, in bytes; `None` is as much as it wants.
     pub memory: Option<u64>,
@@ -19,6 +21,8 @@ pub struct OpenOptions {
     /// Bytes that the caller holds beside the index and that count towards `memory`: queries, answers, and for each thread beyond
     /// two what [`THREAD_BYTES`] says.
     pub beside: u64,
+    /// On which tier each role is read. Copies in memory count towards `memory`.
+    pub places: Places,
 }
 
 /// What a searching thread takes, about: its stack, its ring and its first buffers. A budget has room for two.
@@ -46,6 +50,7 @@ impl Default for OpenOptions {
             cache: CacheSize::None,
             navigation: None,
             beside: 0,
+            places: Places::default(),
         }
     }
 }

@@ -14,7 +14,7 @@ use stratann_tier::{SplitVolume, Volume};
     not(test),
     expect(
         dead_code,
-        reason = "until a caller can say on which tier a role is to be"
+        reason = "places are copies of an index that is whole (`places.rs`); only tests of crashes have roles elsewhere"
     )
 )]
 pub(crate) fn on_volumes(

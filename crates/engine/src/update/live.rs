@@ -49,6 +49,7 @@ use super::replay::{self, Replayed};
 use crate::data::VectorSource;
 use crate::durable::{Durability, Log, opened_from};
 use crate::index::{Index, OpenOptions};
+use crate::places::Purpose;
 use crate::progress::{Progress, Silent};
 use crate::{Error, SearchOptions, SearchResults, Stats, Update, bounds, stored};
 
@@ -280,11 +281,19 @@ impl LiveIndex {
         open: &OpenOptions,
         options: &WriteOptions,
     ) -> Result<Self, Error> {
-        let volume = Arc::new(stored::existing(path.as_ref())?);
-        Self::open_in(volume, &stored::home(path.as_ref())?, open, options)
+        let home: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
+        let path = &*stored::home(path.as_ref())?;
+        // Looked at before the lock, which is a file: a folder that is no index is left as it is.
+        stored::manifest(&*home)?;
+        // And the lock before the copies, of what nobody else changes while they are made.
+        let lock = home.lock()?;
+        let volume = (open.places).over(&home, path, Purpose::Change, open.memory)?;
+        let index = Arc::new(Index::open_for_changes(volume, path, open)?);
+        Self::start(lock, index, options)
     }
 
-    /// Opens the index in a volume.
+    /// Opens the index in a volume, with nothing placed elsewhere.
+    #[cfg(test)]
     pub(crate) fn open_in(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -303,6 +312,10 @@ impl LiveIndex {
     /// # Errors
     /// As [`LiveIndex::open`].
     pub fn over(index: &Arc<Index>, options: &WriteOptions) -> Result<Self, Error> {
+        if !index.options().places.is_empty() {
+            // Copies that are only searched are not written to, and may be shared with other processes.
+            return Self::open(index.path(), index.options(), options);
+        }
         let lock = index.volume().lock()?;
         let manifest = stored::manifest(&**index.volume())?;
         // What was inserted through it, and could not be put into a checkpoint, is replayed from the log.
@@ -350,7 +363,7 @@ impl LiveIndex {
         Ok(Self {
             path: index.path().to_owned(),
             volume,
-            open: *index.options(),
+            open: index.options().clone(),
             options: options.clone(),
             checkpointed: AtomicU64::new(checkpointed),
             health,

@@ -38,6 +38,7 @@ mod tests;
 
 use std::cell::OnceCell;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Serialize;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
@@ -51,6 +52,7 @@ use self::manifest::Sums;
 pub(crate) use self::placement::added_wrong;
 use self::placement::{Counts, Tables};
 use crate::durable::{self, LogPosition, log_number};
+use crate::places::{Places, Purpose};
 use crate::progress::{Progress, Stage};
 use crate::stores::composition::{Records, Rewritten};
 use crate::stores::{Composition, Placed};
@@ -135,6 +137,23 @@ impl VerifyReport {
 /// There is no index, a file cannot be read at all, or the caller interrupted. Damage is no error: it is in the report.
 pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyReport, Error> {
     verify_in(&stored::existing(path.as_ref())?, progress)
+}
+
+/// As [`verify`], of the copies at some places, as far as there are such of what searches read, and of the index itself for all else. Copies that
+/// are not there yet are made.
+///
+/// # Errors
+/// As those of [`verify`]; a place in memory, of which there is nothing to check; a role that the index does not have.
+pub fn verify_placed(
+    path: impl AsRef<Path>,
+    places: &Places,
+    progress: &dyn Progress,
+) -> Result<VerifyReport, Error> {
+    places.check_for_verify()?;
+    let home: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
+    let path = stored::home(path.as_ref())?;
+    let volume = places.over(&home, &path, Purpose::Search, None)?;
+    verify_in(&*volume, progress)
 }
 
 /// Checks the index in a volume.

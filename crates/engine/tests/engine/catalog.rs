@@ -239,7 +239,7 @@ fn what_cannot_be_a_catalog_is_refused() {
     refused(&place.path("a/MANIFEST"), &plain, &["a file"]);
     let low = CatalogOptions {
         memory: Some(1_000_000),
-        ..plain
+        ..plain.clone()
     };
     refused(place.dir(), &low, &["1000000", "the program"]);
     let twice = CatalogOptions {
@@ -247,7 +247,7 @@ fn what_cannot_be_a_catalog_is_refused() {
             memory: Some(64_000_000),
             ..OpenOptions::default()
         },
-        ..plain
+        ..plain.clone()
     };
     refused(place.dir(), &twice, &["64000000", "the catalog's own"]);
     assert!(Catalog::of_paths(Vec::<PathBuf>::new(), &plain).is_err());

@@ -27,6 +27,7 @@ _Ids = NDArray[numpy.uint64]
 _Distances = NDArray[numpy.float32]
 _Metric = str
 _Size = Union[int, str, None]
+_Place = Union[Dict[str, str], str, None]
 _Progress = Union[bool, Callable[[str, int, int], object], None]
 
 __all__ = [
@@ -151,6 +152,7 @@ class Catalog:
         io: str = "auto",
         cache: _Size = None,
         navigation: Optional[bool] = None,
+        place: _Place = None,
     ) -> "Catalog": ...
     @property
     def memory_bytes(self) -> int: ...
@@ -228,6 +230,7 @@ def build(
     overwrite: bool = False,
     resume: bool = False,
     savepoint_seconds: float = 120.0,
+    place: _Place = None,
     ids: Optional[NDArray[Any]] = None,
     progress: _Progress = None,
 ) -> Index: ...
@@ -250,10 +253,11 @@ def open(
     cache: _Size = None,
     cache_entries: Union[int, str, None] = None,
     navigation: Optional[bool] = None,
+    place: _Place = None,
     durability: Union[int, str, None] = None,
     merges: bool = True,
 ) -> Index: ...
-def verify(path: _Path, *, progress: _Progress = None) -> Dict[str, Any]: ...
+def verify(path: _Path, *, place: _Place = None, progress: _Progress = None) -> Dict[str, Any]: ...
 def repair(
     path: _Path,
     threads: Optional[int] = None,

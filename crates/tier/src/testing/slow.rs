@@ -13,6 +13,7 @@ use crate::error::TierError;
 use crate::executor::{Sleep, Thread};
 use crate::reactor::Reactor;
 use crate::tier::{Completion, ReadQueue, Request, Tier};
+use crate::timers::Precision;
 
 /// A tier of which no read comes in before a latency is over. Its thread sleeps meanwhile, and serves others.
 #[derive(Clone, Debug)]
@@ -112,7 +113,9 @@ impl ReadQueue for SlowQueue {
             && due > Instant::now()
         {
             let reactor = &self.reactor;
-            let sleep = self.sleep.get_or_insert_with(|| Sleep::until(reactor, due));
+            let sleep = self
+                .sleep
+                .get_or_insert_with(|| Sleep::until(reactor, due, Precision::Plain));
             if Pin::new(sleep).poll(cx).is_pending() {
                 return Poll::Pending;
             }

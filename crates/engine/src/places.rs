@@ -1,0 +1,436 @@
+//! Where searches read an index: a tier for each role, chosen when it is opened or built.
+//!
+//! ```text
+//!   topology=mapped:/dev/shm/x,vectors=dram
+//!
+//!   INDEX (whole, as ever) ──┬── graph-…, packed-…  ──> copy in /dev/shm/x, checked, mapped       topology
+//!                            ├── vectors-…           ──> copy in memory                            vectors
+//!                            └── all else, and all that is written
+//! ```
+//!
+//! | tier | what is read |
+//! |---|---|
+//! | `ssd` | the index' own folder: what is read without any of this |
+//! | `ssd:/folder` | copies in a folder, on another disk, as files of an SSD |
+//! | `mapped:/folder` | copies in a folder, mapped: /dev/shm, or a file system on memory (DAX) |
+//! | `dram` | copies in this process' memory, which count towards its budget |
+//! | `ssd-model`, `rdma-model`, `cxl-model`, `nvm-model` | copies in memory that answer as late as the device would |
+//!
+//! **The index stays whole at home.** A place has copies, and every change is written at home first: so nothing has to remember where an
+//! index is, it may be moved, copied or opened without any place, and what becomes of a place (a machine that restarts loses
+//! /dev/shm) does no harm. Who wants files to be elsewhere and not twice puts a symbolic link into the index, as ever.
+//!
+//! **A copy is of one state of one index.** Its folder is named by hashes of the path of the home and of its MANIFEST
+//! (`tier/src/copies/folder.rs`), so what another checkpoint or another index left there is never read; it goes when nobody uses it any more.
+//! Each file is compared with the original, byte by byte, when it was copied, and pages have checksums that are verified when they
+//! are read, as ever. An index that is opened for changes has copies of its own, which are written to behind the originals.
+//!
+//! **Roles.** Searches read pages with lists (`topology`) and pages with vectors alone (`vectors`) from storage. Codes and ids are read into
+//! memory or not at all while an index is searched, and the log belongs to the manifest: a place for them would have no
+//! effect, and is refused, as is one for vectors that stand beside the lists.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use stratann_layout::manifest::FILE_NAME as MANIFEST;
+use stratann_layout::{FileKind, Manifest, Role};
+use stratann_tier::{
+    CopyFolder, Device, DeviceKind, Kept, LoadedVolume, MemoryVolume, MirrorVolume, ModelledVolume,
+    ReadBy, RoutedVolume, Volume,
+};
+
+use crate::{Error, stored};
+
+/// On which tier each role of an index is read, as `topology=mapped:/dev/shm/x,vectors=dram` says it; the module of
+/// this name has all tiers. Empty by default: everything is read where the index is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places(Vec<Place>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    role: Placed,
+    tier: PlaceTier,
+}
+
+/// A role that searches read from storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Placed {
+    Topology,
+    Vectors,
+}
+
+/// A tier by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum PlaceTier {
+    Home,
+    Folder(PathBuf, ReadBy),
+    Memory,
+    Modelled(DeviceKind),
+}
+
+/// Why an index is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Nothing of it is written.
+    Search,
+    /// It may be changed through the same volume.
+    Change,
+}
+
+/// What the name of a modelled device ends with.
+const MODEL: &str = "-model";
+const TIERS: &str =
+    "ssd, ssd:/folder, mapped:/folder, dram, ssd-model, rdma-model, cxl-model or nvm-model";
+
+impl Placed {
+    const ALL: [Placed; 2] = [Placed::Topology, Placed::Vectors];
+
+    fn name(self) -> &'static str {
+        match self {
+            Placed::Topology => "topology",
+            Placed::Vectors => "vectors",
+        }
+    }
+
+    fn role(self) -> Role {
+        match self {
+            Placed::Topology => Role::Topology,
+            Placed::Vectors => Role::Vectors,
+        }
+    }
+
+    /// Whether a file of this kind is one that searches read for this role.
+    fn reads(self, kind: FileKind) -> bool {
+        kind.role() == self.role() && kind.has_pages()
+    }
+}
+
+impl FromStr for Placed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Placed, String> {
+        let found = Self::ALL.into_iter().find(|role| role.name() == text);
+        found.ok_or_else(|| match text {
+            "codes" => "codes are in memory while an index is open, or in the nodes on storage: they have no place of their own".into(),
+            "ids" => "ids stand in pages, and their table is read when an index is changed alone: they have no place of their own".into(),
+            "log" => "the log stays with the MANIFEST, which it is renamed into place with".into(),
+            _ => format!("`{text}` is no role: place topology or vectors"),
+        })
+    }
+}
+
+impl FromStr for PlaceTier {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<PlaceTier, String> {
+        if let Some((name, folder)) = text.split_once(':') {
+            let read_by = match name {
+                "ssd" => ReadBy::Device,
+                "mapped" => ReadBy::Mapping,
+                _ => return Err(format!("`{name}:` is no tier with a folder: use {TIERS}")),
+            };
+            if folder.is_empty() {
+                return Err(format!(
+                    "`{text}` names no folder: write for example {name}:/mnt/x"
+                ));
+            }
+            let folder = std::path::absolute(folder).map_err(|e| format!("`{folder}`: {e}"))?;
+            return Ok(PlaceTier::Folder(folder, read_by));
+        }
+        match text {
+            "ssd" => Ok(PlaceTier::Home),
+            "dram" => Ok(PlaceTier::Memory),
+            "mapped" => Err("`mapped` needs a folder: write for example mapped:/dev/shm/x".into()),
+            _ => match text.strip_suffix(MODEL).map(str::parse) {
+                Some(Ok(kind)) => Ok(PlaceTier::Modelled(kind)),
+                _ => Err(format!("`{text}` is no tier: use {TIERS}")),
+            },
+        }
+    }
+}
+
+impl FromStr for Places {
+    type Err = String;
+
+    /// Roles and tiers with commas between them. No path in it can have a comma.
+    fn from_str(text: &str) -> Result<Places, String> {
+        let mut places = Places::default();
+        for part in text.split(',') {
+            let Some((role, tier)) = part.trim().split_once('=') else {
+                return Err(format!(
+                    "`{part}` is no place: write role=tier, for example topology=mapped:/dev/shm/x"
+                ));
+            };
+            places.put(role, tier)?;
+        }
+        Ok(places)
+    }
+}
+
+impl fmt::Display for Places {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, place) in self.0.iter().enumerate() {
+            let comma = if n == 0 { "" } else { "," };
+            write!(f, "{comma}{}={}", place.role.name(), place.tier)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for PlaceTier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlaceTier::Home => f.write_str("ssd"),
+            PlaceTier::Folder(folder, ReadBy::Device) => write!(f, "ssd:{}", folder.display()),
+            PlaceTier::Folder(folder, ReadBy::Mapping) => write!(f, "mapped:{}", folder.display()),
+            PlaceTier::Memory => f.write_str("dram"),
+            PlaceTier::Modelled(kind) => write!(f, "{kind}{MODEL}"),
+        }
+    }
+}
+
+impl PlaceTier {
+    /// Whether its copies are in this process' memory.
+    fn takes_memory(&self) -> bool {
+        matches!(self, PlaceTier::Memory | PlaceTier::Modelled(_))
+    }
+}
+
+impl Places {
+    /// Whether everything is read where the index is.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Puts a role on a tier, both by name.
+    ///
+    /// # Errors
+    /// What is wrong with the names, or that the role has a place.
+    pub fn put(&mut self, role: &str, tier: &str) -> Result<(), String> {
+        let wrong = |error: String| format!("the place {role}={tier}: {error}");
+        let role_of = role.parse().map_err(wrong)?;
+        let tier_of = tier.parse().map_err(wrong)?;
+        if self.0.iter().any(|place| place.role == role_of) {
+            return Err(wrong("the role has a place already".into()));
+        }
+        self.0.push(Place {
+            role: role_of,
+            tier: tier_of,
+        });
+        Ok(())
+    }
+
+    /// All places of both.
+    ///
+    /// # Errors
+    /// As those of [`put`](Places::put).
+    pub fn and(mut self, more: &Places) -> Result<Places, String> {
+        for place in &more.0 {
+            self.put(place.role.name(), &place.tier.to_string())?;
+        }
+        Ok(self)
+    }
+
+    /// The argument that a message is about.
+    fn refuse(&self, place: &Place, expected: impl Into<String>) -> Error {
+        let found = format!("{}={}", place.role.name(), place.tier);
+        Error::call("place", found, expected)
+    }
+
+    /// Refuses a place that a search of an index would never look at.
+    fn check(&self, manifest: &Manifest) -> Result<(), Error> {
+        for place in &self.0 {
+            if files_of(place.role, manifest).next().is_none() {
+                let layout = &manifest.layout;
+                let why = format!(
+                    "a role that the index has on storage: in the layout {layout} vectors stand beside the lists, so place topology"
+                );
+                return Err(self.refuse(place, why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of the copies of an index that are in this process' memory.
+    pub(crate) fn memory_bytes(&self, manifest: &Manifest) -> u64 {
+        let in_memory = self.0.iter().filter(|place| place.tier.takes_memory());
+        in_memory
+            .flat_map(|place| files_of(place.role, manifest))
+            .fold(0, |sum, (_, bytes)| sum.saturating_add(bytes))
+    }
+
+    /// Whether all lists, and all vectors apart from them, are in this process' memory anyway, so that none of their pages is to be there twice.
+    pub(crate) fn all_in_memory(&self) -> (bool, bool) {
+        let has = |role| {
+            let mut places = self.0.iter();
+            places.any(|place| place.role == role && place.tier == PlaceTier::Memory)
+        };
+        (has(Placed::Topology), has(Placed::Vectors))
+    }
+
+    /// The index in `home`, each role of it on its tier; copies that are not there yet are made when they are opened.
+    ///
+    /// # Errors
+    /// No index there; a role that it does not have on storage; copies that do not fit into the memory `budget`; a folder that is not this
+    /// user's alone.
+    pub(crate) fn over(
+        &self,
+        home: &Arc<dyn Volume>,
+        path: &Path,
+        purpose: Purpose,
+        budget: Option<u64>,
+    ) -> Result<Arc<dyn Volume>, Error> {
+        if self.is_empty() {
+            return Ok(home.clone());
+        }
+        let manifest = stored::manifest(&**home)?;
+        self.check(&manifest)?;
+        let needs = self.memory_bytes(&manifest);
+        if let Some(budget) = budget.filter(|&budget| budget < needs) {
+            let part = format!("the copies in memory ({self}) alone");
+            return Err(Error::Memory {
+                budget,
+                needs,
+                part,
+            });
+        }
+        let mut tiers: Vec<&PlaceTier> = Vec::new();
+        let mut roles = Vec::new();
+        for Place { role, tier } in &self.0 {
+            let known = tiers.iter().position(|&known| known == tier);
+            let number = known.unwrap_or(tiers.len());
+            if known.is_none() {
+                tiers.push(tier);
+            }
+            roles.push((*role, number));
+        }
+        // Hashed as it stands there: the copies are of this one, or of none.
+        let bytes = home.read(MANIFEST)?;
+        let state = State {
+            home,
+            path,
+            manifest: &bytes,
+            purpose,
+        };
+        let ways = tiers.iter().map(|tier| state.way(tier));
+        let ways = ways.collect::<Result<_, Error>>()?;
+        let route = move |name: &str| {
+            let kind = FileKind::of_name(name)?;
+            let place = roles.iter().find(|(role, _)| role.reads(kind));
+            place.map(|&(_, number)| number)
+        };
+        Ok(Arc::new(RoutedVolume::new(
+            home.clone(),
+            ways,
+            Box::new(route),
+        )))
+    }
+
+    /// Looks at a build's places before it begins: copies in memory would end with it, and a folder that cannot be had is not to be found out
+    /// about when the work is done.
+    pub(crate) fn check_for_build(&self) -> Result<(), Error> {
+        for place in &self.0 {
+            match &place.tier {
+                PlaceTier::Home => {}
+                PlaceTier::Folder(folder, _) => CopyFolder::prepare(folder)?,
+                tier @ (PlaceTier::Memory | PlaceTier::Modelled(_)) => {
+                    let expected = format!(
+                        "a tier that outlives the build: {tier} is memory of the process that searches, so give it when the index is opened"
+                    );
+                    return Err(self.refuse(place, expected));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the copies of the index in a volume that are not there yet.
+    pub(crate) fn fill(&self, home: &Arc<dyn Volume>, path: &Path) -> Result<(), Error> {
+        let volume = self.over(home, path, Purpose::Search, None)?;
+        let manifest = stored::manifest(&**home)?;
+        for place in &self.0 {
+            for (name, _) in files_of(place.role, &manifest) {
+                volume.open_reader(name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses copies that nobody but a search would read.
+    pub(crate) fn check_for_verify(&self) -> Result<(), Error> {
+        match self.0.iter().find(|place| place.tier.takes_memory()) {
+            None => Ok(()),
+            Some(place) => Err(self.refuse(
+                place,
+                "a tier with files to look at: copies in memory are made of the index itself when it is opened",
+            )),
+        }
+    }
+}
+
+/// The names and lengths of the files that searches read for a role.
+fn files_of(role: Placed, manifest: &Manifest) -> impl Iterator<Item = (&str, u64)> {
+    let files = manifest.files.iter();
+    let of_role = move |name: &str| FileKind::of_name(name).is_some_and(|kind| role.reads(kind));
+    files
+        .filter(move |entry| of_role(&entry.name))
+        .map(|entry| (entry.name.as_str(), entry.length))
+}
+
+/// An index of which copies are wanted.
+struct State<'a> {
+    home: &'a Arc<dyn Volume>,
+    path: &'a Path,
+    manifest: &'a [u8],
+    purpose: Purpose,
+}
+
+impl State<'_> {
+    /// The way to the files on a tier.
+    fn way(&self, tier: &PlaceTier) -> Result<Arc<dyn Volume>, Error> {
+        Ok(match tier {
+            PlaceTier::Home => self.home.clone(),
+            PlaceTier::Memory => self.in_memory(),
+            PlaceTier::Modelled(kind) => {
+                let device = Device::shared(*kind);
+                Arc::new(ModelledVolume::new(self.in_memory(), device))
+            }
+            PlaceTier::Folder(place, read_by) => {
+                let folder = self.folder(place)?;
+                Arc::new(MirrorVolume::new(self.home.clone(), folder, *read_by))
+            }
+        })
+    }
+
+    fn in_memory(&self) -> Arc<dyn Volume> {
+        match self.purpose {
+            Purpose::Search => Arc::new(LoadedVolume::new(self.home.clone())),
+            Purpose::Change => Arc::new(MemoryVolume::copied(self.home.clone())),
+        }
+    }
+
+    fn folder(&self, place: &Path) -> Result<CopyFolder, Error> {
+        let hash = |bytes: &[u8]| blake3::hash(bytes).to_hex();
+        let owner = hash(self.path.as_os_str().as_encoded_bytes());
+        let owner = &owner[..16];
+        let folder = match self.purpose {
+            Purpose::Search => {
+                let content = hash(self.manifest);
+                CopyFolder::open(place, owner, &content[..32], Kept::ForOthers)
+            }
+            Purpose::Change => {
+                let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+                let nanos = now.map_or(0, |since| since.as_nanos());
+                let content = format!("live{:x}n{nanos:x}", std::process::id());
+                CopyFolder::open(place, owner, &content, Kept::ForNow)
+            }
+        };
+        Ok(folder?)
+    }
+}
+
+#[cfg(test)]
+mod tests;

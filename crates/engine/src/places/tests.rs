@@ -1,0 +1,518 @@
+//! A place is what is read: originals are spoiled and answers stay; copies are spoiled and the error names them.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use stratann_vector::Element;
+use tempfile::TempDir;
+
+use super::*;
+use crate::data::Matrix;
+use crate::progress::Silent;
+use crate::{
+    BuildOptions, Catalog, CatalogOptions, Compression, Index, Layout, LiveIndex, MatrixRef,
+    OpenOptions, SearchOptions, Strategy, WriteOptions, build, verify, verify_placed,
+};
+
+const DIMENSION: usize = 48;
+
+/// Some rows whose distances are all different.
+fn rows(n: usize, from: usize) -> Matrix {
+    let bytes = (from * DIMENSION..(from + n) * DIMENSION).map(|i| (i * i % 251) as u8);
+    Matrix::new(bytes.collect(), n, DIMENSION, Element::U8).unwrap()
+}
+
+/// Rows that are like no others.
+fn new_rows(n: usize, seed: u32) -> Matrix {
+    let mix = |i: usize| ((i as u32 + seed).wrapping_mul(2_654_435_761) >> 24) as u8;
+    let bytes = (0..n * DIMENSION).map(mix).collect();
+    Matrix::new(bytes, n, DIMENSION, Element::U8).unwrap()
+}
+
+fn places(text: &str) -> Places {
+    text.parse()
+        .unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn options(layout: Layout) -> BuildOptions {
+    BuildOptions {
+        degree: Some(12),
+        build_list: 24,
+        navigation: 0.1,
+        threads: 1,
+        layout: Some(layout),
+        compression: (layout == Layout::Decoupled).then_some(Compression::Paper),
+        chunk_bytes: 4096,
+        segment_bytes: 8192,
+        overwrite: true,
+        ..BuildOptions::default()
+    }
+}
+
+/// An index in a folder with room for places beside it.
+struct Built {
+    root: TempDir,
+    path: PathBuf,
+    layout: Layout,
+}
+
+impl Built {
+    fn new(layout: Layout) -> Built {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("index");
+        build(&rows(600, 0), &path, &options(layout), &Silent).unwrap();
+        Built { root, path, layout }
+    }
+
+    /// Both roles where the index has both on storage.
+    fn all_on(&self, tier: &str) -> String {
+        match self.layout {
+            Layout::Decoupled | Layout::Layered => format!("topology={tier},vectors={tier}"),
+            _ => format!("topology={tier}"),
+        }
+    }
+
+    fn folder(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    fn open(&self, text: &str) -> Result<Index, Error> {
+        let places = match text {
+            "" => Places::default(),
+            text => places(text),
+        };
+        let options = OpenOptions {
+            places,
+            ..OpenOptions::default()
+        };
+        Index::open(&self.path, &options)
+    }
+
+    /// The files that searches read, of a folder of the index or of copies.
+    fn pages(folder: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        let is_read = |path: &PathBuf| {
+            let kind = FileKind::of_name(path.file_name().unwrap().to_str().unwrap());
+            kind.is_some_and(|kind| Placed::ALL.iter().any(|role| role.reads(kind)))
+        };
+        let mut files: Vec<_> = entries.filter(is_read).collect();
+        files.sort();
+        files
+    }
+
+    /// The folders of copies at a place.
+    fn copies(place: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(place)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        entries.collect()
+    }
+}
+
+/// Spoils a byte of every page but the header's, in its place.
+fn spoil(file: &Path) {
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(file)
+        .unwrap();
+    let pages = file.metadata().unwrap().len() / 4096;
+    for page in 1..pages {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, page * 4096 + 100).unwrap();
+        file.write_all_at(&[byte[0] ^ 0x40], page * 4096 + 100)
+            .unwrap();
+    }
+}
+
+/// The answers of some queries, each strategy's.
+fn answers(index: &Index) -> Result<Vec<(Vec<u64>, Vec<f32>)>, Error> {
+    let queries = rows(20, 300);
+    let strategies = [Strategy::BestFirst, Strategy::Pipelined];
+    let search = |strategy| {
+        let options = SearchOptions {
+            list: 30,
+            strategy: Some(strategy),
+            threads: 2,
+            ..SearchOptions::default()
+        };
+        let found = index.search(&queries, &options)?;
+        Ok((found.ids, found.distances))
+    };
+    strategies.map(search).into_iter().collect()
+}
+
+#[test]
+fn places_are_written_as_they_are_shown_and_nonsense_is_refused() {
+    for text in [
+        "topology=dram",
+        "vectors=ssd,topology=mapped:/dev/shm/x",
+        "topology=rdma-model,vectors=cxl-model",
+        "topology=nvm-model,vectors=ssd-model",
+        "topology=ssd:/mnt/a b",
+    ] {
+        assert_eq!(places(text).to_string(), text);
+    }
+    assert!(Places::default().is_empty() && Places::default().to_string().is_empty());
+    let relative = places("topology=mapped:here").to_string();
+    assert!(relative.starts_with("topology=mapped:/") && relative.ends_with("/here"));
+    let wrong = [
+        ("", "role=tier"),
+        ("topology", "role=tier"),
+        ("graph=dram", "no role"),
+        ("codes=dram", "no place of their own"),
+        ("ids=ssd", "no place of their own"),
+        ("log=mapped:/x", "MANIFEST"),
+        ("topology=", "no tier"),
+        ("topology=tape", "no tier"),
+        ("topology=tape-model", "no tier"),
+        ("topology=dram:/x", "no tier with a folder"),
+        ("topology=mapped", "needs a folder"),
+        ("topology=mapped:", "names no folder"),
+        ("topology=dram,topology=ssd", "a place already"),
+    ];
+    for (text, why) in wrong {
+        let error = text.parse::<Places>().unwrap_err();
+        assert!(error.contains(why), "{text}: {error}");
+    }
+    let both = places("topology=dram")
+        .and(&places("vectors=dram"))
+        .unwrap();
+    assert_eq!(both, places("topology=dram,vectors=dram"));
+    assert!(both.and(&places("vectors=ssd")).is_err());
+}
+
+#[test]
+fn copies_in_a_folder_are_read_and_not_the_index() {
+    for layout in Layout::ALL {
+        for tier in ["mapped", "ssd"] {
+            let built = Built::new(layout);
+            let right = answers(&built.open("").unwrap()).unwrap();
+            let place = built.folder("place");
+            let text = built.all_on(&format!("{tier}:{}", place.display()));
+            assert_eq!(
+                answers(&built.open(&text).unwrap()).unwrap(),
+                right,
+                "{layout} {text}"
+            );
+            let [copies] = &Built::copies(&place)[..] else {
+                panic!("{:?}", Built::copies(&place));
+            };
+            let (pages, originals) = (Built::pages(copies), Built::pages(&built.path));
+            assert!(!pages.is_empty() && pages.len() == originals.len());
+            // The originals are worth nothing any more.
+            originals.iter().for_each(|file| spoil(file));
+            assert!(answers(&built.open("").unwrap()).is_err(), "{layout}");
+            assert_eq!(
+                answers(&built.open(&text).unwrap()).unwrap(),
+                right,
+                "{layout} {text}"
+            );
+            // And now the copies are not, either.
+            spoil(&pages[0]);
+            let error = answers(&built.open(&text).unwrap())
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(pages[0].to_str().unwrap()), "{error}");
+        }
+    }
+}
+
+#[test]
+fn copies_in_memory_are_read_and_not_the_index() {
+    for layout in Layout::ALL {
+        for tier in ["dram", "nvm-model", "cxl-model"] {
+            let built = Built::new(layout);
+            let right = answers(&built.open("").unwrap()).unwrap();
+            let text = built.all_on(tier);
+            let index = built.open(&text).unwrap();
+            Built::pages(&built.path)
+                .iter()
+                .for_each(|file| spoil(file));
+            assert_eq!(answers(&index).unwrap(), right, "{layout} {text}");
+            assert!(
+                answers(&built.open(&text).unwrap()).is_err(),
+                "{layout} {text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn each_role_is_on_its_own_tier() {
+    let built = Built::new(Layout::Decoupled);
+    let right = answers(&built.open("").unwrap()).unwrap();
+    let place = built.folder("place");
+    let text = format!("topology=dram,vectors=mapped:{}", place.display());
+    let index = built.open(&text).unwrap();
+    let copies = Built::copies(&place);
+    let pages = Built::pages(&copies[0]);
+    assert!(
+        pages
+            .iter()
+            .all(|file| file.to_str().unwrap().contains("/vectors-")),
+        "{pages:?}"
+    );
+    Built::pages(&built.path)
+        .iter()
+        .for_each(|file| spoil(file));
+    assert_eq!(answers(&index).unwrap(), right);
+}
+
+#[test]
+fn a_model_answers_as_late_as_the_device() {
+    let built = Built::new(Layout::Packed);
+    let index = built.open("topology=ssd-model").unwrap();
+    let options = SearchOptions {
+        list: 30,
+        beam: Some(1),
+        strategy: Some(Strategy::BestFirst),
+        threads: 1,
+        in_flight: Some(1),
+        ..SearchOptions::default()
+    };
+    let found = index.search(&rows(5, 300), &options).unwrap();
+    let reads = found.counters.graph_reads as f64;
+    // One after the other, each of them 75 µs at least.
+    assert!(
+        reads > 5.0 && found.seconds > reads * 75e-6,
+        "{reads} in {} s",
+        found.seconds
+    );
+}
+
+#[test]
+fn a_place_without_effect_is_refused() {
+    let built = Built::new(Layout::Packed);
+    let error = built.open("vectors=dram").unwrap_err();
+    assert!(error.is_call_wrong(), "{error}");
+    assert!(error.to_string().contains("beside the lists"), "{error}");
+    // Memory of a build ends with it.
+    let path = built.folder("other");
+    for tier in ["dram", "rdma-model"] {
+        let options = BuildOptions {
+            places: places(&format!("topology={tier}")),
+            ..options(Layout::Packed)
+        };
+        let error = build(&rows(600, 0), &path, &options, &Silent).unwrap_err();
+        assert!(
+            error.is_call_wrong() && error.to_string().contains("outlives"),
+            "{error}"
+        );
+        assert!(!path.exists());
+    }
+    let error = verify_placed(&built.path, &places("topology=dram"), &Silent).unwrap_err();
+    assert!(error.is_call_wrong(), "{error}");
+}
+
+#[test]
+fn a_build_leaves_copies_where_they_are_wanted() {
+    let built = Built::new(Layout::Decoupled);
+    let (path, place) = (built.folder("other"), built.folder("place"));
+    let options = BuildOptions {
+        places: places(&format!(
+            "topology=mapped:{0},vectors=mapped:{0}",
+            place.display()
+        )),
+        ..options(Layout::Decoupled)
+    };
+    build(&rows(600, 0), &path, &options, &Silent).unwrap();
+    let copies = Built::copies(&place);
+    assert_eq!(copies.len(), 1, "both roles are in one folder");
+    assert_eq!(Built::pages(&copies[0]).len(), Built::pages(&path).len());
+    // What cannot be placed is built all the same, and says so.
+    let options = BuildOptions {
+        places: places(&format!("vectors=mapped:{}", place.display())),
+        ..self::options(Layout::Packed)
+    };
+    let error = build(&rows(600, 0), &path, &options, &Silent).unwrap_err();
+    assert!(matches!(error, Error::NotPlaced { .. }), "{error}");
+    assert!(error.to_string().contains("built, and whole"), "{error}");
+    assert!(verify(&path, &Silent).unwrap().clean());
+    // A folder that cannot be is found out about first.
+    fs::write(built.folder("file"), "x").unwrap();
+    let options = BuildOptions {
+        places: places(&format!(
+            "topology=mapped:{}",
+            built.folder("file").display()
+        )),
+        ..self::options(Layout::Packed)
+    };
+    let other = built.folder("third");
+    assert!(build(&rows(600, 0), &other, &options, &Silent).is_err() && !other.exists());
+}
+
+#[test]
+fn copies_of_another_index_or_checkpoint_are_never_read() {
+    let built = Built::new(Layout::Packed);
+    let place = built.folder("place");
+    let text = format!("topology=mapped:{}", place.display());
+    let before = built.open(&text).unwrap();
+    let right = answers(&before).unwrap();
+    build(
+        &rows(600, 5000),
+        &built.path,
+        &options(Layout::Packed),
+        &Silent,
+    )
+    .unwrap();
+    // Who has the old ones open goes on with them.
+    assert_eq!(answers(&before).unwrap(), right);
+    let after = built.open(&text).unwrap();
+    assert_eq!(Built::copies(&place).len(), 2);
+    assert_eq!(
+        answers(&after).unwrap(),
+        answers(&built.open("").unwrap()).unwrap()
+    );
+    assert_ne!(answers(&after).unwrap(), right);
+    drop((before, after));
+    built.open(&text).unwrap();
+    assert_eq!(Built::copies(&place).len(), 1, "what nobody uses goes");
+    // Another index at the same place has copies of its own.
+    let other = Built::new(Layout::Packed);
+    let index = other.open(&text).unwrap();
+    assert_eq!(Built::copies(&place).len(), 2);
+    assert_eq!(answers(&index).unwrap(), right);
+}
+
+#[test]
+fn copies_in_memory_count_towards_the_budget() {
+    let built = Built::new(Layout::Coupled);
+    let index = built.open("topology=dram").unwrap();
+    let bytes: u64 = Built::pages(&built.path)
+        .iter()
+        .map(|file| fs::metadata(file).unwrap().len())
+        .sum();
+    assert_eq!(index.memory().places, bytes);
+    assert_eq!(built.open("").unwrap().memory().places, 0);
+    let with = |memory: u64, text: &str| {
+        let options = OpenOptions {
+            memory: Some(memory),
+            places: places(text),
+            ..OpenOptions::default()
+        };
+        Index::open(&built.path, &options)
+    };
+    // What it takes without, and a byte less than the copies on top of that.
+    let mut enough = 1 << 20;
+    while with(enough, "topology=ssd").is_err() {
+        enough += 10_000;
+    }
+    let error = with(enough - 10_000 + bytes - 1, "topology=dram").unwrap_err();
+    assert!(matches!(error, Error::Memory { .. }), "{error}");
+    assert!(error.to_string().contains("copies in memory"), "{error}");
+    let index = with(enough + bytes, "topology=dram").unwrap();
+    assert_eq!(
+        (index.memory().places, index.memory().graph_pages),
+        (bytes, 0)
+    );
+    // Not even what is there already can be there.
+    let error = with(bytes / 2, "topology=dram").unwrap_err();
+    assert!(
+        matches!(error, Error::Memory { needs, .. } if needs == bytes),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_index_on_places_takes_changes_and_they_are_in_the_index() {
+    for layout in Layout::ALL {
+        for tier in ["mapped:", "ssd:", "dram", "nvm-model"] {
+            let built = Built::new(layout);
+            let place = built.folder("place");
+            let tier = match tier.strip_suffix(':') {
+                Some(tier) => format!("{tier}:{}", place.display()),
+                None => tier.to_owned(),
+            };
+            let text = built.all_on(&tier);
+            let options = OpenOptions {
+                places: places(&text),
+                ..OpenOptions::default()
+            };
+            // Opened for searching first, so that there are copies of the checkpoint as it is now.
+            let index = std::sync::Arc::new(Index::open(&built.path, &options).unwrap());
+            let live = LiveIndex::over(&index, &WriteOptions::default()).unwrap();
+            let more = new_rows(100, 1);
+            let ids: Vec<u64> = (10_000..10_100).collect();
+            live.insert(&more, Some(&ids), &Silent).unwrap();
+            live.delete(&[3, 5]).unwrap();
+            let own = |id: usize| MatrixRef::new(more.row(id), 1, DIMENSION, Element::U8).unwrap();
+            let find = SearchOptions {
+                k: 1,
+                list: 50,
+                ..SearchOptions::default()
+            };
+            for row in [0, 50, 99] {
+                let found = live.search(&own(row), &find).unwrap();
+                assert_eq!(found.ids, [10_000 + row as u64], "{layout} {text}");
+            }
+            live.compact(&Silent).unwrap();
+            live.insert(&new_rows(50, 1_000_000), None, &Silent)
+                .unwrap();
+            let right = live
+                .search(&rows(20, 300), &SearchOptions::default())
+                .unwrap();
+            drop(live);
+            drop(index);
+            // All of it is at home, and at the place as it is now.
+            let report = verify(&built.path, &Silent).unwrap();
+            assert!(report.clean(), "{layout} {text}: {:?}", report.problems);
+            for text in ["", &text] {
+                let index = built.open(text).unwrap();
+                let found = index
+                    .search(&rows(20, 300), &SearchOptions::default())
+                    .unwrap();
+                assert_eq!(found.ids, right.ids, "{layout} {text}");
+            }
+            if tier.contains(':') {
+                let left = Built::copies(&place);
+                assert!(
+                    left.len() == 1 && !left[0].to_str().unwrap().contains("live"),
+                    "{left:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn verify_looks_at_the_copies() {
+    let built = Built::new(Layout::Decoupled);
+    let place = built.folder("place");
+    let places = places(&built.all_on(&format!("mapped:{}", place.display())));
+    let report = verify_placed(&built.path, &places, &Silent).unwrap();
+    assert!(report.clean(), "{:?}", report.problems);
+    let copies = Built::copies(&place);
+    for file in Built::pages(&copies[0]) {
+        let bytes = fs::read(&file).unwrap();
+        spoil(&file);
+        let report = verify_placed(&built.path, &places, &Silent).unwrap();
+        let named = |problem: &crate::Problem| problem.file == file.to_str().unwrap();
+        assert!(report.problems.iter().any(named), "{:?}", report.problems);
+        fs::write(&file, bytes).unwrap();
+    }
+    assert!(verify(&built.path, &Silent).unwrap().clean());
+}
+
+#[test]
+fn the_indexes_of_a_catalog_are_on_places() {
+    let built = Built::new(Layout::Packed);
+    let right = answers(&built.open("").unwrap()).unwrap();
+    let place = built.folder("place");
+    let options = CatalogOptions {
+        open: OpenOptions {
+            places: places(&format!("topology=mapped:{}", place.display())),
+            ..OpenOptions::default()
+        },
+        ..CatalogOptions::default()
+    };
+    let catalog = Catalog::open(built.root.path(), &options).unwrap();
+    drop(catalog.index("index").unwrap());
+    catalog.close("index");
+    Built::pages(&built.path)
+        .iter()
+        .for_each(|file| spoil(file));
+    assert_eq!(answers(&catalog.index("index").unwrap()).unwrap(), right);
+}

@@ -1,0 +1,413 @@
+//! A volume of which some files are read from copies in a folder: on a faster disk, in memory that is shared between processes, or on a
+//! file system of memory that is slower than DRAM and finer than an SSD.
+//!
+//! ```text
+//!   open_tier(name) ── copy there, whole? ── no ──> free space? ── copy ── sync ── compare ── rename ──┐
+//!                                └── yes ───────────────────────────────────────────────────────────────┴─> mapped, or read past the page cache
+//!   write ── the volume, then the copy
+//! ```
+//!
+//! The volume stays whole without its copies: whatever becomes of the folder, the index is what it was. A copy counts once it has
+//! its name, which it gets when every byte of it has been read back and compared; one that was made half-way is never read.
+//!
+//! Copies that are kept for others ([`Kept::ForOthers`]) never change, and readers are handed the memory itself where they are mapped. An
+//! index that is changed has copies for itself ([`Kept::ForNow`]), which it writes to behind the volume.
+
+mod folder;
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use folder::{CopyFolder, Kept};
+
+use crate::error::TierError;
+use crate::forward::leave_to;
+use crate::mapped::MappedTier;
+use crate::memory_volume::MemoryVolume;
+use crate::tier::Tier;
+use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
+
+/// How copies in a folder are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadBy {
+    /// Mapped into the process.
+    Mapping,
+    /// As files of an SSD are.
+    Device,
+}
+
+/// A volume with copies of its files in a folder. All files that are opened as tiers are read from there.
+pub struct MirrorVolume {
+    home: Arc<dyn Volume>,
+    folder: CopyFolder,
+    read_by: ReadBy,
+    /// The folder as a volume: through memory where files are mapped that change.
+    copies: Arc<dyn Volume>,
+    /// Files whose copies are whole. Held while one is made, so that no two threads make the same.
+    whole: Mutex<HashSet<String>>,
+}
+
+/// Bytes that are copied and compared at a time.
+const PIECE: usize = 1 << 20;
+/// How often a file that changes is copied again.
+const TRIES: u32 = 3;
+
+impl MirrorVolume {
+    /// A volume, and where the copies of its files are to be. Only files that are to be read from there should be asked for through it
+    /// (see [`RoutedVolume`](crate::RoutedVolume)).
+    pub fn new(home: Arc<dyn Volume>, folder: CopyFolder, read_by: ReadBy) -> MirrorVolume {
+        let directory = folder.directory().clone();
+        let copies: Arc<dyn Volume> = match (read_by, folder.kept()) {
+            (ReadBy::Mapping, Kept::ForNow) => Arc::new(MemoryVolume::mapped(directory)),
+            _ => Arc::new(directory),
+        };
+        MirrorVolume {
+            home,
+            folder,
+            read_by,
+            copies,
+            whole: Mutex::default(),
+        }
+    }
+
+    /// What is guarded is whole after each step.
+    fn whole(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.whole.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes sure that there is a copy of a file.
+    fn ensure(&self, name: &str) -> Result<(), TierError> {
+        let mut whole = self.whole();
+        if whole.contains(name) {
+            return Ok(());
+        }
+        let len = self.home.len(name)?;
+        // Those that are kept are of files that never change while the folder has its name, but that they may grow.
+        let kept = self.folder.kept() == Kept::ForOthers;
+        if !(kept && matches!(self.copies.len(name), Ok(there) if there == len)) {
+            self.copy(name)?;
+        }
+        whole.insert(name.to_owned());
+        Ok(())
+    }
+
+    /// Copies a file, and gives the copy its name when it is the same to the last byte.
+    fn copy(&self, name: &str) -> Result<(), TierError> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let unfinished = format!(
+            "{name}{}{}-{number}",
+            folder::UNFINISHED,
+            std::process::id()
+        );
+        let made = self.copy_to(name, &unfinished);
+        let named = made.and_then(|()| {
+            self.copies.rename(&unfinished, name)?;
+            self.copies.sync()
+        });
+        if named.is_err() {
+            // It only takes room; the next who has the folder alone removes it.
+            let _ = self.copies.remove(&unfinished);
+        }
+        named
+    }
+
+    fn copy_to(&self, name: &str, unfinished: &str) -> Result<(), TierError> {
+        let mut differs = 0;
+        for _ in 0..TRIES {
+            let from = self.home.open_reader(name)?;
+            let len = from.size()?;
+            let free = self.folder.free_bytes()?;
+            if free < len {
+                let place = self.folder.path().display().to_string();
+                return Err(TierError::NoRoom { place, len, free });
+            }
+            let mut file = self.copies.create(unfinished)?;
+            let mut buffer = vec![0; PIECE.min(len as usize)];
+            in_pieces(len, |offset, piece| {
+                let bytes = &mut buffer[..piece];
+                from.read_at(offset, bytes)?;
+                file.write_at(offset, bytes)
+            })?;
+            file.sync()?;
+            drop(file);
+            match difference(&*from, &*self.copies.open_reader(unfinished)?)? {
+                None => return Ok(()),
+                Some(offset) => differs = offset,
+            }
+        }
+        Err(TierError::Differs {
+            copy: self.copies.place(name),
+            original: self.home.place(name),
+            offset: differs,
+            tries: TRIES,
+        })
+    }
+
+    /// A file that is written to, with its copy.
+    fn writer(
+        &self,
+        name: &str,
+        home: Box<dyn VolumeFile>,
+    ) -> Result<Box<dyn VolumeFile>, TierError> {
+        let copy = self.copies.open(name)?;
+        Ok(Box::new(Writer { home, copy }))
+    }
+
+    /// Copies that are kept for others are not written to.
+    fn check_own(&self, name: &str) -> Result<(), TierError> {
+        match self.folder.kept() {
+            Kept::ForNow => Ok(()),
+            Kept::ForOthers => Err(TierError::Unsupported {
+                what: format!("to write {} beside its copy", self.home.place(name)),
+                reason:
+                    "the copy is kept for others; open the index for changes to have one of its own"
+                        .to_owned(),
+            }),
+        }
+    }
+}
+
+/// Calls `work` with the offset and length of one piece after the other.
+fn in_pieces(
+    len: u64,
+    mut work: impl FnMut(u64, usize) -> Result<(), TierError>,
+) -> Result<(), TierError> {
+    let mut offset = 0;
+    while offset < len {
+        let piece = (len - offset).min(PIECE as u64);
+        work(offset, piece as usize)?;
+        offset += piece;
+    }
+    Ok(())
+}
+
+/// The first byte in which two files differ.
+fn difference(one: &dyn VolumeReader, other: &dyn VolumeReader) -> Result<Option<u64>, TierError> {
+    let (len, there) = (one.size()?, other.size()?);
+    let mut found = (len != there).then_some(len.min(there));
+    let mut buffers = [vec![0; PIECE], vec![0; PIECE]];
+    let [a, b] = &mut buffers;
+    in_pieces(len.min(there), |offset, piece| {
+        let (a, b) = (&mut a[..piece], &mut b[..piece]);
+        one.read_at(offset, a)?;
+        other.read_at(offset, b)?;
+        if a != b {
+            let at = a.iter().zip(&*b).position(|(a, b)| a != b).unwrap_or(0);
+            let at = offset + at as u64;
+            found = Some(found.map_or(at, |known| known.min(at)));
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+impl std::fmt::Debug for MirrorVolume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "MirrorVolume({:?}, {})",
+            self.home,
+            self.folder.path().display()
+        )
+    }
+}
+
+impl Volume for MirrorVolume {
+    leave_to!(home: name len exists list sync lock);
+
+    /// Where its copy is: that is what is read.
+    fn place(&self, name: &str) -> String {
+        self.copies.place(name)
+    }
+
+    fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        self.check_own(name)?;
+        let mut whole = self.whole();
+        let home = self.home.create(name)?;
+        whole.remove(name);
+        drop(self.copies.create(name)?);
+        whole.insert(name.to_owned());
+        self.writer(name, home)
+    }
+
+    fn open(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        self.check_own(name)?;
+        self.ensure(name)?;
+        self.writer(name, self.home.open(name)?)
+    }
+
+    fn open_pages(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        self.check_own(name)?;
+        self.ensure(name)?;
+        self.writer(name, self.home.open_pages(name)?)
+    }
+
+    fn read(&self, name: &str) -> Result<Vec<u8>, TierError> {
+        self.ensure(name)?;
+        self.copies.read(name)
+    }
+
+    fn read_at(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError> {
+        self.ensure(name)?;
+        self.copies.read_at(name, offset, out)
+    }
+
+    fn open_reader(&self, name: &str) -> Result<Box<dyn VolumeReader>, TierError> {
+        self.ensure(name)?;
+        self.copies.open_reader(name)
+    }
+
+    fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
+        self.ensure(name)?;
+        match (self.read_by, self.folder.kept()) {
+            (ReadBy::Mapping, Kept::ForOthers) => {
+                let file = self.folder.directory().reader("open", name)?;
+                Ok(Arc::new(MappedTier::of(&file, self.copies.place(name))?))
+            }
+            _ => self.copies.open_tier(name),
+        }
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), TierError> {
+        self.check_own(from)?;
+        let mut whole = self.whole();
+        self.home.rename(from, to)?;
+        whole.remove(to);
+        if whole.remove(from) {
+            self.copies.rename(from, to)?;
+            whole.insert(to.to_owned());
+        }
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), TierError> {
+        self.check_own(name)?;
+        let mut whole = self.whole();
+        self.home.remove(name)?;
+        if whole.remove(name) {
+            // It only takes room, until the folder goes.
+            let _ = self.copies.remove(name);
+        }
+        Ok(())
+    }
+}
+
+/// A file that is written to, and its copy behind it: what is in the copy is in the file.
+#[derive(Debug)]
+struct Writer {
+    home: Box<dyn VolumeFile>,
+    copy: Box<dyn VolumeFile>,
+}
+
+impl VolumeFile for Writer {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TierError> {
+        self.home.write_at(offset, bytes)?;
+        self.copy.write_at(offset, bytes)
+    }
+
+    fn len(&self) -> u64 {
+        self.home.len()
+    }
+
+    fn set_len(&mut self, len: u64) -> Result<(), TierError> {
+        self.home.set_len(len)?;
+        self.copy.set_len(len)
+    }
+
+    /// The copy need not survive a crash.
+    fn sync(&mut self) -> Result<(), TierError> {
+        self.home.sync()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::Directory;
+
+    /// A volume whose files are other ones with each opening.
+    #[derive(Debug)]
+    struct Restless {
+        directory: Directory,
+        opened: AtomicU64,
+    }
+
+    impl Volume for Restless {
+        leave_to!(directory: name place create open open_pages read read_at len exists rename remove list sync lock);
+
+        fn open_reader(&self, name: &str) -> Result<Box<dyn VolumeReader>, TierError> {
+            let times = self.opened.fetch_add(1, Ordering::Relaxed);
+            self.directory
+                .open(name)?
+                .write_at(4_000_000, &times.to_le_bytes())?;
+            let file = self.directory.open_reader(name)?;
+            Ok(Box::new(Changing(
+                file,
+                self.directory.clone(),
+                name.to_owned(),
+            )))
+        }
+
+        fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
+            self.directory.open_tier(name)
+        }
+    }
+
+    /// A file of which a byte changes while its last bytes are read.
+    #[derive(Debug)]
+    struct Changing(Box<dyn VolumeReader>, Directory, String);
+
+    impl VolumeReader for Changing {
+        fn size(&self) -> Result<u64, TierError> {
+            self.0.size()
+        }
+
+        fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), TierError> {
+            self.0.read_at(offset, out)?;
+            if offset + out.len() as u64 == self.0.size()? {
+                let mut first = [0];
+                self.0.read_at(77, &mut first)?;
+                self.1
+                    .open(&self.2)?
+                    .write_at(77, &[first[0].wrapping_add(1)])?;
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_file_that_changes_while_it_is_copied_is_not_believed() {
+        let root = tempfile::tempdir().unwrap();
+        let home = Directory::create(root.path().join("home")).unwrap();
+        home.create("pages-1")
+            .unwrap()
+            .write_at(0, &[7; 5_000_000])
+            .unwrap();
+        let home = Arc::new(Restless {
+            directory: home,
+            opened: AtomicU64::new(0),
+        });
+        let place = root.path().join("place");
+        let folder = CopyFolder::open(&place, "a", "1", Kept::ForOthers).unwrap();
+        let path = folder.path().to_owned();
+        let mirror = MirrorVolume::new(home, folder, ReadBy::Mapping);
+        let error = mirror.open_tier("pages-1").unwrap_err();
+        assert!(
+            matches!(
+                error,
+                TierError::Differs {
+                    offset: 77,
+                    tries: 3,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        assert!(error.place().starts_with(path.to_str().unwrap()), "{error}");
+        // Nothing is left of it.
+        let left: Vec<_> = std::fs::read_dir(path).unwrap().flatten().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+    }
+}

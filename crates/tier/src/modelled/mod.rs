@@ -1,0 +1,209 @@
+//! Memory that answers as late as a slower device does: every experiment on RDMA, CXL, NVM and SSDs runs on any machine.
+//!
+//! ```text
+//!   submit ── the tier under it ── bytes, held back ──┐
+//!      └── Device::book ── due ── exact timer ────────┴──> completion, in the order of submission
+//! ```
+//!
+//! What a read takes is in [`DeviceModel`] ([`device`](self::device) says where its numbers come from). All reads of this process on one
+//! [`Device`] share it, whatever thread, query or index they are of. A completion is never given before its time; it comes later
+//! where the tier under it is slower than the model, or the thread is busy with other tasks.
+//!
+//! **What it costs to wait.** A task that waits for its time does not run, and others of its thread do. A thread on which no task can
+//! run sleeps, but for the last 50 µs before the next answer (`timers.rs`: that is how late the kernel would wake it). So a
+//! thread with one query on the model of an SSD (75 µs) sleeps for a part of each read; on those of RDMA, CXL and NVM (0.3 to 2.8
+//! µs), which no system call is short enough for, it is awake, as a processor is that waits for such a device. It is never awake for
+//! longer than that without anything in flight.
+//!
+//! Only reads through a [`ReadQueue`] are delayed: a build, a load into memory and writes go at the speed of what is under it.
+
+mod device;
+mod volume;
+
+pub use device::{Cost, Device, DeviceKind, DeviceModel};
+pub use volume::ModelledVolume;
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use crate::error::TierError;
+use crate::executor::{Sleep, Thread};
+use crate::reactor::Reactor;
+use crate::tier::{Completion, ReadQueue, Request, Tier};
+use crate::timers::Precision;
+
+/// A tier whose reads come in when those of a device would.
+#[derive(Clone, Debug)]
+pub struct ModelledTier {
+    inner: Arc<dyn Tier>,
+    device: Device,
+}
+
+impl ModelledTier {
+    /// Has a tier answer as a device does. It should be faster than that: memory, or a mapped file that is in memory.
+    pub fn new(inner: Arc<dyn Tier>, device: Device) -> ModelledTier {
+        ModelledTier { inner, device }
+    }
+}
+
+impl Tier for ModelledTier {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn granularity(&self) -> u32 {
+        self.device.model().block.max(self.inner.alignment())
+    }
+
+    fn alignment(&self) -> u32 {
+        self.inner.alignment()
+    }
+
+    fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError> {
+        Ok(Box::new(ModelledQueue {
+            inner: self.inner.queue(thread)?,
+            device: self.device.clone(),
+            reactor: thread.reactor().clone(),
+            waiting: VecDeque::new(),
+            first: 0,
+            sleep: None,
+        }))
+    }
+}
+
+/// A read in flight.
+struct Waiting {
+    tag: u64,
+    due: Instant,
+    /// What the tier under it has answered, before its time perhaps.
+    answer: Option<Completion>,
+}
+
+struct ModelledQueue {
+    /// Its tags are numbers of `waiting`.
+    inner: Box<dyn ReadQueue>,
+    device: Device,
+    reactor: Rc<Reactor>,
+    /// In the order of submission, which is that of their times.
+    waiting: VecDeque<Waiting>,
+    /// Number of the first of them.
+    first: u64,
+    sleep: Option<Sleep>,
+}
+
+impl ModelledQueue {
+    /// Keeps what the tier under it has answered.
+    fn keep(&mut self, completion: Completion) {
+        let at = completion.tag.wrapping_sub(self.first) as usize;
+        if let Some(waiting) = self.waiting.get_mut(at) {
+            waiting.answer = Some(completion);
+        }
+    }
+
+    /// Takes what has come in under it.
+    fn pull(&mut self) {
+        while self.inner.in_flight() > 0 {
+            let Some(completion) = self.inner.try_next() else {
+                return;
+            };
+            self.keep(completion);
+        }
+    }
+
+    /// The oldest read's completion, if it is there and its time has come.
+    fn take(&mut self) -> Option<Completion> {
+        let front = self.waiting.front()?;
+        if front.answer.is_none() || front.due > Instant::now() {
+            return None;
+        }
+        let front = self.waiting.pop_front()?;
+        self.first = self.first.wrapping_add(1);
+        self.sleep = None;
+        let answer = front.answer?;
+        Some(Completion {
+            tag: front.tag,
+            result: answer.result,
+        })
+    }
+}
+
+impl ReadQueue for ModelledQueue {
+    fn submit(&mut self, request: Request) -> Result<(), TierError> {
+        let number = self.first.wrapping_add(self.waiting.len() as u64);
+        self.inner.submit(Request {
+            tag: number,
+            ..request
+        })?;
+        let due = self
+            .device
+            .book(Instant::now(), request.offset, request.len);
+        self.waiting.push_back(Waiting {
+            tag: request.tag,
+            due,
+            answer: None,
+        });
+        Ok(())
+    }
+
+    fn flush(&mut self) {
+        self.inner.flush();
+    }
+
+    fn in_flight(&self) -> usize {
+        self.waiting.len()
+    }
+
+    fn try_next(&mut self) -> Option<Completion> {
+        self.pull();
+        self.take()
+    }
+
+    fn need(&mut self, completions: usize) {
+        self.inner.need(completions);
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Completion> {
+        self.pull();
+        if let Some(completion) = self.take() {
+            return Poll::Ready(completion);
+        }
+        let front = self.waiting.front();
+        let front = front.expect("poll_next on a queue with no read in flight would wait for ever");
+        if front.due > Instant::now() {
+            let (reactor, due) = (&self.reactor, front.due);
+            let sleep = self
+                .sleep
+                .get_or_insert_with(|| Sleep::until(reactor, due, Precision::Exact));
+            if Pin::new(sleep).poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+        // Its time has come; the tier under it may still be at it.
+        self.sleep = None;
+        loop {
+            if let Some(completion) = self.take() {
+                return Poll::Ready(completion);
+            }
+            match self.inner.poll_next(cx) {
+                Poll::Ready(completion) => self.keep(completion),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    fn reset(&mut self) {
+        self.inner.reset();
+        self.first = self.first.wrapping_add(self.waiting.len() as u64);
+        self.waiting.clear();
+        self.sleep = None;
+    }
+}

@@ -1,0 +1,32 @@
+//! A volume whose tiers answer as a device does. What is not read through a queue goes at the speed of the volume under it.
+
+use std::sync::Arc;
+
+use super::{Device, ModelledTier};
+use crate::error::TierError;
+use crate::forward::leave_to;
+use crate::tier::Tier;
+use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
+
+/// A volume on a modelled device.
+#[derive(Clone, Debug)]
+pub struct ModelledVolume {
+    inner: Arc<dyn Volume>,
+    device: Device,
+}
+
+impl ModelledVolume {
+    /// Has a volume's tiers answer as a device does, which is shared with whatever else is on it.
+    pub fn new(inner: Arc<dyn Volume>, device: Device) -> ModelledVolume {
+        ModelledVolume { inner, device }
+    }
+}
+
+impl Volume for ModelledVolume {
+    leave_to!(inner: name place create open open_pages read read_at open_reader len exists rename remove list sync lock);
+
+    fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
+        let tier = self.inner.open_tier(name)?;
+        Ok(Arc::new(ModelledTier::new(tier, self.device.clone())))
+    }
+}

@@ -1,0 +1,100 @@
+//! One volume, of which some files are gone at in another way.
+//!
+//! ```text
+//!   name ── route ──> None ─────> the volume itself
+//!                 └─> Some(n) ──> ways[n] ──> the same volume, and what the way has beside it: a copy in memory, on a faster device ...
+//! ```
+//!
+//! Unlike the parts of a [`SplitVolume`](crate::SplitVolume), the ways lead to one set of files: what one of them writes is in the
+//! volume, and what is listed, synced and locked is the volume. So it is whole without them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::TierError;
+use crate::forward::leave_to;
+use crate::split::Route;
+use crate::tier::Tier;
+use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
+
+/// A volume, and other ways to some of its files.
+pub struct RoutedVolume {
+    home: Arc<dyn Volume>,
+    ways: Vec<Arc<dyn Volume>>,
+    route: Box<Route>,
+}
+
+impl RoutedVolume {
+    /// Ways to `home`, each a volume of the same files. Files that are renamed to each other must have one route.
+    pub fn new(
+        home: Arc<dyn Volume>,
+        ways: Vec<Arc<dyn Volume>>,
+        route: Box<Route>,
+    ) -> RoutedVolume {
+        RoutedVolume { home, ways, route }
+    }
+
+    /// The way to a file.
+    fn way(&self, name: &str) -> &dyn Volume {
+        let way = (self.route)(name).and_then(|number| self.ways.get(number));
+        &**way.unwrap_or(&self.home)
+    }
+}
+
+impl fmt::Debug for RoutedVolume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RoutedVolume({:?}, {:?})", self.home, self.ways)
+    }
+}
+
+impl Volume for RoutedVolume {
+    leave_to!(home: name list sync lock);
+
+    fn place(&self, name: &str) -> String {
+        self.way(name).place(name)
+    }
+
+    fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        self.way(name).create(name)
+    }
+
+    fn open(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        self.way(name).open(name)
+    }
+
+    fn open_pages(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
+        self.way(name).open_pages(name)
+    }
+
+    fn read(&self, name: &str) -> Result<Vec<u8>, TierError> {
+        self.way(name).read(name)
+    }
+
+    fn read_at(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError> {
+        self.way(name).read_at(name, offset, out)
+    }
+
+    fn open_reader(&self, name: &str) -> Result<Box<dyn VolumeReader>, TierError> {
+        self.way(name).open_reader(name)
+    }
+
+    fn len(&self, name: &str) -> Result<u64, TierError> {
+        self.way(name).len(name)
+    }
+
+    fn exists(&self, name: &str) -> Result<bool, TierError> {
+        self.way(name).exists(name)
+    }
+
+    fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
+        self.way(name).open_tier(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), TierError> {
+        self.way(from).rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), TierError> {
+        self.way(name).remove(name)
+    }
+}
