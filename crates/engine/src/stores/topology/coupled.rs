@@ -13,7 +13,7 @@ use crate::build::{Build, Choices, NodeWriter, Planned};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
-use crate::stores::composition::{CodesAt, Records, VectorsAt};
+use crate::stores::composition::{CodesAt, Made, Records, VectorsAt};
 use crate::stores::records::{FixedFormat, PageFormat, PageRecords, Stored};
 use crate::stores::{
     Composable, Composer, Composition, NodePages, PageView, Placed, Record, RecordsMove, too_long,
@@ -27,8 +27,7 @@ pub(super) static COMPOSITION: Composition = Composition {
     records: Records::fixed::<CoupledPages>(page_format),
     vectors: VectorsAt::of::<CoupledPages>(),
     codes: CodesAt::of::<CoupledPages>(),
-    open,
-    writer,
+    made: Made::Graph { open, writer },
 };
 
 fn page_format(manifest: &Manifest) -> Result<Box<dyn FixedFormat>, Error> {

@@ -28,7 +28,8 @@ use self::inline::InlinePages;
 use self::layered::LayeredPages;
 use self::lists::ListPages;
 use self::packed::PackedPages;
-use super::{Composition, NodePages};
+use super::composition::Made;
+use super::{Composition, NodePages, clusters};
 use crate::Error;
 use crate::plan::PageFile;
 
@@ -46,6 +47,12 @@ pub enum Layout {
     Inline,
     /// As packed, but of a vector the leading part alone, by which nodes are ranked; the trailing parts are in segments of their own.
     Layered,
+    /// No graph but clusters, each with all its members: SPANN's.
+    Replicated,
+    /// No graph but clusters, each with the numbers of its members, and every vector once: the decoupled layout of the second-tier paper, §6.1.
+    Addressed,
+    /// As addressed, with each vector in the group of one of its clusters, which is read at once: the second-tier paper, §6.2.
+    Grouped,
 }
 
 /// The pages of a graph that is open, by layout.
@@ -78,12 +85,15 @@ pub(crate) use on_pages;
 
 impl Layout {
     /// Every layout.
-    pub const ALL: [Layout; 5] = [
+    pub const ALL: [Layout; 8] = [
         Self::Coupled,
         Self::Packed,
         Self::Decoupled,
         Self::Inline,
         Self::Layered,
+        Self::Replicated,
+        Self::Addressed,
+        Self::Grouped,
     ];
 
     /// What stores an index of this layout is made of, and what they can do.
@@ -94,6 +104,9 @@ impl Layout {
             Self::Decoupled => &lists::COMPOSITION,
             Self::Inline => &inline::COMPOSITION,
             Self::Layered => &layered::COMPOSITION,
+            Self::Replicated => &clusters::REPLICATED,
+            Self::Addressed => &clusters::ADDRESSED,
+            Self::Grouped => &clusters::GROUPED,
         }
     }
 
@@ -105,6 +118,11 @@ impl Layout {
     /// One line about it.
     pub fn about(self) -> &'static str {
         self.composition().about
+    }
+
+    /// Whether it is one of clusters, which a search probes, and not of a graph.
+    pub fn has_clusters(self) -> bool {
+        matches!(self.composition().made, Made::Clusters { .. })
     }
 
     /// Whether a node's whole vector stands beside its list, so that it is ranked when its list is read; else vectors, or the trailing
