@@ -107,7 +107,7 @@ pub struct Build {
     pub code_bytes: Option<usize>,
     /// `input` or `locality`.
     pub order: Option<String>,
-    /// `coupled`, `packed`, `decoupled`, `inline` or `layered`.
+    /// `coupled`, `packed`, `decoupled`, `inline` or `layered`; of clusters `replicated`, `addressed` or `grouped`.
     pub layout: Option<String>,
     /// `raw`, `paper` or `best`.
     pub compression: Option<String>,
@@ -123,6 +123,15 @@ pub struct Build {
     /// Most bytes of the index, as `62MB`: the degree follows from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub space: Option<String>,
+    /// Vectors for each cluster, in a layout of clusters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster_size: Option<usize>,
+    /// Most clusters that a vector is a member of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<usize>,
+    /// A file of queries that says which clusters are probed most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub query_log: Option<PathBuf>,
     /// Threads.
     pub threads: Option<usize>,
     /// Seed.
@@ -518,6 +527,9 @@ impl Build {
             memory,
             search_memory,
             space,
+            cluster_size,
+            replicas,
+            query_log,
             threads,
             seed,
         } = other.clone();
@@ -538,6 +550,9 @@ impl Build {
         if self.degree.is_none() {
             self.space = self.space.take().or(space);
         }
+        self.cluster_size = self.cluster_size.or(cluster_size);
+        self.replicas = self.replicas.or(replicas);
+        self.query_log = self.query_log.take().or(query_log);
         self.threads = self.threads.or(threads);
         self.seed = self.seed.or(seed);
     }

@@ -138,12 +138,26 @@ pub struct PerQuery {
     /// Candidates that were ranked by vectors read alone.
     #[serde(default)]
     pub reranked: f64,
+    /// Of the reads of the graph, in a cluster index: those of postings; absent in a graph.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub posting_reads: f64,
+    /// The same of groups.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub group_reads: f64,
+    /// Of the reads of vectors alone, in a cluster index: those that stand in no group that was read.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub stray_reads: f64,
     /// Bytes read from the tier.
     pub bytes_read: f64,
     /// Nodes that a cache served instead of a read.
     pub cache_hits: f64,
     /// Distances computed, exact ones and from codes.
     pub distance_computations: f64,
+}
+
+/// A count that only another kind of index has.
+fn is_none(mean: &f64) -> bool {
+    *mean == 0.0
 }
 
 impl PerQuery {
@@ -156,6 +170,9 @@ impl PerQuery {
             vector_reads: mean(counters.vector_reads),
             prefetched: mean(counters.prefetched),
             reranked: mean(counters.reranked),
+            posting_reads: mean(counters.posting_reads),
+            group_reads: mean(counters.group_reads),
+            stray_reads: mean(counters.stray_reads),
             bytes_read: mean(counters.bytes_read),
             cache_hits: mean(counters.cache_hits),
             distance_computations: mean(counters.distance_computations),

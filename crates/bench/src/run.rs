@@ -302,6 +302,10 @@ pub fn build_words(build: &Build) -> Vec<String> {
     let search_memory = build.search_memory.as_ref();
     option(&mut words, "--search-memory", search_memory);
     option(&mut words, "--space", build.space.as_ref());
+    option(&mut words, "--cluster-size", build.cluster_size);
+    option(&mut words, "--replicas", build.replicas);
+    let query_log = build.query_log.as_ref().map(|path| path.display());
+    option(&mut words, "--query-log", query_log);
     option(&mut words, "--threads", build.threads);
     option(&mut words, "--seed", build.seed);
     words
@@ -435,6 +439,9 @@ fn medians(turns: &[Vec<Detailed>]) -> Vec<Point> {
                 vector_reads: middle(&|d| d.measured.per_query.vector_reads),
                 prefetched: middle(&|d| d.measured.per_query.prefetched),
                 reranked: middle(&|d| d.measured.per_query.reranked),
+                posting_reads: middle(&|d| d.measured.per_query.posting_reads),
+                group_reads: middle(&|d| d.measured.per_query.group_reads),
+                stray_reads: middle(&|d| d.measured.per_query.stray_reads),
                 bytes_read: middle(&|d| d.measured.per_query.bytes_read),
                 cache_hits: middle(&|d| d.measured.per_query.cache_hits),
                 distance_computations: middle(&|d| d.measured.per_query.distance_computations),

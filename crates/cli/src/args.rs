@@ -160,6 +160,18 @@ pub struct BuildArguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse, conflicts_with = "degree")]
     pub space: Option<u64>,
 
+    /// Vectors for each cluster, about, in a layout of clusters [default: 8 if replicated, else 32]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub cluster_size: Option<usize>,
+
+    /// Most clusters that a vector is a member of, in a layout of clusters [default: 8]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    pub replicas: Option<usize>,
+
+    /// A file of queries, as they come: in the grouped layout each vector stands in the group of the cluster that these probe most
+    #[arg(long, value_name = "FILE", visible_alias = "frequencies")]
+    pub query_log: Option<PathBuf>,
+
     /// Threads [default: cores]
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
@@ -244,14 +256,18 @@ pub struct SearchArguments {
           visible_aliases = ["recall-at", "k-neighbors"])]
     pub k: usize,
 
-    /// Candidates kept during a search: L; several, for example 20,40,60, are measured one after the other
-    /// [default: 100, or k if that is more]
+    /// Candidates kept during a search: L; several, for example 20,40,60, are measured one after the other; of a cluster index the clusters
+    /// that are probed [default: 100, or k if that is more]
     #[arg(short = 'L', long, value_name = "L,..", value_delimiter = ',', value_parser = list_size,
           visible_aliases = ["search-list", "list-size"])]
     pub list: Vec<usize>,
 
-    /// Finds the smallest list size whose recall reaches this, between 0 and 1; needs --truth
-    #[arg(long, value_name = "F", conflicts_with = "list", requires = "truth")]
+    /// Clusters that are probed, of a cluster index: one or several, which may be fewer than k [default: the list size]
+    #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = list_size, conflicts_with = "list")]
+    pub probes: Vec<usize>,
+
+    /// Finds the smallest list size, or number of probes, whose recall reaches this, between 0 and 1; needs --truth
+    #[arg(long, value_name = "F", conflicts_with_all = ["list", "probes"], requires = "truth")]
     pub recall: Option<f64>,
 
     /// Ground truth to measure recall against (big-ann .bin, .ibin or .ivecs)

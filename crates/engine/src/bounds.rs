@@ -7,7 +7,7 @@
 //! | queries or inserts in flight on each thread | 1 | [`MOST_IN_FLIGHT`] |
 //! | beam width | 1 | [`MOST_BEAM`] |
 //! | k | 1 | the vectors that a search can find; 65,536 if these are fewer and an index changes, or has changed |
-//! | list size of a search, a build and an insert; candidates ranked at once | 1 | [`MOST_LIST`] |
+//! | list size of a search, a build and an insert; clusters probed; candidates ranked at once | 1 | [`MOST_LIST`] |
 //! | k times queries | 1 | [`MOST_ANSWERS`] |
 //! | benefit | 0 | 1 |
 //!
@@ -81,6 +81,9 @@ pub fn search(options: &SearchOptions, most: usize, what: &str) -> Result<(), Er
         return Err(Error::call("list size", options.list, expected));
     }
     number("list size", options.list, MOST_LIST)?;
+    if let Some(probes) = options.probes {
+        number("probes", probes, MOST_LIST)?;
+    }
     threads(options.threads)?;
     if let Some(in_flight) = options.in_flight {
         number("queries in flight", in_flight, MOST_IN_FLIGHT)?;

@@ -45,6 +45,7 @@ use crate::places::Purpose;
 use crate::plan::{self, MemoryPlan, Needs, PageFile};
 use crate::stores::Composition;
 use crate::stores::codes::Codes;
+use crate::stores::composition::CodesAt;
 use crate::{Error, Index, OpenOptions, Preset, stored};
 
 /// Most indexes that a catalog has open. Each has one file open, or one for each segment of vectors where these are
@@ -121,6 +122,8 @@ pub struct IndexFacts {
     pub codebook: String,
     /// Nodes in the navigation graph; 0 if there is none.
     pub navigation_nodes: u64,
+    /// Clusters, in a cluster index; 0 in a graph.
+    pub clusters: u64,
     /// The format version of the index.
     pub format_version: u32,
 }
@@ -366,6 +369,7 @@ impl Catalog {
             metric: manifest.metric.to_string(),
             bytes: manifest.files.iter().map(|entry| entry.length).sum(),
             navigation_nodes: manifest.kind.navigation_nodes(),
+            clusters: manifest.clusters().map_or(0, |facts| facts.clusters),
             preset: manifest.preset,
             layout: manifest.layout,
             code_bytes: manifest.code_bytes,
@@ -430,7 +434,10 @@ impl Catalog {
         // Other indexes take it for theirs, by its name alone.
         let hash = &terms.codebook;
         if !hash.is_empty() && !self.ledger.lock().is_checked(hash) {
-            if !index.codebook().is_what_it_says() {
+            if index
+                .codebook()
+                .is_some_and(|codebook| !codebook.is_what_it_says())
+            {
                 return Err(Error::Damaged {
                     file: path.join(MANIFEST).display().to_string(),
                     what: format!("its codebook is not the one that it names, {hash}"),
@@ -516,7 +523,12 @@ impl Terms {
     ) -> Self {
         Self {
             codebook: manifest.codebook.clone(),
-            codebook_bytes: Codebook::memory_bytes(manifest.dimension as usize),
+            codebook_bytes: match composition.codes {
+                CodesAt::Nowhere => 0,
+                CodesAt::Memory | CodesAt::Records => {
+                    Codebook::memory_bytes(manifest.dimension as usize)
+                }
+            },
             codes,
             models: match composition.is_encoded() {
                 true => (1 + manifest.segments.len() as u64) * MODEL_BYTES,

@@ -12,6 +12,9 @@
 //!   INDEX/inline-…      in place of graph-…: pages of nodes with the codes of their neighbours
 //!   INDEX/entries-…     in place of codes-…: entry points and their codes
 //!
+//!   INDEX/clusters-…    in a cluster index: how long each extent is, and with navigation-… the heads: in memory while open
+//!   INDEX/grouped-…     extents of clusters (replicated-…, postings-… with addressed-…)
+//!
 //!   INDEX/journal-…     pages of an inline index that are about to be written in their places
 //!   INDEX/placement-…   where nodes are since vectors were inserted directly; their codes ┐ in memory while open
 //!   INDEX/pending-…     changes that wait for their pages                                 ┘
@@ -42,7 +45,7 @@ use crate::plan::{MemoryPlan, Needs, PageFile};
 use crate::room::{Queued, Wanted};
 use crate::stores::codes::Codes;
 use crate::stores::topology::placement::Pin;
-use crate::stores::{Composition, GraphStores};
+use crate::stores::{ClusterStores, Composition, GraphStores};
 use crate::update::{CarriedIds, Overlay, replay};
 use crate::{Error, Preset, plan, stored};
 
@@ -55,7 +58,8 @@ pub struct Index {
     options: OpenOptions,
     kind: Kind,
     cache: Option<Arc<SlotCache>>,
-    codebook: Codebook,
+    /// What codes mean, in a graph.
+    codebook: Option<Codebook>,
     codes: Codes,
     memory_plan: MemoryPlan,
     shared: Arc<Shared>,
@@ -233,7 +237,10 @@ impl Index {
         };
         let needs = Needs {
             codes: code_bytes,
-            codebook: Codebook::memory_bytes(manifest.dimension as usize),
+            codebook: match kind {
+                Kind::Graph(_) => Codebook::memory_bytes(manifest.dimension as usize),
+                Kind::Clusters(_) => 0,
+            },
             tables: kind.metadata_bytes(),
             cache: cache.as_ref().map_or(0, |cache| cache.memory_bytes()),
             navigation: navigation.map_or(0, |entry| entry.length),
@@ -252,7 +259,10 @@ impl Index {
             let heat = stored::heat(&*volume, &manifest, pages)?;
             kind.load(&*volume, &memory_plan, heat.as_ref())?;
         }
-        let codebook = shared.codebook(&*volume, &manifest)?;
+        let codebook = match kind {
+            Kind::Graph(_) => Some(shared.codebook(&*volume, &manifest)?),
+            Kind::Clusters(_) => None,
+        };
         let codes = Codes::load(&*volume, &manifest, kind.composition(), &inserted)?;
         if let Some(entry) = navigation.filter(|_| memory_plan.navigation > 0) {
             kind.open_navigation(&*volume, entry)?;
@@ -377,8 +387,16 @@ impl Index {
     /// Puts other places under the files of pages, by their names in the volume; for tests of strategies.
     #[cfg(test)]
     pub(crate) fn replace_tiers(&mut self, tier: &dyn Fn(&str) -> Arc<dyn stratann_tier::Tier>) {
-        let Kind::Graph(graph) = &mut self.kind;
-        let stores = &mut graph.stores;
+        let stores = match &mut self.kind {
+            Kind::Graph(graph) => &mut graph.stores,
+            Kind::Clusters(clusters) => {
+                clusters.extents.tier = tier(&clusters.extents.name);
+                if let crate::stores::clusters::Vectors::Addressed(file) = &mut clusters.vectors {
+                    file.tier = tier(&file.name);
+                }
+                return;
+            }
+        };
         stores.tier = tier(&stores.name);
         for segment in stores.segments.iter_mut().flat_map(|s| s.iter_mut()) {
             segment.tier = tier(&segment.name);
@@ -414,9 +432,27 @@ impl Index {
     }
 
     /// The stores of a graph index.
+    ///
+    /// # Panics
+    /// When it is a cluster index: nobody asks who has not looked which kind it is.
     pub(crate) fn graph(&self) -> &GraphStores {
-        let Kind::Graph(graph) = &self.kind;
-        &graph.stores
+        match &self.kind {
+            Kind::Graph(graph) => &graph.stores,
+            Kind::Clusters(_) => panic!("a cluster index has no graph"),
+        }
+    }
+
+    /// The stores of a cluster index; `None` of a graph.
+    pub(crate) fn clusters(&self) -> Option<&ClusterStores> {
+        match &self.kind {
+            Kind::Graph(_) => None,
+            Kind::Clusters(clusters) => Some(clusters),
+        }
+    }
+
+    /// Whether it is one of clusters, of which a search probes the nearest, and not a graph.
+    pub fn has_clusters(&self) -> bool {
+        self.clusters().is_some()
     }
 
     pub(crate) fn cache(&self) -> Option<&Arc<SlotCache>> {
@@ -469,9 +505,14 @@ impl Index {
         &self.codes.bytes
     }
 
-    /// What its codes mean.
-    pub fn codebook(&self) -> &Codebook {
-        &self.codebook
+    /// What its codes mean; `None` in a cluster index, which has no codes.
+    pub fn codebook(&self) -> Option<&Codebook> {
+        self.codebook.as_ref()
+    }
+
+    /// What the codes of a graph index mean.
+    pub(crate) fn graph_codebook(&self) -> &Codebook {
+        self.codebook.as_ref().expect("a graph has codes")
     }
 
     /// The nodes where a search may start without a navigation graph.
@@ -481,8 +522,14 @@ impl Index {
 
     /// The navigation graph, loaded on first use.
     pub(crate) fn navigation(&self) -> Result<&Navigation, Error> {
-        let Kind::Graph(graph) = &self.kind;
-        graph.navigation(&*self.volume, &self.manifest)
+        match &self.kind {
+            Kind::Graph(graph) => graph.navigation(&*self.volume, &self.manifest),
+            Kind::Clusters(_) => Err(Error::call(
+                "navigation",
+                "on",
+                "off: a search of clusters starts from the graph over their heads, and there is no other",
+            )),
+        }
     }
 
     /// At least `threads` searching threads.

@@ -46,6 +46,21 @@ impl Navigation {
         Self { file }
     }
 
+    /// Its nodes.
+    pub(crate) fn nodes(&self) -> usize {
+        self.file.nodes.len()
+    }
+
+    /// Their vectors, one after the other.
+    pub(crate) fn vectors(&self) -> &[u8] {
+        &self.file.vectors
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.file.bytes()
+    }
+
     /// The sampled nodes nearest to a query (in the element type of the index).
     pub(crate) fn nearest<'s>(
         &self,
@@ -53,37 +68,13 @@ impl Navigation {
         query: &[u8],
         scratch: &'s mut NavigationScratch,
     ) -> Seeds<'s> {
+        let computations = self.walk(kernel, query, LIST, scratch);
         let NavigationScratch {
             frontier,
-            visited,
-            fresh,
-            distances,
             seeds,
             seed_distances,
+            ..
         } = scratch;
-        frontier.clear(LIST, 1, LIST);
-        visited.clear(LIST);
-        fresh.clear();
-        visited.insert(self.file.entry);
-        fresh.push(self.file.entry);
-        let mut computations = 0;
-        loop {
-            distances.resize(fresh.len(), 0.0);
-            kernel.distances(query, &self.file.vectors, fresh, distances);
-            computations += fresh.len() as u64;
-            for (&node, &distance) in fresh.iter().zip(distances.iter()) {
-                frontier.insert(key(distance, node));
-            }
-            let Some(next) = frontier.take_unread() else {
-                break;
-            };
-            fresh.clear();
-            for &link in self.file.links_of(node_of(next)) {
-                if visited.insert(link) {
-                    fresh.push(link);
-                }
-            }
-        }
         seeds.clear();
         seeds.extend(
             frontier
@@ -97,5 +88,54 @@ impl Navigation {
             distances: seed_distances,
             distance_computations: computations,
         }
+    }
+
+    /// Walks to a query with a candidate list of `list`. The places in the sample that it found are in `scratch`; says how many distances
+    /// that took.
+    pub(crate) fn walk(
+        &self,
+        kernel: &Kernel,
+        query: &[u8],
+        list: usize,
+        scratch: &mut NavigationScratch,
+    ) -> u64 {
+        let NavigationScratch {
+            frontier,
+            visited,
+            fresh,
+            distances,
+            ..
+        } = scratch;
+        frontier.clear(list, 1, list);
+        visited.clear(list);
+        fresh.clear();
+        visited.insert(self.file.entry);
+        fresh.push(self.file.entry);
+        let mut computations = 0;
+        loop {
+            distances.resize(fresh.len(), 0.0);
+            kernel.distances(query, &self.file.vectors, fresh, distances);
+            computations += fresh.len() as u64;
+            for (&node, &distance) in fresh.iter().zip(distances.iter()) {
+                frontier.insert(key(distance, node));
+            }
+            let Some(next) = frontier.take_unread() else {
+                return computations;
+            };
+            fresh.clear();
+            for &link in self.file.links_of(node_of(next)) {
+                if visited.insert(link) {
+                    fresh.push(link);
+                }
+            }
+        }
+    }
+}
+
+impl NavigationScratch {
+    /// What the last walk found: distances and places in the sample, nearest first.
+    pub(crate) fn found(&self) -> impl Iterator<Item = (f32, u32)> {
+        let keys = self.frontier.keys();
+        keys.map(|key| (distance_of(key), node_of(key)))
     }
 }

@@ -288,6 +288,13 @@ fn must_have(budget: u64, needs: &Needs, query: u64) -> Result<u64, Error> {
         });
     }
     if budget < must {
+        if needs.codebook == 0 {
+            return Err(Error::Memory {
+                budget,
+                needs: must,
+                part: "the program, the heads of all clusters and the tables, and a query's read (larger clusters have fewer heads: `--cluster-size` of the build)".into(),
+            });
+        }
         let (codes, remedy) = match needs.codes > needs.codebook {
             true => (
                 "the codes of all vectors",

@@ -230,6 +230,30 @@ impl Preset {
         ..Self::DISKANN
     };
 
+    /// SPANN (Chen et al., NeurIPS 2021): the baseline of clusters.
+    pub const SPANN: Preset = Preset {
+        name: "spann",
+        about: "SPANN: clusters, not a graph; each vector in up to eight of them, which are read whole from an SSD",
+        order: Order::Input,
+        layout: Some(Layout::Replicated),
+        compression: Compression::Raw,
+        strategy: Strategy::BestFirst,
+        beam: 64,
+        navigation: false,
+        entry_points: 1,
+        whole_page: false,
+        rerank: Rerank::PAPER,
+        update: Update::Merge,
+    };
+    /// The cluster index of the second-tier paper (its §6): each vector once, in the group of one of its clusters.
+    pub const TIERED_CLUSTER: Preset = Preset {
+        name: "tiered-cluster",
+        about: "clusters for memory that is slower than DRAM and finer than SSD: each vector once, grouped by cluster",
+        order: Order::Locality,
+        layout: Some(Layout::Grouped),
+        ..Self::SPANN
+    };
+
     /// The default: everything that was measured to help.
     pub const STRATANN: Preset = Preset {
         name: "stratann",
@@ -250,13 +274,15 @@ impl Preset {
         update: Update::Accumulate,
     };
     /// Every preset, baselines first.
-    pub const ALL: [Preset; 7] = [
+    pub const ALL: [Preset; 9] = [
         Self::DISKANN,
         Self::PIPEANN,
         Self::AISAQ,
         Self::DECOUPLEVS,
         Self::ODINANN,
         Self::TIERED_GRAPH,
+        Self::SPANN,
+        Self::TIERED_CLUSTER,
         Self::STRATANN,
     ];
 }

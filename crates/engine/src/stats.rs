@@ -1,13 +1,13 @@
 //! What an index is and what it takes: the answer of `stratann stats`.
 
 use serde::Serialize;
-use stratann_layout::{CoupledShape, FileEntry, FileKind, Manifest, Role, stream};
+use stratann_layout::{CoupledShape, FileEntry, FileKind, IndexKind, Manifest, Role, stream};
 
 use crate::fill::BlockFill;
 use crate::index::Index;
 use crate::plan::MemoryPlan;
-use crate::stores::Composition;
 use crate::stores::codes::Codes;
+use crate::stores::{ClusterStores, Composition};
 use crate::update::{DirectCounts, Overlay};
 
 /// Facts about an index, as `stratann stats --json` prints them: the keys are an interface.
@@ -23,7 +23,7 @@ pub struct Stats {
     pub element: String,
     /// The metric.
     pub metric: String,
-    /// Mean degree of the nodes.
+    /// Mean degree of the nodes; 0 in a cluster index, as the other numbers of a graph.
     pub degree_mean: f64,
     /// The largest degree.
     pub degree_max: u32,
@@ -35,7 +35,8 @@ pub struct Stats {
     pub alpha: f32,
     /// How node ids were assigned.
     pub order: String,
-    /// How a node's list and vector stand on disk: `coupled`, `packed`, `decoupled` or `inline`.
+    /// How a node's list and vector stand on disk: `coupled`, `packed`, `decoupled`, `inline` or `layered`; of clusters `replicated`,
+    /// `addressed` or `grouped`.
     pub layout: String,
     /// How they are compressed.
     pub compression: Codecs,
@@ -47,6 +48,10 @@ pub struct Stats {
     pub fill: Option<BlockFill>,
     /// Nodes in the navigation graph; 0 if there is none.
     pub navigation_nodes: u64,
+    /// The clusters, in a cluster index.
+    pub clusters: Option<ClusterStats>,
+    /// What all files take over the bytes of the vectors as they are: the index amplification of the second-tier paper, that 1 is added to.
+    pub amplification: f64,
     /// Bytes on disk by component.
     pub bytes: Bytes,
     /// Bits that an edge takes on disk: those of all lists, without the navigation graph, by the edges.
@@ -82,6 +87,23 @@ pub struct Stats {
     pub format_version: u32,
     /// The version of StratANN that wrote it.
     pub created_by: String,
+}
+
+/// What a cluster index has instead of a graph.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ClusterStats {
+    /// How many clusters.
+    pub clusters: u64,
+    /// Vectors for each that the build aimed at.
+    pub size: u32,
+    /// The most clusters that a vector was to be a member of.
+    pub replicas: u32,
+    /// Clusters that a vector is a member of, on average.
+    pub replicas_mean: f64,
+    /// Members of a cluster, on average.
+    pub members_mean: f64,
+    /// Members of the largest.
+    pub members_max: u32,
 }
 
 /// How lists and vectors are compressed, in the words of the build; empty in an index of format version 1, where they
@@ -139,12 +161,22 @@ impl Index {
     pub fn stats(&self) -> Stats {
         let manifest = self.manifest();
         let composition = self.composition();
-        let (mut bytes, graph_and_vectors) =
-            (bytes(manifest, composition), graph_and_vectors(manifest));
+        let (mut bytes, graph_and_vectors) = match &manifest.kind {
+            IndexKind::Graph(_) => (bytes(manifest, composition), graph_and_vectors(manifest)),
+            IndexKind::Cluster(_) => {
+                let id_bytes = self.clusters().map_or(0, ClusterStores::id_bytes);
+                clustered(manifest, id_bytes)
+            }
+        };
+        let graph = match &manifest.kind {
+            IndexKind::Graph(facts) => Some(facts),
+            IndexKind::Cluster(_) => None,
+        };
         // What direct inserts have added to the file of pages: nobody counts what of it is lists, and what vectors.
-        let (built, _) = self.graph().files();
-        let pages = manifest.placement.map_or(0, |placement| placement.pages);
-        let grown = pages.saturating_sub(built.pages) * built.page_bytes as u64;
+        let grown = manifest.placement.map_or(0, |placement| {
+            let (built, _) = self.graph().files();
+            placement.pages.saturating_sub(built.pages) * built.page_bytes as u64
+        });
         bytes.other += grown;
         bytes.total += grown;
         let mut coupled_bytes =
@@ -160,11 +192,11 @@ impl Index {
             dimension: manifest.dimension,
             element: manifest.element.to_string(),
             metric: manifest.metric.to_string(),
-            degree_mean: manifest.graph().degree_mean,
-            degree_max: manifest.graph().degree_max,
-            degree: manifest.graph().degree,
-            build_list: manifest.graph().build_list,
-            alpha: manifest.graph().alpha,
+            degree_mean: graph.map_or(0.0, |graph| graph.degree_mean),
+            degree_max: graph.map_or(0, |graph| graph.degree_max),
+            degree: graph.map_or(0, |graph| graph.degree),
+            build_list: graph.map_or(0, |graph| graph.build_list),
+            alpha: graph.map_or(0.0, |graph| graph.alpha),
             order: manifest.order.clone(),
             layout: manifest.layout.clone(),
             compression: Codecs {
@@ -181,8 +213,22 @@ impl Index {
                 BlockFill::of(manifest.element, dim, degree, manifest.code_bytes as usize)
             }),
             navigation_nodes: manifest.kind.navigation_nodes(),
-            bits_per_edge: 8.0 * list_bytes(manifest) as f64 / manifest.graph().edges.max(1) as f64,
-            vector_ratio: raw_bytes(manifest) as f64 / vector_bytes(manifest).max(1) as f64,
+            clusters: manifest.clusters().map(|facts| ClusterStats {
+                clusters: facts.clusters,
+                size: facts.size,
+                replicas: facts.replicas,
+                replicas_mean: facts.members as f64 / manifest.vectors.max(1) as f64,
+                members_mean: facts.members as f64 / facts.clusters.max(1) as f64,
+                members_max: facts.largest,
+            }),
+            amplification: bytes.total as f64 / raw_bytes(manifest).max(1) as f64,
+            bits_per_edge: graph.map_or(0.0, |graph| {
+                8.0 * list_bytes(manifest) as f64 / graph.edges.max(1) as f64
+            }),
+            vector_ratio: match graph {
+                Some(_) => raw_bytes(manifest) as f64 / vector_bytes(manifest).max(1) as f64,
+                None => raw_bytes(manifest) as f64 / bytes.vectors.max(1) as f64,
+            },
             bytes,
             coupled_bytes,
             saved: saved(bytes.total, coupled_bytes),
@@ -207,6 +253,40 @@ impl Index {
             created_by: manifest.created_by.clone(),
         }
     }
+}
+
+/// A cluster index by component: what vectors take that stand several times is among the vectors, and what leads to them among the graph.
+/// Nothing of it would be in the coupled layout.
+fn clustered(manifest: &Manifest, id_bytes: usize) -> (Bytes, GraphAndVectors) {
+    let total = bytes_where(manifest, |_| true);
+    let replicated = manifest.layout == FileKind::Replicated.name();
+    let copies = match manifest.clusters() {
+        Some(facts) if replicated => facts.members,
+        _ => manifest.vectors,
+    };
+    let vector_bytes = u64::from(manifest.dimension) * manifest.element.size() as u64;
+    let vectors = copies.saturating_mul(vector_bytes);
+    let leads = [FileKind::Navigation, FileKind::Clusters, FileKind::Postings];
+    let graph = bytes_where(manifest, |kind| leads.contains(&kind));
+    let in_records = copies.saturating_mul(id_bytes as u64);
+    let ids = in_records + bytes_where(manifest, |kind| kind.role() == Role::Ids);
+    let bytes = Bytes {
+        graph,
+        vectors,
+        codes: 0,
+        ids,
+        // Some of these are what the MANIFEST says, which nobody has to believe.
+        other: [graph, vectors, ids]
+            .into_iter()
+            .fold(total, u64::saturating_sub),
+        total,
+    };
+    let graph_and_vectors = GraphAndVectors {
+        bytes: total,
+        coupled_bytes: total,
+        saved: 0.0,
+    };
+    (bytes, graph_and_vectors)
 }
 
 /// The index by component.

@@ -1,10 +1,12 @@
 //! The files of an index as its manifest names them: finding them, reading them, and refusing what does not fit the manifest.
 //!
 //! - [`place`]: the directory, the manifest, directories of indexes
+//! - [`clusters`]: files of a cluster index, by their headers and tables
 //! - [`pages`]: files of pages, by their headers
 //! - [`streams`]: byte strings, piece by piece
 //! - [`tables`]: the byte strings that are decoded whole
 
+mod clusters;
 mod pages;
 mod place;
 mod streams;
@@ -14,6 +16,7 @@ use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileEntry, FileKind, LayoutError, Manifest};
 use stratann_tier::Volume;
 
+pub(crate) use self::clusters::{cluster_facts, cluster_file, clusters, heads, members};
 pub(crate) use self::pages::{
     PagesFile, coupled, coupled_shape, csr, csr_shape, inline, inline_shape, pages, pages_of,
     slotted, span,

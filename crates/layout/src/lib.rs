@@ -15,11 +15,18 @@
 //! ├── vectors-0 ..     decoupled: the encoded vectors, a file for each segment    (slotted)
 //! ├── inline           inline: as coupled, with the codes of a list's nodes       (inline)
 //! │
+//! │   the vectors of a cluster index, read to the byte: [header block][bytes]..     (clusters)
+//! ├── replicated       all members of each cluster
+//! ├── grouped          the group of each cluster, and the numbers of its others
+//! ├── addressed        each vector once, and
+//! ├── postings         the numbers of the members of each cluster
+//! │
 //! │   byte strings: [header block][block][block]..                                (stream)
 //! ├── codes            of all nodes; where these are in the nodes:
 //! ├── entries          those of the entry points                                  (entries)
 //! ├── codebook
 //! ├── navigation       a graph over a sample of the nodes                         (navigation)
+//! ├── clusters         how long the extents of clusters are                       (clusters)
 //! ├── directory        which page of packed or adjacency holds which node         (directory)
 //! ├── chunks-0 ..      the same of a segment, and what its vectors differ from    (chunks)
 //! ├── ids              which node has which outside id, unless these are 0, 1, ..  (ids)
@@ -33,13 +40,14 @@
 //!
 //! All integers are little-endian. Each 4 KiB block of each file has a crc32c checksum of its own that is
 //! seeded with the block's number in its file, so that a block that was written to a wrong place is found
-//! as surely as a flipped bit; so has each record of a log, which is no block. Each byte table stands once, in
+//! as surely as a flipped bit; so has each record of a log, and each cluster and each vector of a cluster index, which are no blocks. Each byte table stands once, in
 //! the module that reads it.
 
 #![forbid(unsafe_code)]
 
 pub mod block;
 pub mod chunks;
+pub mod clusters;
 pub mod coupled;
 pub mod csr;
 pub mod directory;
@@ -64,6 +72,10 @@ pub mod stream;
 
 pub use block::{BLOCK, PAYLOAD};
 pub use chunks::{Chunk, ChunksFile, DeadSlots, SegmentSpan};
+pub use clusters::ClusterShape;
+pub use clusters::extent::{ExtentBuilder, ExtentKind, ExtentPlace, ExtentView};
+pub use clusters::member::Members;
+pub use clusters::table::ClustersFile;
 pub use coupled::{CoupledShape, Neighbours, NodeView, PageBuilder, PageView};
 pub use csr::{CsrRow, CsrShape};
 pub use directory::{DirectoryFile, PageDirectory};
@@ -77,8 +89,8 @@ pub use inline::{InlineBuilder, InlineNode, InlineShape, InlineView};
 pub use journal::JournalFile;
 pub use log::{LogHeader, LogRecord, LogRecords, LogShape, RecordPlace};
 pub use manifest::{
-    BuildFacts, FileEntry, GraphFacts, HotShare, IndexKind, KeptFacts, LogFrom, Manifest, Measured,
-    NavigationFacts, PlacementFacts, SegmentFacts,
+    BuildFacts, ClusterFacts, FileEntry, GraphFacts, HotShare, IndexKind, KeptFacts, LogFrom,
+    Manifest, Measured, NavigationFacts, PlacementFacts, SegmentFacts,
 };
 pub use navigation::NavigationFile;
 pub use pending::{PendingFile, PendingRecord};

@@ -26,7 +26,7 @@ use stratann_vector::{Element, Metric};
 pub use self::facts::{
     BuildFacts, FileEntry, HotShare, KeptFacts, LogFrom, Measured, PlacementFacts, SegmentFacts,
 };
-pub use self::kind::{GraphFacts, IndexKind, KIND, NavigationFacts};
+pub use self::kind::{ClusterFacts, GraphFacts, IndexKind, KIND, NavigationFacts};
 use self::text::{check_frame, first_line, first_unknown_key, in_order, later_keys, not_json};
 use crate::error::LayoutError;
 use crate::header::{FileKind, check_features};
@@ -231,15 +231,33 @@ impl Manifest {
     }
 
     /// What it says of a graph.
+    ///
+    /// # Panics
+    /// When it is that of another kind of index: nobody asks who has not looked which kind it is.
     pub fn graph(&self) -> &GraphFacts {
-        let IndexKind::Graph(facts) = &self.kind;
-        facts
+        match &self.kind {
+            IndexKind::Graph(facts) => facts,
+            IndexKind::Cluster(_) => panic!("a cluster index has no facts of a graph"),
+        }
     }
 
     /// The same, to be changed.
+    ///
+    /// # Panics
+    /// As [`graph`](Manifest::graph).
     pub fn graph_mut(&mut self) -> &mut GraphFacts {
-        let IndexKind::Graph(facts) = &mut self.kind;
-        facts
+        match &mut self.kind {
+            IndexKind::Graph(facts) => facts,
+            IndexKind::Cluster(_) => panic!("a cluster index has no facts of a graph"),
+        }
+    }
+
+    /// What it says of clusters; `None` if it is that of another kind of index.
+    pub fn clusters(&self) -> Option<&ClusterFacts> {
+        match &self.kind {
+            IndexKind::Graph(_) => None,
+            IndexKind::Cluster(facts) => Some(facts),
+        }
     }
 }
 

@@ -58,7 +58,7 @@ macro_rules! counts {
 
 counts!(
     given: k, build_list, seed;
-    optional: k, list_size, beam, rerank_batch, threads, in_flight, degree, code_bytes
+    optional: k, list_size, probes, cluster_size, replicas, beam, rerank_batch, threads, in_flight, degree, code_bytes
 );
 
 /// A value with a fixed set of names; the type's own error says which ones there are.

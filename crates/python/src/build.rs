@@ -63,7 +63,8 @@ impl<'py> Vectors<'py> {
 /// metric : str
 ///     "l2" (squared Euclidean distance), "ip" (minus the inner product) or "cosine" (1 - cos). Smaller is nearer.
 /// preset : str
-///     "stratann", or a published system's choices: "diskann", "pipeann", "aisaq", "decouplevs".
+///     "stratann", or a published system's choices: "diskann", "pipeann", "aisaq", "decouplevs", "odinann"; of clusters instead of
+///     a graph "spann" (on SSD) and "tiered-cluster" (on memory that is slower than DRAM).
 /// degree, build_list, alpha
 ///     R, L and alpha of the Vamana graph; a degree of None is 64, or with `search_memory` what fills the blocks.
 /// code_bytes : int, optional
@@ -76,7 +77,8 @@ impl<'py> Vectors<'py> {
 /// layout : str, optional
 ///     "coupled" (vector and list side by side, as they are), "packed" (side by side, compressed), "decoupled"
 ///     (lists and vectors apart, compressed), "inline" (as coupled, with the neighbours' codes) or "layered"
-///     (compressed lists beside the leading parts of vectors, by which a search ranks; trailing parts in segments).
+///     (compressed lists beside the leading parts of vectors, by which a search ranks; trailing parts in segments). Of clusters:
+///     "replicated" (each vector in every cluster that it is in), "addressed" (each once) or "grouped" (each once, by cluster).
 ///     None takes the preset's, which may go by the vectors: "stratann" takes "packed" for small
 ///     ones, and for large ones "layered", or "decoupled" where they are not fit for that.
 /// compression : str, optional
@@ -97,6 +99,12 @@ impl<'py> Vectors<'py> {
 /// space : int or str, optional
 ///     The most bytes that the index may take: the degree is the largest of 16 to 96 with which it is expected to fit.
 ///     Not together with `degree`.
+/// cluster_size : int, optional
+///     Vectors for each cluster, about, in a layout of clusters; None is 8 if they are replicated, else 32.
+/// replicas : int, optional
+///     The most clusters that a vector is a member of; None is 8.
+/// query_log : str or os.PathLike, optional
+///     A file of queries, as they come: in the "grouped" layout each vector stands in the group of the cluster that these probe most.
 /// threads : int, optional
 ///     None is one for each core. With 1 the same seed gives the same index.
 /// overwrite : bool
@@ -126,7 +134,7 @@ impl<'py> Vectors<'py> {
 #[pyfunction]
 #[pyo3(signature = (base, path, *, metric="l2", preset="stratann", degree=None, build_list=100, alpha=1.2,
     code_bytes=None, codebook=None, order=None, layout=None, compression=None, chunk=None, segment=None, navigation=0.01,
-    memory=None, search_memory=None, space=None, threads=None, seed=42, overwrite=false, resume=false,
+    memory=None, search_memory=None, space=None, cluster_size=None, replicas=None, query_log=None, threads=None, seed=42, overwrite=false, resume=false,
     savepoint_seconds=120.0, place=None, ids=None, progress=None))]
 #[expect(
     clippy::too_many_arguments,
@@ -152,6 +160,11 @@ pub fn build<'py>(
     memory: Option<&Bound<'py, PyAny>>,
     search_memory: Option<&Bound<'py, PyAny>>,
     space: Option<&Bound<'py, PyAny>>,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::cluster_size)] cluster_size: Option<
+        usize,
+    >,
+    #[pyo3(from_py_with = crate::arguments::count_or_none::replicas)] replicas: Option<usize>,
+    query_log: Option<PathBuf>,
     #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
     #[pyo3(from_py_with = crate::arguments::count::seed)] seed: usize,
     overwrite: bool,
@@ -189,6 +202,9 @@ pub fn build<'py>(
         memory: bytes(memory)?,
         search_memory: size(search_memory, "search_memory", "enough for all codes")?,
         space: size(space, "space", "as much as a degree of 64 takes")?,
+        cluster_size,
+        replicas,
+        query_log: query_log.map(|path| existing(path, "file")).transpose()?,
         threads: thread_count(threads)?,
         seed: seed as u64,
         ids,

@@ -98,14 +98,14 @@ impl Catalog {
     ///     How many vectors are wanted.
     /// names : iterable of str, optional
     ///     The indexes; None is all. They must agree in dimension, dtype and metric, and have no ids in common.
-    /// list_size, beam, strategy, navigation, whole_page, exact, stop_early, threads, in_flight, return_stats
+    /// list_size, probes, beam, strategy, navigation, whole_page, exact, stop_early, threads, in_flight, return_stats
     ///     As those of `Index.search`, in each index. The stats are sums over the indexes.
     ///
     /// Returns
     /// -------
     /// ids, distances, stats
     ///     As those of `Index.search`, places without an answer included; of equal distances the smaller id comes first.
-    #[pyo3(signature = (queries, k=10, *, names=None, list_size=None, beam=None, strategy=None, navigation=None,
+    #[pyo3(signature = (queries, k=10, *, names=None, list_size=None, probes=None, beam=None, strategy=None, navigation=None,
         whole_page=None, exact=false, stop_early=false, threads=None, in_flight=None, return_stats=false))]
     #[expect(
         clippy::too_many_arguments,
@@ -118,6 +118,7 @@ impl Catalog {
         #[pyo3(from_py_with = crate::arguments::count::k)] k: usize,
         names: Option<&Bound<'py, PyAny>>,
         #[pyo3(from_py_with = crate::arguments::count_or_none::list_size)] list_size: Option<usize>,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::probes)] probes: Option<usize>,
         #[pyo3(from_py_with = crate::arguments::count_or_none::beam)] beam: Option<usize>,
         strategy: Option<&str>,
         navigation: Option<bool>,
@@ -137,6 +138,7 @@ impl Catalog {
         let options = SearchOptions {
             k,
             list: list_size.unwrap_or(defaults.list.max(k)),
+            probes,
             beam,
             strategy: strategy.map(|name| named(name, "strategy")).transpose()?,
             navigation,

@@ -194,7 +194,10 @@ impl Index {
     /// k : int
     ///     How many vectors are wanted.
     /// list_size : int, optional
-    ///     L, how many candidates a search keeps: more find more and read more. None takes the engine's default.
+    ///     L, how many candidates a search keeps: more find more and read more. None takes the engine's default. Of a cluster index:
+    ///     how many clusters are probed, unless `probes` says so.
+    /// probes : int, optional
+    ///     How many clusters are probed, of a cluster index (presets "spann" and "tiered-cluster"); may be less than `k`.
     /// beam : int, optional
     ///     W, how many nodes are read at once.
     /// strategy : str, optional
@@ -239,7 +242,7 @@ impl Index {
     /// stats : dict
     ///     Only with `return_stats`: the keys of `stratann search --json`, of which `per_query` holds means, and
     ///     `queries`, `seconds`, `cpu_seconds` and `latencies_us`, one for each query.
-    #[pyo3(signature = (queries, k=10, *, list_size=None, beam=None, strategy=None, navigation=None,
+    #[pyo3(signature = (queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None,
         whole_page=None, rerank_batch=None, benefit=None, rerank=None, exact=false, stop_early=false,
         threads=None, in_flight=None, return_stats=false))]
     #[expect(
@@ -252,6 +255,7 @@ impl Index {
         queries: &Bound<'py, PyAny>,
         #[pyo3(from_py_with = crate::arguments::count::k)] k: usize,
         #[pyo3(from_py_with = crate::arguments::count_or_none::list_size)] list_size: Option<usize>,
+        #[pyo3(from_py_with = crate::arguments::count_or_none::probes)] probes: Option<usize>,
         #[pyo3(from_py_with = crate::arguments::count_or_none::beam)] beam: Option<usize>,
         strategy: Option<&str>,
         navigation: Option<bool>,
@@ -273,6 +277,7 @@ impl Index {
         let options = SearchOptions {
             k,
             list: list_size.unwrap_or(defaults.list.max(k)),
+            probes,
             beam,
             strategy: strategy.map(|name| named(name, "strategy")).transpose()?,
             navigation,

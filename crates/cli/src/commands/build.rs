@@ -40,6 +40,9 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         memory: arguments.memory,
         search_memory: arguments.search_memory,
         space: arguments.space,
+        cluster_size: arguments.cluster_size,
+        replicas: arguments.replicas,
+        query_log: arguments.query_log.clone(),
         threads: threads_or_cores(arguments.threads),
         seed: arguments.seed,
         ids: ids(arguments.first_id, source.rows())?,
@@ -96,19 +99,26 @@ fn print(
         ("preset", arguments.preset.to_string()),
         ("vectors", vectors),
         ("layout", report.layout.to_string()),
-        (
-            "compression",
-            format!(
-                "lists: {}; vectors: {}",
-                report.list_codec, report.vector_codec
+    ];
+    match report.clusters {
+        Some(clusters) => lines.push(("clusters", size::count(clusters))),
+        None => lines.extend([
+            (
+                "compression",
+                format!(
+                    "lists: {}; vectors: {}",
+                    report.list_codec, report.vector_codec
+                ),
             ),
-        ),
-        ("mean degree", format!("{:.1}", report.degree_mean)),
+            ("mean degree", format!("{:.1}", report.degree_mean)),
+        ]),
+    }
+    lines.extend([
         ("on storage", size::format(report.bytes)),
         ("time", size::seconds(report.seconds)),
         ("CPU time", size::seconds(report.cpu_seconds)),
         ("peak memory", size::format(report.peak_rss_bytes)),
-    ];
+    ]);
     if arguments.resume {
         let resumed = match report.resumed.is_empty() {
             true => "nothing".to_owned(),

@@ -42,6 +42,12 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
             arguments.queries().display()
         )));
     }
+    if arguments.out.is_some() && arguments.probes.len() > 1 {
+        return Err(Failure::Wrong(format!(
+            "--out takes the answers of one number of probes, but --probes names {}: give one",
+            arguments.probes.len()
+        )));
+    }
     if arguments.out.is_some() && arguments.list.len() > 1 {
         return Err(Failure::Wrong(format!(
             "--out takes the answers of one list size, but --list names {}: give one",
@@ -61,8 +67,15 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
         }
         None => {
             let mut last = None;
+            for probes in &arguments.probes {
+                let (measured, results) = searcher.measure(Width::Probes(*probes))?;
+                printer.add(measured)?;
+                last = arguments.out.is_some().then_some(results);
+            }
             let default = [arguments.k.max(100)];
-            let lists = if arguments.list.is_empty() {
+            let lists = if !arguments.probes.is_empty() {
+                &[]
+            } else if arguments.list.is_empty() {
                 &default[..]
             } else {
                 &arguments.list
@@ -76,7 +89,7 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
                 )));
             }
             for list in lists {
-                let (measured, results) = searcher.measure(*list)?;
+                let (measured, results) = searcher.measure(Width::List(*list))?;
                 printer.add(measured)?;
                 // Thousands of answers take memory that the next list size needs.
                 last = arguments.out.is_some().then_some(results);
@@ -168,11 +181,21 @@ impl Searcher<'_> {
         Ok(self.target.search(&*self.queries, options)?)
     }
 
-    fn measure(&mut self, list: usize) -> Result<(Detailed, SearchResults), Failure> {
-        let options = SearchOptions {
-            list,
-            ..self.options
+    fn measure(&mut self, width: Width) -> Result<(Detailed, SearchResults), Failure> {
+        let (list, options) = match width {
+            Width::List(list) => (list, self.options),
+            Width::Probes(probes) => {
+                let probes = Some(probes);
+                (
+                    self.options.k.max(100),
+                    SearchOptions {
+                        probes,
+                        ..self.options
+                    },
+                )
+            }
         };
+        let options = SearchOptions { list, ..options };
         let results = self.search(&options)?;
         // One that is not exact says nothing of whether another vector is as near.
         let unknown = vec![f32::INFINITY; if results.exact { 0 } else { results.ids.len() }];
@@ -188,7 +211,7 @@ impl Searcher<'_> {
             .transpose()?;
         let queries = self.queries.rows();
         let measured = Measured {
-            list,
+            list: width.number(),
             k: options.k,
             recall,
             qps: queries as f64 / results.seconds.max(1e-9),
@@ -209,24 +232,35 @@ impl Searcher<'_> {
         Ok((detailed, results))
     }
 
-    /// The smallest list size whose recall reaches `target`: doubles until one does, then bisects. Recall
+    /// The smallest list size, or of a cluster index number of probes, whose recall reaches `target`: doubles until one does, then bisects. Recall
     /// grows with the list size but for noise, which the bisection is content to ignore.
     fn reach(&mut self, target: f64) -> Result<(Detailed, SearchResults), Failure> {
         let largest = self.target.vectors();
         let recall = |detailed: &Detailed| detailed.measured.recall.unwrap_or(0.0);
-        let mut below = self.options.k - 1;
-        let mut list = self.options.k;
+        let of: fn(usize) -> Width = match self.target.has_clusters() {
+            true => Width::Probes,
+            false => Width::List,
+        };
+        let mut list = match of(0) {
+            Width::Probes(_) => 1,
+            Width::List(_) => self.options.k,
+        };
+        let mut below = list - 1;
         let mut best = loop {
-            let found = self.measure(list)?;
+            let found = self.measure(of(list))?;
             let reached = recall(&found.0);
             if reached >= target {
                 break found;
             }
             // A list of thousands reads thousands of pages a query; who wants more wants brute force.
             if list >= largest.min(LARGEST_LIST) {
+                let remedy = match of(0) {
+                    Width::List(_) => "a larger --degree, --build-list or --code-bytes",
+                    Width::Probes(_) => "more --replicas, or a larger --cluster-size",
+                };
                 return Err(Failure::Failed(format!(
-                    "recall {target} is out of reach of this index: list size {list} gives {reached:.4}; build it \
-                     with a larger --degree, --build-list or --code-bytes"
+                    "recall {target} is out of reach of this index: {} {list} gives {reached:.4}; build it with {remedy}",
+                    of(0).what()
                 )));
             }
             below = list;
@@ -234,7 +268,7 @@ impl Searcher<'_> {
         };
         while best.0.measured.list - below > 1 {
             let middle = below + (best.0.measured.list - below) / 2;
-            let found = self.measure(middle)?;
+            let found = self.measure(of(middle))?;
             if recall(&found.0) >= target {
                 best = found;
             } else {
@@ -242,6 +276,28 @@ impl Searcher<'_> {
             }
         }
         Ok(best)
+    }
+}
+
+/// What is between recall and speed: of a graph a list size, of clusters how many are probed.
+#[derive(Clone, Copy)]
+enum Width {
+    List(usize),
+    Probes(usize),
+}
+
+impl Width {
+    fn number(self) -> usize {
+        match self {
+            Self::List(number) | Self::Probes(number) => number,
+        }
+    }
+
+    fn what(self) -> &'static str {
+        match self {
+            Self::List(_) => "list size",
+            Self::Probes(_) => "probes:",
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use stratann::{BlockFill, Catalog, Codecs, Index, MemoryPlan, OpenOptions, Stats};
+use stratann::{BlockFill, Catalog, ClusterStats, Codecs, Index, MemoryPlan, OpenOptions, Stats};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
 use stratann_terminal::size;
@@ -28,7 +28,7 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
         output.json_document(&stats)?;
         return output.finish();
     }
-    output.text(facts(&[
+    let mut lines = vec![
         ("index", arguments.index.display().to_string()),
         ("preset", stats.preset.clone()),
         ("vectors", size::count(stats.vectors)),
@@ -46,59 +46,16 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
         ("metric", stats.metric.clone()),
         ("order", stats.order.clone()),
         ("layout", stats.layout.clone()),
-        ("compression", compression(&stats.compression)),
-        (
-            "built with",
-            format!(
-                "R {}, L {}, alpha {}",
-                stats.degree, stats.build_list, stats.alpha
-            ),
-        ),
-        (
-            "degree",
-            format!(
-                "{:.1} on average, {} at most",
-                stats.degree_mean, stats.degree_max
-            ),
-        ),
-        ("bits an edge", format!("{:.1}", stats.bits_per_edge)),
-        (
-            "vector ratio",
-            format!("{:.3} (raw bytes / stored bytes)", stats.vector_ratio),
-        ),
-        (
-            "saved",
-            format!(
-                "{} of {} in the coupled layout",
-                percent(stats.saved),
-                size::format(stats.coupled_bytes)
-            ),
-        ),
-        (
-            "saved of nodes",
-            format!(
-                "{} of {} (graph and vectors alone)",
-                percent(stats.graph_and_vectors.saved),
-                size::format(stats.graph_and_vectors.coupled_bytes)
-            ),
-        ),
-        ("code", format!("{} bytes a vector", stats.code_bytes)),
-        ("codebook", codebook(&stats.codebook)),
-        (
-            "navigation graph",
-            format!("{} nodes", size::count(stats.navigation_nodes)),
-        ),
-        (
-            "in memory",
-            format!(
-                "{} of codes and {} of codebook while searching",
-                size::format(stats.memory.codes),
-                size::format(stats.memory.codebook)
-            ),
-        ),
+    ];
+    match &stats.clusters {
+        None => lines.extend(of_graph(&stats)),
+        Some(clusters) => lines.extend(of_clusters(clusters, &stats)),
+    }
+    lines.extend([
         ("written by", format!("StratANN {}", stats.created_by)),
         ("format version", stats.format_version.to_string()),
-    ]))?;
+    ]);
+    output.text(facts(&lines))?;
     for line in stats.fill.iter().flat_map(fill_lines) {
         output.line(line)?;
     }
@@ -300,4 +257,96 @@ fn compression(codecs: &Codecs) -> String {
 fn percent(share: f64) -> String {
     let tenths = (1000.0 * share).round() / 10.0;
     format!("{:.1} %", tenths + 0.0)
+}
+
+/// What a graph index is.
+fn of_graph(stats: &Stats) -> Vec<(&'static str, String)> {
+    vec![
+        ("compression", compression(&stats.compression)),
+        (
+            "built with",
+            format!(
+                "R {}, L {}, alpha {}",
+                stats.degree, stats.build_list, stats.alpha
+            ),
+        ),
+        (
+            "degree",
+            format!(
+                "{:.1} on average, {} at most",
+                stats.degree_mean, stats.degree_max
+            ),
+        ),
+        ("bits an edge", format!("{:.1}", stats.bits_per_edge)),
+        (
+            "vector ratio",
+            format!("{:.3} (raw bytes / stored bytes)", stats.vector_ratio),
+        ),
+        (
+            "saved",
+            format!(
+                "{} of {} in the coupled layout",
+                percent(stats.saved),
+                size::format(stats.coupled_bytes)
+            ),
+        ),
+        (
+            "saved of nodes",
+            format!(
+                "{} of {} (graph and vectors alone)",
+                percent(stats.graph_and_vectors.saved),
+                size::format(stats.graph_and_vectors.coupled_bytes)
+            ),
+        ),
+        ("code", format!("{} bytes a vector", stats.code_bytes)),
+        ("codebook", codebook(&stats.codebook)),
+        (
+            "navigation graph",
+            format!("{} nodes", size::count(stats.navigation_nodes)),
+        ),
+        (
+            "in memory",
+            format!(
+                "{} of codes and {} of codebook while searching",
+                size::format(stats.memory.codes),
+                size::format(stats.memory.codebook)
+            ),
+        ),
+    ]
+}
+
+/// What a cluster index is.
+fn of_clusters(clusters: &ClusterStats, stats: &Stats) -> Vec<(&'static str, String)> {
+    vec![
+        (
+            "clusters",
+            format!(
+                "{} for about {} vectors each",
+                size::count(clusters.clusters),
+                clusters.size
+            ),
+        ),
+        (
+            "members",
+            format!(
+                "{:.1} of a cluster on average, {} at most",
+                clusters.members_mean, clusters.members_max
+            ),
+        ),
+        (
+            "replicas",
+            format!(
+                "{:.2} clusters of a vector on average, {} at most",
+                clusters.replicas_mean, clusters.replicas
+            ),
+        ),
+        (
+            "amplification",
+            format!("{:.2} times the bytes of the vectors", stats.amplification),
+        ),
+        (
+            "in memory",
+            format!("{} of heads and tables", size::format(stats.memory.tables)),
+        ),
+    ]
 }

@@ -113,6 +113,14 @@ impl Target {
         }
     }
 
+    /// Whether all of them are of clusters.
+    pub fn has_clusters(&self) -> bool {
+        match self {
+            Self::One(index) => index.has_clusters(),
+            Self::Several { facts, .. } => facts.iter().all(|one| one.clusters > 0),
+        }
+    }
+
     /// How pages are read.
     pub fn backend(&self) -> Result<Backend, Error> {
         match self {

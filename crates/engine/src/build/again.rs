@@ -1,6 +1,6 @@
 //! Building an index again from its own rows: with the choices of its manifest.
 
-use stratann_layout::Manifest;
+use stratann_layout::{IndexKind, Manifest};
 
 use super::BuildOptions;
 use crate::Error;
@@ -16,30 +16,39 @@ impl BuildOptions {
         let defaults = Self::default();
         // An index of a version that did not say has 0.
         let chosen = |value: u64, default: u64| if value == 0 { default } else { value };
-        Ok(Self {
+        let options = Self {
             preset: manifest.preset.parse()?,
             metric: manifest.metric,
-            degree: Some(manifest.graph().degree as usize),
-            build_list: manifest.graph().build_list as usize,
-            alpha: manifest.graph().alpha,
-            code_bytes: Some(manifest.code_bytes as usize),
-            codebook: None,
             order: Some(manifest.order.parse()?),
             layout: Some(manifest.layout.parse()?),
-            compression: match facts.compression.as_str() {
-                "" => None,
-                named => Some(named.parse()?),
-            },
             chunk_bytes: chosen(facts.chunk_bytes, defaults.chunk_bytes),
             segment_bytes: chosen(facts.segment_bytes, defaults.segment_bytes),
-            navigation: match (&manifest.graph().navigation, facts.navigation) {
-                (None, _) => 0.0,
-                (Some(_), 0.0) => defaults.navigation,
-                (Some(_), share) => share,
-            },
             seed: manifest.seed,
             overwrite: true,
             ..defaults
+        };
+        Ok(match &manifest.kind {
+            IndexKind::Graph(graph) => Self {
+                degree: Some(graph.degree as usize),
+                build_list: graph.build_list as usize,
+                alpha: graph.alpha,
+                code_bytes: Some(manifest.code_bytes as usize),
+                compression: match facts.compression.as_str() {
+                    "" => None,
+                    named => Some(named.parse()?),
+                },
+                navigation: match (&graph.navigation, facts.navigation) {
+                    (None, _) => 0.0,
+                    (Some(_), 0.0) => options.navigation,
+                    (Some(_), share) => share,
+                },
+                ..options
+            },
+            IndexKind::Cluster(clusters) => Self {
+                cluster_size: Some(clusters.size as usize),
+                replicas: Some(clusters.replicas as usize),
+                ..options
+            },
         })
     }
 }

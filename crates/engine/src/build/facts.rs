@@ -152,7 +152,7 @@ fn training_rows(memory: Option<u64>, dim: usize) -> usize {
 }
 
 /// Refuses ids that are too few, too many, or not unique.
-fn check_ids(ids: &[u64], rows: usize) -> Result<(), Error> {
+pub(super) fn check_ids(ids: &[u64], rows: usize) -> Result<(), Error> {
     if ids.len() != rows {
         return Err(Error::call(
             "ids",

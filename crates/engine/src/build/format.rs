@@ -11,6 +11,7 @@ use crate::data::VectorSource;
 use crate::fill;
 use crate::graph::Constructed;
 use crate::stores::VectorsAt;
+use crate::stores::composition::Made;
 use crate::{Compression, Error, Layout, plan};
 
 /// Where a page is expected to hold as many nodes as this, they are packed; where fewer, layered or decoupled. A page of lists
@@ -146,7 +147,11 @@ impl Choice {
             code_bytes,
             expected,
         };
-        let (writer, nodes_per_page) = (layout.composition().writer)(&choices)?;
+        let Made::Graph { writer, .. } = layout.composition().made else {
+            let expected = "a layout of a graph";
+            return Err(Error::call("layout", layout, expected));
+        };
+        let (writer, nodes_per_page) = writer(&choices)?;
         Ok(Self {
             writer,
             layout,

@@ -13,12 +13,11 @@ use stratann_layout::ids::{ENTRY, entry};
 use stratann_layout::{FileEntry, FileKind};
 use stratann_tier::{Volume, VolumeFile, VolumeReader};
 
-use super::Build;
+use super::BuildOptions;
 use super::files::write_made;
 use crate::Error;
 use crate::durable::Checkpoint;
-use crate::graph::Constructed;
-use crate::progress::Stage;
+use crate::progress::{Progress, Stage};
 
 /// Memory for runs, at least and at most.
 pub(crate) const LEAST_MEMORY: u64 = 1 << 20;
@@ -31,26 +30,32 @@ const BETWEEN_LOOKS: usize = 1 << 16;
 /// An id and its node.
 type Entry = (u64, u32);
 
-impl Build<'_> {
-    /// Writes which node has which id.
-    pub(super) fn write_ids(&self, graph: &Constructed) -> Result<FileEntry, Error> {
-        let rows = self.source.rows() as u64;
-        let _stage = Stage::begin(self.progress, "sorting ids", rows);
-        let memory = self.options.memory.map_or(MOST_MEMORY, |cap| cap / 8);
-        let mut sorter = IdSorter::new(self.volume.as_ref(), &self.checkpoint, rows, memory);
-        let ids = self.options.ids.as_deref();
-        let mut node = 0;
-        for rows in graph.order.chunks(BETWEEN_LOOKS) {
-            for &row in rows {
-                let id = ids.map_or(u64::from(row), |ids| ids[row as usize]);
-                sorter.push(id, node)?;
-                node += 1;
-            }
-            self.go_on()?;
-            self.progress.advance(rows.len() as u64);
+/// Writes which node has which id; `order` has the row of each node.
+pub(super) fn write_ids(
+    volume: &dyn Volume,
+    checkpoint: &Checkpoint<'_>,
+    order: &[u32],
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<FileEntry, Error> {
+    let rows = order.len() as u64;
+    let _stage = Stage::begin(progress, "sorting ids", rows);
+    let memory = options.memory.map_or(MOST_MEMORY, |cap| cap / 8);
+    let mut sorter = IdSorter::new(volume, checkpoint, rows, memory);
+    let ids = options.ids.as_deref();
+    let mut node = 0;
+    for rows in order.chunks(BETWEEN_LOOKS) {
+        for &row in rows {
+            let id = ids.map_or(u64::from(row), |ids| ids[row as usize]);
+            sorter.push(id, node)?;
+            node += 1;
         }
-        sorter.finish()
+        if progress.interrupted() {
+            return Err(Error::Interrupted);
+        }
+        progress.advance(rows.len() as u64);
     }
+    sorter.finish()
 }
 
 /// Sorts entries by id, in bounded memory.

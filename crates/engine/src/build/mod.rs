@@ -7,6 +7,7 @@
 //!   sweep.rs ──> batches of nodes ──> the layout's NodeWriter, beside its pages in `stores`
 //!     └──> PQ codes
 //!
+//!   clusters.rs  all of it, of an index of clusters and not of a graph
 //!   codes.rs     rows to PQ codes
 //!   space.rs     how large a degree a budget of space leaves room for
 //!   parting.rs   whether vectors are fit to be kept in two parts;   precision.rs  how many bits of them lead
@@ -27,6 +28,7 @@
 
 mod again;
 mod chunks;
+mod clusters;
 pub(crate) mod codes;
 pub(crate) mod coding;
 pub(crate) mod encode;
@@ -66,6 +68,7 @@ use crate::progress::Progress;
 use crate::savepoint::{self, Savepoints};
 use crate::stores::vectors::write::KeptSegment;
 use crate::{Error, Order, bounds, stored};
+use clusters::{ClusterBuild, ClusterPlan};
 use facts::Facts;
 pub(crate) use files::{write_made, write_pieces, write_stream};
 pub(crate) use folder::ScratchFolder;
@@ -92,7 +95,7 @@ pub fn build(
 ) -> Result<BuildReport, Error> {
     let path = path.as_ref();
     bounds::path(path)?;
-    let facts = Facts::of(source, options)?;
+    let planned = Made::of(source, options)?;
     check_ids(options.ids.as_deref().unwrap_or_default())?;
     if path.is_file() {
         return Err(Error::Exists {
@@ -113,7 +116,7 @@ pub fn build(
                 scratch.path(),
                 source,
                 options,
-                facts,
+                planned,
                 Next::default(),
                 progress,
             )
@@ -192,13 +195,33 @@ fn build_in(
     scratch: &Path,
     source: &dyn VectorSource,
     options: &BuildOptions,
-    facts: Facts,
+    planned: Made,
     next: Next<'_>,
     progress: &dyn Progress,
 ) -> Result<(BuildReport, Committed), Error> {
     let Next { carried, ready } = next;
     let checkpoint = Checkpoint::begin(&**volume, options.overwrite)?;
     let (began, cpu) = (Instant::now(), process_cpu_time());
+    let facts = match planned {
+        Made::Graph(facts) => facts,
+        Made::Clusters(plan) => {
+            let build = ClusterBuild {
+                volume,
+                source,
+                options,
+                plan,
+                progress,
+                check: check_of(carried.is_some()),
+                carried: carried.unwrap_or_else(|| Carried::none(&checkpoint)),
+                checkpoint,
+                scratch,
+                stages: Vec::new(),
+                began,
+                cpu,
+            };
+            return build.run(ready);
+        }
+    };
     let savepoints = match carried {
         None => Savepoints::of(&**volume, source, options, progress)?,
         // A merge neither uses nor makes any.
@@ -215,16 +238,7 @@ fn build_in(
         facts,
         progress,
         replaces: carried.is_some(),
-        carried: carried.unwrap_or(Carried {
-            log_from: LogFrom {
-                number: checkpoint.next_log(),
-                // Whatever its first record's is.
-                sequence: 0,
-            },
-            next_id: 0,
-            known: None,
-            kept: &[],
-        }),
+        carried: carried.unwrap_or_else(|| Carried::none(&checkpoint)),
         checkpoint,
         scratch,
         savepoints: savepoints.as_ref(),
@@ -251,6 +265,24 @@ fn build_in(
     built
 }
 
+/// What is to be built, before any work.
+enum Made {
+    /// A graph.
+    Graph(Facts),
+    /// Clusters.
+    Clusters(ClusterPlan),
+}
+
+impl Made {
+    /// Everything that can be refused or decided now is.
+    fn of(source: &dyn VectorSource, options: &BuildOptions) -> Result<Self, Error> {
+        match ClusterPlan::of(source, options)? {
+            Some(plan) => Ok(Self::Clusters(plan)),
+            None => Facts::of(source, options).map(Self::Graph),
+        }
+    }
+}
+
 /// What an index keeps when it is rebuilt from its own rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carried<'a> {
@@ -262,6 +294,22 @@ pub(crate) struct Carried<'a> {
     pub(crate) known: Option<&'a dyn graph::Known>,
     /// Segments of vectors that stay as they are, whose rows are the first. The rows keep their order then.
     pub(crate) kept: &'a [KeptSegment],
+}
+
+impl Carried<'_> {
+    /// Of an index that replaces none.
+    fn none(checkpoint: &Checkpoint<'_>) -> Self {
+        Self {
+            log_from: LogFrom {
+                number: checkpoint.next_log(),
+                // Whatever its first record's is.
+                sequence: 0,
+            },
+            next_id: 0,
+            known: None,
+            kept: &[],
+        }
+    }
 }
 
 /// Builds an index in a simulated volume, for tests of what is done with one.
@@ -285,9 +333,9 @@ pub(crate) fn build_rows_on(
     scratch: &Path,
 ) {
     let _lock = volume.lock().unwrap();
-    let facts = Facts::of(source, options).unwrap();
+    let planned = Made::of(source, options).unwrap();
     let (next, silent) = (Next::default(), &crate::progress::Silent);
-    let built = build_in(volume, scratch, source, options, facts, next, silent);
+    let built = build_in(volume, scratch, source, options, planned, next, silent);
     built.unwrap().1.durable(&**volume).unwrap();
 }
 
@@ -314,12 +362,12 @@ pub(crate) fn rebuild(
     ready: Ready<'_>,
     progress: &dyn Progress,
 ) -> Result<(BuildReport, Committed), Error> {
-    let facts = Facts::of(source, options)?;
+    let planned = Made::of(source, options)?;
     let next = Next {
         carried: Some(carried),
         ready: Some(ready),
     };
-    build_in(volume, scratch, source, options, facts, next, progress)
+    build_in(volume, scratch, source, options, planned, next, progress)
 }
 
 /// A build that goes on.
@@ -375,7 +423,10 @@ impl Build<'_> {
         let mut writer_features = 0;
         // Else ids are the row numbers.
         if next_id != rows as u64 {
-            let ids = self.stage("ids", |build| build.write_ids(&graph))?;
+            let ids = self.stage("ids", |build| {
+                let (volume, checkpoint) = (build.volume.as_ref(), &build.checkpoint);
+                ids::write_ids(volume, checkpoint, &graph.order, options, build.progress)
+            })?;
             written.files.push(ids);
             writer_features |= IDS;
         }
@@ -458,6 +509,7 @@ impl Build<'_> {
             }),
             stages: std::mem::take(&mut self.stages),
             resumed: kept.resumed,
+            clusters: None,
             savepoint_bytes: kept.bytes,
         };
         Ok((report, committed))
@@ -516,18 +568,12 @@ impl Build<'_> {
 
     /// 1 more than the largest id that there has ever been.
     fn next_id(&self) -> u64 {
-        self.carried.next_id.max(match &self.options.ids {
-            Some(ids) => ids.iter().max().map_or(0, |id| id.saturating_add(1)),
-            None => self.source.rows() as u64,
-        })
+        next_id(self.source, self.options, &self.carried)
     }
 
-    /// What the rows are checked by: those of an index it has taken once.
+    /// What the rows are checked by.
     fn check(&self) -> Check {
-        match self.replaces {
-            true => check_stored_rows,
-            false => check_rows,
-        }
+        check_of(self.replaces)
     }
 
     /// Refuses rows that have changed since the graph was built, if they may not be written: they may come from the source again.
@@ -574,5 +620,21 @@ impl Build<'_> {
         let sample = self.sample(others.min(self.source.rows()));
         entries.extend(sample.into_iter().filter(|&node| node != medoid));
         entries
+    }
+}
+
+/// 1 more than the largest id that there has ever been.
+fn next_id(source: &dyn VectorSource, options: &BuildOptions, carried: &Carried<'_>) -> u64 {
+    carried.next_id.max(match &options.ids {
+        Some(ids) => ids.iter().max().map_or(0, |id| id.saturating_add(1)),
+        None => source.rows() as u64,
+    })
+}
+
+/// What rows are checked by: those of an index it has taken once.
+fn check_of(replaces: bool) -> Check {
+    match replaces {
+        true => check_stored_rows,
+        false => check_rows,
     }
 }

@@ -1,5 +1,7 @@
 //! What a build is told, and what it says that it did.
 
+use std::path::PathBuf;
+
 use serde::Serialize;
 use stratann_vector::Metric;
 
@@ -46,7 +48,15 @@ pub struct BuildOptions {
     /// The most bytes that the index may take on storage: R is the largest of 16 to 96 with which it is expected to, by a sample of the
     /// vectors. Not together with `degree`. What comes later, by inserts, is beyond it.
     pub space: Option<u64>,
-    /// OS threads. One thread and a seed give the same index each time.
+    /// In a cluster index: vectors for each cluster, about; `None` is 8 where each vector stands in all of its clusters, and 32 where it stands
+    /// once.
+    pub cluster_size: Option<usize>,
+    /// In a cluster index: the most clusters that a vector is a member of; `None` is 8.
+    pub replicas: Option<usize>,
+    /// In a cluster index: a file of queries, as they come. Where each vector stands in the group of one of its clusters, that is then the
+    /// one which they probe most; `None` takes all clusters to be probed alike. A merge does not know of it.
+    pub query_log: Option<PathBuf>,
+    /// OS threads. One thread and a seed give the same index each time; with clusters any number does.
     pub threads: usize,
     /// Seed of every random choice.
     pub seed: u64,
@@ -84,6 +94,9 @@ impl Default for BuildOptions {
             memory: None,
             search_memory: None,
             space: None,
+            cluster_size: None,
+            replicas: None,
+            query_log: None,
             threads: crate::threads::processors(),
             seed: 42,
             ids: None,
@@ -96,6 +109,27 @@ impl Default for BuildOptions {
 }
 
 impl BuildOptions {
+    /// The same in any layout: where it is one of clusters, without what only graphs have, and with clusters of a few vectors.
+    #[cfg(test)]
+    pub(crate) fn in_any_layout(self) -> Self {
+        match self
+            .layout
+            .or(self.preset.layout)
+            .is_some_and(Layout::has_clusters)
+        {
+            false => self,
+            true => Self {
+                degree: None,
+                code_bytes: None,
+                codebook: None,
+                order: None,
+                compression: None,
+                cluster_size: Some(6),
+                ..self
+            },
+        }
+    }
+
     /// Hashes what of the options the index follows from, for savepoints.
     pub(crate) fn identify(&self, hasher: &mut blake3::Hasher) {
         // All by name: an option that is added has to be put here or there.
@@ -116,6 +150,9 @@ impl BuildOptions {
             memory,
             search_memory,
             space,
+            cluster_size,
+            replicas,
+            query_log,
             threads,
             seed,
             ids,
@@ -129,8 +166,11 @@ impl BuildOptions {
         let codebook = codebook.as_ref().map(Codebook::hash);
         let graph = (metric, degree, build_list, alpha, order, seed, alone);
         let codes = (code_bytes, codebook, memory, search_memory, space);
+        let clusters = (cluster_size, replicas, query_log);
         let bytes = (layout, compression, chunk_bytes, segment_bytes, navigation);
-        hasher.update(format!("{preset:?}\0{graph:?}\0{codes:?}\0{bytes:?}\0").as_bytes());
+        hasher.update(
+            format!("{preset:?}\0{graph:?}\0{codes:?}\0{bytes:?}\0{clusters:?}\0").as_bytes(),
+        );
         hasher.update(&[u8::from(ids.is_some())]);
         for id in ids.iter().flatten() {
             hasher.update(&id.to_le_bytes());
@@ -165,6 +205,8 @@ pub struct BuildReport {
     pub vector_codec: String,
     /// How nodes fill their blocks, in the inline layout.
     pub fill: Option<BlockFill>,
+    /// Clusters, in a cluster index.
+    pub clusters: Option<u64>,
     /// What was taken over from savepoints of a build before, in order: "order", "graph, pass 2 of 2: 60 %", "codebook".
     pub resumed: Vec<String>,
     /// Bytes of savepoints that were written.

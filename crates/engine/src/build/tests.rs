@@ -44,6 +44,7 @@ fn options(layout: Layout) -> BuildOptions {
         segment_bytes: 8192,
         ..BuildOptions::default()
     }
+    .in_any_layout()
 }
 
 fn build_rows(
@@ -54,11 +55,12 @@ fn build_rows(
     progress: &dyn Progress,
 ) -> Result<BuildReport, Error> {
     let (source, options) = (rows(n), options(layout));
-    let facts = Facts::of(&source, &options)?;
+    let planned = Made::of(&source, &options)?;
     let volume: Arc<dyn Volume> = Arc::new(volume.clone());
     let _lock = volume.lock()?;
     let next = Next::default();
-    let (report, committed) = build_in(&volume, scratch, &source, &options, facts, next, progress)?;
+    let (report, committed) =
+        build_in(&volume, scratch, &source, &options, planned, next, progress)?;
     committed.durable(&*volume).map(|()| report)
 }
 
@@ -161,6 +163,8 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
                     Layout::Coupled | Layout::Inline | Layout::Csr => 4 + 1,
                     Layout::Packed => 4 + 2,
                     Layout::Decoupled | Layout::Layered => 4 + 2 + 4,
+                    Layout::Replicated | Layout::Grouped => 3 + 1,
+                    Layout::Addressed => 4 + 1,
                 };
                 assert_eq!(files_in(&image), files);
             }

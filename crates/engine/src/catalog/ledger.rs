@@ -113,7 +113,9 @@ impl Ledger {
         let open = self.open.get_mut(name).filter(|open| open.stamp == stamp)?;
         open.used = now;
         let index = open.index.clone();
-        self.use_codebook(index.codebook().hash(), now);
+        if let Some(codebook) = index.codebook() {
+            self.use_codebook(codebook.hash(), now);
+        }
         Some(index)
     }
 
@@ -282,7 +284,9 @@ impl Ledger {
     /// An index that was being opened is open.
     pub(super) fn settle(&mut self, name: &str, index: &Arc<Index>, stamp: Stamp) {
         let used = self.tick();
-        self.use_codebook(index.codebook().hash(), used);
+        if let Some(codebook) = index.codebook() {
+            self.use_codebook(codebook.hash(), used);
+        }
         let charge = self.opening.remove(name).unwrap_or_default();
         let open = Open {
             index: index.clone(),

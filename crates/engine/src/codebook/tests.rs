@@ -292,8 +292,8 @@ fn that_of_an_index_is_read_like_any_other() {
     let of_index = |path: &Path| {
         let index = Index::open(path, &OpenOptions::default()).unwrap();
         let file = path.join("codebook-000001");
-        assert_same(&Codebook::read(&file).unwrap(), index.codebook());
-        (index.codebook().clone(), fs::read(file).unwrap())
+        assert_same(&Codebook::read(&file).unwrap(), index.codebook().unwrap());
+        (index.codebook().unwrap().clone(), fs::read(file).unwrap())
     };
     for layout in [Layout::Coupled, Layout::Inline] {
         let (codebook, bytes) = of_index(&build(&base, &format!("{layout}"), layout, None));
@@ -314,7 +314,7 @@ fn that_of_an_index_of_an_earlier_format_is_used_but_says_no_shape() {
     for name in ["index-v1", "index-v2-packed"] {
         refusal(&fixture(name).join("codebook-000001"));
         let old = Index::open(fixture(name), &OpenOptions::default()).unwrap();
-        let codebook = old.codebook();
+        let codebook = old.codebook().unwrap();
         let content = blake3::hash(&centroid_bytes(codebook.quantizer()));
         // What is built with it names it.
         let path = folder.path().join(name);

@@ -29,7 +29,7 @@ mod order;
 mod partition;
 mod points;
 mod prune;
-mod random;
+pub(crate) mod random;
 mod reach;
 mod rounding;
 mod rows;

@@ -3,25 +3,25 @@
 
 /// SplitMix64: 64 bits of state, passes the usual statistical tests, one multiplication chain a number.
 #[derive(Clone, Debug)]
-pub(super) struct Random {
+pub(crate) struct Random {
     state: u64,
 }
 
 impl Random {
     /// A generator whose whole sequence follows from `seed`.
-    pub(super) fn new(seed: u64) -> Random {
+    pub(crate) fn new(seed: u64) -> Random {
         Random { state: seed }
     }
 
     /// An independent generator for one piece of work, so that results do not depend on which thread does it.
-    pub(super) fn derived(seed: u64, piece: u64) -> Random {
+    pub(crate) fn derived(seed: u64, piece: u64) -> Random {
         let mut random = Random::new(seed ^ piece.wrapping_mul(0xA076_1D64_78BD_642F));
         random.next();
         random
     }
 
     /// The next 64 random bits.
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut bits = self.state;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -30,19 +30,19 @@ impl Random {
     }
 
     /// A number in `0..bound`; `bound` must not be 0.
-    pub(super) fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 
     /// Fisher-Yates.
-    pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
+    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));
         }
     }
 
     /// `count` of the numbers `0..bound`, distinct and ascending (all of them when `count >= bound`).
-    pub(super) fn sample(&mut self, bound: usize, count: usize) -> Vec<usize> {
+    pub(crate) fn sample(&mut self, bound: usize, count: usize) -> Vec<usize> {
         if count >= bound {
             return (0..bound).collect();
         }

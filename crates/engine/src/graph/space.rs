@@ -100,7 +100,7 @@ impl Space {
     }
 
     /// The type of a point's elements.
-    pub(super) fn build_element(&self) -> Element {
+    pub(crate) fn build_element(&self) -> Element {
         match (&self.rounding, self.metric.reduction()) {
             (Some(_), _) => Rounding::ELEMENT,
             (None, Reduction::None) => self.element,
@@ -109,7 +109,7 @@ impl Space {
     }
 
     /// Elements of a point.
-    pub(super) fn build_dim(&self) -> usize {
+    pub(crate) fn build_dim(&self) -> usize {
         self.dim + usize::from(self.needs_longest())
     }
 
@@ -119,7 +119,7 @@ impl Space {
     }
 
     /// Calls `each` with the point of each of some rows, in floats.
-    fn each_point(&self, rows: &[u8], mut each: impl FnMut(&[f32])) {
+    pub(crate) fn each_point(&self, rows: &[u8], mut each: impl FnMut(&[f32])) {
         let mut point = vec![0.0; self.build_dim()];
         for row in rows.chunks_exact(self.dim * self.element.size()) {
             let (floats, rest) = point.split_at_mut(self.dim);

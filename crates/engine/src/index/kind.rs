@@ -12,6 +12,9 @@
 //! | what its stores must say | `verify/`, `repair/` |
 //! | what is counted of it | `measure.rs`, `stats.rs`, `search/scan.rs` |
 //!
+//! A cluster index has its stores in `stores/clusters.rs`, its source in `search/probe.rs`, its build in `build/clusters.rs`, and the checks of its
+//! files in `verify/clusters.rs`; vectors get into it by merges.
+//!
 //! A new kind is a variant of `IndexKind` and one of [`Kind`]: the compiler then names each place that takes the kind apart by a
 //! pattern. It does not name those that ask for the graph, by `Index::graph` and `Manifest::graph`: these two have to answer for the new
 //! kind too, and who calls them is the list of what has to be looked at.
@@ -26,7 +29,7 @@ use stratann_tier::{Volume, VolumeReader};
 use crate::navigation::Navigation;
 use crate::plan::{MemoryPlan, PageFile};
 use crate::stores::topology::placement::Pin;
-use crate::stores::{Composition, GraphStores};
+use crate::stores::{ClusterStores, Composition, GraphStores};
 use crate::update::inserting_bytes;
 use crate::{Error, stored};
 
@@ -34,6 +37,8 @@ use crate::{Error, stored};
 pub(crate) enum Kind {
     /// A proximity graph.
     Graph(GraphIndex),
+    /// Clusters.
+    Clusters(ClusterStores),
 }
 
 /// A graph index that is open.
@@ -53,6 +58,7 @@ impl Kind {
                 navigation: OnceLock::new(),
                 navigation_file: None,
             })),
+            IndexKind::Cluster(_) => Ok(Self::Clusters(ClusterStores::open(volume, manifest)?)),
         }
     }
 
@@ -60,6 +66,7 @@ impl Kind {
     pub(super) fn composition(&self) -> &'static Composition {
         match self {
             Self::Graph(graph) => graph.stores.composition,
+            Self::Clusters(clusters) => clusters.composition,
         }
     }
 
@@ -72,6 +79,8 @@ impl Kind {
     ) -> Result<(), Error> {
         match self {
             Self::Graph(graph) => graph.stores.take_placement(volume, manifest, file),
+            // A manifest of clusters with a placement is refused.
+            Self::Clusters(_) => Ok(()),
         }
     }
 
@@ -82,6 +91,7 @@ impl Kind {
                 Some(placement) => placement.nodes().into(),
                 None => graph.stores.nodes,
             },
+            Self::Clusters(clusters) => clusters.nodes(),
         }
     }
 
@@ -89,6 +99,7 @@ impl Kind {
     pub(super) fn pin(&self) -> Option<Pin<'_>> {
         match self {
             Self::Graph(graph) => Some(graph.stores.placement.get()?.pins.pin()),
+            Self::Clusters(_) => None,
         }
     }
 
@@ -96,6 +107,14 @@ impl Kind {
     pub(super) fn files(&self) -> (PageFile, PageFile) {
         match self {
             Self::Graph(graph) => graph.stores.files(),
+            // None of these are kept: what is read at once is as much as the largest cluster.
+            Self::Clusters(clusters) => {
+                let extents = PageFile {
+                    several: clusters.largest_read(),
+                    ..PageFile::default()
+                };
+                (extents, PageFile::default())
+            }
         }
     }
 
@@ -103,6 +122,7 @@ impl Kind {
     pub(super) fn keepable(&self) -> (PageFile, PageFile) {
         match self {
             Self::Graph(graph) => graph.stores.keepable(),
+            Self::Clusters(_) => self.files(),
         }
     }
 
@@ -110,6 +130,7 @@ impl Kind {
     pub(super) fn cached_bytes(&self) -> usize {
         match self {
             Self::Graph(graph) => graph.stores.pages.cached_bytes(),
+            Self::Clusters(_) => 0,
         }
     }
 
@@ -117,6 +138,7 @@ impl Kind {
     pub(super) fn metadata_bytes(&self) -> u64 {
         match self {
             Self::Graph(graph) => graph.stores.metadata_bytes() as u64,
+            Self::Clusters(clusters) => clusters.metadata_bytes(),
         }
     }
 
@@ -124,6 +146,7 @@ impl Kind {
     pub(super) fn inserting_bytes(&self, manifest: &Manifest) -> u64 {
         match self {
             Self::Graph(graph) => inserting_bytes(&graph.stores, manifest.graph().degree as usize),
+            Self::Clusters(_) => 0,
         }
     }
 
@@ -131,6 +154,8 @@ impl Kind {
     pub(super) fn navigation_entry<'m>(&self, manifest: &'m Manifest) -> Option<&'m FileEntry> {
         match self {
             Self::Graph(_) => manifest.file(FileKind::Navigation.name()),
+            // That over the heads is among the tables.
+            Self::Clusters(_) => None,
         }
     }
 
@@ -143,6 +168,7 @@ impl Kind {
     ) -> Result<(), Error> {
         match self {
             Self::Graph(graph) => graph.stores.load(volume, memory_plan, heat),
+            Self::Clusters(_) => Ok(()),
         }
     }
 
@@ -154,6 +180,7 @@ impl Kind {
     ) -> Result<(), Error> {
         match self {
             Self::Graph(graph) => graph.navigation_file = Some(volume.open_reader(&entry.name)?),
+            Self::Clusters(_) => {}
         }
         Ok(())
     }

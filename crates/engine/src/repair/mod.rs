@@ -3,7 +3,8 @@
 //! ```text
 //!   MANIFEST ──> choices of the build ───────────────────────────────┐
 //!   pages ─────> pages.rs ──┐                                        v
-//!   placement ─> placed.rs ─┤   where vectors are apart: apart.rs; where pages stay in their places: journaled.rs
+//!   placement ─> placed.rs ─┤   where vectors are apart: apart.rs; where pages stay in their places: journaled.rs;
+//!   extents                  clusters: clusters.rs
 //!   models ────> tables.rs ─┴─> rows.rs ──> a file of rows ──> build::rebuild ──> commit
 //!   log-… ─────> log.rs ───────────^
 //!
@@ -18,6 +19,7 @@
 //! fails, is interrupted or crashes loses nothing. What the commit replaces is gone.
 
 mod apart;
+mod clusters;
 mod files;
 mod journaled;
 mod leading;
@@ -37,7 +39,7 @@ use std::time::Instant;
 use serde::Serialize;
 use stratann_layout::header::stored_checksum;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
-use stratann_layout::{BLOCK, FileKind, LogFrom, Manifest};
+use stratann_layout::{BLOCK, FileKind, IndexKind, LogFrom, Manifest};
 use stratann_tier::Volume;
 
 use self::log::Changes;
@@ -245,9 +247,9 @@ impl Work<'_> {
         let codebook = self.codebook();
         let (source, ids) = rows.finish()?;
         let options = BuildOptions {
-            code_bytes: match codebook {
-                Some(_) => None,
-                None => Some(manifest.code_bytes as usize),
+            code_bytes: match (&codebook, &manifest.kind) {
+                (None, IndexKind::Graph(_)) => Some(manifest.code_bytes as usize),
+                (Some(_), _) | (None, IndexKind::Cluster(_)) => None,
             },
             codebook,
             memory: self.options.memory,

@@ -19,7 +19,7 @@ use super::rows::Fault;
 use super::tables::{Decoded, Decoders};
 use crate::progress::Progress;
 use crate::stores::VectorsAt;
-use crate::stores::composition::{Records, Rewritten};
+use crate::stores::composition::{Made, Records, Rewritten};
 use crate::stores::records::PageFormat;
 use crate::{Error, stored};
 
@@ -52,6 +52,10 @@ pub(super) fn salvage(
     };
     let layout = stored::layout(volume, manifest)?;
     let composition = layout.composition();
+    if let Made::Clusters { extents } = composition.made {
+        files.clusters(extents)?;
+        return Ok(manifest.vectors);
+    }
     if let Some(facts) = &manifest.placement {
         return match (&composition.records, composition.vectors) {
             (
@@ -72,6 +76,8 @@ pub(super) fn salvage(
                 },
                 VectorsAt::Records,
             ) => files.placed(layout, facts),
+            // A manifest of clusters with a placement is refused.
+            (Records::Clustered, VectorsAt::Records) => Ok(manifest.vectors),
         };
     }
     match composition.vectors {

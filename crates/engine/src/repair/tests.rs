@@ -74,6 +74,7 @@ fn options(layout: Layout) -> BuildOptions {
         ids: Some((FIRST..).take(ROWS).collect()),
         ..BuildOptions::default()
     }
+    .in_any_layout()
 }
 
 impl Place {
@@ -200,6 +201,9 @@ fn has_vectors(kind: FileKind) -> bool {
             | FileKind::Layered
             | FileKind::Csr
             | FileKind::Vectors
+            | FileKind::Replicated
+            | FileKind::Addressed
+            | FileKind::Grouped
     )
 }
 
@@ -527,9 +531,13 @@ fn the_log_counts() {
             place.model.remove(&id);
         }
         // A table of which nothing is lost.
-        let name = place.entry(FileKind::Codebook, None).name;
+        let table = match layout.has_clusters() {
+            true => FileKind::Navigation,
+            false => FileKind::Codebook,
+        };
+        let name = place.entry(table, None).name;
         let volume = place.damaged(&name, &|bytes| bytes[5_000] ^= 1);
-        let (report, found) = place.repaired(&volume, &format!("{layout}: codebook"));
+        let (report, found) = place.repaired(&volume, &format!("{layout}: {table}"));
         assert_eq!(found, place.model);
         // 8 new ones, 9 replaced ones, 10 that count on.
         assert_eq!(report.from_log, 27);

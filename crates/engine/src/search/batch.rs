@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use stratann_tier::{Thread, WorkerPool, thread_cpu_time};
 
+use super::probe::Prober;
 use super::results::Neighbour;
 use super::scan::let_others;
 use super::source::{CandidateSource, Guided};
@@ -270,6 +271,10 @@ impl<'a> Batch<'a> {
             Kind::Graph(graph) => on_pages!(&graph.stores.pages, pages => {
                 self.task_from(Walker::new(index, pages, plan, &within)?, thread).await?
             }),
+            Kind::Clusters(clusters) => {
+                let prober = Prober::new(index, clusters, plan, &within)?;
+                self.task_from(prober, thread).await?
+            }
         };
         let mut done = self.answers.done.lock();
         done.results.counters += counters;

@@ -10,6 +10,7 @@
 //! - [`stop`]: what ends one before it is done: a deadline, a cancellation
 //! - [`source`]: the seam between what is the same for every search and how candidates are found
 //! - [`walker`]: one query after the other through a graph, as a search or an insert asks for it
+//! - [`probe`]: the clusters that are nearest to a query, one query after the other
 //! - [`traversal`]: what a page means: scoring, expansion, ranking on the path
 //! - [`strategy`]: in which order nodes are read, a file for each strategy
 //! - [`reader`]: pages of nodes, in completion order
@@ -28,6 +29,7 @@ mod admission;
 mod batch;
 mod leading;
 mod parts;
+mod probe;
 mod promise;
 mod ranking;
 mod reader;
@@ -76,7 +78,11 @@ pub struct SearchOptions {
     pub k: usize,
     /// L, the size of the candidate list: the knob between recall and speed. At least `k`. With room for all vectors that are left,
     /// answers are exact.
+    ///
+    /// Of a cluster index: how many clusters are probed, unless `probes` says so.
     pub list: usize,
+    /// How many clusters are probed, of a cluster index: the knob between recall and speed there. `None` is `list`.
+    pub probes: Option<usize>,
     /// W: reads in flight of a best-first beam, or the largest width of the pipeline.
     pub beam: Option<usize>,
     /// In which order nodes are read.
@@ -123,6 +129,7 @@ impl Default for SearchOptions {
         Self {
             k: 10,
             list: 100,
+            probes: None,
             beam: None,
             strategy: None,
             navigation: None,
@@ -140,9 +147,9 @@ impl Default for SearchOptions {
 /// What a batch of queries cost, summed over its queries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
-    /// Nodes whose neighbours were scored.
+    /// Nodes whose neighbours were scored; clusters that were probed.
     pub hops: u64,
-    /// Reads of graph pages that reached the tier.
+    /// Reads of graph pages that reached the tier; of postings or groups in a cluster index.
     pub graph_reads: u64,
     /// Reads of vectors that reached the tier, where vectors are apart from the graph.
     pub vector_reads: u64,
@@ -150,7 +157,13 @@ pub struct Counters {
     pub prefetched: u64,
     /// Candidates that were ranked by their vectors, where vectors are apart from the graph.
     pub reranked: u64,
-    /// Bytes of both.
+    /// Of the reads of graph pages, in a cluster index: those of postings, with vectors or with numbers alone.
+    pub posting_reads: u64,
+    /// The same of groups: vectors that are read together with the numbers of others.
+    pub group_reads: u64,
+    /// Of the reads of vectors, in a cluster index: those that stand in no group that was read.
+    pub stray_reads: u64,
+    /// Bytes of all reads.
     pub bytes_read: u64,
     /// Nodes that a cache served instead of a read.
     pub cache_hits: u64,
@@ -165,6 +178,9 @@ impl AddAssign for Counters {
         self.vector_reads += other.vector_reads;
         self.prefetched += other.prefetched;
         self.reranked += other.reranked;
+        self.posting_reads += other.posting_reads;
+        self.group_reads += other.group_reads;
+        self.stray_reads += other.stray_reads;
         self.bytes_read += other.bytes_read;
         self.cache_hits += other.cache_hits;
         self.distance_computations += other.distance_computations;
@@ -323,6 +339,15 @@ impl Index {
             ));
         }
         let vectors = self.check_numbers(options, overlay)?;
+        // The places of a list are for clusters that are probed, where there are some.
+        let list = match (options.probes, self.has_clusters()) {
+            (None, _) => options.list,
+            (Some(probes), true) => probes,
+            (Some(probes), false) => {
+                let expected = "none: this index is a graph, which is searched with a list size";
+                return Err(Error::call("probes", probes, expected));
+            }
+        };
         let navigation = options
             .navigation
             .unwrap_or(preset.navigation && self.has_navigation());
@@ -333,8 +358,8 @@ impl Index {
         Ok(Plan {
             // More there are not. A delete can make it so at any time, so it is no error.
             k: options.k.min(vectors).max(1),
-            list: options.list,
-            candidates: self.candidates(options.list, self.len() / SCAN_FROM),
+            list,
+            candidates: self.candidates(list, self.len() / SCAN_FROM),
             beam: options.beam.unwrap_or(preset.beam),
             strategy: options.strategy.unwrap_or(preset.strategy),
             navigation,

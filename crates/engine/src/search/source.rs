@@ -4,11 +4,12 @@
 //!   Batch     queries, fresh vectors, longer lists, room, progress, counters, answers      the same for every kind of index
 //!     │ a source for each task, chosen once by the kind of the index, and compiled with it
 //!     ├─ Walker        a graph: its frontier, best-first or pipelined                      walker.rs
+//!     ├─ Prober        clusters: those whose heads are nearest, read at once                 probe.rs
 //!     └─ Everything    every vector, whatever leads to it                                  scan.rs
 //! ```
 //!
-//! A source takes the query from its [`Ranking`] and ranks there what it finds. A kind of index whose candidates are found otherwise (in
-//! postings that are probed) is a source of its own beside [`Walker`](super::walker::Walker), and an arm where
+//! A source takes the query from its [`Ranking`] and ranks there what it finds. A kind of index whose candidates are found otherwise is a source
+//! of its own beside [`Walker`](super::walker::Walker) and [`Prober`](super::probe::Prober), and an arm where
 //! [`Batch`](super::batch::Batch) chooses.
 
 use stratann_tier::Thread;

@@ -1,6 +1,7 @@
 //! Strategies under scripted and random completion orders, over memory instead of a disk.
 
 mod cached;
+mod clusters;
 mod deleted;
 mod early;
 mod layered;

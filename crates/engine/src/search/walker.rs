@@ -158,7 +158,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
         }
         timer.time(Part::Codes, || {
             index
-                .codebook()
+                .graph_codebook()
                 .quantizer()
                 .table(index.metric(), floats, &mut traversal.table);
         });

@@ -14,7 +14,7 @@ use crate::stores::records::PageFormat;
 
 /// Reads the header of a file of pages, and refuses one that is damaged or of another index, and a file of another
 /// length than both say; one that pages were added to may be longer.
-fn page_header(
+pub(super) fn page_header(
     volume: &dyn Volume,
     entry: &FileEntry,
     kind: FileKind,

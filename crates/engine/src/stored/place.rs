@@ -48,17 +48,27 @@ pub(crate) fn manifest(volume: &dyn Volume) -> Result<Manifest, Error> {
     if vectors == 0 || vectors >= u64::from(u32::MAX) || dimension == 0 {
         return wrong(format!("{vectors} vectors of {dimension} dimensions"));
     }
-    if manifest.code_bytes == 0 || manifest.code_bytes > dimension {
+    let code_bytes = manifest.code_bytes;
+    let has_codes = match &manifest.kind {
+        IndexKind::Graph(_) => 1..=dimension,
+        IndexKind::Cluster(_) => 0..=0,
+    };
+    if !has_codes.contains(&code_bytes) {
         return wrong(format!(
-            "codes of {} bytes for {dimension} dimensions",
-            manifest.code_bytes
+            "codes of {code_bytes} bytes for {dimension} dimensions"
         ));
     }
     match &manifest.kind {
         IndexKind::Graph(facts) if u64::from(facts.entry) >= vectors => {
             return wrong(format!("entry node {} of {vectors}", facts.entry));
         }
-        IndexKind::Graph(_) => {}
+        IndexKind::Cluster(facts) if facts.clusters > vectors || facts.members < vectors => {
+            let (clusters, members) = (facts.clusters, facts.members);
+            return wrong(format!(
+                "{clusters} clusters with {members} members of {vectors} vectors"
+            ));
+        }
+        IndexKind::Graph(_) | IndexKind::Cluster(_) => {}
     }
     let nodes = manifest.placement.map_or(vectors, |facts| facts.nodes);
     if nodes < vectors || nodes >= u64::from(u32::MAX) {

@@ -30,6 +30,7 @@ impl Codes {
             CodesAt::Records => {
                 Ok(stored::entry(volume, manifest, FileKind::Entries, None)?.length)
             }
+            CodesAt::Nowhere => Ok(0),
         }
     }
 
@@ -49,6 +50,10 @@ impl Codes {
         match composition.codes {
             CodesAt::Memory => Self::of_all(volume, manifest, inserted),
             CodesAt::Records => Self::of_entries(volume, manifest),
+            CodesAt::Nowhere => Ok(Self {
+                bytes: GrowingBytes::filled(0, 0, |_| Ok::<_, Error>(()))?,
+                entries: Vec::new(),
+            }),
         }
     }
 

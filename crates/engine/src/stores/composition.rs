@@ -21,10 +21,25 @@ pub(crate) struct Composition {
     pub(crate) vectors: VectorsAt,
     /// Where codes are.
     pub(crate) codes: CodesAt,
-    /// Opens the pages of lists. Reads tables and models; no pages.
-    pub(crate) open: fn(&dyn Volume, &Manifest, &Placed) -> Result<Pages, Error>,
-    /// Decides where everything stands, before any work, and how many nodes a page is expected to hold.
-    pub(crate) writer: fn(&Choices<'_>) -> Result<Planned, Error>,
+    /// How it is opened and written.
+    pub(crate) made: Made,
+}
+
+/// How the stores of a layout are opened and written.
+#[derive(Clone, Copy)]
+pub(crate) enum Made {
+    /// As the pages of a graph.
+    Graph {
+        /// Opens the pages of lists. Reads tables and models; no pages.
+        open: fn(&dyn Volume, &Manifest, &Placed) -> Result<Pages, Error>,
+        /// Decides where everything stands, before any work, and how many nodes a page is expected to hold.
+        writer: fn(&Choices<'_>) -> Result<Planned, Error>,
+    },
+    /// As the extents of clusters ([`clusters`](super::clusters)).
+    Clusters {
+        /// The kind of their file.
+        extents: FileKind,
+    },
 }
 
 /// What a manifest says of the format of fixed pages.
@@ -48,6 +63,8 @@ pub(crate) enum Records {
     /// Encoded, each as long as it is: a directory says which page has a node, and the header of the file how long pages are. Direct
     /// inserts write them anew elsewhere.
     Slotted,
+    /// There are no lists: vectors stand by the clusters that they are in, as they are.
+    Clustered,
 }
 
 /// Where direct inserts write a record anew.
@@ -78,6 +95,8 @@ pub(crate) enum CodesAt {
     Memory,
     /// Those of a node's neighbours in its record; only those of the entry points are in memory.
     Records,
+    /// There are none.
+    Nowhere,
 }
 
 impl Records {
@@ -130,16 +149,36 @@ impl CodesAt {
         }
     }
 
-    /// The kind of the file with those that are in memory.
-    pub(crate) fn file(self) -> FileKind {
+    /// The kind of the file with those that are in memory, if there are any.
+    pub(crate) fn file(self) -> Option<FileKind> {
         match self {
-            Self::Memory => FileKind::Codes,
-            Self::Records => FileKind::Entries,
+            Self::Memory => Some(FileKind::Codes),
+            Self::Records => Some(FileKind::Entries),
+            Self::Nowhere => None,
         }
     }
 }
 
 impl Composition {
+    /// Opens the pages of lists of a graph. Reads tables and models; no pages.
+    ///
+    /// # Errors
+    /// A file that is missing, damaged, of a later format or of another index; a layout that is none of a graph.
+    pub(crate) fn open(
+        &self,
+        volume: &dyn Volume,
+        manifest: &Manifest,
+        placed: &Placed,
+    ) -> Result<Pages, Error> {
+        match self.made {
+            Made::Graph { open, .. } => open(volume, manifest, placed),
+            Made::Clusters { .. } => Err(Error::Damaged {
+                file: volume.name(),
+                what: format!("the {} layout is none of a graph", self.name()),
+            }),
+        }
+    }
+
     /// Whether direct inserts write records anew on other pages.
     pub(crate) fn records_move(&self) -> bool {
         match self.records {
@@ -152,33 +191,40 @@ impl Composition {
                 rewritten: Rewritten::InPlace | Rewritten::Nowhere,
                 ..
             } => false,
+            // What comes waits for a merge.
+            Records::Clustered => false,
         }
     }
 
     /// What a record takes on storage, if all are of one size.
     pub(crate) fn record_bytes(&self) -> Option<RecordBytes> {
         match self.records {
-            Records::Slotted => None,
+            Records::Slotted | Records::Clustered => None,
             Records::Fixed { bytes, .. } => Some(bytes),
         }
     }
 
     /// Whether it takes direct inserts at all.
     pub(crate) fn takes_inserts(&self) -> bool {
-        !matches!(
-            self.records,
+        match self.records {
+            Records::Slotted => true,
+            Records::Fixed {
+                rewritten: Rewritten::Elsewhere | Rewritten::InPlace,
+                ..
+            } => true,
             Records::Fixed {
                 rewritten: Rewritten::Nowhere,
                 ..
             }
-        )
+            | Records::Clustered => false,
+        }
     }
 
     /// Whether records are encoded.
     pub(crate) fn is_encoded(&self) -> bool {
         match self.records {
             Records::Slotted => true,
-            Records::Fixed { .. } => false,
+            Records::Fixed { .. } | Records::Clustered => false,
         }
     }
 
@@ -186,7 +232,7 @@ impl Composition {
     pub(crate) fn has_directory(&self) -> bool {
         match self.records {
             Records::Slotted => true,
-            Records::Fixed { .. } => false,
+            Records::Fixed { .. } | Records::Clustered => false,
         }
     }
 
@@ -196,7 +242,7 @@ impl Composition {
         manifest: &Manifest,
     ) -> Result<Option<Box<dyn FixedFormat>>, Error> {
         match self.records {
-            Records::Slotted => Ok(None),
+            Records::Slotted | Records::Clustered => Ok(None),
             Records::Fixed { format, .. } => format(manifest).map(Some),
         }
     }

@@ -42,7 +42,7 @@ impl GraphStores {
     pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
         let composition = stored::layout(volume, manifest)?.composition();
         let placement = Placed::default();
-        let pages = (composition.open)(volume, manifest, &placement)?;
+        let pages = composition.open(volume, manifest, &placement)?;
         let entry = stored::entry(volume, manifest, composition.lists, None)?;
         Ok(Self {
             composition,

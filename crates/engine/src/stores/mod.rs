@@ -15,12 +15,14 @@
 //! - [`pages`]: what a traversal sees of pages, whatever their layout: [`NodePages`]
 //! - [`records`]: what a check and a salvage see of pages, whatever their format
 //! - [`graph`]: topology and vectors of a graph index that is open, and the pages of them that are in memory
+//! - [`clusters`]: the stores of a cluster index that is open
 //! - [`roles`]: a volume, and thereby a tier, for each role
 //! - [`slotted`]: what all files of slotted pages have in common
 //! - [`source`]: where the bytes of a page come from, in which order; [`resident`]: pages that the memory budget holds
 //!
 //! A search is compiled once for each layout ([`on_pages`]), so nothing is dispatched per hop.
 
+pub(crate) mod clusters;
 pub(crate) mod codes;
 pub(crate) mod composition;
 mod graph;
@@ -34,6 +36,7 @@ pub(crate) mod slotted;
 pub(crate) mod topology;
 pub(crate) mod vectors;
 
+pub(crate) use self::clusters::ClusterStores;
 pub(crate) use self::composition::{Composition, VectorsAt};
 pub(crate) use self::graph::GraphStores;
 pub(crate) use self::pages::{

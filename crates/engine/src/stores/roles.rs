@@ -134,7 +134,8 @@ pub(crate) mod tests {
                 chunk_bytes: 4096,
                 segment_bytes: 8192,
                 ..BuildOptions::default()
-            };
+            }
+            .in_any_layout();
             let [one, several] = volumes.map(|volume| {
                 build_rows_on(&volume, &rows(600, 0), &options, &path);
                 let report = verify_in(&*volume, &Silent).unwrap();

@@ -7,12 +7,13 @@ use stratann_layout::BLOCK;
 use crate::Error;
 use crate::index::Index;
 use crate::progress::Progress;
+use crate::stores::clusters::Vectors;
 use crate::stores::topology::pending::NewRecord;
 use crate::stores::topology::placement::NOWHERE;
 use crate::stores::vectors::added::Added;
 use crate::stores::vectors::leading::{LeadingFile, LeadingParts};
 use crate::stores::vectors::segments::{Extent, Segment, VectorPage};
-use crate::stores::{GraphStores, NodePages, PageView, Record, VectorsAt, on_pages};
+use crate::stores::{ClusterStores, GraphStores, NodePages, PageView, Record, VectorsAt, on_pages};
 
 /// Bytes of pages that are read at a time, about.
 const PIECE: usize = 1 << 20;
@@ -36,6 +37,9 @@ pub(crate) fn each_vector(
     progress: &dyn Progress,
     each: &mut EachVector<'_>,
 ) -> Result<(), Error> {
+    if let Some(clusters) = index.clusters() {
+        return each_member(index, clusters, progress, each);
+    }
     let graph = index.graph();
     let mut vector = vec![0; index.dim() * index.element().size()];
     let mut scratch = Vec::new();
@@ -68,6 +72,58 @@ pub(crate) fn each_vector(
     on_pages!(&graph.pages, pages => from_records(index, pages, progress, &mut vector, each))?;
     for record in pending(graph) {
         each(record.node, record.id, &record.vector)?;
+    }
+    Ok(())
+}
+
+/// Calls `each` with every vector of clusters: by cluster, or in order where they stand in a file of their own.
+fn each_member(
+    index: &Index,
+    clusters: &ClusterStores,
+    progress: &dyn Progress,
+    each: &mut EachVector<'_>,
+) -> Result<(), Error> {
+    let volume = index.volume();
+    let mut buffer = Vec::new();
+    if let Vectors::Addressed(file) = &clusters.vectors {
+        let (stride, nodes) = (clusters.member_bytes(), clusters.nodes() as u32);
+        let step = (PIECE / stride).max(1) as u32;
+        for first in (0..nodes).step_by(step as usize) {
+            if progress.interrupted() {
+                return Err(Error::Interrupted);
+            }
+            let (_, offset) = clusters.member_place(first).unwrap_or((file, 0));
+            buffer.resize(step.min(nodes - first) as usize * stride, 0);
+            volume.read_at(&file.name, offset, &mut buffer)?;
+            for (node, member) in (first..).zip(buffer.chunks_exact(stride)) {
+                let (id, vector) = clusters.member(node, member, true)?;
+                each(node, id, vector)?;
+            }
+        }
+        return Ok(());
+    }
+    for cluster in 0..clusters.clusters() {
+        if progress.interrupted() {
+            return Err(Error::Interrupted);
+        }
+        let (offset, bytes) = clusters.place(cluster);
+        buffer.resize(bytes, 0);
+        volume.read_at(&clusters.extents.name, offset, &mut buffer)?;
+        let view = clusters.view(cluster, &buffer, true)?;
+        let mut outcome = Ok(());
+        // Each once: in the cluster that is nearest to it.
+        clusters.each_in(
+            cluster,
+            &view,
+            0..view.own(),
+            true,
+            &mut |node, id, vector| {
+                if outcome.is_ok() {
+                    outcome = each(node, id, vector);
+                }
+            },
+        )?;
+        outcome?;
     }
     Ok(())
 }

@@ -103,10 +103,11 @@ impl Reads {
     /// Takes what a batch of queries read while such a share of the vectors was deleted.
     pub(super) fn add(&self, options: &SearchOptions, results: &SearchResults, deleted: f64) {
         let mut means = self.0.lock();
-        if means.len() >= SIZES && !means.contains_key(&options.list) {
+        let list = options.probes.unwrap_or(options.list);
+        if means.len() >= SIZES && !means.contains_key(&list) {
             return;
         }
-        let mean = means.entry(options.list).or_default();
+        let mean = means.entry(list).or_default();
         mean.queries += results.latencies_us.len() as u64;
         mean.reads += results.counters.graph_reads + results.counters.vector_reads;
         if mean.queries < QUERIES {

@@ -64,7 +64,7 @@ pub(super) fn merge(
     let bytes_before = bytes_in(&**volume)?;
     let scratch = build::ScratchFolder::beside(&**volume, index.path())?;
     let options = BuildOptions {
-        codebook: Some(index.codebook().clone()),
+        codebook: index.codebook().cloned(),
         code_bytes: None,
         memory: inputs.memory.map(|budget| budget + BEYOND_SEARCH),
         threads: inputs.threads,
@@ -73,12 +73,18 @@ pub(super) fn merge(
     let (source, rows) = survey::survey(index, inputs, &options, scratch.path(), progress)?;
     let later = rows.row_of.iter().skip(index.manifest().vectors as usize);
     let direct = later.filter(|&&row| row != NOWHERE).count();
-    let known = KnownLists::of(index, &rows, progress)?;
-    let worth = known.rows() >= rows.merged as usize;
+    // Clusters are found anew.
+    let known = match index.has_clusters() {
+        true => None,
+        false => Some(KnownLists::of(index, &rows, progress)?),
+    };
+    let known = known
+        .as_ref()
+        .filter(|known| known.rows() >= rows.merged as usize);
     let carried = build::Carried {
         log_from: inputs.log_from,
         next_id: inputs.next_id,
-        known: worth.then_some(&known),
+        known: known.map(|known| known as &dyn Known),
         kept: &rows.kept,
     };
     let options = BuildOptions {

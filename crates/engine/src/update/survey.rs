@@ -56,7 +56,11 @@ pub(super) fn survey<'a>(
     progress: &dyn Progress,
 ) -> Result<(Box<dyn VectorSource + 'a>, Rows), Error> {
     let _stage = Stage::begin(progress, "reading vectors", index.len() as u64);
-    match &index.graph().segments {
+    let segments = match index.has_clusters() {
+        true => &None,
+        false => &index.graph().segments,
+    };
+    match segments {
         // In locality order all rows find other places: that is what the order is for. And trailing parts are no rows without the
         // leading ones.
         Some(segments)

@@ -81,7 +81,7 @@ impl Case {
 }
 
 /// All that there are: directly, and by merges.
-pub(super) const CASES: [Case; 14] = [
+pub(super) const CASES: [Case; 17] = [
     PACKED,
     Case(Layout::Packed, Update::Relocate),
     Case(Layout::Packed, Update::Merge),
@@ -96,6 +96,9 @@ pub(super) const CASES: [Case; 14] = [
     Case(Layout::Layered, Update::Accumulate),
     Case(Layout::Layered, Update::Relocate),
     Case(Layout::Layered, Update::Merge),
+    Case(Layout::Replicated, Update::Merge),
+    Case(Layout::Addressed, Update::Merge),
+    Case(Layout::Grouped, Update::Merge),
 ];
 
 fn base(case: Case, folder: &Path) -> SimVolume {
@@ -133,7 +136,7 @@ fn build_wide(case: Case, dim: usize, vectors: u64, volume: Arc<dyn Volume>, fol
         options.segment_bytes = 8 * dim as u64;
     }
     let rows = wide_rows(dim, &ids, 0);
-    build_rows_on(&volume, &rows, &options, folder);
+    build_rows_on(&volume, &rows, &options.in_any_layout(), folder);
 }
 
 fn open(

@@ -63,6 +63,7 @@ fn base(case: Case, place: &On, folder: &Path) {
         options.chunk_bytes = 4096;
         options.segment_bytes = 4096;
     }
+    let options = options.in_any_layout();
     let of: Vec<_> = first().into_iter().collect();
     match place {
         On::Simulated(volume) => build_rows(volume, &rows(&of), &options, folder),

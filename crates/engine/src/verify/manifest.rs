@@ -30,15 +30,18 @@ impl Check<'_> {
         match kind {
             FileKind::Chunks => of_segment(),
             FileKind::Directory => self.composition.has_directory(),
-            FileKind::Codes | FileKind::Entries => kind == self.composition.codes.file(),
+            FileKind::Codes | FileKind::Entries => Some(kind) == self.composition.codes.file(),
+            FileKind::Codebook | FileKind::Heat => self.extents().is_none(),
+            FileKind::Clusters => self.extents().is_some(),
             FileKind::Placement => self.manifest.placement.is_some(),
             FileKind::Pending | FileKind::Journal => {
                 self.manifest.placement.is_some() && kind == self.composition.waiting()
             }
-            FileKind::Codebook | FileKind::Navigation | FileKind::Heat | FileKind::Ids => true,
+            FileKind::Navigation | FileKind::Ids => true,
             _ => match kind.form() {
                 Form::Lists(_) => kind == self.composition.lists,
                 Form::Segment => of_segment(),
+                Form::Clusters(_) => kind == self.composition.lists || Some(kind) == self.extents(),
                 // A MANIFEST names no file of the log, and no table that is not listed above.
                 Form::Log | Form::Stream => false,
             },
@@ -47,15 +50,22 @@ impl Check<'_> {
 
     /// The files that the layout needs are named, and the segments are such that a node's segment is a division.
     pub(super) fn claims(&mut self) {
-        let mut needed = vec![
-            (self.composition.lists, None),
-            (FileKind::Codebook, None),
-            (self.composition.codes.file(), None),
-        ];
+        let mut needed = vec![(self.composition.lists, None)];
+        needed.extend(self.composition.codes.file().map(|kind| (kind, None)));
+        let has_heads = match (self.extents(), &self.manifest.kind) {
+            (Some(extents), _) => {
+                needed.extend([(FileKind::Clusters, None), (extents, None)]);
+                true
+            }
+            (None, _) => {
+                needed.push((FileKind::Codebook, None));
+                self.manifest.kind.navigation_nodes() > 0
+            }
+        };
         if self.composition.has_directory() {
             needed.push((FileKind::Directory, None));
         }
-        if self.manifest.graph().navigation.is_some() {
+        if has_heads {
             needed.push((FileKind::Navigation, None));
         }
         if self.manifest.writer_features & IDS != 0 {
@@ -108,7 +118,7 @@ impl Check<'_> {
         }
         let (found, manifest) = (&self.sums, self.manifest);
         let mut wrong = Vec::new();
-        if found.lists == manifest.vectors {
+        if found.lists == manifest.vectors && self.extents().is_none() {
             let (edges, most) = (found.edges, found.degree_max);
             if (edges, most) != (manifest.graph().edges, manifest.graph().degree_max) {
                 wrong.push(format!(

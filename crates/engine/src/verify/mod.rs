@@ -7,6 +7,7 @@
 //!     ├─ placed.rs    pages of an index that took direct inserts: records that were written anew, and what waits
 //!     ├─ added.rs     pages of vectors that direct inserts added, where vectors are apart
 //!     └─ journal.rs   pages that direct inserts write in their places, and the journal that has them first
+//!   clusters.rs   files of a cluster index: extents, and vectors that stand by themselves
 //!   placement.rs  what is said of where nodes are after direct inserts, and which of their ids count
 //!   streams.rs    byte strings, and what the tables among them say
 //!   ids.rs        outside ids that stand twice
@@ -24,6 +25,7 @@
 //! tables are 4 bytes a node, and what waits for its page; these stay.
 
 mod added;
+mod clusters;
 mod id_file;
 mod ids;
 mod journal;
@@ -79,9 +81,9 @@ pub struct VerifyReport {
     pub files: u64,
     /// Bytes of them.
     pub bytes: u64,
-    /// Pages of nodes: of lists, of vectors, or of both.
+    /// Pages of nodes: of lists, of vectors, or of both; of a cluster index its extents.
     pub pages: u64,
-    /// Nodes whose lists were read.
+    /// Nodes whose lists were read; vectors of a cluster index.
     pub nodes: u64,
     /// Links of nodes.
     pub edges: u64,
@@ -297,7 +299,10 @@ impl Check<'_> {
                     rewritten: Rewritten::Elsewhere | Rewritten::Nowhere,
                     ..
                 } => self.placed(entry, kind, name),
+                // A manifest of clusters with a placement is refused.
+                Records::Clustered => Ok(()),
             },
+            Form::Clusters(_) => self.clustered(entry, kind, name),
             Form::Lists(_) | Form::Segment => self.built(kind, n, name),
             Form::Stream => self.stream(entry, kind, n, name),
             // No manifest names one; what it says is read by `log`.

@@ -188,7 +188,9 @@ impl Check<'_> {
             let placement = self.where_nodes_are();
             Parts {
                 // That they cannot be opened is a problem of their own file.
-                pages: (composition.open)(self.volume, self.manifest, &placement).ok(),
+                pages: composition
+                    .open(self.volume, self.manifest, &placement)
+                    .ok(),
                 name: stored::entry(self.volume, self.manifest, composition.lists, None)
                     .map_or_else(|_| String::new(), |entry| entry.name.clone()),
                 placement,

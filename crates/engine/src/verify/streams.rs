@@ -85,6 +85,10 @@ impl Check<'_> {
     ) -> Result<(), Error> {
         let manifest = self.manifest;
         match kind {
+            FileKind::Navigation if self.extents().is_some() => {
+                stored::heads(self.volume, manifest)?;
+            }
+            FileKind::Clusters => self.clusters_table(name)?,
             FileKind::Navigation => {
                 let row_bytes = manifest.dimension as usize * manifest.element.size();
                 NavigationFile::decode(payload, manifest.vectors, row_bytes, name)?;

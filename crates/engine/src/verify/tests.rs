@@ -19,6 +19,7 @@ use stratann_vector::{Element, Metric};
 use super::*;
 use crate::progress::Silent;
 
+mod clusters;
 mod id_file;
 mod placed;
 
@@ -549,6 +550,9 @@ fn a_whole_index_is_clean_and_counted() {
             Layout::Packed => (7, 9),
             // 9 of lists; 2 for each of 3 chunks of 2 segments, 2 for a chunk and 1 for what is left.
             Layout::Decoupled | Layout::Layered => (13, 9 + 6 + 6 + 3),
+            Layout::Replicated | Layout::Addressed | Layout::Grouped => {
+                unreachable!("not among these layouts")
+            }
         };
         assert_eq!((found.files, found.pages), (files, pages), "{layout}");
         let names = volume.list().unwrap();
@@ -993,14 +997,7 @@ fn the_manifest_claims_what_is_there() {
 }
 
 fn layout_word(layout: Layout) -> &'static str {
-    match layout {
-        Layout::Coupled => "coupled",
-        Layout::Packed => "packed",
-        Layout::Decoupled => "decoupled",
-        Layout::Inline => "inline",
-        Layout::Layered => "layered",
-        Layout::Csr => "csr",
-    }
+    layout.name()
 }
 
 /// A change of the manifest.

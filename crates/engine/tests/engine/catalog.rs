@@ -403,19 +403,31 @@ fn indexes_of_one_space_share_a_codebook_and_a_switch_does_not_read_it_again() {
     place.add("other", 250, &y);
     let catalog = place.catalog(None);
     let (a, b) = (catalog.index("a").unwrap(), catalog.index("b").unwrap());
-    assert!(a.codebook().shares_memory_with(b.codebook()));
+    assert!(
+        a.codebook()
+            .unwrap()
+            .shares_memory_with(b.codebook().unwrap())
+    );
     assert_eq!(catalog.codebook_count(), 1);
     let other = catalog.index("other").unwrap();
-    assert!(!other.codebook().shares_memory_with(a.codebook()));
+    assert!(
+        !other
+            .codebook()
+            .unwrap()
+            .shares_memory_with(a.codebook().unwrap())
+    );
     assert_eq!(catalog.codebook_count(), 2);
 
     // Room for one index at a time.
     let (own, shared) = place.costs("a");
     let catalog = place.catalog(Some(place.budget(own + shared)));
-    let first = catalog.index("a").unwrap().codebook().clone();
+    let first = catalog.index("a").unwrap().codebook().unwrap().clone();
     for name in ["b", "a", "b"] {
         let index = catalog.index(name).unwrap();
-        assert!(index.codebook().shares_memory_with(&first), "{name}");
+        assert!(
+            index.codebook().unwrap().shares_memory_with(&first),
+            "{name}"
+        );
         assert_eq!((catalog.open_count(), catalog.codebook_count()), (1, 1));
     }
     // Another space's takes its place.
@@ -426,12 +438,13 @@ fn indexes_of_one_space_share_a_codebook_and_a_switch_does_not_read_it_again() {
             .index("a")
             .unwrap()
             .codebook()
+            .unwrap()
             .shares_memory_with(&first)
     );
 
     // With room for two codebooks, that of the index used last is kept though nothing uses it.
     let catalog = place.catalog(Some(place.budget(own + 2 * shared)));
-    let first = catalog.index("a").unwrap().codebook().clone();
+    let first = catalog.index("a").unwrap().codebook().unwrap().clone();
     assert_eq!(rows(&catalog, "other"), 250);
     assert_eq!((catalog.open_count(), catalog.codebook_count()), (1, 2));
     assert!(
@@ -439,6 +452,7 @@ fn indexes_of_one_space_share_a_codebook_and_a_switch_does_not_read_it_again() {
             .index("b")
             .unwrap()
             .codebook()
+            .unwrap()
             .shares_memory_with(&first)
     );
 }
@@ -458,7 +472,10 @@ fn a_codebook_that_is_not_what_the_manifest_says_is_not_shared() {
     assert!(error.to_string().contains("codebook"), "{error}");
     assert_eq!((catalog.open_count(), catalog.codebook_count()), (0, 0));
     let before = catalog.memory_bytes();
-    assert_eq!(catalog.index("honest").unwrap().codebook().hash(), y.hash());
+    assert_eq!(
+        catalog.index("honest").unwrap().codebook().unwrap().hash(),
+        y.hash()
+    );
     catalog.close("honest");
     assert!(catalog.memory_bytes() > before);
 }
@@ -473,7 +490,7 @@ fn an_index_that_was_replaced_or_removed_is_noticed() {
     place.add("a", 350, &y);
     let new = catalog.index("a").unwrap();
     assert_eq!((old.len(), new.len()), (200, 350));
-    assert_eq!(new.codebook().hash(), y.hash());
+    assert_eq!(new.codebook().unwrap().hash(), y.hash());
     assert_eq!(catalog.open_count(), 2, "the old one is held");
     // Who holds the old one goes on with it.
     let options = SearchOptions {

@@ -61,7 +61,7 @@ fn an_inline_index_of_format_3_opens_and_answers() {
     );
     assert_eq!((stats.preset.as_str(), stats.bytes.ids), ("aisaq", 16_000));
     let codebook = Codebook::read(path.join("codebook-000001")).unwrap();
-    assert_eq!(codebook.hash(), index.codebook().hash());
+    assert_eq!(codebook.hash(), index.codebook().unwrap().hash());
     let hash = "778e95b64173907023c6920d2e8429b71277e186b4f5375876e9d875f91b2357";
     assert_eq!(codebook.hash(), hash);
     let (queries, truth) = frozen_truth();

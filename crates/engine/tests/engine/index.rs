@@ -151,7 +151,10 @@ fn aisaq_answers_as_diskann_does() {
             open(&path)
         });
         assert_eq!(aisaq.stats().layout, "inline");
-        assert_eq!(aisaq.codebook().hash(), diskann.codebook().hash());
+        assert_eq!(
+            aisaq.codebook().unwrap().hash(),
+            diskann.codebook().unwrap().hash()
+        );
         for (list, beam) in [10, 20, 60]
             .into_iter()
             .flat_map(|list| [1, 2, 4, 16].map(|beam| (list, beam)))

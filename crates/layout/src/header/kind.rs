@@ -46,6 +46,16 @@ pub enum FileKind {
     Layered = 18,
     /// Rows of a CSR graph: id, vector and adjacency list, one node after the other ([`crate::csr`]).
     Csr = 19,
+    /// How long the extents of a cluster index are, a byte string ([`crate::clusters::table`]).
+    Clusters = 20,
+    /// Extents of clusters with the vectors of all members ([`crate::clusters::extent`]).
+    Replicated = 21,
+    /// Extents of clusters with the numbers of all members.
+    Postings = 22,
+    /// The vectors of a cluster index, each once, in the order of their numbers ([`crate::clusters::member`]).
+    Addressed = 23,
+    /// Extents of clusters with the vectors of their groups, and the numbers of their other members.
+    Grouped = 24,
 }
 
 /// What of an index a file is for: each role may be on a tier of its own.
@@ -70,6 +80,9 @@ pub enum Form {
     Lists(ListPages),
     /// Slotted pages of a segment's vectors.
     Segment,
+    /// Vectors by their clusters, and what leads to them ([`crate::clusters`]): a file that is read to the byte. Where it has the vectors it
+    /// says the name of the layout.
+    Clusters(Option<&'static str>),
     /// A byte string ([`crate::stream`]).
     Stream,
     /// Records that are appended one by one ([`crate::log`]).
@@ -123,7 +136,7 @@ struct Row(&'static str, Role, Form, u32);
 
 impl FileKind {
     /// All kinds that this build knows.
-    pub const ALL: [FileKind; 19] = [
+    pub const ALL: [FileKind; 24] = [
         FileKind::Graph,
         FileKind::Codes,
         FileKind::Codebook,
@@ -143,12 +156,17 @@ impl FileKind {
         FileKind::Ids,
         FileKind::Layered,
         FileKind::Csr,
+        FileKind::Clusters,
+        FileKind::Replicated,
+        FileKind::Postings,
+        FileKind::Addressed,
+        FileKind::Grouped,
     ];
 
     /// The kind's name, role and form, and the format version that this build writes.
     #[rustfmt::skip]
     const fn row(self) -> Row {
-        use crate::{chunks, coupled, csr, directory, entries, heat, ids, inline, journal, log, navigation, pending, placement, slotted, stream};
+        use crate::{chunks, clusters, coupled, csr, directory, entries, heat, ids, inline, journal, log, navigation, pending, placement, slotted, stream};
         use Role::*;
         match self {
             Self::Graph => Row("graph", Topology, Form::fixed("coupled"), coupled::FORMAT_VERSION),
@@ -169,6 +187,11 @@ impl FileKind {
             Self::Vectors => Row("vectors", Vectors, Form::Segment, slotted::VECTORS_FORMAT_VERSION),
             Self::Chunks => Row("chunks", Vectors, Form::Stream, chunks::FORMAT_VERSION),
             Self::Ids => Row("ids", Ids, Form::Stream, ids::FORMAT_VERSION),
+            Self::Clusters => Row("clusters", Topology, Form::Stream, clusters::table::FORMAT_VERSION),
+            Self::Replicated => Row("replicated", Vectors, Form::Clusters(Some("replicated")), clusters::FORMAT_VERSION),
+            Self::Postings => Row("postings", Topology, Form::Clusters(None), clusters::FORMAT_VERSION),
+            Self::Addressed => Row("addressed", Vectors, Form::Clusters(Some("addressed")), clusters::FORMAT_VERSION),
+            Self::Grouped => Row("grouped", Vectors, Form::Clusters(Some("grouped")), clusters::FORMAT_VERSION),
             Self::Log => Row("log", Log, Form::Log, log::FORMAT_VERSION),
         }
     }
@@ -208,13 +231,17 @@ impl FileKind {
     pub fn lists(self) -> Option<ListPages> {
         match self.form() {
             Form::Lists(pages) => Some(pages),
-            Form::Segment | Form::Stream | Form::Log => None,
+            Form::Segment | Form::Clusters(_) | Form::Stream | Form::Log => None,
         }
     }
 
-    /// The name of the layout whose lists are in a file of this kind; `None`: it holds no lists.
+    /// The name of the layout whose lists, or in a cluster index vectors, are in a file of this kind; `None`: it holds neither.
     pub fn layout(self) -> Option<&'static str> {
-        self.lists().map(|pages| pages.layout)
+        match self.form() {
+            Form::Lists(pages) => Some(pages.layout),
+            Form::Clusters(layout) => layout,
+            Form::Segment | Form::Stream | Form::Log => None,
+        }
     }
 
     /// Whether the vectors of the nodes whose lists are in a file of this kind, or the trailing parts of them, are in segments, files
@@ -228,7 +255,7 @@ impl FileKind {
     pub fn has_pages(self) -> bool {
         match self.form() {
             Form::Lists(_) | Form::Segment => true,
-            Form::Stream | Form::Log => false,
+            Form::Clusters(_) | Form::Stream | Form::Log => false,
         }
     }
 

@@ -58,6 +58,19 @@ impl Manifest {
             let (found, names) = (format!("{:?}", self.layout), names.join(", "));
             return Err(field(file, at, "layout", found, format!("one of: {names}")));
         };
+        if lists.lists().is_none() != self.clusters().is_some() {
+            let expected = match self.clusters() {
+                Some(_) => "a layout of clusters, as the kind says",
+                None => "a layout of a graph: there is no key `kind`",
+            };
+            return Err(field(
+                file,
+                at,
+                "layout",
+                format!("{:?}", self.layout),
+                expected,
+            ));
+        }
         let hash = &self.codebook;
         let is_hash =
             hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
@@ -106,6 +119,10 @@ impl Manifest {
         let Some(facts) = &self.placement else {
             return Ok(());
         };
+        if self.clusters().is_some() {
+            let expected = "none: it is of graphs, into which vectors were inserted directly";
+            return Err(field(file, at, "placement", "there", expected));
+        }
         if self.reader_features & PLACEMENT == 0 {
             let (found, expected) = (self.reader_features, "bit 0 set where there is a placement");
             return Err(field(file, at, "reader_features", found, expected));

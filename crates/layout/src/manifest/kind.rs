@@ -4,8 +4,12 @@
 //! and edges. A graph's facts stand among the others, where they stood when there was no other kind; a manifest of another
 //! one has reader feature bit [`KIND`] and the key `kind`.
 //!
+//! A cluster index says its kind, `cluster`, and its facts under the key of that name.
+//!
 //! A new kind is: a variant here with its facts and its name, and an arm wherever [`IndexKind`] is matched.
 
+use serde::de::Error as _;
+use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::LARGEST;
@@ -19,6 +23,30 @@ pub const KIND: u64 = 4;
 pub enum IndexKind {
     /// A proximity graph over all vectors, which a search walks.
     Graph(GraphFacts),
+    /// Clusters of vectors, of which a search probes the nearest.
+    Cluster(ClusterFacts),
+}
+
+/// The name of the kind with clusters, and of the key with its facts.
+const CLUSTER: &str = "cluster";
+
+/// Facts about clusters and their build.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClusterFacts {
+    /// Clusters, each with a head: 1 or more, and no more than vectors.
+    pub clusters: u64,
+    /// Vectors for each cluster that the build aimed at.
+    pub size: u32,
+    /// The most clusters that a vector was to be a member of.
+    pub replicas: u32,
+    /// How much farther than the nearest head another may be for a vector to be a member of its cluster: as a share of that distance.
+    pub closure: f32,
+    /// Members of all clusters: a vector counts for each that it is in.
+    pub members: u64,
+    /// Members of the largest cluster.
+    pub largest: u32,
+    /// The mean distance of a vector to the nearest head, by the metric of the index.
+    pub radius: f32,
 }
 
 /// Facts about a proximity graph and its build.
@@ -56,13 +84,28 @@ impl Serialize for IndexKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Graph(facts) => facts.serialize(serializer),
+            Self::Cluster(facts) => {
+                let mut keys = serializer.serialize_map(Some(2))?;
+                keys.serialize_entry("kind", CLUSTER)?;
+                keys.serialize_entry(CLUSTER, facts)?;
+                keys.end()
+            }
         }
     }
 }
 
 impl<'de> Deserialize<'de> for IndexKind {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        GraphFacts::deserialize(deserializer).map(Self::Graph)
+        let mut keys = serde_json::Map::deserialize(deserializer)?;
+        let facts = match keys.get("kind") {
+            None => GraphFacts::deserialize(serde_json::Value::Object(keys)).map(Self::Graph),
+            // That it is this kind has been checked.
+            Some(_) => match keys.remove(CLUSTER) {
+                Some(facts) => ClusterFacts::deserialize(facts).map(Self::Cluster),
+                None => return Err(D::Error::missing_field(CLUSTER)),
+            },
+        };
+        facts.map_err(D::Error::custom)
     }
 }
 
@@ -71,6 +114,8 @@ impl IndexKind {
     pub fn navigation_nodes(&self) -> u64 {
         match self {
             Self::Graph(facts) => facts.navigation.as_ref().map_or(0, |graph| graph.nodes),
+            // That over the heads is no part of it that it could do without.
+            Self::Cluster(_) => 0,
         }
     }
 
@@ -83,6 +128,7 @@ impl IndexKind {
     ) -> Result<(), LayoutError> {
         match (kind, reader_features & KIND != 0) {
             (None, false) => Ok(()),
+            (Some(CLUSTER), true) => Ok(()),
             (Some(found), true) => Err(LayoutError::UnknownIndexKind {
                 file: file.to_owned(),
                 offset: at,
@@ -104,6 +150,41 @@ impl IndexKind {
                 Err(super::field(file, at, "edges", edges, expected))
             }
             Self::Graph(_) => Ok(()),
+            Self::Cluster(facts) => facts.check_numbers(at, file),
         }
+    }
+}
+
+impl ClusterFacts {
+    /// Refuses numbers that cannot be, as far as they say so by themselves.
+    fn check_numbers(&self, at: u64, file: &str) -> Result<(), LayoutError> {
+        if self.clusters == 0 || self.clusters >= u64::from(u32::MAX) {
+            let expected = "1 to 4294967294";
+            return Err(super::field(file, at, "clusters", self.clusters, expected));
+        }
+        for (what, found) in [
+            ("size of a cluster", self.size),
+            ("replicas", self.replicas),
+        ] {
+            if found == 0 {
+                return Err(super::field(file, at, what, found, "1 or more"));
+            }
+        }
+        if self.members > LARGEST {
+            let expected = format!("at most {LARGEST}");
+            return Err(super::field(
+                file,
+                at,
+                "members of all clusters",
+                self.members,
+                expected,
+            ));
+        }
+        for (what, found) in [("closure", self.closure), ("radius", self.radius)] {
+            if !found.is_finite() {
+                return Err(super::field(file, at, what, found, "a number"));
+            }
+        }
+        Ok(())
     }
 }

@@ -386,10 +386,15 @@ fn every_frozen_manifest_is_written_to_the_byte() {
 
 #[test]
 fn the_keys_are_all_that_there_are() {
-    let value = body(&sample());
-    let found: std::collections::BTreeSet<_> = value.as_object().unwrap().keys().collect();
+    let keys_of = |manifest: &Manifest| {
+        let value = body(manifest);
+        let keys = value.as_object().unwrap().keys().cloned();
+        keys.collect::<std::collections::BTreeSet<String>>()
+    };
+    // Of indexes of all kinds.
+    let found = &keys_of(&sample()) | &keys_of(&clustered());
     assert_eq!(found.len(), KEYS.len());
-    assert!(KEYS.iter().all(|(key, _)| value.get(key).is_some()));
+    assert!(KEYS.iter().all(|&(key, _)| found.contains(key)));
 }
 
 #[test]
@@ -397,14 +402,14 @@ fn a_kind_that_is_not_known_is_refused_before_its_keys_are_missed() {
     let mut value = body(&sample());
     let keys = value.as_object_mut().unwrap();
     keys.retain(|key, _| !["entry", "edges", "degree", "navigation"].contains(&key.as_str()));
-    value["kind"] = "cluster".into();
+    value["kind"] = "tree".into();
     let refused = |value: &serde_json::Value| decode_value(value).unwrap_err().to_string();
     let text = refused(&value);
     assert!(text.contains("kind") && text.contains("bit 2"), "{text}");
     value["reader_features"] = (PLACEMENT | KIND).into();
     let text = refused(&value);
     assert!(
-        text.contains("an index of kind \"cluster\"") && text.contains("use that version"),
+        text.contains("an index of kind \"tree\"") && text.contains("use that version"),
         "{text}"
     );
     // The bit alone.
@@ -747,4 +752,86 @@ proptest! {
         damaged.extend_from_slice(&json);
         let _ = Manifest::decode(&damaged, "m");
     }
+}
+
+/// A manifest of a cluster index.
+fn clustered() -> Manifest {
+    Manifest {
+        reader_features: KIND,
+        kind: IndexKind::Cluster(ClusterFacts {
+            clusters: 900,
+            size: 8,
+            replicas: 8,
+            closure: 10.0,
+            members: 40_000,
+            largest: 77,
+            radius: 1.25,
+        }),
+        layout: "grouped".into(),
+        segments: Vec::new(),
+        measured: None,
+        placement: None,
+        ..sample()
+    }
+}
+
+#[test]
+fn a_cluster_index_says_its_kind_and_nothing_of_graphs() {
+    let manifest = clustered();
+    let text = String::from_utf8(manifest.encode()).unwrap();
+    assert!(text.contains("\n  \"kind\": \"cluster\",\n"), "{text}");
+    for key in ["degree", "entry", "edges", "alpha", "navigation\": {"] {
+        assert!(!text.contains(&format!("\n  \"{key}")), "{key}: {text}");
+    }
+    assert_eq!(Manifest::decode(text.as_bytes(), "m").unwrap(), manifest);
+    assert!(manifest.clusters().is_some() && sample().clusters().is_none());
+}
+
+#[test]
+fn a_cluster_index_that_cannot_be_is_refused() {
+    type Spoil = fn(&mut Manifest);
+    fn facts(manifest: &mut Manifest) -> &mut ClusterFacts {
+        match &mut manifest.kind {
+            IndexKind::Cluster(facts) => facts,
+            IndexKind::Graph(_) => unreachable!("it is of clusters"),
+        }
+    }
+    let spoilt: [(&str, Spoil); 8] = [
+        ("the bit where there is a kind", |m| m.reader_features = 0),
+        ("layout of clusters", |m| m.layout = "packed".into()),
+        ("clusters at", |m| facts(m).clusters = 0),
+        ("size of a cluster", |m| facts(m).size = 0),
+        ("replicas", |m| facts(m).replicas = 0),
+        ("members of all", |m| facts(m).members = LARGEST + 1),
+        // JSON has no infinity: it is written as null.
+        ("MANIFEST's JSON|manifest's JSON", |m| {
+            facts(m).radius = f32::INFINITY
+        }),
+        ("placement", |m| {
+            m.reader_features |= PLACEMENT;
+            m.placement = Some(PlacementFacts {
+                nodes: 1,
+                pages: 1,
+                live: 1,
+                next_id: 1,
+            });
+        }),
+    ];
+    for (expected, spoil) in spoilt {
+        let mut manifest = clustered();
+        spoil(&mut manifest);
+        let text = Manifest::decode(&manifest.encode(), "m")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            expected.split('|').any(|expected| text.contains(expected)),
+            "{expected}: {text}"
+        );
+    }
+    let mut graph = sample();
+    (graph.layout, graph.segments) = ("grouped".into(), Vec::new());
+    let text = Manifest::decode(&graph.encode(), "m")
+        .unwrap_err()
+        .to_string();
+    assert!(text.contains("a layout of a graph"), "{text}");
 }

@@ -7,7 +7,7 @@ use crate::error::LayoutError;
 const FIRST_WORDS: &str = "STRATANN MANIFEST ";
 
 /// All keys in the order in which they are written, and the version that brought each.
-pub(super) const KEYS: [(&str, u32); 35] = [
+pub(super) const KEYS: [(&str, u32); 37] = [
     ("format_version", 1),
     ("reader_features", 1),
     ("writer_features", 1),
@@ -16,6 +16,9 @@ pub(super) const KEYS: [(&str, u32); 35] = [
     ("preset", 1),
     ("element", 1),
     ("metric", 1),
+    // Only in indexes of other kinds than a graph, which a reader feature bit says, whatever the version; these have none of a graph's.
+    ("kind", 1),
+    ("cluster", 1),
     ("dimension", 1),
     ("vectors", 1),
     ("degree", 1),

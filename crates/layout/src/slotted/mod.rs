@@ -134,7 +134,7 @@ impl Holds {
                 (false, _) => None,
             },
             Form::Segment => Some(Holds::Vector),
-            Form::Stream | Form::Log => None,
+            Form::Clusters(_) | Form::Stream | Form::Log => None,
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use stratann_codec::{ListModel, NestedModel, SegmentModel};
 use stratann_layout::{
-    BLOCK, CoupledShape, CsrRow, FileKind, InlineShape, InlineView, Manifest, PageDirectory,
-    PageView, SlottedShape, SlottedView,
+    BLOCK, CoupledShape, CsrRow, ExtentKind, ExtentPlace, ExtentView, FileKind, InlineShape,
+    InlineView, Manifest, Members, PageDirectory, PageView, SlottedShape, SlottedView,
 };
 use stratann_tier::Volume;
 use stratann_vector::{Metric, normalize, to_f32};
@@ -30,11 +30,14 @@ pub(super) fn decode(volume: &dyn Volume) -> Decoded {
         Layout::Packed => packed(volume, &manifest, &mut nodes),
         Layout::Decoupled => decoupled(volume, &manifest, &mut nodes),
         Layout::Layered => layered(volume, &manifest, &mut nodes),
+        Layout::Replicated | Layout::Addressed | Layout::Grouped => {
+            clustered(volume, &manifest, &mut nodes);
+        }
     }
     assert_eq!(nodes.ids.len() as u64, manifest.vectors);
     assert_eq!(nodes.vectors.len() as u64, manifest.vectors);
     assert_eq!(nodes.lists.len() as u64, manifest.vectors);
-    if manifest.layout != "inline" {
+    if manifest.code_bytes > 0 && manifest.layout != "inline" {
         let expected = codes_of(volume, &manifest, &nodes.vectors);
         let found = stored::read_stream_whole(volume, &manifest, FileKind::Codes, None).unwrap();
         assert!(found == expected.concat(), "codes");
@@ -142,6 +145,64 @@ fn inline(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     different.dedup();
     assert_eq!(different.len(), entries.nodes.len(), "{:?}", entries.nodes);
     assert!(manifest.file("codes").is_none());
+}
+
+/// Each vector once, by number; there are no lists.
+fn clustered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
+    let mut found = Vec::new();
+    if manifest.layout == "addressed" {
+        let (entry, members) = stored::members(volume, manifest).unwrap();
+        let bytes = volume.read(&entry.name).unwrap();
+        for node in 0..manifest.vectors as u32 {
+            let at = members.offset(node) as usize;
+            let stored = &bytes[at..at + members.bytes()];
+            let (id, vector) = members.read(node, stored, 0, true, "addressed").unwrap();
+            found.push((node, id, vector.to_vec()));
+        }
+    } else {
+        let (kind, extents) = match &*manifest.layout {
+            "grouped" => (FileKind::Grouped, ExtentKind::Grouped),
+            _ => (FileKind::Replicated, ExtentKind::Replicated),
+        };
+        let (entry, shape) = stored::cluster_file(volume, manifest, kind).unwrap();
+        let table = stored::clusters(volume, manifest, (kind, extents)).unwrap();
+        let (bytes, members) = (volume.read(&entry.name).unwrap(), Members::new(shape));
+        let places = table.offsets(extents).into_iter().zip(&table.bytes);
+        let mut next = 0;
+        for (cluster, (offset, &length)) in (0..).zip(places) {
+            let extent = &bytes[offset as usize..][..length as usize];
+            let place = ExtentPlace {
+                file: "extents",
+                offset,
+                cluster,
+            };
+            let view = ExtentView::new(extents, &shape, extent, place, true).unwrap();
+            for slot in 0..view.own() {
+                let (node, id, vector) = match extents {
+                    ExtentKind::Grouped => {
+                        let stored = view.stored(slot);
+                        let (id, vector) = members.read(next, stored, 0, true, "m").unwrap();
+                        (next, id, vector)
+                    }
+                    _ => view.entry(slot),
+                };
+                next += 1;
+                found.push((node, id, vector.to_vec()));
+            }
+        }
+    }
+    found.sort_unstable();
+    assert!(
+        found
+            .iter()
+            .map(|found| found.0)
+            .eq(0..manifest.vectors as u32)
+    );
+    for (_, id, vector) in found {
+        nodes.ids.push(id);
+        nodes.vectors.push(vector);
+        nodes.lists.push(Vec::new());
+    }
 }
 
 fn packed(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {

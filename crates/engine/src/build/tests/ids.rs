@@ -46,6 +46,9 @@ fn ids_that_are_no_row_numbers_have_a_file_of_their_own() {
         assert!(report.clean(), "{layout}: {:?}", report.problems);
         let in_records = match layout {
             Layout::Coupled | Layout::Inline | Layout::Csr => 8 * ROWS as u64,
+            // As often as they are members.
+            Layout::Replicated => 8 * manifest.clusters().unwrap().members,
+            Layout::Addressed | Layout::Grouped => 8 * ROWS as u64,
             _ => 0,
         };
         let stats = index.stats();

@@ -25,12 +25,12 @@ fn build_of(
     progress: &dyn Progress,
 ) -> Result<BuildReport, Error> {
     let folder = tempfile::tempdir().unwrap();
-    let facts = Facts::of(source, options)?;
+    let planned = Made::of(source, options)?;
     let volume: Arc<dyn Volume> = Arc::new(volume.clone());
     let _lock = volume.lock()?;
     let next = Next::default();
     let scratch = folder.path();
-    let (report, committed) = build_in(&volume, scratch, source, options, facts, next, progress)?;
+    let (report, committed) = build_in(&volume, scratch, source, options, planned, next, progress)?;
     committed.durable(&*volume).map(|()| report)
 }
 
@@ -98,7 +98,11 @@ fn interrupted(source: &dyn VectorSource, options: &BuildOptions) -> SimVolume {
 #[test]
 fn a_build_that_crashes_at_any_write_is_resumed_to_the_same_bits() {
     let layouts = [Layout::Inline, MOST_FILES];
-    for layout in Layout::ALL {
+    // Builds of clusters keep none.
+    for layout in Layout::ALL
+        .into_iter()
+        .filter(|layout| !layout.has_clusters())
+    {
         if slow() || layouts.contains(&layout) {
             crash_and_resume(layout);
         }

@@ -14,7 +14,7 @@ use crate::build::{Build, Choices, NodeWriter, Planned};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
-use crate::stores::composition::{CodesAt, Records, VectorsAt};
+use crate::stores::composition::{CodesAt, Made, Records, VectorsAt};
 use crate::stores::records::{FixedFormat, PageFormat, PageRecords, Stored};
 use crate::stores::{
     Composable, Composer, Composition, NodePages, PageView, Placed, Record, RecordsMove, too_long,
@@ -28,8 +28,7 @@ pub(super) static COMPOSITION: Composition = Composition {
     records: Records::fixed::<CoupledPages>(page_format, record_bytes),
     vectors: VectorsAt::of::<CoupledPages>(),
     codes: CodesAt::of::<CoupledPages>(),
-    open,
-    writer,
+    made: Made::Graph { open, writer },
 };
 
 fn page_format(manifest: &Manifest) -> Result<Box<dyn FixedFormat>, Error> {

@@ -16,7 +16,7 @@ use crate::build::{Build, Choices, NodeWriter, Planned};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
-use crate::stores::composition::{CodesAt, Records, VectorsAt};
+use crate::stores::composition::{CodesAt, Made, Records, VectorsAt};
 use crate::stores::records::{FixedFormat, PageFormat, PageRecords, Stored, StoredBytes};
 use crate::stores::{Composition, NodePages, NothingChanges, PageView, Placed, Record};
 use crate::{Error, stored};
@@ -28,8 +28,7 @@ pub(super) static COMPOSITION: Composition = Composition {
     records: Records::unchanging(page_format, record_bytes),
     vectors: VectorsAt::of::<CsrPages>(),
     codes: CodesAt::of::<CsrPages>(),
-    open,
-    writer,
+    made: Made::Graph { open, writer },
 };
 
 fn page_format(manifest: &Manifest) -> Result<Box<dyn FixedFormat>, Error> {

@@ -21,7 +21,7 @@ use crate::build::{Build, Choices, NodeWriter, Planned};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
-use crate::stores::composition::{CodesAt, Records, VectorsAt};
+use crate::stores::composition::{CodesAt, Made, Records, VectorsAt};
 use crate::stores::records::{FixedFormat, PageFormat, PageRecords, Stored};
 use crate::stores::{
     CodedComposer, Composition, NodePages, PageView, PagesStay, Placed, Record, Rewritable,
@@ -35,8 +35,7 @@ pub(super) static COMPOSITION: Composition = Composition {
     records: Records::fixed::<InlinePages>(page_format, record_bytes),
     vectors: VectorsAt::of::<InlinePages>(),
     codes: CodesAt::of::<InlinePages>(),
-    open,
-    writer,
+    made: Made::Graph { open, writer },
 };
 
 fn page_format(manifest: &Manifest) -> Result<Box<dyn FixedFormat>, Error> {

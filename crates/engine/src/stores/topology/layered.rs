@@ -23,7 +23,7 @@ use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
 use crate::search::CANDIDATE_BYTES;
-use crate::stores::composition::{CodesAt, Records, VectorsAt};
+use crate::stores::composition::{CodesAt, Made, Records, VectorsAt};
 use crate::stores::slotted::{Slotted, SlottedComposer, SlottedPages, model};
 use crate::stores::vectors::write::{SegmentFormat, SegmentWriter, codecs};
 use crate::stores::{Composable, Composition, NodePages, Placed, Record, RecordsMove, undecodable};
@@ -36,8 +36,7 @@ pub(super) static COMPOSITION: Composition = Composition {
     records: Records::slotted::<LayeredPages>(),
     vectors: VectorsAt::of::<LayeredPages>(),
     codes: CodesAt::of::<LayeredPages>(),
-    open,
-    writer,
+    made: Made::Graph { open, writer },
 };
 
 fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<Pages, Error> {

@@ -15,7 +15,7 @@ use crate::build::{Build, Choices, NodeWriter, Planned};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
-use crate::stores::composition::{CodesAt, Records, VectorsAt};
+use crate::stores::composition::{CodesAt, Made, Records, VectorsAt};
 use crate::stores::slotted::{Slotted, SlottedComposer, SlottedPages, model};
 use crate::stores::vectors::write::{SegmentFormat, SegmentWriter, codecs};
 use crate::stores::{Composable, Composition, NodePages, Placed, Record, RecordsMove};
@@ -28,8 +28,7 @@ pub(super) static COMPOSITION: Composition = Composition {
     records: Records::slotted::<ListPages>(),
     vectors: VectorsAt::of::<ListPages>(),
     codes: CodesAt::of::<ListPages>(),
-    open,
-    writer,
+    made: Made::Graph { open, writer },
 };
 
 fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<Pages, Error> {

@@ -33,7 +33,8 @@ use self::inline::InlinePages;
 use self::layered::LayeredPages;
 use self::lists::ListPages;
 use self::packed::PackedPages;
-use super::{Composition, NodePages};
+use super::composition::Made;
+use super::{Composition, NodePages, clusters};
 use crate::Error;
 use crate::plan::PageFile;
 
@@ -53,6 +54,12 @@ pub enum Layout {
     Layered,
     /// Id, vector and list of one node after the other without padding, for memory that is read to the byte (second-tier memory §5).
     Csr,
+    /// No graph but clusters, each with all its members: SPANN's.
+    Replicated,
+    /// No graph but clusters, each with the numbers of its members, and every vector once: the decoupled layout of the second-tier paper, §6.1.
+    Addressed,
+    /// As addressed, with each vector in the group of one of its clusters, which is read at once: the second-tier paper, §6.2.
+    Grouped,
 }
 
 /// The pages of a graph that is open, by layout.
@@ -88,13 +95,16 @@ pub(crate) use on_pages;
 
 impl Layout {
     /// Every layout.
-    pub const ALL: [Layout; 6] = [
+    pub const ALL: [Layout; 9] = [
         Self::Coupled,
         Self::Packed,
         Self::Decoupled,
         Self::Inline,
         Self::Layered,
         Self::Csr,
+        Self::Replicated,
+        Self::Addressed,
+        Self::Grouped,
     ];
 
     /// What stores an index of this layout is made of, and what they can do.
@@ -106,6 +116,9 @@ impl Layout {
             Self::Inline => &inline::COMPOSITION,
             Self::Layered => &layered::COMPOSITION,
             Self::Csr => &csr::COMPOSITION,
+            Self::Replicated => &clusters::REPLICATED,
+            Self::Addressed => &clusters::ADDRESSED,
+            Self::Grouped => &clusters::GROUPED,
         }
     }
 
@@ -117,6 +130,11 @@ impl Layout {
     /// One line about it.
     pub fn about(self) -> &'static str {
         self.composition().about
+    }
+
+    /// Whether it is one of clusters, which a search probes, and not of a graph.
+    pub fn has_clusters(self) -> bool {
+        matches!(self.composition().made, Made::Clusters { .. })
     }
 
     /// Whether a node's whole vector stands beside its list, so that it is ranked when its list is read; else vectors, or the trailing

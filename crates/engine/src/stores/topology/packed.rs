@@ -14,7 +14,7 @@ use crate::build::{Build, Choices, NodeWriter, Planned};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
-use crate::stores::composition::{CodesAt, Records, VectorsAt};
+use crate::stores::composition::{CodesAt, Made, Records, VectorsAt};
 use crate::stores::slotted::{Slotted, SlottedComposer, SlottedPages, model};
 use crate::stores::{Composable, Composition, NodePages, Placed, Record, RecordsMove, undecodable};
 use crate::{Error, stored};
@@ -26,8 +26,7 @@ pub(super) static COMPOSITION: Composition = Composition {
     records: Records::slotted::<PackedPages>(),
     vectors: VectorsAt::of::<PackedPages>(),
     codes: CodesAt::of::<PackedPages>(),
-    open,
-    writer,
+    made: Made::Graph { open, writer },
 };
 
 fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<Pages, Error> {

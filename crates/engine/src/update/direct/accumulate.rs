@@ -403,7 +403,7 @@ fn compose<N: Composable>(
     if !N::VECTORS {
         // As their codes have them.
         let nodes: Vec<u32> = places.iter().map(|&at| work.records.node(at)).collect();
-        let quantizer = index.codebook().quantizer();
+        let quantizer = index.graph_codebook().quantizer();
         quantizer.decode_rows(index.codes(), &nodes, &mut work.vectors);
         element = Element::F32;
     }

@@ -123,7 +123,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         let index = &*direct.index;
         let row_bytes = index.dim() * index.element().size();
         let lists = ListPruner::new(
-            index.codebook(),
+            index.graph_codebook(),
             index.metric(),
             direct.degree,
             direct.alpha,
@@ -149,7 +149,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             list: Vec::new(),
             owner: vec![0.0; index.dim()],
             vector: vec![0; row_bytes],
-            code: vec![0; index.codebook().code_bytes()],
+            code: vec![0; index.graph_codebook().code_bytes()],
             apart: Vec::new(),
         })
     }
@@ -179,7 +179,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
                 break;
             }
         }
-        let quantizer = direct.index.codebook().quantizer();
+        let quantizer = direct.index.graph_codebook().quantizer();
         quantizer.encode(&self.walker.floats, &mut self.code, 1);
         self.apart.clear();
         if let Some(segments) = &direct.index.graph().segments {
@@ -208,7 +208,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         self.rows
             .extend(floats.flat_map(|value| value.to_le_bytes()));
         let index = &self.direct.index;
-        let quantizer = index.codebook().quantizer();
+        let quantizer = index.graph_codebook().quantizer();
         quantizer.decode_rows(index.codes(), &self.nodes, &mut self.rows);
     }
 
@@ -379,7 +379,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
     /// Appends the code of a neighbour: the one that its build gave it, for the same vector has the same.
     pub(super) fn code_of(&mut self, neighbour: &Neighbour, out: &mut Vec<u8>) {
         self.own(neighbour);
-        let codebook = self.direct.index.codebook();
+        let codebook = self.direct.index.graph_codebook();
         let from = out.len();
         out.resize(from + codebook.code_bytes(), 0);
         codebook

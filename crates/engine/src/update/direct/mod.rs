@@ -267,6 +267,9 @@ impl Direct {
         threads: usize,
         health: &Arc<Health>,
     ) -> Result<Option<Self>, Error> {
+        if index.has_clusters() {
+            return Ok(None);
+        }
         let graph = index.graph();
         let pages = graph.pages.file(graph.nodes);
         let takes = on_pages!(&graph.pages, pages => takes(pages, update));

@@ -107,9 +107,8 @@ impl LiveIndex {
         let _gate = self.gate.write();
         let state = self.state();
         let overlay = &state.overlay;
-        let placement = state.index.graph().placement.get();
-        let moved = placement
-            .is_some_and(|placement| u64::from(placement.nodes()) > state.index.manifest().vectors);
+        // What was inserted directly.
+        let moved = state.index.len() as u64 > state.index.manifest().vectors;
         if overlay.deleted.len() == 0 && state.fresh().slots() == 0 && !moved {
             return Ok(None);
         }
@@ -258,7 +257,7 @@ impl LiveIndex {
         };
         let manifest = state.index.manifest();
         let codes = match state.index.composition().codes {
-            CodesAt::Records => 0,
+            CodesAt::Records | CodesAt::Nowhere => 0,
             CodesAt::Memory => vectors as u64 * u64::from(manifest.code_bytes),
         };
         let needs = plan::least(state.index.dim(), codes);

@@ -1,0 +1,739 @@
+//! Building a cluster index.
+//!
+//! ```text
+//!   rows ──> checked ──> clusters, heads, memberships (crate::cluster) ──> extents ──> table, heads, ids ──> MANIFEST
+//! ```
+//!
+//! What stands where follows from rows, options and seed, whatever the number of threads. Rows that cannot be read one by one are copied to
+//! a scratch file first. Of each row its number, its clusters and their distances are in memory, and nothing else; a cap on memory below
+//! that is refused with what would do.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use stratann_codec::ListTrainer;
+use stratann_layout::manifest::{FORMAT_VERSION, IDS, KIND};
+use stratann_layout::{
+    BLOCK, BuildFacts, ClusterFacts, ClusterShape, ClustersFile, ExtentBuilder, ExtentKind,
+    FileEntry, FileKind, IndexKind, LayoutError, Manifest, Members, NavigationFile,
+};
+use stratann_tier::{Volume, peak_rss_bytes, process_cpu_time};
+use stratann_vector::{Kernel, Metric};
+
+use super::files::{Sequential, WRITE_BYTES, write_stream};
+use super::ids::write_ids;
+use super::{BuildOptions, BuildReport, Carried, Ready, Spool};
+use crate::cluster::{self, Closure, Heads, Memberships, PointRows};
+use crate::codebook::check_dimension;
+use crate::data::{Check, VectorFile, VectorSource};
+use crate::durable::{Checkpoint, Committed};
+use crate::graph::Space;
+use crate::navigation::Navigation;
+use crate::progress::{Progress, Stage};
+use crate::stores::clusters::extent_kind;
+use crate::stores::composition::Made;
+use crate::{Compression, Error, Layout, Order, Preset, bounds};
+
+/// Vectors for each cluster where whole clusters are read from an SSD: a posting of eight clusters' worth fills a block or two of small vectors.
+const SIZE_REPLICATED: usize = 8;
+/// The same where vectors stand once: a head is 32 times the bytes of its graph's links and more, which count.
+const SIZE_ONCE: usize = 32;
+/// The most clusters that a vector is a member of, if nobody says (SPANN §4.1).
+const REPLICAS: usize = 8;
+/// The most that may be asked for.
+const MOST_REPLICAS: usize = 64;
+/// How much farther than the nearest head another may be for a vector to join it, as a share of that squared distance (SPANN §4.1: 10).
+const CLOSURE: f32 = 10.0;
+/// A cluster has at most so many times the members that it would have if all were alike.
+const MOST_MEMBERS: usize = 2;
+/// Clusters that a query of the log is taken to probe.
+const LOGGED_PROBES: usize = 32;
+/// Lists of members' numbers that their model is trained on, about, and its tables.
+const TRAINING_LISTS: usize = 10_000;
+const TABLES: usize = 4;
+/// Rows that are looked at at a time.
+const CHUNK: usize = 4096;
+/// Memory beside that of what is known of each row, about.
+const BESIDE: u64 = 32 << 20;
+
+/// What follows from source and options before any work.
+pub(super) struct ClusterPlan {
+    layout: Layout,
+    /// The kind of the file of extents.
+    extents: FileKind,
+    /// Vectors for each cluster.
+    size: usize,
+    /// The most clusters that a vector is a member of.
+    replicas: usize,
+}
+
+impl ClusterPlan {
+    /// Everything that can be refused or decided now is; `None` where a graph is asked for.
+    pub(super) fn of(
+        source: &dyn VectorSource,
+        options: &BuildOptions,
+    ) -> Result<Option<Self>, Error> {
+        let layout = options.layout.or(options.preset.layout);
+        let made = layout.map(|layout| (layout, layout.composition().made));
+        let Some((layout, Made::Clusters { extents })) = made else {
+            return match (options.cluster_size, options.replicas, &options.query_log) {
+                (None, None, None) => Ok(None),
+                (size, replicas, log) => {
+                    let what = match (size, replicas, log) {
+                        (Some(_), ..) => "cluster size",
+                        (None, Some(_), _) => "replicas",
+                        (None, None, _) => "query log",
+                    };
+                    let expected = format!(
+                        "not given for a graph (it is of the presets {} and {})",
+                        Preset::SPANN.name,
+                        Preset::TIERED_CLUSTER.name
+                    );
+                    Err(Error::call(what, "given", expected))
+                }
+            };
+        };
+        let rows = source.rows();
+        if rows == 0 {
+            return Err(Error::call(source.name(), "empty", "at least one vector"));
+        }
+        if rows >= u32::MAX as usize {
+            let expected = format!("fewer than {}", u32::MAX);
+            return Err(Error::call("vectors", rows, expected));
+        }
+        check_dimension(source)?;
+        bounds::threads(options.threads)?;
+        if let Some(ids) = &options.ids {
+            super::facts::check_ids(ids, rows)?;
+        }
+        refuse_graphs(options, layout)?;
+        let usual = match extent_kind(extents) {
+            ExtentKind::Replicated => SIZE_REPLICATED,
+            ExtentKind::Grouped | ExtentKind::Postings => SIZE_ONCE,
+        };
+        let size = options.cluster_size.unwrap_or(usual);
+        bounds::number("cluster size", size, 1 << 20)?;
+        let replicas = options.replicas.unwrap_or(REPLICAS);
+        bounds::number("replicas", replicas, MOST_REPLICAS)?;
+        if rows as u64 * replicas as u64 > u64::from(u32::MAX) {
+            let expected = format!("at most {} for so many vectors", u32::MAX as usize / rows);
+            return Err(Error::call("replicas", replicas, expected));
+        }
+        let plan = Self {
+            layout,
+            extents,
+            size,
+            replicas,
+        };
+        let needs = plan.memory(source);
+        match options.memory {
+            Some(budget) if budget < needs => Err(Error::Memory {
+                budget,
+                needs,
+                part: "a build of clusters: numbers, clusters and distances of all vectors, and the heads".into(),
+            }),
+            _ => Ok(Some(plan)),
+        }
+    }
+
+    /// Bytes of memory that the build takes at least, about.
+    fn memory(&self, source: &dyn VectorSource) -> u64 {
+        let rows = source.rows();
+        let heads = (2 * rows / self.size + 1) as u64;
+        // Links, and the rows, as they are and as points.
+        let head = 4 * 64 + 2 * source.row_bytes() as u64 + 4 * source.dim() as u64;
+        let members = 4 * rows as u64 * self.replicas as u64;
+        BESIDE + 12 * rows as u64 + Memberships::bytes(rows, self.replicas) + members + heads * head
+    }
+}
+
+/// Refuses what only graphs have.
+fn refuse_graphs(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
+    let order = order_of(layout);
+    for (what, is_given) in [
+        ("degree", options.degree.is_some()),
+        ("code bytes", options.code_bytes.is_some()),
+        ("codebook", options.codebook.is_some()),
+        ("space", options.space.is_some()),
+        ("search memory", options.search_memory.is_some()),
+        ("resume", options.resume),
+        (
+            "compression",
+            !matches!(options.compression, None | Some(Compression::Raw)),
+        ),
+        ("order", options.order.is_some_and(|asked| asked != order)),
+    ] {
+        if is_given {
+            let expected =
+                format!("not given in the {layout} layout, which is of clusters: it is a graph's");
+            return Err(Error::call(what, "given", expected));
+        }
+    }
+    Ok(())
+}
+
+/// In which order vectors are numbered.
+fn order_of(layout: Layout) -> Order {
+    match layout {
+        Layout::Grouped => Order::Locality,
+        _ => Order::Input,
+    }
+}
+
+/// A build of clusters that goes on.
+pub(super) struct ClusterBuild<'a> {
+    pub(super) volume: &'a Arc<dyn Volume>,
+    pub(super) source: &'a dyn VectorSource,
+    pub(super) options: &'a BuildOptions,
+    pub(super) plan: ClusterPlan,
+    pub(super) progress: &'a dyn Progress,
+    pub(super) checkpoint: Checkpoint<'a>,
+    pub(super) scratch: &'a Path,
+    pub(super) carried: Carried<'a>,
+    /// What rows are checked by.
+    pub(super) check: Check,
+    pub(super) stages: Vec<(String, f64)>,
+    pub(super) began: Instant,
+    pub(super) cpu: Duration,
+}
+
+/// Who is a member of what, and who stands where.
+struct Clustered {
+    memberships: Memberships,
+    heads: NavigationFile,
+    /// The cluster in whose group each row stands, where there are groups.
+    groups: Vec<u32>,
+    /// The row of each vector, by its number.
+    order: Vec<u32>,
+    /// Its number of each row.
+    number_of: Vec<u32>,
+    /// The mean distance of a row to its nearest head, by the metric.
+    radius: f32,
+}
+
+impl ClusterBuild<'_> {
+    pub(super) fn run(
+        mut self,
+        ready: Option<Ready<'_>>,
+    ) -> Result<(BuildReport, Committed), Error> {
+        let (options, metric) = (self.options, self.options.metric);
+        let progress = self.progress;
+        let mut space = Space::new(metric, self.source.element(), self.source.dim());
+        let copy = self.stage("reading", |build| build.read(&mut space))?;
+        let source: &dyn VectorSource = match &copy {
+            Some(copy) => copy,
+            None => self.source,
+        };
+        let rows = PointRows { source, space };
+        let clustered = self.cluster(&rows)?;
+        let next_id = super::next_id(self.source, options, &self.carried);
+        let ids = options.ids.as_deref().unwrap_or_default();
+        let are_rows = ids.iter().zip(0..).all(|(&id, row): (_, u64)| id == row);
+        let shape = ClusterShape {
+            element: source.element(),
+            dim: source.dim(),
+            id_bytes: ClusterShape::id_bytes(
+                next_id,
+                are_rows && order_of(self.plan.layout) == Order::Input,
+            ),
+            clusters: clustered.memberships.sizes.len() as u32,
+            vectors: source.rows() as u32,
+        };
+        let mut files = self.stage("clusters", |build| build.write(source, shape, &clustered))?;
+        files.push(write_stream(
+            &self.checkpoint,
+            FileKind::Navigation,
+            None,
+            &clustered.heads.encode(),
+        )?);
+        let mut writer_features = 0;
+        // Else ids are the row numbers.
+        if next_id != source.rows() as u64 {
+            let ids = self.stage("ids", |build| {
+                let (volume, checkpoint) = (build.volume.as_ref(), &build.checkpoint);
+                write_ids(volume, checkpoint, &clustered.order, options, progress)
+            })?;
+            files.push(ids);
+            writer_features |= IDS;
+        }
+        let memberships = &clustered.memberships;
+        let manifest = Manifest {
+            format_version: FORMAT_VERSION,
+            reader_features: KIND,
+            writer_features,
+            created_by: env!("CARGO_PKG_VERSION").to_owned(),
+            checkpoint: self.checkpoint.number(),
+            preset: options.preset.name.to_owned(),
+            element: source.element(),
+            metric,
+            dimension: source.dim() as u32,
+            kind: IndexKind::Cluster(ClusterFacts {
+                clusters: shape.clusters.into(),
+                size: self.plan.size as u32,
+                replicas: self.plan.replicas as u32,
+                closure: CLOSURE,
+                members: memberships.total(),
+                largest: memberships.sizes.iter().copied().max().unwrap_or(0),
+                radius: clustered.radius,
+            }),
+            vectors: source.rows() as u64,
+            code_bytes: 0,
+            order: order_of(self.plan.layout).to_string(),
+            deleted: 0,
+            seed: options.seed,
+            layout: self.plan.layout.to_string(),
+            list_bytes: 0,
+            vector_bytes: 0,
+            list_codec: String::new(),
+            vector_codec: String::new(),
+            segments: Vec::new(),
+            measured: None,
+            codebook: String::new(),
+            next_id,
+            log_from: self.carried.log_from,
+            placement: None,
+            build: BuildFacts {
+                compression: String::new(),
+                chunk_bytes: options.chunk_bytes,
+                segment_bytes: options.segment_bytes,
+                navigation: 0.0,
+            },
+            files,
+        };
+        drop(clustered);
+        if let Some(ready) = ready {
+            self.stage("opening", |_| ready(&manifest))?;
+        }
+        let committing = Instant::now();
+        let committed = self.checkpoint.commit(&manifest)?;
+        // From here on nothing fails, and nobody is asked whether to go on: what is committed counts.
+        self.stages
+            .push(("commit".to_owned(), committing.elapsed().as_secs_f64()));
+        let report = BuildReport {
+            vectors: rows.source.rows(),
+            stages: std::mem::take(&mut self.stages),
+            seconds: self.began.elapsed().as_secs_f64(),
+            cpu_seconds: process_cpu_time().saturating_sub(self.cpu).as_secs_f64(),
+            peak_rss_bytes: peak_rss_bytes(),
+            degree_mean: 0.0,
+            parts: 1,
+            bytes: manifest.files.iter().map(|entry| entry.length).sum(),
+            layout: self.plan.layout,
+            list_codec: String::new(),
+            vector_codec: String::new(),
+            fill: None,
+            clusters: manifest.clusters().map(|facts| facts.clusters),
+            resumed: Vec::new(),
+            savepoint_bytes: 0,
+        };
+        Ok((report, committed))
+    }
+
+    fn stage<T>(
+        &mut self,
+        name: &str,
+        work: impl FnOnce(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let start = Instant::now();
+        let done = work(self)?;
+        self.stages
+            .push((name.to_owned(), start.elapsed().as_secs_f64()));
+        match self.progress.interrupted() {
+            true => Err(Error::Interrupted),
+            false => Ok(done),
+        }
+    }
+
+    /// Checks all rows, and copies them if they cannot be read one by one.
+    fn read(&self, space: &mut Space) -> Result<Option<VectorFile>, Error> {
+        let source = self.source;
+        let _stage = Stage::begin(self.progress, "reading vectors", source.rows() as u64);
+        let mut copy = match source.has_random_access() {
+            true => None,
+            false => Some(Spool::create(self.scratch, source.element(), source.dim())?),
+        };
+        let mut bytes = vec![0; CHUNK.min(source.rows()) * source.row_bytes()];
+        for first in (0..source.rows()).step_by(CHUNK) {
+            if self.progress.interrupted() {
+                return Err(Error::Interrupted);
+            }
+            let count = CHUNK.min(source.rows() - first);
+            let bytes = &mut bytes[..count * source.row_bytes()];
+            source.read(first, bytes)?;
+            (self.check)(source, self.options.metric, first, bytes)?;
+            if space.needs_longest() {
+                space.measure(bytes);
+            }
+            if let Some(copy) = &mut copy {
+                for row in bytes.chunks_exact(source.row_bytes()) {
+                    copy.push(row)?;
+                }
+            }
+            self.progress.advance(count as u64);
+        }
+        copy.map(Spool::finish).transpose()
+    }
+
+    /// Finds the clusters, and who is in which.
+    fn cluster(&mut self, rows: &PointRows<'_>) -> Result<Clustered, Error> {
+        let (options, progress, scratch) = (self.options, self.progress, self.scratch);
+        let (size, replicas) = (self.plan.size, self.plan.replicas);
+        let (seed, threads) = (options.seed, options.threads);
+        let partition = self.stage("clustering", |_| {
+            cluster::partition(rows, size, seed, threads, progress)
+        })?;
+        let (heads, points) = self.stage("heads", |_| {
+            let built = Heads::build(
+                rows,
+                &partition.heads,
+                options.metric,
+                scratch,
+                seed,
+                progress,
+            )?;
+            Ok(built)
+        })?;
+        let closure = Closure {
+            replicas,
+            share: CLOSURE,
+            most: MOST_MEMBERS * replicas * size,
+        };
+        let memberships = self.stage("assigning", |_| {
+            cluster::memberships(rows, &points, closure, threads, progress)
+        })?;
+        drop(points);
+        if memberships.given_up > 0 {
+            tracing::debug!(
+                memberships = memberships.given_up,
+                "given up, since clusters had {} members",
+                closure.most
+            );
+        }
+        let visits = match &options.query_log {
+            None => Vec::new(),
+            Some(path) => self.stage("counting visits", |_| {
+                visits(rows, &heads, options.metric, path, progress)
+            })?,
+        };
+        let groups = match self.plan.layout {
+            Layout::Grouped => cluster::groups(&memberships, &visits),
+            _ => Vec::new(),
+        };
+        let (order, number_of) = numbers(&groups, memberships.rows());
+        let mean = memberships.distance / memberships.rows() as f64;
+        Ok(Clustered {
+            radius: match options.metric {
+                Metric::L2 => mean as f32,
+                // Of vectors of length 1 the squared distance is twice that.
+                Metric::Cosine => (mean / 2.0) as f32,
+                // Distances there are not by the metric.
+                Metric::InnerProduct => 0.0,
+            },
+            memberships,
+            heads,
+            groups,
+            order,
+            number_of,
+        })
+    }
+
+    /// Writes extents, vectors and table.
+    fn write(
+        &self,
+        source: &dyn VectorSource,
+        shape: ClusterShape,
+        clustered: &Clustered,
+    ) -> Result<Vec<FileEntry>, Error> {
+        let _stage = Stage::begin(self.progress, "writing clusters", shape.clusters.into());
+        let kind = extent_kind(self.plan.extents);
+        let lists = Lists::of(clustered, kind);
+        let model = match kind {
+            ExtentKind::Replicated => None,
+            ExtentKind::Grouped | ExtentKind::Postings => Some(lists.model(shape)?),
+        };
+        let mut table = ClustersFile {
+            bytes: Vec::with_capacity(shape.clusters as usize),
+            records: Vec::with_capacity(shape.clusters as usize),
+            model: model
+                .as_ref()
+                .map(|model| model.to_bytes())
+                .unwrap_or_default(),
+        };
+        let mut builder = ExtentBuilder::new(kind, shape);
+        let mut out = Aligned::create(&self.checkpoint, self.plan.extents)?;
+        let (mut own, mut others, mut code, mut bytes) = (vec![], vec![], vec![], vec![]);
+        for cluster in 0..shape.clusters {
+            lists.of_cluster(cluster, &mut own, &mut others);
+            code.clear();
+            if let Some(model) = &model
+                && !others.is_empty()
+            {
+                let beside = lists.first_of(cluster);
+                model
+                    .encode(beside, &others, &mut code)
+                    .map_err(|error| Error::Codec {
+                        place: format!("the numbers of the members of cluster {cluster}"),
+                        source: error,
+                    })?;
+            }
+            builder.start(&code);
+            // Those that have no nearer cluster come first, each of both in the order of the source.
+            let stands: &[&[u32]] = match kind {
+                ExtentKind::Replicated => &[&own, &others],
+                ExtentKind::Grouped => &[&own],
+                ExtentKind::Postings => &[],
+            };
+            for (rank, numbers) in stands.iter().enumerate() {
+                let rows: Vec<u32> = numbers
+                    .iter()
+                    .map(|&n| clustered.order[n as usize])
+                    .collect();
+                bytes.resize(rows.len() * source.row_bytes(), 0);
+                source.gather(&rows, &mut bytes)?;
+                self.check_again(source, &rows, &bytes)?;
+                let vectors = bytes.chunks_exact(source.row_bytes());
+                for ((&number, &row), vector) in numbers.iter().zip(&rows).zip(vectors) {
+                    builder.push(number, self.id_of(row), vector, rank == 0);
+                }
+            }
+            table.records.push(builder.records());
+            let extent = builder.finish(cluster);
+            let length = u32::try_from(extent.len()).map_err(|_| LayoutError::Shape {
+                what: "bytes of a cluster",
+                found: extent.len() as u64,
+                expected: "fewer than 4 GiB: take smaller clusters",
+            })?;
+            table.bytes.push(length);
+            out.push(extent, kind.alignment())?;
+            self.progress.advance(1);
+            if self.progress.interrupted() {
+                return Err(Error::Interrupted);
+            }
+        }
+        let mut files = vec![out.finish(|length| shape.header(self.plan.extents, length))?];
+        if kind == ExtentKind::Postings {
+            files.push(self.write_members(source, shape)?);
+        }
+        let clusters = FileKind::Clusters;
+        files.push(write_stream(
+            &self.checkpoint,
+            clusters,
+            None,
+            &table.encode(),
+        )?);
+        Ok(files)
+    }
+
+    /// Writes each vector once, in the order of the source.
+    fn write_members(
+        &self,
+        source: &dyn VectorSource,
+        shape: ClusterShape,
+    ) -> Result<FileEntry, Error> {
+        let members = Members::new(shape);
+        let mut out = Aligned::create(&self.checkpoint, FileKind::Addressed)?;
+        let (mut bytes, mut stored) = (vec![0; CHUNK * source.row_bytes()], Vec::new());
+        for first in (0..source.rows()).step_by(CHUNK) {
+            let count = CHUNK.min(source.rows() - first);
+            let bytes = &mut bytes[..count * source.row_bytes()];
+            source.read(first, bytes)?;
+            (self.check)(source, self.options.metric, first, bytes)?;
+            stored.clear();
+            for (row, vector) in (first as u32..).zip(bytes.chunks_exact(source.row_bytes())) {
+                members.push(row, self.id_of(row), vector, &mut stored);
+            }
+            out.push(&stored, 1)?;
+            if self.progress.interrupted() {
+                return Err(Error::Interrupted);
+            }
+        }
+        out.finish(|length| shape.header(FileKind::Addressed, length))
+    }
+
+    /// The outside id of a row.
+    fn id_of(&self, row: u32) -> u64 {
+        let ids = self.options.ids.as_deref();
+        ids.map_or(u64::from(row), |ids| ids[row as usize])
+    }
+
+    /// Refuses rows that have changed since they were looked at first, if they may not be written.
+    fn check_again(
+        &self,
+        source: &dyn VectorSource,
+        rows: &[u32],
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        for (&row, vector) in rows.iter().zip(bytes.chunks_exact(source.row_bytes())) {
+            (self.check)(source, self.options.metric, row as usize, vector)?;
+        }
+        Ok(())
+    }
+}
+
+/// How often clusters are probed by the queries in a file.
+fn visits(
+    rows: &PointRows<'_>,
+    heads: &NavigationFile,
+    metric: Metric,
+    path: &Path,
+    progress: &dyn Progress,
+) -> Result<Vec<u64>, Error> {
+    let (source, queries) = (rows.source, VectorFile::open(path)?);
+    if (queries.dim(), queries.element()) != (source.dim(), source.element()) {
+        let found = format!("{} of {} dimensions", queries.element(), queries.dim());
+        let expected = format!("{} of {}, like the rows", source.element(), source.dim());
+        return Err(Error::call(
+            format!("the query log {}", path.display()),
+            found,
+            expected,
+        ));
+    }
+    let navigation = Navigation::new(heads.clone());
+    let kernel = Kernel::new(metric, source.element(), source.dim());
+    cluster::visits(&navigation, &kernel, &queries, LOGGED_PROBES, progress)
+}
+
+/// The row of each vector by its number, and the reverse: by group, if there are groups, and else as they are.
+fn numbers(groups: &[u32], rows: usize) -> (Vec<u32>, Vec<u32>) {
+    let mut order: Vec<u32> = (0..rows as u32).collect();
+    if !groups.is_empty() {
+        order.sort_unstable_by_key(|&row| (groups[row as usize], row));
+    }
+    let mut number_of = vec![0; rows];
+    for (number, &row) in (0..).zip(&order) {
+        number_of[row as usize] = number;
+    }
+    (order, number_of)
+}
+
+/// The members of all clusters, by number.
+struct Lists<'a> {
+    clustered: &'a Clustered,
+    kind: ExtentKind,
+    /// Rows by cluster, and where each begins.
+    starts: Vec<u32>,
+    members: Vec<u32>,
+    /// The first number in each group, and behind the last.
+    firsts: Vec<u32>,
+}
+
+impl<'a> Lists<'a> {
+    fn of(clustered: &'a Clustered, kind: ExtentKind) -> Self {
+        let (starts, members) = clustered.memberships.by_cluster();
+        let clusters = clustered.memberships.sizes.len();
+        let mut firsts = vec![0; clusters + 1];
+        for &group in &clustered.groups {
+            firsts[group as usize + 1] += 1;
+        }
+        for at in 0..clusters {
+            firsts[at + 1] += firsts[at];
+        }
+        Self {
+            clustered,
+            kind,
+            starts,
+            members,
+            firsts,
+        }
+    }
+
+    /// The numbers of the vectors that stand in a cluster first, and of its other members; each ascend. In postings all are others.
+    fn of_cluster(&self, cluster: u32, own: &mut Vec<u32>, others: &mut Vec<u32>) {
+        own.clear();
+        others.clear();
+        let at = cluster as usize;
+        let members = &self.members[self.starts[at] as usize..self.starts[at + 1] as usize];
+        let Clustered {
+            memberships,
+            groups,
+            number_of,
+            ..
+        } = self.clustered;
+        for &row in members {
+            let first = match self.kind {
+                ExtentKind::Replicated => memberships.of(row)[0] == cluster,
+                ExtentKind::Grouped => groups[row as usize] == cluster,
+                ExtentKind::Postings => false,
+            };
+            let list = if first { &mut *own } else { &mut *others };
+            list.push(number_of[row as usize]);
+        }
+        own.sort_unstable();
+        others.sort_unstable();
+    }
+
+    /// The number beside which a cluster's are coded.
+    fn first_of(&self, cluster: u32) -> u32 {
+        match self.kind {
+            ExtentKind::Grouped => self.firsts[cluster as usize],
+            ExtentKind::Replicated | ExtentKind::Postings => 0,
+        }
+    }
+
+    /// The model by which numbers are coded: what makes an even sample of them short.
+    fn model(&self, shape: ClusterShape) -> Result<stratann_codec::ListModel, Error> {
+        let mut trainer = ListTrainer::new(shape.vectors, 0);
+        let (mut own, mut others) = (Vec::new(), Vec::new());
+        let step = (shape.clusters as usize).div_ceil(TRAINING_LISTS);
+        for cluster in (0..shape.clusters).step_by(step) {
+            self.of_cluster(cluster, &mut own, &mut others);
+            trainer
+                .add(self.first_of(cluster), &others)
+                .map_err(|error| Error::Codec {
+                    place: format!("the numbers of the members of cluster {cluster}"),
+                    source: error,
+                })?;
+        }
+        Ok(trainer.finish(TABLES))
+    }
+}
+
+/// A file whose parts begin at multiples of some bytes, and which ends with a block.
+struct Aligned {
+    file: Sequential,
+    /// What is not written yet.
+    bytes: Vec<u8>,
+    /// Bytes of the file so far, those included.
+    length: u64,
+}
+
+impl Aligned {
+    fn create(checkpoint: &Checkpoint<'_>, kind: FileKind) -> Result<Self, Error> {
+        Ok(Self {
+            file: Sequential::create_headless(checkpoint, kind, None)?,
+            bytes: Vec::with_capacity(WRITE_BYTES),
+            length: BLOCK as u64,
+        })
+    }
+
+    /// Appends a part; the next begins at a multiple of `alignment`.
+    fn push(&mut self, part: &[u8], alignment: u64) -> Result<(), Error> {
+        self.bytes.extend_from_slice(part);
+        self.length += part.len() as u64;
+        self.pad(alignment);
+        if self.bytes.len() >= WRITE_BYTES {
+            self.file.write(&self.bytes)?;
+            self.bytes.clear();
+        }
+        Ok(())
+    }
+
+    fn pad(&mut self, alignment: u64) {
+        let end = self.length.next_multiple_of(alignment);
+        self.bytes
+            .resize(self.bytes.len() + (end - self.length) as usize, 0);
+        self.length = end;
+    }
+
+    fn finish(
+        mut self,
+        header: impl FnOnce(u64) -> stratann_layout::FileHeader,
+    ) -> Result<FileEntry, Error> {
+        self.pad(BLOCK as u64);
+        if !self.bytes.is_empty() {
+            self.file.write(&self.bytes)?;
+        }
+        Ok(self.file.finish_headless(&header(self.length))?)
+    }
+}

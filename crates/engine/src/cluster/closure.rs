@@ -1,0 +1,237 @@
+//! Closure: which clusters a row is a member of (SPANN §3.2).
+//!
+//! A query that is near the boundary of two clusters may have neighbours in both. So that it need not look into both, a row joins all
+//! clusters whose head is not much farther than the nearest, nearest first, up to a number; but not one whose head is nearer to a head that
+//! was chosen than to the row: who probes the one does not need the row in the other (the rule of relative neighbourhoods).
+
+use super::{CHUNK, Heads, HeadsScratch, PointRows, go_on};
+use crate::progress::{Progress, Stage};
+use crate::{Error, threads};
+
+/// How rows join clusters.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closure {
+    /// The most clusters that a row is a member of, 1 or more.
+    pub(crate) replicas: usize,
+    /// How much farther than the nearest head another may be, as a share of that distance, which is squared.
+    pub(crate) share: f32,
+    /// The most members of a cluster. Those that have a nearer one leave first, the farthest before others.
+    pub(crate) most: usize,
+}
+
+/// Heads that are looked at for each row, at least; and for each cluster that it may join.
+const LOOKED_AT: usize = 64;
+const LOOKED_AT_A_REPLICA: usize = 8;
+/// Rows that a thread takes at a time.
+const SHARE: usize = 8 * CHUNK;
+
+/// Who is a member of what.
+#[derive(Debug)]
+pub(crate) struct Memberships {
+    /// Where each row's clusters begin in `clusters`, and where the last one's end.
+    starts: Vec<u32>,
+    /// The clusters of each row, the nearest first.
+    clusters: Vec<u32>,
+    /// Members of each cluster.
+    pub(crate) sizes: Vec<u32>,
+    /// The sum of all rows' squared distances to their nearest heads, in build space.
+    pub(crate) distance: f64,
+    /// Memberships that were given up because a cluster had too many.
+    pub(crate) given_up: u64,
+}
+
+impl Memberships {
+    /// The clusters that a row is a member of, the nearest first: one or more.
+    pub(crate) fn of(&self, row: u32) -> &[u32] {
+        let at = row as usize;
+        &self.clusters[self.starts[at] as usize..self.starts[at + 1] as usize]
+    }
+
+    /// Rows.
+    pub(crate) fn rows(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// Members of all clusters.
+    pub(crate) fn total(&self) -> u64 {
+        self.clusters.len() as u64
+    }
+
+    /// Bytes that they take for so many rows, at most, while they are found.
+    pub(crate) fn bytes(rows: usize, replicas: usize) -> u64 {
+        // A place; and of each membership the cluster and the distance.
+        rows as u64 * (4 + 8 * replicas as u64)
+    }
+
+    /// The members of each cluster: where they begin, and rows; first those for which it is the nearest, each of both in their order.
+    pub(crate) fn by_cluster(&self) -> (Vec<u32>, Vec<u32>) {
+        let mut starts = Vec::with_capacity(self.sizes.len() + 1);
+        let mut at = 0;
+        for &size in &self.sizes {
+            starts.push(at);
+            at += size;
+        }
+        starts.push(at);
+        let mut members = vec![0; at as usize];
+        let mut next = starts.clone();
+        for nearest in [true, false] {
+            for row in 0..self.rows() as u32 {
+                for (rank, &cluster) in self.of(row).iter().enumerate() {
+                    if (rank == 0) == nearest {
+                        members[next[cluster as usize] as usize] = row;
+                        next[cluster as usize] += 1;
+                    }
+                }
+            }
+        }
+        (starts, members)
+    }
+}
+
+/// Finds out who is a member of what.
+///
+/// # Errors
+/// Rows that cannot be read, or an interruption.
+pub(crate) fn memberships(
+    rows: &PointRows<'_>,
+    heads: &Heads,
+    closure: Closure,
+    threads: usize,
+    progress: &dyn Progress,
+) -> Result<Memberships, Error> {
+    let count = rows.source.rows();
+    let _stage = Stage::begin(progress, "assigning", count as u64);
+    let mut found = Joined {
+        starts: Vec::with_capacity(count + 1),
+        ..Joined::default()
+    };
+    found.starts.push(0);
+    // Some shares at a time, so that what is found is held once.
+    let all: Vec<u32> = (0..count as u32).collect();
+    for shares in all.chunks(SHARE * threads.max(1)) {
+        go_on(progress)?;
+        let joined = threads::shared(shares.chunks(SHARE), |share| {
+            join(rows, heads, closure, share, progress)
+        });
+        for joined in joined {
+            found.append(joined?);
+        }
+    }
+    Ok(found.within(heads.count(), closure.most))
+}
+
+/// What some rows have joined.
+#[derive(Default)]
+struct Joined {
+    starts: Vec<u32>,
+    clusters: Vec<u32>,
+    distances: Vec<f32>,
+}
+
+/// Has some rows join clusters.
+fn join(
+    rows: &PointRows<'_>,
+    heads: &Heads,
+    closure: Closure,
+    share: &[u32],
+    progress: &dyn Progress,
+) -> Result<Joined, Error> {
+    let list = LOOKED_AT.max(LOOKED_AT_A_REPLICA * closure.replicas);
+    let (mut scratch, mut near, mut apart) = (HeadsScratch::default(), Vec::new(), Vec::new());
+    let mut joined = Joined::default();
+    rows.each_chunk(share, |_, bytes| {
+        for row in bytes.chunks_exact(rows.source.row_bytes()) {
+            heads.nearest(rows, row, list, &mut scratch, &mut near);
+            let first = joined.clusters.len();
+            let nearest = near.first().map_or(0.0, |near| near.0);
+            // That of a head, which is at no distance from itself, says nothing of what is far.
+            let most = match nearest {
+                0.0 => f32::INFINITY,
+                nearest => nearest * (1.0 + closure.share),
+            };
+            for &(distance, cluster) in &near {
+                if distance > most || joined.clusters.len() - first == closure.replicas {
+                    break;
+                }
+                heads.distances(cluster, &joined.clusters[first..], &mut apart);
+                if apart.iter().all(|&apart| apart >= distance) {
+                    joined.clusters.push(cluster);
+                    joined.distances.push(distance);
+                }
+            }
+            joined.starts.push(joined.clusters.len() as u32);
+        }
+        progress.advance((bytes.len() / rows.source.row_bytes()) as u64);
+    })?;
+    Ok(joined)
+}
+
+impl Joined {
+    fn append(&mut self, other: Joined) {
+        let before = self.clusters.len() as u32;
+        self.starts
+            .extend(other.starts.iter().map(|start| before + start));
+        self.clusters.extend(other.clusters);
+        self.distances.extend(other.distances);
+    }
+
+    /// What is left when no cluster has more than `most` members, as far as all others of these have a nearer one.
+    fn within(mut self, clusters: usize, most: usize) -> Memberships {
+        let rows = self.starts.len() - 1;
+        let mut sizes = vec![0u32; clusters];
+        for &cluster in &self.clusters {
+            sizes[cluster as usize] += 1;
+        }
+        // Of clusters that have too many: how far each is that has a nearer one.
+        let is_over = |cluster: u32| sizes[cluster as usize] as usize > most;
+        let mut over: Vec<(u32, f32, u32)> = Vec::new();
+        for row in 0..rows {
+            let of_row = self.starts[row] as usize + 1..self.starts[row + 1] as usize;
+            for at in of_row.filter(|&at| is_over(self.clusters[at])) {
+                over.push((self.clusters[at], self.distances[at], at as u32));
+            }
+        }
+        // The farthest first, in each cluster.
+        over.sort_unstable_by(|a, b| {
+            (a.0, b.1, a.2)
+                .partial_cmp(&(b.0, a.1, b.2))
+                .unwrap_or(std::cmp::Ordering::Equal)
+        });
+        const GONE: u32 = u32::MAX;
+        let mut given_up = 0;
+        for &(cluster, _, at) in &over {
+            let size = &mut sizes[cluster as usize];
+            if *size as usize > most {
+                *size -= 1;
+                given_up += 1;
+                self.clusters[at as usize] = GONE;
+            }
+        }
+        let mut distance = 0.0;
+        let (mut starts, mut kept) = (Vec::with_capacity(rows + 1), 0);
+        starts.push(0);
+        for row in 0..rows {
+            let of_row = self.starts[row] as usize..self.starts[row + 1] as usize;
+            distance += self
+                .distances
+                .get(of_row.start)
+                .map_or(0.0, |&d| f64::from(d));
+            for at in of_row {
+                if self.clusters[at] != GONE {
+                    self.clusters[kept] = self.clusters[at];
+                    kept += 1;
+                }
+            }
+            starts.push(kept as u32);
+        }
+        self.clusters.truncate(kept);
+        self.clusters.shrink_to_fit();
+        Memberships {
+            starts,
+            clusters: self.clusters,
+            sizes,
+            distance,
+            given_up,
+        }
+    }
+}

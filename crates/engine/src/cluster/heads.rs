@@ -1,0 +1,129 @@
+//! The heads of all clusters in memory, and the graph that leads to the nearest of them.
+
+use stratann_layout::NavigationFile;
+use stratann_vector::{Kernel, Metric};
+
+use super::{PointRows, go_on};
+use crate::Error;
+use crate::data::{MatrixRef, check_stored_rows};
+use crate::graph::{self, Parameters};
+use crate::navigation::{Navigation, NavigationScratch};
+use crate::progress::Progress;
+
+/// Degree bound of the graph over the heads, and the list size that it is built with.
+const DEGREE: usize = 24;
+const BUILD_LIST: usize = 64;
+const ALPHA: f32 = 1.2;
+
+/// The state of a look for heads, reused.
+#[derive(Default)]
+pub(crate) struct HeadsScratch {
+    walk: NavigationScratch,
+    point: Vec<u8>,
+}
+
+/// The heads as points of build space, by cluster.
+pub(crate) struct Heads {
+    navigation: Navigation,
+    kernel: Kernel,
+}
+
+impl Heads {
+    /// Builds the graph over the heads, which are rows: what a search finds them by, and the same in build space.
+    ///
+    /// # Errors
+    /// Rows that cannot be read, or an interruption.
+    pub(crate) fn build(
+        rows: &PointRows<'_>,
+        heads: &[u32],
+        metric: Metric,
+        scratch: &std::path::Path,
+        seed: u64,
+        progress: &dyn Progress,
+    ) -> Result<(NavigationFile, Heads), Error> {
+        go_on(progress)?;
+        let (source, count) = (rows.source, heads.len());
+        let mut vectors = vec![0; count * source.row_bytes()];
+        source.gather(heads, &mut vectors)?;
+        let parameters = Parameters {
+            degree: DEGREE,
+            build_list: BUILD_LIST,
+            alpha: ALPHA,
+            // With one thread, the same rows give the same graph.
+            threads: 1,
+            seed,
+        };
+        let task = graph::Task {
+            metric,
+            order: graph::Order::Input,
+            parameters: &parameters,
+            memory: None,
+            scratch,
+            known: None,
+            // The build has checked them.
+            check: check_stored_rows,
+            savepoints: None,
+        };
+        let matrix = MatrixRef::new(&vectors, count, source.dim(), source.element())?;
+        let mut built = graph::construct(&matrix, &task, progress)?;
+        let (mut offsets, mut links, mut list) = (vec![0], Vec::new(), Vec::new());
+        for cluster in 0..count as u32 {
+            built.lists.read(cluster, &mut list)?;
+            links.extend_from_slice(&list);
+            offsets.push(links.len() as u32);
+        }
+        let mut points = Vec::new();
+        rows.space.append(&vectors, &mut points);
+        let file = NavigationFile {
+            entry: built.entry,
+            nodes: (0..count as u32).collect(),
+            offsets,
+            links,
+            vectors,
+        };
+        let in_build_space = NavigationFile {
+            vectors: points,
+            ..file.clone()
+        };
+        let heads = Heads {
+            navigation: Navigation::new(in_build_space),
+            kernel: Kernel::new(
+                Metric::L2,
+                rows.space.build_element(),
+                rows.space.build_dim(),
+            ),
+        };
+        Ok((file, heads))
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.navigation.nodes()
+    }
+
+    /// The nearest heads of a row: clusters with their squared distances in build space, nearest first.
+    pub(crate) fn nearest(
+        &self,
+        rows: &PointRows<'_>,
+        row: &[u8],
+        list: usize,
+        scratch: &mut HeadsScratch,
+        out: &mut Vec<(f32, u32)>,
+    ) {
+        let HeadsScratch { walk, point } = scratch;
+        point.clear();
+        rows.space.append(row, point);
+        self.navigation.walk(&self.kernel, point, list, walk);
+        out.clear();
+        out.extend(walk.found());
+    }
+
+    /// The squared distances in build space from a cluster's head to those of others.
+    pub(crate) fn distances(&self, cluster: u32, others: &[u32], out: &mut Vec<f32>) {
+        out.resize(others.len(), 0.0);
+        let vectors = self.navigation.vectors();
+        let bytes = self.kernel.row_bytes();
+        let head = &vectors[cluster as usize * bytes..][..bytes];
+        self.kernel.distances(head, vectors, others, out);
+    }
+}

@@ -1,0 +1,338 @@
+//! Balanced hierarchical k-means: rows are divided into a few parts, and each of these again, until a part is a cluster.
+//!
+//! ```text
+//!   100,000 ──> 16 parts ──> 16 parts of each ──> ... ──> clusters of about `size` rows
+//!                 means by Lloyd's rounds on a sample of the part; a mean that attracts more than its share counts as farther away
+//! ```
+//!
+//! A part that will not be divided, since its rows are all alike, is cut into pieces of one size. Parts follow each other so that each is
+//! near the one before it; so do clusters, and numbers of vectors that are members of one cluster are near each other.
+
+use stratann_vector::{Element, Kernel, Metric};
+
+use super::{CHUNK, PointRows, go_on};
+use crate::graph::random::Random;
+use crate::progress::{Progress, Stage};
+use crate::{Error, threads};
+
+/// Parts that a part is divided into, at most.
+const BRANCHES: usize = 16;
+/// Rows for each mean that it is found on.
+const SAMPLE_A_MEAN: usize = 192;
+/// Lloyd's rounds.
+const ROUNDS: usize = 10;
+/// A part of so many rows is divided by all threads together; smaller ones by a thread each.
+const LARGE: usize = 1 << 15;
+/// Between a mean's weight and the next: the share of what it attracts too much, to this power.
+const BALANCE: f32 = 0.5;
+/// A weight is at most so many times another's.
+const MOST_WEIGHT: f32 = 4.0;
+
+/// Rows by cluster.
+pub(crate) struct Partition {
+    /// The head of each cluster, a row; no two are the same row.
+    pub(crate) heads: Vec<u32>,
+    /// Rows of the largest.
+    pub(crate) largest: usize,
+}
+
+/// Divides all rows into clusters of about `size`, of up to half as much again.
+///
+/// # Errors
+/// Rows that cannot be read, or an interruption.
+pub(crate) fn partition(
+    rows: &PointRows<'_>,
+    size: usize,
+    seed: u64,
+    threads: usize,
+    progress: &dyn Progress,
+) -> Result<Partition, Error> {
+    let count = rows.source.rows();
+    let _stage = Stage::begin(progress, "clustering", count as u64);
+    let divider = Divider {
+        rows,
+        size,
+        seed,
+        progress,
+    };
+    let mut order: Vec<u32> = (0..count as u32).collect();
+    // Large parts first, one after the other; then small ones, a thread each. They stay in their order.
+    let mut small: Vec<&mut [u32]> = Vec::new();
+    let mut parts: Vec<(&mut [u32], u64)> = vec![(&mut order, 0)];
+    while let Some((part, path)) = parts.pop() {
+        if part.len() <= LARGE {
+            small.push(part);
+            continue;
+        }
+        let divided = divider.divide(part, path, threads)?;
+        // The first comes off the stack first.
+        parts.extend(divided.into_iter().rev());
+    }
+    let clusters = threads::shared(small.into_iter(), |part| {
+        // By its first row, which says where it is whatever was divided before.
+        let path = part.first().map_or(0, |&row| u64::from(row) + 1);
+        let mut found = Vec::new();
+        divider.clusters(part, path, &mut found).map(|()| found)
+    });
+    let mut partition = Partition {
+        heads: Vec::with_capacity(count / size.max(1)),
+        largest: 0,
+    };
+    for found in clusters {
+        for (head, rows) in found? {
+            partition.heads.push(head);
+            partition.largest = partition.largest.max(rows);
+        }
+    }
+    Ok(partition)
+}
+
+/// What divides parts.
+struct Divider<'a> {
+    rows: &'a PointRows<'a>,
+    size: usize,
+    seed: u64,
+    progress: &'a dyn Progress,
+}
+
+/// A part, and the path to it, from which its random choices follow.
+type Part<'p> = (&'p mut [u32], u64);
+
+impl Divider<'_> {
+    /// The clusters of a part: the head and the rows of each.
+    fn clusters(
+        &self,
+        part: &mut [u32],
+        path: u64,
+        out: &mut Vec<(u32, usize)>,
+    ) -> Result<(), Error> {
+        go_on(self.progress)?;
+        if part.len() <= self.most() {
+            out.push((self.head(part)?, part.len()));
+            self.progress.advance(part.len() as u64);
+            return Ok(());
+        }
+        for (part, path) in self.divide(part, path, 1)? {
+            self.clusters(part, path, out)?;
+        }
+        Ok(())
+    }
+
+    /// Rows of a cluster at most.
+    fn most(&self) -> usize {
+        self.size + self.size / 2
+    }
+
+    /// Divides a part of more rows than a cluster has into two or more.
+    fn divide<'p>(
+        &self,
+        part: &'p mut [u32],
+        path: u64,
+        threads: usize,
+    ) -> Result<Vec<Part<'p>>, Error> {
+        go_on(self.progress)?;
+        let count = part.len().div_ceil(self.size).clamp(2, BRANCHES);
+        let mut random = Random::derived(self.seed, path);
+        let means = self.means(part, count, &mut random)?;
+        let labels = self.labels(part, &means, threads)?;
+        let mut sizes = vec![0; count];
+        for &label in &labels {
+            sizes[usize::from(label)] += 1;
+        }
+        let largest = sizes.iter().copied().max().unwrap_or(0);
+        if largest == part.len() {
+            // All alike, as far as these means can tell.
+            let each = part.len().div_ceil(count);
+            let pieces = part.chunks_mut(each).zip(1..);
+            return Ok(pieces
+                .map(|(piece, n)| (piece, next_path(path, n)))
+                .collect());
+        }
+        // Sorted by label, and by row within: in the order of the source, which is what a file's read-ahead expects.
+        let mut sorted: Vec<(u8, u32)> = labels.into_iter().zip(part.iter().copied()).collect();
+        sorted.sort_unstable();
+        for (place, (_, row)) in part.iter_mut().zip(sorted) {
+            *place = row;
+        }
+        let (mut rest, mut parts) = (part, Vec::with_capacity(count));
+        for (n, size) in (1..).zip(sizes) {
+            let (now, later) = rest.split_at_mut(size);
+            if size > 0 {
+                parts.push((now, next_path(path, n)));
+            }
+            rest = later;
+        }
+        Ok(parts)
+    }
+
+    /// Means of a part, each near the one before it, with the weights that keep them in balance.
+    fn means(&self, part: &[u32], count: usize, random: &mut Random) -> Result<Means, Error> {
+        let wanted = (count * SAMPLE_A_MEAN).min(part.len());
+        // Spread evenly over the part, from a random place on.
+        let start = random.below(part.len());
+        let sampled = (0..wanted).map(|i| (start + i * part.len() / wanted) % part.len());
+        let mut sample: Vec<u32> = sampled.map(|at| part[at]).collect();
+        sample.sort_unstable();
+        let floats = self.rows.floats(&sample)?;
+        let dim = self.rows.space.build_dim();
+        let mut means = Means::start(&floats, dim, count, random);
+        for _ in 0..ROUNDS {
+            means.improve(&floats);
+        }
+        means.chain();
+        Ok(means)
+    }
+
+    /// Which mean each row of a part goes to.
+    fn labels(&self, part: &[u32], means: &Means, threads: usize) -> Result<Vec<u8>, Error> {
+        let each = part.len().div_ceil(threads.max(1)).next_multiple_of(CHUNK);
+        let labelled = threads::shared(part.chunks(each), |share| {
+            let (mut labels, mut floats) = (Vec::with_capacity(share.len()), Vec::new());
+            let mut distances = vec![0.0; means.count()];
+            self.rows.each_chunk(share, |_, rows| {
+                floats.clear();
+                self.rows.push_floats(rows, &mut floats);
+                let points = floats.chunks_exact(means.kernel.row_bytes());
+                labels.extend(points.map(|point| means.nearest(point, &mut distances) as u8));
+            })?;
+            Ok::<_, Error>(labels)
+        });
+        let mut labels = Vec::with_capacity(part.len());
+        for share in labelled {
+            labels.extend(share?);
+        }
+        Ok(labels)
+    }
+
+    /// The row of a cluster that is nearest to its mean.
+    fn head(&self, cluster: &[u32]) -> Result<u32, Error> {
+        let floats = self.rows.floats(cluster)?;
+        let kernel = Kernel::new(Metric::L2, Element::F32, self.rows.space.build_dim());
+        let mut sum = vec![0.0; kernel.dim()];
+        for point in floats.chunks_exact(kernel.row_bytes()) {
+            add(&mut sum, point);
+        }
+        let mean = scaled(&sum, cluster.len());
+        let mut distances = vec![0.0; cluster.len()];
+        kernel.distances_dense(&mean, &floats, &mut distances);
+        let nearest = distances
+            .iter()
+            .zip(cluster)
+            .min_by(|a, b| a.0.total_cmp(b.0));
+        // A part has a row or more.
+        Ok(nearest.map_or(cluster[0], |(_, &row)| row))
+    }
+}
+
+/// The path to part `n` of the part that a path leads to.
+fn next_path(path: u64, n: u64) -> u64 {
+    path.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(n)
+}
+
+/// Means that attract rows, about as many each.
+struct Means {
+    kernel: Kernel,
+    /// In floats, one after the other.
+    points: Vec<u8>,
+    /// What the distance to each is multiplied with.
+    weights: Vec<f32>,
+}
+
+impl Means {
+    /// Some of the sampled points, by the rule of k-means++: the farther from those that there are, the likelier.
+    fn start(sample: &[u8], dim: usize, count: usize, random: &mut Random) -> Self {
+        let kernel = Kernel::new(Metric::L2, Element::F32, dim);
+        let rows = sample.len() / kernel.row_bytes();
+        let point = |at: usize| &sample[at * kernel.row_bytes()..][..kernel.row_bytes()];
+        let mut points = point(random.below(rows)).to_vec();
+        let mut least = vec![f32::INFINITY; rows];
+        let mut distances = vec![0.0; rows];
+        for n in 1..count {
+            kernel.distances_dense(
+                &points[(n - 1) * kernel.row_bytes()..],
+                sample,
+                &mut distances,
+            );
+            for (least, &distance) in least.iter_mut().zip(&distances) {
+                *least = least.min(distance);
+            }
+            let total: f64 = least.iter().map(|&d| f64::from(d)).sum();
+            // 53 bits of it: a number from 0 to 1.
+            let mut left = (random.next() >> 11) as f64 / (1u64 << 53) as f64 * total;
+            let drawn = least.iter().position(|&d| {
+                left -= f64::from(d);
+                left < 0.0
+            });
+            points.extend_from_slice(point(drawn.unwrap_or(n % rows)));
+        }
+        Self {
+            kernel,
+            points,
+            weights: vec![1.0; count],
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.weights.len()
+    }
+
+    /// The mean that attracts a point most.
+    fn nearest(&self, point: &[u8], distances: &mut [f32]) -> usize {
+        self.kernel.distances_dense(point, &self.points, distances);
+        let weighted = distances.iter().zip(&self.weights).map(|(d, w)| d * w);
+        let nearest = weighted.enumerate().min_by(|a, b| a.1.total_cmp(&b.1));
+        nearest.map_or(0, |(at, _)| at)
+    }
+
+    /// A round: each mean becomes that of what it attracts, and the heavier the more that is.
+    fn improve(&mut self, sample: &[u8]) {
+        let (dim, count) = (self.kernel.dim(), self.count());
+        let mut sums = vec![0.0; count * dim];
+        let mut sizes = vec![0usize; count];
+        let mut distances = vec![0.0; count];
+        for point in sample.chunks_exact(self.kernel.row_bytes()) {
+            let at = self.nearest(point, &mut distances);
+            add(&mut sums[at * dim..(at + 1) * dim], point);
+            sizes[at] += 1;
+        }
+        let share = sizes.iter().sum::<usize>() as f32 / count as f32;
+        for (at, &size) in sizes.iter().enumerate() {
+            // One that attracts nothing stays, and becomes lighter.
+            if size > 0 {
+                let mean = scaled(&sums[at * dim..(at + 1) * dim], size);
+                self.points[at * mean.len()..(at + 1) * mean.len()].copy_from_slice(&mean);
+            }
+            let load = (size as f32 / share).max(0.1);
+            let weight = self.weights[at] * load.powf(BALANCE);
+            self.weights[at] = weight.clamp(1.0 / MOST_WEIGHT, MOST_WEIGHT);
+        }
+    }
+
+    /// Puts each mean behind the nearest of those before it that is left.
+    fn chain(&mut self) {
+        let (bytes, count) = (self.kernel.row_bytes(), self.count());
+        let point = |at: usize| &self.points[at * bytes..(at + 1) * bytes];
+        let (mut left, mut chain) = ((1..count).collect::<Vec<_>>(), vec![0]);
+        while !left.is_empty() {
+            let last = point(chain[chain.len() - 1]);
+            let distances = left.iter().map(|&at| self.kernel.distance(last, point(at)));
+            let nearest = distances.enumerate().min_by(|a, b| a.1.total_cmp(&b.1));
+            chain.push(left.remove(nearest.map_or(0, |(place, _)| place)));
+        }
+        self.points = chain.iter().flat_map(|&at| point(at)).copied().collect();
+        self.weights = chain.iter().map(|&at| self.weights[at]).collect();
+    }
+}
+
+/// Adds a point in floats.
+fn add(sum: &mut [f64], point: &[u8]) {
+    for (sum, value) in sum.iter_mut().zip(point.chunks_exact(4)) {
+        *sum += f64::from(f32::from_le_bytes([value[0], value[1], value[2], value[3]]));
+    }
+}
+
+/// A sum of `count` points, divided by that.
+fn scaled(sum: &[f64], count: usize) -> Vec<u8> {
+    let values = sum.iter().map(|sum| (sum / count as f64) as f32);
+    values.flat_map(f32::to_le_bytes).collect()
+}

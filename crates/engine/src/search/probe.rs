@@ -1,0 +1,544 @@
+//! Probing clusters: the nearest heads are found in memory, and what stands in their clusters is read, all at once.
+//!
+//! ```text
+//!   graph over the heads ──> nearest clusters ──> their extents, in flight together ──┬─> vectors: ranked
+//!                                                                                     └─> numbers of others
+//!                                         not read yet, and in no group that is read ──┘
+//!                                         runs of neighbours, in flight as they are met ──> vectors: ranked
+//! ```
+//!
+//! A cluster is not probed if its head is much farther from the query than the nearest (SPANN §3.3). No vector is read twice in a query:
+//! of the members that stand elsewhere, those are left out that stand in a group that is probed as well, and those that another cluster
+//! has asked for. What stands in several replicated clusters comes with each of them, and is ranked once.
+
+use std::collections::VecDeque;
+
+use stratann_tier::{Block, ReadQueue, Request, Thread, next};
+use stratann_vector::{Kernel, Metric};
+
+use super::Counters;
+use super::admission::Admission;
+use super::parts::{Part, Timer};
+use super::ranking::Ranking;
+use super::scan::let_others;
+use super::source::{CandidateSource, Guided};
+use super::walker::{Plan, Within};
+use crate::Error;
+use crate::index::Index;
+use crate::navigation::NavigationScratch;
+use crate::progress::Progress;
+use crate::stores::ClusterStores;
+use crate::stores::clusters::{ByteFile, Vectors};
+
+/// How much farther than the nearest a head may be, as a share of that distance, or of the mean distance of a vector to its head if that is
+/// more: 7, as in SPANN §4.1 for ten neighbours.
+const FARTHEST: f32 = 7.0;
+/// Heads that are looked for beyond those that are probed: a longer list finds the nearest more surely.
+const BEYOND: usize = 16;
+/// Bytes of vectors that a scan reads at once, about, and such reads in flight.
+const SCAN_BYTES: usize = 64 << 10;
+const SCAN_READS: usize = 4;
+/// A read of vectors by themselves, and not of an extent.
+const STRAY: u64 = 1 << 63;
+
+/// A task's state, reused from query to query.
+pub(super) struct Prober<'a> {
+    index: &'a Index,
+    clusters: &'a ClusterStores,
+    plan: Plan,
+    timer: &'a Timer,
+    kernel: Kernel,
+    ranking: Ranking<'a>,
+    counters: Counters,
+    heads: NavigationScratch,
+    /// Clusters that are probed: the nearest first, and sorted.
+    nearest: Vec<u32>,
+    probed: Vec<u32>,
+    /// Vectors that were ranked, or are asked for.
+    met: Met,
+    /// Reads that wait until there are fewer in flight.
+    waiting: VecDeque<Read>,
+    /// Runs of vectors that are read by themselves: the first, and how many.
+    runs: Vec<(u32, u32)>,
+    others: Vec<u32>,
+    extents: Box<dyn ReadQueue>,
+    /// Of the vectors, where they are in a file of their own.
+    members: Option<Box<dyn ReadQueue>>,
+}
+
+/// A read that is to be made.
+#[derive(Clone, Copy)]
+struct Read {
+    request: Request,
+    /// Whether it is of the file of members.
+    of_members: bool,
+}
+
+impl<'a> Prober<'a> {
+    /// For queries on a cluster index.
+    pub(super) fn new(
+        index: &'a Index,
+        clusters: &'a ClusterStores,
+        plan: Plan,
+        within: &Within<'a>,
+    ) -> Result<Self, Error> {
+        let kernel = Kernel::new(index.metric(), index.element(), index.dim());
+        let members = match &clusters.vectors {
+            Vectors::Addressed(file) => Some(file.tier.queue(within.thread)?),
+            Vectors::Replicated | Vectors::Grouped(_) => None,
+        };
+        Ok(Self {
+            index,
+            clusters,
+            plan,
+            timer: within.timer,
+            kernel,
+            ranking: Ranking::new(kernel, within.timer, kernel.row_bytes(), within.admission),
+            counters: Counters::default(),
+            heads: NavigationScratch::default(),
+            nearest: Vec::new(),
+            probed: Vec::new(),
+            met: Met::default(),
+            waiting: VecDeque::new(),
+            runs: Vec::new(),
+            others: Vec::new(),
+            extents: clusters.extents.tier.queue(within.thread)?,
+            members,
+        })
+    }
+
+    /// Finds the clusters that are worth a probe, `probes` at most.
+    fn choose(&mut self, probes: usize) {
+        let Self {
+            clusters,
+            kernel,
+            ranking,
+            heads,
+            ..
+        } = self;
+        let probes = probes.min(clusters.clusters() as usize);
+        let list = probes + BEYOND.max(probes / 4);
+        let computations = self.timer.time(Part::Exact, || {
+            clusters.heads.walk(kernel, &ranking.query, list, heads)
+        });
+        self.counters.distance_computations += computations;
+        let first = heads.found().next().map_or(0.0, |(distance, _)| distance);
+        let most = match kernel.metric() {
+            Metric::L2 | Metric::Cosine => first.max(clusters.radius) * (1.0 + FARTHEST),
+            // No distance is a multiple of another.
+            Metric::InnerProduct => f32::INFINITY,
+        };
+        let near = heads.found().take(probes);
+        let near = near.take_while(|&(distance, _)| distance <= most || distance <= first);
+        self.nearest.clear();
+        self.nearest.extend(near.map(|(_, cluster)| cluster));
+        self.probed.clone_from(&self.nearest);
+        self.probed.sort_unstable();
+    }
+
+    /// Probes clusters.
+    async fn probe(&mut self, probes: usize) -> Result<(), Error> {
+        self.ranking.begin(self.plan.k, &[], &[]);
+        self.choose(probes);
+        self.met.clear();
+        self.runs.clear();
+        self.waiting.clear();
+        for &cluster in &self.nearest {
+            let (offset, bytes) = self.clusters.place(cluster);
+            let request = request(&self.clusters.extents, cluster.into(), offset, bytes);
+            self.waiting.push_back(Read {
+                request,
+                of_members: false,
+            });
+        }
+        match self.clusters.vectors {
+            Vectors::Grouped(_) => self.counters.group_reads += self.nearest.len() as u64,
+            Vectors::Replicated | Vectors::Addressed(_) => {
+                self.counters.posting_reads += self.nearest.len() as u64;
+            }
+        }
+        self.counters.hops += self.nearest.len() as u64;
+        self.counters.graph_reads += self.nearest.len() as u64;
+        loop {
+            self.submit()?;
+            let (tag, block) = match &mut self.members {
+                _ if self.extents.in_flight() > 0 => take(&mut *self.extents).await?,
+                Some(members) if members.in_flight() > 0 => take(&mut **members).await?,
+                _ => break,
+            };
+            match tag & STRAY {
+                0 => self.meet_extent(tag as u32, &block)?,
+                _ => self.meet_strays((tag & !STRAY) as usize, &block)?,
+            }
+        }
+        self.counters.distance_computations += std::mem::take(&mut self.ranking.computations);
+        Ok(())
+    }
+
+    /// Starts reads, as long as there are fewer in flight than there may be.
+    fn submit(&mut self) -> Result<(), Error> {
+        let members = self
+            .members
+            .as_ref()
+            .map_or(0, |members| members.in_flight());
+        let mut in_flight = self.extents.in_flight() + members;
+        while in_flight < self.plan.beam
+            && let Some(read) = self.waiting.pop_front()
+        {
+            let queue = match &mut self.members {
+                Some(members) if read.of_members => members,
+                _ => &mut self.extents,
+            };
+            queue.submit(read.request)?;
+            self.counters.bytes_read += u64::from(read.request.len);
+            in_flight += 1;
+        }
+        Ok(())
+    }
+
+    /// Ranks what stands in an extent, and asks for its other members.
+    fn meet_extent(&mut self, cluster: u32, block: &Block) -> Result<(), Error> {
+        let (clusters, check) = (self.clusters, self.index.checks_pages());
+        let (offset, bytes) = clusters.place(cluster);
+        let (_, _, at) = clusters.extents.reach(offset, bytes);
+        let view = clusters.view(cluster, &block[at..at + bytes], check)?;
+        let Self { ranking, met, .. } = self;
+        clusters.each_in(
+            cluster,
+            &view,
+            0..view.records(),
+            check,
+            &mut |node, id, vector| {
+                if met.insert(node) && !ranking.admission().rules_out(node) {
+                    ranking.rank_exactly(node, id, vector);
+                }
+            },
+        )?;
+        let mut others = std::mem::take(&mut self.others);
+        let decoded = clusters.others(cluster, &view, &mut others);
+        if decoded.is_ok() {
+            self.ask_for(&others);
+        }
+        self.others = others;
+        decoded
+    }
+
+    /// Asks for vectors, which ascend, that stand in nothing that is read already.
+    fn ask_for(&mut self, others: &[u32]) {
+        let clusters = self.clusters;
+        // The group of the last one, and whether it is read.
+        let mut group: Option<(u32, bool)> = None;
+        let mut run: Option<(u32, u32)> = None;
+        for &node in others {
+            let of = clusters.group_of(node);
+            if let Some(of) = of
+                && group.is_none_or(|(last, _)| last != of)
+            {
+                group = Some((of, self.probed.binary_search(&of).is_ok()));
+                self.ask_for_run(run.take());
+            }
+            let comes = of.is_some() && group.is_some_and(|(_, comes)| comes);
+            if comes || self.ranking.admission().rules_out(node) || !self.met.insert(node) {
+                continue;
+            }
+            match &mut run {
+                Some((first, count)) if *first + *count == node => *count += 1,
+                _ => {
+                    self.ask_for_run(run.take());
+                    run = Some((node, 1));
+                }
+            }
+        }
+        self.ask_for_run(run);
+    }
+
+    /// Asks for vectors that stand behind one another.
+    fn ask_for_run(&mut self, run: Option<(u32, u32)>) {
+        let Some((first, count)) = run else { return };
+        let Some((file, offset)) = self.clusters.member_place(first) else {
+            return;
+        };
+        let bytes = count as usize * self.clusters.member_bytes();
+        let tag = STRAY | self.runs.len() as u64;
+        self.runs.push((first, count));
+        self.counters.stray_reads += 1;
+        self.counters.vector_reads += 1;
+        self.waiting.push_back(Read {
+            request: request(file, tag, offset, bytes),
+            of_members: self.members.is_some(),
+        });
+    }
+
+    /// Ranks vectors that were read by themselves.
+    fn meet_strays(&mut self, run: usize, block: &Block) -> Result<(), Error> {
+        let (clusters, check) = (self.clusters, self.index.checks_pages());
+        let (first, count) = self.runs[run];
+        let Some((file, offset)) = clusters.member_place(first) else {
+            return Ok(());
+        };
+        let bytes = clusters.member_bytes();
+        let (_, _, at) = file.reach(offset, count as usize * bytes);
+        for (node, member) in (first..first + count).zip(block[at..].chunks_exact(bytes)) {
+            let (id, vector) = clusters.member(node, member, check)?;
+            self.ranking.rank_exactly(node, id, vector);
+        }
+        Ok(())
+    }
+
+    /// Forgets the reads in flight.
+    fn reset(&mut self) {
+        self.extents.reset();
+        if let Some(members) = &mut self.members {
+            members.reset();
+        }
+    }
+}
+
+/// A read that has some bytes of a file.
+fn request(file: &ByteFile, tag: u64, offset: u64, bytes: usize) -> Request {
+    let (offset, len, _) = file.reach(offset, bytes);
+    Request {
+        tag,
+        offset,
+        len: len as u32,
+    }
+}
+
+/// What comes in next.
+async fn take(queue: &mut dyn ReadQueue) -> Result<(u64, Block), Error> {
+    let done = next(queue).await;
+    Ok((done.tag, done.result?))
+}
+
+impl<'a> CandidateSource<'a> for Prober<'a> {
+    fn ranking(&mut self) -> &mut Ranking<'a> {
+        &mut self.ranking
+    }
+
+    /// Here a list has a place for each cluster that is probed.
+    async fn find(&mut self, list: usize) -> Result<(), Error> {
+        let outcome = self.probe(list).await;
+        if outcome.is_err() {
+            self.reset();
+        }
+        outcome
+    }
+
+    fn take_counters(&mut self) -> Counters {
+        std::mem::take(&mut self.counters)
+    }
+}
+
+impl<'a> Guided<'a> for Prober<'a> {
+    type Scan<'s>
+        = EveryMember<'s, 'a>
+    where
+        Self: 's;
+
+    fn begin_at_none(&mut self) {
+        self.ranking.begin(self.plan.k, &[], &[]);
+    }
+
+    fn scan<'s>(&'s mut self, thread: &'s Thread, progress: &'s dyn Progress) -> Self::Scan<'s> {
+        EveryMember {
+            admission: *self.ranking.admission(),
+            clusters: self.clusters,
+            check: self.index.checks_pages(),
+            ranking: &mut self.ranking,
+            counters: Counters::default(),
+            thread,
+            progress,
+        }
+    }
+}
+
+/// Every vector of a cluster index, once.
+pub(super) struct EveryMember<'s, 'a> {
+    clusters: &'s ClusterStores,
+    check: bool,
+    admission: Admission<'a>,
+    ranking: &'s mut Ranking<'a>,
+    counters: Counters,
+    thread: &'s Thread,
+    progress: &'s dyn Progress,
+}
+
+impl EveryMember<'_, '_> {
+    /// Reads pieces of a file, some in flight, and has `meet` look at each, in any order.
+    async fn each_piece(
+        &mut self,
+        file: &ByteFile,
+        pieces: u32,
+        place: impl Fn(u32) -> (u64, usize),
+        mut meet: impl FnMut(&mut Self, u32, &[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut queue = file.tier.queue(self.thread)?;
+        let mut asked = 0;
+        loop {
+            if self.progress.interrupted() {
+                return Err(Error::Interrupted);
+            }
+            while asked < pieces && queue.in_flight() < SCAN_READS {
+                let (offset, bytes) = place(asked);
+                let request = request(file, asked.into(), offset, bytes);
+                queue.submit(request)?;
+                self.counters.bytes_read += u64::from(request.len);
+                asked += 1;
+            }
+            if queue.in_flight() == 0 {
+                return Ok(());
+            }
+            // Where all is in memory nothing else would let other queries go on.
+            let_others().await;
+            let (tag, block) = take(&mut *queue).await?;
+            let (offset, bytes) = place(tag as u32);
+            let (_, _, at) = file.reach(offset, bytes);
+            meet(self, tag as u32, &block[at..at + bytes])?;
+        }
+    }
+
+    fn rank(&mut self, node: u32, id: u64, vector: &[u8]) {
+        if !self.admission.rules_out(node) {
+            self.ranking.rank_exactly(node, id, vector);
+        }
+    }
+}
+
+impl<'a> CandidateSource<'a> for EveryMember<'_, 'a> {
+    fn ranking(&mut self) -> &mut Ranking<'a> {
+        self.ranking
+    }
+
+    /// Whatever the list: nothing leads to them.
+    async fn find(&mut self, _: usize) -> Result<(), Error> {
+        let (clusters, check) = (self.clusters, self.check);
+        let scanned = match &clusters.vectors {
+            Vectors::Replicated | Vectors::Grouped(_) => {
+                self.counters.graph_reads += u64::from(clusters.clusters());
+                let place = |cluster| clusters.place(cluster);
+                let count = clusters.clusters();
+                self.each_piece(&clusters.extents, count, place, |scan, cluster, bytes| {
+                    let view = clusters.view(cluster, bytes, check)?;
+                    let mut each = |node, id, vector: &[u8]| scan.rank(node, id, vector);
+                    clusters.each_in(cluster, &view, 0..view.own(), check, &mut each)
+                })
+                .await
+            }
+            Vectors::Addressed(file) => {
+                let stride = clusters.member_bytes();
+                let each = (SCAN_BYTES / stride).max(1) as u32;
+                let nodes = clusters.nodes() as u32;
+                let pieces = nodes.div_ceil(each);
+                self.counters.vector_reads += u64::from(pieces);
+                let place = |piece: u32| {
+                    let count = each.min(nodes - piece * each) as usize;
+                    let (_, offset) = clusters.member_place(piece * each).unwrap_or((file, 0));
+                    (offset, count * stride)
+                };
+                self.each_piece(file, pieces, place, |scan, piece, bytes| {
+                    for (node, member) in (piece * each..).zip(bytes.chunks_exact(stride)) {
+                        let (id, vector) = clusters.member(node, member, check)?;
+                        scan.rank(node, id, vector);
+                    }
+                    Ok(())
+                })
+                .await
+            }
+        };
+        self.counters.distance_computations += std::mem::take(&mut self.ranking.computations);
+        scanned
+    }
+
+    fn take_counters(&mut self) -> Counters {
+        std::mem::take(&mut self.counters)
+    }
+}
+
+/// A set of vectors, which forgets none; emptied in no time.
+#[derive(Debug, Default)]
+struct Met {
+    /// Vectors, each with the query that it was met in.
+    slots: Vec<(u32, u32)>,
+    query: u32,
+    count: usize,
+}
+
+impl Met {
+    /// Slots from the start.
+    const LEAST: usize = 1 << 10;
+
+    /// Empties it.
+    fn clear(&mut self) {
+        self.count = 0;
+        self.query = self.query.wrapping_add(1);
+        if self.query == 0 {
+            // After four billion queries, slots of the first ones would count again.
+            self.slots.fill((0, 0));
+            self.query = 1;
+        }
+    }
+
+    /// Adds a vector; false if it is there.
+    fn insert(&mut self, node: u32) -> bool {
+        if 2 * self.count >= self.slots.len() {
+            self.grow();
+        }
+        let mask = self.slots.len() - 1;
+        let mut at = hash(node) & mask;
+        loop {
+            match self.slots[at] {
+                (_, query) if query != self.query => {
+                    self.slots[at] = (node, self.query);
+                    self.count += 1;
+                    return true;
+                }
+                (known, _) if known == node => return false,
+                _ => at = (at + 1) & mask,
+            }
+        }
+    }
+
+    /// Makes room for twice as many.
+    #[cold]
+    fn grow(&mut self) {
+        let size = (2 * self.slots.len()).max(Self::LEAST);
+        let slots = std::mem::replace(&mut self.slots, vec![(0, 0); size]);
+        let query = self.query;
+        // No slot of the new ones is of this query.
+        self.query = self.query.max(1);
+        self.count = 0;
+        for (node, _) in slots
+            .into_iter()
+            .filter(|slot| slot.1 == query && query != 0)
+        {
+            self.insert(node);
+        }
+    }
+}
+
+fn hash(node: u32) -> usize {
+    (u64::from(node).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn what_was_met_is_known_until_the_next_query() {
+        let mut met = Met::default();
+        for query in 0..3 {
+            met.clear();
+            let mut expected = HashSet::new();
+            for i in 0..5_000u32 {
+                let node = i.wrapping_mul(2_654_435_761) % 3_001 + query;
+                assert_eq!(met.insert(node), expected.insert(node), "{query}: {node}");
+            }
+        }
+        met.query = u32::MAX;
+        met.clear();
+        assert!(met.insert(7) && !met.insert(7));
+    }
+}

@@ -1,0 +1,380 @@
+//! Cluster indexes: what a probe finds and reads, in any order of completions.
+
+use std::collections::HashSet;
+
+use stratann_vector::Element;
+
+use super::*;
+use crate::{LiveIndex, WriteOptions};
+
+const LAYOUTS: [Layout; 3] = [Layout::Replicated, Layout::Addressed, Layout::Grouped];
+
+fn clusters(layout: Layout) -> BuildOptions {
+    BuildOptions {
+        layout: Some(layout),
+        cluster_size: Some(12),
+        threads: 2,
+        ..BuildOptions::default()
+    }
+}
+
+fn probing(probes: usize) -> SearchOptions {
+    SearchOptions {
+        probes: Some(probes),
+        ..SearchOptions::default()
+    }
+}
+
+fn photos() -> (Matrix, Matrix) {
+    let base = head(&fixture("photo-sift-20k.base.u8bin"), 3_000);
+    let queries = head(&fixture("photo-sift-20k.query.u8bin"), 60);
+    (base, queries)
+}
+
+/// Rows of another element type that are like the given ones.
+fn of_element(rows: &Matrix, element: Element) -> Matrix {
+    let bytes = rows.in_memory().unwrap();
+    let values = bytes.iter().map(|&byte| f32::from(byte) - 40.0);
+    let bytes: Vec<u8> = match element {
+        Element::U8 => bytes.to_vec(),
+        Element::I8 => values
+            .map(|value| value.clamp(-128.0, 127.0) as i8 as u8)
+            .collect(),
+        Element::F32 => values.flat_map(f32::to_le_bytes).collect(),
+        Element::F16 => {
+            let mut out = Vec::new();
+            for value in values {
+                // Whole numbers of up to ten bits: sign, exponent and the bits behind the first.
+                let bits = value.to_bits();
+                let half = match value == 0.0 {
+                    true => 0,
+                    false => {
+                        (bits >> 16 & 0x8000)
+                            | ((bits >> 23 & 0xff) - 112) << 10
+                            | (bits >> 13 & 0x3ff)
+                    }
+                };
+                out.extend((half as u16).to_le_bytes());
+            }
+            out
+        }
+    };
+    Matrix::new(bytes, rows.rows(), rows.dim(), element).unwrap()
+}
+
+#[test]
+fn probing_all_clusters_answers_exactly_whatever_the_element_and_the_metric() {
+    let folder = tempfile::tempdir().unwrap();
+    let (base, queries) = photos();
+    let base = head(&fixture("photo-sift-20k.base.u8bin"), base.rows() / 3);
+    for element in Element::ALL {
+        let (base, queries) = (of_element(&base, element), of_element(&queries, element));
+        for metric in Metric::ALL {
+            let truth = brute_force(&base, &queries, 10, metric, 2, &Silent).unwrap();
+            for layout in LAYOUTS {
+                let path = folder.path().join(format!("{element}-{metric}-{layout}"));
+                let options = BuildOptions {
+                    metric,
+                    ..clusters(layout)
+                };
+                build(&base, &path, &options, &Silent).unwrap();
+                let index = Index::open(&path, &OpenOptions::default()).unwrap();
+                let found = index.search(&queries, &probing(1_000)).unwrap();
+                let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
+                // Heads that are much farther than the nearest are left out, and the graph over them misses few.
+                assert!(recall >= 0.999, "{element}, {metric}, {layout}: {recall}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_few_probes_find_most_and_read_each_vector_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (base, queries) = photos();
+    let truth = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
+    let mut of_layout = Vec::new();
+    for layout in LAYOUTS {
+        let path = folder.path().join(layout.name());
+        build(&base, &path, &clusters(layout), &Silent).unwrap();
+        let index = Index::open(&path, &OpenOptions::default()).unwrap();
+        let found = index.search(&queries, &probing(16)).unwrap();
+        let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
+        assert!(recall > 0.95, "{layout}: {recall}");
+        of_layout.push((recall, found.ids, found.counters));
+    }
+    let [(_, replicated, r), (_, addressed, a), (_, grouped, g)] = &of_layout[..] else {
+        panic!("three layouts");
+    };
+    // The same clusters have the same members, wherever these stand.
+    assert_eq!(replicated, addressed);
+    assert_eq!(replicated, grouped);
+    assert_eq!((r.posting_reads, r.stray_reads), (a.posting_reads, 0));
+    assert_eq!(r.posting_reads, g.group_reads);
+    assert_eq!(
+        (r.distance_computations, r.hops),
+        (a.distance_computations, a.hops)
+    );
+    assert!(g.stray_reads * 5 < a.stray_reads * 2, "{g:?} {a:?}");
+    assert!(g.vector_reads == g.stray_reads && g.graph_reads == g.group_reads);
+}
+
+#[test]
+fn answers_do_not_depend_on_the_order_of_completions() {
+    let folder = tempfile::tempdir().unwrap();
+    let (base, queries) = photos();
+    for layout in LAYOUTS {
+        let path = folder.path().join(layout.name());
+        build(&base, &path, &clusters(layout), &Silent).unwrap();
+        let under = |faults: Faults| {
+            let mut index = Index::open(&path, &OpenOptions::default()).unwrap();
+            let volume = stratann_tier::Directory::open(&path).unwrap();
+            index.replace_tiers(&|name| {
+                let bytes = volume.read(name).unwrap();
+                Arc::new(Faulty::new(Arc::new(DramTier::new(bytes)), faults.clone()))
+            });
+            index
+        };
+        let expected = under(Faults::none()).search(&queries, &probing(9)).unwrap();
+        let from_disk = Index::open(&path, &OpenOptions::default()).unwrap();
+        assert_eq!(
+            from_disk.search(&queries, &probing(9)).unwrap().ids,
+            expected.ids
+        );
+        for (name, faults) in orders() {
+            for beam in [1, 3, 64] {
+                let options = SearchOptions {
+                    beam: Some(beam),
+                    ..probing(9)
+                };
+                let found = under(faults.clone()).search(&queries, &options).unwrap();
+                assert_eq!(found.ids, expected.ids, "{layout}, {name}, beam {beam}");
+                assert_eq!(found.distances, expected.distances);
+            }
+        }
+        // A read that fails, or is damaged, is an error that names the place, and harms no other batch.
+        let index = under(Faults::none().at_read(40, Fault::Error(5)));
+        let error = index.search(&queries, &probing(9)).unwrap_err().to_string();
+        assert!(error.contains("byte"), "{layout}: {error}");
+        assert!(index.search(&queries, &probing(9)).is_ok());
+        let error = under(Faults::none().at_read(40, Fault::Flip(12_345)));
+        let error = error.search(&queries, &probing(9)).unwrap_err().to_string();
+        assert!(error.contains("checksum"), "{layout}: {error}");
+    }
+}
+
+#[test]
+fn what_was_deleted_is_no_answer_and_what_was_inserted_is_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (base, queries) = photos();
+    for layout in LAYOUTS {
+        let path = folder.path().join(layout.name());
+        build(&base, &path, &clusters(layout), &Silent).unwrap();
+        let before = Index::open(&path, &OpenOptions::default()).unwrap();
+        let nearest = before
+            .search(
+                &queries,
+                &SearchOptions {
+                    k: 1,
+                    ..probing(16)
+                },
+            )
+            .unwrap();
+        let gone: HashSet<u64> = nearest.ids.iter().copied().collect();
+        let live =
+            LiveIndex::open(&path, &OpenOptions::default(), &WriteOptions::default()).unwrap();
+        live.delete(&gone.iter().copied().collect::<Vec<_>>())
+            .unwrap();
+        let new: Vec<u64> = (50_000..).take(queries.rows()).collect();
+        live.insert(&queries, Some(&new), &Silent).unwrap();
+        let check = |found: &SearchResults, what: &str| {
+            assert!(
+                found.ids.iter().all(|id| !gone.contains(id)),
+                "{layout}, {what}"
+            );
+            let nearest = found.ids.chunks(found.k).map(|ids| ids[0]);
+            assert!(nearest.eq(new.iter().copied()), "{layout}, {what}");
+        };
+        check(&live.search(&queries, &probing(16)).unwrap(), "live");
+        live.compact(&Silent).unwrap();
+        check(&live.search(&queries, &probing(16)).unwrap(), "merged");
+        assert_eq!(live.index().len(), 3_000 - gone.len() + queries.rows());
+        assert!(live.index().has_clusters());
+        // So few are left that probes do not meet them: every vector is looked at.
+        let kept = [3u64, 700, 50_003];
+        let all = (0..3_000)
+            .filter(|id| !gone.contains(id))
+            .chain(new.iter().copied());
+        let rest: Vec<u64> = all.filter(|id| !kept.contains(id)).collect();
+        let kept = kept
+            .into_iter()
+            .filter(|id| !gone.contains(id))
+            .collect::<HashSet<_>>();
+        live.delete(&rest).unwrap();
+        let found = live.search(&queries, &probing(2)).unwrap();
+        for ids in found.ids.chunks(10) {
+            let answers: HashSet<u64> = ids.iter().copied().filter(|&id| id != u64::MAX).collect();
+            assert_eq!(answers, kept, "{layout}");
+        }
+    }
+}
+
+#[test]
+fn tables_that_do_not_fit_the_memory_are_refused_with_what_would_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let (base, queries) = photos();
+    for layout in LAYOUTS {
+        let path = folder.path().join(layout.name());
+        build(&base, &path, &clusters(layout), &Silent).unwrap();
+        let with = |memory| {
+            let options = OpenOptions {
+                memory: Some(memory),
+                ..OpenOptions::default()
+            };
+            Index::open(&path, &options)
+        };
+        let Err(Error::Memory { needs, part, .. }) = with(1 << 20) else {
+            panic!("{layout}: a megabyte was enough");
+        };
+        assert!(part.contains("heads"), "{part}");
+        assert!(matches!(with(needs - 1), Err(Error::Memory { .. })));
+        let index = with(needs).unwrap();
+        assert!(index.memory().tables > 0);
+        assert!(index.search(&queries, &probing(8)).is_ok());
+    }
+}
+
+#[test]
+fn probes_are_of_clusters_and_what_only_graphs_have_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (base, queries) = photos();
+    let graph = under(Faults::none());
+    let error = graph.search(&queries, &probing(4)).unwrap_err().to_string();
+    assert!(
+        error.contains("probes") && error.contains("list size"),
+        "{error}"
+    );
+    let refused = |options: BuildOptions, word: &str| {
+        let error = build(&base, folder.path().join("no"), &options, &Silent).unwrap_err();
+        assert!(
+            error.is_call_wrong() && error.to_string().contains(word),
+            "{error}"
+        );
+    };
+    let spann = || clusters(Layout::Replicated);
+    refused(
+        BuildOptions {
+            degree: Some(16),
+            ..spann()
+        },
+        "degree",
+    );
+    refused(
+        BuildOptions {
+            resume: true,
+            ..spann()
+        },
+        "resume",
+    );
+    refused(
+        BuildOptions {
+            compression: Some(Compression::Best),
+            ..spann()
+        },
+        "compression",
+    );
+    refused(
+        BuildOptions {
+            order: Some(Order::Locality),
+            ..spann()
+        },
+        "order",
+    );
+    refused(
+        BuildOptions {
+            replicas: Some(0),
+            ..spann()
+        },
+        "replicas",
+    );
+    refused(
+        BuildOptions {
+            replicas: Some(4),
+            ..BuildOptions::default()
+        },
+        "replicas",
+    );
+    let path = folder.path().join("index");
+    build(&base, &path, &spann(), &Silent).unwrap();
+    let index = Index::open(&path, &OpenOptions::default()).unwrap();
+    let navigated = SearchOptions {
+        navigation: Some(true),
+        ..probing(4)
+    };
+    let error = index.search(&queries, &navigated).unwrap_err().to_string();
+    assert!(error.contains("navigation"), "{error}");
+    assert!(
+        index
+            .search(&queries, &probing(0))
+            .unwrap_err()
+            .is_call_wrong()
+    );
+}
+
+#[test]
+fn a_log_of_queries_groups_vectors_where_these_look() {
+    let folder = tempfile::tempdir().unwrap();
+    let (base, queries) = photos();
+    let log = folder.path().join("log.u8bin");
+    let rows = queries.in_memory().unwrap();
+    let words = [queries.rows() as u32, queries.dim() as u32];
+    let bytes = [&words.map(u32::to_le_bytes).concat(), rows].concat();
+    std::fs::write(&log, bytes).unwrap();
+    let strays = |query_log: Option<PathBuf>, name: &str| {
+        let path = folder.path().join(name);
+        let options = BuildOptions {
+            query_log,
+            ..clusters(Layout::Grouped)
+        };
+        build(&base, &path, &options, &Silent).unwrap();
+        assert!(crate::verify(&path, &Silent).unwrap().clean());
+        let index = Index::open(&path, &OpenOptions::default()).unwrap();
+        let found = index.search(&queries, &probing(12)).unwrap();
+        (found.ids, found.counters.stray_reads)
+    };
+    let (ids, alike) = strays(None, "alike");
+    let (same, by_log) = strays(Some(log), "by-log");
+    assert_eq!(ids, same);
+    assert!(by_log < alike, "{by_log} strays, {alike} without the log");
+}
+
+#[test]
+fn any_number_of_threads_builds_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (base, _) = photos();
+    for layout in LAYOUTS {
+        let files = |threads| {
+            let path = folder.path().join(format!("{layout}-{threads}"));
+            build(
+                &base,
+                &path,
+                &BuildOptions {
+                    threads,
+                    ..clusters(layout)
+                },
+                &Silent,
+            )
+            .unwrap();
+            let entries = std::fs::read_dir(&path).unwrap();
+            let files = entries.map(|entry| {
+                let path = entry.unwrap().path();
+                (
+                    path.file_name().unwrap().to_owned(),
+                    std::fs::read(&path).unwrap(),
+                )
+            });
+            files.collect::<std::collections::BTreeMap<_, _>>()
+        };
+        assert!(files(1) == files(3), "{layout}");
+    }
+}

@@ -1,0 +1,137 @@
+//! Files of a cluster index, by their headers and tables, which must be what the manifest says.
+
+use stratann_layout::manifest::FILE_NAME as MANIFEST;
+use stratann_layout::{
+    ClusterFacts, ClusterShape, ClustersFile, ExtentKind, FileEntry, FileKind, Manifest, Members,
+    NavigationFile,
+};
+use stratann_tier::Volume;
+
+use super::pages::page_header;
+use super::{damaged, entry, file_of, name_of, of_another_index, read_stream_whole};
+use crate::Error;
+
+/// What the manifest of a cluster index says of clusters.
+pub(crate) fn cluster_facts<'m>(
+    volume: &dyn Volume,
+    manifest: &'m Manifest,
+) -> Result<&'m ClusterFacts, Error> {
+    let facts = manifest.clusters();
+    facts.ok_or_else(|| damaged(volume, MANIFEST, "it is not that of a cluster index"))
+}
+
+/// The entry of a file of clusters and its shape. Refuses one whose header is damaged, of another index, or of another shape than the
+/// manifest says.
+pub(crate) fn cluster_file<'m>(
+    volume: &dyn Volume,
+    manifest: &'m Manifest,
+    kind: FileKind,
+) -> Result<(&'m FileEntry, ClusterShape), Error> {
+    let facts = cluster_facts(volume, manifest)?;
+    let entry = entry(volume, manifest, kind, None)?;
+    let header = page_header(volume, entry, kind)?;
+    let shape = ClusterShape::from_header(&header, kind, &name_of(volume, &entry.name))?;
+    let said = (
+        manifest.element,
+        u64::from(manifest.dimension),
+        facts.clusters,
+        manifest.vectors,
+    );
+    let found = (
+        shape.element,
+        shape.dim as u64,
+        shape.clusters.into(),
+        shape.vectors.into(),
+    );
+    if said != found {
+        return Err(of_another_index(volume, entry));
+    }
+    Ok((entry, shape))
+}
+
+/// The table of the extents in a file of this kind. Refuses one that does not fit that file.
+pub(crate) fn clusters(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    kind: (FileKind, ExtentKind),
+) -> Result<ClustersFile, Error> {
+    let facts = cluster_facts(volume, manifest)?;
+    let payload = read_stream_whole(volume, manifest, FileKind::Clusters, None)?;
+    let file = file_of(volume, manifest, FileKind::Clusters, None)?;
+    let table = ClustersFile::decode(&payload, facts.clusters, &file)?;
+    let (entry, shape) = cluster_file(volume, manifest, kind.0)?;
+    let wrong = |what: String| {
+        Err(Error::Damaged {
+            file: file.clone(),
+            what,
+        })
+    };
+    let length = table.file_length(kind.1);
+    if length != entry.length {
+        return wrong(format!(
+            "extents of {length} bytes in all; their file has {}",
+            entry.length
+        ));
+    }
+    let records: u64 = table
+        .records
+        .iter()
+        .map(|&records| u64::from(records))
+        .sum();
+    let right = match kind.1 {
+        ExtentKind::Replicated => records >= manifest.vectors,
+        ExtentKind::Grouped => records == manifest.vectors,
+        ExtentKind::Postings => records == 0,
+    };
+    if !right {
+        let vectors = manifest.vectors;
+        return wrong(format!(
+            "{records} vectors stand in all extents, of {vectors} in all"
+        ));
+    }
+    let stride = kind.1.stride(&shape);
+    let short = table
+        .bytes
+        .iter()
+        .zip(&table.records)
+        .position(|(&bytes, &records)| {
+            u64::from(bytes)
+                < (stratann_layout::clusters::extent::FIXED + records as usize * stride) as u64
+        });
+    match short {
+        Some(cluster) => wrong(format!(
+            "the extent of cluster {cluster} is too short for its vectors"
+        )),
+        None => Ok(table),
+    }
+}
+
+/// The file of members alone. Refuses one of another length than its members have.
+pub(crate) fn members<'m>(
+    volume: &dyn Volume,
+    manifest: &'m Manifest,
+) -> Result<(&'m FileEntry, Members), Error> {
+    let (entry, shape) = cluster_file(volume, manifest, FileKind::Addressed)?;
+    let members = Members::new(shape);
+    match members.file_length() == entry.length {
+        true => Ok((entry, members)),
+        false => Err(of_another_index(volume, entry)),
+    }
+}
+
+/// The heads of all clusters and the graph over them.
+pub(crate) fn heads(volume: &dyn Volume, manifest: &Manifest) -> Result<NavigationFile, Error> {
+    let facts = cluster_facts(volume, manifest)?;
+    let payload = read_stream_whole(volume, manifest, FileKind::Navigation, None)?;
+    let file = file_of(volume, manifest, FileKind::Navigation, None)?;
+    let row_bytes = manifest.dimension as usize * manifest.element.size();
+    let heads = NavigationFile::decode(payload, manifest.vectors, row_bytes, &file)?;
+    let (found, clusters) = (heads.nodes.len() as u64, facts.clusters);
+    if found != clusters || heads.nodes.last().map(|&last| u64::from(last) + 1) != Some(clusters) {
+        return Err(Error::Damaged {
+            file,
+            what: format!("it has the heads of {found} clusters; the MANIFEST says {clusters}"),
+        });
+    }
+    Ok(heads)
+}

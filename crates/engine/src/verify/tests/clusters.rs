@@ -1,0 +1,145 @@
+//! Cluster indexes: every byte that is not what it was is found, whatever it is of.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use stratann_tier::Volume;
+use stratann_tier::testing::SimVolume;
+use stratann_vector::Element;
+
+use crate::build::{BuildOptions, build_rows};
+use crate::data::Matrix;
+use crate::index::{Index, OpenOptions};
+use crate::progress::Silent;
+use crate::slow::slow;
+use crate::verify::verify_in;
+use crate::{Layout, stored};
+
+const LAYOUTS: [Layout; 3] = [Layout::Replicated, Layout::Addressed, Layout::Grouped];
+const ROWS: usize = 90;
+const DIM: usize = 8;
+
+/// Rows that are all different.
+fn rows() -> Matrix {
+    let bytes = (0..ROWS * DIM).map(|i| (i * i % 251) as u8).collect();
+    Matrix::new(bytes, ROWS, DIM, Element::U8).unwrap()
+}
+
+/// An index of a few clusters, with ids that are in a file of their own.
+fn index(layout: Layout, folder: &Path) -> SimVolume {
+    let volume = SimVolume::new();
+    let options = BuildOptions {
+        layout: Some(layout),
+        cluster_size: Some(8),
+        replicas: Some(3),
+        threads: 1,
+        ids: Some((0..ROWS as u64).map(|row| 3 * row + 5).collect()),
+        ..BuildOptions::default()
+    };
+    build_rows(&volume, &rows(), &options, folder);
+    volume
+}
+
+/// A copy in which a byte of a file is another one.
+fn flipped(volume: &SimVolume, name: &str, at: u64, mask: u8) -> SimVolume {
+    let volume = volume.fork();
+    let mut byte = [0];
+    volume.read_at(name, at, &mut byte).unwrap();
+    let mut file = volume.open(name).unwrap();
+    file.write_at(at, &[byte[0] ^ mask]).unwrap();
+    volume
+}
+
+#[test]
+fn an_index_that_is_whole_is_clean_and_every_byte_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    for layout in LAYOUTS {
+        let volume = index(layout, folder.path());
+        let report = verify_in(&volume, &Silent).unwrap();
+        assert!(report.clean(), "{layout}: {:#?}", report.problems);
+        assert_eq!(report.nodes, ROWS as u64);
+        let names = volume.list().unwrap();
+        let bytes: u64 = names.iter().map(|name| volume.len(name).unwrap()).sum();
+        assert_eq!(report.bytes, bytes, "{layout}");
+        let clusters = stored::manifest(&volume)
+            .unwrap()
+            .clusters()
+            .unwrap()
+            .clusters;
+        assert_eq!(report.pages, clusters);
+    }
+}
+
+#[test]
+fn every_flipped_byte_of_a_cluster_index_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    for layout in LAYOUTS {
+        let volume = index(layout, folder.path());
+        for name in volume.list().unwrap() {
+            // Nothing in it counts.
+            if name == "LOCK" {
+                continue;
+            }
+            let length = volume.len(&name).unwrap();
+            // All of them, or one in some, another one each time around a block.
+            let step = if slow() { 1 } else { 13 };
+            for at in (0..length).step_by(step) {
+                let mask = 1 << (at / step as u64 % 8);
+                let damaged = flipped(&volume, &name, at, mask);
+                let clean = verify_in(&damaged, &Silent).map(|report| report.clean());
+                assert!(
+                    !matches!(clean, Ok(true)),
+                    "{layout}: {name}, byte {at}, bits {mask:#x}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_byte_is_named_by_its_file_and_place() {
+    let folder = tempfile::tempdir().unwrap();
+    for (layout, of, words) in [
+        (Layout::Replicated, "replicated", "checksum mismatch"),
+        (Layout::Grouped, "grouped", "checksum mismatch"),
+        (Layout::Addressed, "addressed", "checksum mismatch"),
+        (Layout::Addressed, "postings", "checksum mismatch"),
+        (Layout::Grouped, "clusters", "checksum mismatch"),
+        (Layout::Grouped, "navigation", "checksum mismatch"),
+    ] {
+        let volume = index(layout, folder.path());
+        let entry = stored::manifest(&volume).unwrap().file(of).unwrap().clone();
+        let damaged = flipped(&volume, &entry.name, 4096 + 17, 4);
+        let report = verify_in(&damaged, &Silent).unwrap();
+        let named = report.problems.iter().any(|problem| {
+            problem.file.ends_with(&entry.name)
+                && problem.what.contains(words)
+                && problem.offset == Some(4096)
+        });
+        assert!(named, "{layout}, {of}: {:#?}", report.problems);
+    }
+}
+
+#[test]
+fn a_table_of_another_index_of_the_same_shape_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let volume = index(Layout::Grouped, folder.path());
+    let manifest = stored::manifest(&volume).unwrap();
+    let name = manifest.file("grouped").unwrap().name.clone();
+    let mut bytes = volume.read(&name).unwrap();
+    // Another header whose checksum is right: as one of another index has.
+    let length = bytes.len() as u64;
+    let shape = stratann_layout::ClusterShape {
+        vectors: ROWS as u32 + 1,
+        ..stored::cluster_file(&volume, &manifest, stratann_layout::FileKind::Grouped)
+            .unwrap()
+            .1
+    };
+    let header = shape.header(stratann_layout::FileKind::Grouped, length);
+    bytes[..4096].copy_from_slice(&header.encode());
+    volume.create(&name).unwrap().write_at(0, &bytes).unwrap();
+    let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+    let error = Index::open_in(shared, folder.path(), &OpenOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("grouped-"), "{error}");
+    assert!(!verify_in(&volume, &Silent).unwrap().clean());
+}

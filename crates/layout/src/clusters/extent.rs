@@ -1,0 +1,412 @@
+//! Extents: what is read when a cluster is probed.
+//!
+//! ```text
+//! file: | header block | extent 0 | zeros | extent 1 | zeros | ...        to whole blocks at the end
+//! ```
+//!
+//! Each extent begins at a multiple of [`ExtentKind::alignment`], in the order of the clusters. An extent, little-endian, of cluster `c`:
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 4 | crc32c of `c` as u64, then of what it covers, from offset 4 on |
+//! | 4 | 4 | `r`: vectors that stand in it |
+//! | 8 | 4 | of these, the first so many have no nearer cluster; `r` where vectors stand once |
+//! | 12 | 4 | `a`: bytes of the code of the other members' numbers |
+//! | 16 | a | that code: an ascending list, by the model of the [table](super::table) |
+//! | 16 + a | … | the vectors |
+//!
+//! In a replicated file `a` is 0, a vector is an *entry*, and the checksum covers all of the extent:
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | v | the vector |
+//! | v | 4 | its number |
+//! | v + 4 | 0, 4 or 8 | its outside id |
+//!
+//! In a grouped file a vector is a [member](super::member) with a checksum of its own, whose number follows from where it stands; that of the
+//! extent covers what is in front. In a file of postings `r` is 0.
+
+use super::ClusterShape;
+use super::member::Members;
+use crate::block::{self, BLOCK, u32_at};
+use crate::error::LayoutError;
+use crate::header::FileKind;
+
+/// Bytes in front of the numbers of other members.
+pub const FIXED: usize = 16;
+
+/// What the extents of a file hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtentKind {
+    /// All members with their vectors.
+    Replicated,
+    /// The group's vectors, and the numbers of the other members.
+    Grouped,
+    /// The numbers of all members.
+    Postings,
+}
+
+impl ExtentKind {
+    /// What the extents of a file of this kind hold; `None`: it has none.
+    pub fn of(kind: FileKind) -> Option<ExtentKind> {
+        match kind {
+            FileKind::Replicated => Some(Self::Replicated),
+            FileKind::Grouped => Some(Self::Grouped),
+            FileKind::Postings => Some(Self::Postings),
+            _ => None,
+        }
+    }
+
+    /// What the offsets of extents are multiples of: blocks where whole clusters are read from an SSD, else lines of memory.
+    pub fn alignment(self) -> u64 {
+        match self {
+            Self::Replicated => BLOCK as u64,
+            Self::Grouped | Self::Postings => 64,
+        }
+    }
+
+    /// Bytes of a vector as it stands in an extent.
+    pub fn stride(self, shape: &ClusterShape) -> usize {
+        match self {
+            Self::Replicated => shape.vector_bytes() + 4 + shape.id_bytes,
+            Self::Grouped => Members::new(*shape).bytes(),
+            Self::Postings => 0,
+        }
+    }
+}
+
+/// Puts an extent together, in one buffer that is reused.
+#[derive(Debug)]
+pub struct ExtentBuilder {
+    kind: ExtentKind,
+    shape: ClusterShape,
+    members: Members,
+    bytes: Vec<u8>,
+    records: u32,
+    own: u32,
+}
+
+impl ExtentBuilder {
+    /// A builder with an empty extent.
+    pub fn new(kind: ExtentKind, shape: ClusterShape) -> ExtentBuilder {
+        let mut builder = ExtentBuilder {
+            kind,
+            shape,
+            members: Members::new(shape),
+            bytes: Vec::new(),
+            records: 0,
+            own: 0,
+        };
+        builder.start(&[]);
+        builder
+    }
+
+    /// Empties the extent. The numbers of other members are coded so.
+    ///
+    /// # Panics
+    /// When there are some in a replicated file, which has no room for them.
+    pub fn start(&mut self, others: &[u8]) {
+        assert!(
+            others.is_empty() || self.kind != ExtentKind::Replicated,
+            "all members of a replicated cluster stand in it"
+        );
+        self.bytes.clear();
+        self.bytes.resize(FIXED, 0);
+        self.bytes[12..FIXED].copy_from_slice(&(others.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(others);
+        (self.records, self.own) = (0, 0);
+    }
+
+    /// Appends vector `node`; `own` says whether it has no nearer cluster. Those that have none come first. In a group they come in the
+    /// order of their numbers, and all are its own.
+    ///
+    /// # Panics
+    /// When it is a file of postings, or the vector has the wrong length.
+    pub fn push(&mut self, node: u32, id: u64, vector: &[u8], own: bool) {
+        assert_eq!(vector.len(), self.shape.vector_bytes(), "bytes of a vector");
+        match self.kind {
+            ExtentKind::Replicated => {
+                self.bytes.extend_from_slice(vector);
+                self.bytes.extend_from_slice(&node.to_le_bytes());
+                self.shape.push_id(id, &mut self.bytes);
+            }
+            ExtentKind::Grouped => self.members.push(node, id, vector, &mut self.bytes),
+            ExtentKind::Postings => panic!("no vectors stand in postings"),
+        }
+        self.records += 1;
+        self.own += u32::from(own);
+    }
+
+    /// Seals the extent as that of a cluster and gives its bytes, without the zeros behind it.
+    pub fn finish(&mut self, cluster: u32) -> &[u8] {
+        self.bytes[4..8].copy_from_slice(&self.records.to_le_bytes());
+        self.bytes[8..12].copy_from_slice(&self.own.to_le_bytes());
+        let covered = covered(self.kind, &self.bytes);
+        let sum = block::checksum(cluster.into(), &self.bytes[4..covered]);
+        self.bytes[..4].copy_from_slice(&sum.to_le_bytes());
+        &self.bytes
+    }
+
+    /// Vectors that stand in it so far.
+    pub fn records(&self) -> u32 {
+        self.records
+    }
+}
+
+/// Bytes from the start of an extent up to where its checksum ends; the caller knows that the fixed part is there.
+fn covered(kind: ExtentKind, bytes: &[u8]) -> usize {
+    match kind {
+        ExtentKind::Replicated => bytes.len(),
+        ExtentKind::Grouped | ExtentKind::Postings => FIXED + u32_at(bytes, 12) as usize,
+    }
+}
+
+/// An extent, read in place.
+#[derive(Clone, Copy, Debug)]
+pub struct ExtentView<'a> {
+    kind: ExtentKind,
+    shape: &'a ClusterShape,
+    bytes: &'a [u8],
+    /// Where the vectors begin.
+    at: usize,
+    stride: usize,
+    records: u32,
+    own: u32,
+}
+
+/// Where an extent stands, for errors.
+#[derive(Clone, Copy, Debug)]
+pub struct ExtentPlace<'a> {
+    /// Its file.
+    pub file: &'a str,
+    /// Its first byte in the file.
+    pub offset: u64,
+    /// Its cluster.
+    pub cluster: u32,
+}
+
+impl<'a> ExtentView<'a> {
+    /// Reads the extent that `bytes` are, from the first to the last; `check` verifies its checksum.
+    ///
+    /// # Errors
+    /// A checksum that is wrong, or a length that does not follow from the counts.
+    pub fn new(
+        kind: ExtentKind,
+        shape: &'a ClusterShape,
+        bytes: &'a [u8],
+        place: ExtentPlace<'_>,
+        check: bool,
+    ) -> Result<ExtentView<'a>, LayoutError> {
+        let wrong = |what, found: String, expected: String| LayoutError::Field {
+            file: place.file.to_owned(),
+            offset: place.offset,
+            what,
+            found,
+            expected,
+        };
+        if bytes.len() < FIXED {
+            let expected = format!("{FIXED} bytes or more");
+            return Err(wrong(
+                "length of an extent",
+                bytes.len().to_string(),
+                expected,
+            ));
+        }
+        let (records, own) = (u32_at(bytes, 4), u32_at(bytes, 8));
+        let covered = covered(kind, bytes);
+        let Some(checked) = bytes.get(4..covered) else {
+            let found = format!("{} bytes of numbers", covered - FIXED);
+            let expected = format!("at most {}", bytes.len() - FIXED);
+            return Err(wrong("extent", found, expected));
+        };
+        if check {
+            let stored = u32_at(bytes, 0);
+            let computed = block::checksum(place.cluster.into(), checked);
+            if stored != computed {
+                return Err(LayoutError::Checksum {
+                    file: place.file.to_owned(),
+                    offset: place.offset,
+                    stored,
+                    computed,
+                });
+            }
+        }
+        let stride = kind.stride(shape);
+        let at = FIXED + u32_at(bytes, 12) as usize;
+        let expected = at as u64 + u64::from(records) * stride as u64;
+        let fits = expected == bytes.len() as u64
+            && own <= records
+            && (kind != ExtentKind::Replicated || at == FIXED)
+            && (kind != ExtentKind::Grouped || own == records)
+            && (kind != ExtentKind::Postings || records == 0);
+        if !fits {
+            let found = format!(
+                "{records} vectors, {own} of them its own, and {} bytes of numbers in {} bytes",
+                at - FIXED,
+                bytes.len()
+            );
+            return Err(wrong(
+                "extent",
+                found,
+                format!("counts of {expected} bytes"),
+            ));
+        }
+        Ok(ExtentView {
+            kind,
+            shape,
+            bytes,
+            at,
+            stride,
+            records,
+            own,
+        })
+    }
+
+    /// Vectors that stand in it.
+    pub fn records(&self) -> u32 {
+        self.records
+    }
+
+    /// The first so many of them have no nearer cluster.
+    pub fn own(&self) -> u32 {
+        self.own
+    }
+
+    /// The code of the numbers of its other members; empty in a replicated file.
+    pub fn others(&self) -> &'a [u8] {
+        &self.bytes[FIXED..self.at]
+    }
+
+    /// An entry of a replicated extent: number, outside id and vector.
+    ///
+    /// # Panics
+    /// When there are not so many, or it is no replicated one.
+    pub fn entry(&self, slot: u32) -> (u32, u64, &'a [u8]) {
+        assert!(
+            slot < self.records && self.kind == ExtentKind::Replicated,
+            "no entry {slot} of {}",
+            self.records
+        );
+        let entry = self.stored(slot);
+        let (vector, rest) = entry.split_at(self.shape.vector_bytes());
+        let node = u32_at(rest, 0);
+        (node, self.shape.id_of(node, &rest[4..]), vector)
+    }
+
+    /// The bytes of a vector as it stands there: in a group, those of a [member](Members).
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn stored(&self, slot: u32) -> &'a [u8] {
+        let at = self.at + slot as usize * self.stride;
+        &self.bytes[at..at + self.stride]
+    }
+
+    /// Where the vectors begin, in bytes from the start of the extent.
+    pub fn vectors_at(&self) -> usize {
+        self.at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::tests::shape;
+    use super::*;
+
+    const PLACE: ExtentPlace<'static> = ExtentPlace {
+        file: "e",
+        offset: 4096,
+        cluster: 2,
+    };
+
+    fn extent(kind: ExtentKind) -> Vec<u8> {
+        let mut builder = ExtentBuilder::new(kind, shape());
+        let others: &[u8] = match kind {
+            ExtentKind::Replicated => &[],
+            ExtentKind::Grouped | ExtentKind::Postings => &[9, 8, 7],
+        };
+        builder.start(others);
+        if kind != ExtentKind::Postings {
+            builder.push(4, 40, &[1, 2, 3, 4, 5], true);
+            builder.push(5, 50, &[5, 4, 3, 2, 1], kind == ExtentKind::Grouped);
+        }
+        builder.finish(2).to_vec()
+    }
+
+    const KINDS: [ExtentKind; 3] = [
+        ExtentKind::Replicated,
+        ExtentKind::Grouped,
+        ExtentKind::Postings,
+    ];
+
+    #[test]
+    fn what_is_built_is_read() {
+        let shape = shape();
+        let bytes = extent(ExtentKind::Replicated);
+        let view = ExtentView::new(ExtentKind::Replicated, &shape, &bytes, PLACE, true).unwrap();
+        assert_eq!((view.records(), view.own(), view.others()), (2, 1, &[][..]));
+        assert_eq!(view.entry(0), (4, 40, &[1, 2, 3, 4, 5][..]));
+        assert_eq!(view.entry(1), (5, 50, &[5, 4, 3, 2, 1][..]));
+
+        let bytes = extent(ExtentKind::Grouped);
+        let view = ExtentView::new(ExtentKind::Grouped, &shape, &bytes, PLACE, true).unwrap();
+        assert_eq!(
+            (view.records(), view.own(), view.others()),
+            (2, 2, &[9, 8, 7][..])
+        );
+        let members = Members::new(shape);
+        let member = members.read(5, view.stored(1), 0, true, "e").unwrap();
+        assert_eq!(member, (50, &[5, 4, 3, 2, 1][..]));
+
+        let bytes = extent(ExtentKind::Postings);
+        let view = ExtentView::new(ExtentKind::Postings, &shape, &bytes, PLACE, true).unwrap();
+        assert_eq!((view.records(), view.others()), (0, &[9, 8, 7][..]));
+    }
+
+    #[test]
+    fn every_flipped_bit_of_what_is_covered_and_every_other_place_is_found() {
+        let shape = shape();
+        for kind in KINDS {
+            let bytes = extent(kind);
+            let covered = covered(kind, &bytes);
+            for bit in 0..8 * covered {
+                let mut damaged = bytes.clone();
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                let read = ExtentView::new(kind, &shape, &damaged, PLACE, true);
+                assert!(read.is_err(), "{kind:?}, bit {bit}");
+            }
+            let cluster = 3;
+            let elsewhere = ExtentPlace { cluster, ..PLACE };
+            let error = ExtentView::new(kind, &shape, &bytes, elsewhere, true).unwrap_err();
+            assert!(
+                error
+                    .to_string()
+                    .contains("checksum mismatch in the block at offset 4096"),
+                "{error}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_refused_or_read(bytes in prop::collection::vec(any::<u8>(), 0..80), counts in prop::collection::vec(0u8..5, 12)) {
+            let shape = shape();
+            for kind in KINDS {
+                let mut bytes = bytes.clone();
+                for form in 0..2 {
+                    if form == 1 && bytes.len() >= FIXED {
+                        bytes[4..FIXED].copy_from_slice(&[counts[0], 0, 0, 0, counts[1], 0, 0, 0, counts[2], 0, 0, 0]);
+                    }
+                    if let Ok(view) = ExtentView::new(kind, &shape, &bytes, PLACE, false) {
+                        let _ = view.others();
+                        for slot in 0..view.records() {
+                            let _ = view.stored(slot);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Files of a cluster index: vectors by the clusters that they are in, and what says where each cluster stands.
+//!
+//! A *cluster* has a head, one of the vectors, and *members*: the vectors that are near it. A vector may be a member of several clusters.
+//! What is read when a cluster is probed stands together, as an *extent*:
+//!
+//! | layout | file of extents | an extent holds | the vectors |
+//! |---|---|---|---|
+//! | replicated (SPANN) | `replicated-…` | all members, vectors and all; on whole blocks | once for each cluster that they are in |
+//! | addressed | `postings-…` | the numbers of all members | `addressed-…`, each once, in the order of their numbers |
+//! | grouped | `grouped-…` | the vectors of its *group*, and the numbers of its other members | each once, in the group of one of its clusters |
+//!
+//! Vectors are numbered in the order in which they stand. So a group is a range of numbers, and a number says by itself where a vector
+//! stands: nothing else is an address.
+//!
+//! - [`extent`]: extents, and files of them
+//! - [`member`]: a vector that stands by itself, and can be read and checked by itself
+//! - [`table`]: how long each extent is, which is in memory
+//!
+//! These files are read to the byte, on memory that is finer than blocks: an extent has a checksum of its own, seeded with the number of its
+//! cluster, and so has each vector that may be read alone, seeded with its number. Zeros stand between them. Only the header is a block.
+//!
+//! All of these files have the same fields in their header:
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 4 | code of the element type |
+//! | 4 | 4 | dimension |
+//! | 8 | 4 | bytes of an outside id: 0 where it is the vector's number, else 4 or 8 |
+//! | 12 | 4 | clusters |
+//! | 16 | 8 | vectors |
+
+pub mod extent;
+pub mod member;
+pub mod table;
+
+use stratann_vector::Element;
+
+use crate::block::BLOCK;
+use crate::error::LayoutError;
+use crate::geometry::{MAX_DIMENSION, read_element};
+use crate::header::{FieldsWriter, FileHeader, FileKind};
+
+/// Format version of all of these files. 1: the first.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// What the vectors of a cluster index are, and how many there are in how many clusters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterShape {
+    /// Their element type.
+    pub element: Element,
+    /// Their dimension.
+    pub dim: usize,
+    /// Bytes of an outside id: 0 where it is the vector's number, else 4 or 8.
+    pub id_bytes: usize,
+    /// Clusters, 1 or more.
+    pub clusters: u32,
+    /// Vectors, as many as clusters or more.
+    pub vectors: u32,
+}
+
+impl ClusterShape {
+    /// Bytes of an outside id below `next`, in an index whose ids may also be the numbers of the vectors.
+    pub fn id_bytes(next: u64, are_numbers: bool) -> usize {
+        match (are_numbers, next) {
+            (true, _) => 0,
+            (false, 0..=0x1_0000_0000) => 4,
+            (false, _) => 8,
+        }
+    }
+
+    /// Bytes of a vector.
+    pub fn vector_bytes(&self) -> usize {
+        self.dim * self.element.size()
+    }
+
+    /// Appends the outside id of vector `node`. The caller knows that it fits.
+    fn push_id(&self, id: u64, out: &mut Vec<u8>) {
+        out.extend_from_slice(&id.to_le_bytes()[..self.id_bytes]);
+    }
+
+    /// The outside id of vector `node`, from its bytes.
+    fn id_of(&self, node: u32, bytes: &[u8]) -> u64 {
+        if self.id_bytes == 0 {
+            return node.into();
+        }
+        let mut id = [0; 8];
+        id[..self.id_bytes].copy_from_slice(bytes);
+        u64::from_le_bytes(id)
+    }
+
+    /// The header of a file of this kind that is `length` bytes long, itself included.
+    pub fn header(&self, kind: FileKind, length: u64) -> FileHeader {
+        let fields = FieldsWriter::new()
+            .u32(self.element.code().into())
+            .u32(self.dim as u32)
+            .u32(self.id_bytes as u32)
+            .u32(self.clusters)
+            .u64(self.vectors.into())
+            .finish();
+        FileHeader::new(kind, length, fields)
+    }
+
+    /// The shape that a header says; refuses one that cannot be.
+    ///
+    /// # Errors
+    /// A file of another kind, or a field out of its range.
+    pub fn from_header(
+        header: &FileHeader,
+        kind: FileKind,
+        file: &str,
+    ) -> Result<ClusterShape, LayoutError> {
+        header.expect_kind(kind, file)?;
+        let mut fields = header.fields(file);
+        let wrong = |offset, what, found: u64, expected: &str| LayoutError::Field {
+            file: file.to_owned(),
+            offset,
+            what,
+            found: found.to_string(),
+            expected: expected.to_owned(),
+        };
+        let element = read_element(&mut fields, file)?;
+        let at = fields.offset();
+        let dim = fields.u32("dimension")?;
+        let id_bytes = fields.u32("bytes of an outside id")?;
+        let clusters = fields.u32("clusters")?;
+        let vectors = fields.u64("vectors")?;
+        fields.end()?;
+        if dim == 0 || dim as usize > MAX_DIMENSION {
+            return Err(wrong(at, "dimension", dim.into(), "1 to 65536"));
+        }
+        if !matches!(id_bytes, 0 | 4 | 8) {
+            let what = "bytes of an outside id";
+            return Err(wrong(at + 4, what, id_bytes.into(), "0, 4 or 8"));
+        }
+        let most = u64::from(u32::MAX - 1);
+        if vectors == 0 || vectors > most {
+            return Err(wrong(at + 12, "vectors", vectors, "1 to 4294967294"));
+        }
+        if clusters == 0 || u64::from(clusters) > vectors {
+            let expected = format!("1 to {vectors}, the vectors");
+            return Err(wrong(at + 8, "clusters", clusters.into(), &expected));
+        }
+        if !header.length.is_multiple_of(BLOCK as u64) {
+            return Err(wrong(
+                32,
+                "length of the file",
+                header.length,
+                "whole blocks",
+            ));
+        }
+        Ok(ClusterShape {
+            element,
+            dim: dim as usize,
+            id_bytes: id_bytes as usize,
+            clusters,
+            vectors: vectors as u32,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(super) fn shape() -> ClusterShape {
+        ClusterShape {
+            element: Element::U8,
+            dim: 5,
+            id_bytes: 4,
+            clusters: 3,
+            vectors: 20,
+        }
+    }
+
+    #[test]
+    fn a_header_says_the_shape_and_one_that_cannot_be_is_refused() {
+        let kind = FileKind::Grouped;
+        let right = shape().header(kind, 2 * BLOCK as u64);
+        assert_eq!(
+            ClusterShape::from_header(&right, kind, "g").unwrap(),
+            shape()
+        );
+        let refused = |change: &dyn Fn(&mut ClusterShape), length| {
+            let mut shape = shape();
+            change(&mut shape);
+            let header = shape.header(kind, length);
+            ClusterShape::from_header(&header, kind, "g")
+                .unwrap_err()
+                .to_string()
+        };
+        let blocks = 2 * BLOCK as u64;
+        for (text, expected) in [
+            (
+                refused(&|s| s.dim = 0, blocks),
+                "dimension at offset 52 is 0",
+            ),
+            (
+                refused(&|s| s.id_bytes = 3, blocks),
+                "outside id at offset 56 is 3",
+            ),
+            (
+                refused(&|s| s.clusters = 21, blocks),
+                "clusters at offset 60 is 21",
+            ),
+            (
+                refused(&|s| s.vectors = 0, blocks),
+                "vectors at offset 64 is 0",
+            ),
+            (refused(&|_| {}, blocks + 1), "whole blocks"),
+        ] {
+            assert!(text.contains(expected), "{text}");
+        }
+        let other = ClusterShape::from_header(&right, FileKind::Postings, "g").unwrap_err();
+        assert!(
+            other.to_string().contains("is grouped, postings expected"),
+            "{other}"
+        );
+    }
+
+    #[test]
+    fn ids_take_what_the_largest_takes() {
+        assert_eq!(ClusterShape::id_bytes(7, true), 0);
+        assert_eq!(ClusterShape::id_bytes(1 << 32, false), 4);
+        assert_eq!(ClusterShape::id_bytes((1 << 32) + 1, false), 8);
+        for id_bytes in [0, 4, 8] {
+            let shape = ClusterShape {
+                id_bytes,
+                ..shape()
+            };
+            let mut out = Vec::new();
+            shape.push_id(17, &mut out);
+            assert_eq!((out.len(), shape.id_of(17, &out)), (id_bytes, 17));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_fields_are_refused_or_read(fields in prop::collection::vec(any::<u8>(), 0..40), length: u64) {
+            let header = FileHeader::new(FileKind::Replicated, length, fields);
+            let _ = ClusterShape::from_header(&header, FileKind::Replicated, "r");
+        }
+    }
+}
