@@ -415,6 +415,7 @@ impl Catalog {
         let home: Arc<dyn Volume> = Arc::new(stored::existing(path)?);
         let path = &*stored::home(path)?;
         let places = &self.options.open.places;
+        places.check_for_catalog()?;
         let volume = places.over(&home, path, Purpose::Search, self.options.memory)?;
         let manifest = stored::manifest(&*volume)?;
         let preset: Preset = manifest.preset.parse()?;

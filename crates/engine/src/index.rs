@@ -96,10 +96,16 @@ impl Index {
         let path = &*stored::home(path.as_ref())?;
         let mut manifest = home.read(MANIFEST).ok();
         for _ in 0..MOST_OPENINGS {
+            let copied = options.places.state(&*home, path)?;
             let volume = (options.places).over(&home, path, Purpose::Search, options.memory);
             let opened = volume.and_then(|volume| Self::open_in(volume, path, options));
             let error = match opened.and_then(Self::with_log) {
-                Ok(index) => return Ok(index),
+                // Copies that were made while another checkpoint took this one's place may be of both.
+                Ok(index) if options.places.state(&*home, path)? == copied => return Ok(index),
+                Ok(_) => {
+                    manifest = home.read(MANIFEST).ok();
+                    continue;
+                }
                 Err(error) => error,
             };
             // A merge may have put another checkpoint in this one's place meanwhile, whose files are gone.
@@ -247,7 +253,7 @@ impl Index {
             changes: logged_bytes(&*volume, &manifest)?,
             beside: options.beside,
             inserting: kind.inserting_bytes(&manifest),
-            places: options.places.memory_bytes(&manifest),
+            places: options.places.memory_bytes(&*volume, &manifest),
             graph: left(graph_pages, no_lists),
             vectors: left(vector_pages, no_vectors),
         };

@@ -20,7 +20,7 @@
 //! index is, it may be moved, copied or opened without any place, and what becomes of a place (a machine that restarts loses
 //! /dev/shm) does no harm. Who wants files to be elsewhere and not twice puts a symbolic link into the index, as ever.
 //!
-//! **A copy is of one state of one index.** Its folder is named by hashes of the path of the home and of its MANIFEST
+//! **A copy is of one state of one index.** Its folder is named by hashes of the path of the home, and of its MANIFEST with the file that it is
 //! (`tier/src/copies/folder.rs`), so what another checkpoint or another index left there is never read; it goes when nobody uses it any more.
 //! Each file is compared with the original, byte by byte, when it was copied, and pages have checksums that are verified when they
 //! are read, as ever. An index that is opened for changes has copies of its own, which are written to behind the originals.
@@ -30,6 +30,7 @@
 //! effect, and is refused, as is one for vectors that stand beside the lists.
 
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ use stratann_tier::{
     ReadBy, RoutedVolume, Volume,
 };
 
-use crate::{Error, stored};
+use crate::{Error, Layout, stored};
 
 /// On which tier each role of an index is read, as `topology=mapped:/dev/shm/x,vectors=dram` says it; the module of
 /// this name has all tiers. Empty by default: everything is read where the index is.
@@ -240,26 +241,62 @@ impl Places {
         Error::call("place", found, expected)
     }
 
+    fn no_such_role(&self, place: &Place, layout: &str) -> Error {
+        let why = format!(
+            "a role that the index has on storage: in the layout {layout} vectors stand beside the lists, so place topology"
+        );
+        self.refuse(place, why)
+    }
+
     /// Refuses a place that a search of an index would never look at.
     fn check(&self, manifest: &Manifest) -> Result<(), Error> {
         for place in &self.0 {
             if files_of(place.role, manifest).next().is_none() {
-                let layout = &manifest.layout;
-                let why = format!(
-                    "a role that the index has on storage: in the layout {layout} vectors stand beside the lists, so place topology"
-                );
-                return Err(self.refuse(place, why));
+                return Err(self.no_such_role(place, &manifest.layout));
             }
         }
         Ok(())
     }
 
-    /// Bytes of the copies of an index that are in this process' memory.
-    pub(crate) fn memory_bytes(&self, manifest: &Manifest) -> u64 {
+    /// Bytes of the copies of an index that are in this process' memory: files to which direct inserts have added are longer than
+    /// their entries say.
+    pub(crate) fn memory_bytes(&self, home: &dyn Volume, manifest: &Manifest) -> u64 {
         let in_memory = self.0.iter().filter(|place| place.tier.takes_memory());
         in_memory
             .flat_map(|place| files_of(place.role, manifest))
-            .fold(0, |sum, (_, bytes)| sum.saturating_add(bytes))
+            .map(|(name, bytes)| home.len(name).map_or(bytes, |there| there.max(bytes)))
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Refuses places in the memory of a process that has many indexes: one is copied before there is room for it.
+    pub(crate) fn check_for_catalog(&self) -> Result<(), Error> {
+        match self.0.iter().find(|place| place.tier.takes_memory()) {
+            None => Ok(()),
+            Some(place) => Err(self.refuse(
+                place,
+                "a folder, such as mapped:/dev/shm/x: a catalog opens and closes indexes as its budget has room for them, and would copy one first",
+            )),
+        }
+    }
+
+    /// Refuses places that an index of a layout will not have, before it is built.
+    pub(crate) fn check_layout(&self, layout: Layout) -> Result<(), Error> {
+        let vectors = self.0.iter().find(|place| place.role == Placed::Vectors);
+        match vectors.filter(|_| layout.has_vectors_in_records()) {
+            None => Ok(()),
+            Some(place) => Err(self.no_such_role(place, layout.name())),
+        }
+    }
+
+    /// Whether the index at home is still in the state that copies were made of.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub(crate) fn state(&self, home: &dyn Volume, path: &Path) -> Result<Option<String>, Error> {
+        match self.is_empty() {
+            true => Ok(None),
+            false => identity(home, path).map(Some),
+        }
     }
 
     /// Whether all lists, and all vectors apart from them, are in this process' memory anyway, so that none of their pages is to be there twice.
@@ -288,7 +325,7 @@ impl Places {
         }
         let manifest = stored::manifest(&**home)?;
         self.check(&manifest)?;
-        let needs = self.memory_bytes(&manifest);
+        let needs = self.memory_bytes(&**home, &manifest);
         if let Some(budget) = budget.filter(|&budget| budget < needs) {
             let part = format!("the copies in memory ({self}) alone");
             return Err(Error::Memory {
@@ -307,12 +344,10 @@ impl Places {
             }
             roles.push((*role, number));
         }
-        // Hashed as it stands there: the copies are of this one, or of none.
-        let bytes = home.read(MANIFEST)?;
         let state = State {
             home,
             path,
-            manifest: &bytes,
+            content: identity(&**home, path)?,
             purpose,
         };
         let ways = tiers.iter().map(|tier| state.way(tier));
@@ -384,8 +419,26 @@ fn files_of(role: Placed, manifest: &Manifest) -> impl Iterator<Item = (&str, u6
 struct State<'a> {
     home: &'a Arc<dyn Volume>,
     path: &'a Path,
-    manifest: &'a [u8],
+    /// Which state of which index it is.
+    content: String,
     purpose: Purpose,
+}
+
+/// What tells one state of an index from every other: its MANIFEST, and as which file that stands there. Its bytes alone would not do: another
+/// index of as many vectors may have the same, with other ids and other lists.
+fn identity(home: &dyn Volume, path: &Path) -> Result<String, Error> {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&home.read(MANIFEST)?);
+    // A volume that is no folder has no such file.
+    if let Ok(file) = std::fs::metadata(path.join(MANIFEST)) {
+        for number in [file.dev(), file.ino(), file.len()] {
+            hasher.update(&number.to_le_bytes());
+        }
+        for number in [file.ctime(), file.ctime_nsec()] {
+            hasher.update(&number.to_le_bytes());
+        }
+    }
+    Ok(hasher.finalize().to_hex()[..32].to_owned())
 }
 
 impl State<'_> {
@@ -417,10 +470,7 @@ impl State<'_> {
         let owner = hash(self.path.as_os_str().as_encoded_bytes());
         let owner = &owner[..16];
         let folder = match self.purpose {
-            Purpose::Search => {
-                let content = hash(self.manifest);
-                CopyFolder::open(place, owner, &content[..32], Kept::ForOthers)
-            }
+            Purpose::Search => CopyFolder::open(place, owner, &self.content, Kept::ForOthers),
             Purpose::Change => {
                 let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
                 let nanos = now.map_or(0, |since| since.as_nanos());

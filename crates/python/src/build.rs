@@ -116,10 +116,9 @@ impl<'py> Vectors<'py> {
 /// savepoint_seconds : float
 ///     With `resume`: seconds of work between two savepoints of the graph, at least; 0 is as often as there can be one.
 /// place : dict or str, optional
-///     On which tier each role ("topology", "vectors") is read: {"topology": "mapped:/dev/shm/x", "vectors": "dram"}, or the same as
-///     "topology=mapped:/dev/shm/x,vectors=dram". Tiers are "ssd" (where the index is), "ssd:/folder", "mapped:/folder", "dram" and, for
-///     experiments, "ssd-model", "rdma-model", "cxl-model", "nvm-model". Copies are made when the
-///     index is built, and it is opened on them; those in memory only when it is opened again.
+///     On which tier each role ("topology", "vectors") is read: {"topology": "mapped:/dev/shm/x", "vectors": "ssd:/mnt/b"}, or the same as
+///     "topology=mapped:/dev/shm/x,vectors=ssd:/mnt/b". Tiers are "ssd" (where the index is), "ssd:/folder" and "mapped:/folder"; those in the
+///     memory of a process are for `open`. Copies are made when the index is built, and it is opened on them.
 /// ids : numpy.ndarray, optional
 ///     (n,) integers by which search names the vectors; None takes the row numbers.
 /// progress : bool or callable, optional

@@ -105,6 +105,7 @@ pub fn build(
     }
     check_vacant(path)?;
     options.places.check_for_build()?;
+    options.places.check_layout(facts.layout)?;
     let directory = Directory::create(path)?;
     let path = &*stored::home(path)?;
     let volume: Arc<dyn Volume> = Arc::new(directory.clone());

@@ -322,15 +322,15 @@ fn a_build_leaves_copies_where_they_are_wanted() {
     let copies = Built::copies(&place);
     assert_eq!(copies.len(), 1, "both roles are in one folder");
     assert_eq!(Built::pages(&copies[0]).len(), Built::pages(&path).len());
-    // What cannot be placed is built all the same, and says so.
+    // What would have no effect is found out about before the work.
     let options = BuildOptions {
         places: places(&format!("vectors=mapped:{}", place.display())),
         ..self::options(Layout::Packed)
     };
-    let error = build(&rows(600, 0), &path, &options, &Silent).unwrap_err();
-    assert!(matches!(error, Error::NotPlaced { .. }), "{error}");
-    assert!(error.to_string().contains("built, and whole"), "{error}");
-    assert!(verify(&path, &Silent).unwrap().clean());
+    let other = built.folder("second");
+    let error = build(&rows(600, 0), &other, &options, &Silent).unwrap_err();
+    assert!(error.to_string().contains("beside the lists"), "{error}");
+    assert!(!other.exists());
     // A folder that cannot be is found out about first.
     fs::write(built.folder("file"), "x").unwrap();
     let options = BuildOptions {
@@ -375,6 +375,66 @@ fn copies_of_another_index_or_checkpoint_are_never_read() {
     let index = other.open(&text).unwrap();
     assert_eq!(Built::copies(&place).len(), 2);
     assert_eq!(answers(&index).unwrap(), right);
+}
+
+#[test]
+fn an_index_with_the_same_manifest_has_copies_of_its_own() {
+    let built = Built::new(Layout::Packed);
+    let text = format!("topology=mapped:{}", built.folder("place").display());
+    let manifests = [1, 2].map(|step| {
+        fs::remove_dir_all(&built.path).unwrap();
+        // The largest is the same, and none is its row's number.
+        let ids: Vec<u64> = (1..=600).map(|row| row * 599 * step % 601).collect();
+        let options = BuildOptions {
+            ids: Some(ids),
+            ..options(Layout::Packed)
+        };
+        build(&rows(600, 0), &built.path, &options, &Silent).unwrap();
+        let placed = answers(&built.open(&text).unwrap()).unwrap();
+        assert!(placed == answers(&built.open("").unwrap()).unwrap());
+        fs::read(built.path.join(MANIFEST)).unwrap()
+    });
+    assert!(manifests[0] == manifests[1], "else this says nothing");
+}
+
+#[test]
+fn an_index_that_was_moved_is_not_changed_by_its_path() {
+    let built = Built::new(Layout::Packed);
+    let index = std::sync::Arc::new(built.open("topology=dram").unwrap());
+    let moved = built.folder("moved");
+    fs::rename(&built.path, &moved).unwrap();
+    build(
+        &rows(300, 0),
+        &built.path,
+        &options(Layout::Packed),
+        &Silent,
+    )
+    .unwrap();
+    let error = LiveIndex::over(&index, &WriteOptions::default()).unwrap_err();
+    assert!(error.to_string().contains("moved or removed"), "{error}");
+}
+
+#[test]
+fn copies_of_files_that_inserts_added_to_count_with_all_of_these() {
+    let built = Built::new(Layout::Packed);
+    let live = LiveIndex::open(
+        &built.path,
+        &OpenOptions::default(),
+        &WriteOptions::default(),
+    )
+    .unwrap();
+    live.insert(&new_rows(600, 7), None, &Silent).unwrap();
+    live.flush().unwrap();
+    drop(live);
+    let bytes: u64 = Built::pages(&built.path)
+        .iter()
+        .map(|file| fs::metadata(file).unwrap().len())
+        .sum();
+    let index = built.open("topology=dram").unwrap();
+    let built_bytes = index.manifest().files.iter();
+    let built_bytes = built_bytes.filter(|entry| entry.role == "packed");
+    assert!(bytes > built_bytes.map(|entry| entry.length).sum::<u64>());
+    assert_eq!(index.memory().places, bytes);
 }
 
 #[test]
@@ -515,4 +575,15 @@ fn the_indexes_of_a_catalog_are_on_places() {
         .iter()
         .for_each(|file| spoil(file));
     assert_eq!(answers(&catalog.index("index").unwrap()).unwrap(), right);
+    // One in memory would be copied before there is room for it.
+    let options = CatalogOptions {
+        open: OpenOptions {
+            places: places("topology=dram"),
+            ..OpenOptions::default()
+        },
+        ..CatalogOptions::default()
+    };
+    let catalog = Catalog::open(built.root.path(), &options).unwrap();
+    let error = catalog.index("index").unwrap_err().to_string();
+    assert!(error.contains("a catalog opens"), "{error}");
 }

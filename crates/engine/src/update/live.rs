@@ -313,7 +313,9 @@ impl LiveIndex {
     /// As [`LiveIndex::open`].
     pub fn over(index: &Arc<Index>, options: &WriteOptions) -> Result<Self, Error> {
         if !index.options().places.is_empty() {
-            // Copies that are only searched are not written to, and may be shared with other processes.
+            // Copies that are only searched are not written to, and may be shared with other processes. What is opened is what stands at
+            // the path, which is to be the index that is open.
+            index.volume().check_path(index.path())?;
             return Self::open(index.path(), index.options(), options);
         }
         let lock = index.volume().lock()?;

@@ -260,7 +260,9 @@ impl LiveIndex {
             CodesAt::Records | CodesAt::Nowhere => 0,
             CodesAt::Memory => vectors as u64 * u64::from(manifest.code_bytes),
         };
-        let needs = plan::least(state.index.dim(), codes);
+        // Copies in memory are there twice for a while: of what is merged, and of what it is merged into.
+        let copies = (self.open.places).memory_bytes(&*self.volume, manifest);
+        let needs = plan::least(state.index.dim(), codes).saturating_add(copies.saturating_mul(2));
         if budget < needs {
             return Err(Error::Memory {
                 budget,
