@@ -1,5 +1,9 @@
 //! What may be typed. Names that users of DiskANN and other engines know are accepted as aliases.
 
+mod advise;
+
+pub use advise::AdviseArguments;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
@@ -54,6 +58,8 @@ pub enum Command {
     Repair(RepairArguments),
     /// Runs a benchmark job: builds, searches, tables, JSON and a plot
     Bench(BenchArguments),
+    /// Tries presets on a sample, and says which to take on a device, and what to expect
+    Advise(AdviseArguments),
     /// Lists the presets and the choices that each one stands for
     Presets(PresetsArguments),
     /// Prints a completion script for a shell

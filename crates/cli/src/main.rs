@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Command::Build(arguments) => commands::build::run(&arguments, quiet),
         Command::Train(arguments) => commands::train::run(&arguments, quiet),
         Command::Search(arguments) => commands::search::run(&arguments),
+        Command::Advise(arguments) => commands::advise::run(&arguments, quiet),
         Command::Truth(arguments) => commands::truth::run(&arguments, quiet),
         Command::Stats(arguments) => commands::stats::run(&arguments),
         Command::Insert(arguments) => commands::update::insert(&arguments, quiet),

@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advise;
 mod bits;
 pub mod bounds;
 mod build;
@@ -57,6 +58,7 @@ mod update;
 mod verify;
 mod visited;
 
+pub use advise::{AdviseOptions, BoundBy, Candidate, advise};
 pub use build::{BuildOptions, BuildReport, build, chunk_bytes_for_overhead};
 pub use catalog::{Catalog, CatalogOptions, IndexFacts, MOST_OPEN};
 pub use codebook::{Codebook, TrainOptions};
@@ -77,7 +79,7 @@ pub use stored::vectors_in;
 pub use stores::Layout;
 pub use stratann_layout::LayoutError;
 pub use stratann_tier::{
-    Backend, IoMode, TierError, peak_rss_bytes, process_cpu_time, reset_peak_rss,
+    Backend, DeviceKind, IoMode, TierError, peak_rss_bytes, process_cpu_time, reset_peak_rss,
 };
 pub use stratann_vector::{Element, InstructionSet, Metric, QuantizerError};
 pub use threads::processors;

@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
-use stratann_layout::{FileKind, Manifest, Role};
+use stratann_layout::{FileKind, Form, Manifest, Role};
 use stratann_tier::{
     CopyFolder, Device, DeviceKind, Kept, LoadedVolume, MemoryVolume, MirrorVolume, ModelledVolume,
     ReadBy, RoutedVolume, Volume,
@@ -105,7 +105,8 @@ impl Placed {
 
     /// Whether a file of this kind is one that searches read for this role.
     fn reads(self, kind: FileKind) -> bool {
-        kind.role() == self.role() && kind.has_pages()
+        let is_read = kind.has_pages() || matches!(kind.form(), Form::Clusters(_));
+        kind.role() == self.role() && is_read
     }
 }
 
@@ -242,8 +243,12 @@ impl Places {
     }
 
     fn no_such_role(&self, place: &Place, layout: &str) -> Error {
+        let (what, role) = match place.role {
+            Placed::Vectors => ("vectors stand beside the lists", "topology"),
+            Placed::Topology => ("the members of clusters stand with the vectors", "vectors"),
+        };
         let why = format!(
-            "a role that the index has on storage: in the layout {layout} vectors stand beside the lists, so place topology"
+            "a role that the index has on storage: in the layout {layout} {what}, so place {role}"
         );
         self.refuse(place, why)
     }

@@ -1,5 +1,6 @@
 //! One file a command: read the arguments, call the engine, print. [`target`] is what a search is of.
 
+pub mod advise;
 pub mod bench;
 pub mod build;
 pub mod completions;

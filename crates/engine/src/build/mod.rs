@@ -105,7 +105,10 @@ pub fn build(
     }
     check_vacant(path)?;
     options.places.check_for_build()?;
-    options.places.check_layout(facts.layout)?;
+    // What clusters have on storage is known when they are there.
+    if let Made::Graph(facts) = &planned {
+        options.places.check_layout(facts.layout)?;
+    }
     let directory = Directory::create(path)?;
     let path = &*stored::home(path)?;
     let volume: Arc<dyn Volume> = Arc::new(directory.clone());

@@ -1,0 +1,134 @@
+//! Arguments of `stratann advise`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use stratann::{DeviceKind, Metric};
+use stratann_terminal::size;
+
+use super::{at_least_one, files_and_sizes, threads};
+use crate::names;
+
+/// `stratann advise`
+#[derive(Debug, Args)]
+#[command(after_help = files_and_sizes())]
+pub struct AdviseArguments {
+    /// A file of vectors such as those of the collection
+    pub base: PathBuf,
+
+    /// Where searches will read the index: ssd, rdma, cxl, nvm, as the paper on second-tier memory measured them, or dram
+    #[arg(long, value_name = "DEVICE", value_parser = device, default_value = "ssd")]
+    pub device: Device,
+
+    /// Vectors that the collection will have, as 100000000 or 100M [default: those of the file]
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub rows: Option<u64>,
+
+    /// The recall that searches are to have
+    #[arg(long, value_name = "R", default_value_t = 0.95)]
+    pub recall: f64,
+
+    /// Neighbours of each query
+    #[arg(short = 'k', long = "k", default_value_t = 10, value_name = "K", value_parser = at_least_one)]
+    pub k: usize,
+
+    /// What near means
+    #[arg(short, long, value_parser = names::metric(), default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
+    pub metric: Metric,
+
+    /// Memory that searches will have [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub memory: Option<u64>,
+
+    /// What the index may take on storage [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub space: Option<u64>,
+
+    /// Queries in flight on each thread
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = at_least_one)]
+    pub in_flight: usize,
+
+    /// Vectors of the file that small indexes are built of, at most
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = at_least_one)]
+    pub sample: usize,
+
+    /// The folder for small indexes [default: that of temporary files]
+    #[arg(long, value_name = "FOLDER")]
+    pub scratch: Option<PathBuf>,
+
+    /// Threads [default: cores]
+    #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
+    pub threads: Option<usize>,
+
+    /// Prints one JSON object a line for each candidate, the best first
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A device, or this machine's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Device(pub Option<DeviceKind>);
+
+fn device(text: &str) -> Result<Device, String> {
+    match text {
+        "dram" => Ok(Device(None)),
+        _ => match text.parse() {
+            Ok(kind) => Ok(Device(Some(kind))),
+            Err(_) => Err("expected one of: ssd, rdma, cxl, nvm, dram".into()),
+        },
+    }
+}
+
+fn count(text: &str) -> Result<u64, String> {
+    let (digits, times) = match text.trim_end_matches(['k', 'M', 'G']) {
+        digits if digits.len() + 1 < text.len() => (text, 1),
+        digits => {
+            let times = match &text[digits.len()..] {
+                "k" => 1_000,
+                "M" => 1_000_000,
+                "G" => 1_000_000_000,
+                _ => 1,
+            };
+            (digits, times)
+        }
+    };
+    let found = digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(times));
+    found
+        .filter(|&rows| rows > 0)
+        .ok_or_else(|| "expected a number above 0, such as 250000, 250k, 100M or 1G".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_and_devices() {
+        for (text, rows) in [
+            ("7", 7),
+            ("250k", 250_000),
+            ("100M", 100_000_000),
+            ("1G", 1_000_000_000),
+        ] {
+            assert_eq!(count(text), Ok(rows));
+        }
+        for text in [
+            "",
+            "0",
+            "M",
+            "1kM",
+            "-3",
+            "1.5M",
+            "10 M",
+            "18446744073709551615k",
+        ] {
+            assert!(count(text).is_err(), "{text}");
+        }
+        assert!(device("dram").unwrap().0.is_none());
+        assert_eq!(device("cxl").unwrap().0, Some(DeviceKind::Cxl));
+        assert!(device("tape").unwrap_err().contains("rdma"));
+    }
+}

@@ -1,0 +1,56 @@
+//! `stratann advise`: what it says of real vectors on the devices of its model.
+
+use super::support::{Place, number};
+
+#[test]
+fn a_device_of_blocks_and_finer_memory_want_different_indexes() {
+    let place = Place::with_photos();
+    let first = |device: &str| {
+        let words = [
+            "advise", "base.u8bin", "--device", device, "--sample", "3000", "--rows", "1M",
+            "--threads", "1", "--json", "--scratch", ".",
+        ];
+        let lines = place.run(&words).done().json_lines();
+        assert_eq!(lines.len(), 8, "{lines:?}");
+        for line in &lines {
+            assert!(line["fits"].as_bool().unwrap(), "{line}");
+            assert!(number(&line["recall"]) >= 0.95, "{line}");
+            assert!(number(&line["reads"]) > 1.0, "{line}");
+            // A million vectors of 128 bytes, and what leads to them.
+            assert!(number(&line["size"]) > 128e6, "{line}");
+            assert!(number(&line["throughput"]) > 0.0, "{line}");
+        }
+        let throughput = |name: &str| {
+            let of = lines.iter().filter(|line| line["preset"] == name);
+            of.map(|line| number(&line["throughput"])).fold(0.0, f64::max)
+        };
+        (throughput("tiered-graph"), throughput("diskann"))
+    };
+    // Rows without padding are read by their bytes where that is what a device moves: each read waits for an SSD.
+    let (rows, pages) = first("ssd");
+    assert!(rows < pages, "{rows} {pages}");
+    let (finer, _) = first("cxl");
+    assert!(finer > rows, "{finer} {rows}");
+    // Nothing of it stays.
+    let left = std::fs::read_dir(place.path("")).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().contains("advise")), "{left:?}");
+}
+
+#[test]
+fn what_cannot_be_advised_on_is_refused() {
+    let place = Place::with_photos();
+    for (words, text) in [
+        (vec!["--device", "tape"], "ssd, rdma, cxl, nvm, dram"),
+        (vec!["--rows", "many"], "250000"),
+        (vec!["--recall", "1"], "above 0 and below 1"),
+        (vec!["--sample", "50"], "sampled"),
+    ] {
+        let words = [&["advise", "base.u8bin"][..], &words].concat();
+        place.run(&words).fails(text);
+    }
+    // A budget that nothing keeps to.
+    let words = ["advise", "base.u8bin", "--sample", "1500", "--memory", "1MB", "--scratch", "."];
+    let said = place.run(&words).done().out();
+    assert!(said.contains("nothing fits") && said.contains("memory"), "{said}");
+}

@@ -1,0 +1,458 @@
+//! Which preset to take for some vectors on some device, and what to expect of it.
+//!
+//! ```text
+//!   sample of the rows ──> each candidate built, searched in memory ──> reads, bytes, CPU a query at the recall that is asked for
+//!                                                                              │ as many more as the collection is larger
+//!   device: latency, bandwidth, cost of a request (second-tier memory, Table 1, Fig. 6) ──> queries a second, and what bounds them
+//! ```
+//!
+//! Nothing is guessed that can be counted: a small index of every candidate is built of a sample, and searched until the recall is met.
+//! The device comes in as arithmetic, the same that the modelled tiers delay by ([`DeviceModel`](stratann_tier::DeviceModel)). A query
+//! takes the CPU that it took in memory, and the device the time of its reads; queries that take turns hide latency (§5), so that
+//!
+//! ```text
+//!   queries a second = least of   threads / CPU                                       computation
+//!                                 threads * in flight / (CPU + rounds * latency)      latency
+//!                                 1 / max(bytes / bandwidth, time of the requests)    the device
+//! ```
+//!
+//! A collection that is larger than the sample needs more reads for the same recall. For graphs that is what `bench/growth.py` found, a
+//! line in the logarithm of the rows; for clusters of one size, of which more are probed, a power of the rows ([`growth`]).
+
+use std::path::Path;
+
+use serde::Serialize;
+use stratann_tier::{DeviceKind, DeviceModel, process_cpu_time};
+
+use crate::progress::Stage;
+use crate::{
+    BuildOptions, Error, Index, Matrix, Metric, OpenOptions, Places, Preset, Progress,
+    SearchOptions, Silent, VectorSource, brute_force, build,
+};
+
+/// What is to be known for an advice.
+#[derive(Clone, Debug)]
+pub struct AdviseOptions {
+    /// What near means.
+    pub metric: Metric,
+    /// Where searches will read the index; `None` is this machine's memory.
+    pub device: Option<DeviceKind>,
+    /// Vectors that the collection will have; `None`: those that there are.
+    pub rows: Option<u64>,
+    /// The recall that searches are to have, above 0 and below 1.
+    pub recall: f64,
+    /// Answers a query.
+    pub k: usize,
+    /// Threads that search.
+    pub threads: usize,
+    /// Queries in flight on each thread.
+    pub in_flight: usize,
+    /// Bytes of memory that searches will have; `None` is no limit.
+    pub memory: Option<u64>,
+    /// Bytes that the index may take; `None` is no limit.
+    pub space: Option<u64>,
+    /// Rows that are looked at, at most.
+    pub sample: usize,
+}
+
+impl Default for AdviseOptions {
+    fn default() -> Self {
+        Self {
+            metric: Metric::L2,
+            device: Some(DeviceKind::Ssd),
+            rows: None,
+            recall: 0.95,
+            k: 10,
+            threads: 1,
+            in_flight: 8,
+            memory: None,
+            space: None,
+            sample: 20_000,
+        }
+    }
+}
+
+/// What bounds a candidate's throughput.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BoundBy {
+    /// The processor.
+    Computation,
+    /// Waiting for the device.
+    Latency,
+    /// The bytes or the requests that the device can serve.
+    Device,
+}
+
+/// A preset with parameters, and what is expected of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Candidate {
+    /// The preset.
+    pub preset: &'static str,
+    /// R of a graph.
+    pub degree: Option<usize>,
+    /// Most copies of a vector in a cluster index.
+    pub replicas: Option<usize>,
+    /// List size, or clusters that are probed, with which the sample's recall was met.
+    pub list: usize,
+    /// That recall; less than what was asked for where no list of those that were tried met it.
+    pub recall: f64,
+    /// Reads a query, expected of the whole collection.
+    pub reads: f64,
+    /// Bytes that these bring.
+    pub bytes: f64,
+    /// Seconds of CPU a query.
+    pub cpu: f64,
+    /// Queries a second.
+    pub throughput: f64,
+    /// What bounds them.
+    pub bound_by: BoundBy,
+    /// Microseconds of a query that is alone.
+    pub latency_us: f64,
+    /// Bytes of the index.
+    pub size: u64,
+    /// The same as a multiple of the raw vectors.
+    pub amplification: f64,
+    /// Bytes of memory without which it cannot be searched.
+    pub memory: u64,
+    /// Whether recall, memory and space are as they were asked for.
+    pub fits: bool,
+}
+
+/// Lists, or probes, that are tried, until the recall is met.
+const LISTS: [usize; 15] = [
+    10, 14, 20, 28, 40, 56, 80, 112, 160, 224, 320, 448, 640, 896, 1280,
+];
+/// Rows of the sample that are asked for as queries, where there are enough.
+const QUERIES: usize = 200;
+
+/// A candidate before it was tried.
+struct Trial {
+    preset: Preset,
+    degree: Option<usize>,
+    replicas: Option<usize>,
+}
+
+/// What is tried: the baselines of an SSD, and what the paper has for finer memory with some index sizes (its Figures 9 and 12).
+fn trials() -> Vec<Trial> {
+    let graph = |preset, degree| Trial {
+        preset,
+        degree: Some(degree),
+        replicas: None,
+    };
+    let clusters = |preset, replicas| Trial {
+        preset,
+        degree: None,
+        replicas: Some(replicas),
+    };
+    vec![
+        graph(Preset::STRATANN, 64),
+        graph(Preset::DISKANN, 32),
+        graph(Preset::TIERED_GRAPH, 16),
+        graph(Preset::TIERED_GRAPH, 32),
+        clusters(Preset::SPANN, 8),
+        clusters(Preset::TIERED_CLUSTER, 1),
+        clusters(Preset::TIERED_CLUSTER, 4),
+        clusters(Preset::TIERED_CLUSTER, 8),
+    ]
+}
+
+/// Candidates for the vectors of a source, those first that fit and answer most queries a second. Small indexes are built in
+/// `scratch`, a folder that exists, one after the other; each is removed when it was tried.
+///
+/// # Errors
+/// Options out of range, too few rows, rows that cannot be read or searched, a full disk, an interruption.
+pub fn advise(
+    source: &dyn VectorSource,
+    options: &AdviseOptions,
+    scratch: &Path,
+    progress: &dyn Progress,
+) -> Result<Vec<Candidate>, Error> {
+    let (base, queries) = sample(source, options)?;
+    let truth = brute_force(
+        &base,
+        &queries,
+        options.k,
+        options.metric,
+        options.threads,
+        &Silent,
+    )?;
+    let trials = trials();
+    let _stage = Stage::begin(progress, "trying presets", trials.len() as u64);
+    let mut candidates = Vec::new();
+    for trial in trials {
+        if progress.interrupted() {
+            return Err(Error::Interrupted);
+        }
+        let tried = Tried {
+            source,
+            options,
+            base: &base,
+            queries: &queries,
+            truth: &truth,
+        };
+        candidates.push(tried.candidate(&trial, scratch, progress)?);
+        progress.advance(1);
+    }
+    candidates.sort_by(|a, b| {
+        let rank = |candidate: &Candidate| (candidate.fits, candidate.throughput);
+        let (a, b) = (rank(a), rank(b));
+        b.0.cmp(&a.0).then(b.1.total_cmp(&a.1))
+    });
+    Ok(candidates)
+}
+
+/// Rows of the source at equal distances: most of them to be indexed, and some between them to be asked for.
+fn sample(source: &dyn VectorSource, options: &AdviseOptions) -> Result<(Matrix, Matrix), Error> {
+    if !(options.recall > 0.0 && options.recall < 1.0) {
+        let expected = "above 0 and below 1, such as 0.95";
+        return Err(Error::call("recall", options.recall, expected));
+    }
+    let rows = source.rows();
+    let taken = rows.min(options.sample);
+    let asked = QUERIES.min(taken / 10);
+    if asked == 0 || taken - asked < options.k.max(100) {
+        let expected = format!("{} or more, to be sampled", options.k.max(100) + QUERIES);
+        return Err(Error::call("vectors", rows, expected));
+    }
+    let mut parts = [Vec::new(), Vec::new()];
+    let mut row = vec![0; source.row_bytes()];
+    for n in 0..taken {
+        source.read(
+            (n as u128 * rows as u128 / taken as u128) as usize,
+            &mut row,
+        )?;
+        // Queries are spread evenly, too.
+        let is_query = (n + 1) * asked / taken > n * asked / taken;
+        parts[usize::from(is_query)].extend_from_slice(&row);
+    }
+    let [base, queries] = parts.map(|bytes| {
+        let count = bytes.len() / row.len();
+        Matrix::new(bytes, count, source.dim(), source.element())
+    });
+    Ok((base?, queries?))
+}
+
+/// What all candidates are tried on.
+struct Tried<'a> {
+    source: &'a dyn VectorSource,
+    options: &'a AdviseOptions,
+    base: &'a Matrix,
+    queries: &'a Matrix,
+    truth: &'a crate::GroundTruth,
+}
+
+/// What a query of the sample took.
+struct Taken {
+    list: usize,
+    recall: f64,
+    reads: f64,
+    bytes: f64,
+    rounds: f64,
+    cpu: f64,
+}
+
+impl Tried<'_> {
+    fn candidate(
+        &self,
+        trial: &Trial,
+        scratch: &Path,
+        progress: &dyn Progress,
+    ) -> Result<Candidate, Error> {
+        let path = scratch.join(format!("stratann-advise-{}", std::process::id()));
+        let built = Removed(&path);
+        let options = BuildOptions {
+            preset: trial.preset,
+            metric: self.options.metric,
+            degree: trial.degree,
+            replicas: trial.replicas,
+            threads: self.options.threads,
+            overwrite: true,
+            ..BuildOptions::default()
+        };
+        let quiet = Quiet(progress);
+        build(self.base, built.0, &options, &quiet)?;
+        // In memory: what the device takes is added.
+        let mut places = Places::default();
+        for role in ["topology", "vectors"] {
+            let mut with = places.clone();
+            let put = with.put(role, "dram");
+            let open = OpenOptions {
+                places: with.clone(),
+                ..OpenOptions::default()
+            };
+            // A role that the layout has not is refused.
+            if put.is_ok() && Index::open(built.0, &open).is_ok() {
+                places = with;
+            }
+        }
+        let open = OpenOptions {
+            places,
+            ..OpenOptions::default()
+        };
+        let index = Index::open(built.0, &open)?;
+        let taken = self.search(&index, trial)?;
+        Ok(self.expected(trial, &index, taken))
+    }
+
+    /// Searches with longer and longer lists until the recall is met.
+    fn search(&self, index: &Index, trial: &Trial) -> Result<Taken, Error> {
+        let mut last = None;
+        for list in LISTS {
+            let options = SearchOptions {
+                k: self.options.k,
+                list: list.max(self.options.k),
+                threads: 1,
+                in_flight: Some(self.options.in_flight),
+                ..SearchOptions::default()
+            };
+            let before = process_cpu_time();
+            let found = index.search(self.queries, &options)?;
+            let cpu = (process_cpu_time() - before).as_secs_f64();
+            let recall = self
+                .truth
+                .recall(&found.ids, &found.distances, self.options.k)?;
+            let queries = self.queries.rows() as f64;
+            let counters = &found.counters;
+            let reads = (counters.graph_reads + counters.vector_reads) as f64 / queries;
+            last = Some(Taken {
+                list: options.list,
+                recall,
+                reads,
+                bytes: counters.bytes_read as f64 / queries,
+                // Clusters are read at once, and what they have elsewhere at once again; a beam is waited for as one.
+                rounds: match trial.replicas {
+                    Some(_) => reads.min(2.0),
+                    None => (counters.hops as f64 / queries / trial.preset.beam.min(4) as f64)
+                        .min(reads),
+                },
+                cpu: cpu / queries,
+            });
+            if recall >= self.options.recall {
+                break;
+            }
+        }
+        last.ok_or_else(|| Error::call("lists", 0, "one or more"))
+    }
+
+    fn expected(&self, trial: &Trial, index: &Index, taken: Taken) -> Candidate {
+        let options = self.options;
+        let rows = options.rows.unwrap_or(self.source.rows() as u64);
+        let sampled = self.base.rows() as u64;
+        let factor = growth(trial.replicas.is_some(), sampled, rows);
+        let (reads, bytes, cpu) = (
+            taken.reads * factor,
+            taken.bytes * factor,
+            taken.cpu * factor,
+        );
+        let rounds = match trial.replicas {
+            Some(_) => taken.rounds,
+            None => taken.rounds * factor,
+        };
+        let (latency, device) = match options.device {
+            Some(kind) => {
+                let model = kind.model();
+                (
+                    model.latency.as_secs_f64(),
+                    device_time(&model, reads, bytes),
+                )
+            }
+            None => (0.0, 0.0),
+        };
+        let threads = options.threads as f64;
+        let waits = cpu + rounds * latency;
+        let bounds = [
+            (BoundBy::Computation, threads / cpu),
+            (BoundBy::Latency, threads * options.in_flight as f64 / waits),
+            (BoundBy::Device, 1.0 / device),
+        ];
+        let (bound_by, throughput) = bounds
+            .into_iter()
+            .min_by(|a, b| a.1.total_cmp(&b.1))
+            .unwrap_or(bounds[0]);
+        let scale = |bytes: u64| (bytes as f64 * rows as f64 / sampled as f64) as u64;
+        let stats = index.stats();
+        // Codebooks do not grow with the rows; on a sample they would seem to.
+        let plan = index.memory();
+        let fixed = plan.codebook;
+        let size = scale(stats.bytes.total.saturating_sub(fixed)) + fixed;
+        let memory = plan.program + plan.queries + fixed + scale(plan.codes + plan.tables);
+        let raw = rows as f64 * self.source.row_bytes() as f64;
+        let within = |bytes: u64, most: Option<u64>| most.is_none_or(|most| bytes <= most);
+        Candidate {
+            preset: trial.preset.name,
+            degree: trial.degree,
+            replicas: trial.replicas,
+            list: taken.list,
+            recall: taken.recall,
+            reads,
+            bytes,
+            cpu,
+            throughput,
+            bound_by,
+            latency_us: (cpu + rounds * latency + device) * 1e6,
+            size,
+            amplification: size as f64 / raw,
+            memory,
+            fits: taken.recall >= options.recall
+                && within(memory, options.memory)
+                && within(size, options.space),
+        }
+    }
+}
+
+/// Seconds that a device takes for so many reads with so many bytes together, wherever they begin.
+fn device_time(model: &DeviceModel, reads: f64, bytes: f64) -> f64 {
+    if reads <= 0.0 {
+        return 0.0;
+    }
+    let len = (bytes / reads).clamp(1.0, f64::from(u32::MAX)) as u32;
+    let step = u64::from(model.piece.unwrap_or(model.block)) / 16;
+    let offsets = (0..16).map(|n| n * step.max(1));
+    let (link, engine) = offsets.fold((0, 0), |(link, engine), offset| {
+        let cost = model.cost(offset, len);
+        (link + cost.link, engine + cost.engine)
+    });
+    reads * link.max(engine) as f64 / 16.0 * 1e-12
+}
+
+/// How many times the reads of a collection of `from` rows one of `to` rows takes at the same recall. Of graphs: -8.18 + 1.66 ln n
+/// (`bench/growth.py`, photo-sift from 20 thousand to a million rows), from where that is more than half of what a thousand rows take.
+fn growth(clusters: bool, from: u64, to: u64) -> f64 {
+    let (from, to) = (from.max(1000) as f64, to.max(1000) as f64);
+    match clusters {
+        true => (to / from).powf(PROBES_GROW),
+        false => {
+            let reads = |rows: f64| (-8.18 + 1.66 * rows.ln()).max(1.65);
+            reads(to) / reads(from)
+        }
+    }
+}
+
+/// The exponent by which clusters that are probed grow with the rows.
+const PROBES_GROW: f64 = 0.2;
+
+/// A small index, which goes when it was tried.
+struct Removed<'a>(&'a Path);
+
+impl Drop for Removed<'_> {
+    fn drop(&mut self) {
+        // It is in the scratch folder of a call that is over; that it stays is no error of the advice.
+        let _ = std::fs::remove_dir_all(self.0);
+    }
+}
+
+/// Work whose stages are not shown, as a part of one that is.
+struct Quiet<'a>(&'a dyn Progress);
+
+impl Progress for Quiet<'_> {
+    fn begin(&self, _: &str, _: u64) {}
+    fn advance(&self, _: u64) {}
+    fn end(&self) {}
+    fn interrupted(&self) -> bool {
+        self.0.interrupted()
+    }
+    fn warn(&self, message: &str) {
+        self.0.warn(message);
+    }
+}
