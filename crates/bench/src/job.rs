@@ -144,7 +144,7 @@ pub struct Build {
 pub struct Search {
     /// Neighbours.
     pub k: Option<usize>,
-    /// List sizes.
+    /// List sizes; of a cluster index how many clusters are probed.
     pub lists: Option<Vec<usize>>,
     /// W.
     pub beam: Option<usize>,
@@ -463,7 +463,8 @@ fn planned(job: &Job, run: &Run) -> Result<PlannedRun, String> {
     if k == 0 || lists.is_empty() {
         return Err("k and lists must not be empty or 0".into());
     }
-    if let Some(list) = lists.iter().find(|list| **list < k) {
+    let clusters = clusters_of(&build, &preset);
+    if let Some(list) = lists.iter().find(|list| **list < k && !clusters) {
         return Err(format!("list size {list} is smaller than k, which is {k}"));
     }
     search.threads.get_or_insert(1);
@@ -475,6 +476,20 @@ fn planned(job: &Job, run: &Run) -> Result<PlannedRun, String> {
         search,
         live,
     })
+}
+
+/// Whether what is built are clusters: then a list is how many are probed.
+fn clusters_of(build: &Build, preset: &Preset) -> bool {
+    let named = build.layout.as_ref().and_then(|name| name.parse().ok());
+    let layout: Option<Layout> = named.or(preset.layout);
+    layout.is_some_and(Layout::has_clusters)
+}
+
+impl PlannedRun {
+    /// Whether its index is one of clusters, so that its lists are numbers of probes.
+    pub fn has_clusters(&self) -> bool {
+        clusters_of(&self.build, &self.preset)
+    }
 }
 
 /// Puts the preset's layout and compression where the job has none, as the build would.

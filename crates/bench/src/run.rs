@@ -322,7 +322,11 @@ pub fn search_words(run: &PlannedRun) -> Vec<String> {
         .map(usize::to_string)
         .collect::<Vec<_>>();
     option(&mut words, "--preset", Some(run.preset.name));
-    option(&mut words, "--list", Some(lists.join(",")));
+    let width = match run.has_clusters() {
+        true => "--probes",
+        false => "--list",
+    };
+    option(&mut words, width, Some(lists.join(",")));
     option(&mut words, "--k", search.k);
     option(&mut words, "--beam", search.beam);
     option(&mut words, "--strategy", search.strategy.as_ref());

@@ -166,7 +166,7 @@ pub struct BuildArguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse, conflicts_with = "degree")]
     pub space: Option<u64>,
 
-    /// Vectors for each cluster, about, in a layout of clusters [default: 8 if replicated, else 32]
+    /// Vectors for each cluster, about, in a layout of clusters [default: 12 if replicated, else 32]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub cluster_size: Option<usize>,
 

@@ -123,6 +123,8 @@ pub struct Candidate {
 const LISTS: [usize; 15] = [
     10, 14, 20, 28, 40, 56, 80, 112, 160, 224, 320, 448, 640, 896, 1280,
 ];
+/// The same for clusters that are probed.
+const PROBES: [usize; 15] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192];
 /// Rows of the sample that are asked for as queries, where there are enough.
 const QUERIES: usize = 200;
 
@@ -298,10 +300,15 @@ impl Tried<'_> {
     /// Searches with longer and longer lists until the recall is met.
     fn search(&self, index: &Index, trial: &Trial) -> Result<Taken, Error> {
         let mut last = None;
-        for list in LISTS {
+        let widths = match trial.replicas {
+            Some(_) => PROBES,
+            None => LISTS.map(|list| list.max(self.options.k)),
+        };
+        for width in widths {
             let options = SearchOptions {
                 k: self.options.k,
-                list: list.max(self.options.k),
+                list: width.max(self.options.k),
+                probes: trial.replicas.map(|_| width),
                 threads: 1,
                 in_flight: Some(self.options.in_flight),
                 ..SearchOptions::default()
@@ -316,7 +323,7 @@ impl Tried<'_> {
             let counters = &found.counters;
             let reads = (counters.graph_reads + counters.vector_reads) as f64 / queries;
             last = Some(Taken {
-                list: options.list,
+                list: width,
                 recall,
                 reads,
                 bytes: counters.bytes_read as f64 / queries,

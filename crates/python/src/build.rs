@@ -100,7 +100,7 @@ impl<'py> Vectors<'py> {
 ///     The most bytes that the index may take: the degree is the largest of 16 to 96 with which it is expected to fit.
 ///     Not together with `degree`.
 /// cluster_size : int, optional
-///     Vectors for each cluster, about, in a layout of clusters; None is 8 if they are replicated, else 32.
+///     Vectors for each cluster, about, in a layout of clusters; None is 12 if they are replicated, else 32.
 /// replicas : int, optional
 ///     The most clusters that a vector is a member of; None is 8.
 /// query_log : str or os.PathLike, optional

@@ -98,7 +98,7 @@ fn row(candidate: &Candidate, options: &AdviseOptions) -> Vec<String> {
             BoundBy::Latency => "latency".into(),
             BoundBy::Device => "the device".into(),
         },
-        size::seconds(candidate.latency_us * 1e-6),
+        format!("{:.0} µs", candidate.latency_us),
         format!("{:.1}", candidate.reads),
         size::format(candidate.bytes as u64),
         size::format(candidate.size),

@@ -1,14 +1,43 @@
 //! `stratann advise`: what it says of real vectors on the devices of its model.
 
-use super::support::{Place, number};
+use serde_json::Value;
+
+use super::support::{Place, bin};
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap()
+}
+
+/// More rows than other tests have: a sample has queries and rows.
+fn place() -> Place {
+    let place = Place::new();
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../fixtures/photo-sift-20k.base.u8bin"
+    );
+    let bytes = std::fs::read(path).unwrap();
+    place.write("base.u8bin", &bin(3_000, 128, &bytes[8..8 + 3_000 * 128]));
+    place
+}
 
 #[test]
 fn a_device_of_blocks_and_finer_memory_want_different_indexes() {
-    let place = Place::with_photos();
+    let place = place();
     let first = |device: &str| {
         let words = [
-            "advise", "base.u8bin", "--device", device, "--sample", "3000", "--rows", "1M",
-            "--threads", "1", "--json", "--scratch", ".",
+            "advise",
+            "base.u8bin",
+            "--device",
+            device,
+            "--sample",
+            "3000",
+            "--rows",
+            "1M",
+            "--threads",
+            "1",
+            "--json",
+            "--scratch",
+            ".",
         ];
         let lines = place.run(&words).done().json_lines();
         assert_eq!(lines.len(), 8, "{lines:?}");
@@ -22,7 +51,8 @@ fn a_device_of_blocks_and_finer_memory_want_different_indexes() {
         }
         let throughput = |name: &str| {
             let of = lines.iter().filter(|line| line["preset"] == name);
-            of.map(|line| number(&line["throughput"])).fold(0.0, f64::max)
+            of.map(|line| number(&line["throughput"]))
+                .fold(0.0, f64::max)
         };
         (throughput("tiered-graph"), throughput("diskann"))
     };
@@ -32,14 +62,13 @@ fn a_device_of_blocks_and_finer_memory_want_different_indexes() {
     let (finer, _) = first("cxl");
     assert!(finer > rows, "{finer} {rows}");
     // Nothing of it stays.
-    let left = std::fs::read_dir(place.path("")).unwrap();
-    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
-    assert!(!left.iter().any(|name| name.to_string_lossy().contains("advise")), "{left:?}");
+    let left = place.names();
+    assert!(!left.iter().any(|name| name.contains("advise")), "{left:?}");
 }
 
 #[test]
 fn what_cannot_be_advised_on_is_refused() {
-    let place = Place::with_photos();
+    let place = place();
     for (words, text) in [
         (vec!["--device", "tape"], "ssd, rdma, cxl, nvm, dram"),
         (vec!["--rows", "many"], "250000"),
@@ -47,10 +76,22 @@ fn what_cannot_be_advised_on_is_refused() {
         (vec!["--sample", "50"], "sampled"),
     ] {
         let words = [&["advise", "base.u8bin"][..], &words].concat();
-        place.run(&words).fails(text);
+        place.run(&words).refused(2, &[text]);
     }
     // A budget that nothing keeps to.
-    let words = ["advise", "base.u8bin", "--sample", "1500", "--memory", "1MB", "--scratch", "."];
-    let said = place.run(&words).done().out();
-    assert!(said.contains("nothing fits") && said.contains("memory"), "{said}");
+    let words = [
+        "advise",
+        "base.u8bin",
+        "--sample",
+        "1500",
+        "--memory",
+        "1MB",
+        "--scratch",
+        ".",
+    ];
+    let said = place.run(&words).done().stdout;
+    assert!(
+        said.contains("nothing fits") && said.contains("memory"),
+        "{said}"
+    );
 }

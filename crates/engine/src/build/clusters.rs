@@ -24,7 +24,7 @@ use stratann_vector::{Kernel, Metric};
 use super::files::{Sequential, WRITE_BYTES, write_stream};
 use super::ids::write_ids;
 use super::{BuildOptions, BuildReport, Carried, Ready, Spool};
-use crate::cluster::{self, Closure, Heads, Memberships, PointRows};
+use crate::cluster::{self, Blocks, Closure, Heads, Memberships, PointRows};
 use crate::codebook::check_dimension;
 use crate::data::{Check, VectorFile, VectorSource};
 use crate::durable::{Checkpoint, Committed};
@@ -35,8 +35,8 @@ use crate::stores::clusters::extent_kind;
 use crate::stores::composition::Made;
 use crate::{Compression, Error, Layout, Order, Preset, bounds};
 
-/// Vectors for each cluster where whole clusters are read from an SSD: a posting of eight clusters' worth fills a block or two of small vectors.
-const SIZE_REPLICATED: usize = 8;
+/// Vectors for each cluster where whole clusters are read from an SSD: with their replicas a block or two of small vectors.
+const SIZE_REPLICATED: usize = 12;
 /// The same where vectors stand once: a head is 32 times the bytes of its graph's links and more, which count.
 const SIZE_ONCE: usize = 32;
 /// The most clusters that a vector is a member of, if nobody says (SPANN §4.1).
@@ -227,19 +227,8 @@ impl ClusterBuild<'_> {
         };
         let rows = PointRows { source, space };
         let clustered = self.cluster(&rows)?;
-        let next_id = super::next_id(self.source, options, &self.carried);
-        let ids = options.ids.as_deref().unwrap_or_default();
-        let are_rows = ids.iter().zip(0..).all(|(&id, row): (_, u64)| id == row);
-        let shape = ClusterShape {
-            element: source.element(),
-            dim: source.dim(),
-            id_bytes: ClusterShape::id_bytes(
-                next_id,
-                are_rows && order_of(self.plan.layout) == Order::Input,
-            ),
-            clusters: clustered.memberships.sizes.len() as u32,
-            vectors: source.rows() as u32,
-        };
+        let next_id = self.next_id();
+        let shape = self.shape(source, clustered.memberships.sizes.len() as u32);
         let mut files = self.stage("clusters", |build| build.write(source, shape, &clustered))?;
         files.push(write_stream(
             &self.checkpoint,
@@ -345,6 +334,25 @@ impl ClusterBuild<'_> {
         }
     }
 
+    /// 1 more than the largest id that there has ever been.
+    fn next_id(&self) -> u64 {
+        super::next_id(self.source, self.options, &self.carried)
+    }
+
+    /// The shape of the files, with so many clusters.
+    fn shape(&self, source: &dyn VectorSource, clusters: u32) -> ClusterShape {
+        let ids = self.options.ids.as_deref().unwrap_or_default();
+        let are_rows = ids.iter().zip(0..).all(|(&id, row): (_, u64)| id == row);
+        let are_numbers = are_rows && order_of(self.plan.layout) == Order::Input;
+        ClusterShape {
+            element: source.element(),
+            dim: source.dim(),
+            id_bytes: ClusterShape::id_bytes(self.next_id(), are_numbers),
+            clusters,
+            vectors: source.rows() as u32,
+        }
+    }
+
     /// Checks all rows, and copies them if they cannot be read one by one.
     fn read(&self, space: &mut Space) -> Result<Option<VectorFile>, Error> {
         let source = self.source;
@@ -398,6 +406,14 @@ impl ClusterBuild<'_> {
             replicas,
             share: CLOSURE,
             most: MOST_MEMBERS * replicas * size,
+            blocks: match extent_kind(self.plan.extents) {
+                ExtentKind::Replicated => Some(Blocks {
+                    block: BLOCK,
+                    fixed: stratann_layout::clusters::extent::FIXED,
+                    member: ExtentKind::Replicated.stride(&self.shape(rows.source, 1)),
+                }),
+                ExtentKind::Grouped | ExtentKind::Postings => None,
+            },
         };
         let memberships = self.stage("assigning", |_| {
             cluster::memberships(rows, &points, closure, threads, progress)

@@ -48,7 +48,7 @@ pub struct BuildOptions {
     /// The most bytes that the index may take on storage: R is the largest of 16 to 96 with which it is expected to, by a sample of the
     /// vectors. Not together with `degree`. What comes later, by inserts, is beyond it.
     pub space: Option<u64>,
-    /// In a cluster index: vectors for each cluster, about; `None` is 8 where each vector stands in all of its clusters, and 32 where it stands
+    /// In a cluster index: vectors for each cluster, about; `None` is 12 where each vector stands in all of its clusters, and 32 where it stands
     /// once.
     pub cluster_size: Option<usize>,
     /// In a cluster index: the most clusters that a vector is a member of; `None` is 8.

@@ -15,8 +15,40 @@ pub(crate) struct Closure {
     pub(crate) replicas: usize,
     /// How much farther than the nearest head another may be, as a share of that distance, which is squared.
     pub(crate) share: f32,
-    /// The most members of a cluster. Those that have a nearer one leave first, the farthest before others.
+    /// The most members of a cluster. Those leave that have a nearer one: first those to which that is nearest,
+    /// in comparison.
     pub(crate) most: usize,
+    /// What members take, where clusters stand on whole blocks: those that would begin a block leave as well, but for the first.
+    pub(crate) blocks: Option<Blocks>,
+}
+
+/// How members fill blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blocks {
+    /// Bytes of a block, of what stands in front of the members of a cluster, and of a member.
+    pub(crate) block: usize,
+    pub(crate) fixed: usize,
+    pub(crate) member: usize,
+}
+
+impl Blocks {
+    /// Of so many members, those that fill their blocks, or nearly: the last block is given up that is less than three quarters full.
+    fn filled(self, members: usize) -> usize {
+        let bytes = self.fixed + members * self.member;
+        let (whole, rest) = (bytes / self.block, bytes % self.block);
+        if whole == 0 || 4 * rest >= 3 * self.block {
+            return members;
+        }
+        (whole * self.block - self.fixed) / self.member
+    }
+}
+
+impl Closure {
+    /// Members that a cluster keeps, of so many, as far as the others have a nearer one.
+    fn kept(&self, members: usize) -> usize {
+        let members = members.min(self.most);
+        self.blocks.map_or(members, |blocks| blocks.filled(members))
+    }
 }
 
 /// Heads that are looked at for each row, at least; and for each cluster that it may join.
@@ -117,7 +149,7 @@ pub(crate) fn memberships(
             found.append(joined?);
         }
     }
-    Ok(found.within(heads.count(), closure.most))
+    Ok(found.within(heads.count(), &closure))
 }
 
 /// What some rows have joined.
@@ -175,33 +207,38 @@ impl Joined {
         self.distances.extend(other.distances);
     }
 
-    /// What is left when no cluster has more than `most` members, as far as all others of these have a nearer one.
-    fn within(mut self, clusters: usize, most: usize) -> Memberships {
+    /// What is left when no cluster has more members than it keeps, as far as the others have a nearer one.
+    fn within(mut self, clusters: usize, closure: &Closure) -> Memberships {
         let rows = self.starts.len() - 1;
         let mut sizes = vec![0u32; clusters];
         for &cluster in &self.clusters {
             sizes[cluster as usize] += 1;
         }
-        // Of clusters that have too many: how far each is that has a nearer one.
-        let is_over = |cluster: u32| sizes[cluster as usize] as usize > most;
+        let most: Vec<u32> = sizes
+            .iter()
+            .map(|&size| closure.kept(size as usize) as u32)
+            .collect();
+        let is_over = |cluster: u32| sizes[cluster as usize] > most[cluster as usize];
+        // Of clusters that have too many: how much farther each is than from the nearest head.
         let mut over: Vec<(u32, f32, u32)> = Vec::new();
         for row in 0..rows {
+            let nearest = self.distances[self.starts[row] as usize];
             let of_row = self.starts[row] as usize + 1..self.starts[row + 1] as usize;
             for at in of_row.filter(|&at| is_over(self.clusters[at])) {
-                over.push((self.clusters[at], self.distances[at], at as u32));
+                over.push((self.clusters[at], self.distances[at] / nearest, at as u32));
             }
         }
-        // The farthest first, in each cluster.
+        // In each cluster those first that miss it least; what is at no distance from its nearest head before all.
         over.sort_unstable_by(|a, b| {
-            (a.0, b.1, a.2)
-                .partial_cmp(&(b.0, a.1, b.2))
-                .unwrap_or(std::cmp::Ordering::Equal)
+            (a.0.cmp(&b.0))
+                .then(b.1.total_cmp(&a.1))
+                .then(a.2.cmp(&b.2))
         });
         const GONE: u32 = u32::MAX;
         let mut given_up = 0;
         for &(cluster, _, at) in &over {
             let size = &mut sizes[cluster as usize];
-            if *size as usize > most {
+            if *size > most[cluster as usize] {
                 *size -= 1;
                 given_up += 1;
                 self.clusters[at as usize] = GONE;
@@ -233,5 +270,38 @@ impl Joined {
             distance,
             given_up,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_fill_their_blocks() {
+        let blocks = Blocks {
+            block: 100,
+            fixed: 10,
+            member: 20,
+        };
+        // 4 members take 90 bytes, 9 take 190, 14 take 290.
+        let kept = [0, 1, 3, 4, 5, 7, 8, 9, 10, 12, 13, 14];
+        let filled = kept.map(|members| blocks.filled(members));
+        assert_eq!(filled, [0, 1, 3, 4, 4, 4, 4, 9, 9, 9, 9, 14]);
+        let closure = Closure {
+            replicas: 8,
+            share: 10.0,
+            most: 13,
+            blocks: Some(blocks),
+        };
+        assert_eq!((closure.kept(14), closure.kept(3)), (9, 3));
+        assert_eq!(
+            Closure {
+                blocks: None,
+                ..closure
+            }
+            .kept(14),
+            13
+        );
     }
 }

@@ -29,7 +29,7 @@ use crate::data::VectorSource;
 use crate::graph::Space;
 use crate::progress::Progress;
 
-pub(crate) use closure::{Closure, Memberships, memberships};
+pub(crate) use closure::{Blocks, Closure, Memberships, memberships};
 pub(crate) use grouping::{groups, visits};
 pub(crate) use heads::Heads;
 use heads::HeadsScratch;

@@ -47,6 +47,7 @@ fn found(
         replicas,
         share: 10.0,
         most: 2 * size * replicas,
+        blocks: None,
     };
     let memberships = memberships(rows, &heads_at, closure, threads, &Silent).unwrap();
     (partition.heads, memberships)
@@ -177,6 +178,7 @@ fn a_cluster_with_too_many_members_gives_up_those_that_have_a_nearer_one() {
             replicas: 8,
             share: 10.0,
             most,
+            blocks: None,
         };
         memberships(&rows, &heads, closure, 2, &Silent).unwrap()
     };

@@ -3,13 +3,13 @@
 //! ```text
 //!   graph over the heads ──> nearest clusters ──> their extents, in flight together ──┬─> vectors: ranked
 //!                                                                                     └─> numbers of others
-//!                                         not read yet, and in no group that is read ──┘
-//!                                         runs of neighbours, in flight as they are met ──> vectors: ranked
+//!                                       of all of them those in no group that is read ──┘
+//!                                       near ones at once, in flight together ──> vectors: ranked
 //! ```
 //!
 //! A cluster is not probed if its head is much farther from the query than the nearest (SPANN §3.3). No vector is read twice in a query:
 //! of the members that stand elsewhere, those are left out that stand in a group that is probed as well, and those that another cluster
-//! has asked for. What stands in several replicated clusters comes with each of them, and is ranked once.
+//! has as well. Those that stand near each other come in one read, with what is between them: another read costs more than that. What stands in several replicated clusters comes with each of them, and is ranked once.
 
 use std::collections::VecDeque;
 
@@ -38,6 +38,10 @@ const BEYOND: usize = 16;
 /// Bytes of vectors that a scan reads at once, about, and such reads in flight.
 const SCAN_BYTES: usize = 64 << 10;
 const SCAN_READS: usize = 4;
+/// Bytes between two vectors that are rather read than asked for around: on RDMA, whose reads cost most, a read is worth some kilobytes.
+const GAP: u64 = 1 << 10;
+/// Bytes of such a read at most.
+const MOST_BYTES: u64 = 64 << 10;
 /// A read of vectors by themselves, and not of an extent.
 const STRAY: u64 = 1 << 63;
 
@@ -54,12 +58,13 @@ pub(super) struct Prober<'a> {
     /// Clusters that are probed: the nearest first, and sorted.
     nearest: Vec<u32>,
     probed: Vec<u32>,
-    /// Vectors that were ranked, or are asked for.
+    /// Vectors that were ranked, where some come several times.
     met: Met,
     /// Reads that wait until there are fewer in flight.
     waiting: VecDeque<Read>,
-    /// Runs of vectors that are read by themselves: the first, and how many.
-    runs: Vec<(u32, u32)>,
+    /// Vectors that stand in nothing that is read, and what of them is read at once, by places.
+    strays: Vec<u32>,
+    runs: Vec<(usize, usize)>,
     others: Vec<u32>,
     extents: Box<dyn ReadQueue>,
     /// Of the vectors, where they are in a file of their own.
@@ -100,6 +105,7 @@ impl<'a> Prober<'a> {
             probed: Vec::new(),
             met: Met::default(),
             waiting: VecDeque::new(),
+            strays: Vec::new(),
             runs: Vec::new(),
             others: Vec::new(),
             extents: clusters.extents.tier.queue(within.thread)?,
@@ -141,6 +147,7 @@ impl<'a> Prober<'a> {
         self.ranking.begin(self.plan.k, &[], &[]);
         self.choose(probes);
         self.met.clear();
+        self.strays.clear();
         self.runs.clear();
         self.waiting.clear();
         for &cluster in &self.nearest {
@@ -159,6 +166,7 @@ impl<'a> Prober<'a> {
         }
         self.counters.hops += self.nearest.len() as u64;
         self.counters.graph_reads += self.nearest.len() as u64;
+        let mut extents = self.nearest.len();
         loop {
             self.submit()?;
             let (tag, block) = match &mut self.members {
@@ -167,7 +175,13 @@ impl<'a> Prober<'a> {
                 _ => break,
             };
             match tag & STRAY {
-                0 => self.meet_extent(tag as u32, &block)?,
+                0 => {
+                    self.meet_extent(tag as u32, &block)?;
+                    extents -= 1;
+                    if extents == 0 {
+                        self.ask_for_strays();
+                    }
+                }
                 _ => self.meet_strays((tag & !STRAY) as usize, &block)?,
             }
         }
@@ -203,13 +217,15 @@ impl<'a> Prober<'a> {
         let (_, _, at) = clusters.extents.reach(offset, bytes);
         let view = clusters.view(cluster, &block[at..at + bytes], check)?;
         let Self { ranking, met, .. } = self;
+        // Elsewhere each comes once.
+        let repeats = matches!(clusters.vectors, Vectors::Replicated);
         clusters.each_in(
             cluster,
             &view,
             0..view.records(),
             check,
             &mut |node, id, vector| {
-                if met.insert(node) && !ranking.admission().rules_out(node) {
+                if (!repeats || met.insert(node)) && !ranking.admission().rules_out(node) {
                     ranking.rank_exactly(node, id, vector);
                 }
             },
@@ -217,69 +233,73 @@ impl<'a> Prober<'a> {
         let mut others = std::mem::take(&mut self.others);
         let decoded = clusters.others(cluster, &view, &mut others);
         if decoded.is_ok() {
-            self.ask_for(&others);
+            self.note(&others);
         }
         self.others = others;
         decoded
     }
 
-    /// Asks for vectors, which ascend, that stand in nothing that is read already.
-    fn ask_for(&mut self, others: &[u32]) {
-        let clusters = self.clusters;
+    /// Notes those of an extent's other members that stand in nothing that is read already.
+    fn note(&mut self, others: &[u32]) {
         // The group of the last one, and whether it is read.
         let mut group: Option<(u32, bool)> = None;
-        let mut run: Option<(u32, u32)> = None;
         for &node in others {
-            let of = clusters.group_of(node);
-            if let Some(of) = of
+            if let Some(of) = self.clusters.group_of(node)
                 && group.is_none_or(|(last, _)| last != of)
             {
                 group = Some((of, self.probed.binary_search(&of).is_ok()));
-                self.ask_for_run(run.take());
             }
-            let comes = of.is_some() && group.is_some_and(|(_, comes)| comes);
-            if comes || self.ranking.admission().rules_out(node) || !self.met.insert(node) {
-                continue;
-            }
-            match &mut run {
-                Some((first, count)) if *first + *count == node => *count += 1,
-                _ => {
-                    self.ask_for_run(run.take());
-                    run = Some((node, 1));
-                }
+            let comes = group.is_some_and(|(_, comes)| comes);
+            if !comes && !self.ranking.admission().rules_out(node) {
+                self.strays.push(node);
             }
         }
-        self.ask_for_run(run);
     }
 
-    /// Asks for vectors that stand behind one another.
-    fn ask_for_run(&mut self, run: Option<(u32, u32)>) {
-        let Some((first, count)) = run else { return };
-        let Some((file, offset)) = self.clusters.member_place(first) else {
-            return;
-        };
-        let bytes = count as usize * self.clusters.member_bytes();
-        let tag = STRAY | self.runs.len() as u64;
-        self.runs.push((first, count));
-        self.counters.stray_reads += 1;
-        self.counters.vector_reads += 1;
-        self.waiting.push_back(Read {
-            request: request(file, tag, offset, bytes),
-            of_members: self.members.is_some(),
-        });
+    /// Asks for all that were noted, those near each other in one read.
+    fn ask_for_strays(&mut self) {
+        self.strays.sort_unstable();
+        self.strays.dedup();
+        let bytes = self.clusters.member_bytes() as u64;
+        let mut first = 0;
+        while first < self.strays.len() {
+            let Some((file, offset)) = self.clusters.member_place(self.strays[first]) else {
+                return;
+            };
+            let (mut last, mut end) = (first, offset + bytes);
+            while let Some(&node) = self.strays.get(last + 1)
+                && let Some((_, next)) = self.clusters.member_place(node)
+                && next <= end + GAP
+                && next + bytes <= offset + MOST_BYTES
+            {
+                (last, end) = (last + 1, next + bytes);
+            }
+            let tag = STRAY | self.runs.len() as u64;
+            self.runs.push((first, last + 1));
+            self.counters.stray_reads += 1;
+            self.counters.vector_reads += 1;
+            self.waiting.push_back(Read {
+                request: request(file, tag, offset, (end - offset) as usize),
+                of_members: self.members.is_some(),
+            });
+            first = last + 1;
+        }
     }
 
     /// Ranks vectors that were read by themselves.
     fn meet_strays(&mut self, run: usize, block: &Block) -> Result<(), Error> {
         let (clusters, check) = (self.clusters, self.index.checks_pages());
-        let (first, count) = self.runs[run];
-        let Some((file, offset)) = clusters.member_place(first) else {
-            return Ok(());
-        };
+        let (first, end) = self.runs[run];
         let bytes = clusters.member_bytes();
-        let (_, _, at) = file.reach(offset, count as usize * bytes);
-        for (node, member) in (first..first + count).zip(block[at..].chunks_exact(bytes)) {
-            let (id, vector) = clusters.member(node, member, check)?;
+        let mut start = None;
+        for &node in &self.strays[first..end] {
+            let Some((file, offset)) = clusters.member_place(node) else {
+                return Ok(());
+            };
+            // Where the read begins, which is that of the first of them.
+            let start = *start.get_or_insert_with(|| file.reach(offset, bytes).0);
+            let at = (offset - start) as usize;
+            let (id, vector) = clusters.member(node, &block[at..at + bytes], check)?;
             self.ranking.rank_exactly(node, id, vector);
         }
         Ok(())

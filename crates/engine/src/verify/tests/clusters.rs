@@ -109,7 +109,7 @@ fn a_damaged_byte_is_named_by_its_file_and_place() {
     ] {
         let volume = index(layout, folder.path());
         let entry = stored::manifest(&volume).unwrap().file(of).unwrap().clone();
-        let damaged = flipped(&volume, &entry.name, 4096 + 17, 4);
+        let damaged = flipped(&volume, &entry.name, 4096 + 9, 4);
         let report = verify_in(&damaged, &Silent).unwrap();
         let named = report.problems.iter().any(|problem| {
             problem.file.ends_with(&entry.name)
