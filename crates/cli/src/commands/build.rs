@@ -110,7 +110,13 @@ fn print(
                     report.list_codec, report.vector_codec
                 ),
             ),
-            ("mean degree", format!("{:.1}", report.degree_mean)),
+            (
+                "degree",
+                format!(
+                    "R {}, L {}; {:.1} on average",
+                    report.degree, report.build_list, report.degree_mean
+                ),
+            ),
         ]),
     }
     lines.extend([

@@ -306,6 +306,8 @@ impl ClusterBuild<'_> {
             cpu_seconds: process_cpu_time().saturating_sub(self.cpu).as_secs_f64(),
             peak_rss_bytes: peak_rss_bytes(),
             degree_mean: 0.0,
+            degree: 0,
+            build_list: 0,
             parts: 1,
             bytes: manifest.files.iter().map(|entry| entry.length).sum(),
             layout: self.plan.layout,

@@ -502,6 +502,8 @@ impl Build<'_> {
             cpu_seconds: process_cpu_time().saturating_sub(self.cpu).as_secs_f64(),
             peak_rss_bytes: peak_rss_bytes(),
             degree_mean: manifest.graph().degree_mean,
+            degree: self.facts.degree,
+            build_list: self.facts.build_list,
             parts,
             bytes: manifest.files.iter().map(|entry| entry.length).sum(),
             layout: self.facts.layout,

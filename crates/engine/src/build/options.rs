@@ -193,6 +193,10 @@ pub struct BuildReport {
     pub peak_rss_bytes: u64,
     /// Mean degree of the graph.
     pub degree_mean: f64,
+    /// R, the most neighbours of a node, as it was asked for or follows from a budget of space; 0 in a cluster index.
+    pub degree: usize,
+    /// L, the candidate list that neighbours were looked for with; 0 in a cluster index.
+    pub build_list: usize,
     /// Parts that the collection was built in; 1 if it fit the memory budget.
     pub parts: usize,
     /// Bytes of the index on disk.
