@@ -130,6 +130,58 @@ fn an_index_of_format_4_with_segments_that_merges_kept_opens_and_answers() {
 }
 
 #[test]
+fn cluster_indexes_of_format_4_open_answer_and_take_changes() {
+    // Then 20 rows were inserted, and one of the first upserted; of the last 19 are deleted, and it was merged.
+    for (layout, vectors, logged) in [
+        ("replicated", 380, 21),
+        ("addressed", 380, 21),
+        ("grouped", 381, 0),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        for file in fs::read_dir(fixture(&format!("index-v4-cluster-{layout}"))).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
+        }
+        let path = folder.path();
+        let report = verify(path, &Silent).unwrap();
+        assert!(report.clean(), "{layout}: {report:#?}");
+        let index = open(path);
+        let stats = index.stats();
+        assert_eq!((stats.format_version, stats.layout.as_str()), (4, layout));
+        assert_eq!((stats.vectors, stats.logged), (vectors, logged), "{layout}");
+        let clusters = stats.clusters.unwrap();
+        assert_eq!((clusters.size, clusters.replicas), (8, 8));
+        let rows = head(SIFT_BASE, 400);
+        let options = SearchOptions {
+            k: 1,
+            probes: Some(6),
+            ..SearchOptions::default()
+        };
+        let gone = |id: &u64| layout == "grouped" && *id > 0 && id % 20 == 0;
+        let right = |found: &[u64]| {
+            let asked = (0..400).filter(|id| !gone(id));
+            asked.filter(|&id| found[id as usize] == id).count()
+        };
+        let found = index.search(&rows, &options).unwrap().ids;
+        let all = (0..400).filter(|id| !gone(id)).count();
+        assert!(
+            right(&found) >= all - 4,
+            "{layout}: {} of {all}",
+            right(&found)
+        );
+        assert!(found.iter().all(|id| *id < 400 && !gone(id)), "{layout}");
+        drop(index);
+        let live =
+            LiveIndex::open(path, &OpenOptions::default(), &WriteOptions::default()).unwrap();
+        live.delete(&[3]).unwrap();
+        live.compact(&Silent).unwrap();
+        assert_eq!(live.len(), all - 1);
+        drop(live);
+        assert!(verify(path, &Silent).unwrap().clean());
+    }
+}
+
+#[test]
 fn an_index_with_a_file_of_ids_opens_answers_and_takes_changes() {
     let folder = tempfile::tempdir().unwrap();
     for file in fs::read_dir(fixture("index-v4-ids")).unwrap() {

@@ -15,7 +15,11 @@ use super::fixtures::{SIFT_BASE, SIFT_QUERIES, fixture, head};
 fn quick(preset: Preset) -> BuildOptions {
     BuildOptions {
         preset,
-        degree: Some(32),
+        // Of clusters there is none.
+        degree: preset
+            .layout
+            .is_none_or(|layout| !layout.has_clusters())
+            .then_some(32),
         build_list: 50,
         threads: 1,
         ..BuildOptions::default()

@@ -84,9 +84,10 @@ fn a_reader_goes_on_after_a_merge_of_another() {
     let folder = tempfile::tempdir().unwrap();
     for preset in Preset::ALL {
         let path = folder.path().join(preset.name);
+        let has_graph = preset.layout.is_none_or(|layout| !layout.has_clusters());
         let options = BuildOptions {
             preset,
-            degree: Some(16),
+            degree: has_graph.then_some(16),
             build_list: 24,
             threads: 1,
             navigation: 0.1,
@@ -98,7 +99,7 @@ fn a_reader_goes_on_after_a_merge_of_another() {
         writer.delete(&[1, 2, 3]).unwrap();
         writer.compact(&Silent).unwrap();
         let options = SearchOptions {
-            navigation: Some(true),
+            navigation: has_graph.then_some(true),
             ..SearchOptions::default()
         };
         let found = reader.search(&rows(0), &options).unwrap();
