@@ -26,7 +26,7 @@ ALLOWED = {
     "stratann": {"stratann-vector", "stratann-codec", "stratann-layout", "stratann-tier"},
     "stratann-terminal": ENGINE,
     "stratann-bench": ENGINE | {"stratann-terminal"},
-    "stratann-node": ENGINE,
+    "stratann-node": ENGINE | {"stratann-tier"},
     "stratann-server": ENGINE | {"stratann-node"},
     "stratann-cli": ENGINE | {"stratann-terminal", "stratann-bench", "stratann-node", "stratann-server"},
     "stratann-python": ENGINE,

@@ -20,6 +20,7 @@ use crate::home::Home;
 use crate::parking::{Parking, Signal};
 use crate::pread::{Pool, PreadDriver};
 use crate::reads::{Inbox, Outcome, RawRead, Reads};
+use crate::remote::Links;
 use crate::sockets::Waits;
 use crate::tier::Request;
 use crate::timers::{EARLY, Timers};
@@ -144,6 +145,8 @@ pub(crate) struct Reactor {
     pub(crate) buffers: BufferPool,
     /// Sockets that tasks wait for.
     pub(crate) waits: RefCell<Waits>,
+    /// Connections to memory servers.
+    pub(crate) links: RefCell<Links>,
     /// What is to be woken when.
     pub(crate) timers: RefCell<Timers>,
     /// Tasks that are not finished.
@@ -174,6 +177,7 @@ impl Reactor {
             backlog: RefCell::default(),
             buffers: BufferPool::default(),
             waits: RefCell::default(),
+            links: RefCell::default(),
             timers: RefCell::default(),
             tasks: Cell::new(0),
             needed: Cell::new(1),
