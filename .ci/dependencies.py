@@ -7,7 +7,8 @@
     vector ─┐
     codec ──┼─> layout ─┐
             │     tier ─┼─> engine ─> terminal ─> bench ─> cli
-            └───────────┘      └────> python
+            └───────│───┘      └────> python            │
+                    └─────────────────> node ───────────┘
 
 A new crate gets a row in ALLOWED before it gets a dependency.
 """

@@ -26,3 +26,5 @@ mod store;
 
 pub use server::{Certificate, NodeError, Options, Running};
 pub use store::{Store, StoreError};
+pub use stratann_tier::TierError;
+pub use stratann_tier::remote::wire::Secret;

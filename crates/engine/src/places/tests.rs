@@ -152,6 +152,7 @@ fn places_are_written_as_they_are_shown_and_nonsense_is_refused() {
         "topology=rdma-model,vectors=cxl-model",
         "topology=nvm-model,vectors=ssd-model",
         "topology=ssd:/mnt/a b",
+        "topology=remote:127.0.0.1:7700/photos,vectors=remote-tls:[::1]:7700/a_b-c",
     ] {
         assert_eq!(places(text).to_string(), text);
     }
@@ -170,6 +171,10 @@ fn places_are_written_as_they_are_shown_and_nonsense_is_refused() {
         ("topology=tape-model", "no tier"),
         ("topology=dram:/x", "no tier with a folder"),
         ("topology=mapped", "needs a folder"),
+        ("topology=remote:127.0.0.1/x", "host:port"),
+        ("topology=remote:127.0.0.1:0/x", "host:port"),
+        ("topology=remote:127.0.0.1:7700", "end with a name"),
+        ("topology=remote:127.0.0.1:7700/a.b", "end with a name"),
         ("topology=mapped:", "names no folder"),
         ("topology=dram,topology=ssd", "a place already"),
     ];
