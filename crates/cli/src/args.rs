@@ -490,7 +490,7 @@ pub struct WriteArguments {
 /// Where searches read an index.
 #[derive(Debug, Args)]
 pub struct PlaceArguments {
-    /// Reads a role (topology, vectors) from a tier: ssd, ssd:/folder, mapped:/folder (as mapped:/dev/shm/x), dram, remote:host:port/name (a `stratann memory-server`; remote-tls: with TLS), or for experiments
+    /// Reads a role (topology, vectors) from a tier: ssd, ssd:/folder, mapped:/folder (as mapped:/dev/shm/x), dram, remote:host:port/name (a `stratann memory-server`; remote-tls: with TLS; remote:shm:/path/name through a ring), or for experiments
     /// ssd-model, rdma-model, cxl-model, nvm-model; several with commas, or several times. Copies that are not there yet are made and
     /// compared, and the index stays whole without them
     #[arg(long = "place", value_name = "ROLE=TIER,..")]
@@ -666,6 +666,10 @@ pub struct MemoryServerArguments {
     /// Where it listens; port 0 is any that is free. Other addresses than loopback need a secret
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700")]
     pub listen: String,
+
+    /// Listens here, too, for searches of this user on this machine, which read through rings in shared memory (remote:shm:PATH/name)
+    #[arg(long, value_name = "PATH")]
+    pub ring: Option<PathBuf>,
 
     /// Keeps the files in a folder of its own, as below /dev/shm, where they survive the server [default: in its memory]
     #[arg(long, value_name = "DIR")]

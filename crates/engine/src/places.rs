@@ -15,6 +15,7 @@
 //! | `mapped:/folder` | copies in a folder, mapped: /dev/shm, or a file system on memory (DAX) |
 //! | `dram` | copies in this process' memory, which count towards its budget |
 //! | `remote:host:port/name` | copies in the memory of `stratann memory-server`, over TCP; `remote-tls:` encrypts |
+//! | `remote:shm:/path/name` | the same through a ring in shared memory, of a server on this machine |
 //! | `ssd-model`, `rdma-model`, `cxl-model`, `nvm-model` | copies in memory that answer as late as the device would |
 //!
 //! **The index stays whole at home.** A place has copies, and every change is written at home first: so nothing has to remember where an
@@ -77,7 +78,7 @@ enum PlaceTier {
 /// Where copies are on a memory server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Remote {
-    /// `host:port`.
+    /// `host:port`, or `shm:/path` of a server's socket for rings.
     address: String,
     /// What the index is called there.
     name: String,
@@ -95,7 +96,7 @@ pub(crate) enum Purpose {
 
 /// What the name of a modelled device ends with.
 const MODEL: &str = "-model";
-const TIERS: &str = "ssd, ssd:/folder, mapped:/folder, dram, remote:host:port/name, remote-tls:host:port/name, ssd-model, rdma-model, cxl-model or nvm-model";
+const TIERS: &str = "ssd, ssd:/folder, mapped:/folder, dram, remote:host:port/name, remote-tls:host:port/name, remote:shm:/path/name, ssd-model, rdma-model, cxl-model or nvm-model";
 /// The most bytes of an index' name on a server, beside which the name of a file and a hash have room.
 const MOST_NAME: usize = 64;
 
@@ -216,14 +217,34 @@ impl Remote {
     /// Of `host:port/name`.
     fn new(text: &str, tls: bool) -> Result<Remote, String> {
         let (address, name) = text.rsplit_once('/').unwrap_or((text, ""));
-        let port = address
-            .rsplit_once(':')
-            .map(|(_, port)| port.parse::<u16>());
-        if !matches!(port, Some(Ok(1..))) {
-            return Err(format!(
-                "`{text}` has no host:port: write for example remote:127.0.0.1:7700/photos"
-            ));
-        }
+        let address = match address.strip_prefix(Server::RING) {
+            Some("") => {
+                return Err(format!(
+                    "`{text}` names no socket: write for example remote:shm:/run/x/ring/photos"
+                ));
+            }
+            Some(_) if tls => {
+                return Err(format!(
+                    "`{text}`: what two processes share in memory is not encrypted; use remote:shm:"
+                ));
+            }
+            Some(path) => {
+                let path =
+                    std::path::absolute(path).map_err(|error| format!("`{path}`: {error}"))?;
+                format!("{}{}", Server::RING, path.display())
+            }
+            None => {
+                let port = address
+                    .rsplit_once(':')
+                    .map(|(_, port)| port.parse::<u16>());
+                if !matches!(port, Some(Ok(1..))) {
+                    return Err(format!(
+                        "`{text}` has no host:port: write for example remote:127.0.0.1:7700/photos"
+                    ));
+                }
+                address.to_owned()
+            }
+        };
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if name.is_empty() || name.len() > MOST_NAME || !name.chars().all(plain) {
             return Err(format!(
@@ -232,7 +253,7 @@ impl Remote {
             ));
         }
         Ok(Remote {
-            address: address.to_owned(),
+            address,
             name: name.to_owned(),
             tls,
         })

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use stratann_tier::remote::ring::{RingListener, RingStream};
 use stratann_tier::remote::wire::Secret;
 
 use crate::session::{GREETING, Session};
@@ -91,6 +93,8 @@ impl Certificate {
 pub struct Options {
     /// `host:port`; port 0 is any that is free.
     pub listen: String,
+    /// Where processes of this user come that read through rings in shared memory, if they may: the path of a socket.
+    pub ring: Option<PathBuf>,
     /// What clients have to know.
     pub secret: Option<Secret>,
     /// With what connections are encrypted.
@@ -103,6 +107,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             listen: "127.0.0.1:0".to_owned(),
+            ring: None,
             secret: None,
             certificate: None,
             most_clients: 256,
@@ -114,13 +119,29 @@ impl Default for Options {
 pub(crate) enum Stream {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ServerConnection, TcpStream>>),
+    Ring(Box<RingStream>),
 }
 
 impl Stream {
-    pub(crate) fn socket(&self) -> &TcpStream {
+    pub(crate) fn set_read_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         match self {
-            Stream::Plain(socket) => socket,
-            Stream::Tls(stream) => &stream.sock,
+            Stream::Plain(socket) => socket.set_read_timeout(limit),
+            Stream::Tls(stream) => stream.sock.set_read_timeout(limit),
+            Stream::Ring(stream) => {
+                stream.set_read_timeout(limit);
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn set_write_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
+        match self {
+            Stream::Plain(socket) => socket.set_write_timeout(limit),
+            Stream::Tls(stream) => stream.sock.set_write_timeout(limit),
+            Stream::Ring(stream) => {
+                stream.set_write_timeout(limit);
+                Ok(())
+            }
         }
     }
 }
@@ -130,6 +151,7 @@ impl Read for Stream {
         match self {
             Stream::Plain(socket) => socket.read(out),
             Stream::Tls(stream) => stream.read(out),
+            Stream::Ring(stream) => stream.read(out),
         }
     }
 }
@@ -139,6 +161,7 @@ impl Write for Stream {
         match self {
             Stream::Plain(socket) => socket.write(bytes),
             Stream::Tls(stream) => stream.write(bytes),
+            Stream::Ring(stream) => stream.write(bytes),
         }
     }
 
@@ -146,7 +169,32 @@ impl Write for Stream {
         match self {
             Stream::Plain(socket) => socket.flush(),
             Stream::Tls(stream) => stream.flush(),
+            Stream::Ring(stream) => stream.flush(),
         }
+    }
+}
+
+/// A client's socket, as it was accepted.
+enum Caller {
+    Tcp(TcpStream),
+    /// Beside its rings.
+    Unix(UnixStream),
+}
+
+impl Caller {
+    fn try_clone(&self) -> io::Result<Caller> {
+        Ok(match self {
+            Caller::Tcp(socket) => Caller::Tcp(socket.try_clone()?),
+            Caller::Unix(socket) => Caller::Unix(socket.try_clone()?),
+        })
+    }
+
+    fn hang_up(&self) {
+        // It fails where the client has gone, which is as good.
+        let _ = match self {
+            Caller::Tcp(socket) => socket.shutdown(Shutdown::Both),
+            Caller::Unix(socket) => socket.shutdown(Shutdown::Both),
+        };
     }
 }
 
@@ -155,11 +203,13 @@ struct Shared {
     options: Options,
     stop: AtomicBool,
     /// Sockets of clients, by number, to end them with.
-    clients: Mutex<HashMap<u64, TcpStream>>,
+    clients: Mutex<HashMap<u64, Caller>>,
+    /// The number of the next client.
+    next: AtomicU64,
 }
 
 impl Shared {
-    fn clients(&self) -> MutexGuard<'_, HashMap<u64, TcpStream>> {
+    fn clients(&self) -> MutexGuard<'_, HashMap<u64, Caller>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -167,8 +217,9 @@ impl Shared {
 /// A server that runs, until this is dropped.
 pub struct Running {
     address: SocketAddr,
+    ring: Option<PathBuf>,
     shared: Arc<Shared>,
-    listener: Option<JoinHandle<()>>,
+    listeners: Vec<JoinHandle<()>>,
 }
 
 impl Running {
@@ -188,20 +239,44 @@ impl Running {
         }
         let listener = TcpListener::bind(&found[..]).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
+        let bind = |path: &PathBuf| {
+            RingListener::bind(path).map_err(|source| NodeError::Listen {
+                address: path.display().to_string(),
+                source,
+            })
+        };
+        let rings = options.ring.as_ref().map(bind).transpose()?;
         let shared = Arc::new(Shared {
             store,
             options,
             stop: AtomicBool::new(false),
             clients: Mutex::default(),
+            next: AtomicU64::new(0),
         });
-        let theirs = shared.clone();
-        let named = thread::Builder::new().name("stratann-listen".to_owned());
-        let listener = named.spawn(move || listen(&listener, &theirs));
-        Ok(Running {
+        // From here on, dropping it ends the threads that there are.
+        let mut running = Running {
             address,
+            ring: shared.options.ring.clone(),
             shared,
-            listener: Some(listener.map_err(NodeError::Thread)?),
-        })
+            listeners: Vec::new(),
+        };
+        running.listen(move || Ok(Caller::Tcp(listener.accept()?.0)))?;
+        if let Some(rings) = rings {
+            running.listen(move || Ok(Caller::Unix(rings.accept()?)))?;
+        }
+        Ok(running)
+    }
+
+    /// Takes clients on a thread of its own.
+    fn listen(
+        &mut self,
+        accept: impl Fn() -> io::Result<Caller> + Send + 'static,
+    ) -> Result<(), NodeError> {
+        let shared = self.shared.clone();
+        let named = thread::Builder::new().name("stratann-listen".to_owned());
+        let listener = named.spawn(move || listen(accept, &shared));
+        self.listeners.push(listener.map_err(NodeError::Thread)?);
+        Ok(())
     }
 
     /// Where it listens.
@@ -216,15 +291,12 @@ impl Running {
 
     /// Ends the connections that there are; clients may come again.
     pub fn hang_up(&self) {
-        for socket in self.shared.clients().values() {
-            // It fails where the client has gone, which is as good.
-            let _ = socket.shutdown(Shutdown::Both);
-        }
+        self.shared.clients().values().for_each(Caller::hang_up);
     }
 
     /// Waits for ever, or until the server fails.
     pub fn wait(mut self) {
-        if let Some(listener) = self.listener.take() {
+        for listener in self.listeners.drain(..) {
             // What it panicked of is on standard error.
             let _ = listener.join();
         }
@@ -234,24 +306,26 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        if let Some(listener) = self.listener.take() {
-            // It waits for somebody to come.
-            let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
+        // They wait for somebody to come.
+        let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
+        if let Some(path) = &self.ring {
+            let _ = UnixStream::connect(path);
+        }
+        for listener in self.listeners.drain(..) {
             let _ = listener.join();
         }
         self.hang_up();
     }
 }
 
-fn listen(listener: &TcpListener, shared: &Arc<Shared>) {
-    let mut number = 0;
+fn listen(accept: impl Fn() -> io::Result<Caller>, shared: &Arc<Shared>) {
     loop {
-        let accepted = listener.accept();
+        let accepted = accept();
         if shared.stop.load(Ordering::SeqCst) {
             return;
         }
-        let socket = match accepted {
-            Ok((socket, _)) => socket,
+        let caller = match accepted {
+            Ok(caller) => caller,
             Err(error) => {
                 tracing::warn!("a connection could not be taken: {error}");
                 // Descriptors, most of the time: others have to be closed first.
@@ -259,12 +333,12 @@ fn listen(listener: &TcpListener, shared: &Arc<Shared>) {
                 continue;
             }
         };
-        number += 1;
+        let number = shared.next.fetch_add(1, Ordering::Relaxed);
         let theirs = shared.clone();
         let named = thread::Builder::new().name(format!("stratann-client-{number}"));
         let started = named
             .stack_size(512 << 10)
-            .spawn(move || welcome(socket, number, &theirs));
+            .spawn(move || welcome(caller, number, &theirs));
         if let Err(error) = started {
             tracing::warn!("no thread for a client: {error}");
         }
@@ -272,8 +346,8 @@ fn listen(listener: &TcpListener, shared: &Arc<Shared>) {
 }
 
 /// Serves one client to its end.
-fn welcome(socket: TcpStream, number: u64, shared: &Shared) {
-    let served = serve(socket, number, shared);
+fn welcome(caller: Caller, number: u64, shared: &Shared) {
+    let served = serve(caller, number, shared);
     shared.clients().remove(&number);
     if let Err(error) = served
         && error.kind() != ErrorKind::UnexpectedEof
@@ -304,20 +378,25 @@ fn shake_hands(connection: &mut ServerConnection, mut socket: &TcpStream) -> io:
     Ok(())
 }
 
-fn serve(socket: TcpStream, number: u64, shared: &Shared) -> io::Result<()> {
-    socket.set_nodelay(true)?;
+fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
     let full = {
         let mut clients = shared.clients();
         // Those that have not been greeted count, too, and are far fewer than twice as many.
         if clients.len() >= 2 * shared.options.most_clients {
             return Ok(());
         }
-        clients.insert(number, socket.try_clone()?);
+        clients.insert(number, caller.try_clone()?);
         clients.len() > shared.options.most_clients
     };
-    let stream = match &shared.options.certificate {
-        None => Stream::Plain(socket),
-        Some(certificate) => {
+    let stream = match (caller, &shared.options.certificate) {
+        // What is in the memory of two processes needs no key.
+        (Caller::Unix(socket), _) => Stream::Ring(Box::new(RingListener::greet(socket, GREETING)?)),
+        (Caller::Tcp(socket), None) => {
+            socket.set_nodelay(true)?;
+            Stream::Plain(socket)
+        }
+        (Caller::Tcp(socket), Some(certificate)) => {
+            socket.set_nodelay(true)?;
             let mut connection =
                 ServerConnection::new(certificate.0.clone()).map_err(io::Error::other)?;
             shake_hands(&mut connection, &socket)?;

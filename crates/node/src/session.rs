@@ -47,7 +47,7 @@ fn receive(stream: &mut Stream, mut out: &mut [u8], until: Instant) -> io::Resul
         if left.is_zero() {
             return Err(ErrorKind::TimedOut.into());
         }
-        stream.socket().set_read_timeout(Some(left))?;
+        stream.set_read_timeout(Some(left))?;
         match stream.read(out) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
             Ok(got) => out = &mut out[got..],
@@ -67,8 +67,8 @@ impl<'a> Session<'a> {
         full: bool,
     ) -> io::Result<Session<'a>> {
         let until = Instant::now() + GREETING;
-        stream.socket().set_write_timeout(Some(GREETING))?;
-        stream.socket().set_read_timeout(Some(GREETING))?;
+        stream.set_write_timeout(Some(GREETING))?;
+        stream.set_read_timeout(Some(GREETING))?;
         let greeting = Greeting {
             version: VERSION,
             wants_secret: secret.is_some(),
@@ -110,8 +110,8 @@ impl<'a> Session<'a> {
 
     /// Answers until the client goes, or sends what is no request.
     pub(crate) fn serve(&mut self) -> io::Result<()> {
-        self.stream.socket().set_read_timeout(None)?;
-        self.stream.socket().set_write_timeout(Some(ANSWERS))?;
+        self.stream.set_read_timeout(None)?;
+        self.stream.set_write_timeout(Some(ANSWERS))?;
         let mut input = Vec::new();
         let mut piece = vec![0; 64 << 10];
         let mut out = Vec::new();

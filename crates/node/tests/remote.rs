@@ -85,6 +85,96 @@ fn a_file_on_a_server_is_a_tier() {
     }
 }
 
+#[test]
+fn a_file_behind_a_ring_is_a_tier() {
+    let root = tempfile::tempdir().unwrap();
+    let ring = root.path().join("ring");
+    let running = start(Options {
+        ring: Some(ring.clone()),
+        secret: secret("a secret of tests"),
+        ..Options::default()
+    });
+    let name = format!("shm:{}", ring.display());
+    let server = Server::new(&name, secret("a secret of tests"), None).unwrap();
+    let number = AtomicUsize::new(0);
+    for io in [IoMode::Auto, IoMode::Pread] {
+        let make = |bytes: &[u8]| -> Arc<dyn Tier> {
+            let name = format!("file-{}", number.fetch_add(1, Ordering::Relaxed));
+            Arc::new(RemoteTier::new(put(&server, &name, bytes)))
+        };
+        conformance(&make, io);
+    }
+    // A ring is no way around the secret.
+    let other = Server::new(&name, secret("another secret, no"), None).unwrap();
+    assert!(Client::new(&other).open("x").is_err());
+    // When the server dies, it is heard of long before it would have stalled, and the next one is found.
+    let tier = RemoteTier::new(put(&server, "x", &[5; 8192]));
+    let thread = Thread::local(IoMode::Auto).unwrap();
+    let mut queue = tier.queue(&thread).unwrap();
+    assert_eq!(read(&mut *queue, &thread, 4096).0.unwrap(), [5; 4096]);
+    running.hang_up();
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(read(&mut *queue, &thread, 4096).0.unwrap(), [5; 4096]);
+    drop(running);
+    let (tag, offset, len) = (1, 0, 4096);
+    let began = Instant::now();
+    queue.submit(Request { tag, offset, len }).unwrap();
+    let error = thread.block_on(next(&mut *queue)).result.unwrap_err();
+    assert!(matches!(error, TierError::Server { .. }), "{error}");
+    assert!(
+        began.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        began.elapsed()
+    );
+    assert!(!ring.exists());
+    let _running = start(Options {
+        ring: Some(ring),
+        secret: secret("a secret of tests"),
+        ..Options::default()
+    });
+    let tier = RemoteTier::new(put(&server, "x", &[6; 8192]));
+    assert_eq!(
+        read(&mut *tier.queue(&thread).unwrap(), &thread, 0)
+            .0
+            .unwrap(),
+        [6; 4096]
+    );
+}
+
+#[test]
+fn a_server_behind_a_ring_that_stalls_or_lies_is_an_error_in_bounded_time() {
+    use stratann_tier::remote::ring::RingListener;
+    let root = tempfile::tempdir().unwrap();
+    for (lies, path) in [
+        (false, root.path().join("stalls")),
+        (true, root.path().join("lies")),
+    ] {
+        let listener = RingListener::bind(&path).unwrap();
+        thread::spawn(move || {
+            loop {
+                let socket = listener.accept().unwrap();
+                let mut stream = RingListener::greet(socket, Duration::from_secs(5)).unwrap();
+                if lies {
+                    let _ = stream.write_all(&[0x55; 4096]);
+                }
+                thread::sleep(Duration::from_secs(2));
+            }
+        });
+        let server = Server::new(&format!("shm:{}", path.display()), None, None).unwrap();
+        let server = server.with_patience(Duration::from_millis(500));
+        let began = Instant::now();
+        let error = Client::new(&server).open("x").unwrap_err();
+        let TierError::Server { fault, .. } = error else {
+            panic!("{error}");
+        };
+        match lies {
+            true => assert!(matches!(fault, Fault::Nonsense(_)), "{fault}"),
+            false => assert!(matches!(fault, Fault::Stalled(_)), "{fault}"),
+        }
+        assert!(began.elapsed() < Duration::from_millis(1900));
+    }
+}
+
 /// A certificate of its own for "localhost", and where it and its key are.
 fn certificate(folder: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();

@@ -33,6 +33,7 @@ pub fn run(arguments: &MemoryServerArguments) -> Result<(), Failure> {
     };
     let options = Options {
         listen: arguments.listen.clone(),
+        ring: arguments.ring.clone(),
         secret,
         certificate,
         most_clients: arguments.clients,

@@ -150,7 +150,7 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
             .iter()
             .flat_map(|folder| ["--folder", folder])
             .collect();
-        let words = [&words[..], &["--listen", "127.0.0.1:0"]].concat();
+        let words = [&words[..], &["--listen", "127.0.0.1:0", "--ring", "ring"]].concat();
         let secret = "a secret of these tests";
         let server = Server::start(&place, &words, Some(secret));
         let text = format!(
@@ -185,6 +185,9 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
             status == Some(1) && said.contains("STRATANN_SECRET_FILE"),
             "{said}"
         );
+        let ring = "topology=remote:shm:ring/photos,vectors=remote:shm:ring/photos";
+        assert_eq!(search(secret, ring), (Some(0), String::new()));
+        assert_eq!(fs::read(place.path("found.bin")).unwrap(), right);
         // What is searched is there, and not here: pages of the index are spoiled, and nobody sees it.
         let folder = place.path("a.idx");
         let pages = names(&folder)

@@ -153,6 +153,7 @@ fn places_are_written_as_they_are_shown_and_nonsense_is_refused() {
         "topology=nvm-model,vectors=ssd-model",
         "topology=ssd:/mnt/a b",
         "topology=remote:127.0.0.1:7700/photos,vectors=remote-tls:[::1]:7700/a_b-c",
+        "topology=remote:shm:/run/user/x/ring/photos",
     ] {
         assert_eq!(places(text).to_string(), text);
     }
@@ -173,6 +174,8 @@ fn places_are_written_as_they_are_shown_and_nonsense_is_refused() {
         ("topology=mapped", "needs a folder"),
         ("topology=remote:127.0.0.1/x", "host:port"),
         ("topology=remote:127.0.0.1:0/x", "host:port"),
+        ("topology=remote:shm:/x", "names no socket"),
+        ("topology=remote-tls:shm:/x/y", "not encrypted"),
         ("topology=remote:127.0.0.1:7700", "end with a name"),
         ("topology=remote:127.0.0.1:7700/a.b", "end with a name"),
         ("topology=mapped:", "names no folder"),

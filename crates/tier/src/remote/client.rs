@@ -6,9 +6,10 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::ring::RingStream;
 use super::transport::Transport;
 use super::wire::{self, Frame, GREETING, Greeting, HEADER, Kind, MOST_WRITTEN, Welcome};
-use super::{Fault, Server};
+use super::{Address, Fault, Server};
 use crate::error::TierError;
 use crate::volume::VolumeReader;
 
@@ -53,11 +54,21 @@ impl Connection {
     fn new(server: &Server) -> Result<Connection, Fault> {
         let inner = &*server.inner;
         let unreachable = |error: io::Error| Fault::Unreachable(error.to_string());
-        let socket =
-            TcpStream::connect_timeout(&inner.address, inner.patience).map_err(unreachable)?;
-        socket.set_nodelay(true).map_err(unreachable)?;
+        let transport = match &inner.address {
+            Address::Tcp(address) => {
+                let socket = TcpStream::connect_timeout(address, inner.patience);
+                let socket = socket.map_err(unreachable)?;
+                socket.set_nodelay(true).map_err(unreachable)?;
+                Transport::new(socket, inner.tls.as_ref()).map_err(unreachable)?
+            }
+            Address::Ring(path) => {
+                let mut stream = RingStream::connect(path).map_err(unreachable)?;
+                stream.set_waits(true);
+                Transport::Ring(Box::new(stream))
+            }
+        };
         let mut connection = Connection {
-            transport: Transport::new(socket, inner.tls.as_ref()).map_err(unreachable)?,
+            transport,
             patience: inner.patience,
             next_tag: 0,
         };
@@ -84,10 +95,7 @@ impl Connection {
 
     fn send(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
         while !bytes.is_empty() {
-            let _ = self
-                .transport
-                .socket()
-                .set_write_timeout(Some(self.patience));
+            let _ = self.transport.set_write_timeout(self.patience);
             match self.transport.write(bytes) {
                 Ok(0) => return Err(lost(&ErrorKind::WriteZero.into())),
                 Ok(sent) => bytes = &bytes[sent..],
@@ -105,7 +113,7 @@ impl Connection {
             if left.is_zero() {
                 return Err(Fault::Stalled(self.patience));
             }
-            let _ = self.transport.socket().set_read_timeout(Some(left));
+            let _ = self.transport.set_read_timeout(left);
             match self.transport.read(out) {
                 Ok(0) => return Err(lost(&ErrorKind::UnexpectedEof.into())),
                 Ok(got) => {

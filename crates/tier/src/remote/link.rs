@@ -29,9 +29,10 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 
 use super::client::{MOST_TEXT, OF_USE, nonsense};
+use super::ring::RingStream;
 use super::transport::Transport;
 use super::wire::{Frame, GREETING, Greeting, HEADER, Kind, Reply, Sum, Welcome};
-use super::{Fault, Server};
+use super::{Address, Fault, Server};
 use crate::buffer::Block;
 use crate::error::TierError;
 use crate::reactor::Reactor;
@@ -430,14 +431,8 @@ impl State {
         let Some(transport) = &self.transport else {
             return Ok(());
         };
-        let writes = matches!(self.stage, Stage::Connecting)
-            || self.sent < self.out.len()
-            || transport.wants_write();
-        let events = if writes {
-            libc::POLLIN | libc::POLLOUT
-        } else {
-            libc::POLLIN
-        };
+        let more = matches!(self.stage, Stage::Connecting) || self.sent < self.out.len();
+        let events = transport.events(more);
         if !matches!(self.armed, Some((_, armed)) if armed == events) {
             let fd = transport.as_fd().as_raw_fd();
             // SAFETY: the descriptor is that of `transport`, which is replaced in `end` alone, behind `armed`, and is declared after it, so
@@ -459,7 +454,11 @@ impl State {
             return Ok(());
         }
         if let Stage::Connecting = self.stage {
-            match self.connected() {
+            let connected = self
+                .transport
+                .as_ref()
+                .map_or(Ok(false), Transport::is_connected);
+            match connected {
                 Ok(true) => self.stage = Stage::Greeting,
                 Ok(false) => return Ok(()),
                 Err(error) => return Err(Fault::Unreachable(error.to_string())),
@@ -476,21 +475,6 @@ impl State {
             }
         }
         Ok(())
-    }
-
-    /// Whether the socket is connected by now.
-    fn connected(&self) -> io::Result<bool> {
-        let Some(transport) = &self.transport else {
-            return Ok(false);
-        };
-        if let Some(error) = transport.socket().take_error()? {
-            return Err(error);
-        }
-        match transport.socket().peer_addr() {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
-            Err(error) => Err(error),
-        }
     }
 
     fn write(&mut self) -> Result<(), Fault> {
@@ -705,13 +689,19 @@ fn broken(error: &io::Error) -> Fault {
 /// Begins to connect.
 fn begin(server: &Server) -> io::Result<Transport> {
     let inner = &*server.inner;
-    let family = match inner.address.is_ipv4() {
+    let address = match &inner.address {
+        Address::Tcp(address) => address,
+        Address::Ring(path) => {
+            return Ok(Transport::Ring(Box::new(RingStream::connect(path)?)));
+        }
+    };
+    let family = match address.is_ipv4() {
         true => AddressFamily::INET,
         false => AddressFamily::INET6,
     };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-    match connect(&socket, &inner.address) {
+    match connect(&socket, address) {
         Ok(()) | Err(Errno::INPROGRESS) => {}
         Err(error) => return Err(error.into()),
     }

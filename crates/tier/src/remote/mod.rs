@@ -1,4 +1,4 @@
-//! Another process' memory, on this machine or another one, read over TCP: the client's side. The server is `stratann memory-server` (crate
+//! Another process' memory, on this machine or another one, read over TCP or through a ring in shared memory ([`ring`]): the client's side. The server is `stratann memory-server` (crate
 //! `stratann-node`); what goes between them is in [`wire`].
 //!
 //! ```text
@@ -22,6 +22,7 @@
 
 mod client;
 mod link;
+pub mod ring;
 mod tier;
 pub(crate) mod transport;
 mod volume;
@@ -31,6 +32,7 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,10 +88,18 @@ pub struct Server {
     inner: Arc<Inner>,
 }
 
+/// Where a server is.
+#[derive(Clone)]
+enum Address {
+    Tcp(SocketAddr),
+    /// Its socket for rings.
+    Ring(PathBuf),
+}
+
 struct Inner {
-    /// `host:port`, as it was given.
+    /// `host:port` or `shm:/path`, as it was given.
     name: String,
-    address: SocketAddr,
+    address: Address,
     secret: Option<Secret>,
     tls: Option<Tls>,
     patience: Duration,
@@ -109,8 +119,10 @@ impl fmt::Debug for Server {
 impl Server {
     /// How long a server may send nothing of use while it is asked.
     pub const PATIENCE: Duration = Duration::from_secs(5);
+    /// What the name of a server begins with that is reached through a ring.
+    pub const RING: &str = "shm:";
 
-    /// A server at `host:port`, of which the name is looked up now. Nothing is sent yet.
+    /// A server at `host:port`, of which the name is looked up now, or at `shm:/path`, where it listens for rings. Nothing is sent yet.
     ///
     /// # Errors
     /// Nobody knows the name.
@@ -119,13 +131,20 @@ impl Server {
             place: name.to_owned(),
             fault: Fault::Unreachable(why),
         };
+        if let Some(path) = name.strip_prefix(Self::RING) {
+            return Ok(Self::at(name, Address::Ring(path.into()), secret, None));
+        }
         let mut found = name
             .to_socket_addrs()
             .map_err(|error| failed(error.to_string()))?;
         let address = found
             .next()
             .ok_or_else(|| failed("nobody knows the name".to_owned()))?;
-        Ok(Server {
+        Ok(Self::at(name, Address::Tcp(address), secret, tls))
+    }
+
+    fn at(name: &str, address: Address, secret: Option<Secret>, tls: Option<Tls>) -> Server {
+        Server {
             inner: Arc::new(Inner {
                 name: name.to_owned(),
                 address,
@@ -133,7 +152,7 @@ impl Server {
                 tls,
                 patience: Self::PATIENCE,
             }),
-        })
+        }
     }
 
     /// The same with other patience.
@@ -149,7 +168,7 @@ impl Server {
         Server {
             inner: Arc::new(Inner {
                 name: name.clone(),
-                address: *address,
+                address: address.clone(),
                 secret: secret.clone(),
                 tls: tls.clone(),
                 patience,

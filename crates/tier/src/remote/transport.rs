@@ -1,16 +1,18 @@
-//! The bytes of a connection: plain, or encrypted with TLS.
+//! The bytes of a connection: over TCP, plain or encrypted with TLS, or through shared memory.
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
+use super::ring::RingStream;
 use crate::error::TierError;
 
 /// How a client encrypts: whose certificates it believes, and whose it expects.
@@ -90,6 +92,7 @@ impl Tls {
 pub(super) enum Transport {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Ring(Box<RingStream>),
 }
 
 impl Transport {
@@ -105,25 +108,69 @@ impl Transport {
         ))))
     }
 
-    pub(super) fn socket(&self) -> &TcpStream {
-        match self {
+    /// Whether it is connected by now, where that was begun without waiting for it.
+    pub(super) fn is_connected(&self) -> io::Result<bool> {
+        let socket = match self {
             Transport::Plain(socket) => socket,
             Transport::Tls(stream) => &stream.sock,
+            Transport::Ring(_) => return Ok(true),
+        };
+        if let Some(error) = socket.take_error()? {
+            return Err(error);
+        }
+        match socket.peer_addr() {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
-    /// Whether bytes that were taken have not been sent.
-    pub(super) fn wants_write(&self) -> bool {
+    /// How long a read waits.
+    pub(super) fn set_read_timeout(&mut self, limit: Duration) -> io::Result<()> {
         match self {
-            Transport::Plain(_) => false,
-            Transport::Tls(stream) => stream.conn.wants_write(),
+            Transport::Plain(socket) => socket.set_read_timeout(Some(limit)),
+            Transport::Tls(stream) => stream.sock.set_read_timeout(Some(limit)),
+            Transport::Ring(stream) => {
+                stream.set_read_timeout(Some(limit));
+                Ok(())
+            }
+        }
+    }
+
+    /// How long a write waits.
+    pub(super) fn set_write_timeout(&mut self, limit: Duration) -> io::Result<()> {
+        match self {
+            Transport::Plain(socket) => socket.set_write_timeout(Some(limit)),
+            Transport::Tls(stream) => stream.sock.set_write_timeout(Some(limit)),
+            Transport::Ring(stream) => {
+                stream.set_write_timeout(Some(limit));
+                Ok(())
+            }
+        }
+    }
+
+    /// What poll(2) is to look for: `more`, if there is more to be written. A ring says that there is room as it says that there are bytes.
+    pub(super) fn events(&self, more: bool) -> i16 {
+        let more = match self {
+            Transport::Plain(_) => more,
+            Transport::Tls(stream) => more || stream.conn.wants_write(),
+            Transport::Ring(_) => false,
+        };
+        if more {
+            libc::POLLIN | libc::POLLOUT
+        } else {
+            libc::POLLIN
         }
     }
 }
 
 impl AsFd for Transport {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket().as_fd()
+        match self {
+            Transport::Plain(socket) => socket.as_fd(),
+            Transport::Tls(stream) => stream.sock.as_fd(),
+            Transport::Ring(stream) => stream.as_fd(),
+        }
     }
 }
 
@@ -132,6 +179,7 @@ impl Read for Transport {
         match self {
             Transport::Plain(socket) => socket.read(out),
             Transport::Tls(stream) => stream.read(out),
+            Transport::Ring(stream) => stream.read(out),
         }
     }
 }
@@ -141,6 +189,7 @@ impl Write for Transport {
         match self {
             Transport::Plain(socket) => socket.write(bytes),
             Transport::Tls(stream) => stream.write(bytes),
+            Transport::Ring(stream) => stream.write(bytes),
         }
     }
 
@@ -148,6 +197,7 @@ impl Write for Transport {
         match self {
             Transport::Plain(socket) => socket.flush(),
             Transport::Tls(stream) => stream.flush(),
+            Transport::Ring(stream) => stream.flush(),
         }
     }
 }
