@@ -245,7 +245,7 @@ fn a_place_that_cannot_be_is_refused_with_the_reason() {
     }
     let words = [
         "search",
-        &index,
+        index,
         "queries.u8bin",
         "--place",
         "topology=dram",

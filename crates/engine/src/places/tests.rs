@@ -127,8 +127,11 @@ fn spoil(file: &Path) {
     }
 }
 
+/// Ids and distances.
+type Answers = (Vec<u64>, Vec<f32>);
+
 /// The answers of some queries, each strategy's.
-fn answers(index: &Index) -> Result<Vec<(Vec<u64>, Vec<f32>)>, Error> {
+fn answers(index: &Index) -> Result<Vec<Answers>, Error> {
     let queries = rows(20, 300);
     let strategies = [Strategy::BestFirst, Strategy::Pipelined];
     let search = |strategy| {
