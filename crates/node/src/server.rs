@@ -204,11 +204,17 @@ struct Shared {
     stop: AtomicBool,
     /// Sockets of clients, by number, to end them with.
     clients: Mutex<HashMap<u64, Caller>>,
+    /// Their threads, and some that have ended.
+    threads: Mutex<Vec<JoinHandle<()>>>,
     /// The number of the next client.
     next: AtomicU64,
 }
 
 impl Shared {
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn clients(&self) -> MutexGuard<'_, HashMap<u64, Caller>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -251,6 +257,7 @@ impl Running {
             options,
             stop: AtomicBool::new(false),
             clients: Mutex::default(),
+            threads: Mutex::default(),
             next: AtomicU64::new(0),
         });
         // From here on, dropping it ends the threads that there are.
@@ -315,6 +322,11 @@ impl Drop for Running {
             let _ = listener.join();
         }
         self.hang_up();
+        // What they have of the store is free when this returns.
+        let threads = std::mem::take(&mut *self.shared.threads());
+        for thread in threads {
+            let _ = thread.join();
+        }
     }
 }
 
@@ -339,8 +351,13 @@ fn listen(accept: impl Fn() -> io::Result<Caller>, shared: &Arc<Shared>) {
         let started = named
             .stack_size(512 << 10)
             .spawn(move || welcome(caller, number, &theirs));
-        if let Err(error) = started {
-            tracing::warn!("no thread for a client: {error}");
+        match started {
+            Ok(thread) => {
+                let mut threads = shared.threads();
+                threads.retain(|thread| !thread.is_finished());
+                threads.push(thread);
+            }
+            Err(error) => tracing::warn!("no thread for a client: {error}"),
         }
     }
 }
@@ -403,5 +420,6 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
             Stream::Tls(Box::new(StreamOwned::new(connection, socket)))
         }
     };
-    Session::greet(&shared.store, shared.options.secret.as_ref(), stream, full)?.serve()
+    let secret = shared.options.secret.as_ref();
+    Session::greet(&shared.store, secret, stream, full)?.serve(&shared.stop)
 }

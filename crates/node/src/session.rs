@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use stratann_tier::remote::wire::{
@@ -108,14 +109,15 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Answers until the client goes, or sends what is no request.
-    pub(crate) fn serve(&mut self) -> io::Result<()> {
+    /// Answers until the client goes, or sends what is no request, or the server is to stop.
+    pub(crate) fn serve(&mut self, stop: &AtomicBool) -> io::Result<()> {
         self.stream.set_read_timeout(None)?;
         self.stream.set_write_timeout(Some(ANSWERS))?;
         let mut input = Vec::new();
         let mut piece = vec![0; 64 << 10];
         let mut out = Vec::new();
-        loop {
+        // Who stops hangs up first; what came before that could be answered for long.
+        while !stop.load(Ordering::SeqCst) {
             let got = match self.stream.read(&mut piece) {
                 Ok(0) => return Ok(()),
                 Ok(got) => got,
@@ -133,6 +135,7 @@ impl<'a> Session<'a> {
             input.drain(..at);
             self.send(&mut out)?;
         }
+        Ok(())
     }
 
     fn send(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
@@ -202,9 +205,7 @@ impl<'a> Session<'a> {
                     Some(file) => file.clone(),
                     None => self.store.find(frame.file)?,
                 };
-                let mut bytes = Vec::new();
-                file.read(frame.offset, frame.count, &mut bytes)?;
-                answer.append(&bytes, out);
+                answer.append(&file.bytes(frame.offset, frame.count)?, out);
                 return Ok(());
             }
             Kind::Open => {

@@ -4,6 +4,7 @@
 //! computed. From then on it never changes. It loses its name when another one gets it, or when it is swept; who has it open goes on
 //! reading it, and its bytes are free when nobody has.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
@@ -102,28 +103,24 @@ impl Stored {
         self.len
     }
 
-    /// Appends `count` of its bytes to `out`.
+    /// So many of its bytes.
     ///
     /// # Errors
     /// They are not there; the folder's device.
-    pub fn read(&self, offset: u64, count: u32, out: &mut Vec<u8>) -> Result<(), StoreError> {
-        let end = offset
-            .checked_add(count.into())
-            .filter(|&end| end <= self.len);
-        let Some(end) = end else {
+    pub fn bytes(&self, offset: u64, count: u32) -> Result<Cow<'_, [u8]>, StoreError> {
+        let end = offset.checked_add(count.into());
+        let Some(end) = end.filter(|&end| end <= self.len) else {
             let text = format!("{count} bytes at {offset} of {}", self.len);
             return refuse(Refusal::Range, text);
         };
         match &self.content {
-            Content::Memory(bytes) => out.extend_from_slice(&bytes[offset as usize..end as usize]),
+            Content::Memory(bytes) => Ok((&bytes[offset as usize..end as usize]).into()),
             Content::File(file) => {
-                let at = out.len();
-                out.resize(at + count as usize, 0);
-                file.read_at(offset, &mut out[at..])
-                    .inspect_err(|_| out.truncate(at))?;
+                let mut bytes = vec![0; count as usize];
+                file.read_at(offset, &mut bytes)?;
+                Ok(bytes.into())
             }
         }
-        Ok(())
     }
 }
 
@@ -459,9 +456,7 @@ mod tests {
     }
 
     fn all(file: &Stored) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        file.read(0, file.len() as u32, &mut bytes).unwrap();
-        bytes
+        file.bytes(0, file.len() as u32).unwrap().into_owned()
     }
 
     fn why<T: fmt::Debug>(result: Result<T, StoreError>) -> Refusal {
@@ -487,10 +482,8 @@ mod tests {
                 (store.free(), why(store.open("b"))),
                 (995, Refusal::Missing)
             );
-            let mut out = vec![7];
-            assert_eq!(why(file.read(3, 3, &mut out)), Refusal::Range);
-            assert_eq!(why(file.read(u64::MAX, 1, &mut out)), Refusal::Range);
-            assert_eq!(out, [7]);
+            assert_eq!(why(file.bytes(3, 3)), Refusal::Range);
+            assert_eq!(why(file.bytes(u64::MAX, 1)), Refusal::Range);
             // Half of it, or other bytes.
             let mut begun = store.begin("b", 10).unwrap();
             begun.write(0, b"hello").unwrap();

@@ -23,7 +23,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
@@ -42,8 +42,11 @@ use crate::tier::{Completion, Request};
 /// A thread's connections, by what servers are called.
 pub(crate) type Links = HashMap<String, Rc<Link>>;
 
-/// Bytes that are taken from the socket at a time.
+/// Bytes that are taken from the socket before they are looked at.
 const TAKEN: usize = 256 << 10;
+
+/// After so long it is read though the socket does not stir: a ring does not, when the other end is gone.
+const SILENT: Duration = Duration::from_millis(50);
 
 /// Where a queue's completions wait to be taken.
 #[derive(Debug)]
@@ -172,6 +175,8 @@ struct State {
     sent: usize,
     later: Vec<u8>,
     input: Vec<u8>,
+    /// What a read of the socket brings.
+    scratch: Box<[u8]>,
     coming: Option<Coming>,
     slots: Vec<Option<Asked>>,
     free: Vec<u32>,
@@ -181,8 +186,9 @@ struct State {
     /// Since when nothing of use has come, and the bytes that came since.
     quiet_since: Instant,
     of_use: usize,
-    /// When somebody last pumped.
+    /// When somebody last pumped, and when it was last read.
     looked: Instant,
+    read_at: Instant,
 }
 
 impl std::fmt::Debug for Link {
@@ -263,11 +269,24 @@ impl Link {
     /// Writes and reads what can be without waiting, and delivers what has come in. No more than that: the caller looks whether it has what it
     /// waits for.
     pub(super) fn pump(&self) {
+        self.pump_if(true);
+    }
+
+    /// The same for one who waits: nothing is read while the socket is watched and does not stir, as it is by then if another has pumped just now.
+    pub(super) fn pump_waiting(&self) {
+        self.pump_if(false);
+    }
+
+    fn pump_if(&self, asks: bool) {
         let mut done = Vec::new();
         let mut state = self.state.borrow_mut();
         let now = Instant::now();
         let heard = state.hear(&Waker::from(self.bell.clone()));
-        let pumped = heard.and_then(|()| state.pump(&self.server, &mut done));
+        let reads = asks || state.armed.is_none() || now.duration_since(state.read_at) > SILENT;
+        if reads {
+            state.read_at = now;
+        }
+        let pumped = heard.and_then(|()| state.pump(&self.server, reads, &mut done));
         let patience = self.server.inner.patience;
         let waits = state.slots.len() > state.free.len() && !matches!(state.stage, Stage::Over(_));
         // Time in which nobody looked is no time in which the server could have been heard.
@@ -363,6 +382,7 @@ impl State {
             sent: 0,
             later: Vec::new(),
             input: Vec::new(),
+            scratch: vec![0; 64 << 10].into(),
             coming: None,
             slots: Vec::new(),
             free: Vec::new(),
@@ -371,6 +391,7 @@ impl State {
             quiet_since: Instant::now(),
             of_use: 0,
             looked: Instant::now(),
+            read_at: Instant::now(),
         }
     }
 
@@ -449,7 +470,7 @@ impl State {
     }
 
     /// Writes and reads what can be without waiting.
-    fn pump(&mut self, server: &Server, done: &mut Done) -> Result<(), Fault> {
+    fn pump(&mut self, server: &Server, reads: bool, done: &mut Done) -> Result<(), Fault> {
         if self.transport.is_none() {
             return Ok(());
         }
@@ -465,16 +486,18 @@ impl State {
             }
         }
         self.write()?;
-        // A server that answers faster than it is read from would keep this thread from its tasks.
-        for _ in 0..8 {
+        if !reads {
+            return Ok(());
+        }
+        // It ends: what comes in is the answer to something that was asked for, or nonsense.
+        loop {
             let filled = self.read()?;
             self.understand(server, done)?;
             self.write()?;
             if filled < TAKEN {
-                break;
+                return Ok(());
             }
         }
-        Ok(())
     }
 
     fn write(&mut self) -> Result<(), Fault> {
@@ -514,14 +537,13 @@ impl State {
         let Some(transport) = &mut self.transport else {
             return Ok(0);
         };
-        let old = self.input.len();
-        self.input.resize(old + TAKEN, 0);
         let mut filled = 0;
         let mut end = None;
         while filled < TAKEN {
-            match transport.read(&mut self.input[old + filled..]) {
+            match transport.read(&mut self.scratch) {
                 Ok(0) => end = Some(ErrorKind::UnexpectedEof.into()),
                 Ok(got) => {
+                    self.input.extend_from_slice(&self.scratch[..got]);
                     filled += got;
                     continue;
                 }
@@ -531,7 +553,6 @@ impl State {
             }
             break;
         }
-        self.input.truncate(old + filled);
         self.of_use += filled;
         if self.of_use >= OF_USE {
             self.of_use = 0;

@@ -117,7 +117,12 @@ impl ReadQueue for RemoteQueue {
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Completion> {
         loop {
-            if let Some(completion) = self.try_next() {
+            let mut completion = self.letters.take();
+            if completion.is_none() && self.in_flight() > 0 {
+                self.link.pump_waiting();
+                completion = self.letters.take();
+            }
+            if let Some(completion) = completion {
                 self.sleep = None;
                 return Poll::Ready(completion);
             }
