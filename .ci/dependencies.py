@@ -7,7 +7,8 @@
     vector ─┐
     codec ──┼─> layout ─┐
             │     tier ─┼─> engine ─> terminal ─> bench ─> cli
-            └───────────┘      └────> python
+            └───────│───┘      └────> python            │
+                    └─────────────────> node ───────────┘
 
 A new crate gets a row in ALLOWED before it gets a dependency.
 """
@@ -26,7 +27,7 @@ ALLOWED = {
     "stratann": {"stratann-vector", "stratann-codec", "stratann-layout", "stratann-tier"},
     "stratann-terminal": ENGINE,
     "stratann-bench": ENGINE | {"stratann-terminal"},
-    "stratann-node": ENGINE,
+    "stratann-node": ENGINE | {"stratann-tier"},
     "stratann-server": ENGINE | {"stratann-node"},
     "stratann-cli": ENGINE | {"stratann-terminal", "stratann-bench", "stratann-node", "stratann-server"},
     "stratann-python": ENGINE,

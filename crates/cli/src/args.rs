@@ -60,6 +60,8 @@ pub enum Command {
     Bench(BenchArguments),
     /// Tries presets on a sample, and says which to take on a device, and what to expect
     Advise(AdviseArguments),
+    /// Serves memory of this machine to searches in other processes, here or elsewhere (`--place topology=remote:..`)
+    MemoryServer(MemoryServerArguments),
     /// Lists the presets and the choices that each one stands for
     Presets(PresetsArguments),
     /// Prints a completion script for a shell
@@ -510,7 +512,7 @@ pub struct WriteArguments {
 /// Where searches read an index.
 #[derive(Debug, Args)]
 pub struct PlaceArguments {
-    /// Reads a role (topology, vectors) from a tier: ssd, ssd:/folder, mapped:/folder (as mapped:/dev/shm/x), dram, or for experiments
+    /// Reads a role (topology, vectors) from a tier: ssd, ssd:/folder, mapped:/folder (as mapped:/dev/shm/x), dram, remote:host:port/name (a `stratann memory-server`; remote-tls: with TLS; remote:shm:/path/name through a ring), or for experiments
     /// ssd-model, rdma-model, cxl-model, nvm-model; several with commas, or several times. Copies that are not there yet are made and
     /// compared, and the index stays whole without them
     #[arg(long = "place", value_name = "ROLE=TIER,..")]
@@ -670,6 +672,46 @@ pub struct BenchArguments {
     /// Prints the result as JSON instead of tables
     #[arg(long)]
     pub json: bool,
+}
+
+/// `stratann memory-server`
+#[derive(Debug, Args)]
+#[command(after_help = format!(
+    "Clients and server have a secret in common, in the file that STRATANN_SECRET_FILE names or in STRATANN_SECRET; on loopback it may be \
+     left out. Clients that encrypt believe the certificates in the file that STRATANN_TLS_CA names.\n{SIZES}"
+))]
+pub struct MemoryServerArguments {
+    /// Most bytes of the files that clients put here
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub bytes: u64,
+
+    /// Where it listens; port 0 is any that is free. Other addresses than loopback need a secret
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700")]
+    pub listen: String,
+
+    /// Listens here, too, for searches of this user on this machine, which read through rings in shared memory (remote:shm:PATH/name)
+    #[arg(long, value_name = "PATH")]
+    pub ring: Option<PathBuf>,
+
+    /// Keeps the files in a folder of its own, as below /dev/shm, where they survive the server [default: in its memory]
+    #[arg(long, value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+
+    /// The file of the secret, in place of that which STRATANN_SECRET_FILE names
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
+
+    /// Encrypts: the server's certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_certificate: Option<PathBuf>,
+
+    /// The certificate's private key, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Most clients at once: each searching thread is one, and each process
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = at_least_one)]
+    pub clients: usize,
 }
 
 /// `stratann presets`

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use stratann_codec::CodecError;
 use stratann_layout::LayoutError;
 use stratann_tier::TierError;
+use stratann_tier::remote::Fault;
 use stratann_vector::QuantizerError;
 
 use crate::data::DataError;
@@ -258,6 +259,10 @@ impl ErrorKind {
         match error {
             TierError::NoSpace { .. } | TierError::NoRoom { .. } => Self::NoSpace,
             TierError::Denied { .. } | TierError::NotPrivate { .. } => Self::Denied,
+            TierError::Server {
+                fault: Fault::Secret(_),
+                ..
+            } => Self::Denied,
             TierError::Missing { .. } => Self::NotFound,
             TierError::InUse { .. } => Self::InUse,
             TierError::TooManyFiles { .. } => Self::TooManyFiles,

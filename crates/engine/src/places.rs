@@ -14,6 +14,8 @@
 //! | `ssd:/folder` | copies in a folder, on another disk, as files of an SSD |
 //! | `mapped:/folder` | copies in a folder, mapped: /dev/shm, or a file system on memory (DAX) |
 //! | `dram` | copies in this process' memory, which count towards its budget |
+//! | `remote:host:port/name` | copies in the memory of `stratann memory-server`, over TCP; `remote-tls:` encrypts |
+//! | `remote:shm:/path/name` | the same through a ring in shared memory, of a server on this machine |
 //! | `ssd-model`, `rdma-model`, `cxl-model`, `nvm-model` | copies in memory that answer as late as the device would |
 //!
 //! **The index stays whole at home.** A place has copies, and every change is written at home first: so nothing has to remember where an
@@ -38,6 +40,7 @@ use std::time::SystemTime;
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileKind, Form, Manifest, Role};
+use stratann_tier::remote::{Client, RemoteVolume, Server, Tls, wire::Secret};
 use stratann_tier::{
     CopyFolder, Device, DeviceKind, Kept, LoadedVolume, MemoryVolume, MirrorVolume, ModelledVolume,
     ReadBy, RoutedVolume, Volume,
@@ -70,6 +73,17 @@ enum PlaceTier {
     Folder(PathBuf, ReadBy),
     Memory,
     Modelled(DeviceKind),
+    Remote(Remote),
+}
+
+/// Where copies are on a memory server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Remote {
+    /// `host:port`, or `shm:/path` of a server's socket for rings.
+    address: String,
+    /// What the index is called there.
+    name: String,
+    tls: bool,
 }
 
 /// Why an index is opened.
@@ -83,8 +97,9 @@ pub(crate) enum Purpose {
 
 /// What the name of a modelled device ends with.
 const MODEL: &str = "-model";
-const TIERS: &str =
-    "ssd, ssd:/folder, mapped:/folder, dram, ssd-model, rdma-model, cxl-model or nvm-model";
+const TIERS: &str = "ssd, ssd:/folder, mapped:/folder, dram, remote:host:port/name, remote-tls:host:port/name, remote:shm:/path/name, ssd-model, rdma-model, cxl-model or nvm-model";
+/// The most bytes of an index' name on a server, beside which the name of a file and a hash have room.
+const MOST_NAME: usize = 64;
 
 impl Placed {
     const ALL: [Placed; 2] = [Placed::Topology, Placed::Vectors];
@@ -132,6 +147,8 @@ impl FromStr for PlaceTier {
             let read_by = match name {
                 "ssd" => ReadBy::Device,
                 "mapped" => ReadBy::Mapping,
+                "remote" => return Remote::new(folder, false).map(PlaceTier::Remote),
+                "remote-tls" => return Remote::new(folder, true).map(PlaceTier::Remote),
                 _ => return Err(format!("`{name}:` is no tier with a folder: use {TIERS}")),
             };
             if folder.is_empty() {
@@ -190,7 +207,67 @@ impl fmt::Display for PlaceTier {
             PlaceTier::Folder(folder, ReadBy::Mapping) => write!(f, "mapped:{}", folder.display()),
             PlaceTier::Memory => f.write_str("dram"),
             PlaceTier::Modelled(kind) => write!(f, "{kind}{MODEL}"),
+            PlaceTier::Remote(remote) => {
+                let tls = if remote.tls { "-tls" } else { "" };
+                write!(f, "remote{tls}:{}/{}", remote.address, remote.name)
+            }
         }
+    }
+}
+
+impl Remote {
+    /// Of `host:port/name`.
+    fn new(text: &str, tls: bool) -> Result<Remote, String> {
+        let (address, name) = text.rsplit_once('/').unwrap_or((text, ""));
+        let address = match address.strip_prefix(Server::RING) {
+            Some("") => {
+                return Err(format!(
+                    "`{text}` names no socket: write for example remote:shm:/run/x/ring/photos"
+                ));
+            }
+            Some(_) if tls => {
+                return Err(format!(
+                    "`{text}`: what two processes share in memory is not encrypted; use remote:shm:"
+                ));
+            }
+            Some(path) => {
+                let path =
+                    std::path::absolute(path).map_err(|error| format!("`{path}`: {error}"))?;
+                format!("{}{}", Server::RING, path.display())
+            }
+            None => {
+                let port = address
+                    .rsplit_once(':')
+                    .map(|(_, port)| port.parse::<u16>());
+                if !matches!(port, Some(Ok(1..))) {
+                    return Err(format!(
+                        "`{text}` has no host:port: write for example remote:127.0.0.1:7700/photos"
+                    ));
+                }
+                address.to_owned()
+            }
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if name.is_empty() || name.len() > MOST_NAME || !name.chars().all(plain) {
+            return Err(format!(
+                "`{text}` has to end with a name for the index on the server, of up to {MOST_NAME} letters, digits, hyphens and underscores: \
+                 remote:127.0.0.1:7700/photos"
+            ));
+        }
+        Ok(Remote {
+            address,
+            name: name.to_owned(),
+            tls,
+        })
+    }
+
+    /// Its server, which is asked for with the secret and the certificates that the environment has.
+    fn client(&self) -> Result<Client, Error> {
+        let host = self.address.rsplit_once(':').map_or("", |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let tls = self.tls.then(|| Tls::of_environment(host)).transpose()?;
+        let secret = Secret::of_environment()?;
+        Ok(Client::new(&Server::new(&self.address, secret, tls)?))
     }
 }
 
@@ -376,6 +453,7 @@ impl Places {
             match &place.tier {
                 PlaceTier::Home => {}
                 PlaceTier::Folder(folder, _) => CopyFolder::prepare(folder)?,
+                PlaceTier::Remote(remote) => _ = remote.client()?.room()?,
                 tier @ (PlaceTier::Memory | PlaceTier::Modelled(_)) => {
                     let expected = format!(
                         "a tier that outlives the build: {tier} is memory of the process that searches, so give it when the index is opened"
@@ -459,6 +537,25 @@ impl State<'_> {
             PlaceTier::Folder(place, read_by) => {
                 let folder = self.folder(place)?;
                 Arc::new(MirrorVolume::new(self.home.clone(), folder, *read_by))
+            }
+            PlaceTier::Remote(remote) if self.purpose == Purpose::Change => {
+                return Err(Error::call(
+                    "place",
+                    tier,
+                    format!(
+                        "a tier for an index that is changed: what is on the memory server {} is only searched, so change the index without it",
+                        remote.address
+                    ),
+                ));
+            }
+            PlaceTier::Remote(remote) => {
+                let (home, client) = (self.home.clone(), remote.client()?);
+                Arc::new(RemoteVolume::new(
+                    home,
+                    client,
+                    &remote.name,
+                    &self.content,
+                )?)
             }
         })
     }

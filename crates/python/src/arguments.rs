@@ -77,7 +77,7 @@ pub fn places(value: Option<&Bound<'_, PyAny>>) -> PyResult<Places> {
         return Ok(Places::default());
     };
     if let Ok(text) = value.cast::<PyString>() {
-        return named(text.to_str()?, "place");
+        return named(&text.extract::<String>()?, "place");
     }
     let Ok(dict) = value.cast::<PyDict>() else {
         return Err(PyTypeError::new_err(format!(

@@ -92,7 +92,7 @@ pub fn to_python(error: impl Into<Error>) -> PyErr {
 /// The kind of [`StratannError`] that an error is.
 fn failed(error: &Error, text: String) -> PyErr {
     match error {
-        Error::Partly { source, .. } => failed(source, text),
+        Error::Partly { source, .. } | Error::NotPlaced { source, .. } => failed(source, text),
         // Whole, and of a version that this one does not know.
         Error::Layout(
             LayoutError::UnknownKind { .. }
@@ -108,7 +108,9 @@ fn failed(error: &Error, text: String) -> PyErr {
             DamagedError::new_err(text)
         }
         Error::Tier(TierError::InUse { .. }) => InUseError::new_err(text),
-        Error::Tier(TierError::NoSpace { .. }) => NoSpaceError::new_err(text),
+        Error::Tier(TierError::NoSpace { .. } | TierError::NoRoom { .. }) => {
+            NoSpaceError::new_err(text)
+        }
         Error::Data(DataError::Io { source, .. }) if source.kind() == ErrorKind::StorageFull => {
             NoSpaceError::new_err(text)
         }
@@ -148,9 +150,13 @@ fn is_value(error: &DataError) -> bool {
 /// What the operating system said, if it is the cause.
 fn io_kind(error: &Error) -> Option<ErrorKind> {
     match error {
-        Error::Tier(TierError::Denied { .. }) => return Some(ErrorKind::PermissionDenied),
+        Error::Tier(TierError::Denied { .. } | TierError::NotPrivate { .. }) => {
+            return Some(ErrorKind::PermissionDenied);
+        }
         Error::Tier(TierError::Missing { .. }) => return Some(ErrorKind::NotFound),
-        Error::Partly { source, .. } => return io_kind(source),
+        Error::Partly { source, .. } | Error::NotPlaced { source, .. } => {
+            return io_kind(source);
+        }
         _ => {}
     }
     let mut cause = error.source();

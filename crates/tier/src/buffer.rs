@@ -237,6 +237,20 @@ impl Block {
         self
     }
 
+    /// Writes bytes into it.
+    ///
+    /// # Panics
+    /// If they do not lie in it.
+    pub(crate) fn fill(&mut self, at: usize, bytes: &[u8]) {
+        assert!(at <= self.len && bytes.len() <= self.len - at);
+        // SAFETY: the block has `len` bytes, of which these are a part, and is borrowed exclusively; `bytes` is somebody else's.
+        unsafe {
+            self.target()
+                .add(self.skip + at)
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+        };
+    }
+
     /// Where the device is to write; the block must not be read until it has.
     pub(crate) fn target(&mut self) -> *mut u8 {
         debug_assert!(!matches!(self.owner, Owner::Shared { .. }));

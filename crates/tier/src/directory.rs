@@ -84,6 +84,15 @@ impl Directory {
         Self::open_made(path.as_ref(), false, 0o666)
     }
 
+    /// A directory of this user alone, which is made if it is not there (its parent must be); files that are made in it are for this user alone, too.
+    ///
+    /// # Errors
+    /// [`TierError::NotPrivate`]: it belongs to somebody else, or others can write to it.
+    pub fn private(path: &Path) -> Result<Directory, TierError> {
+        crate::copies::CopyFolder::prepare(path)?;
+        Self::open_private(path)
+    }
+
     /// As [`open`](Directory::open); files that are made in it are for this user alone.
     pub(crate) fn open_private(path: &Path) -> Result<Directory, TierError> {
         Self::open_made(path, false, 0o600)

@@ -6,6 +6,7 @@
 use std::io;
 
 use crate::limits::open_files;
+use crate::remote::Fault;
 
 /// An operation on a place for bytes that failed.
 ///
@@ -210,6 +211,14 @@ pub enum TierError {
         /// How often it was copied.
         tries: u32,
     },
+    /// A memory server did not do what it was asked for.
+    #[error("{place}: the memory server {fault}")]
+    Server {
+        /// `host:port/name`.
+        place: String,
+        /// Why.
+        fault: Fault,
+    },
     /// The system starts no more threads.
     #[error(
         "cannot start a thread for {what}: {source}; ask for fewer threads, or raise the limit of this user (`ulimit -u`) or of the container (pids.max of its cgroup, --pids-limit in docker)"
@@ -285,6 +294,7 @@ impl TierError {
             | Self::Socket { place, .. }
             | Self::NoRoom { place, .. }
             | Self::NotPrivate { place, .. }
+            | Self::Server { place, .. }
             | Self::Crashed { place } => place,
             Self::Differs { copy, .. } => copy,
             Self::NoThread { what, .. } | Self::Unsupported { what, .. } => what,

@@ -6,7 +6,8 @@
 //!     ├─ run_tasks(..), submit(..) ─> task: queue.submit, compute, next(queue).await
 //!     └─ thread.readable(&socket).await, thread.sleep_until(time).await
 //!
-//!   Tier ── FileTier (SSD), DramTier, MappedTier, ModelledTier (memory that answers as a slower device does)
+//!   Tier ── FileTier (SSD), DramTier, MappedTier, ModelledTier (memory that answers as a slower device does),
+//!        RemoteTier (a memory server's)
 //!   Volume ── Directory, MemoryVolume (files that are read from memory), SplitVolume (several as one), ModelledVolume,
 //!          RoutedVolume (several ways to one), LoadedVolume and MirrorVolume (copies of its files in memory, or in a folder)
 //! ```
@@ -59,6 +60,7 @@ mod pread;
 mod process;
 mod reactor;
 mod reads;
+pub mod remote;
 mod routed;
 mod sockets;
 mod split;

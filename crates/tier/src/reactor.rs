@@ -20,9 +20,10 @@ use crate::home::Home;
 use crate::parking::{Parking, Signal};
 use crate::pread::{Pool, PreadDriver};
 use crate::reads::{Inbox, Outcome, RawRead, Reads};
+use crate::remote::Links;
 use crate::sockets::Waits;
 use crate::tier::Request;
-use crate::timers::{EARLY, Timers};
+use crate::timers::Timers;
 use crate::uring::{Driver, Event, Ring};
 
 /// With this many reads at the device a hint to start more is not worth a system call of its own...
@@ -144,6 +145,8 @@ pub(crate) struct Reactor {
     pub(crate) buffers: BufferPool,
     /// Sockets that tasks wait for.
     pub(crate) waits: RefCell<Waits>,
+    /// Connections to memory servers.
+    pub(crate) links: RefCell<Links>,
     /// What is to be woken when.
     pub(crate) timers: RefCell<Timers>,
     /// Tasks that are not finished.
@@ -174,6 +177,7 @@ impl Reactor {
             backlog: RefCell::default(),
             buffers: BufferPool::default(),
             waits: RefCell::default(),
+            links: RefCell::default(),
             timers: RefCell::default(),
             tasks: Cell::new(0),
             needed: Cell::new(1),
@@ -325,6 +329,12 @@ impl Reactor {
         let (reads, sockets) = (self.in_flight(), self.waits.borrow().len());
         if reads + sockets == 0 {
             parking.park(due, awake);
+            if let Some(due) = due
+                && let late = Instant::now().saturating_duration_since(due)
+                && !late.is_zero()
+            {
+                self.timers.borrow_mut().woke(late);
+            }
         } else {
             let timeout = due.map(|due| due.saturating_duration_since(Instant::now()));
             let want = if sockets > 0 { 1 } else { self.want(reads) };
@@ -382,13 +392,13 @@ impl Reactor {
         }
     }
 
-    /// Waits awake for an exact timer that ends too soon to sleep until then, which is at most [`EARLY`]: until
+    /// Waits awake for an exact timer that ends too soon to sleep until then, which is at most 50 µs (`timers.rs`): until
     /// it ends, or something comes in, or `awake` says that there is something to do. False if there is no such timer.
     fn stay_awake(&self, awake: impl Fn() -> bool) -> bool {
         let Some(due) = self.timers.borrow().exact_due() else {
             return false;
         };
-        if due.saturating_duration_since(Instant::now()) > EARLY {
+        if due.saturating_duration_since(Instant::now()) > self.timers.borrow().early() {
             return false;
         }
         // Reads that wait for the kernel are not to wait for the timer as well.

@@ -58,8 +58,15 @@ impl Thread {
     }
 
     fn when<'fd>(&self, fd: BorrowedFd<'fd>, events: i16) -> SocketReady<'fd> {
+        SocketReady::new(self.reactor(), fd, events)
+    }
+}
+
+impl<'fd> SocketReady<'fd> {
+    /// Ends when poll(2) would report one of these events, an error or a hang-up.
+    pub(crate) fn new(reactor: &Rc<Reactor>, fd: BorrowedFd<'fd>, events: i16) -> Self {
         SocketReady {
-            reactor: self.reactor().clone(),
+            reactor: reactor.clone(),
             fd,
             events,
             slot: None,

@@ -3,20 +3,20 @@
 //! ```text
 //!   plain   ──────── sleeps ──────────────────────> due, and later by what the kernel takes to wake it
 //!   exact   ──────── sleeps ───> alarm ── awake ──> due
-//!                                  └── EARLY ───────┘
+//!                                  └── early ───────┘
 //! ```
 //!
 //! A thread that is asleep is back 27 to 40 µs after its time on the machine where this was measured (2 virtual cores, the kernel's
-//! own slack of 50 µs taken away; 75 to 89 µs with it). What has to come at its microsecond, as the answers of a modelled device do, is
-//! therefore waited for awake at last, [`EARLY`] at most.
+//! own slack of 50 µs taken away; 75 to 89 µs with it), and elsewhere after a few. What has to come at its microsecond, as the answers of a
+//! modelled device do, is therefore waited for awake at last: as long as this thread was late before, [`EARLY`] at most.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-/// How long before an exact timer ends its thread is to be awake, and therefore the longest that it may spin for it. It is what
-/// the thread is late by when it is woken (module documentation), and a little more.
+/// How long before an exact timer ends its thread is to be awake at most, and therefore the longest that it may spin for it. It is
+/// a little more than what a thread is late by when it is woken (module documentation), until this one knows better.
 pub(crate) const EARLY: Duration = Duration::from_micros(50);
 
 /// How a timer is waited for.
@@ -24,7 +24,7 @@ pub(crate) const EARLY: Duration = Duration::from_micros(50);
 pub(crate) enum Precision {
     /// Asleep: it ends some ten microseconds late.
     Plain,
-    /// Awake for the last [`EARLY`].
+    /// Awake at last.
     Exact,
 }
 
@@ -32,16 +32,41 @@ pub(crate) enum Precision {
 pub(crate) type Timer = (Instant, u64);
 
 /// The timers of one thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Timers {
     plain: BTreeMap<Timer, Waker>,
     exact: BTreeMap<Timer, Waker>,
     next: u64,
     /// Whether the kernel was told that this thread's sleeps are to end in time.
     punctual: bool,
+    /// How long before an exact timer the thread is to be awake.
+    early: Duration,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self {
+            plain: BTreeMap::new(),
+            exact: BTreeMap::new(),
+            next: 0,
+            punctual: false,
+            early: EARLY,
+        }
+    }
 }
 
 impl Timers {
+    /// The thread slept until an alarm, and was late. What it is late by counts at once if it is more than was allowed for, and slowly if it is less.
+    pub(crate) fn woke(&mut self, late: Duration) {
+        let with_room = late + late / 4;
+        self.early = (self.early - self.early / 16).max(with_room).min(EARLY);
+    }
+
+    /// How long before an exact timer the thread is to be awake.
+    pub(crate) fn early(&self) -> Duration {
+        self.early
+    }
+
     /// Has `waker` woken at a time, by the timer that has this number or by a new one; gives its number.
     pub(crate) fn set(
         &mut self,
@@ -101,7 +126,7 @@ impl Timers {
         let plain = self.plain.keys().next().map(|&(due, _)| due);
         let exact = self
             .exact_due()
-            .map(|due| due.checked_sub(EARLY).unwrap_or(due));
+            .map(|due| due.checked_sub(self.early).unwrap_or(due));
         [plain, exact].into_iter().flatten().min()
     }
 
@@ -133,6 +158,15 @@ mod tests {
         assert_eq!(timers.exact_due(), Some(at(1010)));
         assert!(timers.ended(at(999)).is_none());
         assert!(timers.ended(at(1000)).is_some() && timers.ended(at(1000)).is_none());
+        // A thread that is woken sooner sleeps longer, and one that is late once does not again.
+        for _ in 0..100 {
+            timers.woke(Duration::from_micros(4));
+        }
+        assert_eq!(timers.early(), Duration::from_micros(5));
+        timers.woke(Duration::from_micros(20));
+        assert_eq!(timers.alarm(), Some(at(1010 - 25)));
+        timers.woke(Duration::from_secs(1));
+        assert_eq!(timers.early(), EARLY);
         // Set again under its number, it is still one.
         timers.set(at(1010), Some(soon), Precision::Exact, Waker::noop());
         assert!(timers.forget((at(1010), soon), Precision::Exact).is_some());

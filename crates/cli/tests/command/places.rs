@@ -1,7 +1,9 @@
 //! `--place`: each role of an index on a tier, wherever an index is opened.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
+use std::process::{Child, Stdio};
 
 use crate::support::{Place, names};
 
@@ -89,14 +91,144 @@ fn every_command_that_opens_an_index_reads_it_where_it_is_told_to() {
     assert_eq!(found(&place, &["--place", both]), found(&place, &[]));
 }
 
+/// A memory server, which ends with this.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    fn start(place: &Place, words: &[&str], secret: Option<&str>) -> Server {
+        let mut command =
+            place.command(&[&["memory-server", "--bytes", "32MiB"][..], words].concat());
+        command
+            .stdout(Stdio::piped())
+            .env_remove("STRATANN_SECRET_FILE");
+        match secret {
+            Some(secret) => command.env("STRATANN_SECRET", secret),
+            None => command.env_remove("STRATANN_SECRET"),
+        };
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let address = line
+            .split(' ')
+            .nth(2)
+            .unwrap_or_else(|| panic!("{line}"))
+            .to_owned();
+        Server { child, address }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+#[test]
+fn an_index_is_searched_in_the_memory_of_another_process() {
+    let place = Place::with_photos();
+    place
+        .run(&[
+            "build",
+            "photos.u8bin",
+            "a.idx",
+            "--degree",
+            "16",
+            "--layout",
+            "decoupled",
+        ])
+        .done();
+    fs::copy(place.path("asked.u8bin"), place.path("queries.u8bin")).unwrap();
+    let right = found(&place, &[]);
+    for folder in [None, Some("kept")] {
+        let words: Vec<&str> = folder
+            .iter()
+            .flat_map(|folder| ["--folder", folder])
+            .collect();
+        let words = [&words[..], &["--listen", "127.0.0.1:0", "--ring", "ring"]].concat();
+        let secret = "a secret of these tests";
+        let server = Server::start(&place, &words, Some(secret));
+        let text = format!(
+            "topology=remote:{0}/photos,vectors=remote:{0}/photos",
+            server.address
+        );
+        let search = |secret: &str, text: &str| {
+            let words = [
+                "search",
+                "a.idx",
+                "queries.u8bin",
+                "--out",
+                "found.bin",
+                "--overwrite",
+                "--place",
+                text,
+            ];
+            let output = place
+                .command(&words)
+                .env("STRATANN_SECRET", secret)
+                .output()
+                .unwrap();
+            (
+                output.status.code(),
+                String::from_utf8(output.stderr).unwrap(),
+            )
+        };
+        assert_eq!(search(secret, &text), (Some(0), String::new()));
+        assert_eq!(fs::read(place.path("found.bin")).unwrap(), right);
+        let (status, said) = search("another secret, of nobody", &text);
+        assert!(
+            status == Some(1) && said.contains("STRATANN_SECRET_FILE"),
+            "{said}"
+        );
+        let ring = "topology=remote:shm:ring/photos,vectors=remote:shm:ring/photos";
+        assert_eq!(search(secret, ring), (Some(0), String::new()));
+        assert_eq!(fs::read(place.path("found.bin")).unwrap(), right);
+        // What is searched is there, and not here: pages of the index are spoiled, and nobody sees it.
+        let folder = place.path("a.idx");
+        let pages = names(&folder)
+            .into_iter()
+            .filter(|name| name.starts_with("adjacency-"));
+        for name in pages {
+            let file = fs::OpenOptions::new()
+                .write(true)
+                .open(folder.join(&name))
+                .unwrap();
+            let bytes = fs::read(folder.join(&name)).unwrap();
+            file.write_all_at(&vec![7; bytes.len() - 4096], 4096)
+                .unwrap();
+            assert_eq!(search(secret, &text), (Some(0), String::new()));
+            assert_eq!(fs::read(place.path("found.bin")).unwrap(), right);
+            assert_eq!(search(secret, "topology=ssd").0, Some(1));
+            file.write_all_at(&bytes, 0).unwrap();
+        }
+        drop(server);
+        let (status, said) = search(secret, &text);
+        assert!(
+            status == Some(1) && said.contains("memory server cannot be reached"),
+            "{said}"
+        );
+    }
+    // Changes are refused there, and what is open to others without a secret as well.
+    let server = Server::start(&place, &["--listen", "127.0.0.1:0"], None);
+    let text = format!("topology=remote:{}/photos", server.address);
+    place.run(&["verify", "a.idx", "--place", &text]).done();
+    place
+        .run(&["insert", "a.idx", "queries.u8bin", "--place", &text])
+        .refused(2, &["only searched"]);
+    let open = ["memory-server", "--bytes", "1MiB", "--listen", "0.0.0.0:0"];
+    place.run(&open).refused(2, &["secret", "127.0.0.1"]);
+}
+
 #[test]
 fn a_place_that_cannot_be_is_refused_with_the_reason() {
     let place = Place::with_index();
-    let index = names(&place.path(""))
-        .into_iter()
-        .find(|name| name.ends_with(".idx"))
-        .unwrap();
-    let search = |text: &str| place.run(&["search", &index, "queries.u8bin", "--place", text]);
+    let index = "index";
+    let search = |text: &str| place.run(&["search", index, "queries.u8bin", "--place", text]);
     for (text, words) in [
         ("topology", &["role=tier"][..]),
         ("codes=dram", &["codes", "no place of their own"]),
@@ -113,7 +245,7 @@ fn a_place_that_cannot_be_is_refused_with_the_reason() {
     }
     let words = [
         "search",
-        &index,
+        index,
         "queries.u8bin",
         "--place",
         "topology=dram",
@@ -123,6 +255,6 @@ fn a_place_that_cannot_be_is_refused_with_the_reason() {
     place.run(&words).refused(2, &["12000", "copies in memory"]);
     let twice = ["--place", "topology=dram", "--place", "topology=ssd"];
     place
-        .run(&[&["stats", &index][..], &twice].concat())
+        .run(&[&["stats", index][..], &twice].concat())
         .refused(2, &["a place already"]);
 }

@@ -120,6 +120,30 @@ impl ClusterPlan {
             let expected = format!("at most {} for so many vectors", u32::MAX as usize / rows);
             return Err(Error::call("replicas", replicas, expected));
         }
+        if let Some(path) = &options.query_log {
+            if layout != Layout::Grouped {
+                let expected = format!(
+                    "not given for the layout {layout}: it says in which group a vector stands"
+                );
+                return Err(Error::call("query log", path.display(), expected));
+            }
+            // Looked at before the work.
+            let log = VectorFile::open(path)?;
+            let found = (log.element(), log.dim());
+            if found != (source.element(), source.dim()) {
+                let expected = format!(
+                    "{} vectors of {} elements, as the index",
+                    source.element(),
+                    source.dim()
+                );
+                let found = format!("{} of {}", found.0, found.1);
+                return Err(Error::call(
+                    format!("query log {}", path.display()),
+                    found,
+                    expected,
+                ));
+            }
+        }
         let plan = Self {
             layout,
             extents,

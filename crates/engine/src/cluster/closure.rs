@@ -171,9 +171,16 @@ fn join(
     let list = LOOKED_AT.max(LOOKED_AT_A_REPLICA * closure.replicas);
     let (mut scratch, mut near, mut apart) = (HeadsScratch::default(), Vec::new(), Vec::new());
     let mut joined = Joined::default();
-    rows.each_chunk(share, |_, bytes| {
-        for row in bytes.chunks_exact(rows.source.row_bytes()) {
+    rows.each_chunk(share, |before, bytes| {
+        for (n, row) in bytes.chunks_exact(rows.source.row_bytes()).enumerate() {
             heads.nearest(rows, row, list, &mut scratch, &mut near);
+            // Rows that are all alike have heads that are: they take turns, or all would join the same.
+            let alike =
+                |heads: &[(f32, u32)]| heads.iter().take_while(|head| head.0 == heads[0].0).count();
+            match alike(&near) {
+                0 | 1 => {}
+                alike => near[..alike].rotate_left(share[before + n] as usize % alike),
+            }
             let first = joined.clusters.len();
             let nearest = near.first().map_or(0.0, |near| near.0);
             // That of a head, which is at no distance from itself, says nothing of what is far.

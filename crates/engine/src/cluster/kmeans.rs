@@ -68,12 +68,14 @@ pub(crate) fn partition(
         // The first comes off the stack first.
         parts.extend(divided.into_iter().rev());
     }
-    let clusters = threads::shared(small.into_iter(), |part| {
+    let divide = |part: &mut [u32]| {
         // By its first row, which says where it is whatever was divided before.
         let path = part.first().map_or(0, |&row| u64::from(row) + 1);
         let mut found = Vec::new();
         divider.clusters(part, path, &mut found).map(|()| found)
-    });
+    };
+    let helpers = threads.saturating_sub(1);
+    let (clusters, ()) = threads::shared_beside(small.into_iter(), helpers, divide, || ());
     let mut partition = Partition {
         heads: Vec::with_capacity(count / size.max(1)),
         largest: 0,

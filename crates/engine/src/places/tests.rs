@@ -127,8 +127,11 @@ fn spoil(file: &Path) {
     }
 }
 
+/// Ids and distances.
+type Answers = (Vec<u64>, Vec<f32>);
+
 /// The answers of some queries, each strategy's.
-fn answers(index: &Index) -> Result<Vec<(Vec<u64>, Vec<f32>)>, Error> {
+fn answers(index: &Index) -> Result<Vec<Answers>, Error> {
     let queries = rows(20, 300);
     let strategies = [Strategy::BestFirst, Strategy::Pipelined];
     let search = |strategy| {
@@ -152,6 +155,8 @@ fn places_are_written_as_they_are_shown_and_nonsense_is_refused() {
         "topology=rdma-model,vectors=cxl-model",
         "topology=nvm-model,vectors=ssd-model",
         "topology=ssd:/mnt/a b",
+        "topology=remote:127.0.0.1:7700/photos,vectors=remote-tls:[::1]:7700/a_b-c",
+        "topology=remote:shm:/run/user/x/ring/photos",
     ] {
         assert_eq!(places(text).to_string(), text);
     }
@@ -170,6 +175,12 @@ fn places_are_written_as_they_are_shown_and_nonsense_is_refused() {
         ("topology=tape-model", "no tier"),
         ("topology=dram:/x", "no tier with a folder"),
         ("topology=mapped", "needs a folder"),
+        ("topology=remote:127.0.0.1/x", "host:port"),
+        ("topology=remote:127.0.0.1:0/x", "host:port"),
+        ("topology=remote:shm:/x", "names no socket"),
+        ("topology=remote-tls:shm:/x/y", "not encrypted"),
+        ("topology=remote:127.0.0.1:7700", "end with a name"),
+        ("topology=remote:127.0.0.1:7700/a.b", "end with a name"),
         ("topology=mapped:", "names no folder"),
         ("topology=dram,topology=ssd", "a place already"),
     ];

@@ -313,7 +313,7 @@ impl<'a> Batch<'a> {
                 fresh.search(
                     &source.ranking().query,
                     plan.k,
-                    plan.list,
+                    plan.fresh_list,
                     moment,
                     &mut fresh_scratch,
                     |id, distance| waiting.push((id, distance)),

@@ -359,6 +359,7 @@ impl Index {
             // More there are not. A delete can make it so at any time, so it is no error.
             k: options.k.min(vectors).max(1),
             list,
+            fresh_list: options.list,
             candidates: self.candidates(list, self.len() / SCAN_FROM),
             beam: options.beam.unwrap_or(preset.beam),
             strategy: options.strategy.unwrap_or(preset.strategy),

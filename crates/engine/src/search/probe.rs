@@ -28,7 +28,7 @@ use crate::index::Index;
 use crate::navigation::NavigationScratch;
 use crate::progress::Progress;
 use crate::stores::ClusterStores;
-use crate::stores::clusters::{ByteFile, Vectors};
+use crate::stores::clusters::{ByteFile, MOST_BYTES, Vectors};
 
 /// How much farther than the nearest a head may be, as a share of that distance, or of the mean distance of a vector to its head if that is
 /// more: 7, as in SPANN §4.1 for ten neighbours.
@@ -38,10 +38,9 @@ const BEYOND: usize = 16;
 /// Bytes of vectors that a scan reads at once, about, and such reads in flight.
 const SCAN_BYTES: usize = 64 << 10;
 const SCAN_READS: usize = 4;
-/// Bytes between two vectors that are rather read than asked for around: on RDMA, whose reads cost most, a read is worth some kilobytes.
+/// Bytes between two vectors that are rather read than asked for around. By the models a request is worth so much on an SSD, two thirds of it on
+/// RDMA and next to nothing on CXL and NVM; but each costs the processor some too, which is what bounds a search there.
 const GAP: u64 = 1 << 10;
-/// Bytes of such a read at most.
-const MOST_BYTES: u64 = 64 << 10;
 /// A read of vectors by themselves, and not of an extent.
 const STRAY: u64 = 1 << 63;
 
@@ -270,7 +269,7 @@ impl<'a> Prober<'a> {
             while let Some(&node) = self.strays.get(last + 1)
                 && let Some((_, next)) = self.clusters.member_place(node)
                 && next <= end + GAP
-                && next + bytes <= offset + MOST_BYTES
+                && next + bytes <= offset + MOST_BYTES as u64
             {
                 (last, end) = (last + 1, next + bytes);
             }

@@ -27,6 +27,8 @@ use crate::{Error, Rerank};
 pub(crate) struct Plan {
     pub(crate) k: usize,
     pub(crate) list: usize,
+    /// The same where vectors are that wait for a merge: of clusters `list` is how many are probed, which says nothing of a graph.
+    pub(crate) fresh_list: usize,
     /// Candidates beyond the list that a query may have for the sake of those that are deleted, beside twice the list.
     pub(crate) candidates: usize,
     pub(crate) beam: usize,

@@ -57,6 +57,9 @@ pub(crate) const GROUPED: Composition = composition(
     FileKind::Grouped,
 );
 
+/// Bytes of vectors that are read at once though they are of no extent, at most; a single one may be longer.
+pub(crate) const MOST_BYTES: usize = 64 << 10;
+
 /// A file that is read to the byte.
 pub(crate) struct ByteFile {
     pub(crate) tier: Arc<dyn Tier>,
@@ -180,9 +183,14 @@ impl ClusterStores {
     /// Bytes of the largest read.
     pub(crate) fn largest_read(&self) -> usize {
         let largest = self.places.iter().max_by_key(|place| place.1);
-        largest.map_or(0, |&(offset, bytes)| {
+        let extent = largest.map_or(0, |&(offset, bytes)| {
             self.extents.reach(offset, bytes as usize).1
-        })
+        });
+        // Vectors that are read by themselves come some at a time.
+        match &self.vectors {
+            Vectors::Replicated => extent,
+            Vectors::Grouped(_) | Vectors::Addressed(_) => extent.max(MOST_BYTES),
+        }
     }
 
     /// Where the extent of a cluster begins, and how long it is.

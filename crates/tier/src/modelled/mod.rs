@@ -10,7 +10,7 @@
 //! where the tier under it is slower than the model, or the thread is busy with other tasks.
 //!
 //! **What it costs to wait.** A task that waits for its time does not run, and others of its thread do. A thread on which no task can
-//! run sleeps, but for the last 50 µs before the next answer (`timers.rs`: that is how late the kernel would wake it). So a
+//! run sleeps, but for the last 50 µs at most before the next answer (`timers.rs`: as long as the kernel was late to wake it before). So a
 //! thread with one query on the model of an SSD (75 µs) sleeps for a part of each read; on those of RDMA, CXL and NVM (0.3 to 2.8
 //! µs), which no system call is short enough for, it is awake, as a processor is that waits for such a device. It is never awake for
 //! longer than that without anything in flight.

@@ -326,6 +326,7 @@ impl Direct {
             plan: Plan {
                 k: list,
                 list,
+                fresh_list: list,
                 candidates: 0,
                 beam: preset.beam,
                 strategy: preset.strategy,

@@ -1,0 +1,269 @@
+//! One client: greetings, then requests, one after the other.
+//!
+//! Requests that have come in together are answered together: a search has many reads in flight, and a system call for each answer would cost
+//! more than the answer.
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use stratann_tier::remote::wire::{
+    self, Frame, Greeting, HEADER, Kind, MOST_NAME, MOST_READ, MOST_WRITTEN, REPLY, Refusal, Reply,
+    Secret, Side, Status, VERSION, Welcome,
+};
+
+use crate::server::Stream;
+use crate::store::{Begun, Store, StoreError, Stored};
+
+/// How long a client has for its greeting, TLS included.
+pub(crate) const GREETING: Duration = Duration::from_secs(5);
+/// How long a client may leave its answers.
+const ANSWERS: Duration = Duration::from_secs(30);
+/// Answers that are collected before they are sent.
+const COLLECTED: usize = 256 << 10;
+/// The most files that a client has open, and those that it puts there at once.
+const MOST_OPEN: usize = 1 << 16;
+const MOST_BEGUN: usize = 16;
+
+/// A client that has been greeted, and what it has.
+pub(crate) struct Session<'a> {
+    store: &'a Store,
+    stream: Stream,
+    /// Files that it has opened stay until it is gone.
+    open: HashMap<u64, Arc<Stored>>,
+    begun: HashMap<u64, Begun>,
+    next_begun: u64,
+}
+
+fn nonsense(what: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, what.to_owned())
+}
+
+/// Reads all of `out` within a time.
+fn receive(stream: &mut Stream, mut out: &mut [u8], until: Instant) -> io::Result<()> {
+    while !out.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(out) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(got) => out = &mut out[got..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+impl<'a> Session<'a> {
+    /// Greets a client; `full`: there are as many as there may be.
+    pub(crate) fn greet(
+        store: &'a Store,
+        secret: Option<&Secret>,
+        mut stream: Stream,
+        full: bool,
+    ) -> io::Result<Session<'a>> {
+        let until = Instant::now() + GREETING;
+        stream.set_write_timeout(Some(GREETING))?;
+        stream.set_read_timeout(Some(GREETING))?;
+        let greeting = Greeting {
+            version: VERSION,
+            wants_secret: secret.is_some(),
+            nonce: wire::nonce()?,
+        };
+        stream.write_all(&greeting.encode())?;
+        stream.flush()?;
+        let mut bytes = [0; REPLY];
+        receive(&mut stream, &mut bytes, until)?;
+        let reply = Reply::decode(&bytes).ok_or_else(|| nonsense("no greeting"))?;
+        let (here, there) = (&greeting.nonce, &reply.nonce);
+        let shown =
+            secret.is_none_or(|secret| secret.is_shown(&reply.proof, Side::Client, here, there));
+        let status = match (reply.version, shown, full) {
+            (VERSION, true, false) => Status::Welcome,
+            (VERSION, true, true) => Status::Full,
+            (VERSION, false, _) => Status::WrongSecret,
+            _ => Status::OtherVersion,
+        };
+        let proof = match (secret, status) {
+            (Some(secret), Status::Welcome | Status::Full) => {
+                secret.proof(Side::Server, here, there)
+            }
+            _ => [0; 32],
+        };
+        stream.write_all(&Welcome { status, proof }.encode())?;
+        stream.flush()?;
+        if status != Status::Welcome {
+            return Err(nonsense("refused"));
+        }
+        Ok(Session {
+            store,
+            stream,
+            open: HashMap::new(),
+            begun: HashMap::new(),
+            next_begun: 0,
+        })
+    }
+
+    /// Answers until the client goes, or sends what is no request, or the server is to stop.
+    pub(crate) fn serve(&mut self, stop: &AtomicBool) -> io::Result<()> {
+        self.stream.set_read_timeout(None)?;
+        self.stream.set_write_timeout(Some(ANSWERS))?;
+        let mut input = Vec::new();
+        let mut piece = vec![0; 64 << 10];
+        let mut out = Vec::new();
+        // Who stops hangs up first; what came before that could be answered for long.
+        while !stop.load(Ordering::SeqCst) {
+            let got = match self.stream.read(&mut piece) {
+                Ok(0) => return Ok(()),
+                Ok(got) => got,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            input.extend_from_slice(&piece[..got]);
+            let mut at = 0;
+            while let Some(used) = self.request(&input[at..], &mut out)? {
+                at += used;
+                if out.len() >= COLLECTED {
+                    self.send(&mut out)?;
+                }
+            }
+            input.drain(..at);
+            self.send(&mut out)?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        if !out.is_empty() {
+            self.stream.write_all(out)?;
+            self.stream.flush()?;
+            out.clear();
+            // One large answer is not kept room for.
+            out.shrink_to(2 * COLLECTED);
+        }
+        Ok(())
+    }
+
+    /// Answers the first request of `input`, and gives its length; `None` if it is not complete.
+    fn request(&mut self, input: &[u8], out: &mut Vec<u8>) -> io::Result<Option<usize>> {
+        let Some((header, rest)) = input.split_first_chunk::<HEADER>() else {
+            return Ok(None);
+        };
+        let (frame, sum) = Frame::decode(header).ok_or_else(|| nonsense("no request"))?;
+        let most = match frame.kind {
+            Some(Kind::Open | Kind::Begin) => MOST_NAME,
+            Some(Kind::Write) => MOST_WRITTEN as usize,
+            Some(Kind::Commit) => blake3::OUT_LEN,
+            Some(Kind::Sweep) => 2 * MOST_NAME + 1,
+            Some(Kind::Read | Kind::Room) => 0,
+            None => return Err(nonsense("an answer in place of a request")),
+        };
+        let len = frame.len as usize;
+        if len > most {
+            return Err(nonsense("a request without end"));
+        }
+        let Some(body) = rest.get(..len) else {
+            return Ok(None);
+        };
+        if !sum.and(body).is_right() {
+            return Err(nonsense("a checksum that is not that of the request"));
+        }
+        if let Err(error) = self.answer(&frame, body, out) {
+            let (why, text) = match error {
+                StoreError::Refused { why, text } => (why, text),
+                error => (Refusal::Other, error.to_string()),
+            };
+            let text = &text.as_bytes()[..text.len().min(1 << 10)];
+            Frame::refusal(frame.tag, why).append(text, out);
+        }
+        Ok(Some(HEADER + len))
+    }
+
+    /// Appends the answer to a request, or nothing where it is refused.
+    fn answer(&mut self, frame: &Frame, body: &[u8], out: &mut Vec<u8>) -> Result<(), StoreError> {
+        let refused = |why, text: &str| {
+            Err(StoreError::Refused {
+                why,
+                text: text.to_owned(),
+            })
+        };
+        let Some(kind) = frame.kind else {
+            return Ok(());
+        };
+        let mut answer = Frame::new(kind, frame.tag);
+        match kind {
+            Kind::Read => {
+                if frame.count > MOST_READ {
+                    return refused(Refusal::Range, "more bytes than one read may have");
+                }
+                let file = match self.open.get(&frame.file) {
+                    Some(file) => file.clone(),
+                    None => self.store.find(frame.file)?,
+                };
+                answer.append(&file.bytes(frame.offset, frame.count)?, out);
+                return Ok(());
+            }
+            Kind::Open => {
+                let name = std::str::from_utf8(body).unwrap_or_default();
+                let file = self.store.open(name)?;
+                self.keep(&file)?;
+                (answer.file, answer.offset) = (file.id(), file.len());
+            }
+            Kind::Begin => {
+                if self.begun.len() >= MOST_BEGUN {
+                    return refused(Refusal::Full, "as many files are begun as may be at once");
+                }
+                let name = std::str::from_utf8(body).unwrap_or_default();
+                let begun = self.store.begin(name, frame.offset)?;
+                self.next_begun += 1;
+                self.begun.insert(self.next_begun, begun);
+                answer.file = self.next_begun;
+            }
+            Kind::Write => match self.begun.get_mut(&frame.file) {
+                Some(begun) => begun.write(frame.offset, body)?,
+                None => return refused(Refusal::Missing, "no such file was begun"),
+            },
+            Kind::Commit => {
+                let Some(begun) = self.begun.remove(&frame.file) else {
+                    return refused(Refusal::Missing, "no such file was begun");
+                };
+                let Ok(hash) = body.try_into().map(blake3::Hash::from_bytes) else {
+                    return refused(Refusal::Damaged, "no hash");
+                };
+                let file = self.store.commit(begun, hash)?;
+                self.keep(&file)?;
+                (answer.file, answer.offset) = (file.id(), file.len());
+            }
+            Kind::Sweep => {
+                let text = std::str::from_utf8(body).unwrap_or_default();
+                let Some((prefix, stays)) = text
+                    .split_once('\0')
+                    .filter(|(prefix, _)| !prefix.is_empty())
+                else {
+                    return refused(Refusal::Name, "no prefixes");
+                };
+                self.store.sweep(prefix, stays)?;
+            }
+            Kind::Room => answer.offset = self.store.free(),
+        }
+        answer.append(&[], out);
+        Ok(())
+    }
+
+    /// Keeps a file for as long as the client is there.
+    fn keep(&mut self, file: &Arc<Stored>) -> Result<(), StoreError> {
+        if self.open.len() >= MOST_OPEN {
+            return Err(StoreError::Refused {
+                why: Refusal::Full,
+                text: "as many files are open as may be".to_owned(),
+            });
+        }
+        self.open.insert(file.id(), file.clone());
+        Ok(())
+    }
+}

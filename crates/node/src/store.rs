@@ -1,0 +1,578 @@
+//! Files by name: in memory, or in a folder of this user alone, which may be in memory and survives the server.
+//!
+//! A file is begun, written from its start to its end, and gets its name when the hash of all its bytes is the one that the client
+//! computed. From then on it never changes. It loses its name when another one gets it, or when it is swept; who has it open goes on
+//! reading it, and its bytes are free when nobody has.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use stratann_tier::remote::wire::{Refusal, is_name};
+use stratann_tier::{Directory, HugeBytes, LockGuard, TierError, Volume, VolumeFile, VolumeReader};
+
+/// What stands in the name of a file in the folder that is not complete.
+const UNFINISHED: &str = ".begun-";
+
+/// Why the store does not do something.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It refuses.
+    #[error("{text}")]
+    Refused {
+        /// Why.
+        why: Refusal,
+        /// What to tell the client.
+        text: String,
+    },
+    /// Its folder, or the memory of the machine.
+    #[error(transparent)]
+    Tier(#[from] TierError),
+}
+
+fn refuse<T>(why: Refusal, text: impl Into<String>) -> Result<T, StoreError> {
+    let text = text.into();
+    Err(StoreError::Refused { why, text })
+}
+
+/// Bytes that may be taken, and how many are.
+#[derive(Debug)]
+struct Room {
+    limit: u64,
+    used: AtomicU64,
+}
+
+/// Bytes that are taken, until it is dropped.
+#[derive(Debug)]
+struct Taken {
+    room: Arc<Room>,
+    bytes: u64,
+}
+
+impl Room {
+    fn take(self: &Arc<Room>, bytes: u64) -> Option<Taken> {
+        let with = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.limit);
+        let taken = self
+            .used
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, with);
+        taken.is_ok().then(|| Taken {
+            room: self.clone(),
+            bytes,
+        })
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.room.used.fetch_sub(self.bytes, Ordering::SeqCst);
+    }
+}
+
+/// Where the bytes of a file are.
+enum Content {
+    Memory(HugeBytes),
+    File(Box<dyn VolumeReader>),
+}
+
+/// A file.
+pub struct Stored {
+    id: u64,
+    len: u64,
+    hash: blake3::Hash,
+    content: Content,
+    _taken: Taken,
+}
+
+impl fmt::Debug for Stored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stored({:016x}, {} bytes)", self.id, self.len)
+    }
+}
+
+impl Stored {
+    /// What clients call it.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Its bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// So many of its bytes.
+    ///
+    /// # Errors
+    /// They are not there; the folder's device.
+    pub fn bytes(&self, offset: u64, count: u32) -> Result<Cow<'_, [u8]>, StoreError> {
+        let end = offset.checked_add(count.into());
+        let Some(end) = end.filter(|&end| end <= self.len) else {
+            let text = format!("{count} bytes at {offset} of {}", self.len);
+            return refuse(Refusal::Range, text);
+        };
+        match &self.content {
+            Content::Memory(bytes) => Ok((&bytes[offset as usize..end as usize]).into()),
+            Content::File(file) => {
+                let mut bytes = vec![0; count as usize];
+                file.read_at(offset, &mut bytes)?;
+                Ok(bytes.into())
+            }
+        }
+    }
+}
+
+/// A file that is being put there. Dropped before it has its name, it is gone.
+pub struct Begun {
+    name: String,
+    len: u64,
+    written: u64,
+    hasher: blake3::Hasher,
+    target: Target,
+    taken: Taken,
+}
+
+enum Target {
+    Memory(HugeBytes),
+    File {
+        file: Box<dyn VolumeFile>,
+        /// The name that it has meanwhile.
+        unfinished: Unfinished,
+    },
+}
+
+/// A file in the folder that is removed if it is not given another name.
+struct Unfinished {
+    directory: Directory,
+    name: String,
+    named: bool,
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.named {
+            // The next server of this folder removes it otherwise.
+            let _ = self.directory.remove(&self.name);
+        }
+    }
+}
+
+impl Begun {
+    /// Takes the next bytes, which begin at `offset`.
+    ///
+    /// # Errors
+    /// They are not the next, or too many.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let end = offset.checked_add(bytes.len() as u64);
+        if offset != self.written || end.is_none_or(|end| end > self.len) {
+            let text = format!(
+                "{} bytes at {offset} are not the next of {}",
+                bytes.len(),
+                self.len
+            );
+            return refuse(Refusal::Range, text);
+        }
+        match &mut self.target {
+            Target::Memory(all) => {
+                all[offset as usize..offset as usize + bytes.len()].copy_from_slice(bytes);
+            }
+            Target::File { file, .. } => file.write_at(offset, bytes)?,
+        }
+        self.hasher.update(bytes);
+        self.written += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+/// All files of a server.
+pub struct Store {
+    room: Arc<Room>,
+    files: Mutex<Files>,
+    folder: Option<(Directory, LockGuard)>,
+    begun: AtomicU64,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let used = self.room.used.load(Ordering::SeqCst);
+        write!(f, "Store({used} of {} bytes)", self.room.limit)
+    }
+}
+
+#[derive(Default)]
+struct Files {
+    names: HashMap<String, Arc<Stored>>,
+    /// Those with a name, and those that somebody has open.
+    ids: HashMap<u64, Weak<Stored>>,
+}
+
+impl Files {
+    fn insert(&mut self, name: String, file: &Arc<Stored>) -> Option<Arc<Stored>> {
+        self.ids.retain(|_, file| file.strong_count() > 0);
+        self.ids.insert(file.id, Arc::downgrade(file));
+        self.names.insert(name, file.clone())
+    }
+}
+
+/// What clients call a file: the same after a restart, and another one for other bytes.
+fn id_of(name: &str, hash: &blake3::Hash) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(hash.as_bytes()).update(name.as_bytes());
+    let all = hasher.finalize();
+    let first: [u8; 8] = std::array::from_fn(|i| all.as_bytes()[i]);
+    u64::from_le_bytes(first)
+}
+
+impl Store {
+    /// Of so many bytes of memory.
+    pub fn in_memory(limit: u64) -> Store {
+        Store {
+            room: Arc::new(Room {
+                limit,
+                used: AtomicU64::new(0),
+            }),
+            files: Mutex::default(),
+            folder: None,
+            begun: AtomicU64::new(0),
+        }
+    }
+
+    /// Of so many bytes of files in a folder, which is made for this user alone if it is not there; the files in it are read once.
+    ///
+    /// # Errors
+    /// A folder that is not this user's alone, or that another server has; files that cannot be read or are more than the limit.
+    pub fn in_folder(path: &Path, limit: u64) -> Result<Store, StoreError> {
+        let directory = Directory::private(path)?;
+        let lock = directory.lock()?;
+        let store = Store::in_memory(limit);
+        for name in directory.list()? {
+            if name.contains(UNFINISHED) {
+                directory.remove(&name)?;
+                continue;
+            }
+            if !is_name(&name) {
+                return refuse(
+                    Refusal::Name,
+                    format!(
+                        "{} has {name:?}, which no server has put there",
+                        path.display()
+                    ),
+                );
+            }
+            let reader = directory.open_reader(&name)?;
+            let len = reader.size()?;
+            let Some(taken) = store.room.take(len) else {
+                return refuse(
+                    Refusal::Full,
+                    format!("{} has more than {limit} bytes", path.display()),
+                );
+            };
+            let mut hasher = blake3::Hasher::new();
+            let mut buffer = vec![0; 1 << 20];
+            let mut offset = 0;
+            while offset < len {
+                let piece = &mut buffer[..(len - offset).min(1 << 20) as usize];
+                reader.read_at(offset, piece)?;
+                hasher.update(piece);
+                offset += piece.len() as u64;
+            }
+            let hash = hasher.finalize();
+            let file = Arc::new(Stored {
+                id: id_of(&name, &hash),
+                len,
+                hash,
+                content: Content::File(reader),
+                _taken: taken,
+            });
+            store.files().insert(name, &file);
+        }
+        Ok(Store {
+            folder: Some((directory, lock)),
+            ..store
+        })
+    }
+
+    /// What is guarded is whole after each step.
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that are free.
+    pub fn free(&self) -> u64 {
+        self.room.limit - self.room.used.load(Ordering::SeqCst)
+    }
+
+    /// The file of a name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn open(&self, name: &str) -> Result<Arc<Stored>, StoreError> {
+        match self.files().names.get(name) {
+            Some(file) => Ok(file.clone()),
+            None => refuse(Refusal::Missing, "there is no file of this name"),
+        }
+    }
+
+    /// The file of an id, if it has a name or somebody has it open.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn find(&self, id: u64) -> Result<Arc<Stored>, StoreError> {
+        match self.files().ids.get(&id).and_then(Weak::upgrade) {
+            Some(file) => Ok(file),
+            None => refuse(
+                Refusal::Missing,
+                "the file is not here any more, because the server was restarted or another state of the index has taken its place: open the index again",
+            ),
+        }
+    }
+
+    /// Begins a file, for which there must be room.
+    ///
+    /// # Errors
+    /// No name; no room.
+    pub fn begin(&self, name: &str, len: u64) -> Result<Begun, StoreError> {
+        if !is_name(name) || name.contains(UNFINISHED) {
+            return refuse(
+                Refusal::Name,
+                "a name has letters, digits, dots, hyphens and underscores, and is no path",
+            );
+        }
+        let Some(taken) = self.room.take(len) else {
+            let text = format!(
+                "{len} bytes are to be put here, and {} of {} are free",
+                self.free(),
+                self.room.limit
+            );
+            return refuse(Refusal::Full, text);
+        };
+        let target = match &self.folder {
+            None => Target::Memory(HugeBytes::zeroed(len as usize)?),
+            Some((directory, _)) => {
+                let number = self.begun.fetch_add(1, Ordering::Relaxed);
+                let unfinished = Unfinished {
+                    directory: directory.clone(),
+                    name: format!("{name}{UNFINISHED}{number}"),
+                    named: false,
+                };
+                let file = directory.create(&unfinished.name)?;
+                Target::File { file, unfinished }
+            }
+        };
+        Ok(Begun {
+            name: name.to_owned(),
+            len,
+            written: 0,
+            hasher: blake3::Hasher::new(),
+            target,
+            taken,
+        })
+    }
+
+    /// Gives a file its name, in place of one that had it, if it is complete and this is its hash.
+    ///
+    /// # Errors
+    /// It is not, or another one.
+    pub fn commit(&self, begun: Begun, hash: blake3::Hash) -> Result<Arc<Stored>, StoreError> {
+        if begun.written != begun.len {
+            let text = format!("it has {} of {} bytes", begun.written, begun.len);
+            return refuse(Refusal::Damaged, text);
+        }
+        if begun.hasher.finalize() != hash {
+            return refuse(Refusal::Damaged, "its bytes are not those that were sent");
+        }
+        // Two clients that bring the same: the first one's is there, and stays.
+        if let Ok(there) = self.open(&begun.name)
+            && (there.hash, there.len) == (hash, begun.len)
+        {
+            return Ok(there);
+        }
+        let content = match begun.target {
+            Target::Memory(bytes) => Content::Memory(bytes),
+            Target::File {
+                mut file,
+                mut unfinished,
+            } => {
+                file.sync()?;
+                drop(file);
+                let directory = &unfinished.directory;
+                // Under the lock, so that the folder says what the table says.
+                let files = self.files();
+                directory.rename(&unfinished.name, &begun.name)?;
+                let reader = directory.open_reader(&begun.name)?;
+                directory.sync()?;
+                drop(files);
+                unfinished.named = true;
+                Content::File(reader)
+            }
+        };
+        let file = Arc::new(Stored {
+            id: id_of(&begun.name, &hash),
+            len: begun.len,
+            hash,
+            content,
+            _taken: begun.taken,
+        });
+        let replaced = self.files().insert(begun.name, &file);
+        drop(replaced);
+        Ok(file)
+    }
+
+    /// Has files lose their names that begin with `prefix` and not with `stays`.
+    ///
+    /// # Errors
+    /// The folder's device.
+    pub fn sweep(&self, prefix: &str, stays: &str) -> Result<(), StoreError> {
+        let mut files = self.files();
+        let goes = |name: &String| name.starts_with(prefix) && !name.starts_with(stays);
+        let names: Vec<String> = files
+            .names
+            .keys()
+            .filter(|name| goes(name))
+            .cloned()
+            .collect();
+        for name in names {
+            if let Some((directory, _)) = &self.folder {
+                directory.remove(&name)?;
+            }
+            files.names.remove(&name);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(store: &Store, name: &str, bytes: &[u8]) -> Result<Arc<Stored>, StoreError> {
+        let mut begun = store.begin(name, bytes.len() as u64)?;
+        let (one, two) = bytes.split_at(bytes.len() / 2);
+        begun.write(0, one)?;
+        begun.write(one.len() as u64, two)?;
+        store.commit(begun, blake3::hash(bytes))
+    }
+
+    fn all(file: &Stored) -> Vec<u8> {
+        file.bytes(0, file.len() as u32).unwrap().into_owned()
+    }
+
+    fn why<T: fmt::Debug>(result: Result<T, StoreError>) -> Refusal {
+        match result.unwrap_err() {
+            StoreError::Refused { why, .. } => why,
+            error => panic!("{error}"),
+        }
+    }
+
+    fn each(test: impl Fn(Store)) {
+        test(Store::in_memory(1000));
+        let root = tempfile::tempdir().unwrap();
+        test(Store::in_folder(&root.path().join("store"), 1000).unwrap());
+    }
+
+    #[test]
+    fn a_file_is_there_when_all_of_it_is() {
+        each(|store| {
+            let file = put(&store, "a", b"hello").unwrap();
+            assert_eq!(all(&store.open("a").unwrap()), b"hello");
+            assert_eq!(all(&store.find(file.id()).unwrap()), b"hello");
+            assert_eq!(
+                (store.free(), why(store.open("b"))),
+                (995, Refusal::Missing)
+            );
+            assert_eq!(why(file.bytes(3, 3)), Refusal::Range);
+            assert_eq!(why(file.bytes(u64::MAX, 1)), Refusal::Range);
+            // Half of it, or other bytes.
+            let mut begun = store.begin("b", 10).unwrap();
+            begun.write(0, b"hello").unwrap();
+            for (offset, bytes) in [
+                (0, &b"x"[..]),
+                (6, b"x"),
+                (5, b"too long"),
+                (u64::MAX, b"x"),
+            ] {
+                assert_eq!(why(begun.write(offset, bytes)), Refusal::Range);
+            }
+            assert_eq!(store.free(), 985);
+            assert_eq!(
+                why(store.commit(begun, blake3::hash(b"hello"))),
+                Refusal::Damaged
+            );
+            let mut begun = store.begin("b", 1).unwrap();
+            begun.write(0, b"x").unwrap();
+            assert_eq!(
+                why(store.commit(begun, blake3::hash(b"y"))),
+                Refusal::Damaged
+            );
+            assert_eq!(
+                (store.free(), why(store.open("b"))),
+                (995, Refusal::Missing)
+            );
+            assert_eq!(all(&put(&store, "empty", b"").unwrap()), b"");
+        });
+    }
+
+    #[test]
+    fn no_more_is_taken_than_may_be() {
+        each(|store| {
+            put(&store, "a", &[1; 600]).unwrap();
+            assert_eq!(why(store.begin("b", 401).map(|_| ())), Refusal::Full);
+            assert_eq!(why(store.begin("b", u64::MAX).map(|_| ())), Refusal::Full);
+            let begun = store.begin("b", 400).unwrap();
+            assert_eq!(why(store.begin("c", 1).map(|_| ())), Refusal::Full);
+            drop(begun);
+            assert_eq!(store.free(), 400);
+            for name in ["", "..", "a/b", "x.begun-1"] {
+                assert_eq!(
+                    why(store.begin(name, 1).map(|_| ())),
+                    Refusal::Name,
+                    "{name}"
+                );
+            }
+        });
+    }
+
+    #[test]
+    fn who_has_a_file_open_goes_on_reading_it() {
+        each(|store| {
+            let old = put(&store, "me.1.a", b"one").unwrap();
+            let same = put(&store, "me.1.a", b"one").unwrap();
+            assert!(Arc::ptr_eq(&old, &same), "it is there already");
+            drop(same);
+            put(&store, "me.2.a", b"two").unwrap();
+            put(&store, "you.1.a", b"three").unwrap();
+            store.sweep("me.", "me.2.").unwrap();
+            assert_eq!(why(store.open("me.1.a")), Refusal::Missing);
+            assert_eq!(all(&store.find(old.id()).unwrap()), b"one");
+            assert!(store.open("me.2.a").is_ok() && store.open("you.1.a").is_ok());
+            let (id, free) = (old.id(), store.free());
+            drop(old);
+            assert_eq!(
+                (why(store.find(id)), store.free()),
+                (Refusal::Missing, free + 3)
+            );
+        });
+    }
+
+    #[test]
+    fn files_in_a_folder_survive_the_server() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("store");
+        let store = Store::in_folder(&path, 1000).unwrap();
+        let id = put(&store, "a", b"hello").unwrap().id();
+        assert!(
+            Store::in_folder(&path, 1000).is_err(),
+            "another server has it"
+        );
+        drop(store);
+        std::fs::write(path.join("b.begun-0"), "half").unwrap();
+        let store = Store::in_folder(&path, 1000).unwrap();
+        assert_eq!(all(&store.find(id).unwrap()), b"hello");
+        assert_eq!(store.free(), 995);
+        assert!(!path.join("b.begun-0").exists());
+        drop(store);
+        assert_eq!(why(Store::in_folder(&path, 4)), Refusal::Full);
+    }
+}

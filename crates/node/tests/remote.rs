@@ -1,0 +1,809 @@
+//! A memory server and its clients: as a tier like any other, and with everything that can go wrong in between.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use stratann_node::{Certificate, NodeError, Options, Running, Store};
+use stratann_tier::remote::wire::{
+    self, Frame, Greeting, HEADER, Kind, REPLY, Refusal, Secret, Status, VERSION, Welcome,
+};
+use stratann_tier::remote::{Client, Fault, RemoteFile, RemoteTier, RemoteVolume, Server, Tls};
+use stratann_tier::testing::conformance::conformance;
+use stratann_tier::{
+    Directory, IoMode, ReadQueue, Request, Thread, Tier, TierError, Volume, WorkerPool, next,
+};
+
+const MIB: u64 = 1 << 20;
+
+fn start(options: Options) -> Running {
+    Running::start(Store::in_memory(64 * MIB), options).unwrap()
+}
+
+/// A server on loopback as clients know it, which they give up after half a second.
+fn known(address: impl ToString, secret: Option<Secret>) -> Server {
+    let server = Server::new(&address.to_string(), secret, None).unwrap();
+    server.with_patience(Duration::from_millis(500))
+}
+
+fn put(server: &Server, name: &str, bytes: &[u8]) -> RemoteFile {
+    let client = Client::new(server);
+    let read = |offset: u64, piece: &mut [u8]| {
+        piece.copy_from_slice(&bytes[offset as usize..offset as usize + piece.len()]);
+        Ok(())
+    };
+    client.put(name, bytes.len() as u64, read).unwrap()
+}
+
+fn secret(text: &str) -> Option<Secret> {
+    Some(Secret::new(text.as_bytes()).unwrap())
+}
+
+/// One read, and how long it took.
+fn read(
+    queue: &mut dyn ReadQueue,
+    thread: &Thread,
+    offset: u64,
+) -> (Result<Vec<u8>, TierError>, Duration) {
+    let began = Instant::now();
+    let (tag, len) = (7, 4096);
+    queue.submit(Request { tag, offset, len }).unwrap();
+    let completion = thread.block_on(next(queue));
+    assert_eq!(completion.tag, 7);
+    (
+        completion.result.map(|block| block.to_vec()),
+        began.elapsed(),
+    )
+}
+
+fn fault(error: TierError) -> Fault {
+    match error {
+        TierError::Server { fault, place } => {
+            assert!(place.starts_with("127.0.0.1:"), "{place}");
+            fault
+        }
+        error => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_file_on_a_server_is_a_tier() {
+    let running = start(Options::default());
+    let server = Server::new(&running.address().to_string(), None, None).unwrap();
+    let number = AtomicUsize::new(0);
+    for io in [IoMode::Auto, IoMode::Pread] {
+        let make = |bytes: &[u8]| -> Arc<dyn Tier> {
+            let name = format!("file-{}", number.fetch_add(1, Ordering::Relaxed));
+            Arc::new(RemoteTier::new(put(&server, &name, bytes)))
+        };
+        conformance(&make, io);
+    }
+}
+
+#[test]
+fn a_file_behind_a_ring_is_a_tier() {
+    let root = tempfile::tempdir().unwrap();
+    let ring = root.path().join("ring");
+    let running = start(Options {
+        ring: Some(ring.clone()),
+        secret: secret("a secret of tests"),
+        ..Options::default()
+    });
+    let name = format!("shm:{}", ring.display());
+    let server = Server::new(&name, secret("a secret of tests"), None).unwrap();
+    let number = AtomicUsize::new(0);
+    for io in [IoMode::Auto, IoMode::Pread] {
+        let make = |bytes: &[u8]| -> Arc<dyn Tier> {
+            let name = format!("file-{}", number.fetch_add(1, Ordering::Relaxed));
+            Arc::new(RemoteTier::new(put(&server, &name, bytes)))
+        };
+        conformance(&make, io);
+    }
+    // A ring is no way around the secret.
+    let other = Server::new(&name, secret("another secret, no"), None).unwrap();
+    assert!(Client::new(&other).open("x").is_err());
+    // When the server dies, it is heard of long before it would have stalled, and the next one is found.
+    let tier = RemoteTier::new(put(&server, "x", &[5; 8192]));
+    let thread = Thread::local(IoMode::Auto).unwrap();
+    let mut queue = tier.queue(&thread).unwrap();
+    assert_eq!(read(&mut *queue, &thread, 4096).0.unwrap(), [5; 4096]);
+    running.hang_up();
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(read(&mut *queue, &thread, 4096).0.unwrap(), [5; 4096]);
+    drop(running);
+    let (tag, offset, len) = (1, 0, 4096);
+    let began = Instant::now();
+    queue.submit(Request { tag, offset, len }).unwrap();
+    let error = thread.block_on(next(&mut *queue)).result.unwrap_err();
+    assert!(matches!(error, TierError::Server { .. }), "{error}");
+    assert!(
+        began.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        began.elapsed()
+    );
+    assert!(!ring.exists());
+    let _running = start(Options {
+        ring: Some(ring),
+        secret: secret("a secret of tests"),
+        ..Options::default()
+    });
+    let tier = RemoteTier::new(put(&server, "x", &[6; 8192]));
+    assert_eq!(
+        read(&mut *tier.queue(&thread).unwrap(), &thread, 0)
+            .0
+            .unwrap(),
+        [6; 4096]
+    );
+}
+
+#[test]
+fn a_server_behind_a_ring_that_stalls_or_lies_is_an_error_in_bounded_time() {
+    use stratann_tier::remote::ring::RingListener;
+    let root = tempfile::tempdir().unwrap();
+    for (lies, path) in [
+        (false, root.path().join("stalls")),
+        (true, root.path().join("lies")),
+    ] {
+        let listener = RingListener::bind(&path).unwrap();
+        thread::spawn(move || {
+            loop {
+                let socket = listener.accept().unwrap();
+                let mut stream = RingListener::greet(socket, Duration::from_secs(5)).unwrap();
+                if lies {
+                    let _ = stream.write_all(&[0x55; 4096]);
+                }
+                thread::sleep(Duration::from_secs(2));
+            }
+        });
+        let server = Server::new(&format!("shm:{}", path.display()), None, None).unwrap();
+        let server = server.with_patience(Duration::from_millis(500));
+        let began = Instant::now();
+        let error = Client::new(&server).open("x").unwrap_err();
+        let TierError::Server { fault, .. } = error else {
+            panic!("{error}");
+        };
+        match lies {
+            true => assert!(matches!(fault, Fault::Nonsense(_)), "{fault}"),
+            false => assert!(matches!(fault, Fault::Stalled(_)), "{fault}"),
+        }
+        assert!(began.elapsed() < Duration::from_millis(1900));
+    }
+}
+
+/// A certificate of its own for "localhost", and where it and its key are.
+fn certificate(folder: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    (certificate, key)
+}
+
+#[test]
+fn a_file_behind_tls_and_a_secret_is_a_tier() {
+    let root = tempfile::tempdir().unwrap();
+    let (certificate, key) = certificate(root.path());
+    let running = start(Options {
+        secret: secret("a secret of tests"),
+        certificate: Some(Certificate::read(&certificate, &key).unwrap()),
+        ..Options::default()
+    });
+    let name = format!("localhost:{}", running.address().port());
+    let tls = Tls::new("localhost", &certificate).unwrap();
+    let server = Server::new(&name, secret("a secret of tests"), Some(tls)).unwrap();
+    let make = |bytes: &[u8]| -> Arc<dyn Tier> {
+        Arc::new(RemoteTier::new(put(
+            &server,
+            &format!("file-{}", bytes.len()),
+            bytes,
+        )))
+    };
+    conformance(&make, IoMode::Auto);
+    // One who does not encrypt hears nothing that he understands; one who expects another name does not go on.
+    let error = Client::new(&known(running.address(), secret("a secret of tests")))
+        .open("x")
+        .unwrap_err();
+    assert!(matches!(
+        fault(error),
+        Fault::Nonsense(_) | Fault::Closed(_) | Fault::Stalled(_)
+    ));
+    let other = Tls::new("elsewhere", &certificate).unwrap();
+    let other = Server::new(
+        &running.address().to_string(),
+        secret("a secret of tests"),
+        Some(other),
+    )
+    .unwrap();
+    assert!(Client::new(&other).open("x").is_err());
+    // A certificate of somebody else.
+    let stranger = tempfile::tempdir().unwrap();
+    let (theirs, _) = self::certificate(stranger.path());
+    let tls = Tls::new("localhost", &theirs).unwrap();
+    let server = Server::new(&name, secret("a secret of tests"), Some(tls)).unwrap();
+    assert!(Client::new(&server).open("x").is_err());
+}
+
+#[test]
+fn only_who_knows_the_secret_may_ask_and_only_a_server_that_does_is_believed() {
+    let running = start(Options {
+        secret: secret("a secret of tests"),
+        ..Options::default()
+    });
+    let open = |secret| Client::new(&known(running.address(), secret)).open("x");
+    assert!(open(secret("a secret of tests")).unwrap().is_none());
+    for wrong in [
+        None,
+        secret("another secret, no"),
+        secret("a secret of testz"),
+    ] {
+        let found = fault(open(wrong).unwrap_err());
+        assert!(matches!(found, Fault::Secret(_)), "{found}");
+        assert!(
+            found.to_string().contains("STRATANN_SECRET_FILE"),
+            "{found}"
+        );
+    }
+    let without = start(Options::default());
+    let error = Client::new(&known(without.address(), secret("a secret of tests")))
+        .open("x")
+        .unwrap_err();
+    assert!(matches!(fault(error), Fault::Secret(_)));
+    // A server that pretends: it takes any proof, and has none of its own.
+    let pretends = fake(|mut stream| {
+        greet(&mut stream, true);
+        let welcome = Welcome {
+            status: Status::Welcome,
+            proof: [7; 32],
+        };
+        stream.write_all(&welcome.encode()).unwrap();
+    });
+    let error = Client::new(&known(&pretends, secret("a secret of tests")))
+        .open("x")
+        .unwrap_err();
+    assert!(matches!(fault(error), Fault::Secret(_)));
+    // On the way of searches as well.
+    let file = put(
+        &known(running.address(), secret("a secret of tests")),
+        "x",
+        &[1; 4096],
+    );
+    assert_eq!(file.len(), 4096);
+}
+
+#[test]
+fn others_are_listened_to_with_a_secret_only() {
+    let open = Options {
+        listen: "0.0.0.0:0".to_owned(),
+        ..Options::default()
+    };
+    let refused = Running::start(Store::in_memory(MIB), open.clone())
+        .map(|_| ())
+        .unwrap_err();
+    assert!(matches!(refused, NodeError::Open { .. }), "{refused}");
+    assert!(
+        refused.to_string().contains("STRATANN_SECRET_FILE"),
+        "{refused}"
+    );
+    let running = start(Options {
+        secret: secret("a secret of tests"),
+        ..open
+    });
+    let address = format!("127.0.0.1:{}", running.address().port());
+    assert!(
+        Client::new(&known(&address, secret("a secret of tests")))
+            .open("x")
+            .unwrap()
+            .is_none()
+    );
+}
+
+#[test]
+fn a_secret_is_read_from_a_file_of_its_owner_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("secret");
+    std::fs::write(&path, "a secret of tests\n").unwrap();
+    for (mode, good) in [(0o644, false), (0o660, false), (0o600, true), (0o400, true)] {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        let read = Secret::read(&path);
+        assert_eq!(read.is_ok(), good, "{mode:o}: {read:?}");
+    }
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::write(&path, "short\n").unwrap();
+    assert!(
+        Secret::read(&path)
+            .unwrap_err()
+            .to_string()
+            .contains("16 bytes")
+    );
+    assert!(Secret::read(&root.path().join("none")).is_err());
+}
+
+#[test]
+fn a_server_that_dies_is_an_error_at_once_and_the_next_query_finds_the_one_that_follows() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("store");
+    let store = || Store::in_folder(&folder, 64 * MIB).unwrap();
+    let running = Running::start(store(), Options::default()).unwrap();
+    let address = running.address().to_string();
+    let bytes: Vec<u8> = (0..MIB).map(|i| (i % 251) as u8).collect();
+    let tier = RemoteTier::new(put(&known(&address, None), "x", &bytes));
+    let thread = Thread::local(IoMode::Auto).unwrap();
+    let mut queue = tier.queue(&thread).unwrap();
+    assert_eq!(
+        read(&mut *queue, &thread, 8192).0.unwrap(),
+        bytes[8192..12288]
+    );
+    // Connections are ended, the server stays: a new one is made.
+    running.hang_up();
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(read(&mut *queue, &thread, 0).0.unwrap(), bytes[..4096]);
+    drop(running);
+    let (result, took) = read(&mut *queue, &thread, 0);
+    let found = fault(result.unwrap_err());
+    assert!(
+        matches!(found, Fault::Unreachable(_) | Fault::Closed(_)),
+        "{found}"
+    );
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    // Another server in its place, with the same files.
+    let options = Options {
+        listen: address,
+        ..Options::default()
+    };
+    let _running = Running::start(store(), options).unwrap();
+    assert_eq!(
+        read(&mut *queue, &thread, 4096).0.unwrap(),
+        bytes[4096..8192]
+    );
+    assert_eq!(
+        read(&mut *tier.queue(&thread).unwrap(), &thread, 4096)
+            .0
+            .unwrap(),
+        bytes[4096..8192]
+    );
+}
+
+#[test]
+fn a_server_without_the_file_says_so_and_what_to_do() {
+    let running = start(Options::default());
+    let address = running.address().to_string();
+    let tier = RemoteTier::new(put(&known(&address, None), "x", &[1; 8192]));
+    drop(running);
+    let options = Options {
+        listen: address,
+        ..Options::default()
+    };
+    let _empty = start(options);
+    let thread = Thread::local(IoMode::Auto).unwrap();
+    let found = fault(
+        read(&mut *tier.queue(&thread).unwrap(), &thread, 0)
+            .0
+            .unwrap_err(),
+    );
+    let missing = Some(Refusal::Missing);
+    assert!(
+        matches!(&found, Fault::Refused { why, .. } if *why == missing),
+        "{found}"
+    );
+    assert!(
+        found.to_string().contains("open the index again"),
+        "{found}"
+    );
+}
+
+/// A server that does as it is told: `talk` has each connection.
+fn fake(talk: impl Fn(TcpStream) + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            talk(stream.unwrap());
+        }
+    });
+    address
+}
+
+/// A right greeting, and the client's reply to it.
+fn greet(stream: &mut TcpStream, wants_secret: bool) {
+    let greeting = Greeting {
+        version: VERSION,
+        wants_secret,
+        nonce: [3; 32],
+    };
+    stream.write_all(&greeting.encode()).unwrap();
+    let mut reply = [0; REPLY];
+    stream.read_exact(&mut reply).unwrap();
+}
+
+fn welcome(stream: &mut TcpStream) {
+    greet(stream, false);
+    let welcome = Welcome {
+        status: Status::Welcome,
+        proof: [0; 32],
+    };
+    stream.write_all(&welcome.encode()).unwrap();
+}
+
+/// The next request of a client.
+fn request(stream: &mut TcpStream) -> Option<Frame> {
+    let mut header = [0; HEADER];
+    stream.read_exact(&mut header).ok()?;
+    let (frame, _) = Frame::decode(&header).unwrap();
+    let mut body = vec![0; frame.len as usize];
+    stream.read_exact(&mut body).ok()?;
+    Some(frame)
+}
+
+/// Answers that a file is there, and what `answer` says to anything else.
+fn lies(answer: impl Fn(Frame, &mut TcpStream) + Send + 'static) -> String {
+    fake(move |mut stream| {
+        welcome(&mut stream);
+        while let Some(frame) = request(&mut stream) {
+            let mut out = Vec::new();
+            match frame.kind {
+                Some(Kind::Open) => {
+                    let there = Frame {
+                        file: 5,
+                        offset: 1 << 20,
+                        ..Frame::new(Kind::Open, frame.tag)
+                    };
+                    there.append(&[], &mut out);
+                    stream.write_all(&out).unwrap();
+                    // The next connection is the one of searches.
+                    return;
+                }
+                _ => answer(frame, &mut stream),
+            }
+        }
+    })
+}
+
+/// What reads of a server that lies end with: many at once, on two threads.
+fn told(address: &str) -> Vec<Fault> {
+    let server = known(address, None);
+    let file = Client::new(&server).open("x").unwrap().unwrap();
+    let tier = RemoteTier::new(file);
+    let thread = Thread::local(IoMode::Auto).unwrap();
+    let mut queue = tier.queue(&thread).unwrap();
+    let began = Instant::now();
+    for tag in 0..8 {
+        let (offset, len) = (tag * 4096, 4096);
+        queue.submit(Request { tag, offset, len }).unwrap();
+    }
+    let mut faults = Vec::new();
+    thread.block_on(async {
+        while queue.in_flight() > 0 {
+            faults.push(fault(next(&mut *queue).await.result.unwrap_err()));
+        }
+    });
+    assert!(
+        began.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        began.elapsed()
+    );
+    assert_eq!(faults.len(), 8);
+    faults
+}
+
+#[test]
+fn a_server_that_stalls_is_an_error_in_bounded_time() {
+    // Asked for bytes, it says nothing; or half an answer, or byte by byte.
+    let silent = lies(|_, _| thread::sleep(Duration::from_secs(60)));
+    let half = lies(|frame, stream| {
+        let mut out = Vec::new();
+        Frame::new(Kind::Read, frame.tag).append(&[1; 4096], &mut out);
+        stream.write_all(&out[..2000]).unwrap();
+        thread::sleep(Duration::from_secs(60));
+    });
+    let drips = lies(|frame, stream| {
+        let mut out = Vec::new();
+        Frame::new(Kind::Read, frame.tag).append(&[1; 4096], &mut out);
+        for byte in out {
+            if stream.write_all(&[byte]).is_err() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    for address in [silent, half, drips] {
+        for found in told(&address) {
+            assert!(matches!(found, Fault::Stalled(_)), "{found}");
+        }
+    }
+    // Nobody greets; nobody even takes the connection.
+    let mute = fake(|stream| {
+        thread::sleep(Duration::from_secs(60));
+        drop(stream);
+    });
+    let began = Instant::now();
+    let found = fault(Client::new(&known(&mute, None)).open("x").unwrap_err());
+    assert!(matches!(found, Fault::Stalled(_)), "{found}");
+    assert!(began.elapsed() < Duration::from_secs(2));
+}
+
+#[test]
+fn a_server_that_answers_nonsense_is_not_believed() {
+    let say = |bytes: Vec<u8>, stream: &mut TcpStream| {
+        // It may have been hung up on.
+        let _ = stream.write_all(&bytes);
+        thread::sleep(Duration::from_millis(20));
+    };
+    let framed = |frame: Frame, body: &[u8]| {
+        let mut out = Vec::new();
+        frame.append(body, &mut out);
+        out
+    };
+    type Lie = Box<dyn Fn(Frame) -> Vec<u8> + Send>;
+    let mut many: Vec<(&str, Lie)> = Vec::new();
+    many.push((
+        "other tag",
+        Box::new(move |f| framed(Frame::new(Kind::Read, f.tag ^ 1 << 32), &[1; 4096])),
+    ));
+    many.push((
+        "other slot",
+        Box::new(move |f| framed(Frame::new(Kind::Read, f.tag ^ 1 << 20), &[1; 4096])),
+    ));
+    many.push((
+        "too long",
+        Box::new(move |f| framed(Frame::new(Kind::Read, f.tag), &[1; 4097])),
+    ));
+    many.push((
+        "too short",
+        Box::new(move |f| framed(Frame::new(Kind::Read, f.tag), &[])),
+    ));
+    many.push((
+        "other kind",
+        Box::new(move |f| framed(Frame::new(Kind::Room, f.tag), &[])),
+    ));
+    many.push((
+        "twice",
+        Box::new(move |f| {
+            let once = framed(Frame::new(Kind::Read, f.tag), &[1; 4096]);
+            let mut wrong = once.clone();
+            wrong[100] ^= 1;
+            [wrong, once].concat()
+        }),
+    ));
+    many.push((
+        "noise",
+        Box::new(|_| {
+            (0..5000u32)
+                .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+                .collect()
+        }),
+    ));
+    many.push((
+        "a refusal without end",
+        Box::new(move |f| framed(Frame::refusal(f.tag, Refusal::Other), &[b'x'; 100_000])),
+    ));
+    for (what, lie) in many {
+        let address = lies(move |frame, stream| say(lie(frame), stream));
+        for found in told(&address) {
+            assert!(matches!(found, Fault::Nonsense(_)), "{what}: {found}");
+        }
+    }
+    // Something else listens there.
+    let other = fake(|mut stream| {
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 100\r\n\r\n<html>this is no memory server");
+    });
+    let found = fault(Client::new(&known(&other, None)).open("x").unwrap_err());
+    assert!(matches!(found, Fault::Nonsense(_)), "{found}");
+    // One of another version.
+    let newer = fake(|mut stream| {
+        let greeting = Greeting {
+            version: VERSION + 1,
+            wants_secret: false,
+            nonce: [0; 32],
+        };
+        let _ = stream.write_all(&greeting.encode());
+    });
+    let found = fault(Client::new(&known(&newer, None)).open("x").unwrap_err());
+    assert!(found.to_string().contains("version 2"), "{found}");
+}
+
+#[test]
+fn garbage_at_the_port_harms_nobody_else() {
+    let running = start(Options {
+        most_clients: 8,
+        ..Options::default()
+    });
+    let bytes = vec![9; 64 << 10];
+    let server = known(running.address(), None);
+    let tier = RemoteTier::new(put(&server, "x", &bytes));
+    let free = running.store().free();
+    let mut state = 88_172_645_463_325_252u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for round in 0..300 {
+        let mut stream = TcpStream::connect(running.address()).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
+        let mut greeting = [0; wire::GREETING];
+        stream.read_exact(&mut greeting).unwrap();
+        let mut sent = Vec::new();
+        if round % 3 > 0 {
+            let reply = wire::Reply {
+                version: VERSION,
+                nonce: [1; 32],
+                proof: [0; 32],
+            };
+            sent.extend(reply.encode());
+            let kinds = [
+                Kind::Open,
+                Kind::Read,
+                Kind::Begin,
+                Kind::Write,
+                Kind::Commit,
+                Kind::Sweep,
+                Kind::Room,
+            ];
+            for _ in 0..random() % 20 {
+                let frame = Frame {
+                    file: random() % 3,
+                    offset: random() >> (random() % 64),
+                    count: (random() >> (random() % 64)) as u32,
+                    ..Frame::new(kinds[(random() % 7) as usize], random())
+                };
+                let body: Vec<u8> = (0..random() % 40).map(|_| random() as u8).collect();
+                frame.append(&body, &mut sent);
+            }
+        }
+        if round % 3 != 1 {
+            for _ in 0..1 + random() % 8 {
+                sent.extend(random().to_le_bytes());
+            }
+            let at = random() as usize % sent.len();
+            sent[at] ^= 1 << (random() % 8);
+        }
+        let _ = stream.write_all(&sent);
+        if round % 7 == 0 {
+            // An answer, or nothing, where the server waits for the rest of a request.
+            stream
+                .set_read_timeout(Some(Duration::from_millis(20)))
+                .unwrap();
+            let _ = stream.read(&mut [0; 1000]);
+        }
+    }
+    let thread = Thread::local(IoMode::Auto).unwrap();
+    let found = read(&mut *tier.queue(&thread).unwrap(), &thread, 0)
+        .0
+        .unwrap();
+    assert_eq!(found, bytes[..4096]);
+    // What was begun went with who began it.
+    let began = Instant::now();
+    while running.store().free() != free && began.elapsed() < Duration::from_secs(5) {
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(running.store().free(), free);
+}
+
+#[test]
+fn there_are_no_more_clients_than_there_may_be() {
+    let running = start(Options {
+        most_clients: 2,
+        ..Options::default()
+    });
+    let clients: Vec<Client> = (0..2)
+        .map(|_| Client::new(&known(running.address(), None)))
+        .collect();
+    for client in &clients {
+        client.room().unwrap();
+    }
+    let third = Client::new(&known(running.address(), None));
+    let found = fault(third.room().unwrap_err());
+    assert!(found.to_string().contains("as many clients"), "{found}");
+    drop(clients);
+    let began = Instant::now();
+    while third.room().is_err() {
+        assert!(began.elapsed() < Duration::from_secs(5));
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn two_clients_and_many_threads_read_what_each_has_asked_for() {
+    let running = start(Options::default());
+    let server = known(running.address(), None).with_patience(Duration::from_secs(20));
+    let files: Vec<Vec<u8>> = (0..2u64)
+        .map(|n| (0..MIB).map(|i| (i * (n + 3) % 253) as u8).collect())
+        .collect();
+    let tiers: Vec<RemoteTier> = (files.iter().enumerate())
+        .map(|(n, bytes)| RemoteTier::new(put(&server, &format!("file-{n}"), bytes)))
+        .collect();
+    let workers = WorkerPool::new(3, IoMode::Auto).unwrap();
+    workers.run_tasks(3, &|thread, share| {
+        let tasks = (0..12).map(|task| {
+            let (tier, bytes) = (&tiers[task % 2], &files[task % 2]);
+            let mut queue = tier.queue(thread).unwrap();
+            let task: stratann_tier::Task<'_> = Box::pin(async move {
+                for round in 0..40u64 {
+                    for tag in 0..6u64 {
+                        let offset = (round * 977 + tag * 131 + share as u64 * 7 + task as u64)
+                            * 64
+                            % (MIB - 8192);
+                        let len = 64 + (tag * 1000) as u32;
+                        queue
+                            .submit(Request {
+                                tag: offset << 16 | u64::from(len),
+                                offset,
+                                len,
+                            })
+                            .unwrap();
+                    }
+                    while queue.in_flight() > 0 {
+                        let completion = next(&mut *queue).await;
+                        let (offset, len) = (
+                            (completion.tag >> 16) as usize,
+                            (completion.tag & 0xffff) as usize,
+                        );
+                        assert_eq!(completion.result.unwrap()[..], bytes[offset..offset + len]);
+                    }
+                }
+            });
+            task
+        });
+        tasks.collect()
+    });
+}
+
+#[test]
+fn copies_of_a_volume_are_put_there_once_and_those_of_before_go() {
+    let root = tempfile::tempdir().unwrap();
+    let home = Arc::new(Directory::create(root.path().join("home")).unwrap());
+    home.create("pages-1")
+        .unwrap()
+        .append(&[1; 3_000_000])
+        .unwrap();
+    let running = start(Options::default());
+    let server = known(running.address(), None);
+    let copies =
+        |state: &str| RemoteVolume::new(home.clone(), Client::new(&server), "me", state).unwrap();
+    let volume = copies("1");
+    let thread = Thread::local(IoMode::Auto).unwrap();
+    let tier = volume.open_tier("pages-1").unwrap();
+    assert_eq!(
+        read(&mut *tier.queue(&thread).unwrap(), &thread, 0)
+            .0
+            .unwrap(),
+        [1; 4096]
+    );
+    assert_eq!(volume.read("pages-1").unwrap(), [1; 3_000_000]);
+    assert_eq!(running.store().free(), 64 * MIB - 3_000_000);
+    // Nobody looks at the original any more.
+    home.open("pages-1")
+        .unwrap()
+        .write_at(0, &[9; 3_000_000])
+        .unwrap();
+    let again = copies("1");
+    assert_eq!(again.read("pages-1").unwrap(), [1; 3_000_000]);
+    let after = copies("2");
+    assert_eq!(after.read("pages-1").unwrap(), [9; 3_000_000]);
+    assert_eq!(
+        read(&mut *tier.queue(&thread).unwrap(), &thread, 0)
+            .0
+            .unwrap(),
+        [1; 4096],
+        "it is open"
+    );
+    assert!(after.place("pages-1").ends_with("/me.2.pages-1"));
+    drop((volume, again, tier));
+    let began = Instant::now();
+    while running.store().free() != 64 * MIB - 3_000_000 {
+        assert!(began.elapsed() < Duration::from_secs(5));
+        thread::sleep(Duration::from_millis(10));
+    }
+    // And no more than there is room for.
+    home.create("pages-2").unwrap().set_len(64 * MIB).unwrap();
+    let error = after.open_tier("pages-2").unwrap_err();
+    assert!(matches!(error, TierError::NoRoom { .. }), "{error}");
+}

@@ -1,0 +1,354 @@
+//! A connection that is asked and answered in turn: files are put on a server, opened and looked at with it, never searched.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::ring::RingStream;
+use super::transport::Transport;
+use super::wire::{self, Frame, GREETING, Greeting, HEADER, Kind, MOST_WRITTEN, Welcome};
+use super::{Address, Fault, Server};
+use crate::error::TierError;
+use crate::volume::VolumeReader;
+
+/// A client of a server, for any thread. It connects when it is first asked, and again after a failure.
+#[derive(Clone)]
+pub struct Client {
+    server: Server,
+    connection: Arc<Mutex<Option<Connection>>>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({:?})", self.server)
+    }
+}
+
+/// A file on a server. It is there as long as it has its name, or the client that opened it is connected.
+#[derive(Clone, Debug)]
+pub struct RemoteFile {
+    pub(super) client: Client,
+    pub(super) name: String,
+    pub(super) id: u64,
+    pub(super) len: u64,
+}
+
+/// With so many bytes something of use has been sent.
+pub(super) const OF_USE: usize = 64 << 10;
+/// The most bytes of a refusal's text.
+pub(super) const MOST_TEXT: u32 = 4 << 10;
+
+struct Connection {
+    transport: Transport,
+    patience: Duration,
+    next_tag: u64,
+}
+
+fn lost(error: &io::Error) -> Fault {
+    Fault::Closed(error.to_string())
+}
+
+impl Connection {
+    fn new(server: &Server) -> Result<Connection, Fault> {
+        let inner = &*server.inner;
+        let unreachable = |error: io::Error| Fault::Unreachable(error.to_string());
+        let transport = match &inner.address {
+            Address::Tcp(address) => {
+                let socket = TcpStream::connect_timeout(address, inner.patience);
+                let socket = socket.map_err(unreachable)?;
+                socket.set_nodelay(true).map_err(unreachable)?;
+                Transport::new(socket, inner.tls.as_ref()).map_err(unreachable)?
+            }
+            Address::Ring(path) => {
+                let mut stream = RingStream::connect(path).map_err(unreachable)?;
+                stream.set_waits(true);
+                Transport::Ring(Box::new(stream))
+            }
+        };
+        let mut connection = Connection {
+            transport,
+            patience: inner.patience,
+            next_tag: 0,
+        };
+        let mut bytes = [0; GREETING];
+        connection.receive(&mut bytes)?;
+        let greeting = Greeting::decode(&bytes).ok_or_else(no_greeting)?;
+        let reply = server.reply(&greeting)?;
+        connection.send(&reply.encode())?;
+        connection.receive(&mut bytes)?;
+        let welcome = Welcome::decode(&bytes).ok_or_else(no_greeting)?;
+        server.check(&greeting, &reply, &welcome)?;
+        Ok(connection)
+    }
+
+    /// What a failed read or write of the socket means, which has waited as long as it may.
+    fn failed(&self, error: &io::Error) -> Fault {
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => Fault::Stalled(self.patience),
+            // TLS says so of what is no TLS.
+            ErrorKind::InvalidData => Fault::Nonsense(error.to_string()),
+            _ => lost(error),
+        }
+    }
+
+    fn send(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
+        while !bytes.is_empty() {
+            let _ = self.transport.set_write_timeout(self.patience);
+            match self.transport.write(bytes) {
+                Ok(0) => return Err(lost(&ErrorKind::WriteZero.into())),
+                Ok(sent) => bytes = &bytes[sent..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+        self.transport.flush().map_err(|error| self.failed(&error))
+    }
+
+    fn receive(&mut self, mut out: &mut [u8]) -> Result<(), Fault> {
+        let (mut since, mut of_use) = (Instant::now(), 0);
+        while !out.is_empty() {
+            let left = self.patience.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                return Err(Fault::Stalled(self.patience));
+            }
+            let _ = self.transport.set_read_timeout(left);
+            match self.transport.read(out) {
+                Ok(0) => return Err(lost(&ErrorKind::UnexpectedEof.into())),
+                Ok(got) => {
+                    out = &mut out[got..];
+                    of_use += got;
+                    if of_use >= OF_USE {
+                        (since, of_use) = (Instant::now(), 0);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks; the answer's body goes to `out`, all of it, or is empty.
+    fn ask(&mut self, frame: Frame, body: &[u8], out: &mut [u8]) -> Result<Frame, Fault> {
+        self.next_tag += 1;
+        let tag = self.next_tag;
+        let mut bytes = Vec::with_capacity(HEADER + body.len());
+        Frame { tag, ..frame }.append(body, &mut bytes);
+        self.send(&bytes)?;
+        let mut header = [0; HEADER];
+        self.receive(&mut header)?;
+        let (answer, sum) = Frame::decode(&header).ok_or_else(|| nonsense("no answer"))?;
+        if answer.kind.is_none() {
+            if answer.len > MOST_TEXT {
+                return Err(nonsense("a refusal without end"));
+            }
+            let mut text = vec![0; answer.len as usize];
+            self.receive(&mut text)?;
+            check(sum.and(&text).is_right())?;
+            return Err(Fault::Refused {
+                why: answer.why(),
+                text: String::from_utf8_lossy(&text).into_owned(),
+            });
+        }
+        if answer.len as usize != out.len() {
+            return Err(nonsense("an answer of another length"));
+        }
+        self.receive(out)?;
+        check(sum.and(out).is_right())?;
+        if answer.kind != frame.kind || answer.tag != tag {
+            return Err(nonsense("the answer to something else"));
+        }
+        Ok(answer)
+    }
+}
+
+fn check(right: bool) -> Result<(), Fault> {
+    match right {
+        true => Ok(()),
+        false => Err(nonsense("a checksum that is not that of the answer")),
+    }
+}
+
+pub(super) fn nonsense(what: &str) -> Fault {
+    Fault::Nonsense(what.to_owned())
+}
+
+fn no_greeting() -> Fault {
+    nonsense("no greeting of a memory server")
+}
+
+impl Client {
+    /// A client of a server. Nothing is sent yet.
+    pub fn new(server: &Server) -> Client {
+        Client {
+            server: server.clone(),
+            connection: Arc::default(),
+        }
+    }
+
+    /// The server.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    fn ask(
+        &self,
+        about: &str,
+        frame: Frame,
+        body: &[u8],
+        out: &mut [u8],
+    ) -> Result<Frame, TierError> {
+        let mut slot = self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut tried = || {
+            let connection = match &mut *slot {
+                Some(connection) => connection,
+                None => slot.insert(Connection::new(&self.server)?),
+            };
+            connection.ask(frame, body, out)
+        };
+        let answer = tried();
+        // Behind a refusal the next answer comes as ever.
+        if matches!(&answer, Err(fault) if !matches!(fault, Fault::Refused { why: Some(_), .. })) {
+            *slot = None;
+        }
+        answer.map_err(|fault| self.server.failed(about, fault))
+    }
+
+    fn hang_up(&self) {
+        *self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// A file; `None` if the server has none of that name.
+    ///
+    /// # Errors
+    /// [`TierError::Server`].
+    pub fn open(&self, name: &str) -> Result<Option<RemoteFile>, TierError> {
+        let answer = self.ask(name, Frame::new(Kind::Open, 0), name.as_bytes(), &mut []);
+        match answer {
+            Ok(frame) => Ok(Some(self.file(name, &frame))),
+            Err(TierError::Server {
+                fault:
+                    Fault::Refused {
+                        why: Some(wire::Refusal::Missing),
+                        ..
+                    },
+                ..
+            }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn file(&self, name: &str, frame: &Frame) -> RemoteFile {
+        RemoteFile {
+            client: self.clone(),
+            name: name.to_owned(),
+            id: frame.file,
+            len: frame.offset,
+        }
+    }
+
+    /// Puts a file on the server: `read` gives its bytes, a piece at an offset each time. It has its name, in place of one that had it, when
+    /// the server has all of them and their hash is that of what was read.
+    ///
+    /// # Errors
+    /// [`TierError::Server`], of a server without room, too; what `read` says. Nothing is left of it then.
+    pub fn put(
+        &self,
+        name: &str,
+        len: u64,
+        mut read: impl FnMut(u64, &mut [u8]) -> Result<(), TierError>,
+    ) -> Result<RemoteFile, TierError> {
+        let frame = Frame {
+            offset: len,
+            ..Frame::new(Kind::Begin, 0)
+        };
+        let file = self.ask(name, frame, name.as_bytes(), &mut [])?.file;
+        let mut hasher = blake3::Hasher::new();
+        let mut buffer = vec![0; len.min(MOST_WRITTEN.into()) as usize];
+        let mut offset = 0;
+        while offset < len {
+            let piece = &mut buffer[..(len - offset).min(MOST_WRITTEN.into()) as usize];
+            // What was begun goes with the connection.
+            read(offset, piece).inspect_err(|_| self.hang_up())?;
+            hasher.update(piece);
+            let frame = Frame {
+                file,
+                offset,
+                ..Frame::new(Kind::Write, 0)
+            };
+            self.ask(name, frame, piece, &mut [])?;
+            offset += piece.len() as u64;
+        }
+        let frame = Frame {
+            file,
+            ..Frame::new(Kind::Commit, 0)
+        };
+        let answer = self.ask(name, frame, hasher.finalize().as_bytes(), &mut [])?;
+        Ok(self.file(name, &answer))
+    }
+
+    /// Has all files lose their names that begin with `prefix`, but for those that begin with `stays`. Who has one open goes on reading it.
+    ///
+    /// # Errors
+    /// [`TierError::Server`].
+    pub fn sweep(&self, prefix: &str, stays: &str) -> Result<(), TierError> {
+        let body = [prefix.as_bytes(), &[0], stays.as_bytes()].concat();
+        self.ask(prefix, Frame::new(Kind::Sweep, 0), &body, &mut [])?;
+        Ok(())
+    }
+
+    /// Bytes that are free on the server.
+    ///
+    /// # Errors
+    /// [`TierError::Server`].
+    pub fn room(&self) -> Result<u64, TierError> {
+        Ok(self
+            .ask("", Frame::new(Kind::Room, 0), &[], &mut [])?
+            .offset)
+    }
+}
+
+impl RemoteFile {
+    /// What to call it in messages: `host:port/name`.
+    pub fn place(&self) -> String {
+        format!("{}/{}", self.client.server.name(), self.name)
+    }
+
+    /// Its bytes.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// True if it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl VolumeReader for RemoteFile {
+    fn size(&self) -> Result<u64, TierError> {
+        Ok(self.len)
+    }
+
+    fn read_at(&self, mut offset: u64, out: &mut [u8]) -> Result<(), TierError> {
+        for piece in out.chunks_mut(MOST_WRITTEN as usize) {
+            let frame = Frame {
+                file: self.id,
+                offset,
+                count: piece.len() as u32,
+                ..Frame::new(Kind::Read, 0)
+            };
+            self.client.ask(&self.name, frame, &[], piece)?;
+            offset += piece.len() as u64;
+        }
+        Ok(())
+    }
+}

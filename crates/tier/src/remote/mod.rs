@@ -1,0 +1,306 @@
+//! Another process' memory, on this machine or another one, read over TCP or through a ring in shared memory ([`ring`]): the client's side. The server is `stratann memory-server` (crate
+//! `stratann-node`); what goes between them is in [`wire`].
+//!
+//! ```text
+//!   RemoteTier ── queue ──┐
+//!   RemoteTier ── queue ──┴─ Link: one connection a thread and server, many reads in flight ──> memory server
+//!                              waits as any socket of the reactor does: the thread serves other tasks meanwhile
+//!
+//!   RemoteVolume ── Client: one connection, asked and answered in turn ──> the same: puts files there, opens and checks them
+//! ```
+//!
+//! A read is *one-sided*: it names a file, an offset and a length, and the server's threads answer it from memory without asking anybody
+//! about the index. It is not believed more than a disk is: frames have checksums, and pages have theirs, which whoever reads verifies.
+//!
+//! **Nothing waits for ever.** A server that sends less than 64 KiB, and completes no answer, for [`Server::PATIENCE`] while it is asked has stalled;
+//! one that sends what cannot be meant answers nonsense. Both, and one that is gone, are errors of all reads in flight
+//! ([`Fault`]), and the next read connects anew. Time in which this process did not look does not count.
+//!
+//! **Who may ask.** A secret that both know (`STRATANN_SECRET_FILE`, a file that only its owner may read, or `STRATANN_SECRET`) is
+//! proved by both and never sent. A client that has one refuses a server that does not know it. What is sent behind that is
+//! encrypted with TLS only (`tls`).
+
+mod client;
+mod link;
+pub mod ring;
+mod tier;
+pub(crate) mod transport;
+mod volume;
+pub mod wire;
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use client::{Client, RemoteFile};
+pub(crate) use link::Links;
+pub use tier::RemoteTier;
+pub use transport::Tls;
+pub use volume::RemoteVolume;
+
+use crate::error::TierError;
+use wire::{Greeting, Refusal, Reply, Secret, Side, Status, VERSION, Welcome};
+
+/// Why a memory server did not do what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// There is no connection to it.
+    #[error(
+        "cannot be reached ({0}): start `stratann memory-server` there, or check address and port"
+    )]
+    Unreachable(String),
+    /// It sent nothing of use for a while.
+    #[error(
+        "sent nothing of use for {0:?} while it was asked: it hangs, has too much to do, or the network is gone; try again, or restart it"
+    )]
+    Stalled(Duration),
+    /// It ended the connection.
+    #[error("ended the connection ({0}): it was stopped or restarted; try again")]
+    Closed(String),
+    /// It sent what cannot be meant.
+    #[error(
+        "answered nonsense ({0}): it is no memory server of this version, or it or the network is broken"
+    )]
+    Nonsense(String),
+    /// One of both does not know the secret.
+    #[error(
+        "{0}: give both the same secret, in the file that STRATANN_SECRET_FILE names, or in STRATANN_SECRET"
+    )]
+    Secret(&'static str),
+    /// It refused.
+    #[error("refuses ({why:?}): {text}")]
+    Refused {
+        /// Why.
+        why: Option<Refusal>,
+        /// What it says.
+        text: String,
+    },
+}
+
+/// A memory server, as a client knows it. Clones are the same.
+#[derive(Clone)]
+pub struct Server {
+    inner: Arc<Inner>,
+}
+
+/// Where a server is.
+#[derive(Clone)]
+enum Address {
+    Tcp(SocketAddr),
+    /// Its socket for rings.
+    Ring(PathBuf),
+}
+
+struct Inner {
+    /// `host:port` or `shm:/path`, as it was given.
+    name: String,
+    address: Address,
+    secret: Option<Secret>,
+    tls: Option<Tls>,
+    patience: Duration,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tls = if self.inner.tls.is_some() {
+            ", TLS"
+        } else {
+            ""
+        };
+        write!(f, "Server({}{tls})", self.inner.name)
+    }
+}
+
+impl Server {
+    /// How long a server may send nothing of use while it is asked.
+    pub const PATIENCE: Duration = Duration::from_secs(5);
+    /// What the name of a server begins with that is reached through a ring.
+    pub const RING: &str = "shm:";
+
+    /// A server at `host:port`, of which the name is looked up now, or at `shm:/path`, where it listens for rings. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// Nobody knows the name.
+    pub fn new(name: &str, secret: Option<Secret>, tls: Option<Tls>) -> Result<Server, TierError> {
+        let failed = |why: String| TierError::Server {
+            place: name.to_owned(),
+            fault: Fault::Unreachable(why),
+        };
+        if let Some(path) = name.strip_prefix(Self::RING) {
+            return Ok(Self::at(name, Address::Ring(path.into()), secret, None));
+        }
+        let mut found = name
+            .to_socket_addrs()
+            .map_err(|error| failed(error.to_string()))?;
+        let address = found
+            .next()
+            .ok_or_else(|| failed("nobody knows the name".to_owned()))?;
+        Ok(Self::at(name, Address::Tcp(address), secret, tls))
+    }
+
+    fn at(name: &str, address: Address, secret: Option<Secret>, tls: Option<Tls>) -> Server {
+        Server {
+            inner: Arc::new(Inner {
+                name: name.to_owned(),
+                address,
+                secret,
+                tls,
+                patience: Self::PATIENCE,
+            }),
+        }
+    }
+
+    /// The same with other patience.
+    #[must_use]
+    pub fn with_patience(&self, patience: Duration) -> Server {
+        let Inner {
+            name,
+            address,
+            secret,
+            tls,
+            ..
+        } = &*self.inner;
+        Server {
+            inner: Arc::new(Inner {
+                name: name.clone(),
+                address: address.clone(),
+                secret: secret.clone(),
+                tls: tls.clone(),
+                patience,
+            }),
+        }
+    }
+
+    /// `host:port`, as it was given.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// What went wrong with one of its files.
+    fn failed(&self, file: &str, fault: Fault) -> TierError {
+        TierError::Server {
+            place: format!("{}/{file}", self.inner.name),
+            fault,
+        }
+    }
+
+    /// The answer to a server's greeting.
+    fn reply(&self, greeting: &Greeting) -> Result<Reply, Fault> {
+        if greeting.version != VERSION {
+            let what = format!(
+                "it speaks version {}, and this is {VERSION}",
+                greeting.version
+            );
+            return Err(Fault::Nonsense(what));
+        }
+        let nonce = wire::nonce().map_err(|error| Fault::Unreachable(error.to_string()))?;
+        let proof = match (&self.inner.secret, greeting.wants_secret) {
+            (Some(secret), true) => secret.proof(Side::Client, &greeting.nonce, &nonce),
+            (None, false) => [0; 32],
+            (None, true) => return Err(Fault::Secret("wants a secret, and there is none here")),
+            (Some(_), false) => {
+                return Err(Fault::Secret("has no secret, so nobody knows whose it is"));
+            }
+        };
+        Ok(Reply {
+            version: VERSION,
+            nonce,
+            proof,
+        })
+    }
+
+    /// Whether the server may be asked.
+    fn check(&self, greeting: &Greeting, reply: &Reply, welcome: &Welcome) -> Result<(), Fault> {
+        let refused = |text: &str| {
+            Err(Fault::Refused {
+                why: None,
+                text: text.to_owned(),
+            })
+        };
+        match welcome.status {
+            Status::Welcome => {}
+            Status::WrongSecret => {
+                return Err(Fault::Secret("knows another secret than this client"));
+            }
+            Status::Full => {
+                return refused(
+                    "it has as many clients as it may have; end some, or start it with more",
+                );
+            }
+            Status::OtherVersion => {
+                return refused("it speaks another version; use the same on both sides");
+            }
+        }
+        let (server, client) = (&greeting.nonce, &reply.nonce);
+        match &self.inner.secret {
+            Some(secret) if !secret.is_shown(&welcome.proof, Side::Server, server, client) => {
+                Err(Fault::Secret("does not know the secret of this client"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Secret {
+    /// The variable that names a file with the secret.
+    pub const FILE: &str = "STRATANN_SECRET_FILE";
+    /// The variable that has the secret itself.
+    pub const VARIABLE: &str = "STRATANN_SECRET";
+
+    /// The secret that the environment has: that in the file which [`FILE`](Secret::FILE) names, or that of [`VARIABLE`](Secret::VARIABLE).
+    ///
+    /// # Errors
+    /// As those of [`read`](Secret::read); a variable that is too short.
+    pub fn of_environment() -> Result<Option<Secret>, TierError> {
+        let of = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        if let Some(path) = of(Self::FILE) {
+            return Self::read(path.as_ref()).map(Some);
+        }
+        let Some(value) = of(Self::VARIABLE) else {
+            return Ok(None);
+        };
+        match Secret::new(value.as_encoded_bytes()) {
+            Some(secret) => Ok(Some(secret)),
+            None => Err(too_short(Self::VARIABLE.to_owned())),
+        }
+    }
+
+    /// The secret in a file, which only its owner, who is this user or root, may be able to read.
+    ///
+    /// # Errors
+    /// It cannot be read, can be read by others, or is shorter than [`LEAST`](Secret::LEAST) bytes.
+    pub fn read(path: &std::path::Path) -> Result<Secret, TierError> {
+        use std::io::Read;
+        let place = path.display().to_string();
+        let failed = |source: io::Error| TierError::io("read", place.as_str(), 0, 0, source);
+        let file = std::fs::File::open(path).map_err(failed)?;
+        let facts = file.metadata().map_err(failed)?;
+        let user = rustix::process::geteuid().as_raw();
+        if facts.mode() & 0o077 != 0 || ![user, 0].contains(&facts.uid()) {
+            return Err(TierError::Unsupported {
+                what: format!("the secret in {place}"),
+                reason: "others can read or change the file, or it belongs to another user; `chmod 600` it".to_owned(),
+            });
+        }
+        let mut bytes = Vec::new();
+        file.take(64 << 10)
+            .read_to_end(&mut bytes)
+            .map_err(failed)?;
+        Secret::new(&bytes).ok_or_else(|| too_short(place))
+    }
+}
+
+fn too_short(what: String) -> TierError {
+    TierError::Unsupported {
+        what: format!("the secret in {what}"),
+        reason: format!(
+            "it has less than {} bytes; make one with `head -c 32 /dev/urandom | base64`",
+            Secret::LEAST
+        ),
+    }
+}

@@ -1,0 +1,656 @@
+//! A connection through memory that two processes of one user share: a ring of bytes for each direction.
+//!
+//! ```text
+//!   client                         memfd                            server
+//!   write ──> head ─┐ ┌──────────────────────────────┐ ┌─ tail ──> read        blocks: spins a little, then sleeps
+//!                   └─│ to the server      1 MiB     │─┘
+//!   read  <── tail ─┐ │ to the client      1 MiB     │ ┌─ head <── write
+//!                   └─└──────────────────────────────┘─┘
+//!   eventfd <─ "there is something, or room again" ─> eventfd
+//! ```
+//!
+//! Each ring has one writer and one reader, and no lock: the writer publishes its head when the bytes are there, the reader its tail when
+//! they are taken. Who finds nothing to do says so in the memory, looks once more, and waits for his eventfd; who has done something
+//! rings it if the other has said so. So a busy connection makes no system call, and an idle one uses no processor.
+//!
+//! | offset | | |
+//! |---|---|---|
+//! | 0, 256 | head u64 | bytes written so far to the server, to the client |
+//! | 64, 320 | tail u64 | bytes read so far |
+//! | 128, 384 | u32 | 1: the reader waits for bytes |
+//! | 192, 448 | u32 | 1: the writer waits for room |
+//! | 4096 | 1 MiB | the ring to the server |
+//! | 4096 + 1 MiB | 1 MiB | the ring to the client |
+//!
+//! **How it begins.** The client connects to the server's Unix socket and sends three descriptors with sixteen bytes: the memory, which is sealed so
+//! that neither can cut it, its own eventfd and the server's. Both ask the kernel whose process the other is, and refuse another user's. The socket
+//! stays open: its end is the end of the connection, however a process ends. What the rings carry is what TCP would.
+//!
+//! Nothing that stands in the memory is believed: a head or tail that cannot be is an error of the connection.
+
+use std::fmt;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, recvmsg, sendmsg,
+    socket_with,
+};
+
+/// Bytes of a ring.
+const RING: usize = 1 << 20;
+/// Where the first ring begins.
+const RINGS: usize = 4096;
+/// Bytes of the memory.
+const ALL: usize = RINGS + 2 * RING;
+/// Bytes between the numbers of one ring and those of the other.
+const NUMBERS: usize = 256;
+/// Bytes between two numbers: each has a cache line.
+const LINE: usize = 64;
+/// What goes with the descriptors.
+const HELLO: &[u8; 16] = b"STRATANN RING 1\n";
+/// How long who waits looks before he sleeps. A reader that sleeps is woken after several microseconds; an answer of a server that is awake
+/// comes within them.
+const SPIN: Duration = Duration::from_micros(20);
+/// How often who does not wait asks whether the other is still there.
+const LOOK: Duration = Duration::from_millis(50);
+/// What the memory must be sealed with.
+const SEALS: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::SEAL);
+
+fn broken(what: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("the shared ring: {what}"))
+}
+
+/// The memory.
+struct Memory(MmapRaw);
+
+impl Memory {
+    /// Maps memory that has the right size and cannot be cut any more.
+    fn of(fd: &OwnedFd) -> io::Result<Arc<Memory>> {
+        let len = fstat(fd)?.st_size;
+        if len != ALL as i64 || !fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS)) {
+            return Err(broken("memory of another size, or that is not sealed"));
+        }
+        Ok(Arc::new(Memory(MmapOptions::new().len(ALL).map_raw(fd)?)))
+    }
+
+    fn number(&self, ring: usize, number: usize) -> *mut u8 {
+        self.0
+            .as_mut_ptr()
+            .wrapping_add(ring * NUMBERS + number * LINE)
+    }
+
+    fn position(&self, ring: usize, number: usize) -> &AtomicU64 {
+        // SAFETY: the number lies in the first page of the mapping, aligned to a cache line, and the mapping lives as long as self and cannot be
+        // cut (seals). Both processes use it as an atomic only.
+        unsafe { AtomicU64::from_ptr(self.number(ring, number).cast()) }
+    }
+
+    fn flag(&self, ring: usize, number: usize) -> &AtomicU32 {
+        // SAFETY: as in `position`.
+        unsafe { AtomicU32::from_ptr(self.number(ring, number).cast()) }
+    }
+
+    fn ring(&self, ring: usize) -> *mut u8 {
+        self.0.as_mut_ptr().wrapping_add(RINGS + ring * RING)
+    }
+}
+
+/// Numbers of a ring.
+const HEAD: usize = 0;
+const TAIL: usize = 1;
+const READER: usize = 2;
+const WRITER: usize = 3;
+
+/// One end of one ring: its reader's or its writer's.
+struct End {
+    memory: Arc<Memory>,
+    ring: usize,
+    /// Bytes that went through this end. What the memory says of it is for the other.
+    own: u64,
+}
+
+impl End {
+    /// Takes bytes out; gives how many.
+    fn take(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let head = self.memory.position(self.ring, HEAD).load(Ordering::SeqCst);
+        let there = head.wrapping_sub(self.own);
+        if there > RING as u64 {
+            return Err(broken("more bytes than it has"));
+        }
+        let count = out.len().min(there as usize);
+        let at = self.own as usize % RING;
+        let first = count.min(RING - at);
+        let ring = self.memory.ring(self.ring);
+        // SAFETY: at + first <= RING and count - first <= at, so that both pieces lie in this ring, which is mapped while `memory` lives; `out`
+        // has `count` bytes and is this function's. The writer does not touch bytes between tail and head; a process of this user that does so all the
+        // same changes bytes under their copying, as it could in any memory that it shares, and the checksum behind tells.
+        unsafe {
+            out.as_mut_ptr()
+                .copy_from_nonoverlapping(ring.add(at), first);
+            out.as_mut_ptr()
+                .add(first)
+                .copy_from_nonoverlapping(ring, count - first);
+        }
+        self.own = self.own.wrapping_add(count as u64);
+        self.memory
+            .position(self.ring, TAIL)
+            .store(self.own, Ordering::SeqCst);
+        Ok(count)
+    }
+
+    /// Puts bytes in; gives how many there was room for.
+    fn put(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let tail = self.memory.position(self.ring, TAIL).load(Ordering::SeqCst);
+        let used = self.own.wrapping_sub(tail);
+        if used > RING as u64 {
+            return Err(broken("more bytes taken than were put there"));
+        }
+        let count = bytes.len().min(RING - used as usize);
+        let at = self.own as usize % RING;
+        let first = count.min(RING - at);
+        let ring = self.memory.ring(self.ring);
+        // SAFETY: as in `take`; the reader does not touch bytes beyond the head.
+        unsafe {
+            ring.add(at).copy_from_nonoverlapping(bytes.as_ptr(), first);
+            ring.copy_from_nonoverlapping(bytes.as_ptr().add(first), count - first);
+        }
+        self.own = self.own.wrapping_add(count as u64);
+        self.memory
+            .position(self.ring, HEAD)
+            .store(self.own, Ordering::SeqCst);
+        Ok(count)
+    }
+
+    /// Says that this end waits. It has to look once more behind that: either it finds what the other did before, or the other finds this.
+    fn waits(&self, flag: usize) {
+        self.memory.flag(self.ring, flag).store(1, Ordering::SeqCst);
+    }
+
+    /// Whether the other end said so; it says so no more.
+    fn waited_for(&self, flag: usize) -> bool {
+        self.memory.flag(self.ring, flag).swap(0, Ordering::SeqCst) == 1
+    }
+}
+
+/// A connection through shared memory. It reads and writes as a socket does, with time limits as a socket has them, or without waiting.
+pub struct RingStream {
+    /// Before the socket, which tells the other that it ends.
+    input: End,
+    output: End,
+    mine: OwnedFd,
+    theirs: OwnedFd,
+    socket: UnixStream,
+    waits: bool,
+    read_timeout: Option<Duration>,
+    write_timeout: Option<Duration>,
+    looked: Instant,
+}
+
+impl fmt::Debug for RingStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RingStream({:?})", self.socket)
+    }
+}
+
+/// Refuses the process of another user.
+fn check_user(socket: &UnixStream) -> io::Result<()> {
+    let other = rustix::net::sockopt::socket_peercred(socket)?.uid;
+    match other == rustix::process::geteuid() {
+        true => Ok(()),
+        false => Err(io::Error::new(
+            ErrorKind::PermissionDenied,
+            format!("it belongs to user {}", other.as_raw()),
+        )),
+    }
+}
+
+impl RingStream {
+    /// Connects to a server's socket. Never waits: the server takes the rings when it comes to it, and they can be written to at once.
+    ///
+    /// # Errors
+    /// Nobody listens there, or another user does.
+    pub fn connect(path: &Path) -> io::Result<RingStream> {
+        // Where too many want to connect at once, it fails and does not wait.
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        let socket = UnixStream::from(socket);
+        check_user(&socket)?;
+        let memory = memfd_create(
+            "stratann-ring",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        )?;
+        ftruncate(&memory, ALL as u64)?;
+        fcntl_add_seals(&memory, SEALS)?;
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let (mine, theirs) = (event()?, event()?);
+        let descriptors = [memory.as_fd(), mine.as_fd(), theirs.as_fd()];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+            return Err(broken("no room for its descriptors"));
+        }
+        sendmsg(
+            &socket,
+            &[IoSlice::new(HELLO)],
+            &mut control,
+            SendFlags::NOSIGNAL,
+        )?;
+        Self::over(Memory::of(&memory)?, (1, 0), mine, theirs, socket)
+    }
+
+    /// The server's side of a connection that was accepted: takes what the client sends, within a time.
+    fn accepted(socket: UnixStream, patience: Duration) -> io::Result<RingStream> {
+        check_user(&socket)?;
+        socket.set_read_timeout(Some(patience))?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut hello = [0; HELLO.len()];
+        let got = recvmsg(
+            &socket,
+            &mut [IoSliceMut::new(&mut hello)],
+            &mut control,
+            RecvFlags::CMSG_CLOEXEC,
+        )?;
+        let mut descriptors = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = message {
+                descriptors.extend(rights);
+            }
+        }
+        let descriptors: Result<[OwnedFd; 3], _> = descriptors.try_into();
+        let (Ok([memory, theirs, mine]), true) =
+            (descriptors, got.bytes == hello.len() && hello == *HELLO)
+        else {
+            return Err(broken("no client of it"));
+        };
+        // What is written to them must not wait.
+        for fd in [&theirs, &mine] {
+            rustix::io::ioctl_fionbio(fd, true)?;
+        }
+        let mut stream = Self::over(Memory::of(&memory)?, (0, 1), mine, theirs, socket)?;
+        stream.waits = true;
+        Ok(stream)
+    }
+
+    /// With the numbers of the rings that it reads and writes.
+    fn over(
+        memory: Arc<Memory>,
+        (input, output): (usize, usize),
+        mine: OwnedFd,
+        theirs: OwnedFd,
+        socket: UnixStream,
+    ) -> io::Result<RingStream> {
+        socket.set_nonblocking(true)?;
+        let end = |ring| End {
+            memory: memory.clone(),
+            ring,
+            own: 0,
+        };
+        Ok(RingStream {
+            input: end(input),
+            output: end(output),
+            mine,
+            theirs,
+            socket,
+            waits: false,
+            read_timeout: None,
+            write_timeout: None,
+            looked: Instant::now(),
+        })
+    }
+
+    /// Whether reads and writes wait, as far as their time limits go.
+    pub fn set_waits(&mut self, waits: bool) {
+        self.waits = waits;
+    }
+
+    /// How long a read waits; `None` is for ever.
+    pub fn set_read_timeout(&mut self, limit: Option<Duration>) {
+        self.read_timeout = limit;
+    }
+
+    /// How long a write waits; `None` is for ever.
+    pub fn set_write_timeout(&mut self, limit: Option<Duration>) {
+        self.write_timeout = limit;
+    }
+
+    /// The socket beside the rings, whose end is that of the connection.
+    pub fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+
+    /// Tells the other end that there is something for it.
+    fn ring(&self) {
+        // It fails where it has rung very often, or the other is gone, which shows elsewhere.
+        let _ = rustix::io::write(&self.theirs, &1u64.to_ne_bytes());
+    }
+
+    /// Has it rung no more.
+    fn quiet(&self) {
+        let _ = rustix::io::read(&self.mine, &mut [0u8; 8]);
+    }
+
+    /// Whether the other end is gone.
+    fn is_over(&mut self) -> bool {
+        self.looked = Instant::now();
+        let mut byte = [0u8];
+        match (&self.socket).read(&mut byte) {
+            Ok(0) => true,
+            Ok(_) => false,
+            Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+        }
+    }
+
+    /// Does something as soon as it can be done: `act` gives 0 as long as it cannot.
+    fn when(
+        &mut self,
+        flag: usize,
+        limit: Option<Duration>,
+        mut act: impl FnMut(&mut RingStream) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let began = Instant::now();
+        loop {
+            let done = act(self)?;
+            if done > 0 {
+                return Ok(done);
+            }
+            if self.waits && began.elapsed() < SPIN {
+                std::hint::spin_loop();
+                continue;
+            }
+            self.quiet();
+            match flag {
+                READER => self.input.waits(flag),
+                _ => self.output.waits(flag),
+            }
+            let done = act(self)?;
+            if done > 0 {
+                return Ok(done);
+            }
+            if (self.waits || self.looked.elapsed() > LOOK) && self.is_over() {
+                // What was put there last is taken first.
+                return match act(self)? {
+                    0 if flag == WRITER => Err(ErrorKind::BrokenPipe.into()),
+                    done => Ok(done),
+                };
+            }
+            if !self.waits {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            let left = limit.map(|limit| limit.saturating_sub(began.elapsed()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
+            let mut both = [
+                PollFd::new(&self.mine, PollFlags::IN),
+                PollFd::new(&self.socket, PollFlags::IN),
+            ];
+            match poll(&mut both, left.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl AsFd for RingStream {
+    /// What becomes readable when there is something to read, or room to write again.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.mine.as_fd()
+    }
+}
+
+impl Read for RingStream {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if out.is_empty() {
+            return Ok(0);
+        }
+        self.when(READER, self.read_timeout, |stream| {
+            let taken = stream.input.take(out)?;
+            if taken > 0 && stream.input.waited_for(WRITER) {
+                stream.ring();
+            }
+            Ok(taken)
+        })
+    }
+}
+
+impl Write for RingStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        self.when(WRITER, self.write_timeout, |stream| {
+            let put = stream.output.put(bytes)?;
+            if put > 0 && stream.output.waited_for(READER) {
+                stream.ring();
+            }
+            Ok(put)
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Where clients of rings come: a Unix socket that this user alone may connect to.
+#[derive(Debug)]
+pub struct RingListener {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl RingListener {
+    /// Listens at a path. A socket that stands there and that nobody listens to, as a server leaves it that was killed, is replaced.
+    ///
+    /// # Errors
+    /// Something else stands there, or somebody listens; it cannot be made.
+    pub fn bind(path: &Path) -> io::Result<RingListener> {
+        use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+        if let Ok(facts) = path.symlink_metadata() {
+            if !facts.file_type().is_socket() {
+                return Err(io::Error::new(
+                    ErrorKind::AlreadyExists,
+                    "something else stands there",
+                ));
+            }
+            match UnixStream::connect(path) {
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                    std::fs::remove_file(path)?
+                }
+                Ok(_) => {
+                    return Err(io::Error::new(
+                        ErrorKind::AddrInUse,
+                        "another server listens there",
+                    ));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let listener = UnixListener::bind(path)?;
+        // Whoever connected before that is asked who he is all the same.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        Ok(RingListener {
+            listener,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The next client, of which nothing is known yet.
+    ///
+    /// # Errors
+    /// As those of [`UnixListener::accept`].
+    pub fn accept(&self) -> io::Result<UnixStream> {
+        Ok(self.listener.accept()?.0)
+    }
+
+    /// The rings of a client that was accepted; reads and writes of them wait.
+    ///
+    /// # Errors
+    /// It is another user's, sends no rings within the time, or none that can be.
+    pub fn greet(socket: UnixStream, patience: Duration) -> io::Result<RingStream> {
+        RingStream::accepted(socket, patience)
+    }
+}
+
+impl Drop for RingListener {
+    fn drop(&mut self) {
+        // Another one may stand there by now only if somebody removed this one.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    fn pair() -> (tempfile::TempDir, RingStream, RingStream) {
+        let root = tempfile::tempdir().unwrap();
+        let listener = RingListener::bind(&root.path().join("socket")).unwrap();
+        let mut client = RingStream::connect(listener.path()).unwrap();
+        client.set_waits(true);
+        let server =
+            RingListener::greet(listener.accept().unwrap(), Duration::from_secs(5)).unwrap();
+        (root, client, server)
+    }
+
+    #[test]
+    fn bytes_come_out_as_they_went_in_however_much_is_on_the_way() {
+        let (_root, mut client, mut server) = pair();
+        let sent: Vec<u8> = (0..5_000_000u32)
+            .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+            .collect();
+        let right = sent.clone();
+        let echo = thread::spawn(move || {
+            let mut all = vec![0; right.len()];
+            // In pieces that do not divide the ring.
+            for piece in all.chunks_mut(77_777) {
+                server.read_exact(piece).unwrap();
+            }
+            server.write_all(&all).unwrap();
+            assert!(all == right);
+            server
+        });
+        client.write_all(&sent).unwrap();
+        let mut back = vec![0; sent.len()];
+        client.read_exact(&mut back).unwrap();
+        assert!(back == sent);
+        // When one end goes, the other hears of it, and not before all that was sent.
+        let mut server = echo.join().unwrap();
+        server.write_all(b"the end").unwrap();
+        drop(server);
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest, b"the end");
+    }
+
+    #[test]
+    fn who_waits_sleeps_and_no_longer_than_he_may() {
+        let (_root, mut client, mut server) = pair();
+        client.set_read_timeout(Some(Duration::from_millis(300)));
+        let cpu = crate::process::thread_cpu_time();
+        let began = Instant::now();
+        let error = client.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        assert!(began.elapsed() >= Duration::from_millis(300));
+        let spent = crate::process::thread_cpu_time() - cpu;
+        assert!(spent < Duration::from_millis(100), "{spent:?}");
+        // A ring that is full, as well.
+        client.set_write_timeout(Some(Duration::from_millis(50)));
+        let error = client.write_all(&vec![1; RING + 1]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        let mut all = vec![0; RING];
+        server.read_exact(&mut all).unwrap();
+        client.write_all(b"there is room again").unwrap();
+        // One that does not wait says so at once.
+        server.set_waits(false);
+        server.read_exact(&mut [0; 19]).unwrap();
+        assert_eq!(
+            server.read(&mut [0]).unwrap_err().kind(),
+            ErrorKind::WouldBlock
+        );
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_are_an_error() {
+        for (number, value) in [
+            (HEAD, RING as u64 + 1),
+            (HEAD, u64::MAX),
+            (TAIL, 1),
+            (TAIL, u64::MAX / 2),
+        ] {
+            let (_root, mut client, server) = pair();
+            // As a client that means harm writes them, of both rings.
+            for ring in 0..2 {
+                server
+                    .input
+                    .memory
+                    .position(ring, number)
+                    .store(value, Ordering::SeqCst);
+            }
+            let result = match number {
+                HEAD => client.read(&mut [0; 100]),
+                _ => client.write(&[0; 100]),
+            };
+            assert_eq!(
+                result.unwrap_err().kind(),
+                ErrorKind::InvalidData,
+                "{number} {value}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_rings_of_this_user_are_taken() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("socket");
+        let listener = RingListener::bind(&path).unwrap();
+        let mode = path.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(
+            RingListener::bind(&path).is_err(),
+            "another server listens there"
+        );
+        let greet = || RingListener::greet(listener.accept().unwrap(), Duration::from_millis(100));
+        // One that says nothing, one that sends no descriptors, and one whose memory could be cut.
+        let _mute = UnixStream::connect(&path).unwrap();
+        assert!(greet().is_err());
+        let mut other = UnixStream::connect(&path).unwrap();
+        other.write_all(HELLO).unwrap();
+        assert!(greet().is_err());
+        let memory = memfd_create("x", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&memory, ALL as u64).unwrap();
+        assert!(Memory::of(&memory).is_err());
+        fcntl_add_seals(&memory, SEALS).unwrap();
+        assert!(Memory::of(&memory).is_ok());
+        drop(listener);
+        assert!(!path.exists());
+        std::fs::write(&path, "x").unwrap();
+        assert!(RingListener::bind(&path).is_err() && path.exists());
+    }
+}

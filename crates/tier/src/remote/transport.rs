@@ -1,0 +1,203 @@
+//! The bytes of a connection: over TCP, plain or encrypted with TLS, or through shared memory.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use super::ring::RingStream;
+use crate::error::TierError;
+
+/// How a client encrypts: whose certificates it believes, and whose it expects.
+#[derive(Clone)]
+pub struct Tls {
+    config: Arc<ClientConfig>,
+    host: ServerName<'static>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tls({:?})", self.host)
+    }
+}
+
+impl Tls {
+    /// The variable that names a file with the certificates (PEM) that clients believe.
+    pub const AUTHORITY: &str = "STRATANN_TLS_CA";
+
+    /// For a server at `host`, which must have a certificate for that name, signed by one of those in the file that
+    /// [`AUTHORITY`](Tls::AUTHORITY) names (or that one itself).
+    ///
+    /// # Errors
+    /// The variable is not set, the file cannot be read or has no certificate, or the name is none that a certificate can be for.
+    pub fn of_environment(host: &str) -> Result<Tls, TierError> {
+        match std::env::var_os(Self::AUTHORITY).filter(|path| !path.is_empty()) {
+            Some(path) => Self::new(host, path.as_ref()),
+            None => Err(TierError::Unsupported {
+                what: format!("TLS with {host}"),
+                reason: format!(
+                    "nobody knows which certificates to believe: set {} to a file of them (PEM)",
+                    Self::AUTHORITY
+                ),
+            }),
+        }
+    }
+
+    /// As [`of_environment`](Tls::of_environment), with the certificates in a file.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn new(host: &str, authority: &Path) -> Result<Tls, TierError> {
+        let failed = |reason: String| TierError::Unsupported {
+            what: format!(
+                "TLS with {host} and the certificates in {}",
+                authority.display()
+            ),
+            reason,
+        };
+        let read = CertificateDer::pem_file_iter(authority);
+        let mut roots = RootCertStore::empty();
+        for certificate in read.map_err(|error| failed(error.to_string()))? {
+            let certificate = certificate.map_err(|error| failed(error.to_string()))?;
+            roots
+                .add(certificate)
+                .map_err(|error| failed(error.to_string()))?;
+        }
+        if roots.is_empty() {
+            return Err(failed("the file has no certificate".to_owned()));
+        }
+        let host =
+            ServerName::try_from(host.to_owned()).map_err(|error| failed(error.to_string()))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| failed(error.to_string()))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Tls {
+            config: Arc::new(config),
+            host,
+        })
+    }
+}
+
+/// A connection's bytes.
+pub(super) enum Transport {
+    Plain(TcpStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Ring(Box<RingStream>),
+}
+
+impl Transport {
+    /// Over a socket, which need not be connected yet.
+    pub(super) fn new(socket: TcpStream, tls: Option<&Tls>) -> io::Result<Transport> {
+        let Some(tls) = tls else {
+            return Ok(Transport::Plain(socket));
+        };
+        let connection = ClientConnection::new(tls.config.clone(), tls.host.clone());
+        let connection = connection.map_err(io::Error::other)?;
+        Ok(Transport::Tls(Box::new(StreamOwned::new(
+            connection, socket,
+        ))))
+    }
+
+    /// Whether it is connected by now, where that was begun without waiting for it.
+    pub(super) fn is_connected(&self) -> io::Result<bool> {
+        let socket = match self {
+            Transport::Plain(socket) => socket,
+            Transport::Tls(stream) => &stream.sock,
+            Transport::Ring(_) => return Ok(true),
+        };
+        if let Some(error) = socket.take_error()? {
+            return Err(error);
+        }
+        match socket.peer_addr() {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How long a read waits.
+    pub(super) fn set_read_timeout(&mut self, limit: Duration) -> io::Result<()> {
+        match self {
+            Transport::Plain(socket) => socket.set_read_timeout(Some(limit)),
+            Transport::Tls(stream) => stream.sock.set_read_timeout(Some(limit)),
+            Transport::Ring(stream) => {
+                stream.set_read_timeout(Some(limit));
+                Ok(())
+            }
+        }
+    }
+
+    /// How long a write waits.
+    pub(super) fn set_write_timeout(&mut self, limit: Duration) -> io::Result<()> {
+        match self {
+            Transport::Plain(socket) => socket.set_write_timeout(Some(limit)),
+            Transport::Tls(stream) => stream.sock.set_write_timeout(Some(limit)),
+            Transport::Ring(stream) => {
+                stream.set_write_timeout(Some(limit));
+                Ok(())
+            }
+        }
+    }
+
+    /// What poll(2) is to look for: `more`, if there is more to be written. A ring says that there is room as it says that there are bytes.
+    pub(super) fn events(&self, more: bool) -> i16 {
+        let more = match self {
+            Transport::Plain(_) => more,
+            Transport::Tls(stream) => more || stream.conn.wants_write(),
+            Transport::Ring(_) => false,
+        };
+        if more {
+            libc::POLLIN | libc::POLLOUT
+        } else {
+            libc::POLLIN
+        }
+    }
+}
+
+impl AsFd for Transport {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Transport::Plain(socket) => socket.as_fd(),
+            Transport::Tls(stream) => stream.sock.as_fd(),
+            Transport::Ring(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl Read for Transport {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Transport::Plain(socket) => socket.read(out),
+            Transport::Tls(stream) => stream.read(out),
+            Transport::Ring(stream) => stream.read(out),
+        }
+    }
+}
+
+impl Write for Transport {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Transport::Plain(socket) => socket.write(bytes),
+            Transport::Tls(stream) => stream.write(bytes),
+            Transport::Ring(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Transport::Plain(socket) => socket.flush(),
+            Transport::Tls(stream) => stream.flush(),
+            Transport::Ring(stream) => stream.flush(),
+        }
+    }
+}

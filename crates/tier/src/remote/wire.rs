@@ -1,0 +1,545 @@
+//! What goes between a memory server and its clients, to the byte.
+//!
+//! A connection begins with three greetings, of which each is complete before the next is sent. All numbers are little-endian.
+//!
+//! ```text
+//!   server   0 "STRATANN"   8 version u32   12 flags u32: 1 a secret is wanted   16 nonce [32]                      48 bytes
+//!   client   0 "STRATANN"   8 version u32   12 zero u32                          16 nonce [32]   48 proof [32]      80 bytes
+//!   server   0 "STRATANN"   8 status u32    12 zero u32                          16 proof [32]                      48 bytes
+//! ```
+//!
+//! **The secret is never sent.** A proof is BLAKE3, keyed with a hash of the secret, of who proves, and both nonces; each side proves that it
+//! knows the secret, and compares in constant time. A server without one takes any proof and gives zeros.
+//!
+//! Behind that come frames, requests of the client and answers of the server, each with a header of 40 bytes and what it has behind it:
+//!
+//! | offset | | request | answer |
+//! |---|---|---|---|
+//! | 0 | u32 | what is asked for ([`Kind`]) | the same, or 255 |
+//! | 4 | u32 | bytes behind the header | bytes behind the header |
+//! | 8 | u64 | the client's name for it | the same |
+//! | 16 | u64 | a file | a file |
+//! | 24 | u64 | where in it, or its length | its length, or the bytes that are free |
+//! | 32 | u32 | bytes wanted | 0, or why not ([`Refusal`]) |
+//! | 36 | u32 | CRC-32C of the bytes before and behind | the same |
+//!
+//! | kind | behind a request | behind its answer |
+//! |---|---|---|
+//! | open | a name | |
+//! | read | | the bytes |
+//! | begin | a name; the file will have `where` bytes | |
+//! | write | bytes of a file that was begun | |
+//! | commit | the BLAKE3 of all its bytes | |
+//! | sweep | a prefix, a zero, and the prefix of what stays | |
+//! | room | | |
+//!
+//! Answers may come in any order. Answer 255 is a refusal, with a text behind it.
+
+use std::fmt;
+
+/// The version of this format.
+pub const VERSION: u32 = 1;
+/// What each greeting begins with.
+const MAGIC: &[u8; 8] = b"STRATANN";
+/// Bytes of the server's first greeting, and of its second.
+pub const GREETING: usize = 48;
+/// Bytes of the client's greeting.
+pub const REPLY: usize = 80;
+/// Bytes of a frame's header.
+pub const HEADER: usize = 40;
+/// The most bytes of a read.
+pub const MOST_READ: u32 = 8 << 20;
+/// The most bytes behind a request.
+pub const MOST_WRITTEN: u32 = 1 << 20;
+/// The most bytes of a name.
+pub const MOST_NAME: usize = 200;
+/// Kind of an answer that is a refusal.
+const REFUSED: u32 = 255;
+
+/// Random bytes that are used once.
+pub type Nonce = [u8; 32];
+/// Shows that one knows the secret.
+pub type Proof = [u8; 32];
+
+/// Random bytes of the operating system.
+///
+/// # Errors
+/// It gives none.
+pub fn nonce() -> std::io::Result<Nonce> {
+    let mut nonce = Nonce::default();
+    let mut filled = 0;
+    while filled < nonce.len() {
+        filled +=
+            rustix::rand::getrandom(&mut nonce[filled..], rustix::rand::GetRandomFlags::empty())?;
+    }
+    Ok(nonce)
+}
+
+/// What a server and its clients know, and nobody else does; as a hash, which is all that is kept.
+#[derive(Clone)]
+pub struct Secret([u8; 32]);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// Who proves: a proof of the one is none of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Whoever connected.
+    Client,
+    /// Whoever was connected to.
+    Server,
+}
+
+impl Secret {
+    /// The least bytes of a secret.
+    pub const LEAST: usize = 16;
+
+    /// Of what stands in a file or a variable; `None` where it is too short to be one.
+    pub fn new(bytes: &[u8]) -> Option<Secret> {
+        let bytes = bytes.trim_ascii();
+        let long = bytes.len() >= Self::LEAST;
+        long.then(|| {
+            Secret(blake3::derive_key(
+                "StratANN memory server 1: secret of clients and server",
+                bytes,
+            ))
+        })
+    }
+
+    /// Shows that one side knows it.
+    pub fn proof(&self, side: Side, server: &Nonce, client: &Nonce) -> Proof {
+        self.hash(side, server, client).into()
+    }
+
+    fn hash(&self, side: Side, server: &Nonce, client: &Nonce) -> blake3::Hash {
+        let who: &[u8] = match side {
+            Side::Client => b"client",
+            Side::Server => b"server",
+        };
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        hasher.update(who).update(server).update(client);
+        hasher.finalize()
+    }
+
+    /// Whether that is shown. Takes as long for any proof.
+    pub fn is_shown(&self, proof: &Proof, side: Side, server: &Nonce, client: &Nonce) -> bool {
+        // Hashes are compared in constant time.
+        self.hash(side, server, client) == blake3::Hash::from_bytes(*proof)
+    }
+}
+
+/// What a server says first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Greeting {
+    /// The version that it speaks.
+    pub version: u32,
+    /// Whether clients have to know a secret.
+    pub wants_secret: bool,
+    /// Its nonce.
+    pub nonce: Nonce,
+}
+
+/// What a client answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The version that it speaks.
+    pub version: u32,
+    /// Its nonce.
+    pub nonce: Nonce,
+    /// That it knows the secret; zeros where it has none.
+    pub proof: Proof,
+}
+
+/// What a server makes of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// Whether the client may ask.
+    pub status: Status,
+    /// That the server knows the secret; zeros where it has none.
+    pub proof: Proof,
+}
+
+/// Whether a client may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Status {
+    /// It may.
+    Welcome = 0,
+    /// It does not know the secret.
+    WrongSecret = 1,
+    /// There are as many clients as there may be.
+    Full = 2,
+    /// It speaks another version.
+    OtherVersion = 3,
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+fn bytes_at(bytes: &[u8], at: usize) -> [u8; 32] {
+    std::array::from_fn(|i| bytes[at + i])
+}
+
+/// A greeting's beginning.
+fn begin(number: u32, flags: u32) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(number.to_le_bytes());
+    bytes.extend(flags.to_le_bytes());
+    bytes
+}
+
+impl Greeting {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = begin(self.version, self.wants_secret.into());
+        bytes.extend(self.nonce);
+        bytes
+    }
+
+    /// What bytes say; `None` if they are no greeting.
+    pub fn decode(bytes: &[u8; GREETING]) -> Option<Greeting> {
+        let flags = u32_at(bytes, 12);
+        (bytes.starts_with(MAGIC) && flags <= 1).then(|| Greeting {
+            version: u32_at(bytes, 8),
+            wants_secret: flags == 1,
+            nonce: bytes_at(bytes, 16),
+        })
+    }
+}
+
+impl Reply {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = begin(self.version, 0);
+        bytes.extend(self.nonce);
+        bytes.extend(self.proof);
+        bytes
+    }
+
+    /// What bytes say; `None` if they are no reply.
+    pub fn decode(bytes: &[u8; REPLY]) -> Option<Reply> {
+        (bytes.starts_with(MAGIC) && u32_at(bytes, 12) == 0).then(|| Reply {
+            version: u32_at(bytes, 8),
+            nonce: bytes_at(bytes, 16),
+            proof: bytes_at(bytes, 48),
+        })
+    }
+}
+
+impl Welcome {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = begin(self.status as u32, 0);
+        bytes.extend(self.proof);
+        bytes
+    }
+
+    /// What bytes say; `None` if they are no welcome.
+    pub fn decode(bytes: &[u8; GREETING]) -> Option<Welcome> {
+        let all = [
+            Status::Welcome,
+            Status::WrongSecret,
+            Status::Full,
+            Status::OtherVersion,
+        ];
+        let status = all
+            .into_iter()
+            .find(|&status| status as u32 == u32_at(bytes, 8))?;
+        (bytes.starts_with(MAGIC) && u32_at(bytes, 12) == 0).then(|| Welcome {
+            status,
+            proof: bytes_at(bytes, 16),
+        })
+    }
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// A file by its name.
+    Open = 1,
+    /// Bytes of a file.
+    Read = 2,
+    /// A new file.
+    Begin = 3,
+    /// Bytes for it.
+    Write = 4,
+    /// Its name.
+    Commit = 5,
+    /// Files of some prefix lose their names.
+    Sweep = 6,
+    /// How many bytes are free.
+    Room = 7,
+}
+
+/// Why something is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Refusal {
+    /// There is no such file.
+    Missing = 1,
+    /// Bytes beyond the end.
+    Range = 2,
+    /// There is no room.
+    Full = 3,
+    /// No name.
+    Name = 4,
+    /// Bytes are not what they are said to be.
+    Damaged = 5,
+    /// Anything else.
+    Other = 6,
+}
+
+impl Kind {
+    const ALL: [Kind; 7] = [
+        Kind::Open,
+        Kind::Read,
+        Kind::Begin,
+        Kind::Write,
+        Kind::Commit,
+        Kind::Sweep,
+        Kind::Room,
+    ];
+}
+
+impl Refusal {
+    const ALL: [Refusal; 6] = [
+        Refusal::Missing,
+        Refusal::Range,
+        Refusal::Full,
+        Refusal::Name,
+        Refusal::Damaged,
+        Refusal::Other,
+    ];
+}
+
+/// A frame's header, less its checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// What is asked for; of a refusal `None`.
+    pub kind: Option<Kind>,
+    /// Bytes behind the header.
+    pub len: u32,
+    /// The client's name for the request.
+    pub tag: u64,
+    /// A file.
+    pub file: u64,
+    /// Where in it, or its length.
+    pub offset: u64,
+    /// Bytes wanted, or of a refusal why.
+    pub count: u32,
+}
+
+impl Frame {
+    /// A frame with nothing but a kind and a tag.
+    pub fn new(kind: Kind, tag: u64) -> Frame {
+        Frame {
+            kind: Some(kind),
+            len: 0,
+            tag,
+            file: 0,
+            offset: 0,
+            count: 0,
+        }
+    }
+
+    /// A refusal.
+    pub fn refusal(tag: u64, why: Refusal) -> Frame {
+        Frame {
+            kind: None,
+            count: why as u32,
+            ..Frame::new(Kind::Open, tag)
+        }
+    }
+
+    /// Why it refuses, if it does and says so.
+    pub fn why(&self) -> Option<Refusal> {
+        let known = Refusal::ALL
+            .into_iter()
+            .find(|&why| why as u32 == self.count);
+        known.filter(|_| self.kind.is_none())
+    }
+
+    fn plain(&self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        let kind = self.kind.map_or(REFUSED, |kind| kind as u32);
+        bytes[0..4].copy_from_slice(&kind.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.len.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.tag.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.file.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.count.to_le_bytes());
+        bytes
+    }
+
+    /// Appends the frame and what is behind it, of which the length is taken.
+    pub fn append(mut self, body: &[u8], to: &mut Vec<u8>) {
+        self.len = body.len() as u32;
+        let mut header = self.plain();
+        let sum = crc32c::crc32c_append(crc32c::crc32c(&header[..36]), body);
+        header[36..].copy_from_slice(&sum.to_le_bytes());
+        to.extend(header);
+        to.extend(body);
+    }
+
+    /// What a header says, and the checksum so far and as it should be in the end; `None` if it is none.
+    pub fn decode(header: &[u8; HEADER]) -> Option<(Frame, Sum)> {
+        let kind = match u32_at(header, 0) {
+            REFUSED => None,
+            kind => Some(Kind::ALL.into_iter().find(|&known| known as u32 == kind)?),
+        };
+        let frame = Frame {
+            kind,
+            len: u32_at(header, 4),
+            tag: u64_at(header, 8),
+            file: u64_at(header, 16),
+            offset: u64_at(header, 24),
+            count: u32_at(header, 32),
+        };
+        let sum = Sum {
+            so_far: crc32c::crc32c(&header[..36]),
+            right: u32_at(header, 36),
+        };
+        Some((frame, sum))
+    }
+}
+
+/// The checksum of a frame that is coming in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sum {
+    so_far: u32,
+    right: u32,
+}
+
+impl Sum {
+    /// With the next bytes.
+    #[must_use]
+    pub fn and(self, bytes: &[u8]) -> Sum {
+        Sum {
+            so_far: crc32c::crc32c_append(self.so_far, bytes),
+            ..self
+        }
+    }
+
+    /// Whether all bytes were what was sent.
+    pub fn is_right(self) -> bool {
+        self.so_far == self.right
+    }
+}
+
+/// Whether a name can be that of a file on a server: it is no path.
+pub fn is_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=MOST_NAME).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn greetings_and_frames_are_what_they_were() {
+        let (nonce, other) = (nonce().unwrap(), nonce().unwrap());
+        assert_ne!(nonce, other);
+        let greeting = Greeting {
+            version: VERSION,
+            wants_secret: true,
+            nonce,
+        };
+        let bytes: [u8; GREETING] = greeting.encode().try_into().unwrap();
+        assert_eq!(Greeting::decode(&bytes), Some(greeting));
+        let reply = Reply {
+            version: 9,
+            nonce: other,
+            proof: nonce,
+        };
+        assert_eq!(
+            Reply::decode(&reply.encode().try_into().unwrap()),
+            Some(reply)
+        );
+        for status in [
+            Status::Welcome,
+            Status::WrongSecret,
+            Status::Full,
+            Status::OtherVersion,
+        ] {
+            let welcome = Welcome {
+                status,
+                proof: other,
+            };
+            assert_eq!(
+                Welcome::decode(&welcome.encode().try_into().unwrap()),
+                Some(welcome)
+            );
+        }
+        assert_eq!(Greeting::decode(&[7; GREETING]), None);
+        for kind in Kind::ALL.map(Some).into_iter().chain([None]) {
+            let frame = Frame {
+                kind,
+                len: 5,
+                tag: u64::MAX - 1,
+                file: 77,
+                offset: 1 << 40,
+                count: 3,
+            };
+            let mut bytes = Vec::new();
+            frame.append(b"hello", &mut bytes);
+            let (header, body) = bytes.split_first_chunk::<HEADER>().unwrap();
+            let (found, sum) = Frame::decode(header).unwrap();
+            assert_eq!((found, body), (frame, &b"hello"[..]));
+            assert!(sum.and(b"he").and(b"llo").is_right());
+            // Any bit that is another one is found.
+            for bit in 0..bytes.len() * 8 {
+                let mut wrong = bytes.clone();
+                wrong[bit / 8] ^= 1 << (bit % 8);
+                let (header, body) = wrong.split_first_chunk::<HEADER>().unwrap();
+                let right = Frame::decode(header).is_some_and(|(_, sum)| sum.and(body).is_right());
+                assert!(!right, "bit {bit}");
+            }
+        }
+        assert_eq!(Frame::refusal(1, Refusal::Full).why(), Some(Refusal::Full));
+        assert_eq!(Frame::new(Kind::Read, 1).why(), None);
+    }
+
+    #[test]
+    fn a_proof_is_of_one_secret_one_side_and_one_conversation() {
+        let secret = Secret::new(b"correct horse battery\n").unwrap();
+        let (server, client) = ([1; 32], [2; 32]);
+        let proof = secret.proof(Side::Client, &server, &client);
+        assert!(secret.is_shown(&proof, Side::Client, &server, &client));
+        assert!(!secret.is_shown(&proof, Side::Server, &server, &client));
+        assert!(!secret.is_shown(&proof, Side::Client, &client, &client));
+        let other = Secret::new(b"correct horse batterz").unwrap();
+        assert!(!other.is_shown(&proof, Side::Client, &server, &client));
+        assert!(Secret::new(b"too short").is_none() && !format!("{secret:?}").contains("horse"));
+    }
+
+    #[test]
+    fn a_name_is_no_path() {
+        for name in ["a", "photos.0123abcd.graph-000001", &"x".repeat(MOST_NAME)] {
+            assert!(is_name(name), "{name}");
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "a\0b",
+            ".hidden",
+            "ä",
+            "a b",
+            &"x".repeat(MOST_NAME + 1),
+        ] {
+            assert!(!is_name(name), "{name}");
+        }
+    }
+}
