@@ -86,7 +86,9 @@ fn rows_that_are_all_alike_are_divided_evenly() {
     );
     // All heads are at the same distance, and none is nearer to another than the row is.
     assert!((0..1_000).all(|row| (1..=3).contains(&memberships.of(row).len())));
-    assert!(memberships.sizes.iter().all(|&size| size as usize <= 1_000));
+    // They take turns among as many heads as are looked at.
+    let largest = memberships.sizes.iter().max().unwrap();
+    assert!(*largest <= 150, "{largest} members of one cluster");
 }
 
 #[test]
