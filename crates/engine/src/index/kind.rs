@@ -34,6 +34,10 @@ use crate::update::inserting_bytes;
 use crate::{Error, stored};
 
 /// What of an open index is of its kind.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one for each index that is open"
+)]
 pub(crate) enum Kind {
     /// A proximity graph.
     Graph(GraphIndex),

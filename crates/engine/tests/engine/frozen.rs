@@ -157,7 +157,7 @@ fn cluster_indexes_of_format_4_open_answer_and_take_changes() {
             probes: Some(6),
             ..SearchOptions::default()
         };
-        let gone = |id: &u64| layout == "grouped" && *id > 0 && id % 20 == 0;
+        let gone = |id: &u64| layout == "grouped" && *id > 0 && id.is_multiple_of(20);
         let right = |found: &[u64]| {
             let asked = (0..400).filter(|id| !gone(id));
             asked.filter(|&id| found[id as usize] == id).count()
