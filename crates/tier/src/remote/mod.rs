@@ -23,6 +23,7 @@
 mod client;
 mod link;
 pub mod ring;
+mod state;
 mod tier;
 pub(crate) mod transport;
 mod volume;

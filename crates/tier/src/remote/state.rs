@@ -1,0 +1,470 @@
+//! What a connection of a thread to a server is in the middle of: its greetings, what is to be sent, frames that are coming in, and who asked for
+//! what. See [`link`](super::link), which shares it among queues.
+
+use std::future::Future;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
+
+use super::client::{MOST_TEXT, OF_USE, nonsense};
+use super::link::Letters;
+use super::ring::RingStream;
+use super::transport::Transport;
+use super::wire::{Frame, GREETING, Greeting, HEADER, Kind, Reply, Sum, Welcome};
+use super::{Address, Fault, Server};
+use crate::buffer::Block;
+use crate::error::TierError;
+use crate::reactor::Reactor;
+use crate::sockets::SocketReady;
+
+/// Bytes that are taken from the socket before they are looked at.
+const TAKEN: usize = 256 << 10;
+
+/// Where an answer goes.
+pub(super) struct To {
+    pub(super) letters: Rc<Letters>,
+    pub(super) epoch: u64,
+    pub(super) tag: u64,
+}
+
+/// A read in flight.
+pub(super) struct Asked {
+    pub(super) to: To,
+    pub(super) block: Block,
+}
+
+/// How far a connection has come.
+pub(super) enum Stage {
+    Connecting,
+    /// The server is to greet.
+    Greeting,
+    /// The client has replied.
+    Welcome(Greeting, Reply),
+    Open,
+    Over(Fault),
+}
+
+/// A frame that is coming in.
+struct Coming {
+    frame: Frame,
+    sum: Sum,
+    got: usize,
+    /// Of a refusal.
+    text: Vec<u8>,
+}
+
+/// A connection, as far as it has come.
+pub(super) struct State {
+    /// The wait for the socket, and for which events. Before the transport, which it borrows from.
+    pub(super) armed: Option<(SocketReady<'static>, i16)>,
+    transport: Option<Transport>,
+    pub(super) stage: Stage,
+    /// What is to be sent, and how much of it has been. Requests wait in `later` until the server has welcomed.
+    pub(super) out: Vec<u8>,
+    sent: usize,
+    pub(super) later: Vec<u8>,
+    input: Vec<u8>,
+    /// What a read of the socket brings.
+    scratch: Box<[u8]>,
+    coming: Option<Coming>,
+    pub(super) slots: Vec<Option<Asked>>,
+    pub(super) free: Vec<u32>,
+    /// Counts requests: the upper half of their tags.
+    number: u32,
+    numbers: Vec<u32>,
+    /// Since when nothing of use has come, and the bytes that came since.
+    pub(super) quiet_since: Instant,
+    pub(super) of_use: usize,
+    /// When somebody last pumped, and when it was last read.
+    pub(super) looked: Instant,
+    pub(super) read_at: Instant,
+}
+
+impl Asked {
+    pub(super) fn fail(self, server: &Server, fault: Fault) {
+        let To {
+            letters,
+            epoch,
+            tag,
+        } = self.to;
+        let error = server.failed(&letters.name, fault);
+        letters.deliver(epoch, tag, Err(error));
+    }
+}
+
+pub(super) type Done = Vec<(To, Result<Block, TierError>)>;
+
+impl State {
+    pub(super) fn begin(server: &Server) -> State {
+        let (transport, stage) = match begin(server) {
+            Ok(transport) => (Some(transport), Stage::Connecting),
+            Err(error) => (None, Stage::Over(Fault::Unreachable(error.to_string()))),
+        };
+        State {
+            armed: None,
+            transport,
+            stage,
+            out: Vec::new(),
+            sent: 0,
+            later: Vec::new(),
+            input: Vec::new(),
+            scratch: vec![0; 64 << 10].into(),
+            coming: None,
+            slots: Vec::new(),
+            free: Vec::new(),
+            number: 0,
+            numbers: Vec::new(),
+            quiet_since: Instant::now(),
+            of_use: 0,
+            looked: Instant::now(),
+            read_at: Instant::now(),
+        }
+    }
+
+    /// Keeps what was asked for, and gives the tag of the request.
+    pub(super) fn keep(&mut self, asked: Asked) -> u64 {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.numbers.push(0);
+            (self.slots.len() - 1) as u32
+        });
+        self.number = self.number.wrapping_add(1);
+        self.numbers[slot as usize] = self.number;
+        self.slots[slot as usize] = Some(asked);
+        u64::from(self.number) << 32 | u64::from(slot)
+    }
+
+    /// What was asked for under a tag, if it is in flight.
+    fn find(&mut self, tag: u64) -> Option<(u32, &mut Asked)> {
+        let (slot, number) = (tag as u32, (tag >> 32) as u32);
+        let known = self.numbers.get(slot as usize) == Some(&number);
+        let asked = self.slots.get_mut(slot as usize)?.as_mut()?;
+        known.then_some((slot, asked))
+    }
+
+    fn release(&mut self, tag: u64) -> Option<Asked> {
+        let (slot, _) = self.find(tag)?;
+        self.free.push(slot);
+        self.slots[slot as usize].take()
+    }
+
+    /// The connection is over; gives what was in flight.
+    pub(super) fn end(&mut self, fault: &Fault) -> Vec<Asked> {
+        self.stage = Stage::Over(fault.clone());
+        self.armed = None;
+        self.transport = None;
+        self.coming = None;
+        let all: Vec<Asked> = self.slots.iter_mut().filter_map(Option::take).collect();
+        self.free = (0..self.slots.len() as u32).collect();
+        all
+    }
+
+    /// Takes the report of the wait for the socket, if there is one.
+    pub(super) fn hear(&mut self, bell: &Waker) -> Result<(), Fault> {
+        let Some((armed, _)) = &mut self.armed else {
+            return Ok(());
+        };
+        match Pin::new(armed).poll(&mut Context::from_waker(bell)) {
+            Poll::Pending => Ok(()),
+            Poll::Ready(report) => {
+                self.armed = None;
+                report.map_err(|error| Fault::Closed(error.to_string()))
+            }
+        }
+    }
+
+    /// Has the socket watched, if it is not, for what is waited for now.
+    pub(super) fn arm(&mut self, reactor: &Rc<Reactor>, bell: &Waker) -> Result<(), Fault> {
+        let Some(transport) = &self.transport else {
+            return Ok(());
+        };
+        let more = matches!(self.stage, Stage::Connecting) || self.sent < self.out.len();
+        let events = transport.events(more);
+        if !matches!(self.armed, Some((_, armed)) if armed == events) {
+            let fd = transport.as_fd().as_raw_fd();
+            // SAFETY: the descriptor is that of `transport`, which is replaced in `end` alone, behind `armed`, and is declared after it, so
+            // that it is dropped later: it stays open for as long as this is used.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            self.armed = Some((SocketReady::new(reactor, fd, events), events));
+        }
+        self.hear(bell)?;
+        if self.armed.is_none() {
+            // It stirs already.
+            bell.wake_by_ref();
+        }
+        Ok(())
+    }
+
+    /// Writes and reads what can be without waiting.
+    pub(super) fn pump(
+        &mut self,
+        server: &Server,
+        reads: bool,
+        done: &mut Done,
+    ) -> Result<(), Fault> {
+        if self.transport.is_none() {
+            return Ok(());
+        }
+        if let Stage::Connecting = self.stage {
+            let connected = self
+                .transport
+                .as_ref()
+                .map_or(Ok(false), Transport::is_connected);
+            match connected {
+                Ok(true) => self.stage = Stage::Greeting,
+                Ok(false) => return Ok(()),
+                Err(error) => return Err(Fault::Unreachable(error.to_string())),
+            }
+        }
+        self.write()?;
+        if !reads {
+            return Ok(());
+        }
+        // It ends: what comes in is the answer to something that was asked for, or nonsense.
+        loop {
+            let filled = self.read()?;
+            self.understand(server, done)?;
+            self.write()?;
+            if filled < TAKEN {
+                return Ok(());
+            }
+        }
+    }
+
+    fn write(&mut self) -> Result<(), Fault> {
+        let Some(transport) = &mut self.transport else {
+            return Ok(());
+        };
+        let mut failed = None;
+        while self.sent < self.out.len() {
+            match transport.write(&self.out[self.sent..]) {
+                Ok(0) => failed = Some(ErrorKind::WriteZero.into()),
+                Ok(sent) => {
+                    self.sent += sent;
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => failed = Some(error),
+            }
+            break;
+        }
+        if self.sent == self.out.len() {
+            self.out.clear();
+            self.sent = 0;
+            match transport.flush() {
+                Err(error) if error.kind() != ErrorKind::WouldBlock => failed = Some(error),
+                _ => {}
+            }
+        }
+        match failed {
+            Some(error) => Err(broken(&error)),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes what the socket has, up to [`TAKEN`] bytes; gives how many.
+    fn read(&mut self) -> Result<usize, Fault> {
+        let Some(transport) = &mut self.transport else {
+            return Ok(0);
+        };
+        let mut filled = 0;
+        let mut end = None;
+        while filled < TAKEN {
+            match transport.read(&mut self.scratch) {
+                Ok(0) => end = Some(ErrorKind::UnexpectedEof.into()),
+                Ok(got) => {
+                    self.input.extend_from_slice(&self.scratch[..got]);
+                    filled += got;
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) => end = Some(error),
+            }
+            break;
+        }
+        self.of_use += filled;
+        if self.of_use >= OF_USE {
+            self.of_use = 0;
+            self.quiet_since = Instant::now();
+        }
+        match end {
+            // What came before it is looked at first; the end comes again.
+            Some(error) if filled == 0 => Err(broken(&error)),
+            _ => Ok(filled),
+        }
+    }
+
+    /// Something that was waited for is here.
+    fn advance(&mut self) {
+        self.of_use = 0;
+        self.quiet_since = Instant::now();
+    }
+
+    /// Makes of what has come in what it is.
+    fn understand(&mut self, server: &Server, done: &mut Done) -> Result<(), Fault> {
+        let mut input = std::mem::take(&mut self.input);
+        let mut at = 0;
+        let understood = loop {
+            match self.next(server, &input[at..], done) {
+                Ok(None) => break Ok(()),
+                Ok(Some(used)) => at += used,
+                Err(fault) => break Err(fault),
+            }
+        };
+        input.drain(..at);
+        self.input = input;
+        understood
+    }
+
+    /// Takes the next thing from what has come in; gives how many bytes it was, `None` if there is too little of it.
+    fn next(
+        &mut self,
+        server: &Server,
+        input: &[u8],
+        done: &mut Done,
+    ) -> Result<Option<usize>, Fault> {
+        match &self.stage {
+            Stage::Greeting => {
+                let Some(bytes) = input.first_chunk::<GREETING>() else {
+                    return Ok(None);
+                };
+                let greeting = Greeting::decode(bytes);
+                let greeting =
+                    greeting.ok_or_else(|| nonsense("no greeting of a memory server"))?;
+                let reply = server.reply(&greeting)?;
+                self.out.extend(reply.encode());
+                self.stage = Stage::Welcome(greeting, reply);
+                self.advance();
+                Ok(Some(GREETING))
+            }
+            Stage::Welcome(greeting, reply) => {
+                let Some(bytes) = input.first_chunk::<GREETING>() else {
+                    return Ok(None);
+                };
+                let welcome = Welcome::decode(bytes);
+                let welcome = welcome.ok_or_else(|| nonsense("no welcome of a memory server"))?;
+                server.check(greeting, reply, &welcome)?;
+                self.stage = Stage::Open;
+                let later = std::mem::take(&mut self.later);
+                self.out.extend(later);
+                self.advance();
+                Ok(Some(GREETING))
+            }
+            Stage::Open if self.coming.is_none() => {
+                let Some(header) = input.first_chunk::<HEADER>() else {
+                    return Ok(None);
+                };
+                let (frame, sum) = Frame::decode(header).ok_or_else(|| nonsense("no answer"))?;
+                let Some((_, asked)) = self.find(frame.tag) else {
+                    return Err(nonsense("an answer that nobody asked for"));
+                };
+                let right = match frame.kind {
+                    None => frame.len <= MOST_TEXT,
+                    Some(Kind::Read) => frame.len as usize == asked.block.len(),
+                    Some(_) => false,
+                };
+                if !right {
+                    return Err(nonsense("an answer of another length or kind"));
+                }
+                self.coming = Some(Coming {
+                    frame,
+                    sum,
+                    got: 0,
+                    text: Vec::new(),
+                });
+                Ok(Some(HEADER))
+            }
+            Stage::Open => self.body(server, input, done),
+            Stage::Connecting | Stage::Over(_) => Ok(None),
+        }
+    }
+
+    /// Takes bytes of the frame that is coming in.
+    fn body(
+        &mut self,
+        server: &Server,
+        input: &[u8],
+        done: &mut Done,
+    ) -> Result<Option<usize>, Fault> {
+        let Some(mut coming) = self.coming.take() else {
+            return Ok(None);
+        };
+        let len = coming.frame.len as usize;
+        let bytes = &input[..input.len().min(len - coming.got)];
+        coming.sum = coming.sum.and(bytes);
+        let tag = coming.frame.tag;
+        let Some((_, asked)) = self.find(tag) else {
+            return Err(nonsense("an answer that nobody asked for"));
+        };
+        match coming.frame.kind {
+            None => coming.text.extend(bytes),
+            Some(_) => asked.block.fill(coming.got, bytes),
+        }
+        coming.got += bytes.len();
+        if coming.got < len {
+            self.coming = Some(coming);
+            return Ok((!bytes.is_empty()).then_some(bytes.len()));
+        }
+        if !coming.sum.is_right() {
+            return Err(nonsense("a checksum that is not that of the answer"));
+        }
+        self.advance();
+        let Some(Asked { to, block }) = self.release(tag) else {
+            return Ok(Some(bytes.len()));
+        };
+        let result = match coming.frame.kind {
+            Some(_) => Ok(block),
+            None => Err(server.failed(
+                &to.letters.name,
+                Fault::Refused {
+                    why: coming.frame.why(),
+                    text: String::from_utf8_lossy(&coming.text).into_owned(),
+                },
+            )),
+        };
+        done.push((to, result));
+        Ok(Some(bytes.len()))
+    }
+}
+
+/// What the end of a connection means.
+fn broken(error: &io::Error) -> Fault {
+    match error.kind() {
+        // TLS says so of what is no TLS.
+        ErrorKind::InvalidData => Fault::Nonsense(error.to_string()),
+        _ => Fault::Closed(error.to_string()),
+    }
+}
+
+/// Begins to connect.
+fn begin(server: &Server) -> io::Result<Transport> {
+    let inner = &*server.inner;
+    let address = match &inner.address {
+        Address::Tcp(address) => address,
+        Address::Ring(path) => {
+            return Ok(Transport::Ring(Box::new(RingStream::connect(path)?)));
+        }
+    };
+    let family = match address.is_ipv4() {
+        true => AddressFamily::INET,
+        false => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    match connect(&socket, address) {
+        Ok(()) | Err(Errno::INPROGRESS) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let socket = TcpStream::from(socket);
+    socket.set_nodelay(true)?;
+    Transport::new(socket, inner.tls.as_ref())
+}
