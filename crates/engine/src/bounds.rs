@@ -77,7 +77,9 @@ pub fn search(options: &SearchOptions, most: usize, what: &str) -> Result<(), Er
         k => k,
     };
     if options.list < k {
-        let expected = format!("at least k = {k}");
+        let expected = format!(
+            "at least k = {k} (of clusters, `probes` says how many are probed, of which there may be fewer)"
+        );
         return Err(Error::call("list size", options.list, expected));
     }
     number("list size", options.list, MOST_LIST)?;

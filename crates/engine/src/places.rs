@@ -363,8 +363,12 @@ impl Places {
 
     /// Refuses places that an index of a layout will not have, before it is built.
     pub(crate) fn check_layout(&self, layout: Layout) -> Result<(), Error> {
-        let vectors = self.0.iter().find(|place| place.role == Placed::Vectors);
-        match vectors.filter(|_| layout.has_vectors_in_records()) {
+        let has = |role| match (layout.has_clusters(), role) {
+            (false, Placed::Topology) | (true, Placed::Vectors) => true,
+            (false, Placed::Vectors) => !layout.has_vectors_in_records(),
+            (true, Placed::Topology) => layout == Layout::Addressed,
+        };
+        match self.0.iter().find(|place| !has(place.role)) {
             None => Ok(()),
             Some(place) => Err(self.no_such_role(place, layout.name())),
         }

@@ -189,7 +189,7 @@ pub enum TierError {
     },
     /// A folder that others could read or change, or whose owner is somebody else.
     #[error(
-        "{place}: {what}; copies of an index stand in folders of this user alone: give another folder, or `chmod 700` it"
+        "{place}: {what}; copies of an index stand in folders of this user alone: give a folder of your own, such as one below it"
     )]
     NotPrivate {
         /// The folder's path.

@@ -59,10 +59,15 @@ pub fn run(arguments: &AdviseArguments, quiet: bool) -> Result<(), Failure> {
     let best = candidates.first().filter(|best| best.fits);
     output.line(match best {
         Some(best) => format!(
-            "for {} vectors on {device}: stratann build BASE INDEX --preset {}{}",
+            "an estimate for {} vectors on {device}, of {} of them:\n  stratann build {} INDEX --metric {} --preset {}{}\n  stratann search INDEX QUERIES {} {}",
             size::count(rows),
+            size::count(base.rows().min(options.sample) as u64),
+            arguments.base.display(),
+            options.metric,
             best.preset,
-            parameters(best, " --degree ", " --replicas ")
+            parameters(best, " --degree ", " --replicas "),
+            if best.replicas.is_some() { "--probes" } else { "--list" },
+            best.list,
         ),
         None => format!("nothing fits for {} vectors on {device}", size::count(rows)),
     })?;
@@ -80,9 +85,9 @@ fn parameters(candidate: &Candidate, degree: &str, replicas: &str) -> String {
 fn row(candidate: &Candidate, options: &AdviseOptions) -> Vec<String> {
     let over = |bytes: u64, most: Option<u64>| most.is_some_and(|most| bytes > most);
     let why_not = [
-        (candidate.recall < options.recall, "recall"),
-        (over(candidate.memory, options.memory), "memory"),
-        (over(candidate.size, options.space), "space"),
+        (candidate.recall < options.recall, "too low a recall"),
+        (over(candidate.memory, options.memory), "needs more memory"),
+        (over(candidate.size, options.space), "takes more space"),
     ];
     let why_not: Vec<&str> = why_not
         .iter()
@@ -107,7 +112,7 @@ fn row(candidate: &Candidate, options: &AdviseOptions) -> Vec<String> {
         format!("{:.3}", candidate.recall),
         match why_not.is_empty() {
             true => String::new(),
-            false => format!("too little or too much: {}", why_not.join(", ")),
+            false => why_not.join(", "),
         },
     ]
 }

@@ -235,7 +235,10 @@ fn a_place_that_cannot_be_is_refused_with_the_reason() {
         ("log=dram", &["MANIFEST"]),
         ("topology=tape", &["tape", "rdma-model"]),
         ("vectors=dram", &["place topology"]),
-        ("topology=mapped:/dev/shm", &["/dev/shm", "another folder"]),
+        (
+            "topology=mapped:/dev/shm",
+            &["/dev/shm", "a folder of your own"],
+        ),
         ("topology=mapped:a/b/c", &["a/b", "no such file"]),
     ] {
         let refused = search(text);

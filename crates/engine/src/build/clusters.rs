@@ -69,6 +69,11 @@ pub(super) struct ClusterPlan {
 }
 
 impl ClusterPlan {
+    /// The layout.
+    pub(super) fn layout(&self) -> Layout {
+        self.layout
+    }
+
     /// Everything that can be refused or decided now is; `None` where a graph is asked for.
     pub(super) fn of(
         source: &dyn VectorSource,

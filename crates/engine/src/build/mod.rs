@@ -67,7 +67,7 @@ use crate::graph::{self, Constructed, NodeRows, Parameters};
 use crate::progress::Progress;
 use crate::savepoint::{self, Savepoints};
 use crate::stores::vectors::write::KeptSegment;
-use crate::{Error, Order, bounds, stored};
+use crate::{Error, Layout, Order, bounds, stored};
 use clusters::{ClusterBuild, ClusterPlan};
 use facts::Facts;
 pub(crate) use files::{write_made, write_pieces, write_stream};
@@ -105,10 +105,7 @@ pub fn build(
     }
     check_vacant(path)?;
     options.places.check_for_build()?;
-    // What clusters have on storage is known when they are there.
-    if let Made::Graph(facts) = &planned {
-        options.places.check_layout(facts.layout)?;
-    }
+    options.places.check_layout(planned.layout())?;
     let directory = Directory::create(path)?;
     let path = &*stored::home(path)?;
     let volume: Arc<dyn Volume> = Arc::new(directory.clone());
@@ -278,6 +275,14 @@ enum Made {
 }
 
 impl Made {
+    /// The layout.
+    fn layout(&self) -> Layout {
+        match self {
+            Self::Graph(facts) => facts.layout,
+            Self::Clusters(plan) => plan.layout(),
+        }
+    }
+
     /// Everything that can be refused or decided now is.
     fn of(source: &dyn VectorSource, options: &BuildOptions) -> Result<Self, Error> {
         match ClusterPlan::of(source, options)? {
