@@ -159,6 +159,9 @@ mod tests {
                 memory: Some("1GiB".into()),
                 search_memory: Some("64MB".into()),
                 space: None,
+                cluster_size: Some(20),
+                replicas: Some(4),
+                query_log: Some("log.u8bin".into()),
                 threads: Some(1),
                 seed: Some(7),
             },
@@ -195,6 +198,8 @@ mod tests {
             (build.layout, build.compression),
             (Some(stratann::Layout::Decoupled), Some(Compression::Paper))
         );
+        assert_eq!((build.cluster_size, build.replicas), (Some(20), Some(4)));
+        assert_eq!(build.query_log, Some("log.u8bin".into()));
         let Command::Search(search) = with(&["stratann", "search", "i", "q"], search_words(&run))
         else {
             panic!("not a search")
