@@ -5,6 +5,7 @@
 mod bench;
 mod bounds;
 mod catalog;
+mod clusters;
 mod direct;
 mod disk;
 mod layouts;
