@@ -71,8 +71,10 @@ fn what_is_of_graphs_is_refused_with_clusters_and_the_reverse() {
     let refused = |words: &[&str], expected: &[&str]| {
         place.run(words).refused(2, expected);
     };
-    let build = ["build", "photos.u8bin", "index", "--preset"];
-    let with = |words: &[&str]| [&build[..], words].concat();
+    fn with<'w>(words: &[&'w str]) -> Vec<&'w str> {
+        let build = ["build", "photos.u8bin", "index", "--preset"];
+        build.iter().chain(words).copied().collect()
+    }
     refused(&with(&["spann", "-R", "16"]), &["degree", "clusters"]);
     refused(&with(&["spann", "--resume"]), &["resume"]);
     refused(
