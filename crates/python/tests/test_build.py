@@ -47,6 +47,24 @@ def test_every_preset_finds(preset, small, queries, tmp_path):
     assert stratann.recall(found, stratann.truth(small, queries, 10)) >= 0.95
 
 
+@pytest.mark.parametrize("preset", ["spann", "tiered-cluster"])
+def test_clusters_are_probed_and_take_changes(preset, small, queries, tmp_path):
+    index = stratann.build(small, tmp_path / "a.idx", preset=preset, cluster_size=10, replicas=6)
+    assert index.stats()["clusters"]["replicas"] == 6
+    truth = stratann.truth(small, queries, 10)
+    ids, distances, stats = index.search(queries, 10, probes=20, return_stats=True)
+    assert stratann.recall((ids, distances), truth) >= 0.95
+    reads = stats["per_query"]["posting_reads"] + stats["per_query"]["group_reads"]
+    assert 0 < reads <= 20
+    assert (index.search(queries, 10, list_size=20)[0] == ids).all()
+    index.insert(queries[:5], ids=numpy.arange(9_000, 9_005))
+    index.compact()
+    assert index.search(queries[:5], 1, probes=2)[0].ravel().tolist() == list(range(9_000, 9_005))
+    assert index.verify()["problems"] == []
+    with pytest.raises(ValueError, match="degree"):
+        stratann.build(small, tmp_path / "b.idx", preset=preset, degree=16)
+
+
 @pytest.mark.parametrize("compression", ["raw", "paper", "best"])
 @pytest.mark.parametrize("layout", ["packed", "decoupled"])
 def test_every_layout_finds_the_same(layout, compression, small, queries, tmp_path):

@@ -159,9 +159,9 @@ mod tests {
                 memory: Some("1GiB".into()),
                 search_memory: Some("64MB".into()),
                 space: None,
-                cluster_size: None,
-                replicas: None,
-                query_log: None,
+                cluster_size: Some(20),
+                replicas: Some(4),
+                query_log: Some("log.u8bin".into()),
                 threads: Some(1),
                 seed: Some(7),
             },
@@ -180,7 +180,6 @@ mod tests {
                 cache_entries: Some(Entries("1%".into())),
                 parts: Some(true),
                 io: Some("pread".into()),
-                place: Some("topology=dram,vectors=nvm-model".into()),
             },
         };
         let with = |start: &[&str], words: Vec<String>| {
@@ -199,6 +198,8 @@ mod tests {
             (build.layout, build.compression),
             (Some(stratann::Layout::Decoupled), Some(Compression::Paper))
         );
+        assert_eq!((build.cluster_size, build.replicas), (Some(20), Some(4)));
+        assert_eq!(build.query_log, Some("log.u8bin".into()));
         let Command::Search(search) = with(&["stratann", "search", "i", "q"], search_words(&run))
         else {
             panic!("not a search")
@@ -213,7 +214,5 @@ mod tests {
         );
         assert!(search.measure && search.json && search.parts && search.stop_early);
         assert_eq!(search.cache_entries, Some(CacheEntries::Share(0.01)));
-        let places = search.places.all().unwrap();
-        assert_eq!(places.to_string(), "topology=dram,vectors=nvm-model");
     }
 }

@@ -6,6 +6,7 @@ mod advise;
 mod bench;
 mod bounds;
 mod catalog;
+mod clusters;
 mod direct;
 mod disk;
 mod layouts;
