@@ -180,6 +180,7 @@ mod tests {
                 cache_entries: Some(Entries("1%".into())),
                 parts: Some(true),
                 io: Some("pread".into()),
+                place: Some("topology=dram,vectors=nvm-model".into()),
             },
         };
         let with = |start: &[&str], words: Vec<String>| {
@@ -214,5 +215,7 @@ mod tests {
         );
         assert!(search.measure && search.json && search.parts && search.stop_early);
         assert_eq!(search.cache_entries, Some(CacheEntries::Share(0.01)));
+        let places = search.places.all().unwrap();
+        assert_eq!(places.to_string(), "topology=dram,vectors=nvm-model");
     }
 }
