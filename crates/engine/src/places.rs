@@ -118,6 +118,16 @@ impl Placed {
         }
     }
 
+    /// Whether an index of a layout has such files.
+    fn is_of(self, layout: Layout) -> bool {
+        match (layout.has_clusters(), self) {
+            (false, Self::Topology) | (true, Self::Vectors) => true,
+            (false, Self::Vectors) => !layout.has_vectors_in_records(),
+            // Elsewhere the members of a cluster stand with its vectors.
+            (true, Self::Topology) => layout == Layout::Addressed,
+        }
+    }
+
     /// Whether a file of this kind is one that searches read for this role.
     fn reads(self, kind: FileKind) -> bool {
         let is_read = kind.has_pages() || matches!(kind.form(), Form::Clusters(_));
@@ -361,20 +371,25 @@ impl Places {
         }
     }
 
+    /// All of an index of a layout in memory.
+    pub(crate) fn in_memory(layout: Layout) -> Self {
+        let roles = Placed::ALL.into_iter().filter(|role| role.is_of(layout));
+        let in_memory = |role| Place {
+            role,
+            tier: PlaceTier::Memory,
+        };
+        Self(roles.map(in_memory).collect())
+    }
+
     /// Refuses places that an index of a layout will not have, before it is built.
     pub(crate) fn check_layout(&self, layout: Layout) -> Result<(), Error> {
-        let has = |role| match (layout.has_clusters(), role) {
-            (false, Placed::Topology) | (true, Placed::Vectors) => true,
-            (false, Placed::Vectors) => !layout.has_vectors_in_records(),
-            (true, Placed::Topology) => layout == Layout::Addressed,
-        };
-        match self.0.iter().find(|place| !has(place.role)) {
+        match self.0.iter().find(|place| !place.role.is_of(layout)) {
             None => Ok(()),
             Some(place) => Err(self.no_such_role(place, layout.name())),
         }
     }
 
-    /// Whether the index at home is still in the state that copies were made of.
+    /// What tells the state of the index at home from every other; `None` without places.
     ///
     /// # Errors
     /// It is not there.

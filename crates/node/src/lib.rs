@@ -1,4 +1,4 @@
-//! A memory server: files in the memory of one process, which searches in others read over TCP. The clients are
+//! A memory server: files in the memory of one process, which searches in others read over TCP or, on the same machine, a ring in shared memory. The clients are
 //! [`stratann_tier::remote`], and so is the format of what goes between ([`stratann_tier::remote::wire`]).
 //!
 //! ```text

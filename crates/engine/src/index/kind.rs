@@ -1,5 +1,5 @@
 //! What of an open index is of its kind. Of every kind are its log, ids, tombstones, fresh vectors, checkpoints, lock, place in a catalog,
-//! memory plan, codes and codebook, and the frames of search, verify and repair; those do not ask which kind it is.
+//! memory plan, and the frames of search, verify and repair; those do not ask which kind it is.
 //!
 //! | what differs | where |
 //! |---|---|

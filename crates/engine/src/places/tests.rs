@@ -36,7 +36,7 @@ fn places(text: &str) -> Places {
 
 fn options(layout: Layout) -> BuildOptions {
     BuildOptions {
-        degree: Some(12),
+        degree: (!layout.has_clusters()).then_some(12),
         build_list: 24,
         navigation: 0.1,
         threads: 1,
@@ -64,12 +64,15 @@ impl Built {
         Built { root, path, layout }
     }
 
-    /// Both roles where the index has both on storage.
+    /// All roles that the index has on storage.
     fn all_on(&self, tier: &str) -> String {
-        match self.layout {
-            Layout::Decoupled | Layout::Layered => format!("topology={tier},vectors={tier}"),
-            _ => format!("topology={tier}"),
-        }
+        let roles = Placed::ALL
+            .into_iter()
+            .filter(|role| role.is_of(self.layout));
+        let placed: Vec<_> = roles
+            .map(|role| format!("{}={tier}", role.name()))
+            .collect();
+        placed.join(",")
     }
 
     fn folder(&self, name: &str) -> PathBuf {

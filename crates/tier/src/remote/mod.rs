@@ -18,7 +18,7 @@
 //!
 //! **Who may ask.** A secret that both know (`STRATANN_SECRET_FILE`, a file that only its owner may read, or `STRATANN_SECRET`) is
 //! proved by both and never sent. A client that has one refuses a server that does not know it. What is sent behind that is
-//! encrypted with TLS only (`tls`).
+//! encrypted with TLS only (`transport.rs`).
 
 mod client;
 mod link;
