@@ -435,7 +435,11 @@ impl Store {
             .collect();
         for name in names {
             if let Some((directory, _)) = &self.folder {
-                directory.remove(&name)?;
+                match directory.remove(&name) {
+                    // Somebody has cleaned up: what it was to come to.
+                    Ok(()) | Err(TierError::Missing { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
             files.names.remove(&name);
         }

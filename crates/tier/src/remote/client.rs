@@ -284,7 +284,7 @@ impl Client {
                 offset,
                 ..Frame::new(Kind::Write, 0)
             };
-            self.ask(name, frame, piece, &mut [])?;
+            (self.ask(name, frame, piece, &mut [])).inspect_err(|_| self.hang_up())?;
             offset += piece.len() as u64;
         }
         let frame = Frame {
@@ -292,6 +292,11 @@ impl Client {
             ..Frame::new(Kind::Commit, 0)
         };
         let answer = self.ask(name, frame, hasher.finalize().as_bytes(), &mut [])?;
+        if answer.offset != len {
+            self.hang_up();
+            let fault = nonsense("another length of a file than it was sent");
+            return Err(self.server.failed(name, fault));
+        }
         Ok(self.file(name, &answer))
     }
 

@@ -81,8 +81,9 @@ struct Memory(MmapRaw);
 impl Memory {
     /// Maps memory that has the right size and cannot be cut any more.
     fn of(fd: &OwnedFd) -> io::Result<Arc<Memory>> {
-        let len = fstat(fd)?.st_size;
-        if len != ALL as i64 || !fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS)) {
+        // In this order: once it is sealed its size stays what it is, and before nothing that was said of it would hold.
+        let sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS));
+        if !sealed || fstat(fd)?.st_size != ALL as i64 {
             return Err(broken("memory of another size, or that is not sealed"));
         }
         Ok(Arc::new(Memory(MmapOptions::new().len(ALL).map_raw(fd)?)))

@@ -37,6 +37,8 @@
 
 use std::fmt;
 
+use crate::volume::LOCK_FILE;
+
 /// The version of this format.
 pub const VERSION: u32 = 1;
 /// What each greeting begins with.
@@ -439,7 +441,9 @@ impl Sum {
 /// Whether a name can be that of a file on a server: it is no path.
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    (1..=MOST_NAME).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain)
+    let length = (1..=MOST_NAME).contains(&name.len());
+    // A server that keeps files in a folder has its lock there.
+    length && !name.starts_with('.') && name != LOCK_FILE && name.bytes().all(plain)
 }
 
 #[cfg(test)]
