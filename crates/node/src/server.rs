@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use stratann_tier::remote::Timed;
 use stratann_tier::remote::ring::{RingListener, RingStream};
 use stratann_tier::remote::wire::Secret;
 
@@ -118,7 +119,7 @@ impl Default for Options {
 /// The bytes of a connection.
 pub(crate) enum Stream {
     Plain(TcpStream),
-    Tls(Box<StreamOwned<ServerConnection, TcpStream>>),
+    Tls(Box<StreamOwned<ServerConnection, Timed>>),
     Ring(Box<RingStream>),
 }
 
@@ -126,7 +127,7 @@ impl Stream {
     pub(crate) fn set_read_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         match self {
             Stream::Plain(socket) => socket.set_read_timeout(limit),
-            Stream::Tls(stream) => stream.sock.set_read_timeout(limit),
+            Stream::Tls(stream) => stream.sock.limit(limit),
             Stream::Ring(stream) => {
                 stream.set_read_timeout(limit);
                 Ok(())
@@ -137,7 +138,7 @@ impl Stream {
     pub(crate) fn set_write_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         match self {
             Stream::Plain(socket) => socket.set_write_timeout(limit),
-            Stream::Tls(stream) => stream.sock.set_write_timeout(limit),
+            Stream::Tls(stream) => stream.sock.limit(limit),
             Stream::Ring(stream) => {
                 stream.set_write_timeout(limit);
                 Ok(())
@@ -417,7 +418,7 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
             let mut connection =
                 ServerConnection::new(certificate.0.clone()).map_err(io::Error::other)?;
             shake_hands(&mut connection, &socket)?;
-            Stream::Tls(Box::new(StreamOwned::new(connection, socket)))
+            Stream::Tls(Box::new(StreamOwned::new(connection, Timed::new(socket))))
         }
     };
     let secret = shared.options.secret.as_ref();

@@ -111,8 +111,8 @@ impl<'a> Session<'a> {
 
     /// Answers until the client goes, or sends what is no request, or the server is to stop.
     pub(crate) fn serve(&mut self, stop: &AtomicBool) -> io::Result<()> {
+        self.stream.set_write_timeout(None)?;
         self.stream.set_read_timeout(None)?;
-        self.stream.set_write_timeout(Some(ANSWERS))?;
         let mut input = Vec::new();
         let mut piece = vec![0; 64 << 10];
         let mut out = Vec::new();
@@ -140,8 +140,11 @@ impl<'a> Session<'a> {
 
     fn send(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         if !out.is_empty() {
+            self.stream.set_write_timeout(Some(ANSWERS))?;
             self.stream.write_all(out)?;
             self.stream.flush()?;
+            // A client may be silent for as long as it likes.
+            self.stream.set_write_timeout(None)?;
             out.clear();
             // One large answer is not kept room for.
             out.shrink_to(2 * COLLECTED);

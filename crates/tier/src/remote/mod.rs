@@ -25,7 +25,8 @@ mod link;
 pub mod ring;
 mod state;
 mod tier;
-pub(crate) mod transport;
+mod timed;
+mod transport;
 mod volume;
 pub mod wire;
 
@@ -40,6 +41,7 @@ use std::time::Duration;
 pub use client::{Client, RemoteFile};
 pub(crate) use link::Links;
 pub use tier::RemoteTier;
+pub use timed::Timed;
 pub use transport::Tls;
 pub use volume::RemoteVolume;
 

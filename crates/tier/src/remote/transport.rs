@@ -13,6 +13,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::ring::RingStream;
+use super::timed::Timed;
 use crate::error::TierError;
 
 /// How a client encrypts: whose certificates it believes, and whose it expects.
@@ -91,7 +92,7 @@ impl Tls {
 /// A connection's bytes.
 pub(super) enum Transport {
     Plain(TcpStream),
-    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Tls(Box<StreamOwned<ClientConnection, Timed>>),
     Ring(Box<RingStream>),
 }
 
@@ -104,7 +105,8 @@ impl Transport {
         let connection = ClientConnection::new(tls.config.clone(), tls.host.clone());
         let connection = connection.map_err(io::Error::other)?;
         Ok(Transport::Tls(Box::new(StreamOwned::new(
-            connection, socket,
+            connection,
+            Timed::new(socket),
         ))))
     }
 
@@ -112,7 +114,7 @@ impl Transport {
     pub(super) fn is_connected(&self) -> io::Result<bool> {
         let socket = match self {
             Transport::Plain(socket) => socket,
-            Transport::Tls(stream) => &stream.sock,
+            Transport::Tls(stream) => stream.sock.socket(),
             Transport::Ring(_) => return Ok(true),
         };
         if let Some(error) = socket.take_error()? {
@@ -125,11 +127,11 @@ impl Transport {
         }
     }
 
-    /// How long a read waits.
+    /// How long a read waits; over TLS, all reads and writes until it is said anew.
     pub(super) fn set_read_timeout(&mut self, limit: Duration) -> io::Result<()> {
         match self {
             Transport::Plain(socket) => socket.set_read_timeout(Some(limit)),
-            Transport::Tls(stream) => stream.sock.set_read_timeout(Some(limit)),
+            Transport::Tls(stream) => stream.sock.limit(Some(limit)),
             Transport::Ring(stream) => {
                 stream.set_read_timeout(Some(limit));
                 Ok(())
@@ -141,7 +143,7 @@ impl Transport {
     pub(super) fn set_write_timeout(&mut self, limit: Duration) -> io::Result<()> {
         match self {
             Transport::Plain(socket) => socket.set_write_timeout(Some(limit)),
-            Transport::Tls(stream) => stream.sock.set_write_timeout(Some(limit)),
+            Transport::Tls(stream) => stream.sock.limit(Some(limit)),
             Transport::Ring(stream) => {
                 stream.set_write_timeout(Some(limit));
                 Ok(())

@@ -1,0 +1,121 @@
+//! A socket that TLS reads and writes: what it does for one call is over by a time, however small the pieces are in which the peer sends.
+//!
+//! TLS reads until it has a whole record, and reads and writes in turn while it agrees on keys. A limit for each of these waits would let a
+//! peer that sends a byte before each is over hold a thread for hours; so the limit is for all of them together.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// A socket with a time by which all that waits on it ends.
+pub struct Timed {
+    socket: TcpStream,
+    /// `None`: it waits as long as it takes, or, where it does not block, not at all.
+    until: Option<Instant>,
+}
+
+impl Timed {
+    /// Over a socket, without a limit.
+    pub fn new(socket: TcpStream) -> Timed {
+        Timed {
+            socket,
+            until: None,
+        }
+    }
+
+    /// The socket.
+    pub fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// From now on all that waits ends within so much time together, with [`ErrorKind::TimedOut`]; `None` lifts it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn limit(&mut self, limit: Option<Duration>) -> io::Result<()> {
+        self.until = limit.map(|limit| Instant::now() + limit);
+        match limit {
+            Some(_) => Ok(()),
+            None => {
+                self.socket.set_read_timeout(None)?;
+                self.socket.set_write_timeout(None)
+            }
+        }
+    }
+
+    /// What is left of the time, if there is a limit.
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let Some(until) = self.until else {
+            return Ok(None);
+        };
+        match until.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(ErrorKind::TimedOut.into()),
+            left => Ok(Some(left)),
+        }
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if let Some(left) = self.left()? {
+            self.socket.set_read_timeout(Some(left))?;
+        }
+        self.socket.read(out)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(left) = self.left()? {
+            self.socket.set_write_timeout(Some(left))?;
+        }
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
+
+impl AsFd for Timed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_peer_that_drips_does_not_renew_the_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let dripping = thread::spawn(move || {
+            let mut peer = TcpStream::connect(address).unwrap();
+            while peer.write_all(b"x").is_ok() {
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let mut timed = Timed::new(listener.accept().unwrap().0);
+        timed.limit(Some(Duration::from_millis(300))).unwrap();
+        let (began, mut byte) = (Instant::now(), [0]);
+        let error = loop {
+            if let Err(error) = timed.read(&mut byte) {
+                break error;
+            }
+        };
+        let kinds = [ErrorKind::TimedOut, ErrorKind::WouldBlock];
+        assert!(kinds.contains(&error.kind()), "{error}");
+        assert!(began.elapsed() >= Duration::from_millis(290));
+        // Lifted, it reads on.
+        timed.limit(None).unwrap();
+        assert_eq!(timed.read(&mut byte).unwrap(), 1);
+        drop(timed);
+        dripping.join().unwrap();
+    }
+}
