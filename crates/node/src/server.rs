@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
-use stratann_tier::remote::Timed;
 use stratann_tier::remote::ring::{RingListener, RingStream};
 use stratann_tier::remote::wire::Secret;
+use stratann_tier::remote::{Timed, notice_when_gone};
 
 use crate::session::{GREETING, Session};
 use crate::store::{Store, StoreError};
@@ -411,10 +411,12 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
         (Caller::Unix(socket), _) => Stream::Ring(Box::new(RingListener::greet(socket, GREETING)?)),
         (Caller::Tcp(socket), None) => {
             socket.set_nodelay(true)?;
+            notice_when_gone(&socket)?;
             Stream::Plain(socket)
         }
         (Caller::Tcp(socket), Some(certificate)) => {
             socket.set_nodelay(true)?;
+            notice_when_gone(&socket)?;
             let mut connection =
                 ServerConnection::new(certificate.0.clone()).map_err(io::Error::other)?;
             shake_hands(&mut connection, &socket)?;

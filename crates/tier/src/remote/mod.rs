@@ -41,7 +41,7 @@ use std::time::Duration;
 pub use client::{Client, RemoteFile};
 pub(crate) use link::Links;
 pub use tier::RemoteTier;
-pub use timed::Timed;
+pub use timed::{Timed, notice_when_gone};
 pub use transport::Tls;
 pub use volume::RemoteVolume;
 

@@ -8,6 +8,25 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt;
+
+/// How long a peer may say nothing before it is asked whether it is there, how often it is asked, and after how many times it is gone.
+const SILENT: Duration = Duration::from_secs(60);
+const ASKED_EVERY: Duration = Duration::from_secs(15);
+const ASKED: u32 = 4;
+
+/// Has the system notice a peer that vanished without a word (its machine lost power, a router forgot the connection), within two minutes: a
+/// server would keep its place and its files for ever.
+///
+/// # Errors
+/// The system's.
+pub fn notice_when_gone(socket: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, SILENT)?;
+    sockopt::set_tcp_keepintvl(socket, ASKED_EVERY)?;
+    Ok(sockopt::set_tcp_keepcnt(socket, ASKED)?)
+}
+
 /// A socket with a time by which all that waits on it ends.
 pub struct Timed {
     socket: TcpStream,
@@ -101,7 +120,10 @@ mod tests {
                 thread::sleep(Duration::from_millis(20));
             }
         });
-        let mut timed = Timed::new(listener.accept().unwrap().0);
+        let accepted = listener.accept().unwrap().0;
+        notice_when_gone(&accepted).unwrap();
+        assert!(sockopt::socket_keepalive(&accepted).unwrap());
+        let mut timed = Timed::new(accepted);
         timed.limit(Some(Duration::from_millis(300))).unwrap();
         let (began, mut byte) = (Instant::now(), [0]);
         let error = loop {
