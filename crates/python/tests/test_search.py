@@ -257,7 +257,7 @@ def test_stats_of_a_search_count(index, queries):
     assert latency["mean"] == pytest.approx(latencies.mean(), rel=1e-4)
     assert set(stats["per_query"]) == {
         "hops", "graph_reads", "vector_reads", "prefetched", "reranked", "bytes_read", "cache_hits",
-        "distance_computations",
+        "distance_computations", "posting_reads", "group_reads", "stray_reads",
     }  # fmt: skip
     assert 1 <= stats["per_query"]["graph_reads"] <= stats["per_query"]["bytes_read"] / 4096
 
