@@ -512,7 +512,7 @@ pub struct WriteArguments {
 /// Where searches read an index.
 #[derive(Debug, Args)]
 pub struct PlaceArguments {
-    /// Reads a role (topology, vectors) from a tier: ssd, ssd:/folder, mapped:/folder (as mapped:/dev/shm/x), dram, remote:host:port/name (a `stratann memory-server`; remote-tls: with TLS; remote:shm:/path/name through a ring), or for experiments
+    /// Reads a role (topology, vectors) from a tier: ssd, ssd:/folder, mapped:/folder (as mapped:/dev/shm/x), dram, remote:host:port/name (a `stratann memory-server`; remote-tls: with TLS; remote:shm:/path/name through a ring, remote:ucx:host:port/name through UCX), or for experiments
     /// ssd-model, rdma-model, cxl-model, nvm-model; several with commas, or several times. Copies that are not there yet are made and
     /// compared, and the index stays whole without them
     #[arg(long = "place", value_name = "ROLE=TIER,..")]
@@ -688,6 +688,11 @@ pub struct MemoryServerArguments {
     /// Where it listens; port 0 is any that is free. Other addresses than loopback need a secret
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700")]
     pub listen: String,
+
+    /// Files may be read through UCX as well (remote:ucx:HOST:PORT/name): over RDMA where there is a card, and with no secret, so among
+    /// machines that trust each other. Needs a build with `--features ucx`, and the library
+    #[arg(long, conflicts_with_all = ["folder", "tls_certificate"])]
+    pub ucx: bool,
 
     /// Listens here, too, for searches of this user on this machine, which read through rings in shared memory (remote:shm:PATH/name)
     #[arg(long, value_name = "PATH")]

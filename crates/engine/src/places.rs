@@ -16,6 +16,7 @@
 //! | `dram` | copies in this process' memory, which count towards its budget |
 //! | `remote:host:port/name` | copies in the memory of `stratann memory-server`, over TCP; `remote-tls:` encrypts |
 //! | `remote:shm:/path/name` | the same through a ring in shared memory, of a server on this machine |
+//! | `remote:ucx:host:port/name` | the same, read through UCX: RDMA where there is a card (feature `ucx`) |
 //! | `ssd-model`, `rdma-model`, `cxl-model`, `nvm-model` | copies in memory that answer as late as the device would |
 //!
 //! **The index stays whole at home.** A place has copies, and every change is written at home first: so nothing has to remember where an
@@ -79,7 +80,7 @@ enum PlaceTier {
 /// Where copies are on a memory server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Remote {
-    /// `host:port`, or `shm:/path` of a server's socket for rings.
+    /// `host:port`, `shm:/path` of a server's socket for rings, or `ucx:host:port`.
     address: String,
     /// What the index is called there.
     name: String,
@@ -97,7 +98,7 @@ pub(crate) enum Purpose {
 
 /// What the name of a modelled device ends with.
 const MODEL: &str = "-model";
-const TIERS: &str = "ssd, ssd:/folder, mapped:/folder, dram, remote:host:port/name, remote-tls:host:port/name, remote:shm:/path/name, ssd-model, rdma-model, cxl-model or nvm-model";
+const TIERS: &str = "ssd, ssd:/folder, mapped:/folder, dram, remote:host:port/name, remote-tls:host:port/name, remote:shm:/path/name, remote:ucx:host:port/name, ssd-model, rdma-model, cxl-model or nvm-model";
 /// The most bytes of an index' name on a server, beside which the name of a file and a hash have room.
 const MOST_NAME: usize = 64;
 
@@ -245,8 +246,15 @@ impl Remote {
                     std::path::absolute(path).map_err(|error| format!("`{path}`: {error}"))?;
                 format!("{}{}", Server::RING, path.display())
             }
+            None if tls && address.starts_with(Server::UCX) => {
+                return Err(format!(
+                    "`{text}`: what is read through UCX is not encrypted; use remote:ucx:"
+                ));
+            }
             None => {
                 let port = address
+                    .strip_prefix(Server::UCX)
+                    .unwrap_or(address)
                     .rsplit_once(':')
                     .map(|(_, port)| port.parse::<u16>());
                 if !matches!(port, Some(Ok(1..))) {

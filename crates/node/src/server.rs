@@ -96,6 +96,8 @@ pub struct Options {
     pub listen: String,
     /// Where processes of this user come that read through rings in shared memory, if they may: the path of a socket.
     pub ring: Option<PathBuf>,
+    /// Whether files may be read through UCX as well.
+    pub ucx: bool,
     /// What clients have to know.
     pub secret: Option<Secret>,
     /// With what connections are encrypted.
@@ -109,6 +111,7 @@ impl Default for Options {
         Self {
             listen: "127.0.0.1:0".to_owned(),
             ring: None,
+            ucx: false,
             secret: None,
             certificate: None,
             most_clients: 256,
@@ -244,6 +247,10 @@ impl Running {
         if options.secret.is_none() && !found.iter().all(|address| address.ip().is_loopback()) {
             return Err(NodeError::Open { address });
         }
+        let store = match options.ucx {
+            true => store.with_ucx(found.iter().all(|address| address.ip().is_loopback()))?,
+            false => store,
+        };
         let listener = TcpListener::bind(&found[..]).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let bind = |path: &PathBuf| {

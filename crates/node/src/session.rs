@@ -33,6 +33,8 @@ pub(crate) struct Session<'a> {
     stream: Stream,
     /// Files that it has opened stay until it is gone.
     open: HashMap<u64, Arc<Stored>>,
+    /// Those of them that it may read without asking.
+    reached: HashMap<u64, Arc<Stored>>,
     begun: HashMap<u64, Begun>,
     next_begun: u64,
 }
@@ -104,6 +106,7 @@ impl<'a> Session<'a> {
             store,
             stream,
             open: HashMap::new(),
+            reached: HashMap::new(),
             begun: HashMap::new(),
             next_begun: 0,
         })
@@ -163,7 +166,7 @@ impl<'a> Session<'a> {
             Some(Kind::Write) => MOST_WRITTEN as usize,
             Some(Kind::Commit) => blake3::OUT_LEN,
             Some(Kind::Sweep) => 2 * MOST_NAME + 1,
-            Some(Kind::Read | Kind::Room) => 0,
+            Some(Kind::Read | Kind::Room | Kind::Reach) => 0,
             None => return Err(nonsense("an answer in place of a request")),
         };
         let len = frame.len as usize;
@@ -253,6 +256,18 @@ impl<'a> Session<'a> {
                 self.store.sweep(prefix, stays)?;
             }
             Kind::Room => answer.offset = self.store.free(),
+            Kind::Reach => {
+                let file = match self.open.get(&frame.file) {
+                    Some(file) => file.clone(),
+                    None => self.store.find(frame.file)?,
+                };
+                let reach = self.store.reach(&file)?;
+                self.keep(&file)?;
+                (answer.file, answer.offset) = (file.id(), file.len());
+                self.reached.insert(file.id(), file);
+                answer.append(&reach, out);
+                return Ok(());
+            }
         }
         answer.append(&[], out);
         Ok(())
@@ -268,5 +283,12 @@ impl<'a> Session<'a> {
         }
         self.open.insert(file.id(), file.clone());
         Ok(())
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        let reached = std::mem::take(&mut self.reached);
+        self.store.retire(reached.into_values());
     }
 }

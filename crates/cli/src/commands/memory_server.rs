@@ -34,6 +34,7 @@ pub fn run(arguments: &MemoryServerArguments) -> Result<(), Failure> {
     let options = Options {
         listen: arguments.listen.clone(),
         ring: arguments.ring.clone(),
+        ucx: arguments.ucx,
         secret,
         certificate,
         most_clients: arguments.clients,

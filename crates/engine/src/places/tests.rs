@@ -160,6 +160,7 @@ fn places_are_written_as_they_are_shown_and_nonsense_is_refused() {
         "topology=ssd:/mnt/a b",
         "topology=remote:127.0.0.1:7700/photos,vectors=remote-tls:[::1]:7700/a_b-c",
         "topology=remote:shm:/run/user/x/ring/photos",
+        "topology=remote:ucx:127.0.0.1:7700/photos",
     ] {
         assert_eq!(places(text).to_string(), text);
     }
@@ -182,6 +183,8 @@ fn places_are_written_as_they_are_shown_and_nonsense_is_refused() {
         ("topology=remote:127.0.0.1:0/x", "host:port"),
         ("topology=remote:shm:/x", "names no socket"),
         ("topology=remote-tls:shm:/x/y", "not encrypted"),
+        ("topology=remote-tls:ucx:127.0.0.1:7700/x", "not encrypted"),
+        ("topology=remote:ucx:127.0.0.1/x", "host:port"),
         ("topology=remote:127.0.0.1:7700", "end with a name"),
         ("topology=remote:127.0.0.1:7700/a.b", "end with a name"),
         ("topology=mapped:", "names no folder"),

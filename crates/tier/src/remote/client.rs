@@ -55,7 +55,7 @@ impl Connection {
         let inner = &*server.inner;
         let unreachable = |error: io::Error| Fault::Unreachable(error.to_string());
         let transport = match &inner.address {
-            Address::Tcp(address) => {
+            Address::Tcp(address) | Address::Ucx(address) => {
                 let socket = TcpStream::connect_timeout(address, inner.patience);
                 let socket = socket.map_err(unreachable)?;
                 socket.set_nodelay(true).map_err(unreachable)?;

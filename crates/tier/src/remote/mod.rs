@@ -1,4 +1,5 @@
-//! Another process' memory, on this machine or another one, read over TCP or through a ring in shared memory ([`ring`]): the client's side. The server is `stratann memory-server` (crate
+//! Another process' memory, on this machine or another one, read over TCP, through a ring in shared memory ([`ring`]) or through UCX ([`ucx`]):
+//! the client's side. The server is `stratann memory-server` (crate
 //! `stratann-node`); what goes between them is in [`wire`].
 //!
 //! ```text
@@ -27,6 +28,11 @@ mod state;
 mod tier;
 mod timed;
 mod transport;
+#[cfg(feature = "ucx")]
+pub mod ucx;
+#[cfg(not(feature = "ucx"))]
+#[path = "ucx_absent.rs"]
+pub mod ucx;
 mod volume;
 pub mod wire;
 
@@ -97,10 +103,12 @@ enum Address {
     Tcp(SocketAddr),
     /// Its socket for rings.
     Ring(PathBuf),
+    /// As TCP, beside which reads go through UCX.
+    Ucx(SocketAddr),
 }
 
 struct Inner {
-    /// `host:port` or `shm:/path`, as it was given.
+    /// `host:port`, `shm:/path` or `ucx:host:port`, as it was given.
     name: String,
     address: Address,
     secret: Option<Secret>,
@@ -124,11 +132,14 @@ impl Server {
     pub const PATIENCE: Duration = Duration::from_secs(5);
     /// What the name of a server begins with that is reached through a ring.
     pub const RING: &str = "shm:";
+    /// What the name of a server begins with of which files are read through UCX.
+    pub const UCX: &str = "ucx:";
 
-    /// A server at `host:port`, of which the name is looked up now, or at `shm:/path`, where it listens for rings. Nothing is sent yet.
+    /// A server at `host:port`, of which the name is looked up now, or at `shm:/path`, where it listens for rings, or at
+    /// `ucx:host:port`, of which files are read through UCX. Nothing is sent yet.
     ///
     /// # Errors
-    /// Nobody knows the name.
+    /// Nobody knows the name; UCX is not there.
     pub fn new(name: &str, secret: Option<Secret>, tls: Option<Tls>) -> Result<Server, TierError> {
         let failed = |why: String| TierError::Server {
             place: name.to_owned(),
@@ -137,13 +148,24 @@ impl Server {
         if let Some(path) = name.strip_prefix(Self::RING) {
             return Ok(Self::at(name, Address::Ring(path.into()), secret, None));
         }
-        let mut found = name
+        let through_ucx = name.strip_prefix(Self::UCX);
+        if through_ucx.is_some() {
+            ucx::available().map_err(|reason| TierError::Unsupported {
+                what: format!("the memory server {name}"),
+                reason,
+            })?;
+        }
+        let mut found = through_ucx
+            .unwrap_or(name)
             .to_socket_addrs()
             .map_err(|error| failed(error.to_string()))?;
         let address = found
             .next()
             .ok_or_else(|| failed("nobody knows the name".to_owned()))?;
-        Ok(Self::at(name, Address::Tcp(address), secret, tls))
+        Ok(match through_ucx {
+            Some(_) => Self::at(name, Address::Ucx(address), secret, None),
+            None => Self::at(name, Address::Tcp(address), secret, tls),
+        })
     }
 
     fn at(name: &str, address: Address, secret: Option<Secret>, tls: Option<Tls>) -> Server {

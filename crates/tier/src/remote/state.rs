@@ -17,6 +17,7 @@ use super::client::{MOST_TEXT, OF_USE, nonsense};
 use super::link::Letters;
 use super::ring::RingStream;
 use super::transport::Transport;
+use super::ucx::Lane;
 use super::wire::{Frame, GREETING, Greeting, HEADER, Kind, Reply, Sum, Welcome};
 use super::{Address, Fault, Server};
 use crate::buffer::Block;
@@ -64,6 +65,10 @@ struct Coming {
 pub(super) struct State {
     /// The wait for the socket, and for which events. Before the transport, which it borrows from.
     pub(super) armed: Option<(SocketReady<'static>, i16)>,
+    /// The wait for UCX. Before the lane, which it borrows from.
+    pub(super) stirs: Option<SocketReady<'static>>,
+    /// What is read through, where that is not the connection itself.
+    pub(super) lane: Option<Lane>,
     transport: Option<Transport>,
     pub(super) stage: Stage,
     /// What is to be sent, and how much of it has been. Requests wait in `later` until the server has welcomed.
@@ -103,12 +108,22 @@ pub(super) type Done = Vec<(To, Result<Block, TierError>)>;
 
 impl State {
     pub(super) fn begin(server: &Server) -> State {
-        let (transport, stage) = match begin(server) {
-            Ok(transport) => (Some(transport), Stage::Connecting),
-            Err(error) => (None, Stage::Over(Fault::Unreachable(error.to_string()))),
+        let lane = match &server.inner.address {
+            Address::Ucx(address) => Lane::new(address.ip()).map(Some),
+            Address::Tcp(_) | Address::Ring(_) => Ok(None),
+        };
+        let begun = lane.and_then(|lane| match begin(server) {
+            Ok(transport) => Ok((transport, lane)),
+            Err(error) => Err(error.to_string()),
+        });
+        let (transport, lane, stage) = match begun {
+            Ok((transport, lane)) => (Some(transport), lane, Stage::Connecting),
+            Err(why) => (None, None, Stage::Over(Fault::Unreachable(why))),
         };
         State {
             armed: None,
+            stirs: None,
+            lane,
             transport,
             stage,
             out: Vec::new(),
@@ -155,27 +170,42 @@ impl State {
         self.slots[slot as usize].take()
     }
 
+    /// Whether nothing is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.slots.len() == self.free.len() && self.lane.as_ref().is_none_or(Lane::is_idle)
+    }
+
     /// The connection is over; gives what was in flight.
     pub(super) fn end(&mut self, fault: &Fault) -> Vec<Asked> {
         self.stage = Stage::Over(fault.clone());
         self.armed = None;
+        self.stirs = None;
         self.transport = None;
         self.coming = None;
-        let all: Vec<Asked> = self.slots.iter_mut().filter_map(Option::take).collect();
+        let mut all: Vec<Asked> = self.slots.iter_mut().filter_map(Option::take).collect();
+        all.extend(self.lane.take().map(Lane::end).into_iter().flatten());
         self.free = (0..self.slots.len() as u32).collect();
         all
     }
 
     /// Takes the report of the wait for the socket, if there is one.
     pub(super) fn hear(&mut self, bell: &Waker) -> Result<(), Fault> {
+        let mut cx = Context::from_waker(bell);
+        let broken = |error: TierError| Fault::Closed(error.to_string());
+        if let Some(stirs) = &mut self.stirs
+            && let Poll::Ready(report) = Pin::new(stirs).poll(&mut cx)
+        {
+            self.stirs = None;
+            report.map_err(broken)?;
+        }
         let Some((armed, _)) = &mut self.armed else {
             return Ok(());
         };
-        match Pin::new(armed).poll(&mut Context::from_waker(bell)) {
+        match Pin::new(armed).poll(&mut cx) {
             Poll::Pending => Ok(()),
             Poll::Ready(report) => {
                 self.armed = None;
-                report.map_err(|error| Fault::Closed(error.to_string()))
+                report.map_err(broken)
             }
         }
     }
@@ -194,8 +224,19 @@ impl State {
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
             self.armed = Some((SocketReady::new(reactor, fd, events), events));
         }
+        let mut there = false;
+        if let Some(lane) = self.lane.as_ref().filter(|lane| !lane.is_idle()) {
+            there = !lane.arm()?;
+            if self.stirs.is_none() {
+                let fd = lane.fd().as_raw_fd();
+                // SAFETY: the descriptor is that of `lane`, which is taken in `end` alone, behind `stirs`, and is declared after it.
+                let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+                self.stirs = Some(SocketReady::new(reactor, fd, libc::POLLIN));
+            }
+        }
+        let waits = self.stirs.is_some();
         self.hear(bell)?;
-        if self.armed.is_none() {
+        if there || self.armed.is_none() || waits != self.stirs.is_some() {
             // It stirs already.
             bell.wake_by_ref();
         }
@@ -224,6 +265,7 @@ impl State {
             }
         }
         self.write()?;
+        self.fetch(done)?;
         if !reads {
             return Ok(());
         }
@@ -232,10 +274,24 @@ impl State {
             let filled = self.read()?;
             self.understand(server, done)?;
             self.write()?;
+            self.fetch(done)?;
             if filled < TAKEN {
                 return Ok(());
             }
         }
+    }
+
+    /// Takes what has come through the lane.
+    fn fetch(&mut self, done: &mut Done) -> Result<(), Fault> {
+        let Some(lane) = &mut self.lane else {
+            return Ok(());
+        };
+        let come = lane.progress()?;
+        if !come.is_empty() {
+            self.advance();
+        }
+        done.extend(come.into_iter().map(|Asked { to, block }| (to, Ok(block))));
+        Ok(())
     }
 
     fn write(&mut self) -> Result<(), Fault> {
@@ -367,10 +423,14 @@ impl State {
                 let Some((_, asked)) = self.find(frame.tag) else {
                     return Err(nonsense("an answer that nobody asked for"));
                 };
+                let wanted = asked.block.len();
+                let kind = match &self.lane {
+                    Some(lane) if lane.is_asked(frame.tag) => Kind::Reach,
+                    _ => Kind::Read,
+                };
                 let right = match frame.kind {
                     None => frame.len <= MOST_TEXT,
-                    Some(Kind::Read) => frame.len as usize == asked.block.len(),
-                    Some(_) => false,
+                    Some(found) => found == kind && frame.len as usize == wanted,
                 };
                 if !right {
                     return Err(nonsense("an answer of another length or kind"));
@@ -421,17 +481,27 @@ impl State {
         let Some(Asked { to, block }) = self.release(tag) else {
             return Ok(Some(bytes.len()));
         };
-        let result = match coming.frame.kind {
-            Some(_) => Ok(block),
-            None => Err(server.failed(
-                &to.letters.name,
-                Fault::Refused {
-                    why: coming.frame.why(),
-                    text: String::from_utf8_lossy(&coming.text).into_owned(),
-                },
-            )),
+        let refused = || Fault::Refused {
+            why: coming.frame.why(),
+            text: String::from_utf8_lossy(&coming.text).into_owned(),
         };
-        done.push((to, result));
+        let failed = |to: &To| server.failed(&to.letters.name, refused());
+        match (&mut self.lane, coming.frame.kind) {
+            (Some(lane), Some(Kind::Reach)) => lane.reached(tag, coming.frame.offset, &block)?,
+            (Some(lane), None) => {
+                let waiting = lane.refused(tag).into_iter().map(|Asked { to, .. }| to);
+                done.extend(
+                    waiting
+                        .map(|to| (failed(&to), to))
+                        .map(|(error, to)| (to, Err(error))),
+                );
+            }
+            (_, Some(_)) => done.push((to, Ok(block))),
+            (None, None) => {
+                let error = failed(&to);
+                done.push((to, Err(error)));
+            }
+        }
         Ok(Some(bytes.len()))
     }
 }
@@ -449,7 +519,7 @@ fn broken(error: &io::Error) -> Fault {
 fn begin(server: &Server) -> io::Result<Transport> {
     let inner = &*server.inner;
     let address = match &inner.address {
-        Address::Tcp(address) => address,
+        Address::Tcp(address) | Address::Ucx(address) => address,
         Address::Ring(path) => {
             return Ok(Transport::Ring(Box::new(RingStream::connect(path)?)));
         }

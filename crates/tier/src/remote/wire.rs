@@ -32,6 +32,7 @@
 //! | commit | the BLAKE3 of all its bytes | |
 //! | sweep | a prefix, a zero, and the prefix of what stays | |
 //! | room | | |
+//! | reach | | where the file is ([`ucx::Target::reach`](super::ucx::Target::reach)) |
 //!
 //! Answers may come in any order. Answer 255 is a refusal, with a text behind it.
 
@@ -281,6 +282,8 @@ pub enum Kind {
     Sweep = 6,
     /// How many bytes are free.
     Room = 7,
+    /// Where a file is, for reads through UCX.
+    Reach = 8,
 }
 
 /// Why something is refused.
@@ -302,7 +305,7 @@ pub enum Refusal {
 }
 
 impl Kind {
-    const ALL: [Kind; 7] = [
+    const ALL: [Kind; 8] = [
         Kind::Open,
         Kind::Read,
         Kind::Begin,
@@ -310,6 +313,7 @@ impl Kind {
         Kind::Commit,
         Kind::Sweep,
         Kind::Room,
+        Kind::Reach,
     ];
 }
 
