@@ -17,12 +17,12 @@ use stratann_tier::remote::wire::{
 use crate::server::Stream;
 use crate::store::{Begun, Store, StoreError, Stored};
 
-/// How long a client has for its greeting, TLS included.
-pub(crate) const GREETING: Duration = Duration::from_secs(5);
-/// How long a client may leave its answers.
-const ANSWERS: Duration = Duration::from_secs(30);
+/// With so many bytes a client has done something of use.
+const OF_USE: usize = 64 << 10;
 /// Answers that are collected before they are sent.
 const COLLECTED: usize = 256 << 10;
+/// What a write that has no time left is given.
+const LEAST: Duration = Duration::from_millis(1);
 /// The most files that a client has open, and those that it puts there at once.
 const MOST_OPEN: usize = 1 << 16;
 const MOST_BEGUN: usize = 16;
@@ -41,6 +41,40 @@ pub(crate) struct Session<'a> {
 
 fn nonsense(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, what.to_owned())
+}
+
+/// How long something may take of which the client does its part in pieces of any size.
+struct Deadline {
+    patience: Duration,
+    until: Instant,
+    of_use: usize,
+}
+
+impl Deadline {
+    fn new(patience: Duration) -> Deadline {
+        let until = Instant::now() + patience;
+        Deadline {
+            patience,
+            until,
+            of_use: 0,
+        }
+    }
+
+    /// What is left of it.
+    fn left(&self) -> io::Result<Duration> {
+        match self.until.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(ErrorKind::TimedOut.into()),
+            left => Ok(left),
+        }
+    }
+
+    /// So many bytes have come, or gone.
+    fn advance(&mut self, bytes: usize) {
+        self.of_use += bytes;
+        if self.of_use >= OF_USE {
+            *self = Deadline::new(self.patience);
+        }
+    }
 }
 
 /// Reads all of `out` within a time.
@@ -62,16 +96,18 @@ fn receive(stream: &mut Stream, mut out: &mut [u8], until: Instant) -> io::Resul
 }
 
 impl<'a> Session<'a> {
-    /// Greets a client; `full`: there are as many as there may be.
+    /// Greets a client by a time. `admit` is asked about one who knows the secret, and says whether it may stay beside the others.
     pub(crate) fn greet(
         store: &'a Store,
         secret: Option<&Secret>,
         mut stream: Stream,
-        full: bool,
+        until: Instant,
+        admit: impl FnOnce() -> bool,
     ) -> io::Result<Session<'a>> {
-        let until = Instant::now() + GREETING;
-        stream.set_write_timeout(Some(GREETING))?;
-        stream.set_read_timeout(Some(GREETING))?;
+        // These few bytes always have room.
+        stream.set_write_timeout(Some(
+            until.saturating_duration_since(Instant::now()).max(LEAST),
+        ))?;
         let greeting = Greeting {
             version: VERSION,
             wants_secret: secret.is_some(),
@@ -85,10 +121,10 @@ impl<'a> Session<'a> {
         let (here, there) = (&greeting.nonce, &reply.nonce);
         let shown =
             secret.is_none_or(|secret| secret.is_shown(&reply.proof, Side::Client, here, there));
-        let status = match (reply.version, shown, full) {
-            (VERSION, true, false) => Status::Welcome,
-            (VERSION, true, true) => Status::Full,
-            (VERSION, false, _) => Status::WrongSecret,
+        let status = match (reply.version, shown) {
+            (VERSION, true) if admit() => Status::Welcome,
+            (VERSION, true) => Status::Full,
+            (VERSION, false) => Status::WrongSecret,
             _ => Status::OtherVersion,
         };
         let proof = match (secret, status) {
@@ -97,6 +133,9 @@ impl<'a> Session<'a> {
             }
             _ => [0; 32],
         };
+        stream.set_write_timeout(Some(
+            until.saturating_duration_since(Instant::now()).max(LEAST),
+        ))?;
         stream.write_all(&Welcome { status, proof }.encode())?;
         stream.flush()?;
         if status != Status::Welcome {
@@ -113,14 +152,17 @@ impl<'a> Session<'a> {
     }
 
     /// Answers until the client goes, or sends what is no request, or the server is to stop.
-    pub(crate) fn serve(&mut self, stop: &AtomicBool) -> io::Result<()> {
-        self.stream.set_write_timeout(None)?;
-        self.stream.set_read_timeout(None)?;
+    ///
+    /// A client may be silent for as long as it likes, but for the rest of a request that it has begun.
+    pub(crate) fn serve(&mut self, stop: &AtomicBool, patience: Duration) -> io::Result<()> {
+        let mut begun: Option<Deadline> = None;
         let mut input = Vec::new();
         let mut piece = vec![0; 64 << 10];
         let mut out = Vec::new();
         // Who stops hangs up first; what came before that could be answered for long.
         while !stop.load(Ordering::SeqCst) {
+            let left = begun.as_ref().map(Deadline::left).transpose()?;
+            self.stream.set_read_timeout(left)?;
             let got = match self.stream.read(&mut piece) {
                 Ok(0) => return Ok(()),
                 Ok(got) => got,
@@ -132,22 +174,38 @@ impl<'a> Session<'a> {
             while let Some(used) = self.request(&input[at..], &mut out)? {
                 at += used;
                 if out.len() >= COLLECTED {
-                    self.send(&mut out)?;
+                    self.send(&mut out, patience)?;
                 }
             }
             input.drain(..at);
-            self.send(&mut out)?;
+            self.send(&mut out, patience)?;
+            match &mut begun {
+                _ if input.is_empty() => begun = None,
+                Some(deadline) if at == 0 => deadline.advance(got),
+                _ => begun = Some(Deadline::new(patience)),
+            }
         }
         Ok(())
     }
 
-    fn send(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+    fn send(&mut self, out: &mut Vec<u8>, patience: Duration) -> io::Result<()> {
         if !out.is_empty() {
-            self.stream.set_write_timeout(Some(ANSWERS))?;
-            self.stream.write_all(out)?;
+            let mut deadline = Deadline::new(patience);
+            let mut sent = 0;
+            while sent < out.len() {
+                self.stream.set_write_timeout(Some(deadline.left()?))?;
+                match self.stream.write(&out[sent..]) {
+                    Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                    Ok(taken) => {
+                        sent += taken;
+                        deadline.advance(taken);
+                    }
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            self.stream.set_write_timeout(Some(deadline.left()?))?;
             self.stream.flush()?;
-            // A client may be silent for as long as it likes.
-            self.stream.set_write_timeout(None)?;
             out.clear();
             // One large answer is not kept room for.
             out.shrink_to(2 * COLLECTED);

@@ -807,3 +807,137 @@ fn copies_of_a_volume_are_put_there_once_and_those_of_before_go() {
     let error = after.open_tier("pages-2").unwrap_err();
     assert!(matches!(error, TierError::NoRoom { .. }), "{error}");
 }
+
+/// A connection that has been greeted, byte by byte.
+fn greeted(address: impl std::net::ToSocketAddrs) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.read_exact(&mut [0; wire::GREETING]).unwrap();
+    let reply = wire::Reply {
+        version: VERSION,
+        nonce: [1; 32],
+        proof: [0; 32],
+    };
+    stream.write_all(&reply.encode()).unwrap();
+    stream.read_exact(&mut [0; wire::GREETING]).unwrap();
+    stream
+}
+
+#[test]
+fn who_does_not_greet_takes_no_place_of_one_who_does() {
+    let running = start(Options {
+        most_clients: 2,
+        greeting: Duration::from_secs(60),
+        ..Options::default()
+    });
+    // More than are greeted at once, so that some of them wait outside.
+    let idle: Vec<TcpStream> = (0..100)
+        .map(|_| TcpStream::connect(running.address()).unwrap())
+        .collect();
+    let server = known(running.address(), None).with_patience(Duration::from_secs(5));
+    let clients = [Client::new(&server), Client::new(&server)];
+    for client in &clients {
+        client.room().unwrap();
+    }
+    let found = fault(Client::new(&server).room().unwrap_err());
+    assert!(found.to_string().contains("as many clients"), "{found}");
+    drop(idle);
+}
+
+#[test]
+fn a_greeting_has_a_time_however_small_its_pieces() {
+    let running = start(Options {
+        greeting: Duration::from_millis(300),
+        ..Options::default()
+    });
+    let mut stream = TcpStream::connect(running.address()).unwrap();
+    let began = Instant::now();
+    while stream.write_all(b"S").is_ok() {
+        assert!(began.elapsed() < Duration::from_secs(3));
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
+    let root = tempfile::tempdir().unwrap();
+    let ring = root.path().join("ring");
+    let running = start(Options {
+        ring: Some(ring.clone()),
+        patience: Duration::from_millis(300),
+        ..Options::default()
+    });
+    let server = known(running.address(), None);
+    let file = put(&server, "x", &vec![3; 8 << 20]);
+    // One that is silent between its requests is left alone.
+    let mut silent = greeted(running.address());
+    let gone = |began: Instant| {
+        assert!(
+            began.elapsed() < Duration::from_secs(4),
+            "it is still served"
+        );
+    };
+    // Half a request, a byte at a time; through a ring as well.
+    let mut request = Vec::new();
+    Frame::new(Kind::Write, 1).append(&[0; 100_000], &mut request);
+    let mut dripping = greeted(running.address());
+    let began = Instant::now();
+    for byte in request.chunks(1) {
+        if dripping.write_all(byte).is_err() {
+            break;
+        }
+        gone(began);
+        thread::sleep(Duration::from_millis(20));
+    }
+    let mut stream = stratann_tier::remote::ring::RingStream::connect(&ring).unwrap();
+    stream.set_waits(true);
+    stream.set_read_timeout(Some(Duration::from_secs(5)));
+    stream.read_exact(&mut [0; wire::GREETING]).unwrap();
+    let reply = wire::Reply {
+        version: VERSION,
+        nonce: [1; 32],
+        proof: [0; 32],
+    };
+    stream.write_all(&reply.encode()).unwrap();
+    stream.read_exact(&mut [0; wire::GREETING]).unwrap();
+    stream.set_waits(false);
+    let began = Instant::now();
+    for byte in request.chunks(1) {
+        // What is written has room; whether the other end is there is seen by reading.
+        let over = stream.write_all(byte).is_err() || matches!(stream.read(&mut [0]), Ok(0));
+        if over {
+            break;
+        }
+        gone(began);
+        thread::sleep(Duration::from_millis(20));
+    }
+    // Answers of 8 MiB, of which a few bytes are taken at a time.
+    let mut asked = Vec::new();
+    let stored = running.store().open("x").unwrap().id();
+    for tag in 0..8 {
+        let frame = Frame {
+            file: stored,
+            count: 8 << 20,
+            ..Frame::new(Kind::Read, tag)
+        };
+        frame.append(&[], &mut asked);
+    }
+    let mut leaving = greeted(running.address());
+    leaving.write_all(&asked).unwrap();
+    let began = Instant::now();
+    let mut taken = 0;
+    loop {
+        gone(began);
+        thread::sleep(Duration::from_millis(20));
+        // Until the server has hung up, which shows when it is written to.
+        match leaving.read(&mut [0; 10]) {
+            Ok(got) if got > 0 && leaving.write_all(&[0]).is_ok() => taken += got,
+            _ => break,
+        }
+    }
+    assert!(taken < 1 << 20);
+    let mut room = Vec::new();
+    Frame::new(Kind::Room, 7).append(&[], &mut room);
+    silent.write_all(&room).unwrap();
+    silent.read_exact(&mut [0; HEADER]).unwrap();
+    drop(file);
+}
