@@ -14,7 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use stratann_tier::remote::ring::{RingListener, RingStream};
-use stratann_tier::remote::wire::Secret;
+use stratann_tier::remote::wire::{Binding, CHANNEL, Secret, UNBOUND};
 use stratann_tier::remote::{Timed, notice_when_gone};
 
 use crate::session::Session;
@@ -133,6 +133,16 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
+    /// What tells it from every other.
+    pub(crate) fn channel(&self) -> io::Result<Binding> {
+        match self {
+            Stream::Tls(stream) => (stream.conn)
+                .export_keying_material(UNBOUND, CHANNEL, None)
+                .map_err(io::Error::other),
+            Stream::Plain(_) | Stream::Ring(_) => Ok(UNBOUND),
+        }
+    }
+
     pub(crate) fn set_read_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         match self {
             Stream::Plain(socket) => socket.set_read_timeout(limit),

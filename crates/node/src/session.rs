@@ -118,9 +118,9 @@ impl<'a> Session<'a> {
         let mut bytes = [0; REPLY];
         receive(&mut stream, &mut bytes, until)?;
         let reply = Reply::decode(&bytes).ok_or_else(|| nonsense("no greeting"))?;
-        let (here, there) = (&greeting.nonce, &reply.nonce);
-        let shown =
-            secret.is_none_or(|secret| secret.is_shown(&reply.proof, Side::Client, here, there));
+        let (nonces, channel) = ([&greeting.nonce, &reply.nonce], stream.channel()?);
+        let shown = secret
+            .is_none_or(|secret| secret.is_shown(&reply.proof, Side::Client, nonces, &channel));
         let status = match (reply.version, shown) {
             (VERSION, true) if admit() => Status::Welcome,
             (VERSION, true) => Status::Full,
@@ -129,7 +129,7 @@ impl<'a> Session<'a> {
         };
         let proof = match (secret, status) {
             (Some(secret), Status::Welcome | Status::Full) => {
-                secret.proof(Side::Server, here, there)
+                secret.proof(Side::Server, nonces, &channel)
             }
             _ => [0; 32],
         };

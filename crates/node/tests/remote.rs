@@ -603,7 +603,8 @@ fn a_server_that_answers_nonsense_is_not_believed() {
         let _ = stream.write_all(&greeting.encode());
     });
     let found = fault(Client::new(&known(&newer, None)).open("x").unwrap_err());
-    assert!(found.to_string().contains("version 2"), "{found}");
+    let version = format!("version {}", VERSION + 1);
+    assert!(found.to_string().contains(&version), "{found}");
 }
 
 #[test]
@@ -940,4 +941,89 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     silent.write_all(&room).unwrap();
     silent.read_exact(&mut [0; HEADER]).unwrap();
     drop(file);
+}
+
+/// Stands between clients, to whom it shows a certificate of its own, and a server: passes on all that both say to each other.
+fn between(own: &Certificates, server: std::net::SocketAddr, theirs: &Path) -> String {
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
+    let provider = || Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_file(theirs).unwrap())
+        .unwrap();
+    let out = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let chain = vec![CertificateDer::from_pem_file(&own.0).unwrap()];
+    let key = PrivateKeyDer::from_pem_file(&own.1).unwrap();
+    let inward = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    let (out, inward) = (Arc::new(out), Arc::new(inward));
+    fake(move |mut stream| {
+        let mut inward = rustls::ServerConnection::new(inward.clone()).unwrap();
+        let mut client = rustls::Stream::new(&mut inward, &mut stream);
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut out = ClientConnection::new(out.clone(), name).unwrap();
+        let mut socket = TcpStream::connect(server).unwrap();
+        let mut server = rustls::Stream::new(&mut out, &mut socket);
+        let mut bytes = [0; REPLY];
+        for (len, to_client) in [
+            (wire::GREETING, true),
+            (REPLY, false),
+            (wire::GREETING, true),
+        ] {
+            let bytes = &mut bytes[..len];
+            let passed = match to_client {
+                true => server
+                    .read_exact(bytes)
+                    .and_then(|()| client.write_all(bytes)),
+                false => client
+                    .read_exact(bytes)
+                    .and_then(|()| server.write_all(bytes)),
+            };
+            if passed.and_then(|()| client.flush()).is_err() {
+                return;
+            }
+        }
+        // Whatever the client asks for now would be heard here.
+        let _ = client.read(&mut bytes);
+    })
+}
+
+type Certificates = (std::path::PathBuf, std::path::PathBuf);
+
+#[test]
+fn who_stands_between_both_with_a_certificate_that_is_believed_has_no_proof() {
+    let root = tempfile::tempdir().unwrap();
+    let (theirs, others) = (root.path().join("theirs"), root.path().join("others"));
+    for folder in [&theirs, &others] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    let (theirs, others) = (certificate(&theirs), certificate(&others));
+    let running = start(Options {
+        secret: secret("a secret of tests"),
+        certificate: Some(Certificate::read(&theirs.0, &theirs.1).unwrap()),
+        ..Options::default()
+    });
+    let open = |address: &str, believed: &Path| {
+        let tls = Tls::new("localhost", believed).unwrap();
+        let server = Server::new(address, secret("a secret of tests"), Some(tls)).unwrap();
+        Client::new(&server).open("x")
+    };
+    assert!(
+        open(&running.address().to_string(), &theirs.0)
+            .unwrap()
+            .is_none()
+    );
+    let middle = between(&others, running.address(), &theirs.0);
+    let found = fault(open(&middle, &others.0).unwrap_err());
+    assert!(matches!(found, Fault::Secret(_)), "{found}");
 }

@@ -75,11 +75,12 @@ impl Connection {
         let mut bytes = [0; GREETING];
         connection.receive(&mut bytes)?;
         let greeting = Greeting::decode(&bytes).ok_or_else(no_greeting)?;
-        let reply = server.reply(&greeting)?;
+        let channel = connection.transport.channel().map_err(unreachable)?;
+        let reply = server.reply(&greeting, &channel)?;
         connection.send(&reply.encode())?;
         connection.receive(&mut bytes)?;
         let welcome = Welcome::decode(&bytes).ok_or_else(no_greeting)?;
-        server.check(&greeting, &reply, &welcome)?;
+        server.check(&greeting, &reply, &welcome, &channel)?;
         Ok(connection)
     }
 

@@ -52,7 +52,7 @@ pub use transport::Tls;
 pub use volume::RemoteVolume;
 
 use crate::error::TierError;
-use wire::{Greeting, Refusal, Reply, Secret, Side, Status, VERSION, Welcome};
+use wire::{Binding, Greeting, Refusal, Reply, Secret, Side, Status, VERSION, Welcome};
 
 /// Why a memory server did not do what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -214,8 +214,8 @@ impl Server {
         }
     }
 
-    /// The answer to a server's greeting.
-    fn reply(&self, greeting: &Greeting) -> Result<Reply, Fault> {
+    /// The answer to a server's greeting, over a channel.
+    fn reply(&self, greeting: &Greeting, channel: &Binding) -> Result<Reply, Fault> {
         if greeting.version != VERSION {
             let what = format!(
                 "it speaks version {}, and this is {VERSION}",
@@ -225,7 +225,7 @@ impl Server {
         }
         let nonce = wire::nonce().map_err(|error| Fault::Unreachable(error.to_string()))?;
         let proof = match (&self.inner.secret, greeting.wants_secret) {
-            (Some(secret), true) => secret.proof(Side::Client, &greeting.nonce, &nonce),
+            (Some(secret), true) => secret.proof(Side::Client, [&greeting.nonce, &nonce], channel),
             (None, false) => [0; 32],
             (None, true) => return Err(Fault::Secret("wants a secret, and there is none here")),
             (Some(_), false) => {
@@ -240,7 +240,13 @@ impl Server {
     }
 
     /// Whether the server may be asked.
-    fn check(&self, greeting: &Greeting, reply: &Reply, welcome: &Welcome) -> Result<(), Fault> {
+    fn check(
+        &self,
+        greeting: &Greeting,
+        reply: &Reply,
+        welcome: &Welcome,
+        channel: &Binding,
+    ) -> Result<(), Fault> {
         let refused = |text: &str| {
             Err(Fault::Refused {
                 why: None,
@@ -261,9 +267,9 @@ impl Server {
                 return refused("it speaks another version; use the same on both sides");
             }
         }
-        let (server, client) = (&greeting.nonce, &reply.nonce);
+        let nonces = [&greeting.nonce, &reply.nonce];
         match &self.inner.secret {
-            Some(secret) if !secret.is_shown(&welcome.proof, Side::Server, server, client) => {
+            Some(secret) if !secret.is_shown(&welcome.proof, Side::Server, nonces, channel) => {
                 Err(Fault::Secret("does not know the secret of this client"))
             }
             _ => Ok(()),

@@ -18,7 +18,7 @@ use super::link::Letters;
 use super::ring::RingStream;
 use super::transport::Transport;
 use super::ucx::Lane;
-use super::wire::{Frame, GREETING, Greeting, HEADER, Kind, Reply, Sum, Welcome};
+use super::wire::{Binding, Frame, GREETING, Greeting, HEADER, Kind, Reply, Sum, UNBOUND, Welcome};
 use super::{Address, Fault, Server};
 use crate::buffer::Block;
 use crate::error::TierError;
@@ -47,7 +47,7 @@ pub(super) enum Stage {
     /// The server is to greet.
     Greeting,
     /// The client has replied.
-    Welcome(Greeting, Reply),
+    Welcome(Greeting, Reply, Binding),
     Open,
     Over(Fault),
 }
@@ -396,19 +396,24 @@ impl State {
                 let greeting = Greeting::decode(bytes);
                 let greeting =
                     greeting.ok_or_else(|| nonsense("no greeting of a memory server"))?;
-                let reply = server.reply(&greeting)?;
+                let channel = self
+                    .transport
+                    .as_ref()
+                    .map_or(Ok(UNBOUND), Transport::channel);
+                let channel = channel.map_err(|error| broken(&error))?;
+                let reply = server.reply(&greeting, &channel)?;
                 self.out.extend(reply.encode());
-                self.stage = Stage::Welcome(greeting, reply);
+                self.stage = Stage::Welcome(greeting, reply, channel);
                 self.advance();
                 Ok(Some(GREETING))
             }
-            Stage::Welcome(greeting, reply) => {
+            Stage::Welcome(greeting, reply, channel) => {
                 let Some(bytes) = input.first_chunk::<GREETING>() else {
                     return Ok(None);
                 };
                 let welcome = Welcome::decode(bytes);
                 let welcome = welcome.ok_or_else(|| nonsense("no welcome of a memory server"))?;
-                server.check(greeting, reply, &welcome)?;
+                server.check(greeting, reply, &welcome, channel)?;
                 self.stage = Stage::Open;
                 let later = std::mem::take(&mut self.later);
                 self.out.extend(later);

@@ -14,6 +14,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::ring::RingStream;
 use super::timed::Timed;
+use super::wire::{Binding, CHANNEL, UNBOUND};
 use crate::error::TierError;
 
 /// How a client encrypts: whose certificates it believes, and whose it expects.
@@ -124,6 +125,16 @@ impl Transport {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
             Err(error) => Err(error),
+        }
+    }
+
+    /// What tells it from every other, once both have agreed on keys.
+    pub(super) fn channel(&self) -> io::Result<Binding> {
+        match self {
+            Transport::Tls(stream) => (stream.conn)
+                .export_keying_material(UNBOUND, CHANNEL, None)
+                .map_err(io::Error::other),
+            Transport::Plain(_) | Transport::Ring(_) => Ok(UNBOUND),
         }
     }
 

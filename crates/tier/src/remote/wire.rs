@@ -9,7 +9,8 @@
 //! ```
 //!
 //! **The secret is never sent.** A proof is BLAKE3, keyed with a hash of the secret, of who proves, and both nonces; each side proves that it
-//! knows the secret, and compares in constant time. A server without one takes any proof and gives zeros.
+//! knows the secret, and compares in constant time. A server without one takes any proof and gives zeros. Over TLS the proof is of the channel as
+//! well ([`Binding`]): who stands in between with a certificate that is believed has two channels, and no proof for either.
 //!
 //! Behind that come frames, requests of the client and answers of the server, each with a header of 40 bytes and what it has behind it:
 //!
@@ -41,7 +42,8 @@ use std::fmt;
 use crate::volume::LOCK_FILE;
 
 /// The version of this format.
-pub const VERSION: u32 = 1;
+/// 1: the first. 2: proofs are of the channel, too.
+pub const VERSION: u32 = 2;
 /// What each greeting begins with.
 const MAGIC: &[u8; 8] = b"STRATANN";
 /// Bytes of the server's first greeting, and of its second.
@@ -61,6 +63,12 @@ const REFUSED: u32 = 255;
 
 /// Random bytes that are used once.
 pub type Nonce = [u8; 32];
+/// What tells a channel of TLS from every other, which both ends of it know (RFC 5705, RFC 9266); [`UNBOUND`] for others.
+pub type Binding = [u8; 32];
+/// Of a connection that is not encrypted.
+pub const UNBOUND: Binding = [0; 32];
+/// With what TLS makes it.
+pub const CHANNEL: &[u8] = b"EXPORTER-stratann-memory-server";
 /// Shows that one knows the secret.
 pub type Proof = [u8; 32];
 
@@ -113,25 +121,35 @@ impl Secret {
         })
     }
 
-    /// Shows that one side knows it.
-    pub fn proof(&self, side: Side, server: &Nonce, client: &Nonce) -> Proof {
-        self.hash(side, server, client).into()
+    /// Shows that one side knows it, in one conversation.
+    pub fn proof(&self, side: Side, nonces: [&Nonce; 2], channel: &Binding) -> Proof {
+        self.hash(side, nonces, channel).into()
     }
 
-    fn hash(&self, side: Side, server: &Nonce, client: &Nonce) -> blake3::Hash {
+    fn hash(&self, side: Side, [server, client]: [&Nonce; 2], channel: &Binding) -> blake3::Hash {
         let who: &[u8] = match side {
             Side::Client => b"client",
             Side::Server => b"server",
         };
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher.update(who).update(server).update(client);
+        hasher
+            .update(who)
+            .update(server)
+            .update(client)
+            .update(channel);
         hasher.finalize()
     }
 
     /// Whether that is shown. Takes as long for any proof.
-    pub fn is_shown(&self, proof: &Proof, side: Side, server: &Nonce, client: &Nonce) -> bool {
+    pub fn is_shown(
+        &self,
+        proof: &Proof,
+        side: Side,
+        nonces: [&Nonce; 2],
+        channel: &Binding,
+    ) -> bool {
         // Hashes are compared in constant time.
-        self.hash(side, server, client) == blake3::Hash::from_bytes(*proof)
+        self.hash(side, nonces, channel) == blake3::Hash::from_bytes(*proof)
     }
 }
 
@@ -521,13 +539,15 @@ mod tests {
     #[test]
     fn a_proof_is_of_one_secret_one_side_and_one_conversation() {
         let secret = Secret::new(b"correct horse battery\n").unwrap();
-        let (server, client) = ([1; 32], [2; 32]);
-        let proof = secret.proof(Side::Client, &server, &client);
-        assert!(secret.is_shown(&proof, Side::Client, &server, &client));
-        assert!(!secret.is_shown(&proof, Side::Server, &server, &client));
-        assert!(!secret.is_shown(&proof, Side::Client, &client, &client));
+        let (server, client) = (&[1; 32], &[2; 32]);
+        let proof = secret.proof(Side::Client, [server, client], &UNBOUND);
+        let shown = |side, nonces, channel| secret.is_shown(&proof, side, nonces, channel);
+        assert!(shown(Side::Client, [server, client], &UNBOUND));
+        assert!(!shown(Side::Server, [server, client], &UNBOUND));
+        assert!(!shown(Side::Client, [client, client], &UNBOUND));
+        assert!(!shown(Side::Client, [server, client], &[3; 32]));
         let other = Secret::new(b"correct horse batterz").unwrap();
-        assert!(!other.is_shown(&proof, Side::Client, &server, &client));
+        assert!(!other.is_shown(&proof, Side::Client, [server, client], &UNBOUND));
         assert!(Secret::new(b"too short").is_none() && !format!("{secret:?}").contains("horse"));
     }
 
