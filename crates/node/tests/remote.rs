@@ -1027,3 +1027,45 @@ fn who_stands_between_both_with_a_certificate_that_is_believed_has_no_proof() {
     let found = fault(open(&middle, &others.0).unwrap_err());
     assert!(matches!(found, Fault::Secret(_)), "{found}");
 }
+
+#[test]
+fn all_addresses_of_a_name_are_tried() {
+    let running = start(Options::default());
+    // Nobody listens at the first; the second takes no connection, because as many wait there as may.
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let full = TcpListener::bind("127.0.0.1:0").unwrap();
+    let waits = full.local_addr().unwrap();
+    let mut waiting = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&waits, Duration::from_millis(100)) {
+        waiting.push(stream);
+        assert!(waiting.len() < 10_000);
+    }
+    let server = known(running.address(), None).with_patience(Duration::from_millis(900));
+    let all = vec![closed, waits, running.address()];
+    let file = put(&server.with_addresses(all.clone()), "x", &[4; 8192]);
+    assert_eq!(file.len(), 8192);
+    // A search begins with the first as well, and tells of the one that led there.
+    let fresh = server.with_addresses(all);
+    let tier = RemoteTier::new(Client::new(&fresh).open("x").unwrap().unwrap());
+    let other = server.with_addresses(vec![waits, closed, running.address()]);
+    let other = RemoteTier::new(Client::new(&other).open("x").unwrap().unwrap());
+    let thread = Thread::local(IoMode::Auto).unwrap();
+    for tier in [&tier, &other] {
+        let mut queue = tier.queue(&thread).unwrap();
+        assert_eq!(read(&mut *queue, &thread, 0).0.unwrap(), [4; 4096]);
+    }
+    drop(running);
+    let (found, took) = read(&mut *tier.queue(&thread).unwrap(), &thread, 0);
+    let found = fault(found.unwrap_err());
+    assert!(
+        matches!(
+            found,
+            Fault::Unreachable(_) | Fault::Closed(_) | Fault::Stalled(_)
+        ),
+        "{found}"
+    );
+    assert!(took < Duration::from_secs(3), "{took:?}");
+}

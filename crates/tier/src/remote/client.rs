@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::ring::RingStream;
 use super::transport::Transport;
 use super::wire::{self, Frame, GREETING, Greeting, HEADER, Kind, MOST_WRITTEN, Welcome};
-use super::{Address, Fault, Server};
+use super::{Fault, Server, Way};
 use crate::error::TierError;
 use crate::volume::VolumeReader;
 
@@ -50,18 +50,32 @@ fn lost(error: &io::Error) -> Fault {
     Fault::Closed(error.to_string())
 }
 
+/// Connects to the first of a server's addresses that leads there.
+fn connect(server: &Server) -> io::Result<TcpStream> {
+    let mut failed = ErrorKind::AddrNotAvailable.into();
+    for address in server.addresses() {
+        match TcpStream::connect_timeout(&address, server.patience_each()) {
+            Ok(socket) => {
+                server.reached(address);
+                return Ok(socket);
+            }
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
 impl Connection {
     fn new(server: &Server) -> Result<Connection, Fault> {
         let inner = &*server.inner;
         let unreachable = |error: io::Error| Fault::Unreachable(error.to_string());
-        let transport = match &inner.address {
-            Address::Tcp(address) | Address::Ucx(address) => {
-                let socket = TcpStream::connect_timeout(address, inner.patience);
-                let socket = socket.map_err(unreachable)?;
+        let transport = match &inner.way {
+            Way::Tcp(_) | Way::Ucx(_) => {
+                let socket = connect(server).map_err(unreachable)?;
                 socket.set_nodelay(true).map_err(unreachable)?;
                 Transport::new(socket, inner.tls.as_ref()).map_err(unreachable)?
             }
-            Address::Ring(path) => {
+            Way::Ring(path) => {
                 let mut stream = RingStream::connect(path).map_err(unreachable)?;
                 stream.set_waits(true);
                 Transport::Ring(Box::new(stream))

@@ -23,14 +23,14 @@ use std::time::{Duration, Instant};
 use super::state::{Asked, Stage, State, To};
 use super::ucx::REACH;
 use super::wire::{Frame, Kind};
-use super::{Fault, Server};
+use super::{Fault, Server, ServerKey};
 use crate::buffer::Block;
 use crate::error::TierError;
 use crate::reactor::Reactor;
 use crate::tier::{Completion, Request};
 
-/// A thread's connections, by what servers are called.
-pub(crate) type Links = HashMap<String, Rc<Link>>;
+/// A thread's connections, by all that matters of a server: its addresses, the secret, whose certificates are believed.
+pub(crate) type Links = HashMap<ServerKey, Rc<Link>>;
 
 /// After so long it is read though the socket does not stir: a ring does not, when the other end is gone.
 const SILENT: Duration = Duration::from_millis(50);
@@ -127,12 +127,7 @@ impl std::fmt::Debug for Link {
 impl Link {
     /// The thread's connection to a server: the one that it has, unless that is over, or one that begins now.
     pub(super) fn of(reactor: &Reactor, server: &Server) -> Rc<Link> {
-        let tls = if server.inner.tls.is_some() {
-            "tls:"
-        } else {
-            ""
-        };
-        let key = format!("{tls}{}", server.name());
+        let key = server.inner.key;
         let known = reactor.links.borrow().get(&key).cloned();
         if let Some(link) = known {
             // One that the server has ended meanwhile is found out about here.

@@ -42,6 +42,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 pub use client::{Client, RemoteFile};
@@ -97,23 +98,30 @@ pub struct Server {
     inner: Arc<Inner>,
 }
 
-/// Where a server is.
-#[derive(Clone)]
-enum Address {
-    Tcp(SocketAddr),
+/// How a server is reached.
+#[derive(Clone, Debug)]
+enum Way {
+    /// At one of these addresses, which are tried in turn.
+    Tcp(Vec<SocketAddr>),
     /// Its socket for rings.
     Ring(PathBuf),
     /// As TCP, beside which reads go through UCX.
-    Ucx(SocketAddr),
+    Ucx(Vec<SocketAddr>),
 }
+
+/// What tells the connections that one server may have in common from those of others.
+pub(crate) type ServerKey = [u8; 32];
 
 struct Inner {
     /// `host:port`, `shm:/path` or `ucx:host:port`, as it was given.
     name: String,
-    address: Address,
+    way: Way,
+    /// Which of its addresses led there last.
+    address: AtomicUsize,
     secret: Option<Secret>,
     tls: Option<Tls>,
     patience: Duration,
+    key: ServerKey,
 }
 
 impl fmt::Debug for Server {
@@ -146,7 +154,13 @@ impl Server {
             fault: Fault::Unreachable(why),
         };
         if let Some(path) = name.strip_prefix(Self::RING) {
-            return Ok(Self::at(name, Address::Ring(path.into()), secret, None));
+            return Ok(Self::at(
+                name,
+                Way::Ring(path.into()),
+                secret,
+                None,
+                Self::PATIENCE,
+            ));
         }
         let through_ucx = name.strip_prefix(Self::UCX);
         if through_ucx.is_some() {
@@ -155,29 +169,96 @@ impl Server {
                 reason,
             })?;
         }
-        let mut found = through_ucx
+        let found = through_ucx
             .unwrap_or(name)
             .to_socket_addrs()
             .map_err(|error| failed(error.to_string()))?;
-        let address = found
-            .next()
-            .ok_or_else(|| failed("nobody knows the name".to_owned()))?;
-        Ok(match through_ucx {
-            Some(_) => Self::at(name, Address::Ucx(address), secret, None),
-            None => Self::at(name, Address::Tcp(address), secret, tls),
-        })
+        let addresses: Vec<SocketAddr> = found.collect();
+        if addresses.is_empty() {
+            return Err(failed("nobody knows the name".to_owned()));
+        }
+        let (way, tls) = match through_ucx {
+            Some(_) => (Way::Ucx(addresses), None),
+            None => (Way::Tcp(addresses), tls),
+        };
+        Ok(Self::at(name, way, secret, tls, Self::PATIENCE))
     }
 
-    fn at(name: &str, address: Address, secret: Option<Secret>, tls: Option<Tls>) -> Server {
+    fn at(
+        name: &str,
+        way: Way,
+        secret: Option<Secret>,
+        tls: Option<Tls>,
+        patience: Duration,
+    ) -> Server {
+        let mut hasher = blake3::Hasher::new();
+        // What is in front of the secret and of TLS ends where nothing else can.
+        let what = format!("{name:?} {way:?} {patience:?} {}\0", secret.is_some());
+        hasher.update(what.as_bytes());
+        if let Some(secret) = &secret {
+            hasher.update(&secret.fingerprint());
+        }
+        if let Some(tls) = &tls {
+            hasher.update(tls.fingerprint());
+        }
         Server {
             inner: Arc::new(Inner {
                 name: name.to_owned(),
-                address,
+                way,
+                address: AtomicUsize::new(0),
                 secret,
                 tls,
-                patience: Self::PATIENCE,
+                patience,
+                key: hasher.finalize().into(),
             }),
         }
+    }
+
+    /// The same at other addresses than those of its name, which are tried in turn.
+    #[must_use]
+    pub fn with_addresses(&self, addresses: Vec<SocketAddr>) -> Server {
+        let Inner {
+            name,
+            way,
+            secret,
+            tls,
+            patience,
+            ..
+        } = &*self.inner;
+        let way = match way {
+            Way::Tcp(_) => Way::Tcp(addresses),
+            Way::Ucx(_) => Way::Ucx(addresses),
+            Way::Ring(path) => Way::Ring(path.clone()),
+        };
+        Self::at(name, way, secret.clone(), tls.clone(), *patience)
+    }
+
+    /// Its addresses, the one that led there last first. None where it is reached through a ring.
+    fn addresses(&self) -> Vec<SocketAddr> {
+        let (Way::Tcp(addresses) | Way::Ucx(addresses)) = &self.inner.way else {
+            return Vec::new();
+        };
+        let mut addresses = addresses.clone();
+        let last = self.inner.address.load(Ordering::Relaxed);
+        if last < addresses.len() {
+            addresses.rotate_left(last);
+        }
+        addresses
+    }
+
+    /// An address led there.
+    fn reached(&self, address: SocketAddr) {
+        if let Way::Tcp(addresses) | Way::Ucx(addresses) = &self.inner.way
+            && let Some(at) = addresses.iter().position(|&known| known == address)
+        {
+            self.inner.address.store(at, Ordering::Relaxed);
+        }
+    }
+
+    /// How long one of its addresses is tried: all of them together no longer than a server may be silent.
+    fn patience_each(&self) -> Duration {
+        let addresses = self.addresses().len().max(1);
+        self.inner.patience / u32::try_from(addresses).unwrap_or(u32::MAX)
     }
 
     /// The same with other patience.
@@ -185,20 +266,12 @@ impl Server {
     pub fn with_patience(&self, patience: Duration) -> Server {
         let Inner {
             name,
-            address,
+            way,
             secret,
             tls,
             ..
         } = &*self.inner;
-        Server {
-            inner: Arc::new(Inner {
-                name: name.clone(),
-                address: address.clone(),
-                secret: secret.clone(),
-                tls: tls.clone(),
-                patience,
-            }),
-        }
+        Self::at(name, way.clone(), secret.clone(), tls.clone(), patience)
     }
 
     /// `host:port`, as it was given.
@@ -333,5 +406,35 @@ fn too_short(what: String) -> TierError {
             "it has less than {} bytes; make one with `head -c 32 /dev/urandom | base64`",
             Secret::LEAST
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_in_common_where_all_that_matters_is() {
+        let of = |name: &str, secret: Option<&[u8]>| {
+            let secret = secret.map(|bytes| Secret::new(bytes).unwrap());
+            Server::new(name, secret, None).unwrap()
+        };
+        let known = of("127.0.0.1:7700", Some(b"a secret of tests"));
+        let key = |server: &Server| server.inner.key;
+        assert_eq!(
+            key(&known),
+            key(&of("127.0.0.1:7700", Some(b"a secret of tests")))
+        );
+        let others = [
+            of("127.0.0.1:7700", Some(b"another secret of tests")),
+            of("127.0.0.1:7700", None),
+            of("127.0.0.1:7701", Some(b"a secret of tests")),
+            of("shm:/127.0.0.1:7700", Some(b"a secret of tests")),
+            known.with_addresses(vec!["127.0.0.2:7700".parse().unwrap()]),
+            known.with_patience(Duration::from_secs(1)),
+        ];
+        for other in others {
+            assert_ne!(key(&known), key(&other), "{other:?}");
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! What a connection of a thread to a server is in the middle of: its greetings, what is to be sent, frames that are coming in, and who asked for
 //! what. See [`link`](super::link), which shares it among queues.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -19,7 +20,7 @@ use super::ring::RingStream;
 use super::transport::Transport;
 use super::ucx::Lane;
 use super::wire::{Binding, Frame, GREETING, Greeting, HEADER, Kind, Reply, Sum, UNBOUND, Welcome};
-use super::{Address, Fault, Server};
+use super::{Fault, Server, Tls, Way};
 use crate::buffer::Block;
 use crate::error::TierError;
 use crate::reactor::Reactor;
@@ -70,6 +71,10 @@ pub(super) struct State {
     /// What is read through, where that is not the connection itself.
     pub(super) lane: Option<Lane>,
     transport: Option<Transport>,
+    /// Where it connects to, and what is left to be tried behind that.
+    addresses: VecDeque<SocketAddr>,
+    /// When it began to.
+    begun: Instant,
     pub(super) stage: Stage,
     /// What is to be sent, and how much of it has been. Requests wait in `later` until the server has welcomed.
     pub(super) out: Vec<u8>,
@@ -108,24 +113,14 @@ pub(super) type Done = Vec<(To, Result<Block, TierError>)>;
 
 impl State {
     pub(super) fn begin(server: &Server) -> State {
-        let lane = match &server.inner.address {
-            Address::Ucx(address) => Lane::new(address.ip()).map(Some),
-            Address::Tcp(_) | Address::Ring(_) => Ok(None),
-        };
-        let begun = lane.and_then(|lane| match begin(server) {
-            Ok(transport) => Ok((transport, lane)),
-            Err(error) => Err(error.to_string()),
-        });
-        let (transport, lane, stage) = match begun {
-            Ok((transport, lane)) => (Some(transport), lane, Stage::Connecting),
-            Err(why) => (None, None, Stage::Over(Fault::Unreachable(why))),
-        };
-        State {
+        let mut state = State {
             armed: None,
             stirs: None,
-            lane,
-            transport,
-            stage,
+            lane: None,
+            transport: None,
+            addresses: server.addresses().into(),
+            begun: Instant::now(),
+            stage: Stage::Connecting,
             out: Vec::new(),
             sent: 0,
             later: Vec::new(),
@@ -140,6 +135,46 @@ impl State {
             of_use: 0,
             looked: Instant::now(),
             read_at: Instant::now(),
+        };
+        if let Err(fault) = state.connect(server) {
+            state.stage = Stage::Over(fault);
+        }
+        state
+    }
+
+    /// Begins to connect, to the next address that can be tried.
+    fn connect(&mut self, server: &Server) -> Result<(), Fault> {
+        let unreachable = |why: String| Fault::Unreachable(why);
+        // The wait is for the one before it.
+        self.armed = None;
+        self.transport = None;
+        self.begun = Instant::now();
+        if let Way::Ring(path) = &server.inner.way {
+            let stream = RingStream::connect(path);
+            let stream = stream.map_err(|error| unreachable(error.to_string()))?;
+            self.transport = Some(Transport::Ring(Box::new(stream)));
+            return Ok(());
+        }
+        loop {
+            let Some(&address) = self.addresses.front() else {
+                return Err(unreachable("it has no address".to_owned()));
+            };
+            match begin(address, server.inner.tls.as_ref()) {
+                Ok(transport) => self.transport = Some(transport),
+                Err(error) if self.addresses.len() == 1 => {
+                    return Err(unreachable(error.to_string()));
+                }
+                Err(_) => {
+                    self.addresses.pop_front();
+                    continue;
+                }
+            }
+            // What was asked for waits in it, wherever the connection leads in the end.
+            if let (Way::Ucx(all), None) = (&server.inner.way, &self.lane) {
+                let loopback = all.iter().all(|address| address.ip().is_loopback());
+                self.lane = Some(Lane::new(loopback).map_err(unreachable)?);
+            }
+            return Ok(());
         }
     }
 
@@ -219,7 +254,7 @@ impl State {
         let events = transport.events(more);
         if !matches!(self.armed, Some((_, armed)) if armed == events) {
             let fd = transport.as_fd().as_raw_fd();
-            // SAFETY: the descriptor is that of `transport`, which is replaced in `end` alone, behind `armed`, and is declared after it, so
+            // SAFETY: the descriptor is that of `transport`, which is replaced in `connect` and `end` alone, behind `armed`, and is declared after it, so
             // that it is dropped later: it stays open for as long as this is used.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
             self.armed = Some((SocketReady::new(reactor, fd, events), events));
@@ -259,7 +294,20 @@ impl State {
                 .as_ref()
                 .map_or(Ok(false), Transport::is_connected);
             match connected {
-                Ok(true) => self.stage = Stage::Greeting,
+                Ok(true) => {
+                    if let Some(&address) = self.addresses.front() {
+                        server.reached(address);
+                    }
+                    self.stage = Stage::Greeting;
+                }
+                // Another one may lead there.
+                Ok(false) | Err(_) if self.addresses.len() > 1 => {
+                    if connected.is_ok() && self.begun.elapsed() < server.patience_each() {
+                        return Ok(());
+                    }
+                    self.addresses.pop_front();
+                    return self.connect(server);
+                }
                 Ok(false) => return Ok(()),
                 Err(error) => return Err(Fault::Unreachable(error.to_string())),
             }
@@ -521,25 +569,18 @@ fn broken(error: &io::Error) -> Fault {
 }
 
 /// Begins to connect.
-fn begin(server: &Server) -> io::Result<Transport> {
-    let inner = &*server.inner;
-    let address = match &inner.address {
-        Address::Tcp(address) | Address::Ucx(address) => address,
-        Address::Ring(path) => {
-            return Ok(Transport::Ring(Box::new(RingStream::connect(path)?)));
-        }
-    };
+fn begin(address: SocketAddr, tls: Option<&Tls>) -> io::Result<Transport> {
     let family = match address.is_ipv4() {
         true => AddressFamily::INET,
         false => AddressFamily::INET6,
     };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-    match connect(&socket, address) {
+    match connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => {}
         Err(error) => return Err(error.into()),
     }
     let socket = TcpStream::from(socket);
     socket.set_nodelay(true)?;
-    Transport::new(socket, inner.tls.as_ref())
+    Transport::new(socket, tls)
 }

@@ -22,6 +22,8 @@ use crate::error::TierError;
 pub struct Tls {
     config: Arc<ClientConfig>,
     host: ServerName<'static>,
+    /// Of the certificates and the host.
+    fingerprint: [u8; 32],
 }
 
 impl fmt::Debug for Tls {
@@ -66,8 +68,10 @@ impl Tls {
         };
         let read = CertificateDer::pem_file_iter(authority);
         let mut roots = RootCertStore::empty();
+        let mut hasher = blake3::Hasher::new();
         for certificate in read.map_err(|error| failed(error.to_string()))? {
             let certificate = certificate.map_err(|error| failed(error.to_string()))?;
+            hasher.update(blake3::hash(&certificate).as_bytes());
             roots
                 .add(certificate)
                 .map_err(|error| failed(error.to_string()))?;
@@ -75,6 +79,7 @@ impl Tls {
         if roots.is_empty() {
             return Err(failed("the file has no certificate".to_owned()));
         }
+        hasher.update(host.as_bytes());
         let host =
             ServerName::try_from(host.to_owned()).map_err(|error| failed(error.to_string()))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -86,7 +91,13 @@ impl Tls {
         Ok(Tls {
             config: Arc::new(config),
             host,
+            fingerprint: hasher.finalize().into(),
         })
+    }
+
+    /// What tells it from others.
+    pub(super) fn fingerprint(&self) -> &[u8; 32] {
+        &self.fingerprint
     }
 }
 

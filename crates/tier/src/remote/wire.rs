@@ -121,6 +121,11 @@ impl Secret {
         })
     }
 
+    /// What tells it from others, and is no help in finding it.
+    pub(super) fn fingerprint(&self) -> [u8; 32] {
+        blake3::derive_key("StratANN memory server 1: connections in common", &self.0)
+    }
+
     /// Shows that one side knows it, in one conversation.
     pub fn proof(&self, side: Side, nonces: [&Nonce; 2], channel: &Binding) -> Proof {
         self.hash(side, nonces, channel).into()

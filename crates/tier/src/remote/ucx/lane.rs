@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
@@ -89,13 +88,13 @@ fn nonsense(what: &str) -> Fault {
 }
 
 impl Lane {
-    /// To a server at an address, of which nothing is known yet.
-    pub(in crate::remote) fn new(server: IpAddr) -> Result<Lane, String> {
+    /// To a server of which nothing is known yet; `loopback`: it is on this machine.
+    pub(in crate::remote) fn new(loopback: bool) -> Result<Lane, String> {
         Ok(Lane {
             connection: Connection {
                 endpoint: None,
                 files: HashMap::new(),
-                worker: Worker::new(&Context::shared(server.is_loopback())?)?,
+                worker: Worker::new(&Context::shared(loopback)?)?,
             },
             reaching: HashMap::new(),
             waiting: HashMap::new(),
