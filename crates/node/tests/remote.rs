@@ -1069,3 +1069,49 @@ fn all_addresses_of_a_name_are_tried() {
     );
     assert!(took < Duration::from_secs(3), "{took:?}");
 }
+
+/// A server whose commits take so long.
+fn slow_commits(takes: Duration) -> String {
+    fake(move |mut stream| {
+        welcome(&mut stream);
+        while let Some(frame) = request(&mut stream) {
+            if frame.kind == Some(Kind::Commit) {
+                thread::sleep(takes);
+            }
+            let mut out = Vec::new();
+            let answer = Frame {
+                file: 5,
+                offset: 3000,
+                ..Frame::new(frame.kind.unwrap(), frame.tag)
+            };
+            answer.append(&[], &mut out);
+            if stream.write_all(&out).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+#[test]
+fn a_server_may_take_longer_for_a_sync_than_for_an_answer_and_not_for_ever() {
+    let put = |address: &str| {
+        let server = known(address, None).with_patience(Duration::from_millis(100));
+        let began = Instant::now();
+        let read = |_: u64, piece: &mut [u8]| {
+            piece.fill(1);
+            Ok(())
+        };
+        (Client::new(&server).put("x", 3000, read), began.elapsed())
+    };
+    assert_eq!(
+        put(&slow_commits(Duration::from_millis(600)))
+            .0
+            .unwrap()
+            .len(),
+        3000
+    );
+    let (result, took) = put(&slow_commits(Duration::from_secs(60)));
+    let found = fault(result.unwrap_err());
+    assert!(matches!(found, Fault::Stalled(_)), "{found}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
+}

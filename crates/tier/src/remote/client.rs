@@ -40,9 +40,17 @@ pub(super) const OF_USE: usize = 64 << 10;
 /// The most bytes of a refusal's text.
 pub(super) const MOST_TEXT: u32 = 4 << 10;
 
+/// How many times its patience a server may take to give a file its name, beside what its bytes take: a folder's device syncs behind whatever else
+/// it has to write.
+const WORK: u32 = 12;
+/// Bytes a second that it syncs at the least.
+const SYNCED: u64 = 16 << 20;
+
 struct Connection {
     transport: Transport,
+    /// How long what is under way may take, and how long what is asked next.
     patience: Duration,
+    usual: Duration,
     next_tag: u64,
 }
 
@@ -84,6 +92,7 @@ impl Connection {
         let mut connection = Connection {
             transport,
             patience: inner.patience,
+            usual: inner.patience,
             next_tag: 0,
         };
         let mut bytes = [0; GREETING];
@@ -109,11 +118,22 @@ impl Connection {
     }
 
     fn send(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
+        let (mut since, mut of_use) = (Instant::now(), 0);
         while !bytes.is_empty() {
-            let _ = self.transport.set_write_timeout(self.patience);
+            let left = self.patience.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                return Err(Fault::Stalled(self.patience));
+            }
+            let _ = self.transport.set_write_timeout(left);
             match self.transport.write(bytes) {
                 Ok(0) => return Err(lost(&ErrorKind::WriteZero.into())),
-                Ok(sent) => bytes = &bytes[sent..],
+                Ok(sent) => {
+                    bytes = &bytes[sent..];
+                    of_use += sent;
+                    if of_use >= OF_USE {
+                        (since, of_use) = (Instant::now(), 0);
+                    }
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(self.failed(&error)),
             }
@@ -145,15 +165,26 @@ impl Connection {
         Ok(())
     }
 
-    /// Asks; the answer's body goes to `out`, all of it, or is empty.
-    fn ask(&mut self, frame: Frame, body: &[u8], out: &mut [u8]) -> Result<Frame, Fault> {
+    /// Asks; the answer's body goes to `out`, all of it, or is empty. `work`: the server has to make room for so many bytes, or to sync them.
+    fn ask(
+        &mut self,
+        frame: Frame,
+        body: &[u8],
+        out: &mut [u8],
+        work: Option<u64>,
+    ) -> Result<Frame, Fault> {
         self.next_tag += 1;
         let tag = self.next_tag;
         let mut bytes = Vec::with_capacity(HEADER + body.len());
         Frame { tag, ..frame }.append(body, &mut bytes);
         self.send(&bytes)?;
         let mut header = [0; HEADER];
-        self.receive(&mut header)?;
+        self.patience = work.map_or(self.usual, |len| {
+            self.usual * WORK + Duration::from_secs(len / SYNCED)
+        });
+        let received = self.receive(&mut header);
+        self.patience = self.usual;
+        received?;
         let (answer, sum) = Frame::decode(&header).ok_or_else(|| nonsense("no answer"))?;
         if answer.kind.is_none() {
             if answer.len > MOST_TEXT {
@@ -215,6 +246,18 @@ impl Client {
         body: &[u8],
         out: &mut [u8],
     ) -> Result<Frame, TierError> {
+        self.ask_for(None, about, frame, body, out)
+    }
+
+    /// The same, of a server that has work with so many bytes, if any.
+    fn ask_for(
+        &self,
+        work: Option<u64>,
+        about: &str,
+        frame: Frame,
+        body: &[u8],
+        out: &mut [u8],
+    ) -> Result<Frame, TierError> {
         let mut slot = self
             .connection
             .lock()
@@ -224,7 +267,7 @@ impl Client {
                 Some(connection) => connection,
                 None => slot.insert(Connection::new(&self.server)?),
             };
-            connection.ask(frame, body, out)
+            connection.ask(frame, body, out, work)
         };
         let answer = tried();
         // Behind a refusal the next answer comes as ever.
@@ -285,7 +328,10 @@ impl Client {
             offset: len,
             ..Frame::new(Kind::Begin, 0)
         };
-        let file = self.ask(name, frame, name.as_bytes(), &mut [])?.file;
+        let work = Some(len);
+        let file = self
+            .ask_for(work, name, frame, name.as_bytes(), &mut [])?
+            .file;
         let mut hasher = blake3::Hasher::new();
         let mut buffer = vec![0; len.min(MOST_WRITTEN.into()) as usize];
         let mut offset = 0;
@@ -306,7 +352,8 @@ impl Client {
             file,
             ..Frame::new(Kind::Commit, 0)
         };
-        let answer = self.ask(name, frame, hasher.finalize().as_bytes(), &mut [])?;
+        let hash = hasher.finalize();
+        let answer = self.ask_for(work, name, frame, hash.as_bytes(), &mut [])?;
         if answer.offset != len {
             self.hang_up();
             let fault = nonsense("another length of a file than it was sent");
@@ -321,7 +368,7 @@ impl Client {
     /// [`TierError::Server`].
     pub fn sweep(&self, prefix: &str, stays: &str) -> Result<(), TierError> {
         let body = [prefix.as_bytes(), &[0], stays.as_bytes()].concat();
-        self.ask(prefix, Frame::new(Kind::Sweep, 0), &body, &mut [])?;
+        self.ask_for(Some(0), prefix, Frame::new(Kind::Sweep, 0), &body, &mut [])?;
         Ok(())
     }
 

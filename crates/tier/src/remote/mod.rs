@@ -16,6 +16,7 @@
 //! **Nothing waits for ever.** A server that sends less than 64 KiB, and completes no answer, for [`Server::PATIENCE`] while it is asked has stalled;
 //! one that sends what cannot be meant answers nonsense. Both, and one that is gone, are errors of all reads in flight
 //! ([`Fault`]), and the next read connects anew. Time in which this process did not look does not count.
+//! A server that makes room for a file, or syncs it, may take twelve times as long, and a second for each 16 MiB.
 //!
 //! **Who may ask.** A secret that both know (`STRATANN_SECRET_FILE`, a file that only its owner may read, or `STRATANN_SECRET`) is
 //! proved by both and never sent. A client that has one refuses a server that does not know it. What is sent behind that is
