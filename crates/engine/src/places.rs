@@ -551,6 +551,18 @@ fn identity(home: &dyn Volume, path: &Path) -> Result<String, Error> {
     Ok(hasher.finalize().to_hex()[..32].to_owned())
 }
 
+/// Where an index is at home, among all machines: so that two that have the same index under one name do not push each other's copies out.
+fn origin(path: &Path) -> String {
+    let mut hasher = blake3::Hasher::new();
+    // What there is of these: a container may have no machine id, or its host's, and then it has a name of its own.
+    for file in ["/etc/machine-id", "/proc/sys/kernel/hostname"] {
+        hasher.update(&std::fs::read(file).unwrap_or_default());
+        hasher.update(&[0]);
+    }
+    hasher.update(path.as_os_str().as_encoded_bytes());
+    hasher.finalize().to_hex()[..16].to_owned()
+}
+
 impl State<'_> {
     /// The way to the files on a tier.
     fn way(&self, tier: &PlaceTier) -> Result<Arc<dyn Volume>, Error> {
@@ -577,12 +589,9 @@ impl State<'_> {
             }
             PlaceTier::Remote(remote) => {
                 let (home, client) = (self.home.clone(), remote.client()?);
-                Arc::new(RemoteVolume::new(
-                    home,
-                    client,
-                    &remote.name,
-                    &self.content,
-                )?)
+                let (name, origin) = (&remote.name, origin(self.path));
+                let copies = RemoteVolume::new(home, client, name, &origin, &self.content);
+                Arc::new(copies?)
             }
         })
     }

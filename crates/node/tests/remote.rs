@@ -767,8 +767,9 @@ fn copies_of_a_volume_are_put_there_once_and_those_of_before_go() {
         .unwrap();
     let running = start(Options::default());
     let server = known(running.address(), None);
-    let copies =
-        |state: &str| RemoteVolume::new(home.clone(), Client::new(&server), "me", state).unwrap();
+    let copies = |state: &str| {
+        RemoteVolume::new(home.clone(), Client::new(&server), "me", "here", state).unwrap()
+    };
     let volume = copies("1");
     let thread = Thread::local(IoMode::Auto).unwrap();
     let tier = volume.open_tier("pages-1").unwrap();
@@ -796,7 +797,7 @@ fn copies_of_a_volume_are_put_there_once_and_those_of_before_go() {
         [1; 4096],
         "it is open"
     );
-    assert!(after.place("pages-1").ends_with("/me.2.pages-1"));
+    assert!(after.place("pages-1").ends_with("/me.here.2.pages-1"));
     drop((volume, again, tier));
     let began = Instant::now();
     while running.store().free() != 64 * MIB - 3_000_000 {
@@ -1114,4 +1115,39 @@ fn a_server_may_take_longer_for_a_sync_than_for_an_answer_and_not_for_ever() {
     let found = fault(result.unwrap_err());
     assert!(matches!(found, Fault::Stalled(_)), "{found}");
     assert!(took < Duration::from_secs(3), "{took:?}");
+}
+
+#[test]
+fn two_machines_with_one_index_do_not_push_each_others_copies_out() {
+    let root = tempfile::tempdir().unwrap();
+    let home = Arc::new(Directory::create(root.path().join("home")).unwrap());
+    home.create("pages-1")
+        .unwrap()
+        .append(&[1; 20 << 20])
+        .unwrap();
+    let running = start(Options::default());
+    let server = known(running.address(), None);
+    let copies = |origin: &str, state: &str| {
+        let client = Client::new(&server);
+        let volume = RemoteVolume::new(home.clone(), client, "me", origin, state).unwrap();
+        volume.open_reader("pages-1").unwrap();
+    };
+    let has = |name: &str| running.store().open(name).is_ok();
+    copies("here", "1");
+    copies("there", "2");
+    copies("here", "1");
+    assert!(has("me.here.1.pages-1") && has("me.there.2.pages-1"));
+    // A state that follows takes the place of its own one alone.
+    copies("there", "3");
+    assert!(has("me.here.1.pages-1") && has("me.there.3.pages-1") && !has("me.there.2.pages-1"));
+    copies("elsewhere", "4");
+    assert!(has("me.here.1.pages-1") && has("me.there.3.pages-1"));
+    // And where there is no room for all, who comes last has it.
+    let began = Instant::now();
+    while running.store().free() != 4 * MIB {
+        assert!(began.elapsed() < Duration::from_secs(5));
+        thread::sleep(Duration::from_millis(10));
+    }
+    copies("new", "5");
+    assert!(has("me.new.5.pages-1") && !has("me.here.1.pages-1"));
 }
