@@ -14,6 +14,8 @@
 //! **What nobody uses any more** goes when somebody opens a folder of the same owner: whoever gets the lock of IN-USE for himself alone
 //! knows that nobody has the folder open. A lock ends with its process, so that a crash leaves nothing that stays for ever.
 //!
+//! **Who comes second waits.** A copy is made under a lock of the folder: who opens the same index meanwhile finds it made.
+//!
 //! **Who may look.** A place has to be a directory of this user that nobody else can write to, a folder in it one that nobody else can
 //! even look into; so nobody can put files there, or read what stands there.
 
@@ -213,12 +215,31 @@ impl CopyFolder {
         self.kept
     }
 
+    /// Waits until nobody else makes a copy in it, and keeps others from making one until this is dropped.
+    pub(super) fn make_alone(&self) -> Result<MakingAlone, TierError> {
+        // The directory itself carries the lock, through a descriptor of its own.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let opened = self.directory.open_with(".", flags);
+        let opened = opened
+            .map_err(|error| TierError::io("lock", self.path.display().to_string(), 0, 0, error))?;
+        loop {
+            match flock(&opened, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(MakingAlone(opened)),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(failed("lock", &self.path)(error)),
+            }
+        }
+    }
+
     /// Bytes that are free on its device, for this user.
     pub(super) fn free_bytes(&self) -> Result<u64, TierError> {
         let facts = fstatvfs(&self.in_use).map_err(failed("look at", &self.path))?;
         Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
     }
 }
+
+/// A folder's lock for who makes a copy in it. It ends when the descriptor is closed.
+pub(super) struct MakingAlone(#[expect(dead_code, reason = "held, not looked at")] File);
 
 impl Drop for CopyFolder {
     fn drop(&mut self) {

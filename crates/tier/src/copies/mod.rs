@@ -85,8 +85,13 @@ impl MirrorVolume {
         let len = self.home.len(name)?;
         // Those that are kept are of files that never change while the folder has its name, but that they may grow.
         let kept = self.folder.kept() == Kept::ForOthers;
-        if !(kept && matches!(self.copies.len(name), Ok(there) if there == len)) {
-            self.copy(name)?;
+        let is_there = || kept && matches!(self.copies.len(name), Ok(there) if there == len);
+        if !is_there() {
+            let alone = kept.then(|| self.folder.make_alone()).transpose()?;
+            if !is_there() {
+                self.copy(name)?;
+            }
+            drop(alone);
         }
         whole.insert(name.to_owned());
         Ok(())
@@ -409,5 +414,53 @@ mod tests {
         // Nothing is left of it.
         let left: Vec<_> = std::fs::read_dir(path).unwrap().flatten().collect();
         assert_eq!(left.len(), 1, "{left:?}");
+    }
+
+    /// A volume that counts how often a file is opened to be read.
+    #[derive(Debug)]
+    struct Counted {
+        directory: Directory,
+        opened: AtomicU64,
+    }
+
+    impl Volume for Counted {
+        leave_to!(directory: name place create open open_pages read read_at len exists rename remove list sync lock);
+
+        fn open_reader(&self, name: &str) -> Result<Box<dyn VolumeReader>, TierError> {
+            self.opened.fetch_add(1, Ordering::Relaxed);
+            // So long that the others come meanwhile.
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            self.directory.open_reader(name)
+        }
+
+        fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
+            self.directory.open_tier(name)
+        }
+    }
+
+    #[test]
+    fn who_opens_an_index_while_it_is_copied_waits_for_the_copy() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = Directory::create(root.path().join("home")).unwrap();
+        directory
+            .create("pages-1")
+            .unwrap()
+            .write_at(0, &[7; 3_000_000])
+            .unwrap();
+        let home = Arc::new(Counted {
+            directory,
+            opened: AtomicU64::new(0),
+        });
+        let place = root.path().join("place");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let folder = CopyFolder::open(&place, "a", "1", Kept::ForOthers).unwrap();
+                    let mirror = MirrorVolume::new(home.clone(), folder, ReadBy::Mapping);
+                    assert_eq!(mirror.read("pages-1").unwrap(), [7; 3_000_000]);
+                });
+            }
+        });
+        assert_eq!(home.opened.load(Ordering::Relaxed), 1);
     }
 }
