@@ -61,6 +61,9 @@ pub struct CopyFolder {
     in_use: File,
     kept: Kept,
     home: Home,
+    /// What a test says is free.
+    #[cfg(test)]
+    pub(super) free: Option<u64>,
 }
 
 fn failed(action: &'static str, path: &Path) -> impl Fn(Errno) -> TierError {
@@ -172,6 +175,8 @@ impl CopyFolder {
             in_use,
             kept,
             home: Home::here(),
+            #[cfg(test)]
+            free: None,
         };
         if alone && folder.is_there() {
             folder.remove_unfinished();
@@ -233,8 +238,22 @@ impl CopyFolder {
 
     /// Bytes that are free on its device, for this user.
     pub(super) fn free_bytes(&self) -> Result<u64, TierError> {
+        #[cfg(test)]
+        if let Some(free) = self.free {
+            return Ok(free);
+        }
         let facts = fstatvfs(&self.in_use).map_err(failed("look at", &self.path))?;
         Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
+    }
+
+    /// Refuses bytes that its device has no room for.
+    pub(super) fn check_room(&self, len: u64) -> Result<(), TierError> {
+        let free = self.free_bytes()?;
+        if free < len {
+            let place = self.path.display().to_string();
+            return Err(TierError::NoRoom { place, len, free });
+        }
+        Ok(())
     }
 }
 

@@ -40,7 +40,7 @@ pub enum ReadBy {
 /// A volume with copies of its files in a folder. All files that are opened as tiers are read from there.
 pub struct MirrorVolume {
     home: Arc<dyn Volume>,
-    folder: CopyFolder,
+    folder: Arc<CopyFolder>,
     read_by: ReadBy,
     /// The folder as a volume: through memory where files are mapped that change.
     copies: Arc<dyn Volume>,
@@ -64,7 +64,7 @@ impl MirrorVolume {
         };
         MirrorVolume {
             home,
-            folder,
+            folder: Arc::new(folder),
             read_by,
             copies,
             whole: Mutex::default(),
@@ -123,11 +123,7 @@ impl MirrorVolume {
         for _ in 0..TRIES {
             let from = self.home.open_reader(name)?;
             let len = from.size()?;
-            let free = self.folder.free_bytes()?;
-            if free < len {
-                let place = self.folder.path().display().to_string();
-                return Err(TierError::NoRoom { place, len, free });
-            }
+            self.folder.check_room(len)?;
             let mut file = self.copies.create(unfinished)?;
             let mut buffer = vec![0; PIECE.min(len as usize)];
             in_pieces(len, |offset, piece| {
@@ -157,7 +153,8 @@ impl MirrorVolume {
         home: Box<dyn VolumeFile>,
     ) -> Result<Box<dyn VolumeFile>, TierError> {
         let copy = self.copies.open(name)?;
-        Ok(Box::new(Writer { home, copy }))
+        let folder = self.folder.clone();
+        Ok(Box::new(Writer { home, copy, folder }))
     }
 
     /// Copies that are kept for others are not written to.
@@ -304,10 +301,22 @@ impl Volume for MirrorVolume {
 struct Writer {
     home: Box<dyn VolumeFile>,
     copy: Box<dyn VolumeFile>,
+    folder: Arc<CopyFolder>,
+}
+
+impl Writer {
+    /// Looks for room before the file itself is touched: what its copy has none for is not done at all.
+    fn check_room(&self, end: u64) -> Result<(), TierError> {
+        match end.checked_sub(self.copy.len()) {
+            None | Some(0) => Ok(()),
+            Some(more) => self.folder.check_room(more),
+        }
+    }
 }
 
 impl VolumeFile for Writer {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TierError> {
+        self.check_room(offset.saturating_add(bytes.len() as u64))?;
         self.home.write_at(offset, bytes)?;
         self.copy.write_at(offset, bytes)
     }
@@ -317,6 +326,7 @@ impl VolumeFile for Writer {
     }
 
     fn set_len(&mut self, len: u64) -> Result<(), TierError> {
+        self.check_room(len)?;
         self.home.set_len(len)?;
         self.copy.set_len(len)
     }
@@ -462,5 +472,45 @@ mod tests {
             }
         });
         assert_eq!(home.opened.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn what_the_copy_has_no_room_for_is_not_written_at_home_either() {
+        let root = tempfile::tempdir().unwrap();
+        let home = Directory::create(root.path().join("home")).unwrap();
+        home.create("pages-1")
+            .unwrap()
+            .write_at(0, &[7; 8192])
+            .unwrap();
+        let place = root.path().join("place");
+        let mut folder = CopyFolder::open(&place, "a", "1", Kept::ForNow).unwrap();
+        folder.free = Some(10_000);
+        let mirror = MirrorVolume::new(Arc::new(home.clone()), folder, ReadBy::Mapping);
+        let mut file = mirror.open_pages("pages-1").unwrap();
+        file.write_at(4096, &[8; 8192]).unwrap();
+        let error = file.write_at(12288, &[9; 12288]).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                TierError::NoRoom {
+                    len: 12288,
+                    free: 10_000,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        assert!(matches!(
+            file.set_len(1 << 20).unwrap_err(),
+            TierError::NoRoom { .. }
+        ));
+        assert_eq!(home.len("pages-1").unwrap(), 12288);
+        // A merge, which writes a file from its start.
+        let mut merged = mirror.create("pages-2").unwrap();
+        assert!(matches!(
+            merged.append(&[1; 20_000]).unwrap_err(),
+            TierError::NoRoom { .. }
+        ));
+        assert_eq!(home.len("pages-2").unwrap(), 0);
     }
 }
