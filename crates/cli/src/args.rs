@@ -60,6 +60,8 @@ pub enum Command {
     Bench(BenchArguments),
     /// Tries presets on a sample, and says which to take on a device, and what to expect
     Advise(AdviseArguments),
+    /// Lists the copies of indexes at a place, and removes those that nobody uses
+    Copies(CopiesArguments),
     /// Serves memory of this machine to searches in other processes, here or elsewhere (`--place topology=remote:..`)
     MemoryServer(MemoryServerArguments),
     /// Lists the presets and the choices that each one stands for
@@ -602,6 +604,24 @@ pub struct VerifyArguments {
 
     #[command(flatten)]
     pub places: PlaceArguments,
+
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `stratann copies`
+#[derive(Debug, Args)]
+pub struct CopiesArguments {
+    /// The index directory whose copies are meant [default: those of all indexes]
+    pub index: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub places: PlaceArguments,
+
+    /// Removes them, but for those that somebody has open
+    #[arg(long)]
+    pub remove: bool,
 
     /// Prints one JSON object
     #[arg(long)]

@@ -32,6 +32,8 @@
 //! memory or not at all while an index is searched, and the log belongs to the manifest: a place for them would have no
 //! effect, and is refused, as is one for vectors that stand beside the lists.
 
+mod listed;
+
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -46,6 +48,8 @@ use stratann_tier::{
     CopyFolder, Device, DeviceKind, Kept, LoadedVolume, MemoryVolume, MirrorVolume, ModelledVolume,
     ReadBy, RoutedVolume, Volume,
 };
+
+pub use listed::{Copies, copies, remove_copies};
 
 use crate::{Error, Layout, stored};
 
@@ -551,6 +555,12 @@ fn identity(home: &dyn Volume, path: &Path) -> Result<String, Error> {
     Ok(hasher.finalize().to_hex()[..32].to_owned())
 }
 
+/// Whose copies those of an index are, among all of this machine.
+fn owner(path: &Path) -> String {
+    let hash = blake3::hash(path.as_os_str().as_encoded_bytes());
+    hash.to_hex()[..16].to_owned()
+}
+
 /// Where an index is at home, among all machines: so that two that have the same index under one name do not push each other's copies out.
 fn origin(path: &Path) -> String {
     let mut hasher = blake3::Hasher::new();
@@ -604,9 +614,7 @@ impl State<'_> {
     }
 
     fn folder(&self, place: &Path) -> Result<CopyFolder, Error> {
-        let hash = |bytes: &[u8]| blake3::hash(bytes).to_hex();
-        let owner = hash(self.path.as_os_str().as_encoded_bytes());
-        let owner = &owner[..16];
+        let owner = &owner(self.path);
         let folder = match self.purpose {
             Purpose::Search => CopyFolder::open(place, owner, &self.content, Kept::ForOthers),
             Purpose::Change => {

@@ -223,7 +223,7 @@ impl<'a> Session<'a> {
             Some(Kind::Open | Kind::Begin) => MOST_NAME,
             Some(Kind::Write) => MOST_WRITTEN as usize,
             Some(Kind::Commit) => blake3::OUT_LEN,
-            Some(Kind::Sweep) => 2 * MOST_NAME + 1,
+            Some(Kind::Sweep | Kind::List) => 2 * MOST_NAME + 1,
             Some(Kind::Read | Kind::Room | Kind::Reach) => 0,
             None => return Err(nonsense("an answer in place of a request")),
         };
@@ -312,6 +312,14 @@ impl<'a> Session<'a> {
                     return refused(Refusal::Name, "no prefixes");
                 };
                 self.store.sweep(prefix, stays)?;
+            }
+            Kind::List => {
+                let text = std::str::from_utf8(body).unwrap_or_default();
+                let Some((prefix, after)) = text.split_once('\0') else {
+                    return refused(Refusal::Name, "no prefix");
+                };
+                answer.append(&self.store.list(prefix, after), out);
+                return Ok(());
             }
             Kind::Room => answer.offset = self.store.free(),
             Kind::Reach => {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use stratann_tier::remote::ucx::{self, Region};
-use stratann_tier::remote::wire::{Refusal, is_name};
+use stratann_tier::remote::wire::{LIST, Listed, Refusal, is_name};
 use stratann_tier::{Directory, HugeBytes, LockGuard, TierError, Volume, VolumeFile, VolumeReader};
 
 /// What stands in the name of a file in the folder that is not complete.
@@ -488,6 +488,31 @@ impl Store {
         let replaced = self.files().insert(begun.name, &file);
         drop(replaced);
         Ok(file)
+    }
+
+    /// A list of the files whose names begin with `prefix` and come behind `after`, as many as have room in it.
+    pub fn list(&self, prefix: &str, after: &str) -> Vec<u8> {
+        let files = self.files();
+        let mut found: Vec<_> = files
+            .names
+            .iter()
+            .filter(|(name, _)| name.starts_with(prefix) && name.as_str() > after)
+            .collect();
+        found.sort_by_key(|(name, _)| *name);
+        let mut list = Vec::new();
+        for (name, file) in found {
+            let listed = Listed {
+                name: name.clone(),
+                len: file.len,
+                // The table has one.
+                in_use: Arc::strong_count(file) > 1,
+            };
+            if !listed.append(&mut list) {
+                break;
+            }
+        }
+        list.resize(LIST, 0);
+        list
     }
 
     /// Has files lose their names that begin with `prefix` and not with `stays`.

@@ -1118,6 +1118,56 @@ fn a_server_may_take_longer_for_a_sync_than_for_an_answer_and_not_for_ever() {
 }
 
 #[test]
+fn files_are_listed_and_removed_by_the_beginning_of_their_names() {
+    let running = start(Options::default());
+    let server = known(running.address(), None);
+    // More than one list has room for.
+    let names: Vec<String> = (0..700)
+        .map(|n| format!("me.{}.{n:04}", "x".repeat(100)))
+        .collect();
+    for name in &names {
+        put(&server, name, b"hello");
+    }
+    let open = put(&server, "you.1", &[1; 10]);
+    let client = Client::new(&server);
+    let found = client.list("me.").unwrap();
+    assert!(found.iter().map(|file| &file.name).eq(&names));
+    assert!(found.iter().all(|file| file.len == 5));
+    let [yours] = &client.list("you.").unwrap()[..] else {
+        panic!("one file");
+    };
+    assert!(yours.in_use && yours.len == 10);
+    client.remove("me.").unwrap();
+    assert!(client.list("me.").unwrap().is_empty());
+    assert_eq!(client.list("").unwrap().len(), 1);
+    drop(open);
+    // A server that goes round in circles is found out about.
+    let circles = fake(|mut stream| {
+        welcome(&mut stream);
+        while let Some(frame) = request(&mut stream) {
+            let mut list = Vec::new();
+            let name = "me.1".to_owned();
+            assert!(
+                wire::Listed {
+                    name,
+                    len: 1,
+                    in_use: false
+                }
+                .append(&mut list)
+            );
+            list.resize(wire::LIST, 0);
+            let mut out = Vec::new();
+            Frame::new(Kind::List, frame.tag).append(&list, &mut out);
+            if stream.write_all(&out).is_err() {
+                return;
+            }
+        }
+    });
+    let found = fault(Client::new(&known(&circles, None)).list("me.").unwrap_err());
+    assert!(matches!(found, Fault::Nonsense(_)), "{found}");
+}
+
+#[test]
 fn two_machines_with_one_index_do_not_push_each_others_copies_out() {
     let root = tempfile::tempdir().unwrap();
     let home = Arc::new(Directory::create(root.path().join("home")).unwrap());

@@ -95,6 +95,9 @@ pub struct VerifyReport {
     pub problem_count: u64,
     /// How many of them are no damage: files that could not be looked at, because this user may not, or the machine failed.
     pub unread: u64,
+    /// Of copies with problems: how many the index itself has. None of its own means that the copies alone are damaged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub original_problems: Option<u64>,
 }
 
 impl VerifyReport {
@@ -142,7 +145,7 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
 }
 
 /// As [`verify`], of the copies at some places, as far as there are such of what searches read, and of the index itself for all else. Copies that
-/// are not there yet are made.
+/// are not there yet are made. Where something is wrong, the index itself is read as well: a copy of what is damaged is as damaged.
 ///
 /// # Errors
 /// As those of [`verify`]; a place in memory, of which there is nothing to check; a role that the index does not have.
@@ -155,7 +158,11 @@ pub fn verify_placed(
     let home: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
     let path = stored::home(path.as_ref())?;
     let volume = places.over(&home, &path, Purpose::Search, None)?;
-    verify_in(&*volume, progress)
+    let mut report = verify_in(&*volume, progress)?;
+    if !places.is_empty() && report.problem_count > 0 {
+        report.original_problems = Some(verify_in(&*home, progress)?.problem_count);
+    }
+    Ok(report)
 }
 
 /// Checks the index in a volume.

@@ -35,9 +35,9 @@ use crate::home::Home;
 use crate::volume::Volume;
 
 /// Name of the file whose lock says that a folder is in use.
-const IN_USE: &str = "IN-USE";
+pub(super) const IN_USE: &str = "IN-USE";
 /// What the names of all folders begin with.
-const PREFIX: &str = "stratann-";
+pub(super) const PREFIX: &str = "stratann-";
 /// What stands in the name of a file that is being made.
 pub(super) const UNFINISHED: &str = ".copy-";
 /// How often another process may remove a folder while it is being opened.
@@ -285,7 +285,7 @@ fn sweep(place: &Path, prefix: &str, but: &str) {
 }
 
 /// Removes a folder if nobody has it open; `own` is the lock of who calls, which is let go.
-fn remove_unused(path: &Path, own: Option<&File>) {
+pub(super) fn remove_unused(path: &Path, own: Option<&File>) {
     let Ok(directory) = Directory::open_private(path) else {
         return;
     };

@@ -14,12 +14,14 @@
 //! index that is changed has copies for itself ([`Kept::ForNow`]), which it writes to behind the volume.
 
 mod folder;
+mod found;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use folder::{CopyFolder, Kept};
+pub use found::FoundCopies;
 
 use crate::error::TierError;
 use crate::forward::leave_to;

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::ring::RingStream;
 use super::transport::Transport;
-use super::wire::{self, Frame, GREETING, Greeting, HEADER, Kind, MOST_WRITTEN, Welcome};
+use super::wire::{
+    self, Frame, GREETING, Greeting, HEADER, Kind, LIST, Listed, MOST_WRITTEN, Welcome,
+};
 use super::{Fault, Server, Way};
 use crate::error::TierError;
 use crate::volume::VolumeReader;
@@ -370,6 +372,42 @@ impl Client {
         let body = [prefix.as_bytes(), &[0], stays.as_bytes()].concat();
         self.ask_for(Some(0), prefix, Frame::new(Kind::Sweep, 0), &body, &mut [])?;
         Ok(())
+    }
+
+    /// The files whose names begin with `prefix`, by name.
+    ///
+    /// # Errors
+    /// [`TierError::Server`].
+    pub fn list(&self, prefix: &str) -> Result<Vec<Listed>, TierError> {
+        let mut all: Vec<Listed> = Vec::new();
+        loop {
+            let after = all.last().map_or("", |last| &last.name);
+            let body = [prefix.as_bytes(), &[0], after.as_bytes()].concat();
+            let mut list = vec![0; LIST];
+            self.ask(prefix, Frame::new(Kind::List, 0), &body, &mut list)?;
+            // In order, so that it ends.
+            let next = Listed::decode(&list)
+                .filter(|next| next.iter().all(|file| file.name.starts_with(prefix)))
+                .filter(|next| next.first().is_none_or(|first| *first.name > *after))
+                .filter(|next| next.is_sorted_by(|one, other| one.name < other.name));
+            match next {
+                None => {
+                    self.hang_up();
+                    return Err(self.server.failed(prefix, nonsense("no list of files")));
+                }
+                Some(next) if next.is_empty() => return Ok(all),
+                Some(next) => all.extend(next),
+            }
+        }
+    }
+
+    /// Has all files lose their names that begin with `prefix`.
+    ///
+    /// # Errors
+    /// [`TierError::Server`].
+    pub fn remove(&self, prefix: &str) -> Result<(), TierError> {
+        // What no name begins with.
+        self.sweep(prefix, "/")
     }
 
     /// Bytes that are free on the server.

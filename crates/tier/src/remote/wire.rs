@@ -35,6 +35,8 @@
 //! | room | | |
 //! | reach | | where the file is ([`ucx::Target::reach`](super::ucx::Target::reach)) |
 //!
+//! | list | a prefix, a zero, and the name behind which to go on | 64 KiB of [`Listed`] files, by name, and zeros |
+//!
 //! Answers may come in any order. Answer 255 is a refusal, with a text behind it.
 
 use std::fmt;
@@ -307,6 +309,8 @@ pub enum Kind {
     Room = 7,
     /// Where a file is, for reads through UCX.
     Reach = 8,
+    /// Which files there are.
+    List = 9,
 }
 
 /// Why something is refused.
@@ -328,7 +332,7 @@ pub enum Refusal {
 }
 
 impl Kind {
-    const ALL: [Kind; 8] = [
+    const ALL: [Kind; 9] = [
         Kind::Open,
         Kind::Read,
         Kind::Begin,
@@ -337,6 +341,7 @@ impl Kind {
         Kind::Sweep,
         Kind::Room,
         Kind::Reach,
+        Kind::List,
     ];
 }
 
@@ -462,6 +467,64 @@ impl Sum {
     /// Whether all bytes were what was sent.
     pub fn is_right(self) -> bool {
         self.so_far == self.right
+    }
+}
+
+/// A file as a server lists it.
+///
+/// | offset | | |
+/// |---|---|---|
+/// | 0 | u64 | its length |
+/// | 8 | u8 | 1: somebody has it open |
+/// | 9 | u8 | bytes of its name; 0 is the end of the list |
+/// | 10 | | the name |
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Its bytes.
+    pub len: u64,
+    /// Whether somebody has it open.
+    pub in_use: bool,
+}
+
+/// Bytes of a list.
+pub const LIST: usize = 64 << 10;
+/// Bytes of a listed file before its name.
+const ENTRY: usize = 10;
+
+impl Listed {
+    /// Appends it to a list; false if that has no room for it.
+    pub fn append(&self, list: &mut Vec<u8>) -> bool {
+        let room = list.len() + ENTRY + self.name.len() <= LIST && self.name.len() <= MOST_NAME;
+        if room {
+            list.extend(self.len.to_le_bytes());
+            list.extend([self.in_use.into(), self.name.len() as u8]);
+            list.extend(self.name.as_bytes());
+        }
+        room
+    }
+
+    /// The files of a list; `None` if it is none.
+    pub fn decode(mut list: &[u8]) -> Option<Vec<Listed>> {
+        let mut all = Vec::new();
+        while let Some((entry, rest)) = list.split_first_chunk::<ENTRY>() {
+            let len = usize::from(entry[9]);
+            if len == 0 {
+                break;
+            }
+            let name = std::str::from_utf8(rest.get(..len)?).ok()?;
+            if !is_name(name) || entry[8] > 1 {
+                return None;
+            }
+            all.push(Listed {
+                name: name.to_owned(),
+                len: u64_at(entry, 0),
+                in_use: entry[8] == 1,
+            });
+            list = &rest[len..];
+        }
+        Some(all)
     }
 }
 
