@@ -73,7 +73,7 @@ pub use plan::MemoryPlan;
 pub use preset::{Compression, Order, Preset, Rerank, Update};
 pub use progress::{Progress, Silent};
 pub use repair::{Lost, RepairOptions, RepairReport, repair};
-pub use search::{Counters, Parts, SearchOptions, SearchResults, Strategy, SubmittedSearch};
+pub use search::{Counters, Parts, SearchOptions, SearchResults, Strategy, SubmittedSearch, Tried};
 pub use stats::{Bytes, ClusterStats, Codecs, GraphAndVectors, Stats};
 pub use stored::vectors_in;
 pub use stores::Layout;

@@ -218,6 +218,10 @@ impl Searcher<'_> {
             latency_us: Latency::of(&results.latencies_us),
             per_query: PerQuery::of(&results.counters, queries),
             threads: options.threads,
+            in_flight: results.in_flight,
+            in_flight_tried: results.tried.clone(),
+            cpu_us: results.process_cpu_seconds * 1e6 / queries.max(1) as f64,
+            distance_error: Some(results.distance_error).filter(|error| error.is_finite()),
             peak_rss_bytes: stratann::peak_rss_bytes(),
             parts: results.parts.map(|parts| PartsUs::of(&parts, queries)),
         };
@@ -379,7 +383,6 @@ struct Printer {
     parts: Option<Table>,
     /// What is the same for all rows.
     last: Option<Detailed>,
-    in_flight: usize,
     indexes: usize,
 }
 
@@ -394,6 +397,7 @@ impl Printer {
                 "list",
                 &recall,
                 "queries/s",
+                "CPU us",
                 "mean ms",
                 "p50",
                 "p90",
@@ -409,7 +413,6 @@ impl Printer {
                 .parts
                 .then(|| Table::new(&[&["list"], &PartsUs::COLUMNS[..], &["mean"]].concat())),
             last: None,
-            in_flight: searcher.options.in_flight(searcher.queries.rows()),
             indexes: searcher.target.indexes(),
         }
     }
@@ -431,6 +434,7 @@ impl Printer {
                 .recall
                 .map_or("-".into(), |recall| format!("{recall:.4}")),
             format!("{:.0}", measured.qps),
+            format!("{:.0}", measured.cpu_us),
             ms(measured.latency_us.mean),
             ms(measured.latency_us.p50),
             ms(measured.latency_us.p90),
@@ -468,7 +472,7 @@ impl Printer {
                 indexes => format!(" in {} indexes", size::count(indexes as u64)),
             };
             self.output.line(format!(
-                "{} queries{indexes}, {} {}, up to {} in flight on each, {}; peak memory {}",
+                "{} queries{indexes}, {} {}, {} in flight on each{}, {}; peak memory {}",
                 size::count(last.queries as u64),
                 last.measured.threads,
                 if last.measured.threads == 1 {
@@ -476,10 +480,24 @@ impl Printer {
                 } else {
                     "threads"
                 },
-                self.in_flight,
+                last.measured.in_flight,
+                if last.measured.in_flight_tried.is_empty() {
+                    ""
+                } else {
+                    " (chosen by measurement)"
+                },
                 last.backend,
                 size::format(last.measured.peak_rss_bytes)
             ))?;
+            match last.measured.distance_error {
+                Some(0.0) => {}
+                Some(error) => self.output.line(format!(
+                    "distances are exact to within {error:.3} (four standard deviations of the least certain); --exact gives them to the last bit"
+                ))?,
+                None => self.output.line(
+                    "some distances are as the leading parts of vectors give them, which bounds no error; --exact gives them to the last bit",
+                )?,
+            }
             if last.short > 0 {
                 self.output.line(format!(
                     "{} of the queries at list {} have fewer than {} answers: so few vectors are there, or were met",
