@@ -59,7 +59,7 @@ mod verify;
 mod visited;
 
 pub use advise::{AdviseOptions, BoundBy, Candidate, advise};
-pub use build::{BuildOptions, BuildReport, build, chunk_bytes_for_overhead};
+pub use build::{BuildOptions, BuildReport, SpaceChoice, build, chunk_bytes_for_overhead};
 pub use catalog::{Catalog, CatalogOptions, IndexFacts, MOST_OPEN};
 pub use codebook::{Codebook, TrainOptions};
 pub use data::{DataError, GroundTruth, Matrix, MatrixRef, VectorFile, VectorSource, brute_force};

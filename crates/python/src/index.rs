@@ -197,7 +197,9 @@ impl Index {
     ///     L, how many candidates a search keeps: more find more and read more. None takes the engine's default. Of a cluster index:
     ///     how many clusters are probed, unless `probes` says so.
     /// probes : int, optional
-    ///     How many clusters are probed, of a cluster index (presets "spann" and "tiered-cluster"); may be less than `k`.
+    ///     How many clusters are probed, of a cluster index (presets "spann" and "tiered-cluster"); may be less than `k`. None is 32,
+    ///     or `k` if that is more. What only a graph has is refused there: `strategy`, `navigation`, `whole_page`, `rerank_batch`,
+    ///     `benefit`, `rerank`, `stop_early`, and `cache` in `open`.
     /// beam : int, optional
     ///     W, how many nodes are read at once.
     /// strategy : str, optional
@@ -280,12 +282,13 @@ impl Index {
         let options = SearchOptions {
             k,
             list: list_size.unwrap_or(defaults.list.max(k)),
-            probes,
+            // Of clusters the list is what is probed.
+            probes: probes.or(list_size.filter(|_| self.inner().has_clusters())),
             beam,
             strategy: strategy.map(|name| named(name, "strategy")).transpose()?,
             navigation,
             whole_page,
-            rerank: Some(reranking(rerank_batch, benefit, rerank, &self.inner())?),
+            rerank: reranking(rerank_batch, benefit, rerank, &self.inner())?,
             exact,
             stop_early,
             threads: thread_count(threads)?,
@@ -314,6 +317,14 @@ impl Index {
                     search(&source, progress)
                 })?
             }
+        };
+        let options = match index.has_clusters() {
+            // What was between recall and speed is called the list.
+            true => SearchOptions {
+                list: options.probes_of(),
+                ..options
+            },
+            false => options,
         };
         answers(py, results, &options, rows.is_single(), return_stats)
     }

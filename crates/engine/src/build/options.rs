@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use stratann_vector::Metric;
 
+use super::SpaceChoice;
 use crate::codebook::Codebook;
 use crate::fill::BlockFill;
 use crate::{Compression, Layout, Order, Places, Preset};
@@ -120,6 +121,8 @@ impl BuildOptions {
             false => self,
             true => Self {
                 degree: None,
+                build_list: Self::default().build_list,
+                alpha: Self::default().alpha,
                 code_bytes: None,
                 codebook: None,
                 order: None,
@@ -195,6 +198,8 @@ pub struct BuildReport {
     pub degree_mean: f64,
     /// R, the most neighbours of a node, as it was asked for or follows from a budget of space; 0 in a cluster index.
     pub degree: usize,
+    /// Why that R, where it follows from a budget of space.
+    pub space: Option<SpaceChoice>,
     /// L, the candidate list that neighbours were looked for with; 0 in a cluster index.
     pub build_list: usize,
     /// Parts that the collection was built in; 1 if it fit the memory budget.

@@ -82,9 +82,12 @@ pub struct SearchOptions {
     /// L, the size of the candidate list: the knob between recall and speed. At least `k`. With room for all vectors that are left,
     /// answers are exact.
     ///
-    /// Of a cluster index: how many clusters are probed, unless `probes` says so.
+    /// Of a cluster index: the same for vectors that wait for a merge, which are in a graph of their own.
     pub list: usize,
-    /// How many clusters are probed, of a cluster index: the knob between recall and speed there. `None` is `list`.
+    /// How many clusters are probed, of a cluster index: the knob between recall and speed there. `None` is 32, or `k` if that is more
+    /// ([`probes_of`](SearchOptions::probes_of)).
+    ///
+    /// What only the walk of a graph has is refused there: `strategy`, `navigation`, `whole_page`, `rerank`, `stop_early`.
     pub probes: Option<usize>,
     /// W: reads in flight of a best-first beam, or the largest width of the pipeline.
     pub beam: Option<usize>,
@@ -117,7 +120,17 @@ pub struct SearchOptions {
 const CHOSEN_IN_FLIGHT: usize = 8;
 const CHOSEN_LISTS: usize = 4096;
 
+/// Clusters that are probed where nobody says how many. On photo-sift-100k 31 find .987 of the ten nearest with `spann` and .997 with
+/// `tiered-cluster` (`bench/clusters.toml`), where a graph's default list finds about as much; SPANN probes up to 64 (§4.1).
+const PROBES: usize = 32;
+
 impl SearchOptions {
+    /// How many clusters of a cluster index are probed: as said, or else 32, or as many as there are to be answers. With these fewer than k
+    /// vectors may stand there, since one stands in several: then more are probed.
+    pub fn probes_of(&self) -> usize {
+        self.probes.unwrap_or(PROBES.max(self.k))
+    }
+
     /// How many queries of a batch of `rows` are in flight on each thread at most, if the memory budget has room: as said, or else up to
     /// eight, as long as each thread has so many and lists are not long. A query that comes alone is alone. A batch of 256 and more for each
     /// thread has up to 64 for as long as it tries what is best ([`SearchResults::tried`]), and then what is ([`SearchResults::in_flight`]).
@@ -234,6 +247,24 @@ pub struct SearchResults {
     pub counters: Counters,
     /// Where their time went, if that was asked for.
     pub parts: Option<Parts>,
+}
+
+/// Refuses what only the walk of a graph has, where clusters are probed.
+fn refuse_walks(options: &SearchOptions) -> Result<(), Error> {
+    for (what, is_given) in [
+        ("strategy", options.strategy.is_some()),
+        ("navigation", options.navigation.is_some()),
+        ("whole page", options.whole_page.is_some()),
+        ("rerank", options.rerank.is_some()),
+        ("stop early", options.stop_early),
+    ] {
+        if is_given {
+            let expected =
+                "not given: this index is of clusters, which are probed; it is a graph's";
+            return Err(Error::call(what, "given", expected));
+        }
+    }
+    Ok(())
 }
 
 /// The largest k that is answered with padding where fewer vectors are left.
@@ -364,8 +395,11 @@ impl Index {
         let vectors = self.check_numbers(options, overlay)?;
         // The places of a list are for clusters that are probed, where there are some.
         let list = match (options.probes, self.has_clusters()) {
-            (None, _) => options.list,
-            (Some(probes), true) => probes,
+            (None, false) => options.list,
+            (_, true) => {
+                refuse_walks(options)?;
+                options.probes_of()
+            }
             (Some(probes), false) => {
                 let expected = "none: this index is a graph, which is searched with a list size";
                 return Err(Error::call("probes", probes, expected));
