@@ -59,7 +59,7 @@ mod verify;
 mod visited;
 
 pub use advise::{AdviseOptions, BoundBy, Candidate, advise};
-pub use build::{BuildOptions, BuildReport, build, chunk_bytes_for_overhead};
+pub use build::{BuildOptions, BuildReport, SpaceChoice, build, chunk_bytes_for_overhead};
 pub use catalog::{Catalog, CatalogOptions, IndexFacts, MOST_OPEN};
 pub use codebook::{Codebook, TrainOptions};
 pub use data::{DataError, GroundTruth, Matrix, MatrixRef, VectorFile, VectorSource, brute_force};
@@ -73,7 +73,7 @@ pub use plan::MemoryPlan;
 pub use preset::{Compression, Order, Preset, Rerank, Update};
 pub use progress::{Progress, Silent};
 pub use repair::{Lost, RepairOptions, RepairReport, repair};
-pub use search::{Counters, Parts, SearchOptions, SearchResults, Strategy, SubmittedSearch};
+pub use search::{Counters, Parts, SearchOptions, SearchResults, Strategy, SubmittedSearch, Tried};
 pub use stats::{Bytes, ClusterStats, Codecs, GraphAndVectors, Stats};
 pub use stored::vectors_in;
 pub use stores::Layout;

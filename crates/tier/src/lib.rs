@@ -84,7 +84,7 @@ pub use copies::{CopyFolder, FoundCopies, Kept, MirrorVolume, ReadBy};
 pub use directory::Directory;
 pub use dram::DramTier;
 pub use error::TierError;
-pub use executor::{Sleep, Task, Thread};
+pub use executor::{Aside, Sleep, Task, Thread};
 pub use growing::GrowingBytes;
 pub use home::Home;
 pub use loaded::LoadedVolume;

@@ -38,7 +38,7 @@ fn places(text: &str) -> Places {
 fn options(layout: Layout) -> BuildOptions {
     BuildOptions {
         degree: (!layout.has_clusters()).then_some(12),
-        build_list: 24,
+        build_list: if layout.has_clusters() { 100 } else { 24 },
         navigation: 0.1,
         threads: 1,
         layout: Some(layout),
@@ -140,7 +140,8 @@ fn answers(index: &Index) -> Result<Answers, Error> {
     let search = |strategy| {
         let options = SearchOptions {
             list: 30,
-            strategy: Some(strategy),
+            // Clusters are probed in one way.
+            strategy: (!index.has_clusters()).then_some(strategy),
             threads: 2,
             ..SearchOptions::default()
         };
@@ -518,7 +519,7 @@ fn an_index_on_places_takes_changes_and_they_are_in_the_index() {
             live.delete(&[3, 5]).unwrap();
             let own = |id: usize| MatrixRef::new(more.row(id), 1, DIMENSION, Element::U8).unwrap();
             let best_first = SearchOptions {
-                strategy: Some(Strategy::BestFirst),
+                strategy: (!index.has_clusters()).then_some(Strategy::BestFirst),
                 ..SearchOptions::default()
             };
             let find = SearchOptions {

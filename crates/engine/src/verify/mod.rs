@@ -77,15 +77,17 @@ pub struct Problem {
 /// What `verify` read and found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
+    /// The layout of the index; empty where its MANIFEST does not read.
+    pub layout: String,
     /// Files that were read to their end.
     pub files: u64,
     /// Bytes of them.
     pub bytes: u64,
-    /// Pages of nodes: of lists, of vectors, or of both; of a cluster index its extents.
+    /// Pages of nodes: of lists, of vectors, or of both; in the layout csr pieces of rows, of a cluster index its extents.
     pub pages: u64,
     /// Nodes whose lists were read; vectors of a cluster index.
     pub nodes: u64,
-    /// Links of nodes.
+    /// Links of nodes; 0 in a cluster index, which has none.
     pub edges: u64,
     /// Records of the log, which are not in the checkpoint yet.
     pub log_records: u64,
@@ -181,6 +183,7 @@ pub(crate) fn verify_in(
         }
         Err(error) => return Err(error),
     };
+    report.layout = layout.to_string();
     report.files += 1;
     report.bytes += volume.len(MANIFEST)?;
     let lengths = manifest.files.iter().map(|entry| entry.length);
