@@ -18,7 +18,9 @@ use stratann_tier::{IoMode, ReadQueue, Request, Thread, Tier, TierError, WorkerP
 const MIB: u64 = 1 << 20;
 /// What the process of a server listens on.
 const LISTEN: &str = "STRATANN_TEST_LISTEN";
-/// What its line begins with.
+/// The server from which the process of a client reads.
+const READS: &str = "STRATANN_TEST_READS";
+/// What the line of a server begins with.
 const LISTENING: &str = "listening on ";
 
 /// Whether there is no UCX, which is said.
@@ -177,7 +179,7 @@ fn client() {
     let (result, took) = read(&mut *queue, &thread, 0);
     // Over shared memory nobody has to answer: that is what one-sided means.
     let transports = std::env::var("UCX_TLS").unwrap_or_default();
-    match transports.contains("shm") {
+    match transports != "tcp" {
         true => assert!(result.unwrap() == bytes[..4096]),
         false => {
             let found = fault(result.map(|_| ()).unwrap_err());
@@ -298,6 +300,59 @@ fn over_tcp_it_is_a_tier_and_a_server_that_stalls_or_dies_is_an_error_in_bounded
 #[test]
 fn over_shared_memory_as_well() {
     client_over(Some("shm,self"));
+}
+
+#[test]
+#[ignore = "the process of a client that is killed, which another test starts"]
+fn reads_until_it_is_killed() {
+    let Ok(address) = std::env::var(READS) else {
+        return;
+    };
+    let server = Server::new(&format!("ucx:{address}"), None, None).unwrap();
+    let tier = RemoteTier::new(Client::new(&server).open("x").unwrap().unwrap());
+    let thread = Thread::local(IoMode::Auto).unwrap();
+    let mut queue = tier.queue(&thread).unwrap();
+    println!("it begins");
+    loop {
+        for tag in 0..32 {
+            let (offset, len) = (tag * 4096, 131_072);
+            queue.submit(Request { tag, offset, len }).unwrap();
+        }
+        thread.block_on(async {
+            while queue.in_flight() > 0 {
+                next(&mut *queue).await.result.unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn clients_that_are_killed_do_no_harm_where_it_chooses_the_transports() {
+    if skipped() || std::env::var_os("UCX_TLS").is_some() {
+        return;
+    }
+    let serving = Serving::start("127.0.0.1:0");
+    let bytes: Vec<u8> = (0..MIB).map(|i| (i % 251) as u8).collect();
+    let tier = RemoteTier::new(put(&serving.server(), "x", &bytes));
+    for round in 0..10 {
+        let mut reader = this("reads_until_it_is_killed")
+            .env(READS, &serving.address)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(reader.stdout.take().unwrap()).lines();
+        let begins = |line: std::io::Result<String>| line.unwrap().contains("it begins");
+        assert!(lines.any(begins), "it ended without a line");
+        thread::sleep(Duration::from_millis(20 + 7 * round));
+        reader.kill().unwrap();
+        reader.wait().unwrap();
+    }
+    let thread = Thread::local(IoMode::Auto).unwrap();
+    let mut queue = tier.queue(&thread).unwrap();
+    assert_eq!(
+        read(&mut *queue, &thread, 4096).0.unwrap(),
+        bytes[4096..8192]
+    );
 }
 
 #[test]

@@ -225,7 +225,7 @@ impl Lane {
             }
         }
         Err(Fault::Unreachable(format!(
-            "UCX finds no way there: {}; see UCX_TLS and UCX_NET_DEVICES",
+            "UCX finds no way there: {}: it takes an RDMA card on both machines, or a server on this one; see UCX_TLS and UCX_NET_DEVICES",
             functions.text(status)
         )))
     }

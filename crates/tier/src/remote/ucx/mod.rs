@@ -1,4 +1,4 @@
-//! UCX as a way to a memory server: RDMA where the machines have it, and TCP and shared memory where they do not (feature `ucx`).
+//! UCX as a way to a memory server: RDMA where the machines have it, shared memory on one machine, and for trials TCP (feature `ucx`).
 //!
 //! ```text
 //!   client                                             server
@@ -11,10 +11,14 @@
 //! The connection stays open beside it: it keeps the files, and its end is that of all reads, whatever UCX notices of it.
 //! `target.rs` is the server's side, `lane.rs` the client's, and `api.rs` what is used of the library.
 //!
-//! **UCX asks nobody for a secret.** Where a network card does the reading, whoever has a key (32 bits) reads what it is for; where UCX emulates it,
-//! over TCP, both processes answer reads of *any* of their memory, to whoever reaches the port that UCX chose. So it is for machines that
-//! trust each other, as RDMA is. With a server on loopback both sides listen on loopback only, unless `UCX_NET_DEVICES` says otherwise. And
+//! **UCX asks nobody for a secret.** Where a network card does the reading, whoever has a key (32 bits) reads what it is for. So it is for machines
+//! that trust each other, as RDMA is. With a server on loopback both sides keep to its devices, unless `UCX_NET_DEVICES` says otherwise. And
 //! what a server says of its memory is believed as far as UCX believes it: the lengths are checked, and pages have their checksums.
+//!
+//! **Over TCP only who says so.** There UCX emulates one-sided reads, and that is not for a server: it answers reads of *any* of the process' memory,
+//! to whoever reaches the port that it chose; and where a client is killed while an answer is on its way, UCX 1.13 ends the *server* (`ucs_fatal` in
+//! `ucp_request_send`: "unexpected error: Endpoint timeout"; the setting `PROTO_ENABLE` changes nothing). So TCP is left out of what UCX chooses from,
+//! unless `UCX_TLS` in the environment names transports: for trials without a card.
 
 mod api;
 mod lane;
@@ -59,12 +63,18 @@ impl Context {
         // SAFETY: it takes no names where it is given none, and a pointer to write to.
         let read = unsafe { (functions.ucp_config_read)(null(), null(), &mut config) };
         functions.check("read its settings", read)?;
-        if loopback && std::env::var_os("UCX_NET_DEVICES").is_none() {
+        let ours = [
+            ("UCX_NET_DEVICES", c"NET_DEVICES", c"lo", loopback),
+            ("UCX_TLS", c"TLS", c"^tcp", true),
+        ];
+        for (variable, name, value, wanted) in ours {
+            if !wanted || std::env::var_os(variable).is_some() {
+                continue;
+            }
             // SAFETY: the settings were read above; two strings that end with zero.
-            let set = unsafe {
-                (functions.ucp_config_modify)(config, c"NET_DEVICES".as_ptr(), c"lo".as_ptr())
-            };
-            if let Err(error) = functions.check("be kept to loopback", set) {
+            let set =
+                unsafe { (functions.ucp_config_modify)(config, name.as_ptr(), value.as_ptr()) };
+            if let Err(error) = functions.check("take a setting", set) {
                 // SAFETY: they were read above, and are not used any more.
                 unsafe { (functions.ucp_config_release)(config) };
                 return Err(error);
