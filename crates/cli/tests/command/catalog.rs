@@ -156,6 +156,9 @@ fn several_indexes_are_searched_as_one() {
     assert_eq!(
         keys(&lines[0]),
         [
+            "cpu_us",
+            "distance_error",
+            "in_flight",
             "k",
             "latency_us",
             "list",

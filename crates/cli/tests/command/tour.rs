@@ -99,6 +99,9 @@ fn search_json_has_exactly_the_documented_keys() {
     assert_eq!(
         keys(line),
         [
+            "cpu_us",
+            "distance_error",
+            "in_flight",
             "k",
             "latency_us",
             "list",
@@ -129,6 +132,10 @@ fn search_json_has_exactly_the_documented_keys() {
         (&Value::from(5), &Value::from(2))
     );
     assert!(line["peak_rss_bytes"].as_u64().unwrap() > 100_000);
+    // So few queries try nothing, and all distances are exact.
+    assert!((1..=8).contains(&line["in_flight"].as_u64().unwrap()));
+    assert!(line["cpu_us"].as_f64().unwrap() > 0.0);
+    assert_eq!(line["distance_error"], 0.0);
     assert!(line["qps"].as_f64().unwrap() > 0.0);
     let us = |name: &str| line["latency_us"][name].as_f64().unwrap();
     assert!(us("p50") > 0.0 && us("p50") <= us("p90") && us("p90") <= us("p99"));

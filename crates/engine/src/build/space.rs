@@ -140,11 +140,11 @@ pub(super) fn largest_degree(
 
 /// Bytes of pages that a record with a leading part takes, of so many bytes and elements; none runs on. Where a page holds many, they are of different
 /// lengths, and little is left of it. Where it holds a few, the step is made finer until it is full (`precision.rs`): a bit of each element at a
-/// time, half of which is left on average.
+/// time, which may be left. On package-wide one graph more or less decides between 36.2 and 37.1 MB.
 fn shared_pages(record: f64, dim: usize) -> f64 {
     match stratann_layout::BLOCK as f64 / record {
         8.0.. => record / FILLED,
-        2.0.. => record / FILLED + dim as f64 / 16.0,
+        2.0.. => record / FILLED + dim as f64 / 8.0,
         _ => whole_blocks(record),
     }
 }
