@@ -1,7 +1,7 @@
 //! What a search measured: what `stratann search --json` prints, and what a benchmark reads of it.
 
 use serde::{Deserialize, Serialize};
-use stratann::{Counters, Parts};
+use stratann::{Counters, Parts, Tried};
 
 /// What `--json` prints for one list size. The keys are an interface: change none.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -20,6 +20,19 @@ pub struct Measured {
     pub per_query: PerQuery,
     /// Threads that searched.
     pub threads: usize,
+    /// Queries that were in flight on each thread in the end.
+    #[serde(default)]
+    pub in_flight: usize,
+    /// What the batch tried before it chose that number itself; only there when it did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_flight_tried: Vec<Tried>,
+    /// CPU time of the process over the batch, user and system, in microseconds a query.
+    #[serde(default)]
+    pub cpu_us: f64,
+    /// How far a distance may be from the exact one ([`SearchResults::distance_error`](stratann::SearchResults)): 0 where all are exact,
+    /// null where nothing bounds it.
+    #[serde(default)]
+    pub distance_error: Option<f32>,
     /// Most memory that this process ever held.
     pub peak_rss_bytes: u64,
     /// Where a query's time went; only there when it was asked for.

@@ -221,6 +221,10 @@ impl Index {
             inserted = std::mem::take(&mut file.codes);
             carried = CarriedIds::of(file, &manifest);
         }
+        if matches!(kind, Kind::Clusters(_)) && options.cache != CacheSize::None {
+            let expected = "not given: this index is of clusters, and has no records of nodes that a cache could hold";
+            return Err(Error::call("cache", "given", expected));
+        }
         let slot_bytes = kind.cached_bytes();
         let entries = match options.cache {
             CacheSize::None => 0,

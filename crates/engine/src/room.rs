@@ -195,15 +195,30 @@ impl Drop for Queued {
     }
 }
 
-impl Drop for Taken {
-    fn drop(&mut self) {
-        if self.bytes > 0 {
+impl Taken {
+    /// Gives back what is not for the first `queries` of them.
+    pub(crate) fn keep(&mut self, queries: usize) {
+        let kept = queries.min(self.queries);
+        let bytes = self.bytes / self.queries.max(1) as u64 * kept as u64;
+        let back = self.bytes - bytes;
+        (self.queries, self.bytes) = (kept, bytes);
+        self.give_back(back);
+    }
+
+    fn give_back(&self, bytes: u64) {
+        if bytes > 0 {
             let mut state = self.room.lock();
-            state.taken -= self.bytes;
+            state.taken -= bytes;
             let next = state.first();
             drop(state);
             next.into_iter().for_each(Waker::wake);
         }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.give_back(self.bytes);
     }
 }
 
@@ -298,6 +313,26 @@ mod tests {
         assert_eq!(third.0, 1, "a query that comes alone");
         let last = take(chosen(7)).unwrap();
         assert_eq!(last.0, 2, "as many as are needed, of what is left");
+    }
+
+    #[test]
+    fn what_is_not_kept_is_for_others_at_once() {
+        let (room, memory_plan) = (Room::default(), memory_plan(8));
+        let take = |wanted| {
+            let mut queued = room.queue(&memory_plan, (LIST, PAGE, 0), Wanted::all(wanted));
+            queued.at_once()
+        };
+        let mut first = take(8).unwrap();
+        assert!(take(1).is_none());
+        first.keep(3);
+        assert_eq!(first.queries, 3);
+        let second = take(9).unwrap();
+        assert_eq!(second.queries, 5);
+        // More than it has it does not get by this.
+        first.keep(7);
+        assert_eq!((first.queries, take(1).is_none()), (3, true));
+        drop((first, second));
+        assert_eq!(room.0.lock().taken, 0);
     }
 
     #[test]

@@ -224,13 +224,16 @@ pub fn cache(
     }
 }
 
-/// The re-ranking of a search: what is passed, and the rest from the index's preset.
+/// The re-ranking of a search: what is passed, and the rest from the index's preset; `None` where nothing is.
 pub fn rerank(
     batch: Option<usize>,
     benefit: Option<f64>,
     mode: Option<&str>,
     index: &Index,
-) -> PyResult<Rerank> {
+) -> PyResult<Option<Rerank>> {
+    if (batch, benefit, mode) == (None, None, None) {
+        return Ok(None);
+    }
     let preset = index.preset().rerank;
     if batch == Some(0) {
         return Err(PyValueError::new_err(
@@ -254,12 +257,12 @@ pub fn rerank(
             )));
         }
     };
-    Ok(Rerank {
+    Ok(Some(Rerank {
         // A batch of all there is cannot be exceeded.
         batch: batch.unwrap_or(preset.batch).min(index.len()),
         benefit: benefit.unwrap_or(preset.benefit),
         estimate,
-    })
+    }))
 }
 
 /// A number of threads; `None` is one for each core.

@@ -99,7 +99,7 @@ impl Catalog {
     /// names : iterable of str, optional
     ///     The indexes; None is all. They must agree in dimension, dtype and metric, and have no ids in common.
     /// list_size, probes, beam, strategy, navigation, whole_page, exact, stop_early, threads, in_flight, return_stats
-    ///     As those of `Index.search`, in each index. The stats are sums over the indexes.
+    ///     As those of `Index.search`, in each index, but that `list_size` says nothing of clusters. The stats are sums over the indexes.
     ///
     /// Returns
     /// -------

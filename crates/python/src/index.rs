@@ -197,7 +197,9 @@ impl Index {
     ///     L, how many candidates a search keeps: more find more and read more. None takes the engine's default. Of a cluster index:
     ///     how many clusters are probed, unless `probes` says so.
     /// probes : int, optional
-    ///     How many clusters are probed, of a cluster index (presets "spann" and "tiered-cluster"); may be less than `k`.
+    ///     How many clusters are probed, of a cluster index (presets "spann" and "tiered-cluster"); may be less than `k`. None is 32,
+    ///     or `k` if that is more. What only a graph has is refused there: `strategy`, `navigation`, `whole_page`, `rerank_batch`,
+    ///     `benefit`, `rerank`, `stop_early`, and `cache` in `open`.
     /// beam : int, optional
     ///     W, how many nodes are read at once.
     /// strategy : str, optional
@@ -226,7 +228,8 @@ impl Index {
     ///     None is one for each core, at most one for each query.
     /// in_flight : int, optional
     ///     Queries that a thread works on at once: more of them a second, each later. None takes up to 8, as many as there are for a
-    ///     thread; under a memory budget it leaves half of the free room to others. 1 for the least latency of each.
+    ///     thread; with 256 queries and more for each it finds out with the first ones how many answer most a second. Under a memory
+    ///     budget it leaves half of the free room to others. 1 for the least latency of each.
     /// return_stats : bool
     ///     Whether to return a dict of counters and latencies as well. Latencies are of queries that share a thread, unless
     ///     `in_flight` is 1.
@@ -240,7 +243,9 @@ impl Index {
     ///     float32, of the same shape. Squared Euclidean, minus the inner product, or 1 - cos: smaller is nearer. Infinite where
     ///     there is no answer.
     /// stats : dict
-    ///     Only with `return_stats`: the keys of `stratann search --json`, of which `per_query` holds means, and
+    ///     Only with `return_stats`: the keys of `stratann search --json`, of which `per_query` holds means, `in_flight` is what was
+    ///     chosen, `cpu_us` the CPU time of the whole process a query, and `distance_error` how far a distance may be from the exact one
+    ///     (0 where all are exact; else, in the layered layout, four standard deviations of the least certain); and
     ///     `queries`, `seconds`, `cpu_seconds` and `latencies_us`, one for each query.
     #[pyo3(signature = (queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None,
         whole_page=None, rerank_batch=None, benefit=None, rerank=None, exact=false, stop_early=false,
@@ -277,12 +282,13 @@ impl Index {
         let options = SearchOptions {
             k,
             list: list_size.unwrap_or(defaults.list.max(k)),
-            probes,
+            // Of clusters the list is what is probed.
+            probes: probes.or(list_size.filter(|_| self.inner().has_clusters())),
             beam,
             strategy: strategy.map(|name| named(name, "strategy")).transpose()?,
             navigation,
             whole_page,
-            rerank: Some(reranking(rerank_batch, benefit, rerank, &self.inner())?),
+            rerank: reranking(rerank_batch, benefit, rerank, &self.inner())?,
             exact,
             stop_early,
             threads: thread_count(threads)?,
@@ -311,6 +317,14 @@ impl Index {
                     search(&source, progress)
                 })?
             }
+        };
+        let options = match index.has_clusters() {
+            // What was between recall and speed is called the list.
+            true => SearchOptions {
+                list: options.probes_of(),
+                ..options
+            },
+            false => options,
         };
         answers(py, results, &options, rows.is_single(), return_stats)
     }
@@ -693,8 +707,12 @@ pub fn nothing(k: usize) -> SearchResults {
         ids: Vec::new(),
         distances: Vec::new(),
         exact: true,
+        distance_error: 0.0,
         seconds: 0.0,
         cpu_seconds: 0.0,
+        process_cpu_seconds: 0.0,
+        in_flight: 0,
+        tried: Vec::new(),
         latencies_us: Vec::new(),
         counters: Counters::default(),
         parts: None,
@@ -735,6 +753,14 @@ fn search_stats<'py>(
     }
     stats.set_item("per_query", per_query)?;
     stats.set_item("threads", options.threads)?;
+    stats.set_item("in_flight", results.in_flight)?;
+    if !results.tried.is_empty() {
+        stats.set_item("in_flight_tried", to_dict(py, &results.tried)?)?;
+    }
+    let cpu_us = results.process_cpu_seconds * 1e6 / queries.max(1) as f64;
+    stats.set_item("cpu_us", cpu_us)?;
+    let error = Some(results.distance_error).filter(|error| error.is_finite());
+    stats.set_item("distance_error", error)?;
     stats.set_item("peak_rss_bytes", stratann::peak_rss_bytes())?;
     stats.set_item("queries", queries)?;
     stats.set_item("seconds", results.seconds)?;

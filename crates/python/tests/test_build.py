@@ -61,8 +61,14 @@ def test_clusters_are_probed_and_take_changes(preset, small, queries, tmp_path):
     index.compact()
     assert index.search(queries[:5], 1, probes=2)[0].ravel().tolist() == list(range(9_000, 9_005))
     assert index.verify()["problems"] == []
+    assert index.search(queries, 10, return_stats=True)[2]["per_query"]["hops"] <= 32
     with pytest.raises(ValueError, match="degree"):
         stratann.build(small, tmp_path / "b.idx", preset=preset, degree=16)
+    with pytest.raises(ValueError, match="alpha"):
+        stratann.build(small, tmp_path / "b.idx", preset=preset, alpha=1.1)
+    for option in [{"strategy": "best-first"}, {"whole_page": True}, {"rerank_batch": 5}, {"stop_early": True}]:
+        with pytest.raises(ValueError, match="clusters"):
+            index.search(queries, **option)
 
 
 @pytest.mark.parametrize("compression", ["raw", "paper", "best"])

@@ -114,6 +114,30 @@ impl Thread {
     pub fn sleep_until(&self, due: Instant) -> Sleep {
         Sleep::until(&self.reactor, due, Precision::Plain)
     }
+
+    /// Has one of this thread's tasks count as none while it waits for its turn, until what is returned is dropped: how a thread waits for
+    /// reads goes by how many tasks it has, and one that asks for none is not to change it.
+    pub fn set_aside(&self) -> Aside {
+        let tasks = &self.reactor.tasks;
+        tasks.set(tasks.get().saturating_sub(1));
+        Aside {
+            reactor: self.reactor.clone(),
+        }
+    }
+}
+
+/// A task that waits for its turn: see [`Thread::set_aside`].
+#[derive(Debug)]
+#[must_use = "the task counts again as soon as this is dropped"]
+pub struct Aside {
+    reactor: Rc<Reactor>,
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        let tasks = &self.reactor.tasks;
+        tasks.set(tasks.get() + 1);
+    }
 }
 
 /// The future of [`Thread::sleep_until`]. One that is dropped leaves nothing behind.
@@ -232,6 +256,8 @@ impl<'a> Group<'a> {
 
 impl Drop for Group<'_> {
     fn drop(&mut self) {
+        // Those that were set aside count again before all of them are gone.
+        self.tasks.clear();
         let tasks = self.reactor.tasks.get();
         self.reactor.tasks.set(tasks - self.left);
     }

@@ -1,6 +1,6 @@
 //! `stratann build BASE INDEX`
 
-use stratann::{BuildOptions, BuildReport, Codebook, VectorFile, VectorSource};
+use stratann::{BuildOptions, BuildReport, Codebook, SpaceChoice, VectorFile, VectorSource};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
 use stratann_terminal::progress::Shown;
@@ -119,6 +119,9 @@ fn print(
             ),
         ]),
     }
+    if let Some(space) = report.space {
+        lines.push(("space", chosen_for(&space)));
+    }
     lines.extend([
         ("on storage", size::format(report.bytes)),
         ("time", size::seconds(report.seconds)),
@@ -138,4 +141,18 @@ fn print(
         output.line(line)?;
     }
     Ok(())
+}
+
+/// Why a degree was chosen for a budget of space.
+fn chosen_for(space: &SpaceChoice) -> String {
+    let next = match space.next {
+        None => "none larger is tried".to_owned(),
+        Some((degree, bytes)) => format!("{} expected with R {degree}", size::format(bytes)),
+    };
+    format!(
+        "{} at most: R {}, {} expected; {next}",
+        size::format(space.budget),
+        space.degree,
+        size::format(space.expected)
+    )
 }

@@ -72,7 +72,11 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
                 printer.add(measured)?;
                 last = arguments.out.is_some().then_some(results);
             }
-            let default = [arguments.k.max(100)];
+            let width = searcher.width();
+            let default = match width(0) {
+                Width::List(_) => [arguments.k.max(100)],
+                Width::Probes(_) => [searcher.options.probes_of()],
+            };
             let lists = if !arguments.probes.is_empty() {
                 &[]
             } else if arguments.list.is_empty() {
@@ -89,7 +93,7 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
                 )));
             }
             for list in lists {
-                let (measured, results) = searcher.measure(Width::List(*list))?;
+                let (measured, results) = searcher.measure(width(*list))?;
                 printer.add(measured)?;
                 // Thousands of answers take memory that the next list size needs.
                 last = arguments.out.is_some().then_some(results);
@@ -138,7 +142,7 @@ impl Searcher<'_> {
             )));
         }
         // An option that was typed comes before --preset, which comes before the preset of the index.
-        let preset = arguments.preset;
+        let preset = preset_of(&target, arguments)?;
         let options = SearchOptions {
             k: arguments.k,
             beam: arguments.beam.or(preset.map(|p: Preset| p.beam)),
@@ -218,6 +222,10 @@ impl Searcher<'_> {
             latency_us: Latency::of(&results.latencies_us),
             per_query: PerQuery::of(&results.counters, queries),
             threads: options.threads,
+            in_flight: results.in_flight,
+            in_flight_tried: results.tried.clone(),
+            cpu_us: results.process_cpu_seconds * 1e6 / queries.max(1) as f64,
+            distance_error: Some(results.distance_error).filter(|error| error.is_finite()),
             peak_rss_bytes: stratann::peak_rss_bytes(),
             parts: results.parts.map(|parts| PartsUs::of(&parts, queries)),
         };
@@ -232,15 +240,20 @@ impl Searcher<'_> {
         Ok((detailed, results))
     }
 
+    /// What is between recall and speed of what is searched.
+    fn width(&self) -> fn(usize) -> Width {
+        match self.target.has_clusters() {
+            true => Width::Probes,
+            false => Width::List,
+        }
+    }
+
     /// The smallest list size, or of a cluster index number of probes, whose recall reaches `target`: doubles until one does, then bisects. Recall
     /// grows with the list size but for noise, which the bisection is content to ignore.
     fn reach(&mut self, target: f64) -> Result<(Detailed, SearchResults), Failure> {
         let largest = self.target.vectors();
         let recall = |detailed: &Detailed| detailed.measured.recall.unwrap_or(0.0);
-        let of: fn(usize) -> Width = match self.target.has_clusters() {
-            true => Width::Probes,
-            false => Width::List,
-        };
+        let of = self.width();
         let mut list = match of(0) {
             Width::Probes(_) => 1,
             Width::List(_) => self.options.k,
@@ -298,6 +311,20 @@ impl Width {
             Self::List(_) => "list size",
             Self::Probes(_) => "probes:",
         }
+    }
+}
+
+/// The preset whose choices a search takes, if one was typed: clusters take none, and one of graphs is refused there.
+fn preset_of(target: &Target, arguments: &SearchArguments) -> Result<Option<Preset>, Failure> {
+    match arguments.preset {
+        Some(preset) if target.has_clusters() => match preset.layout {
+            Some(layout) if layout.has_clusters() => Ok(None),
+            _ => Err(Failure::Wrong(format!(
+                "--preset {} is of graphs, and what is searched is of clusters: leave it out",
+                preset.name
+            ))),
+        },
+        preset => Ok(preset),
     }
 }
 
@@ -375,41 +402,47 @@ struct Printer {
     json: bool,
     measure: bool,
     table: Table,
+    /// What the first column is called.
+    width: &'static str,
     /// Where the time went, if that was asked for.
     parts: Option<Table>,
     /// What is the same for all rows.
     last: Option<Detailed>,
-    in_flight: usize,
     indexes: usize,
 }
 
 impl Printer {
     fn new(arguments: &SearchArguments, searcher: &Searcher) -> Printer {
         let recall = format!("recall@{}", arguments.k);
+        let [width, hops, graph_reads, vector_reads] = match searcher.width()(0) {
+            Width::List(_) => ["list", "hops", "graph reads", "vector reads"],
+            Width::Probes(_) => ["probes", "probed", "cluster reads", "stray reads"],
+        };
         Printer {
             output: Output::lock(),
             json: arguments.json,
             measure: arguments.measure,
             table: Table::new(&[
-                "list",
+                width,
                 &recall,
                 "queries/s",
+                "CPU us",
                 "mean ms",
                 "p50",
                 "p90",
                 "p99",
-                "hops",
-                "graph reads",
-                "vector reads",
+                hops,
+                graph_reads,
+                vector_reads,
                 "read",
                 "cache hits",
                 "distances",
             ]),
             parts: arguments
                 .parts
-                .then(|| Table::new(&[&["list"], &PartsUs::COLUMNS[..], &["mean"]].concat())),
+                .then(|| Table::new(&[&[width], &PartsUs::COLUMNS[..], &["mean"]].concat())),
+            width,
             last: None,
-            in_flight: searcher.options.in_flight(searcher.queries.rows()),
             indexes: searcher.target.indexes(),
         }
     }
@@ -431,6 +464,7 @@ impl Printer {
                 .recall
                 .map_or("-".into(), |recall| format!("{recall:.4}")),
             format!("{:.0}", measured.qps),
+            format!("{:.0}", measured.cpu_us),
             ms(measured.latency_us.mean),
             ms(measured.latency_us.p50),
             ms(measured.latency_us.p90),
@@ -468,7 +502,7 @@ impl Printer {
                 indexes => format!(" in {} indexes", size::count(indexes as u64)),
             };
             self.output.line(format!(
-                "{} queries{indexes}, {} {}, up to {} in flight on each, {}; peak memory {}",
+                "{} queries{indexes}, {} {}, {} in flight on each{}, {}; peak memory {}",
                 size::count(last.queries as u64),
                 last.measured.threads,
                 if last.measured.threads == 1 {
@@ -476,14 +510,29 @@ impl Printer {
                 } else {
                     "threads"
                 },
-                self.in_flight,
+                last.measured.in_flight,
+                if last.measured.in_flight_tried.is_empty() {
+                    ""
+                } else {
+                    " (chosen by measurement)"
+                },
                 last.backend,
                 size::format(last.measured.peak_rss_bytes)
             ))?;
+            match last.measured.distance_error {
+                Some(0.0) => {}
+                Some(error) => self.output.line(format!(
+                    "distances are exact to within {error:.3} (four standard deviations of the least certain); --exact gives them to the last bit"
+                ))?,
+                None => self.output.line(
+                    "some distances are as the leading parts of vectors give them, which bounds no error; --exact gives them to the last bit",
+                )?,
+            }
             if last.short > 0 {
                 self.output.line(format!(
-                    "{} of the queries at list {} have fewer than {} answers: so few vectors are there, or were met",
+                    "{} of the queries at {} {} have fewer than {} answers: so few vectors are there, or were met",
                     size::count(last.short as u64),
+                    self.width,
                     last.measured.list,
                     last.measured.k
                 ))?;

@@ -62,14 +62,22 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
     output.line("")?;
     let bytes = &stats.bytes;
     let mut table = Table::new(&["<part", "bytes", "size", "a vector"]);
+    let leads = match &stats.clusters {
+        None => "graph",
+        // And the numbers of members, where these stand apart.
+        Some(_) => "heads and tables",
+    };
     for (part, bytes) in [
-        ("graph", bytes.graph),
+        (leads, bytes.graph),
         ("vectors", bytes.vectors),
         ("codes", bytes.codes),
         ("ids", bytes.ids),
         ("other", bytes.other),
         ("total", bytes.total),
     ] {
+        if stats.clusters.is_some() && part == "codes" {
+            continue;
+        }
         table.row(vec![
             part.to_string(),
             size::count(bytes),
@@ -80,7 +88,7 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
     output.text(table.render())?;
     if arguments.memory.is_some() {
         output.line("")?;
-        output.text(memory_plan(&stats.memory).render())?;
+        output.text(memory_plan(&stats).render())?;
         if let Some([graph, vectors]) = stats.memory.predicted_reads {
             output.line(format!(
                 "predicted: {graph:.1} reads of lists and {vectors:.1} of vectors a query, for queries like the rows"
@@ -208,7 +216,14 @@ fn list(catalog: &Catalog, names: &[String], arguments: &StatsArguments) -> Resu
 }
 
 /// What a memory budget goes into.
-fn memory_plan(memory_plan: &MemoryPlan) -> Table {
+fn memory_plan(stats: &Stats) -> Table {
+    let memory_plan: &MemoryPlan = &stats.memory;
+    // Of clusters there are neither codes nor records that a cache could hold, and the graph that leads to them is among the tables.
+    let of_graphs = ["codes", "codebook", "cache", "navigation graph"];
+    let (tables, lists, vectors) = match &stats.clusters {
+        None => ("tables", "pages of lists", "pages of vectors"),
+        Some(_) => ("heads and tables", "clusters", "pages of vectors alone"),
+    };
     let mut table = Table::new(&["<in memory", "bytes", "size"]);
     let share = |what: &str, share: f64| format!("{what}, {:.0} %", 100.0 * share);
     for (part, bytes) in [
@@ -216,16 +231,16 @@ fn memory_plan(memory_plan: &MemoryPlan) -> Table {
         ("queries in flight".to_owned(), memory_plan.queries),
         ("codes".to_owned(), memory_plan.codes),
         ("codebook".to_owned(), memory_plan.codebook),
-        ("tables".to_owned(), memory_plan.tables),
+        (tables.to_owned(), memory_plan.tables),
         ("copies (--place)".to_owned(), memory_plan.places),
         ("cache".to_owned(), memory_plan.cache),
         ("navigation graph".to_owned(), memory_plan.navigation),
         (
-            share("pages of lists", memory_plan.graph_share),
+            share(lists, memory_plan.graph_share),
             memory_plan.graph_pages,
         ),
         (
-            share("pages of vectors", memory_plan.vector_share),
+            share(vectors, memory_plan.vector_share),
             memory_plan.vector_pages,
         ),
         (
@@ -235,6 +250,9 @@ fn memory_plan(memory_plan: &MemoryPlan) -> Table {
         ("room for inserts".to_owned(), memory_plan.inserting),
         ("unused".to_owned(), memory_plan.unused),
     ] {
+        if stats.clusters.is_some() && of_graphs.contains(&&*part) {
+            continue;
+        }
         table.row(vec![part, size::count(bytes), size::format(bytes)]);
     }
     table

@@ -147,14 +147,15 @@ impl Target {
     /// The preset's re-ranking, with what was typed in its place. `None` is each index's own; where something was typed, the
     /// rest of several indexes is that of the first one's preset.
     pub fn rerank(&self, arguments: &SearchArguments) -> Option<Rerank> {
+        let typed = arguments.rerank_batch.is_some()
+            || arguments.benefit.is_some()
+            || arguments.rerank.is_some();
         let own = match self {
+            // What is typed of clusters nevertheless is refused when they are searched.
+            _ if self.has_clusters() && !typed => return None,
             Self::One(index) => index.preset(),
             Self::Several { facts, .. } => {
-                let typed = arguments.preset.is_some()
-                    || arguments.rerank_batch.is_some()
-                    || arguments.benefit.is_some()
-                    || arguments.rerank.is_some();
-                if !typed {
+                if !typed && arguments.preset.is_none() {
                     return None;
                 }
                 let preset = facts.first().map(|one| one.preset.parse::<Preset>());

@@ -1,6 +1,6 @@
 //! `stratann verify INDEX`
 
-use stratann::VerifyReport;
+use stratann::{Layout, VerifyReport};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
 use stratann_terminal::progress::Shown;
@@ -30,10 +30,23 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<(), Failure> {
         _ if report.unread == report.problem_count => {
             "what could not be looked at is not known to be damaged: remove the cause, then verify again".to_owned()
         }
+        _ if report.original_problems == Some(0) => {
+            let places = arguments.places.all()?;
+            format!(
+                "the index itself is whole: `stratann copies {index} --place {places} --remove` removes the copies that are damaged, and who opens the index \
+                 next makes them anew"
+            )
+        }
         0 => "restore a copy of it, or build the index again from its source".to_owned(),
-        _ => format!(
-            "`stratann repair {index}` builds the index anew from the vectors in it that can be read"
-        ),
+        _ => {
+            let whose = match report.original_problems {
+                Some(_) => "the index itself is damaged, and not its copies alone: ",
+                None => "",
+            };
+            format!(
+                "{whose}`stratann repair {index}` builds the index anew from the vectors in it that can be read"
+            )
+        }
     };
     Err(Failure::Failed(format!(
         "{index}: {problems}, listed above: {remedy}"
@@ -46,15 +59,29 @@ fn print(arguments: &VerifyArguments, report: &VerifyReport) -> Result<(), Failu
         output.json_document(report)?;
         return output.finish();
     }
-    output.text(facts(&[
+    let mut lines = vec![
         ("index", arguments.index.display().to_string()),
         ("files", report.files.to_string()),
         ("bytes", size::count(report.bytes)),
-        ("pages", size::count(report.pages)),
-        ("nodes", size::count(report.nodes)),
-        ("edges", size::count(report.edges)),
-        ("log records", size::count(report.log_records)),
-    ]))?;
+    ];
+    match report.layout.parse() {
+        Ok(layout) if Layout::has_clusters(layout) => lines.extend([
+            ("clusters", size::count(report.pages)),
+            ("vectors", size::count(report.nodes)),
+        ]),
+        layout => {
+            // Rows without padding are read as bytes, and no page of theirs is anybody's.
+            if !matches!(layout, Ok(Layout::Csr)) {
+                lines.push(("pages", size::count(report.pages)));
+            }
+            lines.extend([
+                ("nodes", size::count(report.nodes)),
+                ("edges", size::count(report.edges)),
+            ]);
+        }
+    }
+    lines.push(("log records", size::count(report.log_records)));
+    output.text(facts(&lines))?;
     for problem in &report.problems {
         // What was refused as a whole names its file and offset itself.
         if problem.what.starts_with(&problem.file) {

@@ -36,6 +36,22 @@ fn clusters_are_built_searched_changed_and_checked() {
         assert!(recall(0) < recall(1) && recall(2) > 0.95, "{lines:?}");
         let per_query = &lines[1]["per_query"];
         assert_eq!(per_query[reads].as_f64(), Some(8.0), "{per_query}");
+        // As many as are probed if nobody says; a list says it as well.
+        for (option, probes) in [(&[][..], 32), (&["-k", "40"], 40), (&["--list", "12"], 12)] {
+            let words = ["search", "index", "asked.u8bin", "--json"];
+            let found = place.run(&[&words[..], option].concat()).done();
+            assert_eq!(
+                found.json_lines()[0]["list"].as_u64(),
+                Some(probes),
+                "{option:?}"
+            );
+        }
+        let words = place.run(&["search", "index", "asked.u8bin", "--preset", preset]);
+        let words = words.done().stdout;
+        assert!(
+            words.contains("stray reads") && !words.contains("graph reads"),
+            "{words}"
+        );
         // The fewest that reach a recall.
         let found = place.run(&[&SEARCH[..], &["--recall", "0.9"]].concat());
         let found = found.done().json_lines().remove(0);
@@ -45,7 +61,11 @@ fn clusters_are_built_searched_changed_and_checked() {
         place
             .run(&["insert", "index", "asked.u8bin", "--compact"])
             .done();
-        place.run(&["verify", "index"]).done();
+        let words = place.run(&["verify", "index"]).done().stdout;
+        assert!(
+            words.contains("clusters") && !words.contains("edges"),
+            "{words}"
+        );
         let found = place.run(&[
             "search",
             "index",
@@ -77,6 +97,8 @@ fn what_is_of_graphs_is_refused_with_clusters_and_the_reverse() {
     }
     refused(&with(&["spann", "-R", "16"]), &["degree", "clusters"]);
     refused(&with(&["spann", "--resume"]), &["resume"]);
+    refused(&with(&["spann", "-L", "50"]), &["build list", "clusters"]);
+    refused(&with(&["spann", "--alpha", "1.1"]), &["alpha", "clusters"]);
     refused(
         &with(&["diskann", "--replicas", "4"]),
         &["replicas", "spann"],
@@ -84,6 +106,20 @@ fn what_is_of_graphs_is_refused_with_clusters_and_the_reverse() {
     refused(&with(&["spann", "--replicas", "100"]), &["replicas", "64"]);
     let missing = ["tiered-cluster", "--query-log", "none.u8bin"];
     place.run(&with(&missing)).refused(1, &["none.u8bin"]);
+    place.run(&with(&["spann"])).done();
+    for (option, word) in [
+        (&["--strategy", "best-first"][..], "strategy"),
+        (&["--no-nav"], "navigation"),
+        (&["--whole-page"], "whole page"),
+        (&["--benefit", "0.1"], "rerank"),
+        (&["--stop-early"], "stop early"),
+        (&["--cache", "1MB"], "cache"),
+        (&["--preset", "stratann"], "--preset stratann"),
+    ] {
+        let search = ["search", "index", "asked.u8bin"];
+        refused(&[&search[..], option].concat(), &[word, "clusters"]);
+    }
+    std::fs::remove_dir_all(place.path("index")).unwrap();
     place.run(&with(&["diskann", "-R", "16"])).done();
     refused(
         &["search", "index", "asked.u8bin", "--probes", "3"],

@@ -180,8 +180,11 @@ impl ClusterPlan {
 /// Refuses what only graphs have.
 fn refuse_graphs(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
     let order = order_of(layout);
+    let usual = BuildOptions::default();
     for (what, is_given) in [
         ("degree", options.degree.is_some()),
+        ("build list", options.build_list != usual.build_list),
+        ("alpha", options.alpha != usual.alpha),
         ("code bytes", options.code_bytes.is_some()),
         ("codebook", options.codebook.is_some()),
         ("space", options.space.is_some()),
@@ -336,6 +339,7 @@ impl ClusterBuild<'_> {
             peak_rss_bytes: peak_rss_bytes(),
             degree_mean: 0.0,
             degree: 0,
+            space: None,
             build_list: 0,
             parts: 1,
             bytes: manifest.files.iter().map(|entry| entry.length).sum(),

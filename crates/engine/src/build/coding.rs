@@ -165,6 +165,25 @@ impl Coding {
         Ok(code.len() as f64 / vectors as f64)
     }
 
+    /// The same of its leading and its trailing part, by the step in the middle of those that there are: which one will be taken is not
+    /// known before there is a graph, and together they take about the same with any.
+    pub(crate) fn expected_parts(&self, rows: &dyn VectorSource) -> Result<(f64, f64), Error> {
+        let sample = self.sample_all(rows)?;
+        let models = self.nested_of(&sample);
+        let Some(model) = models.get(models.len() / 2) else {
+            // None of them fits such vectors: then a vector stands in its trailing part as a whole.
+            return Ok((0.0, self.largest_vector() as f64));
+        };
+        let (mut leading, mut trailing) = (Vec::new(), Vec::new());
+        let sampled = sample.chunks_exact(self.vector_bytes());
+        let count = sampled.len().max(1) as f64;
+        for vector in sampled {
+            let encoded = model.encode(vector, &mut leading, &mut trailing);
+            encoded.map_err(|error| Error::codec("a sample of the vectors", error))?;
+        }
+        Ok((leading.len() as f64 / count, trailing.len() as f64 / count))
+    }
+
     /// Vectors from all over the rows.
     pub(crate) fn sample_all(&self, rows: &dyn VectorSource) -> Result<Vec<u8>, Error> {
         self.sample_of(rows, 0..self.nodes, 4 * SAMPLED_VECTORS)

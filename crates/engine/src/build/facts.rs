@@ -2,8 +2,9 @@
 
 use stratann_layout::coupled::MAX_DEGREE;
 
+use super::BuildOptions;
 use super::format::{Choice, NodeWriter};
-use super::{BuildOptions, space};
+use super::space::{SpaceChoice, list_for};
 use crate::codebook::{self, check_code_bytes, check_dimension, usual_code_bytes};
 use crate::data::VectorSource;
 use crate::{Error, Layout, Order, bounds};
@@ -21,6 +22,8 @@ pub(super) struct Facts {
     pub(super) layout: Layout,
     /// R, the most neighbours of a node.
     pub(super) degree: usize,
+    /// Why that degree, where it follows from a budget of space.
+    pub(super) space: Option<SpaceChoice>,
     /// L, the candidate list of the build.
     pub(super) build_list: usize,
     /// Nodes that a page is expected to hold.
@@ -92,15 +95,17 @@ impl Facts {
             layout,
             degree,
             nodes_per_page,
+            space,
         } = Choice::of(source, options, code_bytes)?;
         let build_list = match options.space {
-            Some(_) => space::build_list(degree, options.build_list),
+            Some(_) => list_for(degree, options.build_list),
             None => options.build_list,
         };
         Ok(Self {
             writer,
             layout,
             degree,
+            space,
             build_list,
             nodes_per_page,
             code_bytes,

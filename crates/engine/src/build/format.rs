@@ -5,7 +5,7 @@ use stratann_vector::Element;
 
 use super::coding::Coding;
 use super::sweep::Written;
-use super::{Build, BuildOptions, parting, space};
+use super::{Build, BuildOptions, SpaceChoice, parting, space};
 use crate::codebook::Codebook;
 use crate::data::VectorSource;
 use crate::fill;
@@ -84,6 +84,8 @@ pub(super) struct Choice {
     pub(super) degree: usize,
     /// Nodes that a page is expected to hold, 1 or more: locality order cuts between so many.
     pub(super) nodes_per_page: usize,
+    /// Why that degree, where it follows from a budget of space.
+    pub(super) space: Option<SpaceChoice>,
 }
 
 impl Choice {
@@ -124,17 +126,20 @@ impl Choice {
         };
         check_search_memory(source, options, code_bytes, layout)?;
         // What was chosen by the usual degree stays: a longer list changes none of the reasons.
-        let degree = match options.space {
+        let space = match options.space {
             Some(budget) => {
                 let compression = match layout.composition().vectors {
                     VectorsAt::Parts => Compression::Best,
                     VectorsAt::Records | VectorsAt::Segments => compression,
                 };
                 let coding = Coding::new(source, degree, compression)?;
-                space::largest_degree(source, &coding, layout, code_bytes, options, budget)?
+                let found =
+                    space::largest_degree(source, &coding, layout, code_bytes, options, budget)?;
+                Some(found)
             }
-            None => degree,
+            None => None,
         };
+        let degree = space.map_or(degree, |space| space.degree);
         let expected = Expected::of(element, dim, degree);
         if !layout.is_encoded() {
             check_uncompressed(options, layout)?;
@@ -157,6 +162,7 @@ impl Choice {
             layout,
             degree,
             nodes_per_page,
+            space,
         })
     }
 }

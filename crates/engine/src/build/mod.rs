@@ -9,7 +9,7 @@
 //!
 //!   clusters.rs  all of it, of an index of clusters and not of a graph
 //!   codes.rs     rows to PQ codes
-//!   space.rs     how large a degree a budget of space leaves room for
+//!   space.rs     how large a degree a budget of space leaves room for; lists.rs: what lists will take
 //!   parting.rs   whether vectors are fit to be kept in two parts;   precision.rs  how many bits of them lead
 //!   coding.rs    what codecs learn of the lists and vectors that are to come
 //!   encode.rs    lists and vectors to codes, on all threads
@@ -37,6 +37,7 @@ pub(crate) mod files;
 mod folder;
 mod format;
 mod ids;
+mod lists;
 mod measuring;
 mod navigation;
 mod options;
@@ -77,6 +78,7 @@ pub(crate) use ids::{IdSorter, LEAST_MEMORY};
 
 pub use chunks::chunk_bytes_for_overhead;
 pub use options::{BuildOptions, BuildReport};
+pub use space::SpaceChoice;
 
 pub(crate) use spool::Spool;
 
@@ -495,6 +497,13 @@ impl Build<'_> {
         if let Some(ready) = ready {
             self.stage("opening", |_| ready(&manifest))?;
         }
+        let bytes = manifest.files.iter().map(|entry| entry.length).sum();
+        if let Some(space) = self.facts.space.filter(|space| bytes > space.budget) {
+            self.progress.warn(&format!(
+                "the index takes {bytes} bytes, and was to take {} at most; {} were expected: give it a smaller degree",
+                space.budget, space.expected
+            ));
+        }
         let committing = Instant::now();
         let committed = self.checkpoint.commit(&manifest)?;
         // From here on nothing fails, and nobody is asked whether to go on: what is committed counts.
@@ -508,9 +517,10 @@ impl Build<'_> {
             peak_rss_bytes: peak_rss_bytes(),
             degree_mean: manifest.graph().degree_mean,
             degree: self.facts.degree,
+            space: self.facts.space,
             build_list: self.facts.build_list,
             parts,
-            bytes: manifest.files.iter().map(|entry| entry.length).sum(),
+            bytes,
             layout: self.facts.layout,
             list_codec: manifest.list_codec,
             vector_codec: manifest.vector_codec,

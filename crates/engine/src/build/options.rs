@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 use stratann_vector::Metric;
 
+use super::SpaceChoice;
 use crate::codebook::Codebook;
 use crate::fill::BlockFill;
 use crate::{Compression, Layout, Order, Places, Preset};
@@ -120,6 +121,8 @@ impl BuildOptions {
             false => self,
             true => Self {
                 degree: None,
+                build_list: Self::default().build_list,
+                alpha: Self::default().alpha,
                 code_bytes: None,
                 codebook: None,
                 order: None,
@@ -130,8 +133,8 @@ impl BuildOptions {
         }
     }
 
-    /// Hashes what of the options the index follows from, for savepoints.
-    pub(crate) fn identify(&self, hasher: &mut blake3::Hasher) {
+    /// What of the options the index follows from, by the names that a user knows, for savepoints.
+    pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
         // All by name: an option that is added has to be put here or there.
         let Self {
             preset,
@@ -161,20 +164,47 @@ impl BuildOptions {
             savepoint_seconds: _,
             places: _,
         } = self;
-        // With one thread the graph follows from the rows; what two made is as good for three.
-        let alone = *threads == 1;
-        let codebook = codebook.as_ref().map(Codebook::hash);
-        let graph = (metric, degree, build_list, alpha, order, seed, alone);
-        let codes = (code_bytes, codebook, memory, search_memory, space);
-        let clusters = (cluster_size, replicas, query_log);
-        let bytes = (layout, compression, chunk_bytes, segment_bytes, navigation);
-        hasher.update(
-            format!("{preset:?}\0{graph:?}\0{codes:?}\0{bytes:?}\0{clusters:?}\0").as_bytes(),
-        );
-        hasher.update(&[u8::from(ids.is_some())]);
-        for id in ids.iter().flatten() {
-            hasher.update(&id.to_le_bytes());
+        fn said<T: std::fmt::Display>(value: &Option<T>) -> String {
+            value.as_ref().map_or("none".into(), T::to_string)
         }
+        let ids = ids.as_ref().map(|ids| {
+            let mut hasher = blake3::Hasher::new();
+            for id in ids {
+                hasher.update(&id.to_le_bytes());
+            }
+            hasher.finalize()
+        });
+        vec![
+            ("preset", format!("{preset:?}")),
+            ("metric", metric.to_string()),
+            ("degree", said(degree)),
+            ("build list", build_list.to_string()),
+            ("alpha", alpha.to_string()),
+            ("code bytes", said(code_bytes)),
+            ("codebook", said(&codebook.as_ref().map(Codebook::hash))),
+            ("order", said(order)),
+            ("layout", said(layout)),
+            ("compression", said(compression)),
+            ("chunk bytes", chunk_bytes.to_string()),
+            ("segment bytes", segment_bytes.to_string()),
+            ("navigation", navigation.to_string()),
+            ("memory", said(memory)),
+            ("search memory", said(search_memory)),
+            ("space", said(space)),
+            ("cluster size", said(cluster_size)),
+            ("replicas", said(replicas)),
+            (
+                "query log",
+                said(&query_log.as_ref().map(|path| path.display())),
+            ),
+            // With one thread the graph follows from the rows; what two made is as good for three.
+            (
+                "threads",
+                if *threads == 1 { "one" } else { "several" }.into(),
+            ),
+            ("seed", seed.to_string()),
+            ("ids", said(&ids)),
+        ]
     }
 }
 
@@ -195,6 +225,8 @@ pub struct BuildReport {
     pub degree_mean: f64,
     /// R, the most neighbours of a node, as it was asked for or follows from a budget of space; 0 in a cluster index.
     pub degree: usize,
+    /// Why that R, where it follows from a budget of space.
+    pub space: Option<SpaceChoice>,
     /// L, the candidate list that neighbours were looked for with; 0 in a cluster index.
     pub build_list: usize,
     /// Parts that the collection was built in; 1 if it fit the memory budget.

@@ -8,11 +8,15 @@
 //! of 64 makes the index 2 % larger, and searches read a fifth less at the same recall (R=96, L=200 against R=64, L=100; table in ARCHITECTURE.md).
 //! So R is the largest for which the index is expected to fit, and L follows it: a longer list is of use only if the build looks farther.
 //!
-//! What is expected errs on the side of the budget: lists in locality order take less than their bound. On package-text 61 MB gave R = 40 and an
-//! index of 59.6 MB, where R = 88 would have taken 61.1.
+//! What a list takes is learned from two samples of the rows (`lists.rs` beside this): neighbours are near in locality order, so lists take less than
+//! the bound of their Elias-Fano code, and the more the larger the collection. What is expected errs on the side of the budget by about
+//! one percent of the index.
+
+use serde::Serialize;
 
 use super::BuildOptions;
 use super::coding::Coding;
+use super::lists::ExpectedLists;
 use super::navigation::NAVIGATION_DEGREE;
 use crate::data::VectorSource;
 use crate::stores::VectorsAt;
@@ -26,13 +30,32 @@ const BESIDE: f64 = 10.0;
 const FILLED: f64 = 0.97;
 /// The same where whole vectors have pages of their own, of which few share one.
 const FILLED_APART: f64 = 0.95;
+/// The same of trailing parts, which run on from block to block.
+const FILLED_RUNNING: f64 = 0.985;
+/// What is expected is taken times this. With the layered layout on package-text and package-wide it was between .992 and 1.002 of what came.
+const MARGIN: f64 = 1.005;
 /// Bytes of files that do not grow with the nodes: headers, models, manifest.
 const FIXED: u64 = 32 << 10;
 
 /// L, the candidate list of the build, for a degree that was chosen here: what was asked for, and for a degree of more than 64 at least twice
 /// that.
-pub(super) fn build_list(degree: usize, asked: usize) -> usize {
+pub(super) fn list_for(degree: usize, asked: usize) -> usize {
     asked.max(if degree > 64 { 2 * degree } else { 0 })
+}
+
+/// Why a degree was chosen for a budget of space.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SpaceChoice {
+    /// Bytes that the index may take.
+    pub budget: u64,
+    /// R, the largest degree that was expected to fit.
+    pub degree: usize,
+    /// Bytes that the index was expected to take with it.
+    pub expected: u64,
+    /// Bits of an edge, as they were expected with it; 0 in a layout whose lists are not compressed.
+    pub bits_per_edge: f64,
+    /// The next larger degree, and what the index was expected to take with that; `None` if none was tried.
+    pub next: Option<(usize, u64)>,
 }
 
 /// The largest degree with which an index is expected to take at most `budget` bytes on storage.
@@ -46,20 +69,27 @@ pub(super) fn largest_degree(
     code_bytes: usize,
     options: &BuildOptions,
     budget: u64,
-) -> Result<usize, Error> {
+) -> Result<SpaceChoice, Error> {
     // A node of the navigation graph has its vector there as well; outside ids that are no row numbers have a file of their own.
     let navigation = options.navigation * (source.row_bytes() + 4 * NAVIGATION_DEGREE + 16) as f64;
     let ids = if options.ids.is_some() { 12.0 } else { 0.0 };
-    let vector = match layout.is_encoded() {
-        true => coding.expected_vector(source)?,
-        false => 0.0,
-    };
+    let encoded = layout.is_encoded();
     let at = layout.composition().vectors;
+    let (leading, vector) = match (encoded, at) {
+        (false, _) => (0.0, 0.0),
+        (true, VectorsAt::Parts) => coding.expected_parts(source)?,
+        (true, _) => (0.0, coding.expected_vector(source)?),
+    };
+    let lists = match encoded {
+        true => ExpectedLists::of(source, coding, options)?,
+        false => ExpectedLists::bound(source.rows()),
+    };
     let pages = |list: f64| match (at, coding.compression()) {
         // A block of the paper's holds whole vectors (DecoupleVS §3.3).
         (VectorsAt::Segments, Compression::Paper) => whole_blocks(vector + BESIDE) + list / FILLED,
         (VectorsAt::Segments, _) => (vector + list + BESIDE) / FILLED_APART,
-        (VectorsAt::Records | VectorsAt::Parts, _) => (vector + list + BESIDE) / FILLED,
+        (VectorsAt::Records, _) => (vector + list + BESIDE) / FILLED,
+        (VectorsAt::Parts, _) => shared_pages(leading + list + BESIDE) + vector / FILLED_RUNNING,
     };
     let expected = |degree: usize| {
         let code = if layout.has_codes_in_records() {
@@ -68,7 +98,7 @@ pub(super) fn largest_degree(
             code_bytes
         };
         let record = match layout.composition().record_bytes() {
-            None => pages(expected_list(degree, source.rows())),
+            None => pages(lists.bytes(degree)),
             Some(bytes) => {
                 let (element, dim) = (source.element(), source.dim());
                 bytes(element, dim, degree, code_bytes, source.rows() as u64) + BESIDE
@@ -78,25 +108,41 @@ pub(super) fn largest_degree(
         let node = node + navigation + ids;
         // A centroid is of floats, and there are 256 in each part of a code.
         let codebook = 256 * 4 * source.dim() as u64;
-        (node * source.rows() as f64) as u64 + codebook + FIXED
+        ((node * source.rows() as f64 + codebook as f64) * MARGIN) as u64 + FIXED
     };
     let found = DEGREES
-        .into_iter()
-        .find(|&degree| expected(degree) <= budget);
-    found.ok_or_else(|| {
+        .iter()
+        .position(|&degree| expected(degree) <= budget);
+    let Some(at) = found else {
         let least = expected(DEGREES[DEGREES.len() - 1]);
-        Error::call(
+        return Err(Error::call(
             "space",
             format!("{budget} bytes"),
-            format!("{least} bytes or more: what {} vectors in the {layout} layout take with {} neighbours each", source.rows(), DEGREES[DEGREES.len() - 1]),
-        )
+            format!(
+                "{least} bytes or more: what {} vectors in the {layout} layout take with {} neighbours each",
+                source.rows(),
+                DEGREES[DEGREES.len() - 1]
+            ),
+        ));
+    };
+    let degree = DEGREES[at];
+    let next = at.checked_sub(1).map(|at| DEGREES[at]);
+    Ok(SpaceChoice {
+        budget,
+        degree,
+        expected: expected(degree),
+        bits_per_edge: if encoded { lists.bits(degree) } else { 0.0 },
+        next: next.map(|degree| (degree, expected(degree))),
     })
 }
 
-/// Bytes that a list of so many of `rows` nodes takes at most, but for a few: its Elias-Fano code.
-fn expected_list(degree: usize, rows: usize) -> f64 {
-    let apart = (rows as f64 / degree as f64).max(1.0);
-    degree as f64 * (2.0 + apart.log2()) / 8.0 + 2.0
+/// Bytes of pages that a record of so many takes where none runs on. Where a page holds many, they are of different lengths, and little is left of it.
+fn shared_pages(record: f64) -> f64 {
+    const MANY: f64 = 8.0;
+    match stratann_layout::BLOCK as f64 / record {
+        share if share >= MANY => record / FILLED,
+        _ => whole_blocks(record),
+    }
 }
 
 /// Bytes of blocks that a record of so many takes where none runs on: its share of one, or some.

@@ -87,8 +87,12 @@ impl Catalog {
             ids: bounds::room(answers, u64::MAX)?,
             distances: bounds::room(answers, f32::INFINITY)?,
             exact: true,
+            distance_error: 0.0,
             seconds: 0.0,
             cpu_seconds: 0.0,
+            process_cpu_seconds: 0.0,
+            in_flight: 0,
+            tried: Vec::new(),
             latencies_us: vec![0.0; rows],
             counters: Counters::default(),
             parts: options.parts.then(Parts::default),
@@ -201,7 +205,12 @@ fn add(all: &mut SearchResults, found: &SearchResults, merged: &mut Vec<(f32, u6
     for (sum, latency) in all.latencies_us.iter_mut().zip(&found.latencies_us) {
         *sum += latency;
     }
+    all.distance_error = all.distance_error.max(found.distance_error);
     all.cpu_seconds += found.cpu_seconds;
+    all.process_cpu_seconds += found.process_cpu_seconds;
+    // Each index has its own; of the last one it is told what was tried.
+    all.in_flight = all.in_flight.max(found.in_flight);
+    all.tried.clone_from(&found.tried);
     all.counters += found.counters;
     if let (Some(all), Some(found)) = (&mut all.parts, found.parts) {
         *all += found;

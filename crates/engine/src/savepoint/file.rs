@@ -4,13 +4,14 @@
 //! block 0   offset  size  what
 //!                0     4  crc32c of (block number 0 as u64, then bytes 4..4096)
 //!                4     8  "STRATSAV"
-//!               12     4  format version u32: 1
+//!               12     4  format version u32: 2
 //!               16     4  what it holds u32: 1 order, 2 lists, 3 codebook, 4 plan
 //!               20     4  number of the part u32, from 1; 0 where there are none
 //!               24     8  bytes of the content u64
 //!               32    32  the origin: BLAKE3 of rows, options and version
 //!               64    32  the input: BLAKE3 of the origin and what else the content follows from
-//!               96     .  zeros
+//!               96     4  bytes of what follows u32
+//!              100     .  what the origin is, a line each: name, tab, value; UTF-8, of which the hash above is. Zeros behind it
 //! block 1.. crc32c of (block number as u64, then the rest) u32 | 4092 bytes of the content; zeros behind its end
 //! ```
 //!
@@ -25,7 +26,11 @@ use stratann_tier::{TierError, VolumeFile, VolumeReader};
 use blake3::Hash;
 
 const MAGIC: &[u8; 8] = b"STRATSAV";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+
+/// Where what is told of the origin stands, and the most bytes of it: more is left out, which is told to nobody then.
+const TOLD_AT: usize = 100;
+const MOST_TOLD: usize = BLOCK - TOLD_AT;
 
 /// Blocks that are written or read at once.
 const WINDOW: usize = 64;
@@ -56,6 +61,8 @@ pub(super) struct Head {
     pub(super) bytes: u64,
     pub(super) origin: Hash,
     pub(super) input: Hash,
+    /// What the origin is, for those who are to be told what differs.
+    pub(super) told: String,
 }
 
 impl Head {
@@ -68,6 +75,12 @@ impl Head {
         block[24..32].copy_from_slice(&self.bytes.to_le_bytes());
         block[32..64].copy_from_slice(self.origin.as_bytes());
         block[64..96].copy_from_slice(self.input.as_bytes());
+        let told = match self.told.len() {
+            0..=MOST_TOLD => self.told.as_bytes(),
+            _ => &[],
+        };
+        block[96..TOLD_AT].copy_from_slice(&(told.len() as u32).to_le_bytes());
+        block[TOLD_AT..TOLD_AT + told.len()].copy_from_slice(told);
         block::seal(&mut block, 0);
         block
     }
@@ -98,6 +111,11 @@ impl Head {
             bytes: u64::from_le_bytes(bytes),
             origin: hash(32),
             input: hash(64),
+            // It is shown and compared, and nothing else: what is no text says nothing.
+            told: block[TOLD_AT..]
+                .get(..u32_at(block, 96) as usize)
+                .map(|told| String::from_utf8_lossy(told).into_owned())
+                .unwrap_or_default(),
         })
     }
 

@@ -42,6 +42,7 @@ use crate::data::VectorSource;
 use crate::progress::Progress;
 use crate::{Error, stored};
 use file::Head;
+use origin::Origin;
 
 /// How many times as long as a savepoint takes the build works before it takes the next one.
 const WORTH: u32 = 20;
@@ -124,7 +125,7 @@ pub(crate) fn remove_all(volume: &dyn Volume) {
 #[derive(Debug)]
 pub(crate) struct Savepoints<'a> {
     volume: &'a dyn Volume,
-    origin: Hash,
+    origin: Origin,
     every: Duration,
     state: Mutex<State>,
 }
@@ -172,14 +173,14 @@ impl<'a> Savepoints<'a> {
             return Ok(None);
         }
         let every = Duration::from_secs_f64(options.savepoint_seconds);
-        let origin = origin::of(source, options, progress)?;
+        let origin = Origin::of(source, options, progress)?;
         let savepoints = Self::of_origin(volume, origin, every);
         savepoints.look_at(&there, progress);
         Ok(Some(savepoints))
     }
 
     /// Savepoints of an origin.
-    pub(crate) fn of_origin(volume: &'a dyn Volume, origin: Hash, every: Duration) -> Self {
+    fn of_origin(volume: &'a dyn Volume, origin: Origin, every: Duration) -> Self {
         Self {
             volume,
             origin,
@@ -193,25 +194,37 @@ impl<'a> Savepoints<'a> {
         }
     }
 
+    /// Savepoints of an origin of which nothing is told.
+    #[cfg(test)]
+    pub(crate) fn of_hash(volume: &'a dyn Volume, hash: Hash, every: Duration) -> Self {
+        let told = String::new();
+        Self::of_origin(volume, Origin { hash, told }, every)
+    }
+
     /// Clears what was never whole, and says so where none of the others is of this build.
     fn look_at(&self, there: &[String], progress: &dyn Progress) {
-        let (mut own, mut others) = (0, 0);
+        let (mut own, mut others) = (0, Vec::new());
         for name in there {
             if name == UNFINISHED {
                 let _ = self.volume.remove(name);
                 continue;
             }
             match self.open(name) {
-                Ok((head, _)) if head.origin == self.origin => own += 1,
-                Ok(_) => others += 1,
+                Ok((head, _)) if head.origin == self.origin.hash => own += 1,
+                Ok((head, _)) => others.push(head),
                 // It may be one that cannot be read just now. Where it is damaged, it is replaced, or removed in the end.
                 Err(unfit) => tracing::warn!("savepoint not used: {unfit}"),
             }
         }
-        if own == 0 && others > 0 {
+        if let Some(other) = others.first().filter(|_| own == 0) {
+            let differ = self.origin.differences(&other.told);
+            let differ = match differ.is_empty() {
+                true => String::new(),
+                false => format!(" (what differs: {})", differ.join(", ")),
+            };
             progress.warn(&format!(
-                "{}: the savepoints are of other vectors, options or another version of the program: this build begins anew, and \
-                 replaces them",
+                "{}: the savepoints are of other vectors, options or another version of the program{differ}: this build begins \
+                 anew, and replaces them",
                 self.volume.name()
             ));
         }
@@ -220,7 +233,7 @@ impl<'a> Savepoints<'a> {
     /// The input of a savepoint: the origin, and what else its content follows from.
     pub(crate) fn input(&self, pieces: &[&[u8]]) -> Hash {
         let mut hasher = blake3::Hasher::new();
-        hasher.update(self.origin.as_bytes());
+        hasher.update(self.origin.hash.as_bytes());
         for piece in pieces {
             hasher.update(&(piece.len() as u64).to_le_bytes());
             hasher.update(piece);
@@ -231,7 +244,7 @@ impl<'a> Savepoints<'a> {
     /// As [`input`](Savepoints::input), of numbers that are many.
     pub(crate) fn input_of(&self, first: &[u32], second: &[u32]) -> Hash {
         let mut hasher = blake3::Hasher::new();
-        hasher.update(self.origin.as_bytes());
+        hasher.update(self.origin.hash.as_bytes());
         for numbers in [first, second] {
             hasher.update(&(numbers.len() as u64).to_le_bytes());
             let mut bytes = Vec::with_capacity(4 * WORDS);
@@ -271,8 +284,9 @@ impl<'a> Savepoints<'a> {
             what: what as u32,
             part,
             bytes,
-            origin: self.origin,
+            origin: self.origin.hash,
             input: *input,
+            told: self.origin.told.clone(),
         };
         let name = what.file(part);
         let written = self.write(&name, &head, write);
@@ -336,7 +350,7 @@ impl<'a> Savepoints<'a> {
             }
         }
         let fits = self.open(&name).and_then(|(head, mut content)| {
-            if head.origin != self.origin || head.input != *input {
+            if head.origin != self.origin.hash || head.input != *input {
                 return Err(content.unfit(32, "it is of other vectors, options or another state"));
             }
             if (head.what, head.part) != (what as u32, part) {

@@ -11,7 +11,11 @@ const PLACE: (What, u32) = (What::Codebook, 0);
 const NAME: &str = "savepoint-codebook";
 
 fn of(volume: &SimVolume, origin: u8) -> Savepoints<'_> {
-    Savepoints::of_origin(volume, Hash::from_bytes([origin; 32]), Duration::ZERO)
+    let origin = Origin {
+        hash: Hash::from_bytes([origin; 32]),
+        told: format!("degree\t{origin}\n"),
+    };
+    Savepoints::of_origin(volume, origin, Duration::ZERO)
 }
 
 fn keep(savepoints: &Savepoints<'_>, content: &[u8]) {
@@ -74,13 +78,15 @@ fn bytes_stand_where_the_table_says() {
     let bytes = volume.read("savepoint-lists-0003").unwrap();
     assert_eq!(bytes.len(), 2 * BLOCK);
     assert_eq!(bytes[4..12], *b"STRATSAV");
-    assert_eq!(bytes[12..16], 1u32.to_le_bytes());
+    assert_eq!(bytes[12..16], 2u32.to_le_bytes());
     assert_eq!(bytes[16..20], 2u32.to_le_bytes());
     assert_eq!(bytes[20..24], 3u32.to_le_bytes());
     assert_eq!(bytes[24..32], 8u64.to_le_bytes());
     assert_eq!(bytes[32..64], [7; 32]);
     assert_eq!(bytes[64..96], *input.as_bytes());
-    assert!(bytes[96..BLOCK].iter().all(|&byte| byte == 0));
+    assert_eq!(bytes[96..100], 9u32.to_le_bytes());
+    assert_eq!(bytes[100..109], *b"degree\t7\n");
+    assert!(bytes[109..BLOCK].iter().all(|&byte| byte == 0));
     assert_eq!(bytes[BLOCK + 4..BLOCK + 12], [1, 0, 0, 0, 1, 2, 3, 4]);
     for (number, at) in [(0u64, 0), (1, BLOCK)] {
         let covered = [&number.to_le_bytes()[..], &bytes[at + 4..at + BLOCK]].concat();
@@ -136,7 +142,7 @@ fn savepoints_are_due_after_the_time_and_when_they_are_worth_it() {
     let volume = SimVolume::new();
     assert!(of(&volume, 1).is_due());
     let hour = Duration::from_secs(3600);
-    let savepoints = Savepoints::of_origin(&volume, Hash::from_bytes([1; 32]), hour);
+    let savepoints = Savepoints::of_hash(&volume, Hash::from_bytes([1; 32]), hour);
     assert!(!savepoints.is_due());
     savepoints.state.lock().last -= hour;
     assert!(savepoints.is_due());

@@ -6,12 +6,12 @@
 //! ```
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use stratann_tier::{Thread, WorkerPool, thread_cpu_time};
+use stratann_tier::{Thread, WorkerPool, process_cpu_time, thread_cpu_time};
 
 use super::probe::Prober;
 use super::results::Neighbour;
@@ -19,6 +19,7 @@ use super::scan::let_others;
 use super::source::{CandidateSource, Guided};
 use super::stop::Stop;
 use super::traversal::{MOST_SHARES, SCAN_FROM};
+use super::tuning::{Turn, Turns};
 use super::{
     Admission, Counters, Parts, Plan, SearchOptions, SearchResults, Timer, Walker, Within,
 };
@@ -26,7 +27,7 @@ use crate::data::{VectorSource, check_rows};
 use crate::index::{Index, Kind};
 use crate::measure::Heat;
 use crate::progress::Progress;
-use crate::room::{Queued, Wanted};
+use crate::room::{Queued, Taken, Wanted};
 use crate::stores::{VectorsAt, on_pages};
 use crate::update::{FreshScratch, Overlay, Seen};
 use crate::{Error, bounds};
@@ -36,6 +37,9 @@ const LONGER: usize = 4;
 
 /// The longest list of such a walk under a memory budget, where the one that was asked for takes next to nothing.
 const SHORT: usize = 128;
+
+/// Deviations of a distance from what it is expected to be within which nearly all are (see [`SearchResults::distance_error`]).
+const WITHIN: f32 = 4.0;
 
 /// How the tasks of a batch are divided among threads.
 #[derive(Clone, Copy)]
@@ -53,6 +57,11 @@ impl Shares {
         }
     }
 
+    /// The tasks of the first share, which has the most.
+    pub(super) fn most(&self) -> usize {
+        self.tasks(0)
+    }
+
     /// The tasks of a share: each as many, and the first ones those that are left over.
     pub(super) fn tasks(&self, share: usize) -> usize {
         self.queries / self.threads + usize::from(share < self.queries % self.threads)
@@ -64,6 +73,8 @@ pub(super) struct Answers {
     plan: Plan,
     /// The next query that nobody answers yet.
     next: AtomicUsize,
+    /// Whose turn it is to take it, from when there is room.
+    turns: OnceLock<Turns>,
     done: Mutex<Done>,
 }
 
@@ -72,6 +83,8 @@ struct Done {
     results: SearchResults,
     parts: Parts,
     cpu: Duration,
+    /// What the process had computed when it began.
+    process: Duration,
     error: Option<Error>,
 }
 
@@ -92,6 +105,7 @@ impl Answers {
         Ok(Self {
             plan,
             next: AtomicUsize::new(0),
+            turns: OnceLock::new(),
             // Answers go straight to where they stay: thousands of queries would take as much again in between.
             done: Mutex::new(Done {
                 results: SearchResults {
@@ -99,17 +113,32 @@ impl Answers {
                     ids: bounds::room(answers, u64::MAX)?,
                     distances: bounds::room(answers, f32::INFINITY)?,
                     exact: plan.exact || index.composition().vectors != VectorsAt::Parts,
+                    distance_error: 0.0,
                     seconds: 0.0,
                     cpu_seconds: 0.0,
+                    process_cpu_seconds: 0.0,
+                    in_flight: 0,
+                    tried: Vec::new(),
                     latencies_us: vec![0.0; rows],
                     counters: Counters::default(),
                     parts: None,
                 },
                 parts: Parts::default(),
                 cpu: Duration::ZERO,
+                process: process_cpu_time(),
                 error: None,
             }),
         })
+    }
+
+    /// Begins to answer so many queries, for which there is this room; gives the shares of its tasks.
+    pub(super) fn begin(&self, options: &SearchOptions, rows: usize, room: Taken) -> Shares {
+        let shares = Shares::new(options, rows, room.queries);
+        self.done.lock().process = process_cpu_time();
+        let turns = Turns::new(shares, rows, room, options.in_flight.is_none());
+        // A batch begins once.
+        self.turns.get_or_init(|| turns);
+        shares
     }
 
     /// Workers for so many shares of its tasks.
@@ -129,17 +158,25 @@ impl Answers {
         if let Some(error) = done.error {
             return Err(error);
         }
+        let turns = self.turns.into_inner().map(Turns::into_chosen);
+        let (in_flight, tried) = turns.unwrap_or_default();
         Ok(SearchResults {
             seconds: took.as_secs_f64(),
             cpu_seconds: done.cpu.as_secs_f64(),
+            process_cpu_seconds: process_cpu_time()
+                .saturating_sub(done.process)
+                .as_secs_f64(),
+            in_flight,
+            tried,
             parts: self.plan.parts.then_some(done.parts),
             ..done.results
         })
     }
 
-    /// Takes a query's answers.
-    fn answer(&self, query: usize, latency: Duration, found: &[Neighbour]) {
+    /// Takes a query's answers, whose distances deviate by so much at most from what they are expected to be.
+    fn answer(&self, query: usize, latency: Duration, found: &[Neighbour], deviation: f32) {
         let results = &mut self.done.lock().results;
+        results.distance_error = results.distance_error.max(WITHIN * deviation);
         let at = query * results.k;
         for (i, neighbour) in found.iter().enumerate() {
             results.ids[at + i] = neighbour.id;
@@ -237,13 +274,13 @@ impl<'a> Batch<'a> {
         self.index.room(plan.list, candidates, wanted)
     }
 
-    /// One task, from its beginning to its end, whatever that is.
-    pub(super) async fn run(self, thread: &Thread, clock: Clock) {
+    /// One task, the thread's `number`th, from its beginning to its end, whatever that is.
+    pub(super) async fn run(self, thread: &Thread, number: usize, clock: Clock) {
         let outcome = match self.stop {
-            None => self.task(thread).await,
+            None => self.task(thread, number).await,
             Some(stop) => {
                 // Dropped where it is stopped, with its reads, its pin and its buffers.
-                let task = Box::pin(self.task(thread));
+                let task = Box::pin(self.task(thread, number));
                 stop.unless_stopped(thread, task)
                     .await
                     .and_then(|outcome| outcome)
@@ -257,8 +294,16 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Query after query until the batch has none left.
-    async fn task(&self, thread: &Thread) -> Result<(), Error> {
+    /// Query after query until the batch has none left, or does better without this task.
+    async fn task(&self, thread: &Thread, number: usize) -> Result<(), Error> {
+        let Some(turns) = self.answers.turns.get() else {
+            return Ok(());
+        };
+        // What it takes to search is taken when it is its turn, and not before.
+        if !turns.wait(thread, number).await {
+            return Ok(());
+        }
+        let turn = Turn { turns, number };
         let (index, plan) = (self.index, self.answers.plan);
         let timer = Timer::new(plan.parts);
         let within = Within {
@@ -269,11 +314,11 @@ impl<'a> Batch<'a> {
         };
         let counters = match index.kind() {
             Kind::Graph(graph) => on_pages!(&graph.stores.pages, pages => {
-                self.task_from(Walker::new(index, pages, plan, &within)?, thread).await?
+                self.task_from(Walker::new(index, pages, plan, &within)?, thread, &turn).await?
             }),
             Kind::Clusters(clusters) => {
                 let prober = Prober::new(index, clusters, plan, &within)?;
-                self.task_from(prober, thread).await?
+                self.task_from(prober, thread, &turn).await?
             }
         };
         let mut done = self.answers.done.lock();
@@ -287,12 +332,16 @@ impl<'a> Batch<'a> {
         &self,
         mut source: S,
         thread: &Thread,
+        turn: &Turn<'_>,
     ) -> Result<Counters, Error> {
         let (index, queries, plan) = (self.index, self.queries, &self.answers.plan);
         let mut counters = Counters::default();
         let mut fresh_scratch = FreshScratch::default();
         let mut waiting: Vec<(u64, f32)> = Vec::new();
         loop {
+            if !turn.again(thread).await {
+                return Ok(counters);
+            }
             let query = self.answers.next.fetch_add(1, Ordering::Relaxed);
             if query >= queries.rows() {
                 return Ok(counters);
@@ -357,8 +406,11 @@ impl<'a> Batch<'a> {
                 return Err(Error::Interrupted);
             }
             let latency = start.elapsed();
-            let found = source.ranking().nearest.found();
-            self.answers.answer(query, latency, found);
+            let ranking = source.ranking();
+            let deviation = ranking.leading.deviation();
+            self.answers
+                .answer(query, latency, ranking.nearest.found(), deviation);
+            turn.answered();
         }
     }
 

@@ -287,6 +287,12 @@ impl Leading {
         self.sort();
     }
 
+    /// By how much the distances of the answers deviate at most from what they are expected to be; 0 if all of them are exact.
+    pub(crate) fn deviation(&self) -> f32 {
+        let answers = self.expected.iter().take(self.k);
+        answers.map(|it| it.deviation).fold(0.0, f32::max)
+    }
+
     /// Ids and distances of all candidates, nearest first.
     pub(crate) fn answers(&self) -> impl Iterator<Item = (u64, f32)> + '_ {
         self.expected.iter().map(|it| (it.id, it.distance))

@@ -6,6 +6,7 @@
 //! ```
 //!
 //! - [`batch`]: the tasks of a batch, the same whether the caller waits for them or has submitted them
+//! - [`tuning`]: how many queries are in flight, found out with the first ones of a batch
 //! - [`submit`]: a search that is submitted: its handle, its end
 //! - [`stop`]: what ends one before it is done: a deadline, a cancellation
 //! - [`source`]: the seam between what is the same for every search and how candidates are found
@@ -44,6 +45,7 @@ mod submit;
 #[cfg(test)]
 mod tests;
 mod traversal;
+mod tuning;
 mod walker;
 
 use std::ops::AddAssign;
@@ -53,7 +55,7 @@ use serde::Serialize;
 use stratann_tier::{Task, TierError};
 
 pub(crate) use self::admission::Admission;
-use self::batch::{Answers, Batch, Clock, Shares};
+use self::batch::{Answers, Batch, Clock};
 pub(crate) use self::leading::{BEYOND, CANDIDATE_BYTES};
 pub use self::parts::Parts;
 pub(crate) use self::parts::Timer;
@@ -62,6 +64,7 @@ pub use self::strategy::Strategy;
 pub use self::submit::SubmittedSearch;
 pub(crate) use self::submit::{Searched, submitted};
 use self::traversal::SCAN_FROM;
+pub use self::tuning::Tried;
 pub(crate) use self::walker::{Plan, Walker, Within};
 use crate::data::VectorSource;
 use crate::index::Index;
@@ -79,9 +82,12 @@ pub struct SearchOptions {
     /// L, the size of the candidate list: the knob between recall and speed. At least `k`. With room for all vectors that are left,
     /// answers are exact.
     ///
-    /// Of a cluster index: how many clusters are probed, unless `probes` says so.
+    /// Of a cluster index: the same for vectors that wait for a merge, which are in a graph of their own.
     pub list: usize,
-    /// How many clusters are probed, of a cluster index: the knob between recall and speed there. `None` is `list`.
+    /// How many clusters are probed, of a cluster index: the knob between recall and speed there. `None` is 32, or `k` if that is more
+    /// ([`probes_of`](SearchOptions::probes_of)).
+    ///
+    /// What only the walk of a graph has is refused there: `strategy`, `navigation`, `whole_page`, `rerank`, `stop_early`.
     pub probes: Option<usize>,
     /// W: reads in flight of a best-first beam, or the largest width of the pipeline.
     pub beam: Option<usize>,
@@ -104,22 +110,39 @@ pub struct SearchOptions {
     /// OS threads.
     pub threads: usize,
     /// Queries in flight on each thread: 1 for the least latency, more for throughput. Fewer are in flight if the memory
-    /// budget has no room for so many. `None` chooses by the batch ([`in_flight`](SearchOptions::in_flight)).
+    /// budget has no room for so many. `None` chooses by the batch ([`in_flight`](SearchOptions::in_flight)): one of 256 queries and more
+    /// for each thread finds out with the first ones how many answer most a second. Answers of best-first search do not depend on it.
     pub in_flight: Option<usize>,
 }
 
-/// The most queries in flight on a thread that are chosen for a batch (`bench/in-flight.toml` compares them), and how long their lists may
-/// be together: a query takes memory by its list.
+/// The most queries in flight on a thread that are chosen for a batch that is too short to measure (`bench/in-flight.toml` compares them),
+/// and how long their lists may be together in any batch: a query takes memory by its list.
 const CHOSEN_IN_FLIGHT: usize = 8;
 const CHOSEN_LISTS: usize = 4096;
 
+/// Clusters that are probed where nobody says how many. On photo-sift-100k 31 find .987 of the ten nearest with `spann` and .997 with
+/// `tiered-cluster` (`bench/clusters.toml`), where a graph's default list finds about as much; SPANN probes up to 64 (§4.1).
+const PROBES: usize = 32;
+
 impl SearchOptions {
-    /// How many queries of a batch of `rows` are in flight on each thread, if the memory budget has room: as said, or else up to
-    /// eight, as long as each thread has so many and lists are not long. A query that comes alone is alone.
+    /// How many clusters of a cluster index are probed: as said, or else 32, or as many as there are to be answers. With these fewer than k
+    /// vectors may stand there, since one stands in several: then more are probed.
+    pub fn probes_of(&self) -> usize {
+        self.probes.unwrap_or(PROBES.max(self.k))
+    }
+
+    /// How many queries of a batch of `rows` are in flight on each thread at most, if the memory budget has room: as said, or else up to
+    /// eight, as long as each thread has so many and lists are not long. A query that comes alone is alone. A batch of 256 and more for each
+    /// thread has up to 64 for as long as it tries what is best ([`SearchResults::tried`]), and then what is ([`SearchResults::in_flight`]).
     pub fn in_flight(&self, rows: usize) -> usize {
         self.in_flight.unwrap_or_else(|| {
-            let most = (CHOSEN_LISTS / self.list.max(1)).clamp(1, CHOSEN_IN_FLIGHT);
-            rows.div_ceil(self.threads.max(1)).clamp(1, most)
+            let threads = self.threads.max(1);
+            let chosen = match rows / threads >= tuning::FROM {
+                true => tuning::MOST,
+                false => CHOSEN_IN_FLIGHT,
+            };
+            let most = (CHOSEN_LISTS / self.list.max(1)).clamp(1, chosen);
+            rows.div_ceil(threads).clamp(1, most)
         })
     }
 }
@@ -201,16 +224,47 @@ pub struct SearchResults {
     pub distances: Vec<f32>,
     /// Whether all distances are exact.
     pub exact: bool,
+    /// How far a distance may be from the exact one: four standard deviations of the one of which the leading part says least. 0 where all are exact;
+    /// infinite where a leading part bounds nothing. A leading part says in which step each element lies; an element is taken to be as
+    /// likely anywhere in it. As far as that holds, of a thousand distances as uncertain as that one three are farther off, and most
+    /// are less uncertain.
+    pub distance_error: f32,
     /// Wall-clock seconds of the batch, from when the memory budget had room for it.
     pub seconds: f64,
     /// CPU seconds of the searching threads, kernel included, and what they computed meanwhile for other searches.
     pub cpu_seconds: f64,
+    /// CPU seconds of the whole process meanwhile, user and system: with those of threads that read for others, and of whatever else
+    /// it did.
+    pub process_cpu_seconds: f64,
+    /// Queries that were in flight on each thread in the end: fewer than were asked for where memory had room for fewer, and what
+    /// the batch chose where nobody said how many.
+    pub in_flight: usize,
+    /// What the batch tried before it chose, in that order; empty where it did not.
+    pub tried: Vec<Tried>,
     /// Microseconds from a query's start to its answers, in the order of the queries.
     pub latencies_us: Vec<f32>,
     /// What the queries cost, summed.
     pub counters: Counters,
     /// Where their time went, if that was asked for.
     pub parts: Option<Parts>,
+}
+
+/// Refuses what only the walk of a graph has, where clusters are probed.
+fn refuse_walks(options: &SearchOptions) -> Result<(), Error> {
+    for (what, is_given) in [
+        ("strategy", options.strategy.is_some()),
+        ("navigation", options.navigation.is_some()),
+        ("whole page", options.whole_page.is_some()),
+        ("rerank", options.rerank.is_some()),
+        ("stop early", options.stop_early),
+    ] {
+        if is_given {
+            let expected =
+                "not given: this index is of clusters, which are probed; it is a graph's";
+            return Err(Error::call(what, "given", expected));
+        }
+    }
+    Ok(())
 }
 
 /// The largest k that is answered with padding where fewer vectors are left.
@@ -281,13 +335,13 @@ impl Index {
         let answers = Answers::new(self, queries, options, seen.map(|seen| seen.overlay))?;
         let batch = Batch::new(self, queries, &answers, progress, heat, seen);
         let room = batch.room(options).wait(progress)?;
-        let shares = Shares::new(options, queries.rows(), room.queries);
+        let shares = answers.begin(options, queries.rows(), room);
         let worker_pool = answers.workers(self, options, shares.threads)?;
         let _stage = Stage::begin(progress, "searching", queries.rows() as u64);
         let start = Instant::now();
         worker_pool.run_tasks(shares.threads, &|thread, share| {
             let clock = Clock::new();
-            let task = |_| Box::pin(batch.run(thread, clock.clone())) as Task<'_>;
+            let task = |number| Box::pin(batch.run(thread, number, clock.clone())) as Task<'_>;
             (0..shares.tasks(share)).map(task).collect()
         });
         answers.into_results(start.elapsed())
@@ -341,8 +395,11 @@ impl Index {
         let vectors = self.check_numbers(options, overlay)?;
         // The places of a list are for clusters that are probed, where there are some.
         let list = match (options.probes, self.has_clusters()) {
-            (None, _) => options.list,
-            (Some(probes), true) => probes,
+            (None, false) => options.list,
+            (_, true) => {
+                refuse_walks(options)?;
+                options.probes_of()
+            }
             (Some(probes), false) => {
                 let expected = "none: this index is a graph, which is searched with a list size";
                 return Err(Error::call("probes", probes, expected));

@@ -179,12 +179,7 @@ enum Phase {
     /// It has room, and may begin.
     HasRoom(Taken),
     /// It answers queries, since a time.
-    Runs {
-        /// Given back with it.
-        _room: Taken,
-        shares: Shares,
-        begun: Instant,
-    },
+    Runs { shares: Shares, begun: Instant },
     /// It will not begin.
     Over,
 }
@@ -205,10 +200,11 @@ impl Submitted {
         let mut threads = 1;
         *phase = match std::mem::replace(&mut *phase, Phase::Over) {
             Phase::HasRoom(taken) => {
-                let shares = Shares::new(&self.options, self.queries.rows(), taken.queries);
+                let shares = self
+                    .answers
+                    .begin(&self.options, self.queries.rows(), taken);
                 threads = shares.threads;
                 Phase::Runs {
-                    _room: taken,
                     shares,
                     begun: Instant::now(),
                 }
@@ -265,9 +261,9 @@ impl Work for Submitted {
             Phase::HasRoom(_) | Phase::Over => 0,
         };
         let clock = Clock::new();
-        let task = |_| {
+        let task = |number| {
             let (search, clock) = (self.clone(), clock.clone());
-            Box::pin(async move { search.batch().run(thread, clock).await }) as Task<'t>
+            Box::pin(async move { search.batch().run(thread, number, clock).await }) as Task<'t>
         };
         (0..tasks).map(task).collect()
     }

@@ -9,6 +9,7 @@ mod prefetch;
 mod rerank;
 mod scan;
 mod submitted;
+mod tuning;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -245,20 +246,28 @@ fn distances_by_leading_parts_are_near_and_exact_ones_to_the_bit() {
         };
         let found = index.search(queries, &options).unwrap();
         assert!(recall(&found) > 0.97, "{exact}: {}", recall(&found));
-        let (mut off, mut equal) = (0f64, 0);
+        let (mut off, mut equal, mut beyond) = (0f64, 0, 0);
         for (n, (&id, &distance)) in found.ids.iter().zip(&found.distances).enumerate() {
             let (query, vector) = (row(queries, n / 10), row(&base, id as usize));
             let right = kernel.distance(&query, &vector);
             equal += usize::from(right == distance);
+            beyond += usize::from((right - distance).abs() > found.distance_error);
             off = off.max(f64::from((right - distance).abs() / right));
         }
         match exact {
-            true => assert_eq!(equal, found.ids.len()),
+            true => assert_eq!((equal, found.distance_error), (found.ids.len(), 0.0)),
             // Those in doubt are exact; the others are near.
-            false => assert!(
-                off < 0.5 && equal > 0 && equal < found.ids.len(),
-                "{off}, {equal}"
-            ),
+            false => {
+                assert!(
+                    off < 0.5 && equal > 0 && equal < found.ids.len(),
+                    "{off}, {equal}"
+                );
+                // As they say that they are, which is worth something: less than the distances themselves.
+                assert_eq!(beyond, 0);
+                let farthest = found.distances.iter().copied().fold(0.0, f32::max);
+                let error = found.distance_error;
+                assert!(error > 0.0 && error < 0.5 * farthest, "{error}, {farthest}");
+            }
         }
         let reads = found.counters.vector_reads as f64 / queries.rows() as f64;
         assert!(reads > 0.5 && reads < 12.0, "{exact}: {reads}");
@@ -408,7 +417,9 @@ fn a_batch_chooses_its_queries_in_flight_by_its_size() {
     };
     assert_eq!((of(1, 0), of(1, 1), of(2, 2)), (1, 1, 1), "alone");
     assert_eq!((of(1, 3), of(2, 3), of(2, 16)), (3, 2, 8));
-    assert_eq!((of(1, 1_000), of(16, 1_000)), (8, 8));
+    assert_eq!((of(1, 255), of(16, 1_000)), (8, 8));
+    // What is longer tries more, until it knows.
+    assert_eq!((of(1, 256), of(16, 1_000_000)), (40, 40));
     let long = SearchOptions {
         list: 2_000,
         ..SearchOptions::default()

@@ -152,8 +152,8 @@ pub(crate) mod tests {
                 for navigation in [false, true] {
                     let options = SearchOptions {
                         list: 30,
-                        strategy: Some(strategy),
                         // Clusters have one way in.
+                        strategy: (!layout.has_clusters()).then_some(strategy),
                         navigation: (!layout.has_clusters()).then_some(navigation),
                         ..SearchOptions::default()
                     };

@@ -78,15 +78,17 @@ pub struct Problem {
 /// What `verify` read and found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
+    /// The layout of the index; empty where its MANIFEST does not read.
+    pub layout: String,
     /// Files that were read to their end.
     pub files: u64,
     /// Bytes of them.
     pub bytes: u64,
-    /// Pages of nodes: of lists, of vectors, or of both; of a cluster index its extents.
+    /// Pages of nodes: of lists, of vectors, or of both; in the layout csr pieces of rows, of a cluster index its extents.
     pub pages: u64,
     /// Nodes whose lists were read; vectors of a cluster index.
     pub nodes: u64,
-    /// Links of nodes.
+    /// Links of nodes; 0 in a cluster index, which has none.
     pub edges: u64,
     /// Records of the log, which are not in the checkpoint yet.
     pub log_records: u64,
@@ -96,6 +98,9 @@ pub struct VerifyReport {
     pub problem_count: u64,
     /// How many of them are no damage: files that could not be looked at, because this user may not, or the machine failed.
     pub unread: u64,
+    /// Of copies with problems: how many the index itself has. None of its own means that the copies alone are damaged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub original_problems: Option<u64>,
 }
 
 impl VerifyReport {
@@ -143,7 +148,7 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
 }
 
 /// As [`verify`], of the copies at some places, as far as there are such of what searches read, and of the index itself for all else. Copies that
-/// are not there yet are made.
+/// are not there yet are made. Where something is wrong, the index itself is read as well: a copy of what is damaged is as damaged.
 ///
 /// # Errors
 /// As those of [`verify`]; a place in memory, of which there is nothing to check; a role that the index does not have.
@@ -156,7 +161,11 @@ pub fn verify_placed(
     let home: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
     let path = stored::home(path.as_ref())?;
     let volume = places.over(&home, &path, Purpose::Search, None)?;
-    verify_in(&*volume, progress)
+    let mut report = verify_in(&*volume, progress)?;
+    if !places.is_empty() && report.problem_count > 0 {
+        report.original_problems = Some(verify_in(&*home, progress)?.problem_count);
+    }
+    Ok(report)
 }
 
 /// Checks the index in a volume.
@@ -175,6 +184,7 @@ pub(crate) fn verify_in(
         }
         Err(error) => return Err(error),
     };
+    report.layout = layout.to_string();
     report.files += 1;
     report.bytes += volume.len(MANIFEST)?;
     let lengths = manifest.files.iter().map(|entry| entry.length);

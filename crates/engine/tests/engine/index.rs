@@ -13,14 +13,11 @@ use super::fixtures::{SIFT_BASE, SIFT_QUERIES, fixture, head};
 
 /// Options that build a few thousand rows in a moment.
 fn quick(preset: Preset) -> BuildOptions {
+    let has_graph = preset.layout.is_none_or(|layout| !layout.has_clusters());
     BuildOptions {
         preset,
-        // Of clusters there is none.
-        degree: preset
-            .layout
-            .is_none_or(|layout| !layout.has_clusters())
-            .then_some(32),
-        build_list: 50,
+        degree: has_graph.then_some(32),
+        build_list: if has_graph { 50 } else { 100 },
         threads: 1,
         ..BuildOptions::default()
     }

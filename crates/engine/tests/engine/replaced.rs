@@ -88,7 +88,7 @@ fn a_reader_goes_on_after_a_merge_of_another() {
         let options = BuildOptions {
             preset,
             degree: has_graph.then_some(16),
-            build_list: 24,
+            build_list: if has_graph { 24 } else { 100 },
             threads: 1,
             navigation: 0.1,
             ..BuildOptions::default()

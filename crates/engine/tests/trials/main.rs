@@ -32,7 +32,7 @@ const WORK: &str = "STRATANN_TRIAL";
 /// What an id may be found as: versions, or not there.
 type May = BTreeMap<u64, BTreeSet<Option<u64>>>;
 
-const CASES: [(Layout, Update); 10] = [
+const CASES: [(Layout, Update); 14] = [
     (Layout::Packed, Update::Accumulate),
     (Layout::Coupled, Update::Relocate),
     (Layout::Inline, Update::InPlace),
@@ -43,6 +43,10 @@ const CASES: [(Layout, Update); 10] = [
     (Layout::Coupled, Update::Merge),
     (Layout::Layered, Update::Merge),
     (Layout::Layered, Update::Accumulate),
+    (Layout::Csr, Update::Merge),
+    (Layout::Replicated, Update::Merge),
+    (Layout::Addressed, Update::Merge),
+    (Layout::Grouped, Update::Merge),
 ];
 
 fn rows(of: &[(u64, u64)]) -> Matrix {
@@ -50,11 +54,12 @@ fn rows(of: &[(u64, u64)]) -> Matrix {
     Matrix::new(bytes.collect(), of.len(), DIM, Element::U8).unwrap()
 }
 
-/// Lists as long as the index is large, so that a search that misses something misses it for another reason.
-fn thorough() -> SearchOptions {
+/// Lists as long as the index is large, and as many probes, so that a search that misses something misses it for another reason.
+fn thorough(layout: Layout) -> SearchOptions {
     SearchOptions {
         k: 3,
         list: 400,
+        probes: layout.has_clusters().then_some(400),
         threads: 1,
         exact: true,
         ..SearchOptions::default()
@@ -153,13 +158,13 @@ fn may(seed: u64, all: &Versions, done: &[u64]) -> May {
 }
 
 /// What an index holds is one of what it may hold. Gives what that is.
-fn settled(live: &LiveIndex, may: &May, place: &str) -> Versions {
+fn settled(live: &LiveIndex, layout: Layout, may: &May, place: &str) -> Versions {
     let mut versions = Versions::new();
     for (&id, states) in may {
         let asked: Vec<_> = states.iter().filter_map(|&v| Some((id, v?))).collect();
         let mut is = None;
         if !asked.is_empty() {
-            let results = live.search(&rows(&asked), &thorough()).unwrap();
+            let results = live.search(&rows(&asked), &thorough(layout)).unwrap();
             let exact = found(&asked, &results).into_iter().zip(&asked);
             let mut exact = exact.filter(|(found, _)| *found == Some(id));
             is = exact.next().map(|(_, &(_, version))| version);
@@ -182,14 +187,24 @@ fn trial(seed: u64) {
     let path = folder.path().join("index");
     let mut versions = first();
     assert_eq!(versions.len() as u64, BASE);
+    let layout = CASES[case].0;
     let options = BuildOptions {
-        degree: Some(8),
-        build_list: 16,
-        code_bytes: Some(4),
         navigation: 0.0,
         threads: 1,
-        layout: Some(CASES[case].0),
+        layout: Some(layout),
         ..BuildOptions::default()
+    };
+    let options = match layout.has_clusters() {
+        true => BuildOptions {
+            cluster_size: Some(6),
+            ..options
+        },
+        false => BuildOptions {
+            degree: Some(8),
+            build_list: 16,
+            code_bytes: Some(4),
+            ..options
+        },
     };
     let base: Vec<_> = versions
         .iter()
@@ -207,7 +222,7 @@ fn trial(seed: u64) {
         let may = may(calls, &versions, &done);
         let place = format!("{place}, after {done:?} calls");
         let live = open(&path, case);
-        versions = settled(&live, &may, &place);
+        versions = settled(&live, CASES[case].0, &may, &place);
         drop(live);
         let report = verify(&path, &Silent).unwrap();
         assert!(report.clean(), "{place}: {:?}", report.problems);

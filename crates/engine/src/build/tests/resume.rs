@@ -337,6 +337,7 @@ fn savepoints_of_other_rows_or_options_are_not_used() {
         },
     ];
     let cases = changed.iter().map(|options| (&source, options));
+    let mut all_that_differs = Vec::new();
     for (rows, options) in cases.chain([(&other, &first)]) {
         let (volume, warned) = (before.fork(), Warned::default());
         let report = build_of(&volume, rows, options, &warned).unwrap();
@@ -346,6 +347,9 @@ fn savepoints_of_other_rows_or_options_are_not_used() {
             warned.len() == 1 && warned[0].contains("other vectors, options"),
             "{warned:?}"
         );
+        let differs = warned[0].split("what differs: ").nth(1).unwrap();
+        let differs = differs.split("): this").next().unwrap();
+        all_that_differs.push(differs.to_owned());
         assert!(!is_there(&volume, "savepoint"));
         if options.threads == 1 {
             let fresh = SimVolume::new();
@@ -353,6 +357,16 @@ fn savepoints_of_other_rows_or_options_are_not_used() {
             same(&volume, &contents(&fresh), &format!("{options:?}"));
         }
     }
+    let expected = [
+        "seed (43, it was 42)",
+        "build list (17, it was 16)",
+        "degree (9, it was 8)",
+        "metric (cosine, it was l2)",
+        "the ids",
+        "threads (several, it was one)",
+        "the vectors",
+    ];
+    assert_eq!(all_that_differs, expected);
     // How savepoints are taken, and whether an index is replaced, is no such option.
     let volume = before.fork();
     let options = BuildOptions {

@@ -14,7 +14,7 @@ use crate::graph::{GraphError, Parameters};
 use crate::progress::Silent;
 
 fn savepoints(volume: &SimVolume) -> Savepoints<'_> {
-    Savepoints::of_origin(volume, Hash::from_bytes([3; 32]), Duration::ZERO)
+    Savepoints::of_hash(volume, Hash::from_bytes([3; 32]), Duration::ZERO)
 }
 
 fn kept<'a>(savepoints: &'a Savepoints<'a>) -> KeptLists<'a> {

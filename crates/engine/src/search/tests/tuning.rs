@@ -1,0 +1,127 @@
+//! A batch finds out how many queries it had best have in flight, and answers as it would with any number.
+
+use std::time::Duration;
+
+use stratann_tier::{Device, DeviceModel, ModelledTier};
+
+use super::*;
+use crate::search::tuning::{FROM, MOST};
+
+/// The index on a device whose answers take so long.
+fn late(latency: Duration) -> Index {
+    let mut index = Index::open(path(COUPLED), &OpenOptions::default()).unwrap();
+    let volume = stratann_tier::Directory::open(path(COUPLED)).unwrap();
+    let model = DeviceModel {
+        bandwidth: 1_000_000,
+        latency,
+        block: 512,
+        piece: None,
+        engine_fixed: 0,
+        engine_block: 0,
+    };
+    let device = Device::new("late", model);
+    index.replace_tiers(&|name| {
+        let bytes = DramTier::new(volume.read(name).unwrap());
+        Arc::new(ModelledTier::new(Arc::new(bytes), device.clone()))
+    });
+    index
+}
+
+/// So many queries, the same ones again and again.
+fn many(rows: usize) -> Matrix {
+    let queries = &small().queries;
+    let row_bytes = queries.bytes().len() / queries.rows();
+    let bytes = queries.bytes().iter().copied().cycle();
+    let bytes = bytes.take(rows * row_bytes).collect();
+    Matrix::new(bytes, rows, queries.dim(), queries.element()).unwrap()
+}
+
+fn best_first() -> SearchOptions {
+    SearchOptions {
+        list: 20,
+        ..options(Preset::DISKANN)
+    }
+}
+
+#[test]
+fn where_reads_are_late_more_queries_are_in_flight_and_answers_are_the_same() {
+    // A query alone waits for ten milliseconds, and computes for a tenth of one.
+    let index = late(Duration::from_millis(1));
+    for threads in [1, 2] {
+        let queries = many(2 * threads * FROM);
+        let chosen = SearchOptions {
+            threads,
+            ..best_first()
+        };
+        let found = index.search(&queries, &chosen).unwrap();
+        assert!(
+            found.in_flight >= 4,
+            "{threads}: {}, {:?}",
+            found.in_flight,
+            found.tried
+        );
+        let numbers: Vec<_> = found.tried.iter().map(|tried| tried.in_flight).collect();
+        assert!(numbers.starts_with(&[1, 2, 4]), "{numbers:?}");
+        let [first, .., best] = &found.tried[..3] else {
+            unreachable!()
+        };
+        // Four wait at once for what one waits for alone.
+        assert!(best.qps > 2.0 * first.qps, "{:?}", found.tried);
+        let said = SearchOptions {
+            in_flight: Some(32),
+            ..chosen
+        };
+        let expected = index.search(&queries, &said).unwrap();
+        assert_eq!(
+            (found.ids, found.distances),
+            (expected.ids, expected.distances)
+        );
+        assert_eq!((expected.in_flight, expected.tried), (32, Vec::new()));
+    }
+}
+
+#[test]
+fn a_short_batch_tries_nothing() {
+    let index = under(Faults::none());
+    let of = |rows, options: &SearchOptions| {
+        let found = index.search(&many(rows), options).unwrap();
+        (found.in_flight, found.tried.len())
+    };
+    assert_eq!(of(1, &best_first()), (1, 0));
+    assert_eq!(of(FROM - 1, &best_first()), (8, 0));
+    let (in_flight, tried) = of(4 * FROM, &best_first());
+    assert!(
+        (1..=MOST).contains(&in_flight) && tried > 1,
+        "{in_flight}, {tried}"
+    );
+}
+
+#[test]
+fn a_batch_that_is_stopped_or_fails_while_it_tries_ends() {
+    let index = Arc::new(late(Duration::from_millis(1)));
+    for threads in [1, 2] {
+        let options = SearchOptions {
+            threads,
+            ..best_first()
+        };
+        let queries = many(4 * FROM);
+        // While one query is in flight on each thread, dozens of tasks wait.
+        let deadline = Instant::now() + Duration::from_millis(30);
+        let outcome = index.submit(queries.clone(), &options, Some(deadline));
+        assert!(matches!(
+            outcome.unwrap().wait(),
+            Err(Error::DeadlineExceeded)
+        ));
+        let search = index.submit(queries, &options, None).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+        search.cancel();
+        assert!(matches!(search.wait(), Err(Error::Interrupted)));
+        // A read that fails, at the first query and in a later one.
+        for read in [0, 100] {
+            let index = under(Faults::none().at_read(read, Fault::Error(5)));
+            let error = index.search(&many(4 * FROM), &options).unwrap_err();
+            assert!(matches!(error, Error::Tier(_)), "{error}");
+        }
+    }
+    assert_eq!(Arc::strong_count(&index), 1);
+}

@@ -1,0 +1,434 @@
+//! How many queries of a batch are in flight: found out with its first ones.
+//!
+//! Queries in flight on a thread take turns at each read, so that what one waits for the others compute in (second-tier memory, §5: the
+//! software pipeline). How many it takes depends on the device, the index and the list, and too many cost: their pages and tables leave
+//! the processor's cache. So a batch that is long enough begins with one in flight on each thread, then has two, four, eight ..., and
+//! measures how many it answers a second. All of these are its own queries, and none is asked twice.
+//!
+//! ```text
+//!   in flight  1    2    4    8    16   32   |  4 again  |  8 until the end
+//!              climb: until two in a row     |  is it better, or was it only
+//!              are no better than the best   |  later, with more in caches?
+//! ```
+//!
+//! - A number is *better* if it answers [`BETTER`] times as many queries a second: of what is equally fast the smaller number has the lesser latency.
+//! - What is in flight when the number changes is not measured ([`Tuning::answered`]).
+//! - Half of the batch at most goes by until the number is chosen; and it is never more than the memory budget has room for, whose rest
+//!   is given back when it is.
+//!
+//! A task is there for each query that may be in flight ([`Shares::tasks`](super::batch::Shares::tasks)); those beyond the number of the
+//! moment wait for their turn before they take a query.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+use serde::{Deserialize, Serialize};
+use stratann_tier::Thread;
+
+use super::batch::Shares;
+use crate::room::Taken;
+
+/// Queries for each thread from which on a batch measures. With fewer, what is measured is noise, or over before it is of use.
+pub(super) const FROM: usize = 256;
+
+/// The most queries in flight on a thread that are tried.
+pub(super) const MOST: usize = 64;
+
+/// How many times as many queries a second a larger number has to answer.
+const BETTER: f64 = 1.08;
+
+/// Numbers in a row that are no better before no larger one is tried: one alone may have been disturbed.
+const WORSE: usize = 2;
+
+/// Queries for each thread that are measured with a number, and how long it takes at least.
+const MEASURED: usize = 32;
+const LEAST: Duration = Duration::from_millis(2);
+
+/// A number of queries in flight that was tried, and what it gave.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tried {
+    /// Queries in flight on each thread.
+    pub in_flight: usize,
+    /// Queries that were answered in a second, by all threads together.
+    pub qps: f64,
+}
+
+/// Which number is tried next, and which is chosen: nothing but arithmetic.
+#[derive(Debug)]
+struct Climb {
+    most: usize,
+    /// The number that is tried.
+    now: usize,
+    /// In the order in which they were tried.
+    tried: Vec<Tried>,
+    best: Option<Tried>,
+    /// Numbers in a row that were no better.
+    worse: usize,
+    /// Whether it looks at smaller numbers again.
+    descends: bool,
+}
+
+impl Climb {
+    fn new(most: usize) -> Self {
+        Self {
+            most: most.max(1),
+            now: 1,
+            tried: Vec::new(),
+            best: None,
+            worse: 0,
+            descends: false,
+        }
+    }
+
+    /// The number of the moment gave so many queries a second. Gives the next one to be tried; `None`: the best is chosen.
+    fn measured(&mut self, qps: f64) -> Option<usize> {
+        let this = Tried {
+            in_flight: self.now,
+            qps,
+        };
+        self.tried.push(this);
+        let better = |a: &Tried, b: &Tried| a.qps > b.qps * BETTER;
+        let next = match self.best {
+            // The smaller one is as good, now that both have what the first queries brought into memory.
+            Some(best) if self.descends && !better(&best, &this) => {
+                self.best = Some(this);
+                self.smaller()
+            }
+            Some(_) if self.descends => None,
+            best => {
+                if best.is_none_or(|best| better(&this, &best)) {
+                    self.best = Some(this);
+                    self.worse = 0;
+                } else {
+                    self.worse += 1;
+                }
+                if self.worse < WORSE && self.now < self.most {
+                    Some((2 * self.now).min(self.most))
+                } else {
+                    self.descends = true;
+                    self.smaller()
+                }
+            }
+        };
+        self.now = next.unwrap_or(self.now);
+        next
+    }
+
+    /// The number below the best one, if there is one.
+    fn smaller(&self) -> Option<usize> {
+        let best = self.best?.in_flight;
+        let below = self.tried.iter().map(|tried| tried.in_flight);
+        below.filter(|&number| number < best).max()
+    }
+}
+
+/// What is counted with the number of the moment.
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// So many answers that come next may be of queries that began with another one.
+    Changes(usize),
+    /// Answers since a moment.
+    Counts { answers: usize, since: Instant },
+}
+
+/// A batch that has not chosen yet.
+#[derive(Debug)]
+struct Tuning {
+    climb: Climb,
+    phase: Phase,
+    /// Answers until it chooses, whatever has been tried by then.
+    left: usize,
+}
+
+impl Tuning {
+    /// A query of one of so many threads was answered. True if the number is to change, or is chosen now: then nothing is left to be tried.
+    fn answered(&mut self, threads: usize, now: Instant) -> bool {
+        self.left = self.left.saturating_sub(1);
+        match &mut self.phase {
+            Phase::Changes(left) => {
+                *left = left.saturating_sub(1);
+                if *left == 0 {
+                    self.phase = Phase::Counts {
+                        answers: 0,
+                        since: now,
+                    };
+                }
+                self.left == 0
+            }
+            Phase::Counts { answers, since } => {
+                *answers += 1;
+                let took = now.saturating_duration_since(*since);
+                let before = self.climb.now;
+                if *answers < MEASURED.max(before) * threads || took < LEAST {
+                    return self.left == 0;
+                }
+                let next = self.climb.measured(*answers as f64 / took.as_secs_f64());
+                match next {
+                    Some(next) => self.phase = Phase::Changes(before.max(next) * threads),
+                    None => self.left = 0,
+                }
+                true
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.left == 0
+    }
+}
+
+/// Whose turn it is to take queries, of the tasks of one batch.
+#[derive(Debug)]
+pub(super) struct Turns {
+    threads: usize,
+    /// Those tasks of each thread whose numbers are below this.
+    now: AtomicUsize,
+    is_tuning: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What the memory budget has for the queries in flight.
+    room: Taken,
+    tuning: Option<Tuning>,
+    tried: Vec<Tried>,
+    /// Of tasks that wait for their turn.
+    waiting: Vec<Waker>,
+}
+
+impl Turns {
+    /// Of a batch of `rows` queries that has room for some; it finds out how many it had best have in flight if it is to, and long enough.
+    pub(super) fn new(shares: Shares, rows: usize, room: Taken, tunes: bool) -> Self {
+        let (threads, most) = (shares.threads, shares.most());
+        let tunes = tunes && most > 1 && rows / threads >= FROM;
+        let tuning = tunes.then(|| Tuning {
+            climb: Climb::new(most),
+            phase: Phase::Changes(threads),
+            left: rows / 2,
+        });
+        Self {
+            threads,
+            now: AtomicUsize::new(if tunes { 1 } else { most }),
+            is_tuning: AtomicBool::new(tunes),
+            state: Mutex::new(State {
+                room,
+                tuning,
+                tried: Vec::new(),
+                waiting: Vec::new(),
+            }),
+        }
+    }
+
+    /// Waits until it is the turn of a thread's task; false if it never will be again.
+    pub(super) async fn wait(&self, thread: &Thread, task: usize) -> bool {
+        if task < self.now.load(Ordering::Acquire) {
+            return true;
+        }
+        let _aside = thread.set_aside();
+        poll_fn(|cx| {
+            let mut state = self.state.lock();
+            if task < self.now.load(Ordering::Acquire) {
+                return Poll::Ready(true);
+            }
+            if state.tuning.is_none() {
+                return Poll::Ready(false);
+            }
+            if !state
+                .waiting
+                .iter()
+                .any(|waker| waker.will_wake(cx.waker()))
+            {
+                state.waiting.push(cx.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// A query was answered.
+    pub(super) fn answered(&self) {
+        if !self.is_tuning.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut state = self.state.lock();
+        let Some(tuning) = &mut state.tuning else {
+            return;
+        };
+        if !tuning.answered(self.threads, Instant::now()) {
+            return;
+        }
+        if tuning.is_over() {
+            return self.choose(state);
+        }
+        self.now.store(tuning.climb.now, Ordering::Release);
+        self.tell(state);
+    }
+
+    /// Nobody has another turn: no query is left, or one has failed.
+    pub(super) fn end(&self) {
+        if self.is_tuning.load(Ordering::Relaxed) {
+            self.choose(self.state.lock());
+        }
+    }
+
+    /// Goes on with the best number that was tried. Whose turn it is not any more ends.
+    fn choose(&self, mut state: MutexGuard<'_, State>) {
+        let Some(Tuning { climb, .. }) = state.tuning.take() else {
+            return;
+        };
+        let chosen = climb.best.map_or(climb.now, |best| best.in_flight);
+        state.tried = climb.tried;
+        state.room.keep(chosen * self.threads);
+        self.now.store(chosen, Ordering::Release);
+        self.is_tuning.store(false, Ordering::Relaxed);
+        self.tell(state);
+    }
+
+    /// Has those that wait look again.
+    fn tell(&self, mut state: MutexGuard<'_, State>) {
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        // Wakers are foreign code.
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// How many were in flight on each thread in the end, and what was tried before; the room is given back.
+    pub(super) fn into_chosen(self) -> (usize, Vec<Tried>) {
+        (self.now.into_inner(), self.state.into_inner().tried)
+    }
+}
+
+/// A task whose turn it was. When it is gone, for whatever reason, none that waits is to wait on.
+pub(super) struct Turn<'a> {
+    pub(super) turns: &'a Turns,
+    /// Of the task, among those of its thread.
+    pub(super) number: usize,
+}
+
+impl Turn<'_> {
+    /// Whether it is its turn once more; it may have to wait for that.
+    pub(super) async fn again(&self, thread: &Thread) -> bool {
+        self.turns.wait(thread, self.number).await
+    }
+
+    /// It has answered a query.
+    pub(super) fn answered(&self) {
+        self.turns.answered();
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.turns.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is chosen where so many queries a second are answered with a number in flight, the `n`th time that one is tried; and all that was tried.
+    fn chosen(most: usize, qps: impl Fn(usize, usize) -> f64) -> (usize, Vec<usize>) {
+        let mut climb = Climb::new(most);
+        for n in 0.. {
+            assert!(n < 20, "it does not end: {climb:?}");
+            if climb.measured(qps(climb.now, n)).is_none() {
+                break;
+            }
+        }
+        let tried = climb.tried.iter().map(|tried| tried.in_flight).collect();
+        (climb.best.unwrap().in_flight, tried)
+    }
+
+    /// A device that answers after `latency`, where a query computes for 1.
+    fn waits(latency: f64) -> impl Fn(usize, usize) -> f64 {
+        move |in_flight, _| (in_flight as f64 / (1.0 + latency)).min(1.0)
+    }
+
+    #[test]
+    fn as_many_as_hide_the_latency_and_no_more() {
+        assert_eq!(chosen(64, waits(0.0)), (1, vec![1, 2, 4]));
+        assert_eq!(
+            chosen(64, waits(0.05)).0,
+            1,
+            "too little to be told from noise"
+        );
+        assert_eq!(chosen(64, waits(1.0)), (2, vec![1, 2, 4, 8, 1]));
+        assert_eq!(chosen(64, waits(7.0)), (8, vec![1, 2, 4, 8, 16, 32, 4]));
+        assert_eq!(chosen(64, waits(1_000.0)).0, 64);
+        // No more than there is room for, which need not be a power of two.
+        assert_eq!(chosen(6, waits(7.0)), (6, vec![1, 2, 4, 6, 4]));
+        assert_eq!(chosen(1, waits(7.0)), (1, vec![1]));
+    }
+
+    #[test]
+    fn more_than_caches_hold_are_too_many() {
+        let falls =
+            |in_flight: usize, n| waits(7.0)(in_flight, n) / (1.0 + in_flight as f64 / 32.0);
+        assert_eq!(chosen(64, falls).0, 8);
+    }
+
+    #[test]
+    fn what_only_came_later_is_not_better() {
+        // Each is faster than the one before, whatever is in flight: pages come into memory.
+        let warms = |_, n| 1.0 - 0.6_f64.powi(n as i32 + 1);
+        let (number, tried) = chosen(64, warms);
+        assert_eq!(number, 1, "{tried:?}");
+    }
+
+    #[test]
+    fn one_that_was_disturbed_does_not_end_it() {
+        let disturbed = |in_flight, n| waits(7.0)(in_flight, n) * if n == 2 { 0.3 } else { 1.0 };
+        assert_eq!(chosen(64, disturbed).0, 8);
+    }
+
+    /// Answers that come one after the other at a rate which the number in flight gives.
+    fn tune(
+        threads: usize,
+        most: usize,
+        rows: usize,
+        qps: impl Fn(usize) -> f64,
+    ) -> (Tuning, usize) {
+        let mut tuning = Tuning {
+            climb: Climb::new(most),
+            phase: Phase::Changes(threads),
+            left: rows / 2,
+        };
+        let mut now = Instant::now();
+        for answers in 1..=rows {
+            now += Duration::from_secs_f64(1.0 / qps(tuning.climb.now));
+            if tuning.answered(threads, now) && tuning.is_over() {
+                return (tuning, answers);
+            }
+        }
+        panic!("it does not end: {tuning:?}");
+    }
+
+    #[test]
+    fn rates_are_as_they_were_and_half_of_a_batch_is_enough() {
+        let rate = |in_flight: usize| 10_000.0 * waits(7.0)(in_flight, 0);
+        let (tuning, answers) = tune(2, 64, 2_000, rate);
+        assert_eq!(tuning.climb.best.unwrap().in_flight, 8);
+        assert!(answers <= 1_000, "{answers}");
+        for tried in &tuning.climb.tried {
+            let expected = rate(tried.in_flight);
+            assert!(
+                (tried.qps / expected - 1.0).abs() < 0.05,
+                "{tried:?}, {expected}"
+            );
+        }
+        // Where half is not enough, it is the best so far.
+        let (tuning, answers) = tune(1, 64, FROM, |in_flight| 100.0 * in_flight as f64);
+        assert_eq!(
+            (tuning.climb.best.unwrap().in_flight, answers),
+            (4, FROM / 2)
+        );
+        // Answers that come too fast to be measured: nothing is known, and nothing was tried.
+        let (tuning, _) = tune(1, 64, FROM, |_| 1e6);
+        assert_eq!((tuning.climb.best, tuning.climb.now), (None, 1));
+    }
+}
