@@ -226,8 +226,9 @@ impl Files<'_, '_, '_> {
         let count = u32::try_from(there / members.bytes() as u64).unwrap_or(u32::MAX);
         let known = stored::amended(volume, manifest).ok().flatten();
         let known = known.and_then(|amended| {
-            let file = amended.members.iter().find(|file| file.number == number)?;
-            Some(file.first)
+            let n = amended.members.iter().position(|file| file.number == number)?;
+            let next = amended.members.get(n + 1).map(|next| next.first);
+            Some((amended.members[n].first, next.unwrap_or(manifest.nodes() as u32)))
         });
         let (built, nodes) = (
             manifest.vectors as u32,
@@ -235,8 +236,8 @@ impl Files<'_, '_, '_> {
         );
         let file = stored::name_of(volume, &entry.name);
         let mut one = vec![0; members.bytes()];
-        let first = match known {
-            Some(first) => Some(first),
+        let (first, end) = match known {
+            Some((first, end)) => (Some(first), end),
             None => {
                 let mut found = None;
                 for place in 0..count.min(TRIED) {
@@ -250,14 +251,23 @@ impl Files<'_, '_, '_> {
                         break;
                     }
                 }
-                found
+                // Zeros behind the last fill its block.
+                let mut whole = count;
+                while whole > 0 {
+                    let offset = BLOCK as u64 + u64::from(whole - 1) * members.bytes() as u64;
+                    let read = files::read(volume, &entry.name, offset, &mut one)?;
+                    if !read || one.iter().any(|&byte| byte != 0) {
+                        break;
+                    }
+                    whole -= 1;
+                }
+                (found, found.unwrap_or(0).saturating_add(whole).min(nodes))
             }
         };
         let Some(first) = first else {
             tally.add("not one of its vectors can be read");
             return Ok(0);
         };
-        let end = first.saturating_add(count).min(nodes);
         self.members_alone(entry, Members::starting_at(shape, first), first..end, tally)
     }
 

@@ -51,7 +51,8 @@ fn without_the_table_of_ids_what_was_deleted_comes_back_and_what_was_replaced_do
         let (place, gone) = grown(layout);
         let name = place.entry(FileKind::Placement, None).name;
         let damaged = place.damaged(&name, &|bytes| bytes[4_100] ^= 1);
-        let (_, found) = place.repaired(&damaged, layout.name());
+        assert!(place.repair(&damaged).unwrap().repaired, "{layout}");
+        let found = place.whole(&damaged, layout.name());
         for (id, vector) in &place.model {
             assert_eq!(found.get(id), Some(vector), "{layout}: {id}");
         }
