@@ -330,7 +330,9 @@ impl<'a> Session<'a> {
                 let reach = self.store.reach(&file)?;
                 self.keep(&file)?;
                 (answer.file, answer.offset) = (file.id(), file.len());
-                self.reached.insert(file.id(), file);
+                // The same bytes may have been put there anew, elsewhere: reads of them where they were may be on their way.
+                let before = self.reached.insert(file.id(), file);
+                self.store.retire(before.into_iter());
                 answer.append(&reach, out);
                 return Ok(());
             }

@@ -216,11 +216,11 @@ impl Begun {
 
 /// All files of a server.
 pub struct Store {
+    /// Through which clients read memory, if they may. First, so that it answers nobody any more when files go.
+    ucx: Option<ucx::Target>,
     room: Arc<Room>,
     files: Mutex<Files>,
     folder: Option<(Directory, LockGuard)>,
-    /// Through which clients read memory, if they may.
-    ucx: Option<ucx::Target>,
     begun: AtomicU64,
 }
 

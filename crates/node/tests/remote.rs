@@ -647,13 +647,15 @@ fn garbage_at_the_port_harms_nobody_else() {
                 Kind::Commit,
                 Kind::Sweep,
                 Kind::Room,
+                Kind::Reach,
+                Kind::List,
             ];
             for _ in 0..random() % 20 {
                 let frame = Frame {
                     file: random() % 3,
                     offset: random() >> (random() % 64),
                     count: (random() >> (random() % 64)) as u32,
-                    ..Frame::new(kinds[(random() % 7) as usize], random())
+                    ..Frame::new(kinds[(random() % 9) as usize], random())
                 };
                 let body: Vec<u8> = (0..random() % 40).map(|_| random() as u8).collect();
                 frame.append(&body, &mut sent);

@@ -73,6 +73,19 @@ impl Serving {
         );
     }
 
+    /// Stops it, and waits until each of its threads stands still.
+    fn stop(&self) {
+        self.signal("-STOP");
+        let tasks = format!("/proc/{}/task", self.process.id());
+        let stopped = |task: std::io::Result<std::fs::DirEntry>| {
+            let facts = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+            facts.rsplit(')').next().unwrap().starts_with(" T")
+        };
+        while !std::fs::read_dir(&tasks).unwrap().all(stopped) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn server(&self) -> Server {
         let server = Server::new(&format!("ucx:{}", self.address), None, None).unwrap();
         server.with_patience(Duration::from_secs(1))
@@ -160,13 +173,14 @@ fn client() {
         read(&mut *queue, &thread, 8192).0.unwrap(),
         bytes[8192..12288]
     );
-    serving.signal("-STOP");
+    serving.stop();
     let (result, took) = read(&mut *queue, &thread, 0);
     // Over shared memory nobody has to answer: that is what one-sided means.
-    match std::env::var("UCX_TLS").unwrap().contains("shm") {
+    let transports = std::env::var("UCX_TLS").unwrap_or_default();
+    match transports.contains("shm") {
         true => assert!(result.unwrap() == bytes[..4096]),
         false => {
-            let found = fault(result.unwrap_err());
+            let found = fault(result.map(|_| ()).unwrap_err());
             assert!(matches!(found, Fault::Stalled(_)), "{found}");
             assert!(took < Duration::from_secs(3), "{took:?}");
         }
@@ -255,27 +269,35 @@ fn many_threads_read_what_they_asked_for(file: &dyn Fn(&[u8]) -> RemoteTier) {
     });
 }
 
-fn client_over(transports: &str) {
+fn client_over(transports: Option<&str>) {
     if skipped() {
         return;
     }
-    let output = this("client").env("UCX_TLS", transports).output().unwrap();
+    let mut client = this("client");
+    match transports {
+        Some(transports) => client.env("UCX_TLS", transports),
+        None => client.env_remove("UCX_TLS"),
+    };
+    let output = client.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{text}{errors}"
-    );
+    let passed = output.status.success() && text.contains("1 passed");
+    assert!(passed, "{text}{errors}");
+}
+
+#[test]
+fn over_whatever_it_chooses_it_is_a_tier() {
+    client_over(None);
 }
 
 #[test]
 fn over_tcp_it_is_a_tier_and_a_server_that_stalls_or_dies_is_an_error_in_bounded_time() {
-    client_over("tcp");
+    client_over(Some("tcp"));
 }
 
 #[test]
 fn over_shared_memory_as_well() {
-    client_over("shm,self");
+    client_over(Some("shm,self"));
 }
 
 #[test]

@@ -59,15 +59,17 @@ pub fn run(arguments: &AdviseArguments, quiet: bool) -> Result<(), Failure> {
     let best = candidates.first().filter(|best| best.fits);
     output.line(match best {
         Some(best) => format!(
-            "an estimate for {} vectors on {device}, of {} of them:\n  stratann build {} INDEX --metric {} --preset {}{}\n  stratann search INDEX QUERIES {} {}",
+            "an estimate for {} vectors on {device}, of {} of them:\n  stratann build {} INDEX --metric {} --preset {}{}{}\n  stratann search INDEX QUERIES {} {}{}",
             size::count(rows),
             size::count(base.rows().min(options.sample) as u64),
             arguments.base.display(),
             options.metric,
             best.preset,
+            best.layout.map_or(String::new(), |layout| format!(" --layout {layout}")),
             parameters(best, " --degree ", " --replicas "),
             if best.replicas.is_some() { "--probes" } else { "--list" },
             best.list,
+            options.memory.map_or(String::new(), |memory| format!(" --memory {memory}")),
         ),
         None => format!("nothing fits for {} vectors on {device}", size::count(rows)),
     })?;
@@ -95,7 +97,10 @@ fn row(candidate: &Candidate, options: &AdviseOptions) -> Vec<String> {
         .map(|why| why.1)
         .collect();
     vec![
-        candidate.preset.into(),
+        match candidate.layout {
+            Some(layout) => format!("{}, {layout}", candidate.preset),
+            None => candidate.preset.into(),
+        },
         parameters(candidate, "R ", "copies "),
         size::count(candidate.throughput as u64),
         match candidate.bound_by {

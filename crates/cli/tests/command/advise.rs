@@ -67,6 +67,31 @@ fn a_device_of_blocks_and_finer_memory_want_different_indexes() {
 }
 
 #[test]
+fn under_ten_megabytes_what_has_no_codes_in_memory_is_tried() {
+    let place = place();
+    let advise = ["advise", "base.u8bin", "--sample", "1500", "--rows", "10M"];
+    let words = [&advise[..], &["--memory", "10MB", "--scratch", "."]].concat();
+    let lines = place.run(&[&words[..], &["--json"]].concat());
+    let lines = lines.done().json_lines();
+    let of = |preset: &str, layout: Value| {
+        let found = lines
+            .iter()
+            .find(|line| line["preset"] == preset && line["layout"] == layout);
+        found
+            .unwrap_or_else(|| panic!("{preset}, {layout}: {lines:?}"))
+            .clone()
+    };
+    // Ten million codes are 320 MB.
+    assert_eq!(of("diskann", Value::Null)["fits"], false);
+    for line in [of("aisaq", Value::Null), of("stratann", "inline".into())] {
+        assert_eq!(line["fits"], true, "{line}");
+        assert!(number(&line["memory"]) <= 10e6, "{line}");
+    }
+    let said = place.run(&words).done().stdout;
+    assert!(said.contains("--memory 10000000"), "{said}");
+}
+
+#[test]
 fn what_cannot_be_advised_on_is_refused() {
     let place = place();
     for (words, text) in [

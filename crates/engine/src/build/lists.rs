@@ -48,7 +48,7 @@ impl ExpectedLists {
         Self { rows, saving: 0.0 }
     }
 
-    /// By samples of the rows of a source; the bound where it is small, or memory is.
+    /// By samples of the rows of a source; the bound where it is small, or memory is, or nodes are in the input's order.
     ///
     /// # Errors
     /// A row that cannot be read, or be indexed.
@@ -61,7 +61,9 @@ impl ExpectedLists {
         let sampled = SAMPLED.min(SAMPLED_BYTES / source.row_bytes().max(1));
         // A graph takes rows, points and lists, about as much as the rows or more.
         let takes = 4 * (sampled * (source.row_bytes() + 8 * DEGREE)) as u64;
-        if rows < LEAST || options.memory.is_some_and(|memory| memory < 4 * takes) {
+        // In the input's order neighbours are anywhere, as far as anybody knows.
+        let is_ordered = options.order.unwrap_or(options.preset.order) == Order::Locality;
+        if rows < LEAST || !is_ordered || options.memory.is_some_and(|memory| memory < 4 * takes) {
             return Ok(Self::bound(rows));
         }
         let half = saving(source, coding, options, sampled / 2)?;
@@ -118,10 +120,7 @@ fn saving(
     };
     let task = graph::Task {
         metric: options.metric,
-        order: match options.order.unwrap_or(options.preset.order) {
-            Order::Input => graph::Order::Input,
-            Order::Locality => graph::Order::Locality { page: 1 },
-        },
+        order: graph::Order::Locality { page: 1 },
         parameters: &parameters,
         memory: None,
         scratch: Path::new(""),

@@ -89,7 +89,9 @@ pub(super) fn largest_degree(
         (VectorsAt::Segments, Compression::Paper) => whole_blocks(vector + BESIDE) + list / FILLED,
         (VectorsAt::Segments, _) => (vector + list + BESIDE) / FILLED_APART,
         (VectorsAt::Records, _) => (vector + list + BESIDE) / FILLED,
-        (VectorsAt::Parts, _) => shared_pages(leading + list + BESIDE) + vector / FILLED_RUNNING,
+        (VectorsAt::Parts, _) => {
+            shared_pages(leading + list + BESIDE, source.dim()) + vector / FILLED_RUNNING
+        }
     };
     let expected = |degree: usize| {
         let code = if layout.has_codes_in_records() {
@@ -136,11 +138,13 @@ pub(super) fn largest_degree(
     })
 }
 
-/// Bytes of pages that a record of so many takes where none runs on. Where a page holds many, they are of different lengths, and little is left of it.
-fn shared_pages(record: f64) -> f64 {
-    const MANY: f64 = 8.0;
+/// Bytes of pages that a record with a leading part takes, of so many bytes and elements; none runs on. Where a page holds many, they are of different
+/// lengths, and little is left of it. Where it holds a few, the step is made finer until it is full (`precision.rs`): a bit of each element at a
+/// time, half of which is left on average.
+fn shared_pages(record: f64, dim: usize) -> f64 {
     match stratann_layout::BLOCK as f64 / record {
-        share if share >= MANY => record / FILLED,
+        8.0.. => record / FILLED,
+        2.0.. => record / FILLED + dim as f64 / 16.0,
         _ => whole_blocks(record),
     }
 }

@@ -249,3 +249,32 @@ fn what_a_query_keeps_of_its_candidates_is_planned() {
     let (recall, _) = compared(&base, &asked, Metric::L2, &found);
     assert!(recall > 0.95, "{recall}");
 }
+
+#[test]
+fn distances_of_embeddings_are_as_near_as_they_are_said_to_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let (base, queries) = texts();
+    let (base, queries) = (matrix(&base, Element::F32), matrix(&queries, Element::F32));
+    let row = |rows: &Matrix, n: usize| rows.bytes()[n * 4 * DIM..][..4 * DIM].to_vec();
+    for metric in Metric::ALL {
+        let path = built(folder.path(), &base, metric);
+        let index = Index::open(&path, &OpenOptions::default()).unwrap();
+        let found = index.search(&queries, &options(false)).unwrap();
+        let kernel = Kernel::new(metric, Element::F32, DIM);
+        let pairs = found.ids.iter().zip(&found.distances).enumerate();
+        let off = pairs.map(|(n, (&id, &distance))| {
+            let right = kernel.distance(&row(&queries, n / 10), &row(&base, id as usize));
+            (right - distance).abs()
+        });
+        let off: Vec<f32> = off.collect();
+        let largest = off.iter().copied().fold(0.0, f32::max);
+        // It is a bound, and not one that says nothing.
+        let error = found.distance_error;
+        assert!(
+            largest <= error && error < 20.0 * largest,
+            "{metric}: {largest}, {error}"
+        );
+        let exact = index.search(&queries, &options(true)).unwrap();
+        assert_eq!((exact.distance_error, exact.exact), (0.0, true));
+    }
+}

@@ -137,16 +137,6 @@ impl NodePages for CoupledPages {
         words(record.list, out);
         Ok(())
     }
-
-    #[inline]
-    fn vector<'s>(
-        &'s self,
-        _: u32,
-        record: &Record<'s>,
-        _: &'s mut [u8],
-    ) -> Result<&'s [u8], Error> {
-        Ok(record.vector)
-    }
 }
 
 impl Composable for CoupledPages {

@@ -133,16 +133,6 @@ impl NodePages for CsrPages {
             .shape
             .links(record.list, node.into(), &self.file, out)?)
     }
-
-    #[inline]
-    fn vector<'s>(
-        &'s self,
-        _: u32,
-        record: &Record<'s>,
-        _: &'s mut [u8],
-    ) -> Result<&'s [u8], Error> {
-        Ok(record.vector)
-    }
 }
 
 impl FixedFormat for CsrShape {

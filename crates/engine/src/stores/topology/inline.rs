@@ -146,16 +146,6 @@ impl NodePages for InlinePages {
         words(record.list, out);
         Ok(())
     }
-
-    #[inline]
-    fn vector<'s>(
-        &'s self,
-        _: u32,
-        record: &Record<'s>,
-        _: &'s mut [u8],
-    ) -> Result<&'s [u8], Error> {
-        Ok(record.vector)
-    }
 }
 
 impl Rewritable for InlinePages {

@@ -84,16 +84,6 @@ impl NodePages for ListPages {
     fn list(&self, node: u32, record: &Record<'_>, out: &mut Vec<u32>) -> Result<(), Error> {
         self.pages.list(&self.lists, node, record, out)
     }
-
-    #[inline]
-    fn vector<'s>(
-        &'s self,
-        _: u32,
-        record: &Record<'s>,
-        _: &'s mut [u8],
-    ) -> Result<&'s [u8], Error> {
-        Ok(record.vector)
-    }
 }
 
 impl Composable for ListPages {

@@ -9,7 +9,7 @@
 //!
 //! Greetings, opening and putting files go over TCP as ever, and so do bytes that are read in turn; what searches read comes through UCX.
 //! The connection stays open beside it: it keeps the files, and its end is that of all reads, whatever UCX notices of it.
-//! [`target`] is the server's side, [`lane`] the client's, and [`api`] what is used of the library.
+//! `target.rs` is the server's side, `lane.rs` the client's, and `api.rs` what is used of the library.
 //!
 //! **UCX asks nobody for a secret.** Where a network card does the reading, whoever has a key (32 bits) reads what it is for; where UCX emulates it,
 //! over TCP, both processes answer reads of *any* of their memory, to whoever reaches the port that UCX chose. So it is for machines that
