@@ -226,9 +226,15 @@ impl Files<'_, '_, '_> {
         let count = u32::try_from(there / members.bytes() as u64).unwrap_or(u32::MAX);
         let known = stored::amended(volume, manifest).ok().flatten();
         let known = known.and_then(|amended| {
-            let n = amended.members.iter().position(|file| file.number == number)?;
+            let n = amended
+                .members
+                .iter()
+                .position(|file| file.number == number)?;
             let next = amended.members.get(n + 1).map(|next| next.first);
-            Some((amended.members[n].first, next.unwrap_or(manifest.nodes() as u32)))
+            Some((
+                amended.members[n].first,
+                next.unwrap_or(manifest.nodes() as u32),
+            ))
         });
         let (built, nodes) = (
             manifest.vectors as u32,

@@ -72,7 +72,7 @@ fn of_a_damaged_file_of_what_came_later_the_rest_is_kept() {
                 Some((FileKind::Addressed | FileKind::Replicated, Some(_)))
             )
         });
-        let entry = later.last().unwrap();
+        let entry = later.into_iter().next_back().unwrap();
         for at in [4_100, entry.length as usize / 2, 20] {
             let what = format!("{layout}: {}, byte {at}", entry.name);
             let damaged = place.damaged(&entry.name, &|bytes| bytes[at] ^= 1);
