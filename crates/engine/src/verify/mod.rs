@@ -44,7 +44,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
-use stratann_layout::{FileEntry, FileKind, Form, LogShape, Manifest};
+use stratann_layout::{FileEntry, FileKind, Form, IndexKind, LogShape, Manifest};
 use stratann_tier::{TierError, Volume};
 use stratann_vector::first_invalid;
 
@@ -53,6 +53,7 @@ use self::ids::Ids;
 use self::manifest::Sums;
 pub(crate) use self::placement::added_wrong;
 use self::placement::{Counts, Tables};
+use crate::bits::Bits;
 use crate::durable::{self, LogPosition, log_number};
 use crate::places::{Places, Purpose};
 use crate::progress::{Progress, Stage};
@@ -203,6 +204,10 @@ pub(crate) fn verify_in(
         placed: OnceCell::new(),
         counts: Counts::default(),
         ids: Ids::new(stored::most_nodes(volume, &manifest)),
+        live: Bits::new(match (&manifest.kind, &manifest.placement) {
+            (IndexKind::Cluster(_), Some(_)) => stored::most_nodes(volume, &manifest),
+            _ => 0,
+        }),
         id_file,
         progress,
     };
@@ -211,6 +216,7 @@ pub(crate) fn verify_in(
         check.file(entry)?;
     }
     check.log();
+    check.current_clusters()?;
     check.sums();
     check.totals();
     check.repeated_ids();
@@ -234,6 +240,8 @@ struct Check<'a> {
     placed: OnceCell<Placed>,
     counts: Counts,
     ids: Ids,
+    /// Vectors of clusters that were met where they stand by themselves, and count; where clusters changed after the build.
+    live: Bits,
     /// The file of ids, if it is there and opens.
     id_file: Option<IdFile>,
     progress: &'a dyn Progress,
@@ -254,7 +262,7 @@ impl Check<'_> {
             let (role, layout) = (&entry.role, self.layout);
             let placed = matches!(
                 kind,
-                FileKind::Placement | FileKind::Pending | FileKind::Journal
+                FileKind::Placement | FileKind::Pending | FileKind::Journal | FileKind::Amended
             );
             let what = match placed && self.manifest.placement.is_none() {
                 true => format!(
@@ -291,6 +299,8 @@ impl Check<'_> {
         stored::check_file(self.volume, entry, kind)?;
         let may_grow = match kind {
             FileKind::Vectors => self.may_grow(n),
+            // Files of clusters are never written to again.
+            _ if self.extents().is_some() => false,
             // Where pages stay in their places, they are added only when a checkpoint was committed.
             _ => self.composition.records_move() || self.manifest.placement.is_some(),
         };
@@ -312,7 +322,7 @@ impl Check<'_> {
                 // A manifest of clusters with a placement is refused.
                 Records::Clustered => Ok(()),
             },
-            Form::Clusters(_) => self.clustered(entry, kind, name),
+            Form::Clusters(_) => self.clustered(entry, kind, n, name),
             Form::Lists(_) | Form::Segment => self.built(kind, n, name),
             Form::Stream => self.stream(entry, kind, n, name),
             // No manifest names one; what it says is read by `log`.
