@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 
+use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_vector::Element;
 use tempfile::TempDir;
 
