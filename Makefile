@@ -7,7 +7,7 @@ STRATANN := $(TARGET)/release/stratann
 RUST_SOURCES := --workspace --exclude stratann-python
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-rust test-python test-slow check check-format check-lints check-docs check-rules bench bench-rivals docs clean
+.PHONY: help build demo test test-rust test-python test-slow test-ucx check check-format check-lints check-docs check-rules bench bench-rivals docs clean
 
 help: ## say what can be made
 	@echo "make TARGET, where TARGET is one of"
@@ -33,6 +33,12 @@ test-python: $(VENV)/ready ## pip-install the package into .venv, test it as a u
 test-slow: $(VENV)/ready ## the same with the tests that take minutes (STRATANN_SLOW=1)
 	STRATANN_SLOW=1 cargo test --locked --release $(RUST_SOURCES)
 	STRATANN_SLOW=1 $(MAKE) test-python
+
+# Where the library is missing the tests say so and pass. Debian: apt-get install libucx0, and libucx-dev to compare our declarations with the header.
+test-ucx: ## memory servers through UCX (RDMA), over its own TCP and shared memory
+	cargo clippy --locked --package stratann-node --features ucx --all-targets -- -D warnings
+	cargo test --locked --package stratann-tier --features ucx --lib -- remote::ucx
+	cargo test --locked --package stratann-node --features ucx --test ucx
 
 check: check-format check-rules check-lints check-docs ## format, lints, dependency direction, unsafe, links
 

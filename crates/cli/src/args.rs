@@ -60,6 +60,8 @@ pub enum Command {
     Bench(BenchArguments),
     /// Tries presets on a sample, and says which to take on a device, and what to expect
     Advise(AdviseArguments),
+    /// Lists the copies of indexes at a place, and removes those that nobody uses
+    Copies(CopiesArguments),
     /// Serves memory of this machine to searches in other processes, here or elsewhere (`--place topology=remote:..`)
     MemoryServer(MemoryServerArguments),
     /// Lists the presets and the choices that each one stands for
@@ -489,8 +491,8 @@ pub struct WriteArguments {
     pub durability: stratann::Durability,
 
     /// How new vectors get into the graph: merge (they wait in memory for `compact`), relocate (at once, as OdinANN does),
-    /// accumulate (at once, and changes of lists wait until their page has enough), or in-place (at once, each list where it
-    /// is: for tiny memory) [default: the preset's]
+    /// accumulate (at once, and changes of lists wait until their page has enough), in-place (at once, each list where it
+    /// is: for tiny memory), or rebalance (some at a time into clusters, which stay in balance) [default: the preset's]
     #[arg(long, value_name = "WAY", value_parser = |way: &str| way.parse::<stratann::Update>().map_err(|e| e.to_string()))]
     pub update: Option<stratann::Update>,
 
@@ -514,7 +516,7 @@ pub struct WriteArguments {
 /// Where searches read an index.
 #[derive(Debug, Args)]
 pub struct PlaceArguments {
-    /// Reads a role (topology, vectors) from a tier: ssd, ssd:/folder, mapped:/folder (as mapped:/dev/shm/x), dram, remote:host:port/name (a `stratann memory-server`; remote-tls: with TLS; remote:shm:/path/name through a ring), or for experiments
+    /// Reads a role (topology, vectors) from a tier: ssd, ssd:/folder, mapped:/folder (as mapped:/dev/shm/x), dram, remote:host:port/name (a `stratann memory-server`; remote-tls: with TLS; remote:shm:/path/name through a ring, remote:ucx:host:port/name through UCX), or for experiments
     /// ssd-model, rdma-model, cxl-model, nvm-model; several with commas, or several times. Copies that are not there yet are made and
     /// compared, and the index stays whole without them
     #[arg(long = "place", value_name = "ROLE=TIER,..")]
@@ -610,6 +612,24 @@ pub struct VerifyArguments {
     pub json: bool,
 }
 
+/// `stratann copies`
+#[derive(Debug, Args)]
+pub struct CopiesArguments {
+    /// The index directory whose copies are meant [default: those of all indexes]
+    pub index: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub places: PlaceArguments,
+
+    /// Removes them, but for those that somebody has open
+    #[arg(long)]
+    pub remove: bool,
+
+    /// Prints one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// `stratann repair`
 #[derive(Debug, Args)]
 #[command(after_help = format!(
@@ -690,6 +710,11 @@ pub struct MemoryServerArguments {
     /// Where it listens; port 0 is any that is free. Other addresses than loopback need a secret
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700")]
     pub listen: String,
+
+    /// Files may be read through UCX as well (remote:ucx:HOST:PORT/name): over RDMA where there is a card, and with no secret, so among
+    /// machines that trust each other. Needs a build with `--features ucx`, and the library
+    #[arg(long, conflicts_with_all = ["folder", "tls_certificate"])]
+    pub ucx: bool,
 
     /// Listens here, too, for searches of this user on this machine, which read through rings in shared memory (remote:shm:PATH/name)
     #[arg(long, value_name = "PATH")]

@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         Command::Verify(arguments) => commands::verify::run(&arguments, quiet),
         Command::Repair(arguments) => commands::repair::run(&arguments, quiet),
         Command::Bench(arguments) => commands::bench::run(&arguments, quiet),
+        Command::Copies(arguments) => commands::copies::run(&arguments),
         Command::MemoryServer(arguments) => commands::memory_server::run(&arguments),
         Command::Presets(arguments) => commands::presets::run(&arguments),
         Command::Completions(arguments) => commands::completions::run(&arguments),

@@ -400,8 +400,7 @@ impl Index {
         let stores = match &mut self.kind {
             Kind::Graph(graph) => &mut graph.stores,
             Kind::Clusters(clusters) => {
-                clusters.extents.tier = tier(&clusters.extents.name);
-                if let crate::stores::clusters::Vectors::Addressed(file) = &mut clusters.vectors {
+                for file in &mut clusters.files {
                     file.tier = tier(&file.name);
                 }
                 return;

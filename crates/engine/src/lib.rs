@@ -68,7 +68,7 @@ pub use error::{Error, ErrorKind};
 pub use fill::{BlockFill, Fill};
 pub use graph::GraphError;
 pub use index::{CacheSize, Index, OpenOptions, THREAD_BYTES};
-pub use places::Places;
+pub use places::{Copies, Places, copies, remove_copies};
 pub use plan::MemoryPlan;
 pub use preset::{Compression, Order, Preset, Rerank, Update};
 pub use progress::{Progress, Silent};

@@ -99,34 +99,54 @@ impl Navigation {
         list: usize,
         scratch: &mut NavigationScratch,
     ) -> u64 {
-        let NavigationScratch {
-            frontier,
-            visited,
-            fresh,
-            distances,
-            ..
-        } = scratch;
-        frontier.clear(list, 1, list);
-        visited.clear(list);
+        let NavigationFile { entry, vectors, .. } = &self.file;
+        let links_of = |place| self.file.links_of(place);
+        walk(*entry, links_of, vectors, (kernel, query), list, scratch)
+    }
+
+    /// What it was made of.
+    pub(crate) fn file(&self) -> &NavigationFile {
+        &self.file
+    }
+}
+
+/// Walks a graph in memory from its entry to a query: `links_of` says the neighbours of a node, `vectors` are those of all nodes, measured
+/// by the kernel. As [`Navigation::walk`].
+pub(crate) fn walk<'g>(
+    entry: u32,
+    links_of: impl Fn(u32) -> &'g [u32],
+    vectors: &[u8],
+    (kernel, query): (&Kernel, &[u8]),
+    list: usize,
+    scratch: &mut NavigationScratch,
+) -> u64 {
+    let NavigationScratch {
+        frontier,
+        visited,
+        fresh,
+        distances,
+        ..
+    } = scratch;
+    frontier.clear(list, 1, list);
+    visited.clear(list);
+    fresh.clear();
+    visited.insert(entry);
+    fresh.push(entry);
+    let mut computations = 0;
+    loop {
+        distances.resize(fresh.len(), 0.0);
+        kernel.distances(query, vectors, fresh, distances);
+        computations += fresh.len() as u64;
+        for (&node, &distance) in fresh.iter().zip(distances.iter()) {
+            frontier.insert(key(distance, node));
+        }
+        let Some(next) = frontier.take_unread() else {
+            return computations;
+        };
         fresh.clear();
-        visited.insert(self.file.entry);
-        fresh.push(self.file.entry);
-        let mut computations = 0;
-        loop {
-            distances.resize(fresh.len(), 0.0);
-            kernel.distances(query, &self.file.vectors, fresh, distances);
-            computations += fresh.len() as u64;
-            for (&node, &distance) in fresh.iter().zip(distances.iter()) {
-                frontier.insert(key(distance, node));
-            }
-            let Some(next) = frontier.take_unread() else {
-                return computations;
-            };
-            fresh.clear();
-            for &link in self.file.links_of(node_of(next)) {
-                if visited.insert(link) {
-                    fresh.push(link);
-                }
+        for &link in links_of(node_of(next)) {
+            if visited.insert(link) {
+                fresh.push(link);
             }
         }
     }

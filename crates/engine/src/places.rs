@@ -16,6 +16,7 @@
 //! | `dram` | copies in this process' memory, which count towards its budget |
 //! | `remote:host:port/name` | copies in the memory of `stratann memory-server`, over TCP; `remote-tls:` encrypts |
 //! | `remote:shm:/path/name` | the same through a ring in shared memory, of a server on this machine |
+//! | `remote:ucx:host:port/name` | the same, read through UCX: RDMA where there is a card (feature `ucx`) |
 //! | `ssd-model`, `rdma-model`, `cxl-model`, `nvm-model` | copies in memory that answer as late as the device would |
 //!
 //! **The index stays whole at home.** A place has copies, and every change is written at home first: so nothing has to remember where an
@@ -31,6 +32,8 @@
 //! memory or not at all while an index is searched, and the log belongs to the manifest: a place for them would have no
 //! effect, and is refused, as is one for vectors that stand beside the lists.
 
+mod listed;
+
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -45,6 +48,8 @@ use stratann_tier::{
     CopyFolder, Device, DeviceKind, Kept, LoadedVolume, MemoryVolume, MirrorVolume, ModelledVolume,
     ReadBy, RoutedVolume, Volume,
 };
+
+pub use listed::{Copies, copies, remove_copies};
 
 use crate::{Error, Layout, stored};
 
@@ -79,7 +84,7 @@ enum PlaceTier {
 /// Where copies are on a memory server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Remote {
-    /// `host:port`, or `shm:/path` of a server's socket for rings.
+    /// `host:port`, `shm:/path` of a server's socket for rings, or `ucx:host:port`.
     address: String,
     /// What the index is called there.
     name: String,
@@ -97,7 +102,7 @@ pub(crate) enum Purpose {
 
 /// What the name of a modelled device ends with.
 const MODEL: &str = "-model";
-const TIERS: &str = "ssd, ssd:/folder, mapped:/folder, dram, remote:host:port/name, remote-tls:host:port/name, remote:shm:/path/name, ssd-model, rdma-model, cxl-model or nvm-model";
+const TIERS: &str = "ssd, ssd:/folder, mapped:/folder, dram, remote:host:port/name, remote-tls:host:port/name, remote:shm:/path/name, remote:ucx:host:port/name, ssd-model, rdma-model, cxl-model or nvm-model";
 /// The most bytes of an index' name on a server, beside which the name of a file and a hash have room.
 const MOST_NAME: usize = 64;
 
@@ -245,8 +250,15 @@ impl Remote {
                     std::path::absolute(path).map_err(|error| format!("`{path}`: {error}"))?;
                 format!("{}{}", Server::RING, path.display())
             }
+            None if tls && address.starts_with(Server::UCX) => {
+                return Err(format!(
+                    "`{text}`: what is read through UCX is not encrypted; use remote:ucx:"
+                ));
+            }
             None => {
                 let port = address
+                    .strip_prefix(Server::UCX)
+                    .unwrap_or(address)
                     .rsplit_once(':')
                     .map(|(_, port)| port.parse::<u16>());
                 if !matches!(port, Some(Ok(1..))) {
@@ -543,6 +555,24 @@ fn identity(home: &dyn Volume, path: &Path) -> Result<String, Error> {
     Ok(hasher.finalize().to_hex()[..32].to_owned())
 }
 
+/// Whose copies those of an index are, among all of this machine.
+fn owner(path: &Path) -> String {
+    let hash = blake3::hash(path.as_os_str().as_encoded_bytes());
+    hash.to_hex()[..16].to_owned()
+}
+
+/// Where an index is at home, among all machines: so that two that have the same index under one name do not push each other's copies out.
+fn origin(path: &Path) -> String {
+    let mut hasher = blake3::Hasher::new();
+    // What there is of these: a container may have no machine id, or its host's, and then it has a name of its own.
+    for file in ["/etc/machine-id", "/proc/sys/kernel/hostname"] {
+        hasher.update(&std::fs::read(file).unwrap_or_default());
+        hasher.update(&[0]);
+    }
+    hasher.update(path.as_os_str().as_encoded_bytes());
+    hasher.finalize().to_hex()[..16].to_owned()
+}
+
 impl State<'_> {
     /// The way to the files on a tier.
     fn way(&self, tier: &PlaceTier) -> Result<Arc<dyn Volume>, Error> {
@@ -569,12 +599,9 @@ impl State<'_> {
             }
             PlaceTier::Remote(remote) => {
                 let (home, client) = (self.home.clone(), remote.client()?);
-                Arc::new(RemoteVolume::new(
-                    home,
-                    client,
-                    &remote.name,
-                    &self.content,
-                )?)
+                let (name, origin) = (&remote.name, origin(self.path));
+                let copies = RemoteVolume::new(home, client, name, &origin, &self.content);
+                Arc::new(copies?)
             }
         })
     }
@@ -587,9 +614,7 @@ impl State<'_> {
     }
 
     fn folder(&self, place: &Path) -> Result<CopyFolder, Error> {
-        let hash = |bytes: &[u8]| blake3::hash(bytes).to_hex();
-        let owner = hash(self.path.as_os_str().as_encoded_bytes());
-        let owner = &owner[..16];
+        let owner = &owner(self.path);
         let folder = match self.purpose {
             Purpose::Search => CopyFolder::open(place, owner, &self.content, Kept::ForOthers),
             Purpose::Change => {

@@ -100,6 +100,9 @@ named! {
         Relocate = "relocate", "At once, records that change together on pages with room (OdinANN)",
         /// At once; changes of many inserts wait in memory and are written together, where the lists are.
         Accumulate = "accumulate", "At once, the changes of many inserts to a page together",
+        /// Into the clusters on storage, some at a time, which are split, merged and written anew where they change (SPFresh); until then it
+        /// waits in memory.
+        Rebalance = "rebalance", "Some at a time into clusters, which stay in balance (SPFresh)",
     }
 }
 
@@ -243,7 +246,7 @@ impl Preset {
         entry_points: 1,
         whole_page: false,
         rerank: Rerank::PAPER,
-        update: Update::Merge,
+        update: Update::Rebalance,
     };
     /// The cluster index of the second-tier paper (its §6): each vector once, in the group of one of its clusters.
     pub const TIERED_CLUSTER: Preset = Preset {

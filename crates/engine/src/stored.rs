@@ -16,7 +16,9 @@ use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileEntry, FileKind, LayoutError, Manifest};
 use stratann_tier::Volume;
 
-pub(crate) use self::clusters::{cluster_facts, cluster_file, clusters, heads, members};
+pub(crate) use self::clusters::{
+    amended, cluster_facts, cluster_file, clusters, extent_segment, heads, member_segment, members,
+};
 pub(crate) use self::pages::{
     PagesFile, coupled, coupled_shape, csr, csr_shape, inline, inline_shape, pages, pages_of,
     slotted, span,

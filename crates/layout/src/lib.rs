@@ -27,6 +27,7 @@
 //! ├── codebook
 //! ├── navigation       a graph over a sample of the nodes                         (navigation)
 //! ├── clusters         how long the extents of clusters are                       (clusters)
+//! ├── amended          clusters that were written anew since the build            (clusters)
 //! ├── directory        which page of packed or adjacency holds which node         (directory)
 //! ├── chunks-0 ..      the same of a segment, and what its vectors differ from    (chunks)
 //! ├── ids              which node has which outside id, unless these are 0, 1, ..  (ids)
@@ -73,6 +74,7 @@ pub mod stream;
 pub use block::{BLOCK, PAYLOAD};
 pub use chunks::{Chunk, ChunksFile, DeadSlots, SegmentSpan};
 pub use clusters::ClusterShape;
+pub use clusters::amended::{AmendedExtent, AmendedFile, ExtentSegment, MemberSegment};
 pub use clusters::extent::{ExtentBuilder, ExtentKind, ExtentPlace, ExtentView};
 pub use clusters::member::Members;
 pub use clusters::table::ClustersFile;

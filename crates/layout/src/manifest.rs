@@ -252,6 +252,11 @@ impl Manifest {
         }
     }
 
+    /// Numbers that nodes have: those of the build, and of what came after it.
+    pub fn nodes(&self) -> u64 {
+        self.placement.map_or(self.vectors, |facts| facts.nodes)
+    }
+
     /// What it says of clusters; `None` if it is that of another kind of index.
     pub fn clusters(&self) -> Option<&ClusterFacts> {
         match &self.kind {

@@ -14,9 +14,9 @@
 //! **Who may ask.** On loopback everybody on the machine, unless there is a secret; on any other address only who knows the secret, without
 //! which the server does not start there. With a certificate all connections are encrypted.
 //!
-//! **What it takes to misbehave.** Everything that comes from a client is bounded before it is believed: greetings have five seconds, frames, names
-//! and reads have largest lengths, files count towards the limit when they are begun, connections have a number. Who sends what is no request
-//! is disconnected, and so is who does not take his answers for half a minute.
+//! **What it takes to misbehave.** Everything that comes from a client is bounded before it is believed: greetings have five seconds and are few at a time,
+//! frames, names and reads have largest lengths, files count towards the limit when they are begun, clients have a number. Who sends what is no
+//! request is disconnected, and so is who does not end his request, or take his answers, at 64 KiB in half a minute.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! Where the server listens, who may come, and a thread for each who does.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -14,10 +14,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use stratann_tier::remote::ring::{RingListener, RingStream};
-use stratann_tier::remote::wire::Secret;
+use stratann_tier::remote::wire::{Binding, CHANNEL, Secret, UNBOUND};
 use stratann_tier::remote::{Timed, notice_when_gone};
 
-use crate::session::{GREETING, Session};
+use crate::session::Session;
 use crate::store::{Store, StoreError};
 
 /// Why a server does not start.
@@ -96,12 +96,18 @@ pub struct Options {
     pub listen: String,
     /// Where processes of this user come that read through rings in shared memory, if they may: the path of a socket.
     pub ring: Option<PathBuf>,
+    /// Whether files may be read through UCX as well.
+    pub ucx: bool,
     /// What clients have to know.
     pub secret: Option<Secret>,
     /// With what connections are encrypted.
     pub certificate: Option<Certificate>,
-    /// The most clients at once.
+    /// The most clients at once. Who has not shown the secret is none.
     pub most_clients: usize,
+    /// How long a client has for its greeting, all of it, TLS included.
+    pub greeting: Duration,
+    /// How long a client may take for a request that it has begun, and for taking its answers; each 64 KiB begin the time anew.
+    pub patience: Duration,
 }
 
 impl Default for Options {
@@ -109,9 +115,12 @@ impl Default for Options {
         Self {
             listen: "127.0.0.1:0".to_owned(),
             ring: None,
+            ucx: false,
             secret: None,
             certificate: None,
             most_clients: 256,
+            greeting: Duration::from_secs(5),
+            patience: Duration::from_secs(30),
         }
     }
 }
@@ -124,6 +133,16 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
+    /// What tells it from every other.
+    pub(crate) fn channel(&self) -> io::Result<Binding> {
+        match self {
+            Stream::Tls(stream) => (stream.conn)
+                .export_keying_material(UNBOUND, CHANNEL, None)
+                .map_err(io::Error::other),
+            Stream::Plain(_) | Stream::Ring(_) => Ok(UNBOUND),
+        }
+    }
+
     pub(crate) fn set_read_timeout(&mut self, limit: Option<Duration>) -> io::Result<()> {
         match self {
             Stream::Plain(socket) => socket.set_read_timeout(limit),
@@ -203,8 +222,8 @@ struct Shared {
     store: Store,
     options: Options,
     stop: AtomicBool,
-    /// Sockets of clients, by number, to end them with.
-    clients: Mutex<HashMap<u64, Caller>>,
+    /// Sockets of all connections, by number, to end them with.
+    callers: Mutex<Callers>,
     /// Their threads, and some that have ended.
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// The number of the next client.
@@ -216,10 +235,56 @@ impl Shared {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn clients(&self) -> MutexGuard<'_, HashMap<u64, Caller>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    fn callers(&self) -> MutexGuard<'_, Callers> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until one more connection may begin its greeting: ends the one that has been at it for longest, where all have been for a while.
+    fn let_in(&self, number: u64, caller: Caller) {
+        while !self.stop.load(Ordering::SeqCst) {
+            let mut callers = self.callers();
+            if callers.greeting.len() >= MOST_UNGREETED
+                && let Some((&oldest, (began, _))) = callers.greeting.first_key_value()
+                && began.elapsed() >= UNGREETED
+                && let Some((_, idle)) = callers.greeting.remove(&oldest)
+            {
+                idle.hang_up();
+            }
+            if callers.greeting.len() < MOST_UNGREETED {
+                callers.greeting.insert(number, (Instant::now(), caller));
+                return;
+            }
+            drop(callers);
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// A connection has been greeted: it is a client from now on, unless there are as many as there may be. Others make room here.
+    fn admit(&self, number: u64) -> bool {
+        let mut callers = self.callers();
+        let Some((_, caller)) = callers.greeting.remove(&number) else {
+            return false;
+        };
+        let room = callers.clients.len() < self.options.most_clients;
+        if room {
+            callers.clients.insert(number, caller);
+        }
+        room
     }
 }
+
+/// Connections, by number.
+#[derive(Default)]
+struct Callers {
+    /// Those that are being greeted, and since when; the oldest first.
+    greeting: BTreeMap<u64, (Instant, Caller)>,
+    clients: HashMap<u64, Caller>,
+}
+
+/// The most connections that are being greeted at once...
+const MOST_UNGREETED: usize = 64;
+/// ...and how long each has for certain, however many wait.
+const UNGREETED: Duration = Duration::from_secs(1);
 
 /// A server that runs, until this is dropped.
 pub struct Running {
@@ -244,6 +309,10 @@ impl Running {
         if options.secret.is_none() && !found.iter().all(|address| address.ip().is_loopback()) {
             return Err(NodeError::Open { address });
         }
+        let store = match options.ucx {
+            true => store.with_ucx(found.iter().all(|address| address.ip().is_loopback()))?,
+            false => store,
+        };
         let listener = TcpListener::bind(&found[..]).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let bind = |path: &PathBuf| {
@@ -257,7 +326,7 @@ impl Running {
             store,
             options,
             stop: AtomicBool::new(false),
-            clients: Mutex::default(),
+            callers: Mutex::default(),
             threads: Mutex::default(),
             next: AtomicU64::new(0),
         });
@@ -299,7 +368,10 @@ impl Running {
 
     /// Ends the connections that there are; clients may come again.
     pub fn hang_up(&self) {
-        self.shared.clients().values().for_each(Caller::hang_up);
+        let callers = self.shared.callers();
+        callers.clients.values().for_each(Caller::hang_up);
+        let greeting = callers.greeting.values();
+        greeting.for_each(|(_, caller)| caller.hang_up());
     }
 
     /// Waits for ever, or until the server fails.
@@ -347,6 +419,13 @@ fn listen(accept: impl Fn() -> io::Result<Caller>, shared: &Arc<Shared>) {
             }
         };
         let number = shared.next.fetch_add(1, Ordering::Relaxed);
+        match caller.try_clone() {
+            Ok(known) => shared.let_in(number, known),
+            Err(error) => {
+                tracing::warn!("a connection could not be taken: {error}");
+                continue;
+            }
+        }
         let theirs = shared.clone();
         let named = thread::Builder::new().name(format!("stratann-client-{number}"));
         let started = named
@@ -358,7 +437,10 @@ fn listen(accept: impl Fn() -> io::Result<Caller>, shared: &Arc<Shared>) {
                 threads.retain(|thread| !thread.is_finished());
                 threads.push(thread);
             }
-            Err(error) => tracing::warn!("no thread for a client: {error}"),
+            Err(error) => {
+                tracing::warn!("no thread for a client: {error}");
+                shared.callers().greeting.remove(&number);
+            }
         }
     }
 }
@@ -366,7 +448,13 @@ fn listen(accept: impl Fn() -> io::Result<Caller>, shared: &Arc<Shared>) {
 /// Serves one client to its end.
 fn welcome(caller: Caller, number: u64, shared: &Shared) {
     let served = serve(caller, number, shared);
-    shared.clients().remove(&number);
+    let mut callers = shared.callers();
+    let known = (
+        callers.clients.remove(&number),
+        callers.greeting.remove(&number),
+    );
+    drop(callers);
+    drop(known);
     if let Err(error) = served
         && error.kind() != ErrorKind::UnexpectedEof
     {
@@ -374,9 +462,12 @@ fn welcome(caller: Caller, number: u64, shared: &Shared) {
     }
 }
 
-/// Agrees on keys, within the time that a greeting may take, however small the pieces in which the client sends its part.
-fn shake_hands(connection: &mut ServerConnection, mut socket: &TcpStream) -> io::Result<()> {
-    let until = Instant::now() + GREETING;
+/// Agrees on keys, however small the pieces in which the client sends its part.
+fn shake_hands(
+    connection: &mut ServerConnection,
+    mut socket: &TcpStream,
+    until: Instant,
+) -> io::Result<()> {
     while connection.is_handshaking() || connection.wants_write() {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -397,18 +488,18 @@ fn shake_hands(connection: &mut ServerConnection, mut socket: &TcpStream) -> io:
 }
 
 fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
-    let full = {
-        let mut clients = shared.clients();
-        // Those that have not been greeted count, too, and are far fewer than twice as many.
-        if clients.len() >= 2 * shared.options.most_clients {
-            return Ok(());
-        }
-        clients.insert(number, caller.try_clone()?);
-        clients.len() > shared.options.most_clients
-    };
+    let Options {
+        greeting,
+        patience,
+        secret,
+        ..
+    } = &shared.options;
+    let until = Instant::now() + *greeting;
     let stream = match (caller, &shared.options.certificate) {
         // What is in the memory of two processes needs no key.
-        (Caller::Unix(socket), _) => Stream::Ring(Box::new(RingListener::greet(socket, GREETING)?)),
+        (Caller::Unix(socket), _) => {
+            Stream::Ring(Box::new(RingListener::greet(socket, *greeting)?))
+        }
         (Caller::Tcp(socket), None) => {
             socket.set_nodelay(true)?;
             notice_when_gone(&socket)?;
@@ -419,10 +510,11 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
             notice_when_gone(&socket)?;
             let mut connection =
                 ServerConnection::new(certificate.0.clone()).map_err(io::Error::other)?;
-            shake_hands(&mut connection, &socket)?;
+            shake_hands(&mut connection, &socket, until)?;
             Stream::Tls(Box::new(StreamOwned::new(connection, Timed::new(socket))))
         }
     };
-    let secret = shared.options.secret.as_ref();
-    Session::greet(&shared.store, secret, stream, full)?.serve(&shared.stop)
+    let admit = || shared.admit(number);
+    Session::greet(&shared.store, secret.as_ref(), stream, until, admit)?
+        .serve(&shared.stop, *patience)
 }

@@ -17,12 +17,12 @@ use stratann_tier::remote::wire::{
 use crate::server::Stream;
 use crate::store::{Begun, Store, StoreError, Stored};
 
-/// How long a client has for its greeting, TLS included.
-pub(crate) const GREETING: Duration = Duration::from_secs(5);
-/// How long a client may leave its answers.
-const ANSWERS: Duration = Duration::from_secs(30);
+/// With so many bytes a client has done something of use.
+const OF_USE: usize = 64 << 10;
 /// Answers that are collected before they are sent.
 const COLLECTED: usize = 256 << 10;
+/// What a write that has no time left is given.
+const LEAST: Duration = Duration::from_millis(1);
 /// The most files that a client has open, and those that it puts there at once.
 const MOST_OPEN: usize = 1 << 16;
 const MOST_BEGUN: usize = 16;
@@ -33,12 +33,48 @@ pub(crate) struct Session<'a> {
     stream: Stream,
     /// Files that it has opened stay until it is gone.
     open: HashMap<u64, Arc<Stored>>,
+    /// Those of them that it may read without asking.
+    reached: HashMap<u64, Arc<Stored>>,
     begun: HashMap<u64, Begun>,
     next_begun: u64,
 }
 
 fn nonsense(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, what.to_owned())
+}
+
+/// How long something may take of which the client does its part in pieces of any size.
+struct Deadline {
+    patience: Duration,
+    until: Instant,
+    of_use: usize,
+}
+
+impl Deadline {
+    fn new(patience: Duration) -> Deadline {
+        let until = Instant::now() + patience;
+        Deadline {
+            patience,
+            until,
+            of_use: 0,
+        }
+    }
+
+    /// What is left of it.
+    fn left(&self) -> io::Result<Duration> {
+        match self.until.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(ErrorKind::TimedOut.into()),
+            left => Ok(left),
+        }
+    }
+
+    /// So many bytes have come, or gone.
+    fn advance(&mut self, bytes: usize) {
+        self.of_use += bytes;
+        if self.of_use >= OF_USE {
+            *self = Deadline::new(self.patience);
+        }
+    }
 }
 
 /// Reads all of `out` within a time.
@@ -60,16 +96,18 @@ fn receive(stream: &mut Stream, mut out: &mut [u8], until: Instant) -> io::Resul
 }
 
 impl<'a> Session<'a> {
-    /// Greets a client; `full`: there are as many as there may be.
+    /// Greets a client by a time. `admit` is asked about one who knows the secret, and says whether it may stay beside the others.
     pub(crate) fn greet(
         store: &'a Store,
         secret: Option<&Secret>,
         mut stream: Stream,
-        full: bool,
+        until: Instant,
+        admit: impl FnOnce() -> bool,
     ) -> io::Result<Session<'a>> {
-        let until = Instant::now() + GREETING;
-        stream.set_write_timeout(Some(GREETING))?;
-        stream.set_read_timeout(Some(GREETING))?;
+        // These few bytes always have room.
+        stream.set_write_timeout(Some(
+            until.saturating_duration_since(Instant::now()).max(LEAST),
+        ))?;
         let greeting = Greeting {
             version: VERSION,
             wants_secret: secret.is_some(),
@@ -80,21 +118,24 @@ impl<'a> Session<'a> {
         let mut bytes = [0; REPLY];
         receive(&mut stream, &mut bytes, until)?;
         let reply = Reply::decode(&bytes).ok_or_else(|| nonsense("no greeting"))?;
-        let (here, there) = (&greeting.nonce, &reply.nonce);
-        let shown =
-            secret.is_none_or(|secret| secret.is_shown(&reply.proof, Side::Client, here, there));
-        let status = match (reply.version, shown, full) {
-            (VERSION, true, false) => Status::Welcome,
-            (VERSION, true, true) => Status::Full,
-            (VERSION, false, _) => Status::WrongSecret,
+        let (nonces, channel) = ([&greeting.nonce, &reply.nonce], stream.channel()?);
+        let shown = secret
+            .is_none_or(|secret| secret.is_shown(&reply.proof, Side::Client, nonces, &channel));
+        let status = match (reply.version, shown) {
+            (VERSION, true) if admit() => Status::Welcome,
+            (VERSION, true) => Status::Full,
+            (VERSION, false) => Status::WrongSecret,
             _ => Status::OtherVersion,
         };
         let proof = match (secret, status) {
             (Some(secret), Status::Welcome | Status::Full) => {
-                secret.proof(Side::Server, here, there)
+                secret.proof(Side::Server, nonces, &channel)
             }
             _ => [0; 32],
         };
+        stream.set_write_timeout(Some(
+            until.saturating_duration_since(Instant::now()).max(LEAST),
+        ))?;
         stream.write_all(&Welcome { status, proof }.encode())?;
         stream.flush()?;
         if status != Status::Welcome {
@@ -104,20 +145,24 @@ impl<'a> Session<'a> {
             store,
             stream,
             open: HashMap::new(),
+            reached: HashMap::new(),
             begun: HashMap::new(),
             next_begun: 0,
         })
     }
 
     /// Answers until the client goes, or sends what is no request, or the server is to stop.
-    pub(crate) fn serve(&mut self, stop: &AtomicBool) -> io::Result<()> {
-        self.stream.set_write_timeout(None)?;
-        self.stream.set_read_timeout(None)?;
+    ///
+    /// A client may be silent for as long as it likes, but for the rest of a request that it has begun.
+    pub(crate) fn serve(&mut self, stop: &AtomicBool, patience: Duration) -> io::Result<()> {
+        let mut begun: Option<Deadline> = None;
         let mut input = Vec::new();
         let mut piece = vec![0; 64 << 10];
         let mut out = Vec::new();
         // Who stops hangs up first; what came before that could be answered for long.
         while !stop.load(Ordering::SeqCst) {
+            let left = begun.as_ref().map(Deadline::left).transpose()?;
+            self.stream.set_read_timeout(left)?;
             let got = match self.stream.read(&mut piece) {
                 Ok(0) => return Ok(()),
                 Ok(got) => got,
@@ -129,22 +174,38 @@ impl<'a> Session<'a> {
             while let Some(used) = self.request(&input[at..], &mut out)? {
                 at += used;
                 if out.len() >= COLLECTED {
-                    self.send(&mut out)?;
+                    self.send(&mut out, patience)?;
                 }
             }
             input.drain(..at);
-            self.send(&mut out)?;
+            self.send(&mut out, patience)?;
+            match &mut begun {
+                _ if input.is_empty() => begun = None,
+                Some(deadline) if at == 0 => deadline.advance(got),
+                _ => begun = Some(Deadline::new(patience)),
+            }
         }
         Ok(())
     }
 
-    fn send(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+    fn send(&mut self, out: &mut Vec<u8>, patience: Duration) -> io::Result<()> {
         if !out.is_empty() {
-            self.stream.set_write_timeout(Some(ANSWERS))?;
-            self.stream.write_all(out)?;
+            let mut deadline = Deadline::new(patience);
+            let mut sent = 0;
+            while sent < out.len() {
+                self.stream.set_write_timeout(Some(deadline.left()?))?;
+                match self.stream.write(&out[sent..]) {
+                    Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                    Ok(taken) => {
+                        sent += taken;
+                        deadline.advance(taken);
+                    }
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            self.stream.set_write_timeout(Some(deadline.left()?))?;
             self.stream.flush()?;
-            // A client may be silent for as long as it likes.
-            self.stream.set_write_timeout(None)?;
             out.clear();
             // One large answer is not kept room for.
             out.shrink_to(2 * COLLECTED);
@@ -162,8 +223,8 @@ impl<'a> Session<'a> {
             Some(Kind::Open | Kind::Begin) => MOST_NAME,
             Some(Kind::Write) => MOST_WRITTEN as usize,
             Some(Kind::Commit) => blake3::OUT_LEN,
-            Some(Kind::Sweep) => 2 * MOST_NAME + 1,
-            Some(Kind::Read | Kind::Room) => 0,
+            Some(Kind::Sweep | Kind::List) => 2 * MOST_NAME + 1,
+            Some(Kind::Read | Kind::Room | Kind::Reach) => 0,
             None => return Err(nonsense("an answer in place of a request")),
         };
         let len = frame.len as usize;
@@ -252,7 +313,29 @@ impl<'a> Session<'a> {
                 };
                 self.store.sweep(prefix, stays)?;
             }
+            Kind::List => {
+                let text = std::str::from_utf8(body).unwrap_or_default();
+                let Some((prefix, after)) = text.split_once('\0') else {
+                    return refused(Refusal::Name, "no prefix");
+                };
+                answer.append(&self.store.list(prefix, after), out);
+                return Ok(());
+            }
             Kind::Room => answer.offset = self.store.free(),
+            Kind::Reach => {
+                let file = match self.open.get(&frame.file) {
+                    Some(file) => file.clone(),
+                    None => self.store.find(frame.file)?,
+                };
+                let reach = self.store.reach(&file)?;
+                self.keep(&file)?;
+                (answer.file, answer.offset) = (file.id(), file.len());
+                // The same bytes may have been put there anew, elsewhere: reads of them where they were may be on their way.
+                let before = self.reached.insert(file.id(), file);
+                self.store.retire(before.into_iter());
+                answer.append(&reach, out);
+                return Ok(());
+            }
         }
         answer.append(&[], out);
         Ok(())
@@ -268,5 +351,12 @@ impl<'a> Session<'a> {
         }
         self.open.insert(file.id(), file.clone());
         Ok(())
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        let reached = std::mem::take(&mut self.reached);
+        self.store.retire(reached.into_values());
     }
 }

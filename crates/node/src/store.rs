@@ -7,11 +7,13 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use stratann_tier::remote::wire::{Refusal, is_name};
+use stratann_tier::remote::ucx::{self, Region};
+use stratann_tier::remote::wire::{LIST, Listed, Refusal, is_name};
 use stratann_tier::{Directory, HugeBytes, LockGuard, TierError, Volume, VolumeFile, VolumeReader};
 
 /// What stands in the name of a file in the folder that is not complete.
@@ -71,9 +73,35 @@ impl Drop for Taken {
     }
 }
 
+/// Memory of a file: clients can read that of a region without asking.
+enum Memory {
+    Own(HugeBytes),
+    Region(Region),
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Memory::Own(bytes) => bytes,
+            Memory::Region(region) => region,
+        }
+    }
+}
+
+impl DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Memory::Own(bytes) => bytes,
+            Memory::Region(region) => region,
+        }
+    }
+}
+
 /// Where the bytes of a file are.
 enum Content {
-    Memory(HugeBytes),
+    Memory(Memory),
     File(Box<dyn VolumeReader>),
 }
 
@@ -135,7 +163,7 @@ pub struct Begun {
 }
 
 enum Target {
-    Memory(HugeBytes),
+    Memory(Memory),
     File {
         file: Box<dyn VolumeFile>,
         /// The name that it has meanwhile.
@@ -188,6 +216,8 @@ impl Begun {
 
 /// All files of a server.
 pub struct Store {
+    /// Through which clients read memory, if they may. First, so that it answers nobody any more when files go.
+    ucx: Option<ucx::Target>,
     room: Arc<Room>,
     files: Mutex<Files>,
     folder: Option<(Directory, LockGuard)>,
@@ -235,6 +265,7 @@ impl Store {
             }),
             files: Mutex::default(),
             folder: None,
+            ucx: None,
             begun: AtomicU64::new(0),
         }
     }
@@ -294,6 +325,42 @@ impl Store {
         })
     }
 
+    /// The same, of which files that are put there from now on can be read through UCX: by processes of this machine, or of any.
+    ///
+    /// # Errors
+    /// Files in a folder; no UCX.
+    pub fn with_ucx(mut self, loopback: bool) -> Result<Store, StoreError> {
+        if self.folder.is_some() {
+            return refuse(
+                Refusal::Other,
+                "files in a folder cannot be read through UCX: leave out the folder (--folder), or UCX (--ucx)",
+            );
+        }
+        self.ucx = Some(ucx::Target::start(loopback)?);
+        Ok(self)
+    }
+
+    /// What a client has to know to read a file through UCX.
+    ///
+    /// # Errors
+    /// It cannot be.
+    pub(crate) fn reach(&self, file: &Stored) -> Result<Vec<u8>, StoreError> {
+        match (&self.ucx, &file.content) {
+            (Some(ucx), Content::Memory(Memory::Region(region))) => Ok(ucx.reach(region)?),
+            _ => refuse(
+                Refusal::Other,
+                "this server has no files to be read through UCX: start it with --ucx, or name it without `ucx:`",
+            ),
+        }
+    }
+
+    /// Keeps files that a client could read through UCX, which has gone, until none of its reads can be on its way.
+    pub(crate) fn retire(&self, files: impl Iterator<Item = Arc<Stored>>) {
+        if let Some(ucx) = &self.ucx {
+            ucx.retire(files.map(|file| file as Arc<dyn Send + Sync>));
+        }
+    }
+
     /// What is guarded is whole after each step.
     fn files(&self) -> MutexGuard<'_, Files> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
@@ -349,7 +416,10 @@ impl Store {
             return refuse(Refusal::Full, text);
         };
         let target = match &self.folder {
-            None => Target::Memory(HugeBytes::zeroed(len as usize)?),
+            None => Target::Memory(match &self.ucx {
+                Some(ucx) => Memory::Region(ucx.allocate(len as usize)?),
+                None => Memory::Own(HugeBytes::zeroed(len as usize)?),
+            }),
             Some((directory, _)) => {
                 let number = self.begun.fetch_add(1, Ordering::Relaxed);
                 let unfinished = Unfinished {
@@ -418,6 +488,31 @@ impl Store {
         let replaced = self.files().insert(begun.name, &file);
         drop(replaced);
         Ok(file)
+    }
+
+    /// A list of the files whose names begin with `prefix` and come behind `after`, as many as have room in it.
+    pub fn list(&self, prefix: &str, after: &str) -> Vec<u8> {
+        let files = self.files();
+        let mut found: Vec<_> = files
+            .names
+            .iter()
+            .filter(|(name, _)| name.starts_with(prefix) && name.as_str() > after)
+            .collect();
+        found.sort_by_key(|(name, _)| *name);
+        let mut list = Vec::new();
+        for (name, file) in found {
+            let listed = Listed {
+                name: name.clone(),
+                len: file.len,
+                // The table has one.
+                in_use: Arc::strong_count(file) > 1,
+            };
+            if !listed.append(&mut list) {
+                break;
+            }
+        }
+        list.resize(LIST, 0);
+        list
     }
 
     /// Has files lose their names that begin with `prefix` and not with `stays`.

@@ -603,7 +603,8 @@ fn a_server_that_answers_nonsense_is_not_believed() {
         let _ = stream.write_all(&greeting.encode());
     });
     let found = fault(Client::new(&known(&newer, None)).open("x").unwrap_err());
-    assert!(found.to_string().contains("version 2"), "{found}");
+    let version = format!("version {}", VERSION + 1);
+    assert!(found.to_string().contains(&version), "{found}");
 }
 
 #[test]
@@ -646,13 +647,15 @@ fn garbage_at_the_port_harms_nobody_else() {
                 Kind::Commit,
                 Kind::Sweep,
                 Kind::Room,
+                Kind::Reach,
+                Kind::List,
             ];
             for _ in 0..random() % 20 {
                 let frame = Frame {
                     file: random() % 3,
                     offset: random() >> (random() % 64),
                     count: (random() >> (random() % 64)) as u32,
-                    ..Frame::new(kinds[(random() % 7) as usize], random())
+                    ..Frame::new(kinds[(random() % 9) as usize], random())
                 };
                 let body: Vec<u8> = (0..random() % 40).map(|_| random() as u8).collect();
                 frame.append(&body, &mut sent);
@@ -766,8 +769,9 @@ fn copies_of_a_volume_are_put_there_once_and_those_of_before_go() {
         .unwrap();
     let running = start(Options::default());
     let server = known(running.address(), None);
-    let copies =
-        |state: &str| RemoteVolume::new(home.clone(), Client::new(&server), "me", state).unwrap();
+    let copies = |state: &str| {
+        RemoteVolume::new(home.clone(), Client::new(&server), "me", "here", state).unwrap()
+    };
     let volume = copies("1");
     let thread = Thread::local(IoMode::Auto).unwrap();
     let tier = volume.open_tier("pages-1").unwrap();
@@ -795,7 +799,7 @@ fn copies_of_a_volume_are_put_there_once_and_those_of_before_go() {
         [1; 4096],
         "it is open"
     );
-    assert!(after.place("pages-1").ends_with("/me.2.pages-1"));
+    assert!(after.place("pages-1").ends_with("/me.here.2.pages-1"));
     drop((volume, again, tier));
     let began = Instant::now();
     while running.store().free() != 64 * MIB - 3_000_000 {
@@ -806,4 +810,396 @@ fn copies_of_a_volume_are_put_there_once_and_those_of_before_go() {
     home.create("pages-2").unwrap().set_len(64 * MIB).unwrap();
     let error = after.open_tier("pages-2").unwrap_err();
     assert!(matches!(error, TierError::NoRoom { .. }), "{error}");
+}
+
+/// A connection that has been greeted, byte by byte.
+fn greeted(address: impl std::net::ToSocketAddrs) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.read_exact(&mut [0; wire::GREETING]).unwrap();
+    let reply = wire::Reply {
+        version: VERSION,
+        nonce: [1; 32],
+        proof: [0; 32],
+    };
+    stream.write_all(&reply.encode()).unwrap();
+    stream.read_exact(&mut [0; wire::GREETING]).unwrap();
+    stream
+}
+
+#[test]
+fn who_does_not_greet_takes_no_place_of_one_who_does() {
+    let running = start(Options {
+        most_clients: 2,
+        greeting: Duration::from_secs(60),
+        ..Options::default()
+    });
+    // More than are greeted at once, so that some of them wait outside.
+    let idle: Vec<TcpStream> = (0..100)
+        .map(|_| TcpStream::connect(running.address()).unwrap())
+        .collect();
+    let server = known(running.address(), None).with_patience(Duration::from_secs(5));
+    let clients = [Client::new(&server), Client::new(&server)];
+    for client in &clients {
+        client.room().unwrap();
+    }
+    let found = fault(Client::new(&server).room().unwrap_err());
+    assert!(found.to_string().contains("as many clients"), "{found}");
+    drop(idle);
+}
+
+#[test]
+fn a_greeting_has_a_time_however_small_its_pieces() {
+    let running = start(Options {
+        greeting: Duration::from_millis(300),
+        ..Options::default()
+    });
+    let mut stream = TcpStream::connect(running.address()).unwrap();
+    let began = Instant::now();
+    while stream.write_all(b"S").is_ok() {
+        assert!(began.elapsed() < Duration::from_secs(3));
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
+    let root = tempfile::tempdir().unwrap();
+    let ring = root.path().join("ring");
+    let running = start(Options {
+        ring: Some(ring.clone()),
+        patience: Duration::from_millis(300),
+        ..Options::default()
+    });
+    let server = known(running.address(), None);
+    let file = put(&server, "x", &vec![3; 8 << 20]);
+    // One that is silent between its requests is left alone.
+    let mut silent = greeted(running.address());
+    let gone = |began: Instant| {
+        assert!(
+            began.elapsed() < Duration::from_secs(4),
+            "it is still served"
+        );
+    };
+    // Half a request, a byte at a time; through a ring as well.
+    let mut request = Vec::new();
+    Frame::new(Kind::Write, 1).append(&[0; 100_000], &mut request);
+    let mut dripping = greeted(running.address());
+    let began = Instant::now();
+    for byte in request.chunks(1) {
+        if dripping.write_all(byte).is_err() {
+            break;
+        }
+        gone(began);
+        thread::sleep(Duration::from_millis(20));
+    }
+    let mut stream = stratann_tier::remote::ring::RingStream::connect(&ring).unwrap();
+    stream.set_waits(true);
+    stream.set_read_timeout(Some(Duration::from_secs(5)));
+    stream.read_exact(&mut [0; wire::GREETING]).unwrap();
+    let reply = wire::Reply {
+        version: VERSION,
+        nonce: [1; 32],
+        proof: [0; 32],
+    };
+    stream.write_all(&reply.encode()).unwrap();
+    stream.read_exact(&mut [0; wire::GREETING]).unwrap();
+    stream.set_waits(false);
+    let began = Instant::now();
+    for byte in request.chunks(1) {
+        // What is written has room; whether the other end is there is seen by reading.
+        let over = stream.write_all(byte).is_err() || matches!(stream.read(&mut [0]), Ok(0));
+        if over {
+            break;
+        }
+        gone(began);
+        thread::sleep(Duration::from_millis(20));
+    }
+    // Answers of 8 MiB, of which a few bytes are taken at a time.
+    let mut asked = Vec::new();
+    let stored = running.store().open("x").unwrap().id();
+    for tag in 0..8 {
+        let frame = Frame {
+            file: stored,
+            count: 8 << 20,
+            ..Frame::new(Kind::Read, tag)
+        };
+        frame.append(&[], &mut asked);
+    }
+    let mut leaving = greeted(running.address());
+    leaving.write_all(&asked).unwrap();
+    let began = Instant::now();
+    let mut taken = 0;
+    loop {
+        gone(began);
+        thread::sleep(Duration::from_millis(20));
+        // Until the server has hung up, which shows when it is written to.
+        match leaving.read(&mut [0; 10]) {
+            Ok(got) if got > 0 && leaving.write_all(&[0]).is_ok() => taken += got,
+            _ => break,
+        }
+    }
+    assert!(taken < 1 << 20);
+    let mut room = Vec::new();
+    Frame::new(Kind::Room, 7).append(&[], &mut room);
+    silent.write_all(&room).unwrap();
+    silent.read_exact(&mut [0; HEADER]).unwrap();
+    drop(file);
+}
+
+/// Stands between clients, to whom it shows a certificate of its own, and a server: passes on all that both say to each other.
+fn between(own: &Certificates, server: std::net::SocketAddr, theirs: &Path) -> String {
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig};
+    let provider = || Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_file(theirs).unwrap())
+        .unwrap();
+    let out = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let chain = vec![CertificateDer::from_pem_file(&own.0).unwrap()];
+    let key = PrivateKeyDer::from_pem_file(&own.1).unwrap();
+    let inward = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    let (out, inward) = (Arc::new(out), Arc::new(inward));
+    fake(move |mut stream| {
+        let mut inward = rustls::ServerConnection::new(inward.clone()).unwrap();
+        let mut client = rustls::Stream::new(&mut inward, &mut stream);
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut out = ClientConnection::new(out.clone(), name).unwrap();
+        let mut socket = TcpStream::connect(server).unwrap();
+        let mut server = rustls::Stream::new(&mut out, &mut socket);
+        let mut bytes = [0; REPLY];
+        for (len, to_client) in [
+            (wire::GREETING, true),
+            (REPLY, false),
+            (wire::GREETING, true),
+        ] {
+            let bytes = &mut bytes[..len];
+            let passed = match to_client {
+                true => server
+                    .read_exact(bytes)
+                    .and_then(|()| client.write_all(bytes)),
+                false => client
+                    .read_exact(bytes)
+                    .and_then(|()| server.write_all(bytes)),
+            };
+            if passed.and_then(|()| client.flush()).is_err() {
+                return;
+            }
+        }
+        // Whatever the client asks for now would be heard here.
+        let _ = client.read(&mut bytes);
+    })
+}
+
+type Certificates = (std::path::PathBuf, std::path::PathBuf);
+
+#[test]
+fn who_stands_between_both_with_a_certificate_that_is_believed_has_no_proof() {
+    let root = tempfile::tempdir().unwrap();
+    let (theirs, others) = (root.path().join("theirs"), root.path().join("others"));
+    for folder in [&theirs, &others] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    let (theirs, others) = (certificate(&theirs), certificate(&others));
+    let running = start(Options {
+        secret: secret("a secret of tests"),
+        certificate: Some(Certificate::read(&theirs.0, &theirs.1).unwrap()),
+        ..Options::default()
+    });
+    let open = |address: &str, believed: &Path| {
+        let tls = Tls::new("localhost", believed).unwrap();
+        let server = Server::new(address, secret("a secret of tests"), Some(tls)).unwrap();
+        Client::new(&server).open("x")
+    };
+    assert!(
+        open(&running.address().to_string(), &theirs.0)
+            .unwrap()
+            .is_none()
+    );
+    let middle = between(&others, running.address(), &theirs.0);
+    let found = fault(open(&middle, &others.0).unwrap_err());
+    assert!(matches!(found, Fault::Secret(_)), "{found}");
+}
+
+#[test]
+fn all_addresses_of_a_name_are_tried() {
+    let running = start(Options::default());
+    // Nobody listens at the first; the second takes no connection, because as many wait there as may.
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let full = TcpListener::bind("127.0.0.1:0").unwrap();
+    let waits = full.local_addr().unwrap();
+    let mut waiting = Vec::new();
+    while let Ok(stream) = TcpStream::connect_timeout(&waits, Duration::from_millis(100)) {
+        waiting.push(stream);
+        assert!(waiting.len() < 10_000);
+    }
+    let server = known(running.address(), None).with_patience(Duration::from_millis(900));
+    let all = vec![closed, waits, running.address()];
+    let file = put(&server.with_addresses(all.clone()), "x", &[4; 8192]);
+    assert_eq!(file.len(), 8192);
+    // A search begins with the first as well, and tells of the one that led there.
+    let fresh = server.with_addresses(all);
+    let tier = RemoteTier::new(Client::new(&fresh).open("x").unwrap().unwrap());
+    let other = server.with_addresses(vec![waits, closed, running.address()]);
+    let other = RemoteTier::new(Client::new(&other).open("x").unwrap().unwrap());
+    let thread = Thread::local(IoMode::Auto).unwrap();
+    for tier in [&tier, &other] {
+        let mut queue = tier.queue(&thread).unwrap();
+        assert_eq!(read(&mut *queue, &thread, 0).0.unwrap(), [4; 4096]);
+    }
+    drop(running);
+    let (found, took) = read(&mut *tier.queue(&thread).unwrap(), &thread, 0);
+    let found = fault(found.unwrap_err());
+    assert!(
+        matches!(
+            found,
+            Fault::Unreachable(_) | Fault::Closed(_) | Fault::Stalled(_)
+        ),
+        "{found}"
+    );
+    assert!(took < Duration::from_secs(3), "{took:?}");
+}
+
+/// A server whose commits take so long.
+fn slow_commits(takes: Duration) -> String {
+    fake(move |mut stream| {
+        welcome(&mut stream);
+        while let Some(frame) = request(&mut stream) {
+            if frame.kind == Some(Kind::Commit) {
+                thread::sleep(takes);
+            }
+            let mut out = Vec::new();
+            let answer = Frame {
+                file: 5,
+                offset: 3000,
+                ..Frame::new(frame.kind.unwrap(), frame.tag)
+            };
+            answer.append(&[], &mut out);
+            if stream.write_all(&out).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+#[test]
+fn a_server_may_take_longer_for_a_sync_than_for_an_answer_and_not_for_ever() {
+    let put = |address: &str| {
+        let server = known(address, None).with_patience(Duration::from_millis(100));
+        let began = Instant::now();
+        let read = |_: u64, piece: &mut [u8]| {
+            piece.fill(1);
+            Ok(())
+        };
+        (Client::new(&server).put("x", 3000, read), began.elapsed())
+    };
+    assert_eq!(
+        put(&slow_commits(Duration::from_millis(600)))
+            .0
+            .unwrap()
+            .len(),
+        3000
+    );
+    let (result, took) = put(&slow_commits(Duration::from_secs(60)));
+    let found = fault(result.unwrap_err());
+    assert!(matches!(found, Fault::Stalled(_)), "{found}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
+}
+
+#[test]
+fn files_are_listed_and_removed_by_the_beginning_of_their_names() {
+    let running = start(Options::default());
+    let server = known(running.address(), None);
+    // More than one list has room for.
+    let names: Vec<String> = (0..700)
+        .map(|n| format!("me.{}.{n:04}", "x".repeat(100)))
+        .collect();
+    for name in &names {
+        put(&server, name, b"hello");
+    }
+    let open = put(&server, "you.1", &[1; 10]);
+    let client = Client::new(&server);
+    let found = client.list("me.").unwrap();
+    assert!(found.iter().map(|file| &file.name).eq(&names));
+    assert!(found.iter().all(|file| file.len == 5));
+    let [yours] = &client.list("you.").unwrap()[..] else {
+        panic!("one file");
+    };
+    assert!(yours.in_use && yours.len == 10);
+    client.remove("me.").unwrap();
+    assert!(client.list("me.").unwrap().is_empty());
+    assert_eq!(client.list("").unwrap().len(), 1);
+    drop(open);
+    // A server that goes round in circles is found out about.
+    let circles = fake(|mut stream| {
+        welcome(&mut stream);
+        while let Some(frame) = request(&mut stream) {
+            let mut list = Vec::new();
+            let name = "me.1".to_owned();
+            assert!(
+                wire::Listed {
+                    name,
+                    len: 1,
+                    in_use: false
+                }
+                .append(&mut list)
+            );
+            list.resize(wire::LIST, 0);
+            let mut out = Vec::new();
+            Frame::new(Kind::List, frame.tag).append(&list, &mut out);
+            if stream.write_all(&out).is_err() {
+                return;
+            }
+        }
+    });
+    let found = fault(Client::new(&known(&circles, None)).list("me.").unwrap_err());
+    assert!(matches!(found, Fault::Nonsense(_)), "{found}");
+}
+
+#[test]
+fn two_machines_with_one_index_do_not_push_each_others_copies_out() {
+    let root = tempfile::tempdir().unwrap();
+    let home = Arc::new(Directory::create(root.path().join("home")).unwrap());
+    home.create("pages-1")
+        .unwrap()
+        .append(&[1; 20 << 20])
+        .unwrap();
+    let running = start(Options::default());
+    let server = known(running.address(), None);
+    let copies = |origin: &str, state: &str| {
+        let client = Client::new(&server);
+        let volume = RemoteVolume::new(home.clone(), client, "me", origin, state).unwrap();
+        volume.open_reader("pages-1").unwrap();
+    };
+    let has = |name: &str| running.store().open(name).is_ok();
+    copies("here", "1");
+    copies("there", "2");
+    copies("here", "1");
+    assert!(has("me.here.1.pages-1") && has("me.there.2.pages-1"));
+    // A state that follows takes the place of its own one alone.
+    copies("there", "3");
+    assert!(has("me.here.1.pages-1") && has("me.there.3.pages-1") && !has("me.there.2.pages-1"));
+    copies("elsewhere", "4");
+    assert!(has("me.here.1.pages-1") && has("me.there.3.pages-1"));
+    // And where there is no room for all, who comes last has it.
+    let began = Instant::now();
+    while running.store().free() != 4 * MIB {
+        assert!(began.elapsed() < Duration::from_secs(5));
+        thread::sleep(Duration::from_millis(10));
+    }
+    copies("new", "5");
+    assert!(has("me.new.5.pages-1") && !has("me.here.1.pages-1"));
 }

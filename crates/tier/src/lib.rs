@@ -80,7 +80,7 @@ pub const BLOCK: usize = 4096;
 pub use backend::{Backend, IoMode};
 pub use buffer::{Block, HugeBytes};
 pub use bytewise::bytewise;
-pub use copies::{CopyFolder, Kept, MirrorVolume, ReadBy};
+pub use copies::{CopyFolder, FoundCopies, Kept, MirrorVolume, ReadBy};
 pub use directory::Directory;
 pub use dram::DramTier;
 pub use error::TierError;

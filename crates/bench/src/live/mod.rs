@@ -283,6 +283,9 @@ fn way(live: &LiveRun, run: &PlannedRun, stats: &stratann::Stats) -> Result<Stri
     let asked = live.update(&run.preset);
     match (&stats.direct, asked) {
         (Some(_), _) | (None, Update::Merge) => Ok(keys::way(asked, &live.direct())),
+        (None, Update::Rebalance) if stats.clusters.is_some() => {
+            Ok(keys::way(asked, &live.direct()))
+        }
         (None, _) if live.update.is_none() => Ok(keys::way(Update::Merge, &live.direct())),
         (None, _) => Err(Failure::Wrong(format!(
             "run \"{}\": update = \"{asked}\": an index of layout {} and metric {} takes vectors only by a merge",

@@ -34,9 +34,11 @@ pub fn run(arguments: &MemoryServerArguments) -> Result<(), Failure> {
     let options = Options {
         listen: arguments.listen.clone(),
         ring: arguments.ring.clone(),
+        ucx: arguments.ucx,
         secret,
         certificate,
         most_clients: arguments.clients,
+        ..Options::default()
     };
     let running = Running::start(store, options).map_err(refused)?;
     // The lock of the output ends before the wait: whoever reads it is to see the line now.

@@ -4,6 +4,7 @@ pub mod advise;
 pub mod bench;
 pub mod build;
 pub mod completions;
+pub mod copies;
 pub mod memory_server;
 pub mod presets;
 pub mod repair;

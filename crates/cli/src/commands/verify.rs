@@ -30,10 +30,23 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<(), Failure> {
         _ if report.unread == report.problem_count => {
             "what could not be looked at is not known to be damaged: remove the cause, then verify again".to_owned()
         }
+        _ if report.original_problems == Some(0) => {
+            let places = arguments.places.all()?;
+            format!(
+                "the index itself is whole: `stratann copies {index} --place {places} --remove` removes the copies that are damaged, and who opens the index \
+                 next makes them anew"
+            )
+        }
         0 => "restore a copy of it, or build the index again from its source".to_owned(),
-        _ => format!(
-            "`stratann repair {index}` builds the index anew from the vectors in it that can be read"
-        ),
+        _ => {
+            let whose = match report.original_problems {
+                Some(_) => "the index itself is damaged, and not its copies alone: ",
+                None => "",
+            };
+            format!(
+                "{whose}`stratann repair {index}` builds the index anew from the vectors in it that can be read"
+            )
+        }
     };
     Err(Failure::Failed(format!(
         "{index}: {problems}, listed above: {remedy}"

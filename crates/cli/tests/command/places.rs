@@ -68,12 +68,29 @@ fn every_command_that_opens_an_index_reads_it_where_it_is_told_to() {
     place.run(&["verify", "a.idx"]).done();
     let damaged = place.run(&["verify", "a.idx", "--place", both]);
     assert_eq!(damaged.status, Some(1), "{damaged:?}");
+    // The index is whole: what to do is told, and does it.
+    assert!(
+        !damaged.stderr.contains("repair") && damaged.stderr.contains("--remove"),
+        "{damaged:?}"
+    );
     assert!(
         damaged
             .stdout
             .contains(spoiled.file_name().unwrap().to_str().unwrap()),
         "{damaged:?}"
     );
+    let listed = place
+        .run(&["copies", "a.idx", "--place", both, "--json"])
+        .done()
+        .json();
+    assert_eq!(listed["copies"][0]["current"], true, "{listed}");
+    let removed = place
+        .run(&["copies", "a.idx", "--place", both, "--remove"])
+        .done();
+    assert!(removed.stdout.contains("removed"), "{removed:?}");
+    assert!(names(&place.path("near")).is_empty());
+    place.run(&["verify", "a.idx", "--place", both]).done();
+    assert_eq!(place.run(&["copies", "a.idx"]).status, Some(2));
     // Changes have copies of their own, and those of the checkpoint before are gone when nobody uses them.
     for words in [
         &["insert", "a.idx", "queries.u8bin", "--place", both][..],
@@ -220,6 +237,29 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
     place
         .run(&["insert", "a.idx", "queries.u8bin", "--place", &text])
         .refused(2, &["only searched"]);
+    // What is there is listed, and removed: of the index, and of the name.
+    let listed = |words: &[&str]| {
+        let words = [&["copies", "--json", "--place", &text][..], words].concat();
+        place.run(&words).done().json()["copies"]
+            .as_array()
+            .unwrap()
+            .clone()
+    };
+    let [mine] = &listed(&["a.idx"])[..] else {
+        panic!("{:?}", listed(&[]));
+    };
+    assert!(
+        mine["current"] == true && mine["bytes"].as_u64() > Some(4096),
+        "{mine}"
+    );
+    assert_eq!(listed(&["--remove"])[0]["removed"], true);
+    assert!(listed(&[]).is_empty());
+    if !cfg!(feature = "ucx") {
+        let through = format!("topology=remote:ucx:{}/photos", server.address);
+        place
+            .run(&["verify", "a.idx", "--place", &through])
+            .refused(1, &["without UCX", "--features ucx"]);
+    }
     let open = ["memory-server", "--bytes", "1MiB", "--listen", "0.0.0.0:0"];
     place.run(&open).refused(2, &["secret", "127.0.0.1"]);
 }

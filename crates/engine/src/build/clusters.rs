@@ -21,7 +21,7 @@ use stratann_layout::{
 use stratann_tier::{Volume, peak_rss_bytes, process_cpu_time};
 use stratann_vector::{Kernel, Metric};
 
-use super::files::{Sequential, WRITE_BYTES, write_stream};
+use super::files::{Aligned, write_stream};
 use super::ids::write_ids;
 use super::{BuildOptions, BuildReport, Carried, Ready, Spool};
 use crate::cluster::{self, Blocks, Closure, Heads, Memberships, PointRows};
@@ -512,7 +512,7 @@ impl ClusterBuild<'_> {
                 .unwrap_or_default(),
         };
         let mut builder = ExtentBuilder::new(kind, shape);
-        let mut out = Aligned::create(&self.checkpoint, self.plan.extents)?;
+        let mut out = Aligned::create(&self.checkpoint, self.plan.extents, None)?;
         let (mut own, mut others, mut code, mut bytes) = (vec![], vec![], vec![], vec![]);
         for cluster in 0..shape.clusters {
             lists.of_cluster(cluster, &mut own, &mut others);
@@ -583,7 +583,7 @@ impl ClusterBuild<'_> {
         shape: ClusterShape,
     ) -> Result<FileEntry, Error> {
         let members = Members::new(shape);
-        let mut out = Aligned::create(&self.checkpoint, FileKind::Addressed)?;
+        let mut out = Aligned::create(&self.checkpoint, FileKind::Addressed, None)?;
         let (mut bytes, mut stored) = (vec![0; CHUNK * source.row_bytes()], Vec::new());
         for first in (0..source.rows()).step_by(CHUNK) {
             let count = CHUNK.min(source.rows() - first);
@@ -737,54 +737,5 @@ impl<'a> Lists<'a> {
                 })?;
         }
         Ok(trainer.finish(TABLES))
-    }
-}
-
-/// A file whose parts begin at multiples of some bytes, and which ends with a block.
-struct Aligned {
-    file: Sequential,
-    /// What is not written yet.
-    bytes: Vec<u8>,
-    /// Bytes of the file so far, those included.
-    length: u64,
-}
-
-impl Aligned {
-    fn create(checkpoint: &Checkpoint<'_>, kind: FileKind) -> Result<Self, Error> {
-        Ok(Self {
-            file: Sequential::create_headless(checkpoint, kind, None)?,
-            bytes: Vec::with_capacity(WRITE_BYTES),
-            length: BLOCK as u64,
-        })
-    }
-
-    /// Appends a part; the next begins at a multiple of `alignment`.
-    fn push(&mut self, part: &[u8], alignment: u64) -> Result<(), Error> {
-        self.bytes.extend_from_slice(part);
-        self.length += part.len() as u64;
-        self.pad(alignment);
-        if self.bytes.len() >= WRITE_BYTES {
-            self.file.write(&self.bytes)?;
-            self.bytes.clear();
-        }
-        Ok(())
-    }
-
-    fn pad(&mut self, alignment: u64) {
-        let end = self.length.next_multiple_of(alignment);
-        self.bytes
-            .resize(self.bytes.len() + (end - self.length) as usize, 0);
-        self.length = end;
-    }
-
-    fn finish(
-        mut self,
-        header: impl FnOnce(u64) -> stratann_layout::FileHeader,
-    ) -> Result<FileEntry, Error> {
-        self.pad(BLOCK as u64);
-        if !self.bytes.is_empty() {
-            self.file.write(&self.bytes)?;
-        }
-        Ok(self.file.finish_headless(&header(self.length))?)
     }
 }

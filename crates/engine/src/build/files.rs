@@ -66,6 +66,61 @@ impl Sequential {
     }
 }
 
+/// A file whose parts begin at multiples of some bytes, and which ends with a block.
+pub(crate) struct Aligned {
+    file: Sequential,
+    /// What is not written yet.
+    bytes: Vec<u8>,
+    /// Bytes of the file so far, those included.
+    length: u64,
+}
+
+impl Aligned {
+    /// Creates the checkpoint's file of a kind, with room in front for its header; `n` as for [`Sequential::create`].
+    pub(crate) fn create(
+        checkpoint: &Checkpoint<'_>,
+        kind: FileKind,
+        n: Option<u32>,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            file: Sequential::create_headless(checkpoint, kind, n)?,
+            bytes: Vec::with_capacity(WRITE_BYTES),
+            length: BLOCK as u64,
+        })
+    }
+
+    /// Appends a part; the next begins at a multiple of `alignment`.
+    pub(crate) fn push(&mut self, part: &[u8], alignment: u64) -> Result<(), Error> {
+        self.bytes.extend_from_slice(part);
+        self.length += part.len() as u64;
+        self.pad(alignment);
+        if self.bytes.len() >= WRITE_BYTES {
+            self.file.write(&self.bytes)?;
+            self.bytes.clear();
+        }
+        Ok(())
+    }
+
+    fn pad(&mut self, alignment: u64) {
+        let end = self.length.next_multiple_of(alignment);
+        self.bytes
+            .resize(self.bytes.len() + (end - self.length) as usize, 0);
+        self.length = end;
+    }
+
+    /// Writes the header that `header` makes of the file's length, and makes the file durable.
+    pub(crate) fn finish(
+        mut self,
+        header: impl FnOnce(u64) -> FileHeader,
+    ) -> Result<FileEntry, Error> {
+        self.pad(BLOCK as u64);
+        if !self.bytes.is_empty() {
+            self.file.write(&self.bytes)?;
+        }
+        Ok(self.file.finish_headless(&header(self.length))?)
+    }
+}
+
 /// Writes a byte string that is in memory.
 pub(crate) fn write_stream(
     checkpoint: &Checkpoint<'_>,

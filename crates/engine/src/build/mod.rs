@@ -71,7 +71,7 @@ use crate::stores::vectors::write::KeptSegment;
 use crate::{Error, Layout, Order, bounds, stored};
 use clusters::{ClusterBuild, ClusterPlan};
 use facts::Facts;
-pub(crate) use files::{write_made, write_pieces, write_stream};
+pub(crate) use files::{Aligned, write_made, write_pieces, write_stream};
 pub(crate) use folder::ScratchFolder;
 pub(crate) use format::{Choices, NodeWriter, Planned};
 pub(crate) use ids::{IdSorter, LEAST_MEMORY};

@@ -44,6 +44,33 @@ impl Blocks {
 }
 
 impl Closure {
+    /// The clusters that a row joins of those near it, which are given with the squared distances of their heads, nearest first. `apart` gives
+    /// those from a cluster's head to those of others; `distances` is room for them.
+    pub(crate) fn choose(
+        &self,
+        near: &[(f32, u32)],
+        mut apart: impl FnMut(u32, &[u32], &mut Vec<f32>),
+        chosen: &mut Vec<u32>,
+        distances: &mut Vec<f32>,
+    ) {
+        chosen.clear();
+        let nearest = near.first().map_or(0.0, |near| near.0);
+        // That of a head, which is at no distance from itself, says nothing of what is far.
+        let most = match nearest {
+            0.0 => f32::INFINITY,
+            nearest => nearest * (1.0 + self.share),
+        };
+        for &(distance, cluster) in near {
+            if distance > most || chosen.len() == self.replicas {
+                break;
+            }
+            apart(cluster, chosen, distances);
+            if distances.iter().all(|&apart| apart >= distance) {
+                chosen.push(cluster);
+            }
+        }
+    }
+
     /// Members that a cluster keeps, of so many, as far as the others have a nearer one.
     fn kept(&self, members: usize) -> usize {
         let members = members.min(self.most);
@@ -54,6 +81,11 @@ impl Closure {
 /// Heads that are looked at for each row, at least; and for each cluster that it may join.
 const LOOKED_AT: usize = 64;
 const LOOKED_AT_A_REPLICA: usize = 8;
+/// Heads that are looked at for a row that may join so many clusters.
+pub(crate) fn looked_at(replicas: usize) -> usize {
+    LOOKED_AT.max(LOOKED_AT_A_REPLICA * replicas)
+}
+
 /// Rows that a thread takes at a time.
 const SHARE: usize = 8 * CHUNK;
 
@@ -168,8 +200,9 @@ fn join(
     share: &[u32],
     progress: &dyn Progress,
 ) -> Result<Joined, Error> {
-    let list = LOOKED_AT.max(LOOKED_AT_A_REPLICA * closure.replicas);
-    let (mut scratch, mut near, mut apart) = (HeadsScratch::default(), Vec::new(), Vec::new());
+    let list = looked_at(closure.replicas);
+    let (mut scratch, mut near) = (HeadsScratch::default(), Vec::new());
+    let (mut chosen, mut apart_from) = (Vec::new(), Vec::new());
     let mut joined = Joined::default();
     rows.each_chunk(share, |before, bytes| {
         for (n, row) in bytes.chunks_exact(rows.source.row_bytes()).enumerate() {
@@ -181,23 +214,18 @@ fn join(
                 0 | 1 => {}
                 alike => near[..alike].rotate_left(share[before + n] as usize % alike),
             }
-            let first = joined.clusters.len();
-            let nearest = near.first().map_or(0.0, |near| near.0);
-            // That of a head, which is at no distance from itself, says nothing of what is far.
-            let most = match nearest {
-                0.0 => f32::INFINITY,
-                nearest => nearest * (1.0 + closure.share),
+            let apart = |cluster, others: &[u32], out: &mut Vec<f32>| {
+                heads.distances(cluster, others, out);
             };
-            for &(distance, cluster) in &near {
-                if distance > most || joined.clusters.len() - first == closure.replicas {
-                    break;
-                }
-                heads.distances(cluster, &joined.clusters[first..], &mut apart);
-                if apart.iter().all(|&apart| apart >= distance) {
-                    joined.clusters.push(cluster);
-                    joined.distances.push(distance);
-                }
-            }
+            closure.choose(&near, apart, &mut chosen, &mut apart_from);
+            joined.clusters.extend(&chosen);
+            let distance = |cluster| {
+                near.iter()
+                    .find(|near| near.1 == cluster)
+                    .map(|near| near.0)
+            };
+            let distances = chosen.iter().filter_map(|&cluster| distance(cluster));
+            joined.distances.extend(distances);
             joined.starts.push(joined.clusters.len() as u32);
         }
         progress.advance((bytes.len() / rows.source.row_bytes()) as u64);

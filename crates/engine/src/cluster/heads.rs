@@ -11,9 +11,9 @@ use crate::navigation::{Navigation, NavigationScratch};
 use crate::progress::Progress;
 
 /// Degree bound of the graph over the heads, and the list size that it is built with.
-const DEGREE: usize = 24;
-const BUILD_LIST: usize = 64;
-const ALPHA: f32 = 1.2;
+pub(super) const DEGREE: usize = 24;
+pub(super) const BUILD_LIST: usize = 64;
+pub(super) const ALPHA: f32 = 1.2;
 
 /// The state of a look for heads, reused.
 #[derive(Default)]

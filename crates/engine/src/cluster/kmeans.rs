@@ -89,6 +89,39 @@ pub(crate) fn partition(
     Ok(partition)
 }
 
+/// Rows of a cluster at most, where the aim is `size`.
+pub(crate) fn most_of(size: usize) -> usize {
+    size + size / 2
+}
+
+/// Divides rows into two clusters of about one size, and says the head of each; `None` where they are all alike.
+///
+/// # Errors
+/// Rows that cannot be read, or an interruption.
+pub(crate) fn halves(
+    rows: &PointRows<'_>,
+    seed: u64,
+    progress: &dyn Progress,
+) -> Result<Option<[u32; 2]>, Error> {
+    let count = rows.source.rows();
+    let divider = Divider {
+        rows,
+        size: count.div_ceil(2).max(1),
+        seed,
+        progress,
+    };
+    let mut order: Vec<u32> = (0..count as u32).collect();
+    let parts = divider.divide(&mut order, 0, 1)?;
+    let [(first, _), (second, _)] = &parts[..] else {
+        return Ok(None);
+    };
+    let heads = [divider.head(first)?, divider.head(second)?];
+    let floats = rows.floats(&heads)?;
+    let (first, second) = floats.split_at(floats.len() / 2);
+    let kernel = Kernel::new(Metric::L2, Element::F32, rows.space.build_dim());
+    Ok((kernel.distance(first, second) > 0.0).then_some(heads))
+}
+
 /// What divides parts.
 struct Divider<'a> {
     rows: &'a PointRows<'a>,
@@ -122,7 +155,7 @@ impl Divider<'_> {
 
     /// Rows of a cluster at most.
     fn most(&self) -> usize {
-        self.size + self.size / 2
+        most_of(self.size)
     }
 
     /// Divides a part of more rows than a cluster has into two or more.

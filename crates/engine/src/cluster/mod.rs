@@ -13,10 +13,13 @@
 //!            grouping.rs  where vectors stand once: the cluster whose group has it
 //! ```
 //!
+//! Clusters that change later keep their heads in [`amended`], and are divided by [`kmeans::halves`].
+//!
 //! Everything is done in build space ([`Space`]), where squared Euclidean distance ranks as the metric does. Rows are read when they are
 //! wanted, some at a time ([`PointRows`]), and never held as a whole; what is held of each are its numbers. All that is made follows from
 //! rows, options and seed: not from the number of threads.
 
+mod amended;
 mod closure;
 mod grouping;
 mod heads;
@@ -29,11 +32,12 @@ use crate::data::VectorSource;
 use crate::graph::Space;
 use crate::progress::Progress;
 
-pub(crate) use closure::{Blocks, Closure, Memberships, memberships};
+pub(crate) use amended::{AmendedHeads, HeadsAt};
+pub(crate) use closure::{Blocks, Closure, Memberships, looked_at, memberships};
 pub(crate) use grouping::{groups, visits};
 pub(crate) use heads::Heads;
 use heads::HeadsScratch;
-pub(crate) use kmeans::partition;
+pub(crate) use kmeans::{halves, most_of, partition};
 
 /// Rows that are read at a time by a thread.
 const CHUNK: usize = 1024;

@@ -13,7 +13,7 @@
 //! | what is counted of it | `measure.rs`, `stats.rs`, `search/scan.rs` |
 //!
 //! A cluster index has its stores in `stores/clusters.rs`, its source in `search/probe.rs`, its build in `build/clusters.rs`, and the checks of its
-//! files in `verify/clusters.rs`; vectors get into it by merges.
+//! files in `verify/clusters.rs`; vectors get into it by `update/rebalance/`, or by merges.
 //!
 //! A new kind is a variant of `IndexKind` and one of [`Kind`]: the compiler then names each place that takes the kind apart by a
 //! pattern. It does not name those that ask for the graph, by `Index::graph` and `Manifest::graph`: these two have to answer for the new

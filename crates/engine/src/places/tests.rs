@@ -11,7 +11,8 @@ use crate::data::Matrix;
 use crate::progress::Silent;
 use crate::{
     BuildOptions, Catalog, CatalogOptions, Compression, Index, Layout, LiveIndex, MatrixRef,
-    OpenOptions, SearchOptions, Strategy, WriteOptions, build, verify, verify_placed,
+    OpenOptions, SearchOptions, Strategy, WriteOptions, build, copies, remove_copies, verify,
+    verify_placed,
 };
 
 const DIMENSION: usize = 48;
@@ -161,6 +162,7 @@ fn places_are_written_as_they_are_shown_and_nonsense_is_refused() {
         "topology=ssd:/mnt/a b",
         "topology=remote:127.0.0.1:7700/photos,vectors=remote-tls:[::1]:7700/a_b-c",
         "topology=remote:shm:/run/user/x/ring/photos",
+        "topology=remote:ucx:127.0.0.1:7700/photos",
     ] {
         assert_eq!(places(text).to_string(), text);
     }
@@ -183,6 +185,8 @@ fn places_are_written_as_they_are_shown_and_nonsense_is_refused() {
         ("topology=remote:127.0.0.1:0/x", "host:port"),
         ("topology=remote:shm:/x", "names no socket"),
         ("topology=remote-tls:shm:/x/y", "not encrypted"),
+        ("topology=remote-tls:ucx:127.0.0.1:7700/x", "not encrypted"),
+        ("topology=remote:ucx:127.0.0.1/x", "host:port"),
         ("topology=remote:127.0.0.1:7700", "end with a name"),
         ("topology=remote:127.0.0.1:7700/a.b", "end with a name"),
         ("topology=mapped:", "names no folder"),
@@ -566,9 +570,82 @@ fn verify_looks_at_the_copies() {
         let report = verify_placed(&built.path, &places, &Silent).unwrap();
         let named = |problem: &crate::Problem| problem.file == file.to_str().unwrap();
         assert!(report.problems.iter().any(named), "{:?}", report.problems);
+        assert_eq!(report.original_problems, Some(0));
         fs::write(&file, bytes).unwrap();
     }
     assert!(verify(&built.path, &Silent).unwrap().clean());
+    // Copies of what is damaged are no worse than that.
+    Built::pages(&built.path)
+        .iter()
+        .for_each(|file| spoil(file));
+    let other = self::places(&built.all_on(&format!("ssd:{}", built.folder("other").display())));
+    let report = verify_placed(&built.path, &other, &Silent).unwrap();
+    assert_eq!(report.original_problems, Some(report.problem_count));
+    assert!(report.problem_count > 0);
+    // Without places there is nothing to compare.
+    let report = verify(&built.path, &Silent).unwrap();
+    assert_eq!((report.clean(), report.original_problems), (false, None));
+}
+
+#[test]
+fn copies_are_listed_and_those_that_nobody_uses_are_removed() {
+    let built = Built::new(Layout::Packed);
+    let place = built.folder("place");
+    let text = format!("topology=mapped:{}", place.display());
+    let all = places(&text);
+    let index = built.open(&text).unwrap();
+    let other = Built::new(Layout::Packed);
+    drop(other.open(&text).unwrap());
+    let found = copies(None, &all).unwrap();
+    assert_eq!(found.len(), 2);
+    assert!(
+        found
+            .iter()
+            .all(|copies| copies.current.is_none() && !copies.removed)
+    );
+    let bytes: u64 = Built::pages(&built.path)
+        .iter()
+        .map(|file| fs::metadata(file).unwrap().len())
+        .sum();
+    let [mine] = &copies(Some(&built.path), &all).unwrap()[..] else {
+        panic!("those of one index");
+    };
+    assert_eq!(
+        (mine.current, mine.in_use, mine.files),
+        (Some(true), true, 1)
+    );
+    assert_eq!((mine.bytes, &mine.place[..7]), (bytes, "mapped:"));
+    // What is used stays, and what is not goes.
+    let removed = remove_copies(None, &all).unwrap();
+    let how: Vec<_> = removed
+        .iter()
+        .map(|copies| (copies.in_use, copies.removed))
+        .collect();
+    assert!(
+        how.contains(&(true, false)) && how.contains(&(false, true)),
+        "{how:?}"
+    );
+    assert_eq!(Built::copies(&place).len(), 1);
+    answers(&index).unwrap();
+    drop(index);
+    // Copies are all that is left of an index, and are found by its path.
+    fs::remove_dir_all(&built.path).unwrap();
+    let removed = remove_copies(Some(&built.path), &all).unwrap();
+    assert_eq!(
+        (removed.len(), removed[0].removed, removed[0].current),
+        (1, true, None)
+    );
+    assert!(Built::copies(&place).is_empty());
+    // Nothing that is not of copies is touched, and memory has none.
+    fs::create_dir(place.join("other")).unwrap();
+    assert!(remove_copies(None, &all).unwrap().is_empty());
+    assert!(place.join("other").exists());
+    assert!(
+        copies(None, &places("topology=dram"))
+            .unwrap_err()
+            .is_call_wrong()
+    );
+    assert!(copies(None, &places("topology=mapped:/nowhere/at/all")).is_err());
 }
 
 #[test]

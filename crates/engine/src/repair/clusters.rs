@@ -47,44 +47,234 @@ impl Tally {
 }
 
 impl Files<'_, '_, '_> {
-    /// All vectors of a cluster index whose extents are in a file of this kind.
-    pub(super) fn clusters(&mut self, extents: FileKind) -> Result<(), Error> {
+    /// All vectors of a cluster index whose extents are in files of this kind. Gives how many there should be.
+    ///
+    /// Where the table is damaged that says which vectors do not count any more, the newest file that has an id has the vector that counts,
+    /// if any does: so the newest come first. What was deleted comes back then.
+    pub(super) fn clusters(&mut self, extents: FileKind) -> Result<u64, Error> {
+        let (volume, manifest) = (self.volume, self.manifest);
         let kind = extent_kind(extents);
         let vectors = match kind {
             ExtentKind::Replicated | ExtentKind::Grouped => extents,
             ExtentKind::Postings => FileKind::Addressed,
         };
-        let Ok(entry) = stored::entry(self.volume, self.manifest, vectors, None) else {
-            return Ok(());
+        self.placement = stored::placement(volume, manifest).ok().flatten();
+        let later = match kind {
+            ExtentKind::Replicated => extents,
+            ExtentKind::Grouped | ExtentKind::Postings => FileKind::Addressed,
         };
-        let (mut tally, mut taken) = (Tally::default(), 0);
-        match files::header(self.volume, entry, vectors)? {
-            Header::None(what) => tally.add(what),
-            Header::Right(header) => {
-                let file = stored::name_of(self.volume, &entry.name);
-                match ClusterShape::from_header(&header, vectors, &file) {
-                    Ok(shape) => taken = self.of_shape(entry, kind, shape, &mut tally)?,
-                    Err(error) => tally.add(error),
+        let mut newer: Vec<(u32, &FileEntry)> = (manifest.files.iter())
+            .filter_map(|entry| match entry.kind() {
+                Some((of, Some(number))) if of == later => Some((number, entry)),
+                _ => None,
+            })
+            .collect();
+        newer.sort_by_key(|&(number, _)| std::cmp::Reverse(number));
+        let mut taken = 0;
+        let mut tallies = Vec::new();
+        for (number, entry) in newer {
+            let mut tally = Tally::default();
+            taken += self.later(entry, (later, number), &mut tally)?;
+            tallies.push((entry, tally));
+        }
+        if let Ok(entry) = stored::entry(volume, manifest, vectors, None) {
+            let mut tally = Tally::default();
+            match files::header(volume, entry, vectors)? {
+                Header::None(what) => tally.add(what),
+                Header::Right(header) => {
+                    let file = stored::name_of(volume, &entry.name);
+                    match ClusterShape::from_header(&header, vectors, &file) {
+                        Ok(shape) => taken += self.of_shape(entry, kind, shape, &mut tally)?,
+                        Err(error) => tally.add(error),
+                    }
+                }
+                Header::Damaged(what) => {
+                    tally.add(what);
+                    taken += self.without_header(entry, kind)?;
                 }
             }
-            Header::Damaged(what) => {
-                tally.add(what);
-                taken = self.without_header(entry, kind)?;
-            }
+            tallies.push((entry, tally));
         }
-        let vectors = self.manifest.vectors.saturating_sub(taken);
-        if vectors > 0 || tally.first.is_some() {
-            let file = stored::name_of(self.volume, &entry.name);
+        let all = manifest
+            .placement
+            .map_or(manifest.vectors, |facts| facts.live);
+        // Told of the first file that has damage; where none has any, of the last.
+        let mut missing = all.saturating_sub(taken);
+        let last = tallies.len();
+        let damaged = tallies.iter().any(|(_, tally)| tally.first.is_some());
+        for (n, (entry, tally)) in (1..).zip(tallies) {
+            if tally.first.is_none() && (missing == 0 || damaged || n < last) {
+                continue;
+            }
+            let file = stored::name_of(volume, &entry.name);
             let what = tally.first;
             let what = what.unwrap_or_else(|| "extents are missing".to_owned());
             let what = what.strip_prefix(&format!("{file}: ")).unwrap_or(&what);
             self.lost.push(Lost {
                 what: files::first_part(what).to_owned(),
                 file,
-                vectors,
+                vectors: std::mem::take(&mut missing),
             });
         }
-        Ok(())
+        Ok(all)
+    }
+
+    /// Whether a vector is known not to count any more.
+    fn is_dead(&self, id: u64, node: u32) -> bool {
+        let placement = self.placement.as_ref();
+        placement.is_some_and(|placement| placement.is_dead(id, node))
+    }
+
+    /// The vectors of a file that came after the build: its kind, and the number of its role. Says how many were taken.
+    fn later(
+        &mut self,
+        entry: &FileEntry,
+        (kind, number): (FileKind, u32),
+        tally: &mut Tally,
+    ) -> Result<u64, Error> {
+        let Some(facts) = self.manifest.clusters() else {
+            return Ok(0);
+        };
+        let file = stored::name_of(self.volume, &entry.name);
+        // Its numbers are those of the whole index. `stored::manifest` refuses more.
+        let nodes = self.manifest.nodes() as u32;
+        let mut shapes: Vec<ClusterShape> = ID_BYTES
+            .iter()
+            .map(|&id_bytes| ClusterShape {
+                element: self.manifest.element,
+                dim: self.manifest.dimension as usize,
+                id_bytes,
+                clusters: facts.clusters as u32,
+                vectors: nodes,
+            })
+            .collect();
+        match files::header(self.volume, entry, kind)? {
+            Header::None(what) => {
+                tally.add(what);
+                return Ok(0);
+            }
+            Header::Right(header) => match ClusterShape::from_header(&header, kind, &file) {
+                Ok(shape) => shapes = vec![shape],
+                Err(error) => tally.add(error),
+            },
+            Header::Damaged(what) => tally.add(what),
+        }
+        for shape in shapes {
+            let mut wrong = Tally::default();
+            let taken = match kind {
+                FileKind::Addressed => self.later_members(entry, shape, number, &mut wrong)?,
+                _ => self.later_extents(entry, shape, &mut wrong)?,
+            };
+            if taken > 0 || wrong.first.is_none() {
+                if let Some(what) = wrong.first {
+                    tally.add(what);
+                }
+                return Ok(taken);
+            }
+            tally.add(wrong.first.unwrap_or_default());
+        }
+        Ok(0)
+    }
+
+    /// Extents that stand one behind the other, of clusters that ascend.
+    fn later_extents(
+        &mut self,
+        entry: &FileEntry,
+        shape: ClusterShape,
+        tally: &mut Tally,
+    ) -> Result<u64, Error> {
+        // As many as vectors at most; how many there are is in the table, which may be lost.
+        let shape = ClusterShape {
+            clusters: shape.vectors,
+            ..shape
+        };
+        let mut taken = 0;
+        let places = self.found_places(entry, ExtentKind::Replicated, shape, u32::MAX)?;
+        let mut bytes = Vec::new();
+        let mut end = BLOCK as u64;
+        for place in places {
+            if place.offset != end {
+                tally.add(format!("extents from byte {end} on are damaged"));
+            }
+            bytes.resize(place.bytes, 0);
+            end = place.offset + place.bytes as u64;
+            end = end.next_multiple_of(ExtentKind::Replicated.alignment());
+            if !files::read(self.volume, &entry.name, place.offset, &mut bytes)? {
+                tally.add(format!("cluster {} cannot be read", place.cluster));
+                continue;
+            }
+            taken += self.entries(entry, shape, &place, &bytes, tally)?;
+        }
+        if end != entry.length {
+            tally.add(format!("extents from byte {end} on are damaged"));
+        }
+        Ok(taken)
+    }
+
+    /// Vectors that stand by themselves, behind those of the build: the first number of the file is in the table, or that with which the
+    /// checksum of one of them is right.
+    fn later_members(
+        &mut self,
+        entry: &FileEntry,
+        shape: ClusterShape,
+        number: u32,
+        tally: &mut Tally,
+    ) -> Result<u64, Error> {
+        let (volume, manifest) = (self.volume, self.manifest);
+        let members = Members::new(shape);
+        let there = volume.len(&entry.name)?.saturating_sub(BLOCK as u64);
+        let count = u32::try_from(there / members.bytes() as u64).unwrap_or(u32::MAX);
+        let known = stored::amended(volume, manifest).ok().flatten();
+        let known = known.and_then(|amended| {
+            let n = amended
+                .members
+                .iter()
+                .position(|file| file.number == number)?;
+            let next = amended.members.get(n + 1).map(|next| next.first);
+            Some((
+                amended.members[n].first,
+                next.unwrap_or(manifest.nodes() as u32),
+            ))
+        });
+        let (built, nodes) = (
+            manifest.vectors as u32,
+            shape.vectors.max(manifest.nodes() as u32),
+        );
+        let file = stored::name_of(volume, &entry.name);
+        let mut one = vec![0; members.bytes()];
+        let (first, end) = match known {
+            Some((first, end)) => (Some(first), end),
+            None => {
+                let mut found = None;
+                for place in 0..count.min(TRIED) {
+                    let offset = BLOCK as u64 + u64::from(place) * members.bytes() as u64;
+                    if !files::read(volume, &entry.name, offset, &mut one)? {
+                        continue;
+                    }
+                    let is = |&node: &u32| members.read(node, &one, offset, true, &file).is_ok();
+                    if let Some(node) = (built..nodes).find(is) {
+                        found = node.checked_sub(place);
+                        break;
+                    }
+                }
+                // Zeros behind the last fill its block.
+                let mut whole = count;
+                while whole > 0 {
+                    let offset = BLOCK as u64 + u64::from(whole - 1) * members.bytes() as u64;
+                    let read = files::read(volume, &entry.name, offset, &mut one)?;
+                    if !read || one.iter().any(|&byte| byte != 0) {
+                        break;
+                    }
+                    whole -= 1;
+                }
+                (found, found.unwrap_or(0).saturating_add(whole).min(nodes))
+            }
+        };
+        let Some(first) = first else {
+            tally.add("not one of its vectors can be read");
+            return Ok(0);
+        };
+        self.members_alone(entry, Members::starting_at(shape, first), first..end, tally)
     }
 
     /// The same where nothing says how wide ids are. Says how many were taken.
@@ -120,7 +310,7 @@ impl Files<'_, '_, '_> {
         tally: &mut Tally,
     ) -> Result<u64, Error> {
         if kind == ExtentKind::Postings {
-            return self.members_alone(entry, Members::new(shape), shape.vectors, tally);
+            return self.members_alone(entry, Members::new(shape), 0..shape.vectors, tally);
         }
         let mut taken = 0;
         let mut bytes = Vec::new();
@@ -167,7 +357,10 @@ impl Files<'_, '_, '_> {
         };
         let mut taken = 0;
         for slot in 0..view.records() {
-            let (_, id, vector) = view.entry(slot);
+            let (node, id, vector) = view.entry(slot);
+            if self.is_dead(id, node) {
+                continue;
+            }
             match (self.take)(id, vector)? {
                 None => taken += 1,
                 // From another cluster.
@@ -217,8 +410,11 @@ impl Files<'_, '_, '_> {
         let mut at = offset;
         for (node, bytes) in (first..).zip(stored.chunks_exact(members.bytes())) {
             match members.read(node, bytes, at, true, &file) {
+                Ok((id, _)) if self.is_dead(id, node) => {}
                 Ok((id, vector)) => match (self.take)(id, vector)? {
                     None => taken += 1,
+                    // A newer one was taken.
+                    Some(Fault::Twice) if self.manifest.placement.is_some() => {}
                     Some(fault) => {
                         tally.add(format!("the vector of id {id} is not taken: {fault:?}"));
                     }
@@ -230,20 +426,21 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Hands over all vectors of a file of members alone.
+    /// Hands over all vectors of a file of members alone, which has those of these numbers.
     fn members_alone(
         &mut self,
         entry: &FileEntry,
         members: Members,
-        vectors: u32,
+        numbers: std::ops::Range<u32>,
         tally: &mut Tally,
     ) -> Result<u64, Error> {
         let mut taken = 0;
         let mut bytes = Vec::new();
         let there = self.volume.len(&entry.name)?;
         let whole = there.saturating_sub(BLOCK as u64) / members.bytes() as u64;
-        let vectors = u32::try_from(whole).map_or(vectors, |whole| whole.min(vectors));
-        for first in (0..vectors).step_by(PIECE as usize) {
+        let whole = u32::try_from(whole).unwrap_or(u32::MAX);
+        let vectors = numbers.end.min(numbers.start.saturating_add(whole));
+        for first in (numbers.start..vectors).step_by(PIECE as usize) {
             if self.progress.interrupted() {
                 return Err(Error::Interrupted);
             }
@@ -279,7 +476,7 @@ impl Files<'_, '_, '_> {
     ) -> Result<Vec<Place>, Error> {
         let Ok(table_entry) = stored::entry(self.volume, self.manifest, FileKind::Clusters, None)
         else {
-            return self.found_places(entry, kind, shape);
+            return self.found_places(entry, kind, shape, TRIED);
         };
         let (payload, wrong) = Payload::read(self.volume, table_entry, FileKind::Clusters)?;
         let length = payload.len();
@@ -294,7 +491,7 @@ impl Files<'_, '_, '_> {
             ClustersFile::decode(bytes.get(..length)?, clusters, &table_entry.name).ok()
         });
         let Some(table) = table else {
-            return self.found_places(entry, kind, shape);
+            return self.found_places(entry, kind, shape, TRIED);
         };
         let mut first = 0u32;
         let lengths = table.bytes.iter().zip(&table.records);
@@ -321,6 +518,7 @@ impl Files<'_, '_, '_> {
         entry: &FileEntry,
         kind: ExtentKind,
         shape: ClusterShape,
+        tried: u32,
     ) -> Result<Vec<Place>, Error> {
         let there = self.volume.len(&entry.name)?;
         let members = Members::new(shape);
@@ -347,7 +545,7 @@ impl Files<'_, '_, '_> {
                 if length <= MOST_BYTES as u64 && offset + length <= there {
                     bytes.resize(length as usize, 0);
                     if files::read(self.volume, &entry.name, offset, &mut bytes)? {
-                        let tried = cluster..shape.clusters.min(cluster.saturating_add(TRIED));
+                        let tried = cluster..shape.clusters.min(cluster.saturating_add(tried));
                         found = tried.into_iter().find(|&cluster| {
                             let at = ExtentPlace {
                                 file: &file,

@@ -8,7 +8,8 @@
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::slotted::MAX_BLOCKS;
 use stratann_layout::{
-    BLOCK, FileEntry, FileKind, LayoutError, Manifest, SegmentFacts, SlottedShape, SlottedView,
+    BLOCK, FileEntry, FileKind, LayoutError, Manifest, PlacementFile, SegmentFacts, SlottedShape,
+    SlottedView,
 };
 use stratann_tier::Volume;
 
@@ -49,12 +50,12 @@ pub(super) fn salvage(
         progress,
         lost,
         take,
+        placement: None,
     };
     let layout = stored::layout(volume, manifest)?;
     let composition = layout.composition();
     if let Made::Clusters { extents } = composition.made {
-        files.clusters(extents)?;
-        return Ok(manifest.vectors);
+        return files.clusters(extents);
     }
     if let Some(facts) = &manifest.placement {
         return match (&composition.records, composition.vectors) {
@@ -76,7 +77,7 @@ pub(super) fn salvage(
                 },
                 VectorsAt::Records,
             ) => files.placed(layout, facts),
-            // A manifest of clusters with a placement is refused.
+            // Done above.
             (Records::Clustered, VectorsAt::Records) => Ok(manifest.vectors),
         };
     }
@@ -103,6 +104,8 @@ pub(super) struct Files<'m, 'a, 't> {
     pub(super) progress: &'a dyn Progress,
     pub(super) lost: &'a mut Vec<Lost>,
     pub(super) take: &'a mut Take<'t>,
+    /// Which vectors of a cluster index do not count any more, if any were inserted after its build and that can be read.
+    pub(super) placement: Option<PlacementFile>,
 }
 
 /// The pages of a file.

@@ -9,7 +9,9 @@
 //!
 //! A cluster is not probed if its head is much farther from the query than the nearest (SPANN §3.3). No vector is read twice in a query:
 //! of the members that stand elsewhere, those are left out that stand in a group that is probed as well, and those that another cluster
-//! has as well. Those that stand near each other come in one read, with what is between them: another read costs more than that. What stands in several replicated clusters comes with each of them, and is ranked once.
+//! has as well. Those that stand near each other come in one read, with what is between them: another read costs more than that. What stands
+//! in several replicated clusters comes with each of them, and is ranked once. A cluster that was written anew since the build has no group
+//! that is read at once.
 
 use std::collections::VecDeque;
 
@@ -65,17 +67,16 @@ pub(super) struct Prober<'a> {
     strays: Vec<u32>,
     runs: Vec<(usize, usize)>,
     others: Vec<u32>,
-    extents: Box<dyn ReadQueue>,
-    /// Of the vectors, where they are in a file of their own.
-    members: Option<Box<dyn ReadQueue>>,
+    /// One for each file.
+    queues: Vec<Box<dyn ReadQueue>>,
 }
 
 /// A read that is to be made.
 #[derive(Clone, Copy)]
 struct Read {
     request: Request,
-    /// Whether it is of the file of members.
-    of_members: bool,
+    /// Of which of all files.
+    file: usize,
 }
 
 impl<'a> Prober<'a> {
@@ -87,10 +88,8 @@ impl<'a> Prober<'a> {
         within: &Within<'a>,
     ) -> Result<Self, Error> {
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
-        let members = match &clusters.vectors {
-            Vectors::Addressed(file) => Some(file.tier.queue(within.thread)?),
-            Vectors::Replicated | Vectors::Grouped(_) => None,
-        };
+        let files = clusters.files.iter();
+        let queues = files.map(|file| file.tier.queue(within.thread));
         Ok(Self {
             index,
             clusters,
@@ -107,8 +106,7 @@ impl<'a> Prober<'a> {
             strays: Vec::new(),
             runs: Vec::new(),
             others: Vec::new(),
-            extents: clusters.extents.tier.queue(within.thread)?,
-            members,
+            queues: queues.collect::<Result<_, _>>()?,
         })
     }
 
@@ -150,16 +148,16 @@ impl<'a> Prober<'a> {
         self.runs.clear();
         self.waiting.clear();
         for &cluster in &self.nearest {
-            let (offset, bytes) = self.clusters.place(cluster);
-            let request = request(&self.clusters.extents, cluster.into(), offset, bytes);
+            let at = self.clusters.place(cluster);
+            let file = &self.clusters.files[at.file];
             self.waiting.push_back(Read {
-                request,
-                of_members: false,
+                request: request(file, cluster.into(), at.offset, at.bytes),
+                file: at.file,
             });
         }
         match self.clusters.vectors {
             Vectors::Grouped(_) => self.counters.group_reads += self.nearest.len() as u64,
-            Vectors::Replicated | Vectors::Addressed(_) => {
+            Vectors::Replicated | Vectors::Addressed => {
                 self.counters.posting_reads += self.nearest.len() as u64;
             }
         }
@@ -168,11 +166,11 @@ impl<'a> Prober<'a> {
         let mut extents = self.nearest.len();
         loop {
             self.submit()?;
-            let (tag, block) = match &mut self.members {
-                _ if self.extents.in_flight() > 0 => take(&mut *self.extents).await?,
-                Some(members) if members.in_flight() > 0 => take(&mut **members).await?,
-                _ => break,
+            let mut queues = self.queues.iter_mut();
+            let Some(queue) = queues.find(|queue| queue.in_flight() > 0) else {
+                break;
             };
+            let (tag, block) = take(&mut **queue).await?;
             match tag & STRAY {
                 0 => {
                     self.meet_extent(tag as u32, &block)?;
@@ -190,19 +188,12 @@ impl<'a> Prober<'a> {
 
     /// Starts reads, as long as there are fewer in flight than there may be.
     fn submit(&mut self) -> Result<(), Error> {
-        let members = self
-            .members
-            .as_ref()
-            .map_or(0, |members| members.in_flight());
-        let mut in_flight = self.extents.in_flight() + members;
+        let queues = self.queues.iter();
+        let mut in_flight: usize = queues.map(|queue| queue.in_flight()).sum();
         while in_flight < self.plan.beam
             && let Some(read) = self.waiting.pop_front()
         {
-            let queue = match &mut self.members {
-                Some(members) if read.of_members => members,
-                _ => &mut self.extents,
-            };
-            queue.submit(read.request)?;
+            self.queues[read.file].submit(read.request)?;
             self.counters.bytes_read += u64::from(read.request.len);
             in_flight += 1;
         }
@@ -212,9 +203,9 @@ impl<'a> Prober<'a> {
     /// Ranks what stands in an extent, and asks for its other members.
     fn meet_extent(&mut self, cluster: u32, block: &Block) -> Result<(), Error> {
         let (clusters, check) = (self.clusters, self.index.checks_pages());
-        let (offset, bytes) = clusters.place(cluster);
-        let (_, _, at) = clusters.extents.reach(offset, bytes);
-        let view = clusters.view(cluster, &block[at..at + bytes], check)?;
+        let place = clusters.place(cluster);
+        let (_, _, at) = clusters.files[place.file].reach(place.offset, place.bytes);
+        let view = clusters.view(cluster, &block[at..at + place.bytes], check)?;
         let Self { ranking, met, .. } = self;
         // Elsewhere each comes once.
         let repeats = matches!(clusters.vectors, Vectors::Replicated);
@@ -246,9 +237,12 @@ impl<'a> Prober<'a> {
             if let Some(of) = self.clusters.group_of(node)
                 && group.is_none_or(|(last, _)| last != of)
             {
-                group = Some((of, self.probed.binary_search(&of).is_ok()));
+                let comes = self.clusters.is_as_built(of) && self.probed.binary_search(&of).is_ok();
+                group = Some((of, comes));
             }
-            let comes = group.is_some_and(|(_, comes)| comes);
+            // What came since the build is in no group.
+            let comes =
+                group.is_some_and(|(of, comes)| comes && self.clusters.group(of).contains(&node));
             if !comes && !self.ranking.admission().rules_out(node) {
                 self.strays.push(node);
             }
@@ -259,27 +253,33 @@ impl<'a> Prober<'a> {
     fn ask_for_strays(&mut self) {
         self.strays.sort_unstable();
         self.strays.dedup();
-        let bytes = self.clusters.member_bytes() as u64;
         let mut first = 0;
         while first < self.strays.len() {
-            let Some((file, offset)) = self.clusters.member_place(self.strays[first]) else {
+            let Some(begin) = self.clusters.member_place(self.strays[first]) else {
                 return;
             };
-            let (mut last, mut end) = (first, offset + bytes);
+            let offset = begin.offset;
+            let (mut last, mut end) = (first, offset + begin.bytes as u64);
             while let Some(&node) = self.strays.get(last + 1)
-                && let Some((_, next)) = self.clusters.member_place(node)
-                && next <= end + GAP
-                && next + bytes <= offset + MOST_BYTES as u64
+                && let Some(next) = self.clusters.member_place(node)
+                && next.file == begin.file
+                && (offset..=end + GAP).contains(&next.offset)
+                && next.offset + next.bytes as u64 <= offset + MOST_BYTES as u64
             {
-                (last, end) = (last + 1, next + bytes);
+                (last, end) = (last + 1, next.offset + next.bytes as u64);
             }
             let tag = STRAY | self.runs.len() as u64;
             self.runs.push((first, last + 1));
             self.counters.stray_reads += 1;
             self.counters.vector_reads += 1;
             self.waiting.push_back(Read {
-                request: request(file, tag, offset, (end - offset) as usize),
-                of_members: self.members.is_some(),
+                request: request(
+                    &self.clusters.files[begin.file],
+                    tag,
+                    offset,
+                    (end - offset) as usize,
+                ),
+                file: begin.file,
             });
             first = last + 1;
         }
@@ -289,16 +289,16 @@ impl<'a> Prober<'a> {
     fn meet_strays(&mut self, run: usize, block: &Block) -> Result<(), Error> {
         let (clusters, check) = (self.clusters, self.index.checks_pages());
         let (first, end) = self.runs[run];
-        let bytes = clusters.member_bytes();
         let mut start = None;
         for &node in &self.strays[first..end] {
-            let Some((file, offset)) = clusters.member_place(node) else {
+            let Some(place) = clusters.member_place(node) else {
                 return Ok(());
             };
             // Where the read begins, which is that of the first of them.
-            let start = *start.get_or_insert_with(|| file.reach(offset, bytes).0);
-            let at = (offset - start) as usize;
-            let (id, vector) = clusters.member(node, &block[at..at + bytes], check)?;
+            let reach = || clusters.files[place.file].reach(place.offset, place.bytes);
+            let start = *start.get_or_insert_with(|| reach().0);
+            let at = (place.offset - start) as usize;
+            let (id, vector) = clusters.member(node, &block[at..at + place.bytes], check)?;
             self.ranking.rank_exactly(node, id, vector);
         }
         Ok(())
@@ -306,9 +306,8 @@ impl<'a> Prober<'a> {
 
     /// Forgets the reads in flight.
     fn reset(&mut self) {
-        self.extents.reset();
-        if let Some(members) = &mut self.members {
-            members.reset();
+        for queue in &mut self.queues {
+            queue.reset();
         }
     }
 }
@@ -371,6 +370,13 @@ impl<'a> Guided<'a> for Prober<'a> {
     }
 }
 
+/// What a scan reads at once.
+struct Piece {
+    file: usize,
+    offset: u64,
+    bytes: usize,
+}
+
 /// Every vector of a cluster index, once.
 pub(super) struct EveryMember<'s, 'a> {
     clusters: &'s ClusterStores,
@@ -383,36 +389,38 @@ pub(super) struct EveryMember<'s, 'a> {
 }
 
 impl EveryMember<'_, '_> {
-    /// Reads pieces of a file, some in flight, and has `meet` look at each, in any order.
+    /// Reads pieces of files, some in flight, and has `meet` look at each, in any order.
     async fn each_piece(
         &mut self,
-        file: &ByteFile,
-        pieces: u32,
-        place: impl Fn(u32) -> (u64, usize),
-        mut meet: impl FnMut(&mut Self, u32, &[u8]) -> Result<(), Error>,
+        pieces: &[Piece],
+        mut meet: impl FnMut(&mut Self, usize, &[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let mut queue = file.tier.queue(self.thread)?;
-        let mut asked = 0;
+        let files = &self.clusters.files;
+        let queues = files.iter().map(|file| file.tier.queue(self.thread));
+        let mut queues = queues.collect::<Result<Vec<_>, _>>()?;
+        let (mut asked, mut in_flight) = (0, 0);
         loop {
             if self.progress.interrupted() {
                 return Err(Error::Interrupted);
             }
-            while asked < pieces && queue.in_flight() < SCAN_READS {
-                let (offset, bytes) = place(asked);
-                let request = request(file, asked.into(), offset, bytes);
-                queue.submit(request)?;
+            while in_flight < SCAN_READS
+                && let Some(piece) = pieces.get(asked)
+            {
+                let request = request(&files[piece.file], asked as u64, piece.offset, piece.bytes);
+                queues[piece.file].submit(request)?;
                 self.counters.bytes_read += u64::from(request.len);
-                asked += 1;
+                (asked, in_flight) = (asked + 1, in_flight + 1);
             }
-            if queue.in_flight() == 0 {
+            let Some(queue) = queues.iter_mut().find(|queue| queue.in_flight() > 0) else {
                 return Ok(());
-            }
+            };
             // Where all is in memory nothing else would let other queries go on.
             let_others().await;
-            let (tag, block) = take(&mut *queue).await?;
-            let (offset, bytes) = place(tag as u32);
-            let (_, _, at) = file.reach(offset, bytes);
-            meet(self, tag as u32, &block[at..at + bytes])?;
+            let (tag, block) = take(&mut **queue).await?;
+            in_flight -= 1;
+            let piece = &pieces[tag as usize];
+            let (_, _, at) = files[piece.file].reach(piece.offset, piece.bytes);
+            meet(self, tag as usize, &block[at..at + piece.bytes])?;
         }
     }
 
@@ -432,30 +440,41 @@ impl<'a> CandidateSource<'a> for EveryMember<'_, 'a> {
     async fn find(&mut self, _: usize) -> Result<(), Error> {
         let (clusters, check) = (self.clusters, self.check);
         let scanned = match &clusters.vectors {
-            Vectors::Replicated | Vectors::Grouped(_) => {
-                self.counters.graph_reads += u64::from(clusters.clusters());
-                let place = |cluster| clusters.place(cluster);
-                let count = clusters.clusters();
-                self.each_piece(&clusters.extents, count, place, |scan, cluster, bytes| {
+            Vectors::Replicated => {
+                let all = 0..clusters.clusters();
+                let pieces: Vec<_> = all
+                    .map(|cluster| {
+                        let at = clusters.place(cluster);
+                        Piece {
+                            file: at.file,
+                            offset: at.offset,
+                            bytes: at.bytes,
+                        }
+                    })
+                    .collect();
+                self.counters.graph_reads += pieces.len() as u64;
+                self.each_piece(&pieces, |scan, cluster, bytes| {
+                    let cluster = cluster as u32;
                     let view = clusters.view(cluster, bytes, check)?;
                     let mut each = |node, id, vector: &[u8]| scan.rank(node, id, vector);
                     clusters.each_in(cluster, &view, 0..view.own(), check, &mut each)
                 })
                 .await
             }
-            Vectors::Addressed(file) => {
-                let stride = clusters.member_bytes();
-                let each = (SCAN_BYTES / stride).max(1) as u32;
-                let nodes = clusters.nodes() as u32;
-                let pieces = nodes.div_ceil(each);
-                self.counters.vector_reads += u64::from(pieces);
-                let place = |piece: u32| {
-                    let count = each.min(nodes - piece * each) as usize;
-                    let (_, offset) = clusters.member_place(piece * each).unwrap_or((file, 0));
-                    (offset, count * stride)
-                };
-                self.each_piece(file, pieces, place, |scan, piece, bytes| {
-                    for (node, member) in (piece * each..).zip(bytes.chunks_exact(stride)) {
+            Vectors::Grouped(_) | Vectors::Addressed => {
+                let runs = clusters.member_runs(SCAN_BYTES);
+                let pieces: Vec<_> = runs
+                    .iter()
+                    .map(|(numbers, at)| Piece {
+                        file: at.file,
+                        offset: at.offset,
+                        bytes: numbers.len() * at.bytes,
+                    })
+                    .collect();
+                self.counters.vector_reads += pieces.len() as u64;
+                self.each_piece(&pieces, |scan, piece, bytes| {
+                    let (numbers, at) = &runs[piece];
+                    for (node, member) in numbers.clone().zip(bytes.chunks_exact(at.bytes)) {
                         let (id, vector) = clusters.member(node, member, check)?;
                         scan.rank(node, id, vector);
                     }

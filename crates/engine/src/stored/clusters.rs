@@ -2,8 +2,8 @@
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{
-    ClusterFacts, ClusterShape, ClustersFile, ExtentKind, FileEntry, FileKind, Manifest, Members,
-    NavigationFile,
+    AmendedFile, ClusterFacts, ClusterShape, ClustersFile, ExtentKind, ExtentSegment, FileEntry,
+    FileKind, Manifest, Members, NavigationFile,
 };
 use stratann_tier::Volume;
 
@@ -119,19 +119,90 @@ pub(crate) fn members<'m>(
     }
 }
 
-/// The heads of all clusters and the graph over them.
-pub(crate) fn heads(volume: &dyn Volume, manifest: &Manifest) -> Result<NavigationFile, Error> {
+/// The heads of all clusters and the graph over them, of an index with these clusters that came since its build.
+pub(crate) fn heads(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+    amended: Option<&AmendedFile>,
+) -> Result<NavigationFile, Error> {
     let facts = cluster_facts(volume, manifest)?;
     let payload = read_stream_whole(volume, manifest, FileKind::Navigation, None)?;
     let file = file_of(volume, manifest, FileKind::Navigation, None)?;
     let row_bytes = manifest.dimension as usize * manifest.element.size();
-    let heads = NavigationFile::decode(payload, manifest.vectors, row_bytes, &file)?;
-    let (found, clusters) = (heads.nodes.len() as u64, facts.clusters);
+    let heads = NavigationFile::decode(payload, manifest.nodes(), row_bytes, &file)?;
+    let clusters = match amended {
+        Some(amended) => amended.clusters.into(),
+        None => facts.clusters,
+    };
+    let found = heads.nodes.len() as u64;
     if found != clusters || heads.nodes.last().map(|&last| u64::from(last) + 1) != Some(clusters) {
         return Err(Error::Damaged {
             file,
-            what: format!("it has the heads of {found} clusters; the MANIFEST says {clusters}"),
+            what: format!("it has the heads of {found} clusters, of which there are {clusters}"),
         });
     }
     Ok(heads)
+}
+
+/// What came of clusters since the build; `None` if nothing did.
+pub(crate) fn amended(
+    volume: &dyn Volume,
+    manifest: &Manifest,
+) -> Result<Option<AmendedFile>, Error> {
+    if manifest.placement.is_none() {
+        return Ok(None);
+    }
+    let payload = read_stream_whole(volume, manifest, FileKind::Amended, None)?;
+    let file = file_of(volume, manifest, FileKind::Amended, None)?;
+    // `manifest` refuses more than numbers of 32 bits.
+    let counts = (manifest.vectors as u32, manifest.nodes() as u32);
+    Ok(Some(AmendedFile::decode(&payload, counts, &file)?))
+}
+
+/// The entry of a file that came after the build, and its shape. Refuses one of other vectors than those of the index.
+fn later_file<'m>(
+    volume: &dyn Volume,
+    manifest: &'m Manifest,
+    kind: FileKind,
+    number: u32,
+) -> Result<(&'m FileEntry, ClusterShape), Error> {
+    let entry = entry(volume, manifest, kind, Some(number))?;
+    let header = page_header(volume, entry, kind)?;
+    let shape = ClusterShape::from_header(&header, kind, &name_of(volume, &entry.name))?;
+    match (shape.element, shape.dim) == (manifest.element, manifest.dimension as usize) {
+        true => Ok((entry, shape)),
+        false => Err(of_another_index(volume, entry)),
+    }
+}
+
+/// A segment of extents of this kind. Refuses one of another length than its table says.
+pub(crate) fn extent_segment<'m>(
+    volume: &dyn Volume,
+    manifest: &'m Manifest,
+    kind: (FileKind, ExtentKind),
+    segment: &ExtentSegment,
+) -> Result<(&'m FileEntry, ClusterShape), Error> {
+    let (entry, shape) = later_file(volume, manifest, kind.0, segment.number)?;
+    match segment.file_length(kind.1) == entry.length {
+        true => Ok((entry, shape)),
+        false => Err(of_another_index(volume, entry)),
+    }
+}
+
+/// The file of members number `n` of those that came after the build. Refuses one of another length than its members have.
+pub(crate) fn member_segment<'m>(
+    volume: &dyn Volume,
+    manifest: &'m Manifest,
+    amended: &AmendedFile,
+    n: usize,
+) -> Result<(&'m FileEntry, Members, std::ops::Range<u32>), Error> {
+    let segment = amended.members[n];
+    let (entry, shape) = later_file(volume, manifest, FileKind::Addressed, segment.number)?;
+    let members = Members::starting_at(shape, segment.first);
+    let next = amended.members.get(n + 1).map(|next| next.first);
+    let end = next.unwrap_or(manifest.nodes() as u32);
+    match members.file_length_to(end) == entry.length {
+        true => Ok((entry, members, segment.first..end)),
+        false => Err(of_another_index(volume, entry)),
+    }
 }

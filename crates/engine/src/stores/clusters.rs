@@ -7,6 +7,10 @@
 //!   grouped       the extent: its group, and numbers          the vectors of these that stand in no group that is probed
 //! ```
 //!
+//! Vectors that came after the build stand in files of their own, and a cluster whose members changed has a new extent there: the last one
+//! counts. In a grouped index that extent has no group: its members are read by themselves, wherever they stand, those of the old group
+//! next to each other as ever.
+//!
 //! The byte tables are in [`stratann_layout::clusters`].
 
 use std::ops::Range;
@@ -14,8 +18,8 @@ use std::sync::Arc;
 
 use stratann_codec::ListModel;
 use stratann_layout::{
-    ClusterShape, ClustersFile, ExtentKind, ExtentPlace, ExtentView, FileEntry, FileKind, Manifest,
-    Members,
+    AmendedFile, ClusterShape, ClustersFile, ExtentKind, ExtentPlace, ExtentView, FileEntry,
+    FileKind, Manifest, Members,
 };
 use stratann_tier::{Tier, Volume};
 
@@ -87,32 +91,89 @@ impl ByteFile {
     }
 }
 
-/// How the vectors of a cluster index stand.
+/// How the vectors of a build stand.
 pub(crate) enum Vectors {
     /// In the extents: as often as they are members, each entry with its number.
     Replicated,
-    /// In the extents, once: the numbers of those in each begin so, and behind the last would go on so.
-    Grouped(Vec<u32>),
+    /// In the extents, once.
+    Grouped(Groups),
     /// In a file of their own.
-    Addressed(ByteFile),
+    Addressed,
+}
+
+/// The groups of a build: ranges of numbers, each at the end of an extent.
+pub(crate) struct Groups {
+    /// The first number in each, and behind the last the next.
+    firsts: Vec<u32>,
+    /// Where each ends in the file of extents.
+    ends: Vec<u64>,
+}
+
+/// A file of vectors that are read by themselves.
+struct MemberFile {
+    /// Its place among all files.
+    file: usize,
+    members: Members,
+    /// Numbers of its vectors.
+    numbers: Range<u32>,
+}
+
+/// Where the extent of a cluster stands.
+#[derive(Clone, Copy)]
+pub(crate) struct ExtentAt {
+    /// In which of all files.
+    pub(crate) file: usize,
+    /// Its first byte.
+    pub(crate) offset: u64,
+    /// How long it is.
+    pub(crate) bytes: usize,
+}
+
+/// The same in memory.
+struct Packed {
+    offset: u64,
+    file: u32,
+    bytes: u32,
+}
+
+/// Where a vector stands that is read by itself.
+#[derive(Clone, Copy)]
+pub(crate) struct MemberAt {
+    /// In which of all files.
+    pub(crate) file: usize,
+    /// Its first byte.
+    pub(crate) offset: u64,
+    /// How long it is.
+    pub(crate) bytes: usize,
 }
 
 /// A cluster index that is open.
 pub(crate) struct ClusterStores {
     /// What its stores can do.
     pub(crate) composition: &'static Composition,
-    pub(crate) extents: ByteFile,
+    /// All files that searches read: first that of the build's extents, then that of its members if they are apart, then those that came
+    /// later.
+    pub(crate) files: Vec<ByteFile>,
+    /// The shape of each of these.
+    shapes: Vec<ClusterShape>,
     kind: ExtentKind,
-    shape: ClusterShape,
-    members: Members,
-    /// Where each extent begins, and how long it is.
-    places: Vec<(u64, u32)>,
+    /// Where the extent of each cluster is.
+    places: Vec<Packed>,
     pub(crate) vectors: Vectors,
+    /// Files of vectors that are read by themselves, but for groups.
+    members: Vec<MemberFile>,
     model: ListModel,
     /// The heads and what leads to them; a head's place is its cluster.
     pub(crate) heads: Navigation,
-    /// The mean distance of a vector to the nearest head.
+    /// The mean distance of a vector to the nearest head, when the index was built.
     pub(crate) radius: f32,
+    /// Vectors of the build, and with those that came later.
+    built: u32,
+    nodes: u32,
+    /// Clusters of the build.
+    clusters_built: u32,
+    /// What came since the build.
+    amended: Option<AmendedFile>,
 }
 
 impl ClusterStores {
@@ -133,26 +194,118 @@ impl ClusterStores {
         let kind = extent_kind(extents);
         let table = stored::clusters(volume, manifest, (extents, kind))?;
         let file = stored::file_of(volume, manifest, FileKind::Clusters, None)?;
-        let vectors = match kind {
-            ExtentKind::Replicated => Vectors::Replicated,
-            ExtentKind::Grouped => Vectors::Grouped(firsts(&table.records)),
-            ExtentKind::Postings => {
-                let (entry, _) = stored::members(volume, manifest)?;
-                Vectors::Addressed(ByteFile::open(volume, entry)?)
-            }
-        };
-        Ok(Self {
+        let amended = stored::amended(volume, manifest)?;
+        let heads = stored::heads(volume, manifest, amended.as_ref())?;
+        let mut stores = Self {
             composition,
-            extents: ByteFile::open(volume, entry)?,
+            files: vec![ByteFile::open(volume, entry)?],
+            shapes: vec![shape],
             kind,
-            shape,
-            members: Members::new(shape),
             places: places(&table, kind),
-            vectors,
+            vectors: match kind {
+                ExtentKind::Replicated => Vectors::Replicated,
+                ExtentKind::Grouped => Vectors::Grouped(Groups::of(&table, kind)),
+                ExtentKind::Postings => Vectors::Addressed,
+            },
+            members: Vec::new(),
             model: model(&table, kind, &file)?,
-            heads: Navigation::new(stored::heads(volume, manifest)?),
+            heads: Navigation::new(heads),
             radius: facts.radius,
-        })
+            built: shape.vectors,
+            nodes: shape.vectors,
+            clusters_built: shape.clusters,
+            amended: None,
+        };
+        if kind == ExtentKind::Postings {
+            let (entry, members) = stored::members(volume, manifest)?;
+            stores.add_members(volume, entry, members, 0..shape.vectors)?;
+        }
+        if let Some(amended) = amended {
+            stores.take_amended(volume, manifest, extents, amended)?;
+        }
+        Ok(stores)
+    }
+
+    /// Takes on what came since the build.
+    fn take_amended(
+        &mut self,
+        volume: &dyn Volume,
+        manifest: &Manifest,
+        extents: FileKind,
+        amended: AmendedFile,
+    ) -> Result<(), Error> {
+        // `manifest` refuses more.
+        self.nodes = manifest.nodes() as u32;
+        let mut later: Vec<Option<Packed>> = Vec::new();
+        later.resize_with(amended.clusters as usize, || None);
+        for segment in &amended.extents {
+            let (entry, shape) =
+                stored::extent_segment(volume, manifest, (extents, self.kind), segment)?;
+            let file = self.files.len() as u32;
+            self.files.push(ByteFile::open(volume, entry)?);
+            self.shapes.push(shape);
+            for (extent, offset) in segment.extents.iter().zip(segment.offsets(self.kind)) {
+                // One of a cluster that was merged since is of none that there is.
+                if let Some(place) = later.get_mut(extent.cluster as usize) {
+                    *place = Some(Packed {
+                        offset,
+                        file,
+                        bytes: extent.bytes,
+                    });
+                }
+            }
+        }
+        self.places.truncate(amended.clusters as usize);
+        for (cluster, place) in later.into_iter().enumerate() {
+            match (place, self.places.get_mut(cluster)) {
+                (Some(place), Some(built)) => *built = place,
+                (Some(place), None) => self.places.push(place),
+                (None, Some(_)) => {}
+                (None, None) => {
+                    return Err(Error::Damaged {
+                        file: stored::file_of(volume, manifest, FileKind::Amended, None)?,
+                        what: format!(
+                            "it says nothing of cluster {cluster}, which the build had not"
+                        ),
+                    });
+                }
+            }
+        }
+        for n in 0..amended.members.len() {
+            let (entry, members, numbers) = stored::member_segment(volume, manifest, &amended, n)?;
+            self.add_members(volume, entry, members, numbers)?;
+        }
+        let last = self.members.last().map(|last| last.numbers.end);
+        if self.kind != ExtentKind::Replicated && last.unwrap_or(self.built) != self.nodes {
+            return Err(Error::Damaged {
+                file: stored::file_of(volume, manifest, FileKind::Amended, None)?,
+                what: format!(
+                    "it names no file of the vectors from {} on, of {} in all",
+                    last.unwrap_or(self.built),
+                    self.nodes
+                ),
+            });
+        }
+        self.amended = Some(amended);
+        Ok(())
+    }
+
+    fn add_members(
+        &mut self,
+        volume: &dyn Volume,
+        entry: &FileEntry,
+        members: Members,
+        numbers: Range<u32>,
+    ) -> Result<(), Error> {
+        let file = self.files.len();
+        self.files.push(ByteFile::open(volume, entry)?);
+        self.shapes.push(members.shape());
+        self.members.push(MemberFile {
+            file,
+            members,
+            numbers,
+        });
+        Ok(())
     }
 
     /// Clusters.
@@ -160,43 +313,83 @@ impl ClusterStores {
         self.places.len() as u32
     }
 
-    /// Vectors.
+    /// Numbers that vectors have.
     pub(crate) fn nodes(&self) -> u64 {
-        self.shape.vectors.into()
+        self.nodes.into()
     }
 
-    /// Bytes of an outside id as it stands beside its vector.
+    /// What came since the build.
+    pub(crate) fn amended(&self) -> Option<&AmendedFile> {
+        self.amended.as_ref()
+    }
+
+    /// Bytes of an outside id as it stands beside its vector, in the files of the build.
     pub(crate) fn id_bytes(&self) -> usize {
-        self.shape.id_bytes
+        self.shapes[0].id_bytes
+    }
+
+    /// Files of the build, which come first of all.
+    pub(crate) fn files_built(&self) -> usize {
+        match self.vectors {
+            Vectors::Replicated | Vectors::Grouped(_) => 1,
+            Vectors::Addressed => 2,
+        }
+    }
+
+    /// What extents hold.
+    pub(crate) fn kind(&self) -> ExtentKind {
+        self.kind
+    }
+
+    /// The model by which numbers of members are coded.
+    pub(crate) fn model(&self) -> &ListModel {
+        &self.model
     }
 
     /// Bytes of heads and tables in memory.
     pub(crate) fn metadata_bytes(&self) -> u64 {
-        let firsts = match &self.vectors {
-            Vectors::Grouped(firsts) => size_of_val(&firsts[..]),
-            Vectors::Replicated | Vectors::Addressed(_) => 0,
+        let groups = match &self.vectors {
+            Vectors::Grouped(groups) => {
+                size_of_val(&groups.firsts[..]) + size_of_val(&groups.ends[..])
+            }
+            Vectors::Replicated | Vectors::Addressed => 0,
         };
         let places = size_of_val(&self.places[..]);
-        self.heads.memory_bytes() + (places + firsts) as u64
+        let amended = self.amended.as_ref().map_or(0, |amended| {
+            let extents = amended.extents.iter().map(|segment| &segment.extents[..]);
+            extents.map(size_of_val).sum()
+        });
+        self.heads.memory_bytes() + (places + groups + amended) as u64
     }
 
     /// Bytes of the largest read.
     pub(crate) fn largest_read(&self) -> usize {
-        let largest = self.places.iter().max_by_key(|place| place.1);
-        let extent = largest.map_or(0, |&(offset, bytes)| {
-            self.extents.reach(offset, bytes as usize).1
+        let clusters = 0..self.clusters();
+        let largest = clusters.map(|cluster| self.place(cluster));
+        let largest = largest.max_by_key(|place| place.bytes);
+        let extent = largest.map_or(0, |place| {
+            self.files[place.file].reach(place.offset, place.bytes).1
         });
         // Vectors that are read by themselves come some at a time.
         match &self.vectors {
             Vectors::Replicated => extent,
-            Vectors::Grouped(_) | Vectors::Addressed(_) => extent.max(MOST_BYTES),
+            Vectors::Grouped(_) | Vectors::Addressed => extent.max(MOST_BYTES),
         }
     }
 
-    /// Where the extent of a cluster begins, and how long it is.
-    pub(crate) fn place(&self, cluster: u32) -> (u64, usize) {
-        let (offset, bytes) = self.places[cluster as usize];
-        (offset, bytes as usize)
+    /// Where the extent of a cluster stands.
+    pub(crate) fn place(&self, cluster: u32) -> ExtentAt {
+        let place = &self.places[cluster as usize];
+        ExtentAt {
+            file: place.file as usize,
+            offset: place.offset,
+            bytes: place.bytes as usize,
+        }
+    }
+
+    /// Whether a cluster is read as its build wrote it.
+    pub(crate) fn is_as_built(&self, cluster: u32) -> bool {
+        self.places[cluster as usize].file == 0
     }
 
     /// Reads the extent of a cluster in place; `check` verifies what checksum it has of its own.
@@ -209,17 +402,22 @@ impl ClusterStores {
         bytes: &'b [u8],
         check: bool,
     ) -> Result<ExtentView<'b>, Error> {
+        let at = self.place(cluster);
+        let file = &self.files[at.file].file;
         let place = ExtentPlace {
-            file: &self.extents.file,
-            offset: self.places[cluster as usize].0,
+            file,
+            offset: at.offset,
             cluster,
         };
-        let view = ExtentView::new(self.kind, &self.shape, bytes, place, check)?;
-        if let Vectors::Grouped(firsts) = &self.vectors
-            && view.records() != firsts[cluster as usize + 1] - firsts[cluster as usize]
-        {
+        let view = ExtentView::new(self.kind, &self.shapes[at.file], bytes, place, check)?;
+        let expected = match &self.vectors {
+            Vectors::Grouped(groups) if at.file == 0 => groups.numbers(cluster).len() as u32,
+            Vectors::Grouped(_) => 0,
+            Vectors::Replicated | Vectors::Addressed => view.records(),
+        };
+        if view.records() != expected {
             return Err(Error::Damaged {
-                file: self.extents.file.clone(),
+                file: file.clone(),
                 what: format!(
                     "cluster {cluster} has {} vectors, not as many as its table says",
                     view.records()
@@ -245,21 +443,21 @@ impl ClusterStores {
             Vectors::Replicated => {
                 for slot in slots {
                     let (node, id, vector) = view.entry(slot);
-                    if node >= self.shape.vectors {
-                        return Err(self.no_vector(&self.extents.file, node));
+                    if node >= self.nodes {
+                        return Err(self.no_vector(cluster, node));
                     }
                     each(node, id, vector);
                 }
             }
-            Vectors::Grouped(firsts) => {
-                let first = firsts[cluster as usize];
+            // Only what was built has a group, as `view` makes sure of.
+            Vectors::Grouped(groups) => {
                 for slot in slots {
-                    let node = first + slot;
+                    let node = groups.numbers(cluster).start + slot;
                     let (id, vector) = self.member(node, view.stored(slot), check)?;
                     each(node, id, vector);
                 }
             }
-            Vectors::Addressed(_) => {}
+            Vectors::Addressed => {}
         }
         Ok(())
     }
@@ -279,68 +477,99 @@ impl ClusterStores {
         if bytes.is_empty() {
             return Ok(());
         }
-        let own = self.first_of(cluster);
+        let wrong = |what: String| Error::Damaged {
+            file: self.files[self.place(cluster).file].file.clone(),
+            what: format!("the numbers of the members of cluster {cluster}{what}"),
+        };
         let taken = self
             .model
-            .decode(own, bytes, out)
-            .map_err(|error| Error::Damaged {
-                file: self.extents.file.clone(),
-                what: format!("the numbers of the members of cluster {cluster}: {error}"),
-            })?;
+            .decode(self.beside(cluster), bytes, out)
+            .map_err(|error| wrong(format!(": {error}")))?;
         if taken != bytes.len() {
-            return Err(Error::Damaged {
-                file: self.extents.file.clone(),
-                what: format!(
-                    "the numbers of the members of cluster {cluster} take {taken} bytes of {}",
-                    bytes.len()
-                ),
-            });
+            return Err(wrong(format!(" take {taken} bytes of {}", bytes.len())));
         }
         match out.last() {
-            Some(&last) if last >= self.shape.vectors => {
-                Err(self.no_vector(&self.extents.file, last))
-            }
+            Some(&last) if last >= self.nodes => Err(self.no_vector(cluster, last)),
             _ => Ok(()),
         }
     }
 
     /// The number that those of a cluster's members are coded beside.
-    fn first_of(&self, cluster: u32) -> u32 {
+    pub(crate) fn beside(&self, cluster: u32) -> u32 {
         match &self.vectors {
-            Vectors::Grouped(firsts) => firsts[cluster as usize],
-            Vectors::Replicated | Vectors::Addressed(_) => 0,
+            Vectors::Grouped(groups) if cluster < self.clusters_built => {
+                groups.numbers(cluster).start
+            }
+            Vectors::Grouped(_) | Vectors::Replicated | Vectors::Addressed => 0,
         }
     }
 
-    /// The cluster in whose extent a vector stands, where it stands in one.
+    /// The cluster in whose extent a vector stood when the index was built, where it stood in one.
     pub(crate) fn group_of(&self, node: u32) -> Option<u32> {
         match &self.vectors {
-            Vectors::Grouped(firsts) => {
-                Some(firsts.partition_point(|&first| first <= node) as u32 - 1)
-            }
-            Vectors::Replicated | Vectors::Addressed(_) => None,
+            Vectors::Grouped(groups) if node < self.built => Some(groups.of_number(node)),
+            Vectors::Grouped(_) | Vectors::Replicated | Vectors::Addressed => None,
         }
     }
 
-    /// Bytes of a vector that is read by itself.
-    pub(crate) fn member_bytes(&self) -> usize {
-        self.members.bytes()
-    }
-
-    /// Where a vector stands that is read by itself, as a file and an offset; `None` where it never is. The next one stands behind it, or
-    /// in another group.
-    pub(crate) fn member_place(&self, node: u32) -> Option<(&ByteFile, u64)> {
+    /// The numbers of the vectors in the group that a cluster had when the index was built; none where there are no groups.
+    pub(crate) fn group(&self, cluster: u32) -> Range<u32> {
         match &self.vectors {
-            Vectors::Replicated => None,
-            Vectors::Addressed(file) => Some((file, self.members.offset(node))),
-            Vectors::Grouped(firsts) => {
-                let group = self.group_of(node)? as usize;
-                let (offset, bytes) = self.places[group];
-                // They are the last of the extent.
-                let behind = u64::from(firsts[group + 1] - node) * self.members.bytes() as u64;
-                Some((&self.extents, offset + u64::from(bytes) - behind))
+            Vectors::Grouped(groups) if cluster < self.clusters_built => groups.numbers(cluster),
+            Vectors::Grouped(_) | Vectors::Replicated | Vectors::Addressed => 0..0,
+        }
+    }
+
+    /// Where a vector stands that is read by itself; `None` where it never is. The next one stands behind it, or in another group or file.
+    pub(crate) fn member_place(&self, node: u32) -> Option<MemberAt> {
+        if let (Vectors::Grouped(groups), true) = (&self.vectors, node < self.built) {
+            let group = groups.of_number(node);
+            let bytes = Members::new(self.shapes[0]).bytes();
+            // They are the last of the extent.
+            let behind = u64::from(groups.numbers(group).end - node) * bytes as u64;
+            return Some(MemberAt {
+                file: 0,
+                offset: groups.ends[group as usize] - behind,
+                bytes,
+            });
+        }
+        let file = self.member_file(node)?;
+        Some(MemberAt {
+            file: file.file,
+            offset: file.members.offset(node),
+            bytes: file.members.bytes(),
+        })
+    }
+
+    fn member_file(&self, node: u32) -> Option<&MemberFile> {
+        let at = self
+            .members
+            .partition_point(|file| file.numbers.end <= node);
+        self.members
+            .get(at)
+            .filter(|file| file.numbers.contains(&node))
+    }
+
+    /// Vectors that are read by themselves, in runs that stand behind one another and have `most` bytes at most: their numbers, and where the
+    /// first of them stands. None where vectors stand with all their clusters.
+    pub(crate) fn member_runs(&self, most: usize) -> Vec<(Range<u32>, MemberAt)> {
+        let mut ranges: Vec<Range<u32>> = Vec::new();
+        if let Vectors::Grouped(_) = &self.vectors {
+            ranges.extend((0..self.clusters_built).map(|cluster| self.group(cluster)));
+        }
+        ranges.extend(self.members.iter().map(|file| file.numbers.clone()));
+        let mut runs = Vec::new();
+        for range in ranges {
+            let mut first = range.start;
+            while first < range.end
+                && let Some(at) = self.member_place(first)
+            {
+                let count = (most / at.bytes).max(1).min((range.end - first) as usize) as u32;
+                runs.push((first..first + count, at));
+                first += count;
             }
         }
+        runs
     }
 
     /// The outside id and the vector of a member, from its bytes; `check` verifies its checksum.
@@ -353,19 +582,59 @@ impl ClusterStores {
         bytes: &'b [u8],
         check: bool,
     ) -> Result<(u64, &'b [u8]), Error> {
-        let (file, offset) = match self.member_place(node) {
-            Some((file, offset)) => (&*file.file, offset),
-            None => (&*self.extents.file, 0),
+        let (members, file, offset) = match self.member_file(node) {
+            Some(file) => (file.members, file.file, file.members.offset(node)),
+            // In a group.
+            None => {
+                let offset = self.member_place(node).map_or(0, |at| at.offset);
+                (Members::new(self.shapes[0]), 0, offset)
+            }
         };
-        Ok(self.members.read(node, bytes, offset, check, file)?)
+        Ok(members.read(node, bytes, offset, check, &self.files[file].file)?)
     }
 
     #[cold]
-    fn no_vector(&self, file: &str, node: u32) -> Error {
+    fn no_vector(&self, cluster: u32, node: u32) -> Error {
         Error::Damaged {
-            file: file.to_owned(),
-            what: format!("it has vector {node}, of {} in all", self.shape.vectors),
+            file: self.files[self.place(cluster).file].file.clone(),
+            what: format!(
+                "cluster {cluster} has vector {node}, of {} in all",
+                self.nodes
+            ),
         }
+    }
+}
+
+impl Groups {
+    fn of(table: &ClustersFile, kind: ExtentKind) -> Self {
+        let mut firsts = Vec::with_capacity(table.records.len() + 1);
+        let mut first = 0u32;
+        firsts.push(first);
+        for &records in &table.records {
+            // All of them together are the vectors, of which there are fewer than 2^32.
+            first = first.saturating_add(records);
+            firsts.push(first);
+        }
+        let offsets = table.offsets(kind);
+        let lengths = table.bytes.iter().map(|&bytes| u64::from(bytes));
+        Self {
+            firsts,
+            ends: offsets
+                .iter()
+                .zip(lengths)
+                .map(|(at, len)| at + len)
+                .collect(),
+        }
+    }
+
+    /// The numbers of the vectors in the group of a cluster of the build.
+    fn numbers(&self, cluster: u32) -> Range<u32> {
+        self.firsts[cluster as usize]..self.firsts[cluster as usize + 1]
+    }
+
+    /// The group of a vector of the build.
+    fn of_number(&self, node: u32) -> u32 {
+        self.firsts.partition_point(|&first| first <= node) as u32 - 1
     }
 }
 
@@ -374,25 +643,16 @@ pub(crate) fn extent_kind(kind: FileKind) -> ExtentKind {
     ExtentKind::of(kind).unwrap_or(ExtentKind::Postings)
 }
 
-/// The first number in each group, and behind the last the next.
-fn firsts(records: &[u32]) -> Vec<u32> {
-    let mut firsts = Vec::with_capacity(records.len() + 1);
-    let mut first = 0u32;
-    firsts.push(first);
-    for &records in records {
-        // All of them together are the vectors, of which there are fewer than 2^32.
-        first = first.saturating_add(records);
-        firsts.push(first);
-    }
-    firsts
-}
-
-/// Where each extent begins, and how long it is.
-fn places(table: &ClustersFile, kind: ExtentKind) -> Vec<(u64, u32)> {
-    let offsets = table.offsets(kind);
+/// Where the extents of a build stand.
+fn places(table: &ClustersFile, kind: ExtentKind) -> Vec<Packed> {
+    let offsets = table.offsets(kind).into_iter();
     offsets
-        .into_iter()
-        .zip(table.bytes.iter().copied())
+        .zip(&table.bytes)
+        .map(|(offset, &bytes)| Packed {
+            offset,
+            file: 0,
+            bytes,
+        })
         .collect()
 }
 

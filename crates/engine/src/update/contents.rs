@@ -76,7 +76,7 @@ pub(crate) fn each_vector(
     Ok(())
 }
 
-/// Calls `each` with every vector of clusters: by cluster, or in order where they stand in a file of their own.
+/// Calls `each` with every vector of clusters: by cluster, or in the order of their numbers where they stand by themselves.
 fn each_member(
     index: &Index,
     clusters: &ClusterStores,
@@ -85,33 +85,30 @@ fn each_member(
 ) -> Result<(), Error> {
     let volume = index.volume();
     let mut buffer = Vec::new();
-    if let Vectors::Addressed(file) = &clusters.vectors {
-        let (stride, nodes) = (clusters.member_bytes(), clusters.nodes() as u32);
-        let step = (PIECE / stride).max(1) as u32;
-        for first in (0..nodes).step_by(step as usize) {
-            if progress.interrupted() {
-                return Err(Error::Interrupted);
-            }
-            let (_, offset) = clusters.member_place(first).unwrap_or((file, 0));
-            buffer.resize(step.min(nodes - first) as usize * stride, 0);
-            volume.read_at(&file.name, offset, &mut buffer)?;
-            for (node, member) in (first..).zip(buffer.chunks_exact(stride)) {
-                let (id, vector) = clusters.member(node, member, true)?;
-                each(node, id, vector)?;
-            }
+    for (numbers, at) in clusters.member_runs(PIECE) {
+        if progress.interrupted() {
+            return Err(Error::Interrupted);
         }
+        buffer.resize(numbers.len() * at.bytes, 0);
+        volume.read_at(&clusters.files[at.file].name, at.offset, &mut buffer)?;
+        for (node, member) in numbers.zip(buffer.chunks_exact(at.bytes)) {
+            let (id, vector) = clusters.member(node, member, true)?;
+            each(node, id, vector)?;
+        }
+    }
+    if !matches!(clusters.vectors, Vectors::Replicated) {
         return Ok(());
     }
     for cluster in 0..clusters.clusters() {
         if progress.interrupted() {
             return Err(Error::Interrupted);
         }
-        let (offset, bytes) = clusters.place(cluster);
-        buffer.resize(bytes, 0);
-        volume.read_at(&clusters.extents.name, offset, &mut buffer)?;
+        let at = clusters.place(cluster);
+        buffer.resize(at.bytes, 0);
+        volume.read_at(&clusters.files[at.file].name, at.offset, &mut buffer)?;
         let view = clusters.view(cluster, &buffer, true)?;
         let mut outcome = Ok(());
-        // Each once: in the cluster that is nearest to it.
+        // Each once: in the cluster that is its own.
         clusters.each_in(
             cluster,
             &view,

@@ -4,11 +4,13 @@
 //! Otherwise the checkpoint has a file of them ([`IdTable`]). That of an earlier version has none: one is made when the index is
 //! opened for changes, which takes reading every vector, and is gone when it is closed.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use stratann_layout::{Manifest, PlacementFile};
 
 use super::contents::each_vector;
+use crate::bits::Bits;
 use crate::build::{IdSorter, LEAST_MEMORY};
 use crate::durable::Checkpoint;
 use crate::index::Index;
@@ -87,14 +89,34 @@ impl StoredIds {
         // Dropped, it removes what was written; the table has its file open by then.
         let checkpoint = Checkpoint::begin(volume, true)?;
         let mut sorter = IdSorter::new(volume, &checkpoint, manifest.vectors, LEAST_MEMORY);
+        // What was deleted may be in no cluster any more, where these were written anew: then of the ids that went, those that no vector has
+        // are those of such vectors, whichever of them. None of them counts.
+        let mut missing = match index.clusters() {
+            Some(clusters) if clusters.amended().is_some() => Some(Bits::new(manifest.vectors)),
+            _ => None,
+        };
+        let mut met = HashSet::new();
         each_vector(
             index,
             &Silent,
             &mut |node, id, _| match u64::from(node) < manifest.vectors {
-                true => sorter.push(id, node),
+                true => {
+                    if let Some(found) = &mut missing {
+                        found.add(node.into());
+                        met.insert(id);
+                    }
+                    sorter.push(id, node)
+                }
                 false => Ok(()),
             },
         )?;
+        if let Some(found) = missing {
+            let nodes = (0..manifest.vectors as u32).filter(|&node| !found.has(node.into()));
+            let gone = index.carried().deleted.iter().map(|&(id, _)| id);
+            for (node, id) in nodes.zip(gone.filter(|id| !met.contains(id))) {
+                sorter.push(id, node)?;
+            }
+        }
         let table = IdTable::open_file(volume, &sorter.finish()?, None)?;
         Ok(Self::table(table, manifest))
     }

@@ -96,6 +96,14 @@ pub struct CompactReport {
     pub segments_rewritten: u64,
     /// Vectors of these.
     pub vectors_rewritten: u64,
+    /// Clusters that were written anew in place (SPFresh), those that were split or merged among them; 0 where the whole index was built anew.
+    pub clusters_written: u64,
+    /// Clusters that were split, and that were merged with others.
+    pub clusters_split: u64,
+    /// Clusters that were merged with others.
+    pub clusters_merged: u64,
+    /// Vectors that joined another cluster since a head near them came or went.
+    pub reassigned: u64,
     /// Bytes on storage before and after, logs included.
     pub bytes_before: u64,
     /// Bytes on storage afterwards.

@@ -43,6 +43,10 @@ pub(super) struct Inputs<'a> {
     pub(super) log_from: LogFrom,
     /// The id that comes next.
     pub(super) next_id: u64,
+    /// Records on storage that do not count.
+    pub(super) dead: u64,
+    /// Ids that came since the build and count, as ascending ranges: the first, and how many.
+    pub(super) inserted: Vec<(u64, u64)>,
     pub(super) threads: usize,
     /// The cap on memory, if there is one.
     pub(super) memory: Option<u64>,
@@ -112,6 +116,7 @@ pub(super) fn merge(
         // It is committed: that nobody can count its bytes is no failure.
         bytes_after: bytes_in(&**volume).unwrap_or(report.bytes),
         seconds: start.elapsed().as_secs_f64(),
+        ..CompactReport::default()
     };
     Ok((report, committed))
 }

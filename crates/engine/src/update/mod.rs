@@ -9,6 +9,7 @@
 //!   overlay.rs    what changed, as a search sees it
 //!   replay.rs     the same, from the logs
 //!   merge.rs      the batched merge: everything live becomes the next checkpoint
+//!   rebalance/    new vectors into clusters on storage, which stay in balance
 //!   survey.rs     what a merge takes, row after row, and which segments of vectors it keeps
 //!   garbage.rs    which of them have too much garbage
 //!   rows.rs       rows that are read where they stand
@@ -28,6 +29,7 @@ mod live;
 mod merge;
 mod overlay;
 mod ranges;
+mod rebalance;
 mod replay;
 mod rows;
 mod survey;

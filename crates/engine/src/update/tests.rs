@@ -81,7 +81,7 @@ impl Case {
 }
 
 /// All that there are: directly, and by merges.
-pub(super) const CASES: [Case; 17] = [
+pub(super) const CASES: [Case; 18] = [
     PACKED,
     Case(Layout::Packed, Update::Relocate),
     Case(Layout::Packed, Update::Merge),
@@ -96,8 +96,9 @@ pub(super) const CASES: [Case; 17] = [
     Case(Layout::Layered, Update::Accumulate),
     Case(Layout::Layered, Update::Relocate),
     Case(Layout::Layered, Update::Merge),
-    Case(Layout::Replicated, Update::Merge),
-    Case(Layout::Addressed, Update::Merge),
+    Case(Layout::Replicated, Update::Rebalance),
+    Case(Layout::Addressed, Update::Rebalance),
+    Case(Layout::Grouped, Update::Rebalance),
     Case(Layout::Grouped, Update::Merge),
 ];
 

@@ -1,15 +1,19 @@
 //! The files of a cluster index: every byte of them, and that each vector is where it should be, and in a cluster.
+//!
+//! Of what came after the build, all extents of a segment are checked, also those that do not count any more; and in the end, over the extents
+//! that do, that each vector that counts is in a cluster.
 
 use stratann_codec::ListModel;
 use stratann_layout::{
-    BLOCK, ClusterShape, ClustersFile, ExtentKind, ExtentPlace, ExtentView, FileEntry, FileKind,
-    Members,
+    AmendedFile, BLOCK, ClusterShape, ClustersFile, ExtentKind, ExtentPlace, ExtentView, FileEntry,
+    FileKind, Members,
 };
 
 use super::Check;
 use super::pages::NodeAt;
 use crate::bits::Bits;
-use crate::stores::clusters::{extent_kind, model};
+use crate::stores::ClusterStores;
+use crate::stores::clusters::{Vectors, extent_kind, model};
 use crate::stores::composition::Made;
 use crate::{Error, stored};
 
@@ -51,12 +55,213 @@ impl Check<'_> {
         &mut self,
         entry: &FileEntry,
         kind: FileKind,
+        n: Option<u32>,
         name: &str,
     ) -> Result<(), Error> {
-        match ExtentKind::of(kind) {
-            Some(_) => self.all_extents(entry, kind, name),
-            None => self.members_alone(entry, name),
+        match (ExtentKind::of(kind), n) {
+            (Some(_), None) => self.all_extents(entry, kind, name),
+            (None, None) => {
+                let (_, members) = stored::members(self.volume, self.manifest)?;
+                self.members_alone(entry, members, 0..self.manifest.vectors as u32, name)
+            }
+            (extents, Some(number)) => {
+                // What is wrong with the table is told of it.
+                let Ok(Some(amended)) = stored::amended(self.volume, self.manifest) else {
+                    let what = "not checked: the table of what came after the build is damaged";
+                    self.report.problem(name, None, what);
+                    return Ok(());
+                };
+                match extents {
+                    Some(extents) => self.extent_segment((kind, extents), &amended, number, name),
+                    None => {
+                        let n = amended
+                            .members
+                            .iter()
+                            .position(|file| file.number == number);
+                        let (entry, members, numbers) = stored::member_segment(
+                            self.volume,
+                            self.manifest,
+                            &amended,
+                            // It belongs to the index, or nobody would ask.
+                            n.unwrap_or_default(),
+                        )?;
+                        self.members_alone(entry, members, numbers, name)
+                    }
+                }
+            }
         }
+    }
+
+    /// Whether a file is one of those that came after the build.
+    pub(super) fn amends(&self, kind: FileKind, n: Option<u32>) -> bool {
+        let files = self.later_files();
+        // Where the table cannot be read, nobody knows.
+        let unknown = || stored::amended(self.volume, self.manifest).is_err();
+        files.contains(&(kind, n)) || unknown()
+    }
+
+    /// The files that came after the build of a cluster index, as its table names them.
+    pub(super) fn later_files(&self) -> Vec<(FileKind, Option<u32>)> {
+        let Some(extents) = self.extents() else {
+            return Vec::new();
+        };
+        let Ok(Some(amended)) = stored::amended(self.volume, self.manifest) else {
+            return Vec::new();
+        };
+        let segments = amended
+            .extents
+            .iter()
+            .map(|file| (extents, Some(file.number)));
+        let members = amended.members.iter();
+        let members = members.map(|file| (FileKind::Addressed, Some(file.number)));
+        segments.chain(members).collect()
+    }
+
+    /// A segment of extents that came after the build.
+    fn extent_segment(
+        &mut self,
+        (kind, extents): (FileKind, ExtentKind),
+        amended: &AmendedFile,
+        number: u32,
+        name: &str,
+    ) -> Result<(), Error> {
+        let Some(segment) = amended.extents.iter().find(|file| file.number == number) else {
+            return Ok(());
+        };
+        let (volume, manifest) = (self.volume, self.manifest);
+        let (entry, shape) = stored::extent_segment(volume, manifest, (kind, extents), segment)?;
+        let offsets = segment.offsets(extents);
+        let mut buffer = Vec::new();
+        for (n, extent) in segment.extents.iter().enumerate() {
+            let at = offsets[n];
+            let end = match n + 1 == segment.extents.len() {
+                true => entry.length,
+                false => offsets[n + 1],
+            };
+            buffer.resize((end - at) as usize, 0);
+            volume.read_at(&entry.name, at, &mut buffer)?;
+            let (bytes, zeros) = buffer.split_at(extent.bytes as usize);
+            self.zeros(zeros, at + u64::from(extent.bytes), name);
+            let place = ExtentPlace {
+                file: name,
+                offset: at,
+                cluster: extent.cluster,
+            };
+            match ExtentView::new(extents, &shape, bytes, place, true) {
+                Ok(view) if view.records() != extent.records => {
+                    let (found, said) = (view.records(), extent.records);
+                    let what = format!(
+                        "{found} vectors stand in an extent of cluster {}; its table says {said}",
+                        extent.cluster
+                    );
+                    self.report.problem(name, Some(at), what);
+                }
+                Ok(_) => {}
+                Err(error) => self.report.refused(name, &error.into()),
+            }
+            self.report.pages += 1;
+            self.advance(end - at)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes from `at` on that are to be zero.
+    fn zeros(&mut self, zeros: &[u8], at: u64, name: &str) {
+        if let Some(byte) = zeros.iter().position(|&byte| byte != 0) {
+            let what = "a byte between two extents is not zero";
+            self.report.problem(name, Some(at + byte as u64), what);
+        }
+    }
+
+    /// Where clusters changed after the build: that every vector that counts is in one, and where vectors stand with all their clusters, in
+    /// one that is its own.
+    pub(super) fn current_clusters(&mut self) -> Result<(), Error> {
+        let (volume, manifest) = (self.volume, self.manifest);
+        let (Some(_), Some(facts), Some(tables)) =
+            (self.extents(), manifest.placement, self.placement_tables)
+        else {
+            return Ok(());
+        };
+        // What is wrong with a table or a header was told of it, and so was each extent that cannot be read.
+        let Ok(stores) = ClusterStores::open(volume, manifest) else {
+            return Ok(());
+        };
+        let is_replicated = matches!(stores.vectors, Vectors::Replicated);
+        let nodes = stores.nodes();
+        let (mut members, mut own) = (Bits::new(nodes), Bits::new(nodes));
+        let (mut bytes, mut others) = (Vec::new(), Vec::new());
+        let mut live = 0;
+        for cluster in 0..stores.clusters() {
+            self.advance(0)?;
+            let at = stores.place(cluster);
+            let name = stores.files[at.file].file.clone();
+            bytes.resize(at.bytes, 0);
+            volume.read_at(&stores.files[at.file].name, at.offset, &mut bytes)?;
+            let Ok(view) = stores.view(cluster, &bytes, true) else {
+                return Ok(());
+            };
+            if let Err(error) = stores.others(cluster, &view, &mut others) {
+                // Of the build's, that is told already.
+                if !stores.is_as_built(cluster) {
+                    self.report.refused(&name, &error);
+                }
+                return Ok(());
+            }
+            for &node in &others {
+                members.add(node.into());
+            }
+            if !is_replicated {
+                if stores.is_as_built(cluster) {
+                    for node in stores.group(cluster) {
+                        members.add(node.into());
+                    }
+                }
+                continue;
+            }
+            for slot in 0..view.records() {
+                let (node, id, vector) = view.entry(slot);
+                let place = NodeAt {
+                    node: node.into(),
+                    offset: Some(at.offset),
+                    file: &name,
+                };
+                if u64::from(node) >= nodes {
+                    self.node_problem(place, format_args!("is none of the {nodes} that there are"));
+                    continue;
+                }
+                members.add(node.into());
+                if slot >= view.own() {
+                    continue;
+                }
+                if !own.add(node.into()) {
+                    self.node_problem(place, "has two clusters of its own");
+                    continue;
+                }
+                live += u64::from(!tables.placement.is_dead(id, node));
+                if u64::from(node) >= manifest.vectors {
+                    self.report.nodes += 1;
+                    self.vector(place, vector, vector.len());
+                    self.counted(place, id);
+                }
+            }
+        }
+        if is_replicated {
+            if live != facts.live {
+                let said = facts.live;
+                self.claim(format!(
+                    "it says that {said} vectors count; {live} have a cluster of their own"
+                ));
+            }
+            return Ok(());
+        }
+        let stray = |node: &u64| self.live.has(*node) && !members.has(*node);
+        let strays = (0..nodes).filter(stray).count();
+        if let Some(first) = (0..nodes).find(stray) {
+            let name = stored::file_of(volume, manifest, FileKind::Amended, None)?;
+            let what = format!("{strays} vectors that count are in no cluster, {first} the first");
+            self.report.problem(&name, None, what);
+        }
+        Ok(())
     }
 
     /// The table of extents. It fits their file, and its model decodes.
@@ -122,11 +327,7 @@ impl Check<'_> {
             buffer.resize((end - at) as usize, 0);
             self.volume.read_at(&entry.name, at, &mut buffer)?;
             let (extent, zeros) = buffer.split_at(bytes as usize);
-            if let Some(byte) = zeros.iter().position(|&byte| byte != 0) {
-                let offset = at + u64::from(bytes) + byte as u64;
-                let what = "a byte between two extents is not zero";
-                self.report.problem(extents.name, Some(offset), what);
-            }
+            self.zeros(zeros, at + u64::from(bytes), extents.name);
             let checked = self.extent(extents, (cluster, first, at), extent, &mut found);
             if let Err(error) = checked {
                 found.complete = false;
@@ -239,8 +440,13 @@ impl Check<'_> {
         }
         self.report.nodes += 1;
         self.vector(place, vector, vector.len());
-        self.id(place, id);
-        self.expect_id(place, id);
+        self.counted(place, id);
+        if let Some(tables) = self.placement_tables
+            && self.live.takes(node.into())
+            && !tables.placement.is_dead(id, node)
+        {
+            self.live.add(node.into());
+        }
     }
 
     /// Whether all vectors are there, and in as many clusters as the manifest says.
@@ -270,10 +476,15 @@ impl Check<'_> {
         }
     }
 
-    /// A file of members alone.
-    fn members_alone(&mut self, entry: &FileEntry, name: &str) -> Result<(), Error> {
-        let (_, members) = stored::members(self.volume, self.manifest)?;
-        let nodes = self.manifest.vectors as u32;
+    /// A file of members alone, which has those of these numbers.
+    fn members_alone(
+        &mut self,
+        entry: &FileEntry,
+        members: Members,
+        numbers: std::ops::Range<u32>,
+        name: &str,
+    ) -> Result<(), Error> {
+        let nodes = numbers.end;
         let stride = members.bytes();
         let step = (PIECE / stride).max(1) as u32;
         let mut found = Found {
@@ -284,7 +495,7 @@ impl Check<'_> {
             complete: true,
         };
         let mut buffer = Vec::new();
-        for first in (0..nodes).step_by(step as usize) {
+        for first in numbers.step_by(step as usize) {
             buffer.resize(step.min(nodes - first) as usize * stride, 0);
             let offset = members.offset(first);
             self.volume.read_at(&entry.name, offset, &mut buffer)?;

@@ -34,13 +34,17 @@ impl Check<'_> {
             FileKind::Codebook | FileKind::Heat => self.extents().is_none(),
             FileKind::Clusters => self.extents().is_some(),
             FileKind::Placement => self.manifest.placement.is_some(),
+            FileKind::Amended => self.manifest.placement.is_some() && self.extents().is_some(),
             FileKind::Pending | FileKind::Journal => {
-                self.manifest.placement.is_some() && kind == self.composition.waiting()
+                self.manifest.placement.is_some()
+                    && self.extents().is_none()
+                    && kind == self.composition.waiting()
             }
             FileKind::Navigation | FileKind::Ids => true,
             _ => match kind.form() {
                 Form::Lists(_) => kind == self.composition.lists,
                 Form::Segment => of_segment(),
+                Form::Clusters(_) if n.is_some() => self.amends(kind, n),
                 Form::Clusters(_) => kind == self.composition.lists || Some(kind) == self.extents(),
                 // A MANIFEST names no file of the log, and no table that is not listed above.
                 Form::Log | Form::Stream => false,
@@ -75,10 +79,12 @@ impl Check<'_> {
             needed.extend([(FileKind::Vectors, Some(n)), (FileKind::Chunks, Some(n))]);
         }
         if self.manifest.placement.is_some() {
-            needed.extend([
-                (FileKind::Placement, None),
-                (self.composition.waiting(), None),
-            ]);
+            let waiting = match self.extents() {
+                Some(_) => FileKind::Amended,
+                None => self.composition.waiting(),
+            };
+            needed.extend([(FileKind::Placement, None), (waiting, None)]);
+            needed.extend(self.later_files());
         }
         for (kind, n) in needed {
             let role = FileEntry::role_of(kind, n);

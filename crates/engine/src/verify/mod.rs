@@ -44,7 +44,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
-use stratann_layout::{FileEntry, FileKind, Form, LogShape, Manifest};
+use stratann_layout::{FileEntry, FileKind, Form, IndexKind, LogShape, Manifest};
 use stratann_tier::{TierError, Volume};
 use stratann_vector::first_invalid;
 
@@ -53,6 +53,7 @@ use self::ids::Ids;
 use self::manifest::Sums;
 pub(crate) use self::placement::added_wrong;
 use self::placement::{Counts, Tables};
+use crate::bits::Bits;
 use crate::durable::{self, LogPosition, log_number};
 use crate::places::{Places, Purpose};
 use crate::progress::{Progress, Stage};
@@ -97,6 +98,9 @@ pub struct VerifyReport {
     pub problem_count: u64,
     /// How many of them are no damage: files that could not be looked at, because this user may not, or the machine failed.
     pub unread: u64,
+    /// Of copies with problems: how many the index itself has. None of its own means that the copies alone are damaged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub original_problems: Option<u64>,
 }
 
 impl VerifyReport {
@@ -144,7 +148,7 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
 }
 
 /// As [`verify`], of the copies at some places, as far as there are such of what searches read, and of the index itself for all else. Copies that
-/// are not there yet are made.
+/// are not there yet are made. Where something is wrong, the index itself is read as well: a copy of what is damaged is as damaged.
 ///
 /// # Errors
 /// As those of [`verify`]; a place in memory, of which there is nothing to check; a role that the index does not have.
@@ -157,7 +161,11 @@ pub fn verify_placed(
     let home: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
     let path = stored::home(path.as_ref())?;
     let volume = places.over(&home, &path, Purpose::Search, None)?;
-    verify_in(&*volume, progress)
+    let mut report = verify_in(&*volume, progress)?;
+    if !places.is_empty() && report.problem_count > 0 {
+        report.original_problems = Some(verify_in(&*home, progress)?.problem_count);
+    }
+    Ok(report)
 }
 
 /// Checks the index in a volume.
@@ -196,6 +204,10 @@ pub(crate) fn verify_in(
         placed: OnceCell::new(),
         counts: Counts::default(),
         ids: Ids::new(stored::most_nodes(volume, &manifest)),
+        live: Bits::new(match (&manifest.kind, &manifest.placement) {
+            (IndexKind::Cluster(_), Some(_)) => stored::most_nodes(volume, &manifest),
+            _ => 0,
+        }),
         id_file,
         progress,
     };
@@ -204,6 +216,7 @@ pub(crate) fn verify_in(
         check.file(entry)?;
     }
     check.log();
+    check.current_clusters()?;
     check.sums();
     check.totals();
     check.repeated_ids();
@@ -227,6 +240,8 @@ struct Check<'a> {
     placed: OnceCell<Placed>,
     counts: Counts,
     ids: Ids,
+    /// Vectors of clusters that were met where they stand by themselves, and count; where clusters changed after the build.
+    live: Bits,
     /// The file of ids, if it is there and opens.
     id_file: Option<IdFile>,
     progress: &'a dyn Progress,
@@ -247,7 +262,7 @@ impl Check<'_> {
             let (role, layout) = (&entry.role, self.layout);
             let placed = matches!(
                 kind,
-                FileKind::Placement | FileKind::Pending | FileKind::Journal
+                FileKind::Placement | FileKind::Pending | FileKind::Journal | FileKind::Amended
             );
             let what = match placed && self.manifest.placement.is_none() {
                 true => format!(
@@ -284,6 +299,8 @@ impl Check<'_> {
         stored::check_file(self.volume, entry, kind)?;
         let may_grow = match kind {
             FileKind::Vectors => self.may_grow(n),
+            // Files of clusters are never written to again.
+            _ if self.extents().is_some() => false,
             // Where pages stay in their places, they are added only when a checkpoint was committed.
             _ => self.composition.records_move() || self.manifest.placement.is_some(),
         };
@@ -305,7 +322,7 @@ impl Check<'_> {
                 // A manifest of clusters with a placement is refused.
                 Records::Clustered => Ok(()),
             },
-            Form::Clusters(_) => self.clustered(entry, kind, name),
+            Form::Clusters(_) => self.clustered(entry, kind, n, name),
             Form::Lists(_) | Form::Segment => self.built(kind, n, name),
             Form::Stream => self.stream(entry, kind, n, name),
             // No manifest names one; what it says is read by `log`.

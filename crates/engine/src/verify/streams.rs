@@ -86,9 +86,11 @@ impl Check<'_> {
         let manifest = self.manifest;
         match kind {
             FileKind::Navigation if self.extents().is_some() => {
-                stored::heads(self.volume, manifest)?;
+                let amended = stored::amended(self.volume, manifest)?;
+                stored::heads(self.volume, manifest, amended.as_ref())?;
             }
             FileKind::Clusters => self.clusters_table(name)?,
+            FileKind::Amended => drop(stored::amended(self.volume, manifest)?),
             FileKind::Navigation => {
                 let row_bytes = manifest.dimension as usize * manifest.element.size();
                 NavigationFile::decode(payload, manifest.vectors, row_bytes, name)?;

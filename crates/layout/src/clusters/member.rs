@@ -12,6 +12,8 @@
 //! ```text
 //! file: | header block | member 0 | member 1 | ... | zeros to whole blocks
 //! ```
+//!
+//! One that came after the build begins with a later number, which its table says.
 
 use super::ClusterShape;
 use crate::block::{self, BLOCK, u32_at};
@@ -21,12 +23,24 @@ use crate::error::LayoutError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Members {
     shape: ClusterShape,
+    /// The number of the first one in a file of members alone.
+    first: u32,
 }
 
 impl Members {
     /// Of an index of this shape.
     pub fn new(shape: ClusterShape) -> Members {
-        Members { shape }
+        Members { shape, first: 0 }
+    }
+
+    /// The same, of a file that begins with vector `first`: what came after the build ([`amended`](super::amended)).
+    pub fn starting_at(shape: ClusterShape, first: u32) -> Members {
+        Members { shape, first }
+    }
+
+    /// The shape that they are of.
+    pub fn shape(&self) -> ClusterShape {
+        self.shape
     }
 
     /// Bytes of a member.
@@ -34,15 +48,19 @@ impl Members {
         self.shape.vector_bytes() + self.shape.id_bytes + 4
     }
 
-    /// Where vector `node` stands in a file of members alone, in bytes.
+    /// Where vector `node`, which is in it, stands in a file of members alone, in bytes.
     pub fn offset(&self, node: u32) -> u64 {
-        BLOCK as u64 + u64::from(node) * self.bytes() as u64
+        BLOCK as u64 + u64::from(node.saturating_sub(self.first)) * self.bytes() as u64
+    }
+
+    /// The length in bytes of a file of members alone that ends in front of vector `end`.
+    pub fn file_length_to(&self, end: u32) -> u64 {
+        self.offset(end).next_multiple_of(BLOCK as u64)
     }
 
     /// The length in bytes of a file of members alone.
     pub fn file_length(&self) -> u64 {
-        self.offset(self.shape.vectors)
-            .next_multiple_of(BLOCK as u64)
+        self.file_length_to(self.shape.vectors)
     }
 
     /// Appends vector `node`.

@@ -15,6 +15,7 @@
 //! - [`extent`]: extents, and files of them
 //! - [`member`]: a vector that stands by itself, and can be read and checked by itself
 //! - [`table`]: how long each extent is, which is in memory
+//! - [`amended`]: what was written anew since the build, and what came after it
 //!
 //! These files are read to the byte, on memory that is finer than blocks: an extent has a checksum of its own, seeded with the number of its
 //! cluster, and so has each vector that may be read alone, seeded with its number. Zeros stand between them. Only the header is a block.
@@ -29,6 +30,7 @@
 //! | 12 | 4 | clusters |
 //! | 16 | 8 | vectors |
 
+pub mod amended;
 pub mod extent;
 pub mod member;
 pub mod table;
@@ -54,7 +56,7 @@ pub struct ClusterShape {
     pub id_bytes: usize,
     /// Clusters, 1 or more.
     pub clusters: u32,
-    /// Vectors, as many as clusters or more.
+    /// Vectors, as many as clusters or more. In a file that came after the build: those that there were when it was written.
     pub vectors: u32,
 }
 

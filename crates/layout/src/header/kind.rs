@@ -56,6 +56,8 @@ pub enum FileKind {
     Addressed = 23,
     /// Extents of clusters with the vectors of their groups, and the numbers of their other members.
     Grouped = 24,
+    /// Which clusters were written anew since the build, and where, a byte string ([`crate::clusters::amended`]).
+    Amended = 25,
 }
 
 /// What of an index a file is for: each role may be on a tier of its own.
@@ -136,7 +138,7 @@ struct Row(&'static str, Role, Form, u32);
 
 impl FileKind {
     /// All kinds that this build knows.
-    pub const ALL: [FileKind; 24] = [
+    pub const ALL: [FileKind; 25] = [
         FileKind::Graph,
         FileKind::Codes,
         FileKind::Codebook,
@@ -161,6 +163,7 @@ impl FileKind {
         FileKind::Postings,
         FileKind::Addressed,
         FileKind::Grouped,
+        FileKind::Amended,
     ];
 
     /// The kind's name, role and form, and the format version that this build writes.
@@ -192,6 +195,7 @@ impl FileKind {
             Self::Postings => Row("postings", Topology, Form::Clusters(None), clusters::FORMAT_VERSION),
             Self::Addressed => Row("addressed", Vectors, Form::Clusters(Some("addressed")), clusters::FORMAT_VERSION),
             Self::Grouped => Row("grouped", Vectors, Form::Clusters(Some("grouped")), clusters::FORMAT_VERSION),
+            Self::Amended => Row("amended", Topology, Form::Stream, clusters::amended::FORMAT_VERSION),
             Self::Log => Row("log", Log, Form::Log, log::FORMAT_VERSION),
         }
     }

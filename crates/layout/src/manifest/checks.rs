@@ -119,10 +119,6 @@ impl Manifest {
         let Some(facts) = &self.placement else {
             return Ok(());
         };
-        if self.clusters().is_some() {
-            let expected = "none: it is of graphs, into which vectors were inserted directly";
-            return Err(field(file, at, "placement", "there", expected));
-        }
         if self.reader_features & PLACEMENT == 0 {
             let (found, expected) = (self.reader_features, "bit 0 set where there is a placement");
             return Err(field(file, at, "reader_features", found, expected));

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::header::FileKind;
+use crate::header::{FileKind, Form};
 
 /// A place between two records of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,12 +102,13 @@ pub struct HotShare {
     pub hits: f64,
 }
 
-/// Facts about an index with records that were written anew after the build.
+/// Facts about an index into which vectors came after the build: straight into a graph, whose records were written anew for it, or
+/// into clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacementFacts {
-    /// All nodes, those of the build included.
+    /// All nodes, those of the build included; of clusters, the numbers of vectors that were given so far.
     pub nodes: u64,
-    /// Pages of the page file: its length is a [block](crate::BLOCK) and so many pages, whatever its header says.
+    /// Pages of the page file: its length is a [block](crate::BLOCK) and so many pages, whatever its header says. 0 in a cluster index.
     pub pages: u64,
     /// Vectors that count.
     pub live: u64,
@@ -147,7 +148,8 @@ impl FileEntry {
             Some((name, number)) => (name, Some(number.parse().ok()?)),
         };
         let kind = FileKind::ALL.into_iter().find(|kind| kind.name() == name)?;
-        let in_segments = matches!(kind, FileKind::Vectors | FileKind::Chunks);
+        let in_segments = matches!(kind, FileKind::Vectors | FileKind::Chunks)
+            || matches!(kind.form(), Form::Clusters(_));
         // One spelling only, so that no two roles are the same file's.
         let right = (segment.is_none() || in_segments) && self.role == Self::role_of(kind, segment);
         right.then_some((kind, segment))

@@ -14,6 +14,8 @@
 //! **What nobody uses any more** goes when somebody opens a folder of the same owner: whoever gets the lock of IN-USE for himself alone
 //! knows that nobody has the folder open. A lock ends with its process, so that a crash leaves nothing that stays for ever.
 //!
+//! **Who comes second waits.** A copy is made under a lock of the folder: who opens the same index meanwhile finds it made.
+//!
 //! **Who may look.** A place has to be a directory of this user that nobody else can write to, a folder in it one that nobody else can
 //! even look into; so nobody can put files there, or read what stands there.
 
@@ -33,9 +35,9 @@ use crate::home::Home;
 use crate::volume::Volume;
 
 /// Name of the file whose lock says that a folder is in use.
-const IN_USE: &str = "IN-USE";
+pub(super) const IN_USE: &str = "IN-USE";
 /// What the names of all folders begin with.
-const PREFIX: &str = "stratann-";
+pub(super) const PREFIX: &str = "stratann-";
 /// What stands in the name of a file that is being made.
 pub(super) const UNFINISHED: &str = ".copy-";
 /// How often another process may remove a folder while it is being opened.
@@ -59,6 +61,9 @@ pub struct CopyFolder {
     in_use: File,
     kept: Kept,
     home: Home,
+    /// What a test says is free.
+    #[cfg(test)]
+    pub(super) free: Option<u64>,
 }
 
 fn failed(action: &'static str, path: &Path) -> impl Fn(Errno) -> TierError {
@@ -170,6 +175,8 @@ impl CopyFolder {
             in_use,
             kept,
             home: Home::here(),
+            #[cfg(test)]
+            free: None,
         };
         if alone && folder.is_there() {
             folder.remove_unfinished();
@@ -213,12 +220,45 @@ impl CopyFolder {
         self.kept
     }
 
+    /// Waits until nobody else makes a copy in it, and keeps others from making one until this is dropped.
+    pub(super) fn make_alone(&self) -> Result<MakingAlone, TierError> {
+        // The directory itself carries the lock, through a descriptor of its own.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let opened = self.directory.open_with(".", flags);
+        let opened = opened
+            .map_err(|error| TierError::io("lock", self.path.display().to_string(), 0, 0, error))?;
+        loop {
+            match flock(&opened, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(MakingAlone(opened)),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(failed("lock", &self.path)(error)),
+            }
+        }
+    }
+
     /// Bytes that are free on its device, for this user.
     pub(super) fn free_bytes(&self) -> Result<u64, TierError> {
+        #[cfg(test)]
+        if let Some(free) = self.free {
+            return Ok(free);
+        }
         let facts = fstatvfs(&self.in_use).map_err(failed("look at", &self.path))?;
         Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
     }
+
+    /// Refuses bytes that its device has no room for.
+    pub(super) fn check_room(&self, len: u64) -> Result<(), TierError> {
+        let free = self.free_bytes()?;
+        if free < len {
+            let place = self.path.display().to_string();
+            return Err(TierError::NoRoom { place, len, free });
+        }
+        Ok(())
+    }
 }
+
+/// A folder's lock for who makes a copy in it. It ends when the descriptor is closed.
+pub(super) struct MakingAlone(#[expect(dead_code, reason = "held, not looked at")] File);
 
 impl Drop for CopyFolder {
     fn drop(&mut self) {
@@ -245,7 +285,7 @@ fn sweep(place: &Path, prefix: &str, but: &str) {
 }
 
 /// Removes a folder if nobody has it open; `own` is the lock of who calls, which is let go.
-fn remove_unused(path: &Path, own: Option<&File>) {
+pub(super) fn remove_unused(path: &Path, own: Option<&File>) {
     let Ok(directory) = Directory::open_private(path) else {
         return;
     };

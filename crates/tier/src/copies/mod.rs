@@ -14,12 +14,14 @@
 //! index that is changed has copies for itself ([`Kept::ForNow`]), which it writes to behind the volume.
 
 mod folder;
+mod found;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use folder::{CopyFolder, Kept};
+pub use found::FoundCopies;
 
 use crate::error::TierError;
 use crate::forward::leave_to;
@@ -40,7 +42,7 @@ pub enum ReadBy {
 /// A volume with copies of its files in a folder. All files that are opened as tiers are read from there.
 pub struct MirrorVolume {
     home: Arc<dyn Volume>,
-    folder: CopyFolder,
+    folder: Arc<CopyFolder>,
     read_by: ReadBy,
     /// The folder as a volume: through memory where files are mapped that change.
     copies: Arc<dyn Volume>,
@@ -64,7 +66,7 @@ impl MirrorVolume {
         };
         MirrorVolume {
             home,
-            folder,
+            folder: Arc::new(folder),
             read_by,
             copies,
             whole: Mutex::default(),
@@ -85,8 +87,13 @@ impl MirrorVolume {
         let len = self.home.len(name)?;
         // Those that are kept are of files that never change while the folder has its name, but that they may grow.
         let kept = self.folder.kept() == Kept::ForOthers;
-        if !(kept && matches!(self.copies.len(name), Ok(there) if there == len)) {
-            self.copy(name)?;
+        let is_there = || kept && matches!(self.copies.len(name), Ok(there) if there == len);
+        if !is_there() {
+            let alone = kept.then(|| self.folder.make_alone()).transpose()?;
+            if !is_there() {
+                self.copy(name)?;
+            }
+            drop(alone);
         }
         whole.insert(name.to_owned());
         Ok(())
@@ -118,11 +125,7 @@ impl MirrorVolume {
         for _ in 0..TRIES {
             let from = self.home.open_reader(name)?;
             let len = from.size()?;
-            let free = self.folder.free_bytes()?;
-            if free < len {
-                let place = self.folder.path().display().to_string();
-                return Err(TierError::NoRoom { place, len, free });
-            }
+            self.folder.check_room(len)?;
             let mut file = self.copies.create(unfinished)?;
             let mut buffer = vec![0; PIECE.min(len as usize)];
             in_pieces(len, |offset, piece| {
@@ -152,7 +155,8 @@ impl MirrorVolume {
         home: Box<dyn VolumeFile>,
     ) -> Result<Box<dyn VolumeFile>, TierError> {
         let copy = self.copies.open(name)?;
-        Ok(Box::new(Writer { home, copy }))
+        let folder = self.folder.clone();
+        Ok(Box::new(Writer { home, copy, folder }))
     }
 
     /// Copies that are kept for others are not written to.
@@ -299,10 +303,22 @@ impl Volume for MirrorVolume {
 struct Writer {
     home: Box<dyn VolumeFile>,
     copy: Box<dyn VolumeFile>,
+    folder: Arc<CopyFolder>,
+}
+
+impl Writer {
+    /// Looks for room before the file itself is touched: what its copy has none for is not done at all.
+    fn check_room(&self, end: u64) -> Result<(), TierError> {
+        match end.checked_sub(self.copy.len()) {
+            None | Some(0) => Ok(()),
+            Some(more) => self.folder.check_room(more),
+        }
+    }
 }
 
 impl VolumeFile for Writer {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TierError> {
+        self.check_room(offset.saturating_add(bytes.len() as u64))?;
         self.home.write_at(offset, bytes)?;
         self.copy.write_at(offset, bytes)
     }
@@ -312,6 +328,7 @@ impl VolumeFile for Writer {
     }
 
     fn set_len(&mut self, len: u64) -> Result<(), TierError> {
+        self.check_room(len)?;
         self.home.set_len(len)?;
         self.copy.set_len(len)
     }
@@ -409,5 +426,93 @@ mod tests {
         // Nothing is left of it.
         let left: Vec<_> = std::fs::read_dir(path).unwrap().flatten().collect();
         assert_eq!(left.len(), 1, "{left:?}");
+    }
+
+    /// A volume that counts how often a file is opened to be read.
+    #[derive(Debug)]
+    struct Counted {
+        directory: Directory,
+        opened: AtomicU64,
+    }
+
+    impl Volume for Counted {
+        leave_to!(directory: name place create open open_pages read read_at len exists rename remove list sync lock);
+
+        fn open_reader(&self, name: &str) -> Result<Box<dyn VolumeReader>, TierError> {
+            self.opened.fetch_add(1, Ordering::Relaxed);
+            // So long that the others come meanwhile.
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            self.directory.open_reader(name)
+        }
+
+        fn open_tier(&self, name: &str) -> Result<Arc<dyn Tier>, TierError> {
+            self.directory.open_tier(name)
+        }
+    }
+
+    #[test]
+    fn who_opens_an_index_while_it_is_copied_waits_for_the_copy() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = Directory::create(root.path().join("home")).unwrap();
+        directory
+            .create("pages-1")
+            .unwrap()
+            .write_at(0, &[7; 3_000_000])
+            .unwrap();
+        let home = Arc::new(Counted {
+            directory,
+            opened: AtomicU64::new(0),
+        });
+        let place = root.path().join("place");
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let folder = CopyFolder::open(&place, "a", "1", Kept::ForOthers).unwrap();
+                    let mirror = MirrorVolume::new(home.clone(), folder, ReadBy::Mapping);
+                    assert_eq!(mirror.read("pages-1").unwrap(), [7; 3_000_000]);
+                });
+            }
+        });
+        assert_eq!(home.opened.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn what_the_copy_has_no_room_for_is_not_written_at_home_either() {
+        let root = tempfile::tempdir().unwrap();
+        let home = Directory::create(root.path().join("home")).unwrap();
+        home.create("pages-1")
+            .unwrap()
+            .write_at(0, &[7; 8192])
+            .unwrap();
+        let place = root.path().join("place");
+        let mut folder = CopyFolder::open(&place, "a", "1", Kept::ForNow).unwrap();
+        folder.free = Some(10_000);
+        let mirror = MirrorVolume::new(Arc::new(home.clone()), folder, ReadBy::Mapping);
+        let mut file = mirror.open_pages("pages-1").unwrap();
+        file.write_at(4096, &[8; 8192]).unwrap();
+        let error = file.write_at(12288, &[9; 12288]).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                TierError::NoRoom {
+                    len: 12288,
+                    free: 10_000,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        assert!(matches!(
+            file.set_len(1 << 20).unwrap_err(),
+            TierError::NoRoom { .. }
+        ));
+        assert_eq!(home.len("pages-1").unwrap(), 12288);
+        // A merge, which writes a file from its start.
+        let mut merged = mirror.create("pages-2").unwrap();
+        assert!(matches!(
+            merged.append(&[1; 20_000]).unwrap_err(),
+            TierError::NoRoom { .. }
+        ));
+        assert_eq!(home.len("pages-2").unwrap(), 0);
     }
 }

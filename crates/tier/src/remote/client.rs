@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use super::ring::RingStream;
 use super::transport::Transport;
-use super::wire::{self, Frame, GREETING, Greeting, HEADER, Kind, MOST_WRITTEN, Welcome};
-use super::{Address, Fault, Server};
+use super::wire::{
+    self, Frame, GREETING, Greeting, HEADER, Kind, LIST, Listed, MOST_WRITTEN, Welcome,
+};
+use super::{Fault, Server, Way};
 use crate::error::TierError;
 use crate::volume::VolumeReader;
 
@@ -40,9 +42,17 @@ pub(super) const OF_USE: usize = 64 << 10;
 /// The most bytes of a refusal's text.
 pub(super) const MOST_TEXT: u32 = 4 << 10;
 
+/// How many times its patience a server may take to give a file its name, beside what its bytes take: a folder's device syncs behind whatever else
+/// it has to write.
+const WORK: u32 = 12;
+/// Bytes a second that it syncs at the least.
+const SYNCED: u64 = 16 << 20;
+
 struct Connection {
     transport: Transport,
+    /// How long what is under way may take, and how long what is asked next.
     patience: Duration,
+    usual: Duration,
     next_tag: u64,
 }
 
@@ -50,18 +60,32 @@ fn lost(error: &io::Error) -> Fault {
     Fault::Closed(error.to_string())
 }
 
+/// Connects to the first of a server's addresses that leads there.
+fn connect(server: &Server) -> io::Result<TcpStream> {
+    let mut failed = ErrorKind::AddrNotAvailable.into();
+    for address in server.addresses() {
+        match TcpStream::connect_timeout(&address, server.patience_each()) {
+            Ok(socket) => {
+                server.reached(address);
+                return Ok(socket);
+            }
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
 impl Connection {
     fn new(server: &Server) -> Result<Connection, Fault> {
         let inner = &*server.inner;
         let unreachable = |error: io::Error| Fault::Unreachable(error.to_string());
-        let transport = match &inner.address {
-            Address::Tcp(address) => {
-                let socket = TcpStream::connect_timeout(address, inner.patience);
-                let socket = socket.map_err(unreachable)?;
+        let transport = match &inner.way {
+            Way::Tcp(_) | Way::Ucx(_) => {
+                let socket = connect(server).map_err(unreachable)?;
                 socket.set_nodelay(true).map_err(unreachable)?;
                 Transport::new(socket, inner.tls.as_ref()).map_err(unreachable)?
             }
-            Address::Ring(path) => {
+            Way::Ring(path) => {
                 let mut stream = RingStream::connect(path).map_err(unreachable)?;
                 stream.set_waits(true);
                 Transport::Ring(Box::new(stream))
@@ -70,16 +94,18 @@ impl Connection {
         let mut connection = Connection {
             transport,
             patience: inner.patience,
+            usual: inner.patience,
             next_tag: 0,
         };
         let mut bytes = [0; GREETING];
         connection.receive(&mut bytes)?;
         let greeting = Greeting::decode(&bytes).ok_or_else(no_greeting)?;
-        let reply = server.reply(&greeting)?;
+        let channel = connection.transport.channel().map_err(unreachable)?;
+        let reply = server.reply(&greeting, &channel)?;
         connection.send(&reply.encode())?;
         connection.receive(&mut bytes)?;
         let welcome = Welcome::decode(&bytes).ok_or_else(no_greeting)?;
-        server.check(&greeting, &reply, &welcome)?;
+        server.check(&greeting, &reply, &welcome, &channel)?;
         Ok(connection)
     }
 
@@ -94,11 +120,22 @@ impl Connection {
     }
 
     fn send(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
+        let (mut since, mut of_use) = (Instant::now(), 0);
         while !bytes.is_empty() {
-            let _ = self.transport.set_write_timeout(self.patience);
+            let left = self.patience.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                return Err(Fault::Stalled(self.patience));
+            }
+            let _ = self.transport.set_write_timeout(left);
             match self.transport.write(bytes) {
                 Ok(0) => return Err(lost(&ErrorKind::WriteZero.into())),
-                Ok(sent) => bytes = &bytes[sent..],
+                Ok(sent) => {
+                    bytes = &bytes[sent..];
+                    of_use += sent;
+                    if of_use >= OF_USE {
+                        (since, of_use) = (Instant::now(), 0);
+                    }
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(self.failed(&error)),
             }
@@ -130,15 +167,26 @@ impl Connection {
         Ok(())
     }
 
-    /// Asks; the answer's body goes to `out`, all of it, or is empty.
-    fn ask(&mut self, frame: Frame, body: &[u8], out: &mut [u8]) -> Result<Frame, Fault> {
+    /// Asks; the answer's body goes to `out`, all of it, or is empty. `work`: the server has to make room for so many bytes, or to sync them.
+    fn ask(
+        &mut self,
+        frame: Frame,
+        body: &[u8],
+        out: &mut [u8],
+        work: Option<u64>,
+    ) -> Result<Frame, Fault> {
         self.next_tag += 1;
         let tag = self.next_tag;
         let mut bytes = Vec::with_capacity(HEADER + body.len());
         Frame { tag, ..frame }.append(body, &mut bytes);
         self.send(&bytes)?;
         let mut header = [0; HEADER];
-        self.receive(&mut header)?;
+        self.patience = work.map_or(self.usual, |len| {
+            self.usual * WORK + Duration::from_secs(len / SYNCED)
+        });
+        let received = self.receive(&mut header);
+        self.patience = self.usual;
+        received?;
         let (answer, sum) = Frame::decode(&header).ok_or_else(|| nonsense("no answer"))?;
         if answer.kind.is_none() {
             if answer.len > MOST_TEXT {
@@ -200,6 +248,18 @@ impl Client {
         body: &[u8],
         out: &mut [u8],
     ) -> Result<Frame, TierError> {
+        self.ask_for(None, about, frame, body, out)
+    }
+
+    /// The same, of a server that has work with so many bytes, if any.
+    fn ask_for(
+        &self,
+        work: Option<u64>,
+        about: &str,
+        frame: Frame,
+        body: &[u8],
+        out: &mut [u8],
+    ) -> Result<Frame, TierError> {
         let mut slot = self
             .connection
             .lock()
@@ -209,7 +269,7 @@ impl Client {
                 Some(connection) => connection,
                 None => slot.insert(Connection::new(&self.server)?),
             };
-            connection.ask(frame, body, out)
+            connection.ask(frame, body, out, work)
         };
         let answer = tried();
         // Behind a refusal the next answer comes as ever.
@@ -270,7 +330,10 @@ impl Client {
             offset: len,
             ..Frame::new(Kind::Begin, 0)
         };
-        let file = self.ask(name, frame, name.as_bytes(), &mut [])?.file;
+        let work = Some(len);
+        let file = self
+            .ask_for(work, name, frame, name.as_bytes(), &mut [])?
+            .file;
         let mut hasher = blake3::Hasher::new();
         let mut buffer = vec![0; len.min(MOST_WRITTEN.into()) as usize];
         let mut offset = 0;
@@ -291,7 +354,8 @@ impl Client {
             file,
             ..Frame::new(Kind::Commit, 0)
         };
-        let answer = self.ask(name, frame, hasher.finalize().as_bytes(), &mut [])?;
+        let hash = hasher.finalize();
+        let answer = self.ask_for(work, name, frame, hash.as_bytes(), &mut [])?;
         if answer.offset != len {
             self.hang_up();
             let fault = nonsense("another length of a file than it was sent");
@@ -306,8 +370,44 @@ impl Client {
     /// [`TierError::Server`].
     pub fn sweep(&self, prefix: &str, stays: &str) -> Result<(), TierError> {
         let body = [prefix.as_bytes(), &[0], stays.as_bytes()].concat();
-        self.ask(prefix, Frame::new(Kind::Sweep, 0), &body, &mut [])?;
+        self.ask_for(Some(0), prefix, Frame::new(Kind::Sweep, 0), &body, &mut [])?;
         Ok(())
+    }
+
+    /// The files whose names begin with `prefix`, by name.
+    ///
+    /// # Errors
+    /// [`TierError::Server`].
+    pub fn list(&self, prefix: &str) -> Result<Vec<Listed>, TierError> {
+        let mut all: Vec<Listed> = Vec::new();
+        loop {
+            let after = all.last().map_or("", |last| &last.name);
+            let body = [prefix.as_bytes(), &[0], after.as_bytes()].concat();
+            let mut list = vec![0; LIST];
+            self.ask(prefix, Frame::new(Kind::List, 0), &body, &mut list)?;
+            // In order, so that it ends.
+            let next = Listed::decode(&list)
+                .filter(|next| next.iter().all(|file| file.name.starts_with(prefix)))
+                .filter(|next| next.first().is_none_or(|first| *first.name > *after))
+                .filter(|next| next.is_sorted_by(|one, other| one.name < other.name));
+            match next {
+                None => {
+                    self.hang_up();
+                    return Err(self.server.failed(prefix, nonsense("no list of files")));
+                }
+                Some(next) if next.is_empty() => return Ok(all),
+                Some(next) => all.extend(next),
+            }
+        }
+    }
+
+    /// Has all files lose their names that begin with `prefix`.
+    ///
+    /// # Errors
+    /// [`TierError::Server`].
+    pub fn remove(&self, prefix: &str) -> Result<(), TierError> {
+        // What no name begins with.
+        self.sweep(prefix, "/")
     }
 
     /// Bytes that are free on the server.

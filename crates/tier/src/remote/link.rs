@@ -21,15 +21,16 @@ use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use super::state::{Asked, Stage, State, To};
+use super::ucx::REACH;
 use super::wire::{Frame, Kind};
-use super::{Fault, Server};
+use super::{Fault, Server, ServerKey};
 use crate::buffer::Block;
 use crate::error::TierError;
 use crate::reactor::Reactor;
 use crate::tier::{Completion, Request};
 
-/// A thread's connections, by what servers are called.
-pub(crate) type Links = HashMap<String, Rc<Link>>;
+/// A thread's connections, by all that matters of a server: its addresses, the secret, whose certificates are believed.
+pub(crate) type Links = HashMap<ServerKey, Rc<Link>>;
 
 /// After so long it is read though the socket does not stir: a ring does not, when the other end is gone.
 const SILENT: Duration = Duration::from_millis(50);
@@ -126,12 +127,7 @@ impl std::fmt::Debug for Link {
 impl Link {
     /// The thread's connection to a server: the one that it has, unless that is over, or one that begins now.
     pub(super) fn of(reactor: &Reactor, server: &Server) -> Rc<Link> {
-        let tls = if server.inner.tls.is_some() {
-            "tls:"
-        } else {
-            ""
-        };
-        let key = format!("{tls}{}", server.name());
+        let key = server.inner.key;
         let known = reactor.links.borrow().get(&key).cloned();
         if let Some(link) = known {
             // One that the server has ended meanwhile is found out about here.
@@ -152,8 +148,7 @@ impl Link {
     }
 
     fn is_idle(&self) -> bool {
-        let state = self.state.borrow();
-        state.slots.len() == state.free.len()
+        self.state.borrow().is_idle()
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -176,17 +171,37 @@ impl Link {
             asked.fail(&self.server, fault);
             return;
         }
-        if state.slots.len() == state.free.len() {
+        if state.is_idle() {
             state.quiet_since = Instant::now();
             state.of_use = 0;
         }
-        let tag = state.keep(asked);
-        let frame = Frame {
-            file,
-            offset: request.offset,
-            count: request.len,
-            ..Frame::new(Kind::Read, tag)
+        let (asked, kind) = match &mut state.lane {
+            None => (asked, Kind::Read),
+            Some(lane) => {
+                if !lane.submit(file, request.offset, asked) {
+                    return;
+                }
+                // Nobody takes this letter: what waits for it is in the lane.
+                let to = To {
+                    letters: Rc::new(Letters::new(letters.name.clone())),
+                    epoch: 0,
+                    tag: 0,
+                };
+                let block = Block::copy_of(&[0; REACH]);
+                (Asked { to, block }, Kind::Reach)
+            }
         };
+        let tag = state.keep(asked);
+        if let Some(lane) = &mut state.lane {
+            lane.asks(tag, file);
+        }
+        let mut frame = Frame {
+            file,
+            ..Frame::new(kind, tag)
+        };
+        if kind == Kind::Read {
+            (frame.offset, frame.count) = (request.offset, request.len);
+        }
         let open = matches!(state.stage, Stage::Open);
         let State { out, later, .. } = &mut *state;
         frame.append(&[], if open { out } else { later });
@@ -214,7 +229,7 @@ impl Link {
         }
         let pumped = heard.and_then(|()| state.pump(&self.server, reads, &mut done));
         let patience = self.server.inner.patience;
-        let waits = state.slots.len() > state.free.len() && !matches!(state.stage, Stage::Over(_));
+        let waits = !state.is_idle() && !matches!(state.stage, Stage::Over(_));
         // Time in which nobody looked is no time in which the server could have been heard.
         if now.saturating_duration_since(state.looked) > patience / 2 {
             state.quiet_since = now;
@@ -273,8 +288,10 @@ impl Link {
     pub(super) fn leave(&self, letters: &Letters) {
         let had = letters.waker.take();
         if had.is_some() {
-            let armed = self.state.borrow_mut().armed.take();
-            drop(armed);
+            let mut state = self.state.borrow_mut();
+            let watched = (state.armed.take(), state.stirs.take());
+            drop(state);
+            drop(watched);
             self.bell.wake_by_ref();
         }
     }

@@ -1,4 +1,5 @@
-//! Another process' memory, on this machine or another one, read over TCP or through a ring in shared memory ([`ring`]): the client's side. The server is `stratann memory-server` (crate
+//! Another process' memory, on this machine or another one, read over TCP, through a ring in shared memory ([`ring`]) or through UCX ([`ucx`]):
+//! the client's side. The server is `stratann memory-server` (crate
 //! `stratann-node`); what goes between them is in [`wire`].
 //!
 //! ```text
@@ -15,6 +16,7 @@
 //! **Nothing waits for ever.** A server that sends less than 64 KiB, and completes no answer, for [`Server::PATIENCE`] while it is asked has stalled;
 //! one that sends what cannot be meant answers nonsense. Both, and one that is gone, are errors of all reads in flight
 //! ([`Fault`]), and the next read connects anew. Time in which this process did not look does not count.
+//! A server that makes room for a file, or syncs it, may take twelve times as long, and a second for each 16 MiB.
 //!
 //! **Who may ask.** A secret that both know (`STRATANN_SECRET_FILE`, a file that only its owner may read, or `STRATANN_SECRET`) is
 //! proved by both and never sent. A client that has one refuses a server that does not know it. What is sent behind that is
@@ -27,6 +29,11 @@ mod state;
 mod tier;
 mod timed;
 mod transport;
+#[cfg(feature = "ucx")]
+pub mod ucx;
+#[cfg(not(feature = "ucx"))]
+#[path = "ucx_absent.rs"]
+pub mod ucx;
 mod volume;
 pub mod wire;
 
@@ -36,6 +43,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 pub use client::{Client, RemoteFile};
@@ -46,7 +54,7 @@ pub use transport::Tls;
 pub use volume::RemoteVolume;
 
 use crate::error::TierError;
-use wire::{Greeting, Refusal, Reply, Secret, Side, Status, VERSION, Welcome};
+use wire::{Binding, Greeting, Refusal, Reply, Secret, Side, Status, VERSION, Welcome};
 
 /// Why a memory server did not do what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,21 +99,30 @@ pub struct Server {
     inner: Arc<Inner>,
 }
 
-/// Where a server is.
-#[derive(Clone)]
-enum Address {
-    Tcp(SocketAddr),
+/// How a server is reached.
+#[derive(Clone, Debug)]
+enum Way {
+    /// At one of these addresses, which are tried in turn.
+    Tcp(Vec<SocketAddr>),
     /// Its socket for rings.
     Ring(PathBuf),
+    /// As TCP, beside which reads go through UCX.
+    Ucx(Vec<SocketAddr>),
 }
 
+/// What tells the connections that one server may have in common from those of others.
+pub(crate) type ServerKey = [u8; 32];
+
 struct Inner {
-    /// `host:port` or `shm:/path`, as it was given.
+    /// `host:port`, `shm:/path` or `ucx:host:port`, as it was given.
     name: String,
-    address: Address,
+    way: Way,
+    /// Which of its addresses led there last.
+    address: AtomicUsize,
     secret: Option<Secret>,
     tls: Option<Tls>,
     patience: Duration,
+    key: ServerKey,
 }
 
 impl fmt::Debug for Server {
@@ -124,38 +141,125 @@ impl Server {
     pub const PATIENCE: Duration = Duration::from_secs(5);
     /// What the name of a server begins with that is reached through a ring.
     pub const RING: &str = "shm:";
+    /// What the name of a server begins with of which files are read through UCX.
+    pub const UCX: &str = "ucx:";
 
-    /// A server at `host:port`, of which the name is looked up now, or at `shm:/path`, where it listens for rings. Nothing is sent yet.
+    /// A server at `host:port`, of which the name is looked up now, or at `shm:/path`, where it listens for rings, or at
+    /// `ucx:host:port`, of which files are read through UCX. Nothing is sent yet.
     ///
     /// # Errors
-    /// Nobody knows the name.
+    /// Nobody knows the name; UCX is not there.
     pub fn new(name: &str, secret: Option<Secret>, tls: Option<Tls>) -> Result<Server, TierError> {
         let failed = |why: String| TierError::Server {
             place: name.to_owned(),
             fault: Fault::Unreachable(why),
         };
         if let Some(path) = name.strip_prefix(Self::RING) {
-            return Ok(Self::at(name, Address::Ring(path.into()), secret, None));
+            return Ok(Self::at(
+                name,
+                Way::Ring(path.into()),
+                secret,
+                None,
+                Self::PATIENCE,
+            ));
         }
-        let mut found = name
+        let through_ucx = name.strip_prefix(Self::UCX);
+        if through_ucx.is_some() {
+            ucx::available().map_err(|reason| TierError::Unsupported {
+                what: format!("the memory server {name}"),
+                reason,
+            })?;
+        }
+        let found = through_ucx
+            .unwrap_or(name)
             .to_socket_addrs()
             .map_err(|error| failed(error.to_string()))?;
-        let address = found
-            .next()
-            .ok_or_else(|| failed("nobody knows the name".to_owned()))?;
-        Ok(Self::at(name, Address::Tcp(address), secret, tls))
+        let addresses: Vec<SocketAddr> = found.collect();
+        if addresses.is_empty() {
+            return Err(failed("nobody knows the name".to_owned()));
+        }
+        let (way, tls) = match through_ucx {
+            Some(_) => (Way::Ucx(addresses), None),
+            None => (Way::Tcp(addresses), tls),
+        };
+        Ok(Self::at(name, way, secret, tls, Self::PATIENCE))
     }
 
-    fn at(name: &str, address: Address, secret: Option<Secret>, tls: Option<Tls>) -> Server {
+    fn at(
+        name: &str,
+        way: Way,
+        secret: Option<Secret>,
+        tls: Option<Tls>,
+        patience: Duration,
+    ) -> Server {
+        let mut hasher = blake3::Hasher::new();
+        // What is in front of the secret and of TLS ends where nothing else can.
+        let what = format!("{name:?} {way:?} {patience:?} {}\0", secret.is_some());
+        hasher.update(what.as_bytes());
+        if let Some(secret) = &secret {
+            hasher.update(&secret.fingerprint());
+        }
+        if let Some(tls) = &tls {
+            hasher.update(tls.fingerprint());
+        }
         Server {
             inner: Arc::new(Inner {
                 name: name.to_owned(),
-                address,
+                way,
+                address: AtomicUsize::new(0),
                 secret,
                 tls,
-                patience: Self::PATIENCE,
+                patience,
+                key: hasher.finalize().into(),
             }),
         }
+    }
+
+    /// The same at other addresses than those of its name, which are tried in turn.
+    #[must_use]
+    pub fn with_addresses(&self, addresses: Vec<SocketAddr>) -> Server {
+        let Inner {
+            name,
+            way,
+            secret,
+            tls,
+            patience,
+            ..
+        } = &*self.inner;
+        let way = match way {
+            Way::Tcp(_) => Way::Tcp(addresses),
+            Way::Ucx(_) => Way::Ucx(addresses),
+            Way::Ring(path) => Way::Ring(path.clone()),
+        };
+        Self::at(name, way, secret.clone(), tls.clone(), *patience)
+    }
+
+    /// Its addresses, the one that led there last first. None where it is reached through a ring.
+    fn addresses(&self) -> Vec<SocketAddr> {
+        let (Way::Tcp(addresses) | Way::Ucx(addresses)) = &self.inner.way else {
+            return Vec::new();
+        };
+        let mut addresses = addresses.clone();
+        let last = self.inner.address.load(Ordering::Relaxed);
+        if last < addresses.len() {
+            addresses.rotate_left(last);
+        }
+        addresses
+    }
+
+    /// An address led there.
+    fn reached(&self, address: SocketAddr) {
+        if let Way::Tcp(addresses) | Way::Ucx(addresses) = &self.inner.way
+            && let Some(at) = addresses.iter().position(|&known| known == address)
+        {
+            self.inner.address.store(at, Ordering::Relaxed);
+        }
+    }
+
+    /// How long one of its addresses is tried: all of them together no longer than a server may be silent.
+    fn patience_each(&self) -> Duration {
+        let addresses = self.addresses().len().max(1);
+        self.inner.patience / u32::try_from(addresses).unwrap_or(u32::MAX)
     }
 
     /// The same with other patience.
@@ -163,20 +267,12 @@ impl Server {
     pub fn with_patience(&self, patience: Duration) -> Server {
         let Inner {
             name,
-            address,
+            way,
             secret,
             tls,
             ..
         } = &*self.inner;
-        Server {
-            inner: Arc::new(Inner {
-                name: name.clone(),
-                address: address.clone(),
-                secret: secret.clone(),
-                tls: tls.clone(),
-                patience,
-            }),
-        }
+        Self::at(name, way.clone(), secret.clone(), tls.clone(), patience)
     }
 
     /// `host:port`, as it was given.
@@ -192,8 +288,8 @@ impl Server {
         }
     }
 
-    /// The answer to a server's greeting.
-    fn reply(&self, greeting: &Greeting) -> Result<Reply, Fault> {
+    /// The answer to a server's greeting, over a channel.
+    fn reply(&self, greeting: &Greeting, channel: &Binding) -> Result<Reply, Fault> {
         if greeting.version != VERSION {
             let what = format!(
                 "it speaks version {}, and this is {VERSION}",
@@ -203,7 +299,7 @@ impl Server {
         }
         let nonce = wire::nonce().map_err(|error| Fault::Unreachable(error.to_string()))?;
         let proof = match (&self.inner.secret, greeting.wants_secret) {
-            (Some(secret), true) => secret.proof(Side::Client, &greeting.nonce, &nonce),
+            (Some(secret), true) => secret.proof(Side::Client, [&greeting.nonce, &nonce], channel),
             (None, false) => [0; 32],
             (None, true) => return Err(Fault::Secret("wants a secret, and there is none here")),
             (Some(_), false) => {
@@ -218,7 +314,13 @@ impl Server {
     }
 
     /// Whether the server may be asked.
-    fn check(&self, greeting: &Greeting, reply: &Reply, welcome: &Welcome) -> Result<(), Fault> {
+    fn check(
+        &self,
+        greeting: &Greeting,
+        reply: &Reply,
+        welcome: &Welcome,
+        channel: &Binding,
+    ) -> Result<(), Fault> {
         let refused = |text: &str| {
             Err(Fault::Refused {
                 why: None,
@@ -239,9 +341,9 @@ impl Server {
                 return refused("it speaks another version; use the same on both sides");
             }
         }
-        let (server, client) = (&greeting.nonce, &reply.nonce);
+        let nonces = [&greeting.nonce, &reply.nonce];
         match &self.inner.secret {
-            Some(secret) if !secret.is_shown(&welcome.proof, Side::Server, server, client) => {
+            Some(secret) if !secret.is_shown(&welcome.proof, Side::Server, nonces, channel) => {
                 Err(Fault::Secret("does not know the secret of this client"))
             }
             _ => Ok(()),
@@ -305,5 +407,35 @@ fn too_short(what: String) -> TierError {
             "it has less than {} bytes; make one with `head -c 32 /dev/urandom | base64`",
             Secret::LEAST
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_in_common_where_all_that_matters_is() {
+        let of = |name: &str, secret: Option<&[u8]>| {
+            let secret = secret.map(|bytes| Secret::new(bytes).unwrap());
+            Server::new(name, secret, None).unwrap()
+        };
+        let known = of("127.0.0.1:7700", Some(b"a secret of tests"));
+        let key = |server: &Server| server.inner.key;
+        assert_eq!(
+            key(&known),
+            key(&of("127.0.0.1:7700", Some(b"a secret of tests")))
+        );
+        let others = [
+            of("127.0.0.1:7700", Some(b"another secret of tests")),
+            of("127.0.0.1:7700", None),
+            of("127.0.0.1:7701", Some(b"a secret of tests")),
+            of("shm:/127.0.0.1:7700", Some(b"a secret of tests")),
+            known.with_addresses(vec!["127.0.0.2:7700".parse().unwrap()]),
+            known.with_patience(Duration::from_secs(1)),
+        ];
+        for other in others {
+            assert_ne!(key(&known), key(&other), "{other:?}");
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! What a connection of a thread to a server is in the middle of: its greetings, what is to be sent, frames that are coming in, and who asked for
 //! what. See [`link`](super::link), which shares it among queues.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -17,8 +18,9 @@ use super::client::{MOST_TEXT, OF_USE, nonsense};
 use super::link::Letters;
 use super::ring::RingStream;
 use super::transport::Transport;
-use super::wire::{Frame, GREETING, Greeting, HEADER, Kind, Reply, Sum, Welcome};
-use super::{Address, Fault, Server};
+use super::ucx::Lane;
+use super::wire::{Binding, Frame, GREETING, Greeting, HEADER, Kind, Reply, Sum, UNBOUND, Welcome};
+use super::{Fault, Server, Tls, Way};
 use crate::buffer::Block;
 use crate::error::TierError;
 use crate::reactor::Reactor;
@@ -46,7 +48,7 @@ pub(super) enum Stage {
     /// The server is to greet.
     Greeting,
     /// The client has replied.
-    Welcome(Greeting, Reply),
+    Welcome(Greeting, Reply, Binding),
     Open,
     Over(Fault),
 }
@@ -64,7 +66,15 @@ struct Coming {
 pub(super) struct State {
     /// The wait for the socket, and for which events. Before the transport, which it borrows from.
     pub(super) armed: Option<(SocketReady<'static>, i16)>,
+    /// The wait for UCX. Before the lane, which it borrows from.
+    pub(super) stirs: Option<SocketReady<'static>>,
+    /// What is read through, where that is not the connection itself.
+    pub(super) lane: Option<Lane>,
     transport: Option<Transport>,
+    /// Where it connects to, and what is left to be tried behind that.
+    addresses: VecDeque<SocketAddr>,
+    /// When it began to.
+    begun: Instant,
     pub(super) stage: Stage,
     /// What is to be sent, and how much of it has been. Requests wait in `later` until the server has welcomed.
     pub(super) out: Vec<u8>,
@@ -103,14 +113,14 @@ pub(super) type Done = Vec<(To, Result<Block, TierError>)>;
 
 impl State {
     pub(super) fn begin(server: &Server) -> State {
-        let (transport, stage) = match begin(server) {
-            Ok(transport) => (Some(transport), Stage::Connecting),
-            Err(error) => (None, Stage::Over(Fault::Unreachable(error.to_string()))),
-        };
-        State {
+        let mut state = State {
             armed: None,
-            transport,
-            stage,
+            stirs: None,
+            lane: None,
+            transport: None,
+            addresses: server.addresses().into(),
+            begun: Instant::now(),
+            stage: Stage::Connecting,
             out: Vec::new(),
             sent: 0,
             later: Vec::new(),
@@ -125,6 +135,46 @@ impl State {
             of_use: 0,
             looked: Instant::now(),
             read_at: Instant::now(),
+        };
+        if let Err(fault) = state.connect(server) {
+            state.stage = Stage::Over(fault);
+        }
+        state
+    }
+
+    /// Begins to connect, to the next address that can be tried.
+    fn connect(&mut self, server: &Server) -> Result<(), Fault> {
+        let unreachable = |why: String| Fault::Unreachable(why);
+        // The wait is for the one before it.
+        self.armed = None;
+        self.transport = None;
+        self.begun = Instant::now();
+        if let Way::Ring(path) = &server.inner.way {
+            let stream = RingStream::connect(path);
+            let stream = stream.map_err(|error| unreachable(error.to_string()))?;
+            self.transport = Some(Transport::Ring(Box::new(stream)));
+            return Ok(());
+        }
+        loop {
+            let Some(&address) = self.addresses.front() else {
+                return Err(unreachable("it has no address".to_owned()));
+            };
+            match begin(address, server.inner.tls.as_ref()) {
+                Ok(transport) => self.transport = Some(transport),
+                Err(error) if self.addresses.len() == 1 => {
+                    return Err(unreachable(error.to_string()));
+                }
+                Err(_) => {
+                    self.addresses.pop_front();
+                    continue;
+                }
+            }
+            // What was asked for waits in it, wherever the connection leads in the end.
+            if let (Way::Ucx(all), None) = (&server.inner.way, &self.lane) {
+                let loopback = all.iter().all(|address| address.ip().is_loopback());
+                self.lane = Some(Lane::new(loopback).map_err(unreachable)?);
+            }
+            return Ok(());
         }
     }
 
@@ -155,27 +205,42 @@ impl State {
         self.slots[slot as usize].take()
     }
 
+    /// Whether nothing is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.slots.len() == self.free.len() && self.lane.as_ref().is_none_or(Lane::is_idle)
+    }
+
     /// The connection is over; gives what was in flight.
     pub(super) fn end(&mut self, fault: &Fault) -> Vec<Asked> {
         self.stage = Stage::Over(fault.clone());
         self.armed = None;
+        self.stirs = None;
         self.transport = None;
         self.coming = None;
-        let all: Vec<Asked> = self.slots.iter_mut().filter_map(Option::take).collect();
+        let mut all: Vec<Asked> = self.slots.iter_mut().filter_map(Option::take).collect();
+        all.extend(self.lane.take().map(Lane::end).into_iter().flatten());
         self.free = (0..self.slots.len() as u32).collect();
         all
     }
 
     /// Takes the report of the wait for the socket, if there is one.
     pub(super) fn hear(&mut self, bell: &Waker) -> Result<(), Fault> {
+        let mut cx = Context::from_waker(bell);
+        let broken = |error: TierError| Fault::Closed(error.to_string());
+        if let Some(stirs) = &mut self.stirs
+            && let Poll::Ready(report) = Pin::new(stirs).poll(&mut cx)
+        {
+            self.stirs = None;
+            report.map_err(broken)?;
+        }
         let Some((armed, _)) = &mut self.armed else {
             return Ok(());
         };
-        match Pin::new(armed).poll(&mut Context::from_waker(bell)) {
+        match Pin::new(armed).poll(&mut cx) {
             Poll::Pending => Ok(()),
             Poll::Ready(report) => {
                 self.armed = None;
-                report.map_err(|error| Fault::Closed(error.to_string()))
+                report.map_err(broken)
             }
         }
     }
@@ -189,13 +254,24 @@ impl State {
         let events = transport.events(more);
         if !matches!(self.armed, Some((_, armed)) if armed == events) {
             let fd = transport.as_fd().as_raw_fd();
-            // SAFETY: the descriptor is that of `transport`, which is replaced in `end` alone, behind `armed`, and is declared after it, so
+            // SAFETY: the descriptor is that of `transport`, which is replaced in `connect` and `end` alone, behind `armed`, and is declared after it, so
             // that it is dropped later: it stays open for as long as this is used.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
             self.armed = Some((SocketReady::new(reactor, fd, events), events));
         }
+        let mut there = false;
+        if let Some(lane) = self.lane.as_ref().filter(|lane| !lane.is_idle()) {
+            there = !lane.arm()?;
+            if self.stirs.is_none() {
+                let fd = lane.fd().as_raw_fd();
+                // SAFETY: the descriptor is that of `lane`, which is taken in `end` alone, behind `stirs`, and is declared after it.
+                let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+                self.stirs = Some(SocketReady::new(reactor, fd, libc::POLLIN));
+            }
+        }
+        let waits = self.stirs.is_some();
         self.hear(bell)?;
-        if self.armed.is_none() {
+        if there || self.armed.is_none() || waits != self.stirs.is_some() {
             // It stirs already.
             bell.wake_by_ref();
         }
@@ -218,12 +294,26 @@ impl State {
                 .as_ref()
                 .map_or(Ok(false), Transport::is_connected);
             match connected {
-                Ok(true) => self.stage = Stage::Greeting,
+                Ok(true) => {
+                    if let Some(&address) = self.addresses.front() {
+                        server.reached(address);
+                    }
+                    self.stage = Stage::Greeting;
+                }
+                // Another one may lead there.
+                Ok(false) | Err(_) if self.addresses.len() > 1 => {
+                    if connected.is_ok() && self.begun.elapsed() < server.patience_each() {
+                        return Ok(());
+                    }
+                    self.addresses.pop_front();
+                    return self.connect(server);
+                }
                 Ok(false) => return Ok(()),
                 Err(error) => return Err(Fault::Unreachable(error.to_string())),
             }
         }
         self.write()?;
+        self.fetch(done)?;
         if !reads {
             return Ok(());
         }
@@ -232,10 +322,24 @@ impl State {
             let filled = self.read()?;
             self.understand(server, done)?;
             self.write()?;
+            self.fetch(done)?;
             if filled < TAKEN {
                 return Ok(());
             }
         }
+    }
+
+    /// Takes what has come through the lane.
+    fn fetch(&mut self, done: &mut Done) -> Result<(), Fault> {
+        let Some(lane) = &mut self.lane else {
+            return Ok(());
+        };
+        let come = lane.progress()?;
+        if !come.is_empty() {
+            self.advance();
+        }
+        done.extend(come.into_iter().map(|Asked { to, block }| (to, Ok(block))));
+        Ok(())
     }
 
     fn write(&mut self) -> Result<(), Fault> {
@@ -340,19 +444,24 @@ impl State {
                 let greeting = Greeting::decode(bytes);
                 let greeting =
                     greeting.ok_or_else(|| nonsense("no greeting of a memory server"))?;
-                let reply = server.reply(&greeting)?;
+                let channel = self
+                    .transport
+                    .as_ref()
+                    .map_or(Ok(UNBOUND), Transport::channel);
+                let channel = channel.map_err(|error| broken(&error))?;
+                let reply = server.reply(&greeting, &channel)?;
                 self.out.extend(reply.encode());
-                self.stage = Stage::Welcome(greeting, reply);
+                self.stage = Stage::Welcome(greeting, reply, channel);
                 self.advance();
                 Ok(Some(GREETING))
             }
-            Stage::Welcome(greeting, reply) => {
+            Stage::Welcome(greeting, reply, channel) => {
                 let Some(bytes) = input.first_chunk::<GREETING>() else {
                     return Ok(None);
                 };
                 let welcome = Welcome::decode(bytes);
                 let welcome = welcome.ok_or_else(|| nonsense("no welcome of a memory server"))?;
-                server.check(greeting, reply, &welcome)?;
+                server.check(greeting, reply, &welcome, channel)?;
                 self.stage = Stage::Open;
                 let later = std::mem::take(&mut self.later);
                 self.out.extend(later);
@@ -367,10 +476,14 @@ impl State {
                 let Some((_, asked)) = self.find(frame.tag) else {
                     return Err(nonsense("an answer that nobody asked for"));
                 };
+                let wanted = asked.block.len();
+                let kind = match &self.lane {
+                    Some(lane) if lane.is_asked(frame.tag) => Kind::Reach,
+                    _ => Kind::Read,
+                };
                 let right = match frame.kind {
                     None => frame.len <= MOST_TEXT,
-                    Some(Kind::Read) => frame.len as usize == asked.block.len(),
-                    Some(_) => false,
+                    Some(found) => found == kind && frame.len as usize == wanted,
                 };
                 if !right {
                     return Err(nonsense("an answer of another length or kind"));
@@ -421,17 +534,27 @@ impl State {
         let Some(Asked { to, block }) = self.release(tag) else {
             return Ok(Some(bytes.len()));
         };
-        let result = match coming.frame.kind {
-            Some(_) => Ok(block),
-            None => Err(server.failed(
-                &to.letters.name,
-                Fault::Refused {
-                    why: coming.frame.why(),
-                    text: String::from_utf8_lossy(&coming.text).into_owned(),
-                },
-            )),
+        let refused = || Fault::Refused {
+            why: coming.frame.why(),
+            text: String::from_utf8_lossy(&coming.text).into_owned(),
         };
-        done.push((to, result));
+        let failed = |to: &To| server.failed(&to.letters.name, refused());
+        match (&mut self.lane, coming.frame.kind) {
+            (Some(lane), Some(Kind::Reach)) => lane.reached(tag, coming.frame.offset, &block)?,
+            (Some(lane), None) => {
+                let waiting = lane.refused(tag).into_iter().map(|Asked { to, .. }| to);
+                done.extend(
+                    waiting
+                        .map(|to| (failed(&to), to))
+                        .map(|(error, to)| (to, Err(error))),
+                );
+            }
+            (_, Some(_)) => done.push((to, Ok(block))),
+            (None, None) => {
+                let error = failed(&to);
+                done.push((to, Err(error)));
+            }
+        }
         Ok(Some(bytes.len()))
     }
 }
@@ -446,25 +569,18 @@ fn broken(error: &io::Error) -> Fault {
 }
 
 /// Begins to connect.
-fn begin(server: &Server) -> io::Result<Transport> {
-    let inner = &*server.inner;
-    let address = match &inner.address {
-        Address::Tcp(address) => address,
-        Address::Ring(path) => {
-            return Ok(Transport::Ring(Box::new(RingStream::connect(path)?)));
-        }
-    };
+fn begin(address: SocketAddr, tls: Option<&Tls>) -> io::Result<Transport> {
     let family = match address.is_ipv4() {
         true => AddressFamily::INET,
         false => AddressFamily::INET6,
     };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-    match connect(&socket, address) {
+    match connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => {}
         Err(error) => return Err(error.into()),
     }
     let socket = TcpStream::from(socket);
     socket.set_nodelay(true)?;
-    Transport::new(socket, inner.tls.as_ref())
+    Transport::new(socket, tls)
 }

@@ -14,6 +14,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::ring::RingStream;
 use super::timed::Timed;
+use super::wire::{Binding, CHANNEL, UNBOUND};
 use crate::error::TierError;
 
 /// How a client encrypts: whose certificates it believes, and whose it expects.
@@ -21,6 +22,8 @@ use crate::error::TierError;
 pub struct Tls {
     config: Arc<ClientConfig>,
     host: ServerName<'static>,
+    /// Of the certificates and the host.
+    fingerprint: [u8; 32],
 }
 
 impl fmt::Debug for Tls {
@@ -65,8 +68,10 @@ impl Tls {
         };
         let read = CertificateDer::pem_file_iter(authority);
         let mut roots = RootCertStore::empty();
+        let mut hasher = blake3::Hasher::new();
         for certificate in read.map_err(|error| failed(error.to_string()))? {
             let certificate = certificate.map_err(|error| failed(error.to_string()))?;
+            hasher.update(blake3::hash(&certificate).as_bytes());
             roots
                 .add(certificate)
                 .map_err(|error| failed(error.to_string()))?;
@@ -74,6 +79,7 @@ impl Tls {
         if roots.is_empty() {
             return Err(failed("the file has no certificate".to_owned()));
         }
+        hasher.update(host.as_bytes());
         let host =
             ServerName::try_from(host.to_owned()).map_err(|error| failed(error.to_string()))?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -85,7 +91,13 @@ impl Tls {
         Ok(Tls {
             config: Arc::new(config),
             host,
+            fingerprint: hasher.finalize().into(),
         })
+    }
+
+    /// What tells it from others.
+    pub(super) fn fingerprint(&self) -> &[u8; 32] {
+        &self.fingerprint
     }
 }
 
@@ -124,6 +136,16 @@ impl Transport {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == ErrorKind::NotConnected => Ok(false),
             Err(error) => Err(error),
+        }
+    }
+
+    /// What tells it from every other, once both have agreed on keys.
+    pub(super) fn channel(&self) -> io::Result<Binding> {
+        match self {
+            Transport::Tls(stream) => (stream.conn)
+                .export_keying_material(UNBOUND, CHANNEL, None)
+                .map_err(io::Error::other),
+            Transport::Plain(_) | Transport::Ring(_) => Ok(UNBOUND),
         }
     }
 

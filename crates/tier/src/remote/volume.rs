@@ -16,15 +16,18 @@ use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 pub struct RemoteVolume {
     home: Arc<dyn Volume>,
     client: Client,
-    /// What names of copies begin with.
+    /// What names of copies begin with that are of this index, wherever they came from.
+    owner: String,
+    /// What names of these copies begin with.
     prefix: String,
     /// Copies that are open. Held while one is made.
     open: Mutex<HashMap<String, RemoteFile>>,
 }
 
 impl RemoteVolume {
-    /// Copies of the files of `home`, in the state that `state` names, of the index that `owner` names: those of other states of the same index lose
-    /// their names. Both are names of files.
+    /// Copies of the files of `home`, in the state that `state` names, of the index that `owner` names and that is at home at `origin`: a place
+    /// of a machine. Those of other states with the same origin lose their names at once; those from elsewhere, which others may go on with, only
+    /// where there is no room. All three are names of files.
     ///
     /// # Errors
     /// [`TierError::Server`]: the server cannot be had.
@@ -32,13 +35,15 @@ impl RemoteVolume {
         home: Arc<dyn Volume>,
         client: Client,
         owner: &str,
+        origin: &str,
         state: &str,
     ) -> Result<RemoteVolume, TierError> {
-        let prefix = format!("{owner}.{state}.");
-        client.sweep(&format!("{owner}."), &prefix)?;
+        let prefix = format!("{owner}.{origin}.{state}.");
+        client.sweep(&format!("{owner}.{origin}."), &prefix)?;
         Ok(RemoteVolume {
             home,
             client,
+            owner: format!("{owner}."),
             prefix,
             open: Mutex::default(),
         })
@@ -61,7 +66,11 @@ impl RemoteVolume {
         let file = match known {
             Some(file) => file,
             None => {
-                let free = self.client.room()?;
+                let mut free = self.client.room()?;
+                if free < len {
+                    self.client.sweep(&self.owner, &self.prefix)?;
+                    free = self.client.room()?;
+                }
                 if free < len {
                     let place = self.client.server().name().to_owned();
                     return Err(TierError::NoRoom { place, len, free });

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! **The secret is never sent.** A proof is BLAKE3, keyed with a hash of the secret, of who proves, and both nonces; each side proves that it
-//! knows the secret, and compares in constant time. A server without one takes any proof and gives zeros.
+//! knows the secret, and compares in constant time. A server without one takes any proof and gives zeros. Over TLS the proof is of the channel as
+//! well ([`Binding`]): who stands in between with a certificate that is believed has two channels, and no proof for either.
 //!
 //! Behind that come frames, requests of the client and answers of the server, each with a header of 40 bytes and what it has behind it:
 //!
@@ -32,6 +33,9 @@
 //! | commit | the BLAKE3 of all its bytes | |
 //! | sweep | a prefix, a zero, and the prefix of what stays | |
 //! | room | | |
+//! | reach | | where the file is ([`ucx::Target::reach`](super::ucx::Target::reach)) |
+//!
+//! | list | a prefix, a zero, and the name behind which to go on | 64 KiB of [`Listed`] files, by name, and zeros |
 //!
 //! Answers may come in any order. Answer 255 is a refusal, with a text behind it.
 
@@ -40,7 +44,8 @@ use std::fmt;
 use crate::volume::LOCK_FILE;
 
 /// The version of this format.
-pub const VERSION: u32 = 1;
+/// 1: the first. 2: proofs are of the channel, too.
+pub const VERSION: u32 = 2;
 /// What each greeting begins with.
 const MAGIC: &[u8; 8] = b"STRATANN";
 /// Bytes of the server's first greeting, and of its second.
@@ -60,6 +65,12 @@ const REFUSED: u32 = 255;
 
 /// Random bytes that are used once.
 pub type Nonce = [u8; 32];
+/// What tells a channel of TLS from every other, which both ends of it know (RFC 5705, RFC 9266); [`UNBOUND`] for others.
+pub type Binding = [u8; 32];
+/// Of a connection that is not encrypted.
+pub const UNBOUND: Binding = [0; 32];
+/// With what TLS makes it.
+pub const CHANNEL: &[u8] = b"EXPORTER-stratann-memory-server";
 /// Shows that one knows the secret.
 pub type Proof = [u8; 32];
 
@@ -112,25 +123,40 @@ impl Secret {
         })
     }
 
-    /// Shows that one side knows it.
-    pub fn proof(&self, side: Side, server: &Nonce, client: &Nonce) -> Proof {
-        self.hash(side, server, client).into()
+    /// What tells it from others, and is no help in finding it.
+    pub(super) fn fingerprint(&self) -> [u8; 32] {
+        blake3::derive_key("StratANN memory server 1: connections in common", &self.0)
     }
 
-    fn hash(&self, side: Side, server: &Nonce, client: &Nonce) -> blake3::Hash {
+    /// Shows that one side knows it, in one conversation.
+    pub fn proof(&self, side: Side, nonces: [&Nonce; 2], channel: &Binding) -> Proof {
+        self.hash(side, nonces, channel).into()
+    }
+
+    fn hash(&self, side: Side, [server, client]: [&Nonce; 2], channel: &Binding) -> blake3::Hash {
         let who: &[u8] = match side {
             Side::Client => b"client",
             Side::Server => b"server",
         };
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        hasher.update(who).update(server).update(client);
+        hasher
+            .update(who)
+            .update(server)
+            .update(client)
+            .update(channel);
         hasher.finalize()
     }
 
     /// Whether that is shown. Takes as long for any proof.
-    pub fn is_shown(&self, proof: &Proof, side: Side, server: &Nonce, client: &Nonce) -> bool {
+    pub fn is_shown(
+        &self,
+        proof: &Proof,
+        side: Side,
+        nonces: [&Nonce; 2],
+        channel: &Binding,
+    ) -> bool {
         // Hashes are compared in constant time.
-        self.hash(side, server, client) == blake3::Hash::from_bytes(*proof)
+        self.hash(side, nonces, channel) == blake3::Hash::from_bytes(*proof)
     }
 }
 
@@ -281,6 +307,10 @@ pub enum Kind {
     Sweep = 6,
     /// How many bytes are free.
     Room = 7,
+    /// Where a file is, for reads through UCX.
+    Reach = 8,
+    /// Which files there are.
+    List = 9,
 }
 
 /// Why something is refused.
@@ -302,7 +332,7 @@ pub enum Refusal {
 }
 
 impl Kind {
-    const ALL: [Kind; 7] = [
+    const ALL: [Kind; 9] = [
         Kind::Open,
         Kind::Read,
         Kind::Begin,
@@ -310,6 +340,8 @@ impl Kind {
         Kind::Commit,
         Kind::Sweep,
         Kind::Room,
+        Kind::Reach,
+        Kind::List,
     ];
 }
 
@@ -438,6 +470,64 @@ impl Sum {
     }
 }
 
+/// A file as a server lists it.
+///
+/// | offset | | |
+/// |---|---|---|
+/// | 0 | u64 | its length |
+/// | 8 | u8 | 1: somebody has it open |
+/// | 9 | u8 | bytes of its name; 0 is the end of the list |
+/// | 10 | | the name |
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Its bytes.
+    pub len: u64,
+    /// Whether somebody has it open.
+    pub in_use: bool,
+}
+
+/// Bytes of a list.
+pub const LIST: usize = 64 << 10;
+/// Bytes of a listed file before its name.
+const ENTRY: usize = 10;
+
+impl Listed {
+    /// Appends it to a list; false if that has no room for it.
+    pub fn append(&self, list: &mut Vec<u8>) -> bool {
+        let room = list.len() + ENTRY + self.name.len() <= LIST && self.name.len() <= MOST_NAME;
+        if room {
+            list.extend(self.len.to_le_bytes());
+            list.extend([self.in_use.into(), self.name.len() as u8]);
+            list.extend(self.name.as_bytes());
+        }
+        room
+    }
+
+    /// The files of a list; `None` if it is none.
+    pub fn decode(mut list: &[u8]) -> Option<Vec<Listed>> {
+        let mut all = Vec::new();
+        while let Some((entry, rest)) = list.split_first_chunk::<ENTRY>() {
+            let len = usize::from(entry[9]);
+            if len == 0 {
+                break;
+            }
+            let name = std::str::from_utf8(rest.get(..len)?).ok()?;
+            if !is_name(name) || entry[8] > 1 {
+                return None;
+            }
+            all.push(Listed {
+                name: name.to_owned(),
+                len: u64_at(entry, 0),
+                in_use: entry[8] == 1,
+            });
+            list = &rest[len..];
+        }
+        Some(all)
+    }
+}
+
 /// Whether a name can be that of a file on a server: it is no path.
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
@@ -517,13 +607,15 @@ mod tests {
     #[test]
     fn a_proof_is_of_one_secret_one_side_and_one_conversation() {
         let secret = Secret::new(b"correct horse battery\n").unwrap();
-        let (server, client) = ([1; 32], [2; 32]);
-        let proof = secret.proof(Side::Client, &server, &client);
-        assert!(secret.is_shown(&proof, Side::Client, &server, &client));
-        assert!(!secret.is_shown(&proof, Side::Server, &server, &client));
-        assert!(!secret.is_shown(&proof, Side::Client, &client, &client));
+        let (server, client) = (&[1; 32], &[2; 32]);
+        let proof = secret.proof(Side::Client, [server, client], &UNBOUND);
+        let shown = |side, nonces, channel| secret.is_shown(&proof, side, nonces, channel);
+        assert!(shown(Side::Client, [server, client], &UNBOUND));
+        assert!(!shown(Side::Server, [server, client], &UNBOUND));
+        assert!(!shown(Side::Client, [client, client], &UNBOUND));
+        assert!(!shown(Side::Client, [server, client], &[3; 32]));
         let other = Secret::new(b"correct horse batterz").unwrap();
-        assert!(!other.is_shown(&proof, Side::Client, &server, &client));
+        assert!(!other.is_shown(&proof, Side::Client, [server, client], &UNBOUND));
         assert!(Secret::new(b"too short").is_none() && !format!("{secret:?}").contains("horse"));
     }
 

@@ -9,6 +9,7 @@ use stratann_layout::{PendingFile, PlacementFile};
 use super::*;
 
 mod apart;
+mod clusters;
 mod journaled;
 mod parts;
 
@@ -81,6 +82,8 @@ impl Place {
                 in_flight: 1,
                 // So that some wait.
                 write_home: false,
+                // Clusters have nothing that makes one when they are closed.
+                checkpoint: (update == Update::Rebalance).then_some(32),
                 ..DirectOptions::default()
             },
         };

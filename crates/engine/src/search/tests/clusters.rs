@@ -222,6 +222,115 @@ fn what_was_deleted_is_no_answer_and_what_was_inserted_is_one() {
 }
 
 #[test]
+fn clusters_take_new_vectors_in_place_and_stay_in_balance() {
+    let folder = tempfile::tempdir().unwrap();
+    let all = head(&fixture("photo-sift-20k.base.u8bin"), 6_000);
+    let queries = head(&fixture("photo-sift-20k.query.u8bin"), 60);
+    let bytes = all.in_memory().unwrap();
+    let part = |rows: std::ops::Range<usize>| {
+        let part = bytes[rows.start * 128..rows.end * 128].to_vec();
+        Matrix::new(part, rows.len(), 128, Element::U8).unwrap()
+    };
+    let (built, total) = (2_000, 6_000);
+    let open = |path: &std::path::Path| {
+        let options = WriteOptions {
+            direct: crate::DirectOptions {
+                checkpoint: Some(150),
+                ..crate::DirectOptions::default()
+            },
+            update: Some(crate::Update::Rebalance),
+            ..WriteOptions::default()
+        };
+        LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
+    };
+    for layout in LAYOUTS {
+        let path = folder.path().join(layout.name());
+        build(&part(0..built), &path, &clusters(layout), &Silent).unwrap();
+        let clusters_of = |index: &Index| index.clusters().unwrap().clusters();
+        let live = open(&path);
+        let before = clusters_of(&live.index());
+        for first in (built..total).step_by(200) {
+            live.insert(&part(first..first + 200), None, &Silent)
+                .unwrap();
+        }
+        // Every third of all, and some vectors anew.
+        let gone: Vec<u64> = (0..total as u64).step_by(3).collect();
+        live.delete(&gone).unwrap();
+        live.upsert(&part(0..40), &(7_001..7_041).collect::<Vec<u64>>(), &Silent)
+            .unwrap();
+        let again: Vec<u64> = (0..60).collect();
+        live.upsert(&part(0..60), &again, &Silent).unwrap();
+        let report = live.rebalance(&Silent).unwrap();
+        assert!(report.merged > 0, "{layout}: {report:?}");
+        let clusters_now = clusters_of(&live.index());
+        assert!(
+            clusters_now > before + before / 2,
+            "{layout}: {before}, {clusters_now}"
+        );
+
+        let mut ids: Vec<u64> = (0..total as u64)
+            .filter(|id| id % 3 > 0 || *id < 60)
+            .collect();
+        let mut rows: Vec<u8> = ids
+            .iter()
+            .flat_map(|&id| bytes[id as usize * 128..][..128].iter().copied())
+            .collect();
+        ids.extend(7_001..7_041);
+        rows.extend_from_slice(&bytes[..40 * 128]);
+        let rows = Matrix::new(rows, ids.len(), 128, Element::U8).unwrap();
+        let truth = brute_force(&rows, &queries, 10, Metric::L2, 2, &Silent).unwrap();
+        let recall = |found: &SearchResults| {
+            let known: HashSet<(usize, u32)> = (0..queries.rows())
+                .flat_map(|query| {
+                    let distances = truth.distances.as_ref().unwrap();
+                    let of_query = &distances[query * truth.k..][..10];
+                    of_query.iter().map(move |d| (query, d.to_bits()))
+                })
+                .collect();
+            let hits = found.distances.iter().enumerate();
+            let hits = hits.filter(|(at, d)| known.contains(&(at / 10, d.to_bits())));
+            hits.count() as f64 / (10 * queries.rows()) as f64
+        };
+        let in_place = live.search(&queries, &probing(16)).unwrap();
+        drop(live);
+        let report = crate::verify(&path, &Silent).unwrap();
+        assert!(report.clean(), "{layout}: {:?}", report.problems);
+        let index = Index::open(&path, &OpenOptions::default()).unwrap();
+        assert_eq!(index.live(), ids.len(), "{layout}");
+        let found = index.search(&queries, &probing(16)).unwrap();
+        assert_eq!(found.ids, in_place.ids, "{layout}");
+        let known: HashSet<u64> = ids.iter().copied().collect();
+        assert!(found.ids.iter().all(|id| known.contains(id)), "{layout}");
+        // Every vector, by a scan.
+        let scanned = SearchOptions {
+            k: 10,
+            ..probing(100_000)
+        };
+        let exact = recall(&index.search(&queries, &scanned).unwrap());
+        assert!(exact > 0.998, "{layout}: {exact}");
+
+        let fresh = folder.path().join(format!("{layout}-anew"));
+        let options = BuildOptions {
+            ids: Some(ids),
+            ..clusters(layout)
+        };
+        build(&rows, &fresh, &options, &Silent).unwrap();
+        let anew = Index::open(&fresh, &OpenOptions::default()).unwrap();
+        let anew = anew.search(&queries, &probing(16)).unwrap();
+        let (now, then) = (recall(&found), recall(&anew));
+        assert!(now > then - 0.02, "{layout}: {now} in place, {then} anew");
+
+        // A merge builds all of it anew, and nothing is left of it.
+        let live = open(&path);
+        let report = live.compact(&Silent).unwrap();
+        assert_eq!(report.vectors as usize, known.len(), "{layout}: {report:?}");
+        assert!(live.index().clusters().unwrap().amended().is_none());
+        let merged = live.search(&queries, &probing(16)).unwrap();
+        assert!(recall(&merged) > then - 0.02, "{layout}");
+    }
+}
+
+#[test]
 fn tables_that_do_not_fit_the_memory_are_refused_with_what_would_do() {
     let folder = tempfile::tempdir().unwrap();
     let (base, queries) = photos();

@@ -68,7 +68,9 @@ impl<N: Composable> Way<N> for RecordsMove {
         match update {
             Update::Relocate => relocate::link,
             // In place is to let nothing wait; one that merges links nothing.
-            Update::Accumulate | Update::InPlace | Update::Merge => accumulate::link,
+            Update::Accumulate | Update::InPlace | Update::Merge | Update::Rebalance => {
+                accumulate::link
+            }
         }
     }
 

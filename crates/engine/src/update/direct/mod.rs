@@ -273,7 +273,7 @@ impl Direct {
         let graph = index.graph();
         let pages = graph.pages.file(graph.nodes);
         let takes = on_pages!(&graph.pages, pages => takes(pages, update));
-        if !takes || update == Update::Merge {
+        if !takes || matches!(update, Update::Merge | Update::Rebalance) {
             return Ok(None);
         }
         let in_place = !graph.composition.records_move();
@@ -355,7 +355,9 @@ impl Direct {
             },
             threshold: Threshold::new(match update {
                 Update::InPlace => 0,
-                Update::Accumulate | Update::Relocate | Update::Merge => choices.pending,
+                Update::Accumulate | Update::Relocate | Update::Merge | Update::Rebalance => {
+                    choices.pending
+                }
             }),
             numbering: Mutex::default(),
             locks: (0..STRIPES).map(|_| Mutex::new(())).collect(),

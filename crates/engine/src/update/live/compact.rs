@@ -16,6 +16,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use parking_lot::RwLock;
+
 use super::directly::direct_of;
 use super::{CompactReport, LiveIndex, State};
 use crate::durable::LogPosition;
@@ -26,7 +28,8 @@ use crate::update::health::Concern;
 use crate::update::ids::StoredIds;
 use crate::update::merge;
 use crate::update::overlay::{Overlay, Tombstones};
-use crate::update::replay;
+use crate::update::ranges::IdRanges;
+use crate::update::{rebalance, replay};
 use crate::{Error, plan};
 
 /// Inserts go to a graph of their own while a merge works; ends so, or by the next checkpoint.
@@ -39,7 +42,19 @@ struct Frozen<'a> {
     removed: HashMap<u64, u32>,
     /// The epoch of the fresh graph whose live vectors are merged.
     epoch: u64,
+    /// Records on storage that do not count, and ids that came since the build and do.
+    dead: u64,
+    inserted: Vec<(u64, u64)>,
     merged: bool,
+}
+
+/// What a merge makes of what it takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Into {
+    /// The whole index anew.
+    NewBuild,
+    /// The clusters that are there, which stay in balance.
+    Clusters,
 }
 
 impl Drop for Frozen<'_> {
@@ -79,7 +94,7 @@ impl LiveIndex {
     pub fn compact(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let _one = self.merging.lock();
         self.health.check()?;
-        let compacted = self.merge_now(progress);
+        let compacted = self.merge_now(Into::NewBuild, progress);
         match &compacted {
             Ok(report) => {
                 self.health.recovered(Concern::Merge);
@@ -112,6 +127,7 @@ impl LiveIndex {
         if overlay.deleted.len() == 0 && state.fresh().slots() == 0 && !moved {
             return Ok(None);
         }
+        let inserted = overlay.inserted.read().all();
         let left = overlay.live(state.index.len());
         if left == 0 {
             let expected = "at least one: insert what is to be in it, or delete the directory";
@@ -145,12 +161,51 @@ impl LiveIndex {
             // What is merged is what counts now, to the id: what goes later is a tombstone on the new checkpoint.
             removed: state.overlay.deleted.all(),
             epoch: state.overlay.fresh[0].epoch(),
+            dead: state.overlay.deleted.len() as u64,
+            inserted,
             state,
             merged: false,
         }))
     }
 
-    fn merge_now(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
+    /// Moves the vectors that wait in memory into the clusters on storage, where these are in place, and keeps them in balance: splits
+    /// those that have become too large, merges those that have become too small, and reassigns vectors around (SPFresh). What does not change
+    /// is not written. Does nothing if no vector waits, or the index has no clusters. Inserts, deletes and searches go on meanwhile.
+    ///
+    /// # Errors
+    /// As those of [`compact`](LiveIndex::compact).
+    pub fn rebalance(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
+        let _one = self.merging.lock();
+        self.health.check()?;
+        self.rebalance_now(progress)
+    }
+
+    /// The same, where nobody else merges.
+    pub(super) fn rebalance_now(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
+        let state = self.state();
+        if !state.index.has_clusters() || state.fresh().slots() == 0 {
+            let bytes = merge::bytes_in(&*self.volume)?;
+            return Ok(CompactReport {
+                vectors: state.overlay.live(state.index.len()) as u64,
+                bytes_before: bytes,
+                bytes_after: bytes,
+                ..CompactReport::default()
+            });
+        }
+        drop(state);
+        let report = self.merge_now(Into::Clusters, progress)?;
+        tracing::debug!(
+            index = %self.path.display(),
+            vectors = report.merged,
+            clusters = report.clusters_written,
+            split = report.clusters_split,
+            merged = report.clusters_merged,
+            "clusters took what waited"
+        );
+        Ok(report)
+    }
+
+    fn merge_now(&self, into: Into, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let Some(mut frozen) = self.freeze()? else {
             let bytes = merge::bytes_in(&*self.volume)?;
             return Ok(CompactReport {
@@ -171,30 +226,37 @@ impl LiveIndex {
                 manifest.clone(),
                 &self.open,
             )?);
-            let ids = StoredIds::of(&index)?.ok_or_else(|| Error::Damaged {
-                file: self.volume.name(),
-                what: "the merged index does not say its ids".into(),
-            })?;
+            let ids = match into {
+                // Those of the build stay as they are.
+                Into::Clusters => state.ids.clone(),
+                Into::NewBuild => StoredIds::of(&index)?.ok_or_else(|| Error::Damaged {
+                    file: self.volume.name(),
+                    what: "the merged index does not say its ids".into(),
+                })?,
+            };
             gate = Some(self.gate.write());
             self.health.standing(&*self.volume)?;
-            next = Some(self.next_state(&state, index, ids)?);
+            next = Some(self.next_state(&state, index, ids, into)?);
             Ok(())
         };
-        let merged = merge::merge(
-            &self.volume,
-            &state.index,
-            &merge::Inputs {
-                removed: &frozen.removed,
-                epoch: frozen.epoch,
-                fresh: &state.overlay.fresh[0],
-                log_from: frozen.log_from.into(),
-                next_id: self.next_id.load(Ordering::Relaxed),
-                threads: self.options.threads,
-                memory: self.open.memory,
-            },
-            &mut ready,
-            progress,
-        );
+        let inputs = merge::Inputs {
+            removed: &frozen.removed,
+            epoch: frozen.epoch,
+            fresh: &state.overlay.fresh[0],
+            log_from: frozen.log_from.into(),
+            next_id: self.next_id.load(Ordering::Relaxed),
+            dead: frozen.dead,
+            inserted: frozen.inserted.clone(),
+            threads: self.options.threads,
+            memory: self.open.memory,
+        };
+        let (volume, index) = (&self.volume, &*state.index);
+        let merged = match (into, index.clusters()) {
+            (Into::Clusters, Some(stores)) => {
+                rebalance::rebalance(volume, index, stores, &inputs, &mut ready, progress)
+            }
+            _ => merge::merge(volume, index, &inputs, &mut ready, progress),
+        };
         let (report, committed) = match merged {
             Ok(merged) => merged,
             Err(error) => {
@@ -229,16 +291,36 @@ impl LiveIndex {
     }
 
     /// What searches start from when an index is committed that a merge made. Nobody writes.
-    fn next_state(&self, state: &State, index: Arc<Index>, ids: StoredIds) -> Result<State, Error> {
+    fn next_state(
+        &self,
+        state: &State,
+        index: Arc<Index>,
+        ids: StoredIds,
+        into: Into,
+    ) -> Result<State, Error> {
         let since = state.since.as_ref().map(|since| since.all());
         // Of all nodes that there are now: a later one of the same id may count.
         let nodes = index.len() as u32;
         let gone = since.unwrap_or_default().into_keys();
         let gone: Vec<_> = gone.map(|id| (id, nodes)).collect();
+        let (deleted, inserted) = match into {
+            Into::NewBuild => (Tombstones::restore(&gone, gone.len()), IdRanges::default()),
+            // What did not count before still stands there.
+            Into::Clusters => {
+                let carried = index.carried();
+                let deleted = Tombstones::restore(&carried.deleted, carried.dead);
+                let mut inserted = IdRanges::of(&carried.ids);
+                for &(id, bound) in &gone {
+                    inserted.remove(id);
+                    deleted.insert_below(id, bound);
+                }
+                (deleted, inserted)
+            }
+        };
         let overlay = Overlay {
             fresh: vec![state.overlay.fresh[1].clone()],
-            deleted: Arc::new(Tombstones::restore(&gone, gone.len())),
-            inserted: Arc::default(),
+            deleted: Arc::new(deleted),
+            inserted: Arc::new(RwLock::new(inserted)),
         };
         let direct = direct_of(&index, &overlay, &self.options, &self.health)?;
         Ok(State {

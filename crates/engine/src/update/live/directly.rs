@@ -7,12 +7,13 @@ use std::sync::atomic::Ordering;
 use stratann_layout::LogRecord;
 
 use super::{LiveIndex, State, WriteOptions};
-use crate::Error;
 use crate::index::Index;
+use crate::progress::Silent;
 use crate::update::direct::Direct;
 use crate::update::health::{Concern, Health};
 use crate::update::overlay::Overlay;
-use crate::update::replay;
+use crate::update::{rebalance, replay};
+use crate::{Error, Update};
 
 impl LiveIndex {
     /// With what was replayed from the log in the graph on storage, where that is how vectors get in.
@@ -126,6 +127,7 @@ impl LiveIndex {
     pub(super) fn checkpoint_if_due(&self) {
         let state = self.state();
         let Some(direct) = &state.direct else {
+            self.rebalance_if_due(&state);
             return;
         };
         let since = self.log.next_sequence() - self.checkpointed.load(Ordering::Relaxed);
@@ -138,6 +140,26 @@ impl LiveIndex {
                 Ok(true) => self.health.recovered(Concern::Checkpoint),
                 // Vectors wait in memory, of which `Concern::Vectors` tells.
                 Ok(false) => {}
+                Err(error) => self.health.no_checkpoint(&error),
+            }
+        }
+    }
+
+    /// Moves vectors from memory into the clusters on storage if enough of them wait, where that is how they get in.
+    fn rebalance_if_due(&self, state: &State) {
+        let way = self.options.update.unwrap_or(state.index.preset().update);
+        if !state.index.has_clusters() || way != Update::Rebalance {
+            return;
+        }
+        let waits = state.fresh().len() as u64;
+        let choice = self.options.direct.checkpoint;
+        let due = choice.unwrap_or_else(|| rebalance::due_after(state.index.len() as u64));
+        if waits >= due
+            && let Some(_one) = self.merging.try_lock()
+        {
+            // What was inserted is in the log, and searches find it: nothing is lost if there is no room for a checkpoint now.
+            match self.rebalance_now(&Silent) {
+                Ok(_) => self.health.recovered(Concern::Checkpoint),
                 Err(error) => self.health.no_checkpoint(&error),
             }
         }

@@ -1,0 +1,327 @@
+//! The heads of clusters that change: one moves, one comes when a cluster is split, one goes when it is merged.
+//!
+//! The graph over the heads is amended where they are, as an insert into any such graph does: a head that is new looks for those near it,
+//! links to some of them, and is linked back. Nothing else of it is looked at, so that a few splits cost little whatever the number of
+//! clusters. Everything is measured in build space, as when the index was built.
+
+use stratann_layout::NavigationFile;
+use stratann_vector::{Kernel, Metric};
+
+use super::heads::{ALPHA, BUILD_LIST, DEGREE};
+use crate::graph::{Candidate, Pruner, Rule, Space};
+use crate::navigation::{Navigation, NavigationScratch, walk};
+
+/// How neighbours of a head are chosen.
+const RULE: Rule = Rule {
+    degree: DEGREE,
+    alpha: ALPHA,
+    saturate: false,
+};
+
+/// The state of a look for heads, reused.
+#[derive(Default)]
+pub(crate) struct HeadsAt {
+    walk: NavigationScratch,
+    point: Vec<u8>,
+}
+
+/// Heads by cluster, and the graph over them.
+pub(crate) struct AmendedHeads {
+    space: Space,
+    kernel: Kernel,
+    entry: u32,
+    links: Vec<Vec<u32>>,
+    /// As rows of the index, and as points of build space.
+    vectors: Vec<u8>,
+    points: Vec<u8>,
+    pruner: Pruner,
+    changed: bool,
+}
+
+impl AmendedHeads {
+    /// Those of an index; `space` has measured what it has to.
+    pub(crate) fn of(heads: &Navigation, space: Space) -> Self {
+        let file = heads.file();
+        let mut points = Vec::new();
+        space.append(&file.vectors, &mut points);
+        let clusters = 0..file.nodes.len() as u32;
+        Self {
+            kernel: Kernel::new(Metric::L2, space.build_element(), space.build_dim()),
+            space,
+            entry: file.entry,
+            links: clusters
+                .map(|cluster| file.links_of(cluster).to_vec())
+                .collect(),
+            vectors: file.vectors.clone(),
+            points,
+            pruner: Pruner::new(),
+            changed: false,
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u32 {
+        self.links.len() as u32
+    }
+
+    /// Whether any has changed.
+    pub(crate) fn have_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// Build space.
+    pub(crate) fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// The head of a cluster, as a row.
+    pub(crate) fn vector(&self, cluster: u32) -> &[u8] {
+        let bytes = self.vectors.len() / self.links.len();
+        &self.vectors[cluster as usize * bytes..][..bytes]
+    }
+
+    fn point(&self, cluster: u32) -> &[u8] {
+        &self.points[cluster as usize * self.kernel.row_bytes()..][..self.kernel.row_bytes()]
+    }
+
+    /// The nearest heads of a row: clusters with their squared distances, nearest first.
+    pub(crate) fn nearest(
+        &self,
+        row: &[u8],
+        list: usize,
+        at: &mut HeadsAt,
+        out: &mut Vec<(f32, u32)>,
+    ) {
+        at.point.clear();
+        self.space.append(row, &mut at.point);
+        let links_of = |cluster: u32| &self.links[cluster as usize][..];
+        let query = (&self.kernel, &at.point[..]);
+        walk(
+            self.entry,
+            links_of,
+            &self.points,
+            query,
+            list,
+            &mut at.walk,
+        );
+        out.clear();
+        out.extend(at.walk.found());
+    }
+
+    /// The squared distances from a cluster's head to those of others.
+    pub(crate) fn distances(&self, cluster: u32, others: &[u32], out: &mut Vec<f32>) {
+        out.resize(others.len(), 0.0);
+        self.kernel
+            .distances(self.point(cluster), &self.points, others, out);
+    }
+
+    /// The squared distances of a row to others.
+    pub(crate) fn distances_to<const N: usize>(&self, row: &[u8], others: [&[u8]; N]) -> [f32; N] {
+        let point = |row| {
+            let mut point = Vec::new();
+            self.space.append(row, &mut point);
+            point
+        };
+        let row = point(row);
+        others.map(|other| self.kernel.distance(&row, &point(other)))
+    }
+
+    /// Gives a cluster another head.
+    pub(crate) fn replace(&mut self, cluster: u32, vector: &[u8]) {
+        let bytes = vector.len();
+        self.vectors[cluster as usize * bytes..][..bytes].copy_from_slice(vector);
+        let mut point = Vec::new();
+        self.space.append(vector, &mut point);
+        self.points[cluster as usize * point.len()..][..point.len()].copy_from_slice(&point);
+        self.link(cluster);
+    }
+
+    /// Adds the head of a new cluster, and gives the cluster's number.
+    pub(crate) fn push(&mut self, vector: &[u8]) -> u32 {
+        let cluster = self.count();
+        self.vectors.extend_from_slice(vector);
+        self.space.append(vector, &mut self.points);
+        self.links.push(Vec::new());
+        self.link(cluster);
+        cluster
+    }
+
+    /// Takes away the head of a cluster, of two or more; the last cluster gets its number.
+    pub(crate) fn remove(&mut self, cluster: u32) {
+        self.changed = true;
+        let last = self.count() - 1;
+        // Who led to it is to lead to those that it led to.
+        let left = std::mem::take(&mut self.links[cluster as usize]);
+        let lead: Vec<u32> = (0..self.count())
+            .filter(|&other| self.links[other as usize].contains(&cluster))
+            .collect();
+        for other in lead {
+            self.links[other as usize].retain(|&link| link != cluster);
+            self.join(other, &left);
+        }
+        if self.entry == cluster {
+            self.entry = left
+                .first()
+                .copied()
+                .unwrap_or(if cluster == 0 { last } else { 0 });
+        }
+        let (rows, points) = (self.vector(0).len(), self.kernel.row_bytes());
+        move_last(&mut self.vectors, rows, cluster);
+        move_last(&mut self.points, points, cluster);
+        self.links.swap_remove(cluster as usize);
+        for links in &mut self.links {
+            for link in links.iter_mut().filter(|link| **link == last) {
+                *link = cluster;
+            }
+        }
+        if self.entry == last {
+            self.entry = cluster;
+        }
+    }
+
+    /// Links a head to some of those near it, and these back.
+    fn link(&mut self, cluster: u32) {
+        self.changed = true;
+        let (mut scratch, mut near) = (NavigationScratch::default(), Vec::new());
+        let links_of = |cluster: u32| &self.links[cluster as usize][..];
+        let query = (&self.kernel, self.point(cluster));
+        walk(
+            self.entry,
+            links_of,
+            &self.points,
+            query,
+            BUILD_LIST,
+            &mut scratch,
+        );
+        near.extend(scratch.found().map(|(_, near)| near));
+        self.join(cluster, &near);
+        for neighbour in self.links[cluster as usize].clone() {
+            if !self.links[neighbour as usize].contains(&cluster) {
+                self.join(neighbour, &[cluster]);
+            }
+        }
+    }
+
+    /// Has a head lead to others as well, as far as it has room, and they are worth it.
+    fn join(&mut self, cluster: u32, others: &[u32]) {
+        let mut pool = self.links[cluster as usize].clone();
+        pool.extend(others.iter().filter(|&&other| other != cluster));
+        pool.sort_unstable();
+        pool.dedup();
+        let mut distances = Vec::new();
+        self.distances(cluster, &pool, &mut distances);
+        let candidates = pool.iter().zip(&distances);
+        let candidates = candidates.map(|(&id, &distance)| Candidate { distance, id });
+        let mut chosen: Vec<u32> = match pool.len() <= DEGREE {
+            true => pool.clone(),
+            false => {
+                self.pruner.pool.clear();
+                self.pruner.pool.extend(candidates);
+                let points = self.space.points(&self.points);
+                self.pruner.prune(&points, cluster, &RULE).to_vec()
+            }
+        };
+        // Whoever is new is to be found.
+        if let [only] = others
+            && !chosen.contains(only)
+            && chosen.len() < DEGREE
+        {
+            chosen.push(*only);
+        }
+        self.links[cluster as usize] = chosen;
+    }
+
+    /// As the file of an index has them.
+    pub(crate) fn into_file(self) -> NavigationFile {
+        let mut offsets = vec![0];
+        let mut links = Vec::new();
+        for list in &self.links {
+            links.extend_from_slice(list);
+            offsets.push(links.len() as u32);
+        }
+        NavigationFile {
+            entry: self.entry,
+            nodes: (0..self.links.len() as u32).collect(),
+            offsets,
+            links,
+            vectors: self.vectors,
+        }
+    }
+}
+
+/// Puts the last of some rows in the place of another, and drops it where it was.
+fn move_last(rows: &mut Vec<u8>, bytes: usize, place: u32) {
+    let last = rows.len() - bytes;
+    let at = place as usize * bytes;
+    if at < last {
+        rows.copy_within(last.., at);
+    }
+    rows.truncate(last);
+}
+
+#[cfg(test)]
+mod tests {
+    use stratann_vector::Element;
+
+    use super::*;
+
+    fn row(at: u32) -> [u8; 2] {
+        [(at % 16 * 16) as u8, (at / 16 * 16) as u8]
+    }
+
+    /// The heads of a grid, pushed one after the other.
+    fn grid(count: u32) -> AmendedHeads {
+        let first = NavigationFile {
+            entry: 0,
+            nodes: vec![0],
+            offsets: vec![0, 0],
+            links: Vec::new(),
+            vectors: row(0).to_vec(),
+        };
+        let space = Space::new(Metric::L2, Element::U8, 2);
+        let mut heads = AmendedHeads::of(&Navigation::new(first), space);
+        for at in 1..count {
+            assert_eq!(heads.push(&row(at)), at);
+        }
+        heads
+    }
+
+    /// Every head is found by its own row.
+    fn all_are_found(heads: &AmendedHeads) {
+        let (mut at, mut near) = (HeadsAt::default(), Vec::new());
+        for cluster in 0..heads.count() {
+            heads.nearest(heads.vector(cluster), 32, &mut at, &mut near);
+            assert_eq!(near[0], (0.0, cluster), "{cluster}");
+        }
+    }
+
+    #[test]
+    fn heads_that_come_move_and_go_are_found() {
+        let mut heads = grid(200);
+        assert!(heads.have_changed());
+        all_are_found(&heads);
+        for cluster in (0..200).step_by(3) {
+            let mut moved = row(cluster);
+            moved[0] += 5;
+            moved[1] += 3;
+            heads.replace(cluster, &moved);
+        }
+        all_are_found(&heads);
+        // The entry among them.
+        for _ in 0..150 {
+            let last = heads.vector(heads.count() - 1).to_vec();
+            let gone = heads.count() / 2;
+            heads.remove(gone);
+            if gone < heads.count() {
+                assert_eq!(heads.vector(gone), last);
+            }
+            all_are_found(&heads);
+        }
+        while heads.count() > 1 {
+            heads.remove(0);
+            all_are_found(&heads);
+        }
+        let file = heads.into_file();
+        assert_eq!((file.nodes.len(), file.entry, file.links.len()), (1, 0, 0));
+    }
+}

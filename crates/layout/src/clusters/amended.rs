@@ -1,0 +1,315 @@
+//! What came of a cluster index since its build: clusters that were written anew, clusters that were split off, and new vectors.
+//!
+//! The files of the build stay as they are. Each checkpoint that moves vectors into clusters adds a *segment*: a file of extents, of the same
+//! kind as that of the build, with the clusters that changed, and where vectors stand once a file of [members](super::member) with those that
+//! are new. This table says what is in all of them. The last extent of a cluster counts, in the order of segments and within a segment.
+//!
+//! Vectors go on to be numbered where those of the build end. A file of members begins with its first number, not with 0: number `n` stands
+//! `n - first` members behind the header.
+//!
+//! Payload of a [stream](crate::stream) of kind `Amended`, little-endian; `s` segments of extents, `e` extents in all of them, `m` files of
+//! members:
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 4 | clusters that there are now: those of the build, less those that were merged, and those that were split off |
+//! | 4 | 4 | `s` |
+//! | 8 | 4 | `e` |
+//! | 12 | 4 | `m`, 0 where vectors stand in the extents of all their clusters |
+//! | 16 | 8 s | of each segment its number, ascending, and how many extents it has, 1 or more |
+//! | 16 + 8 s | 4 e | the cluster of each extent, in the order in which they stand |
+//! | … | 4 e | its bytes |
+//! | … | 4 e | vectors that stand in it: none where they stand once |
+//! | … | 8 m | of each file of members its number, ascending, and its first vector: of the first one that behind the build's, then ascending |
+
+use super::extent::{ExtentKind, FIXED};
+use crate::block::BLOCK;
+use crate::error::LayoutError;
+use crate::payload::PayloadReader;
+
+/// Format version of this table. 1: the first.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// A segment of extents.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtentSegment {
+    /// The number that its file's role has.
+    pub number: u32,
+    /// What stands in it, in its order.
+    pub extents: Vec<AmendedExtent>,
+}
+
+/// An extent of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AmendedExtent {
+    /// Its cluster.
+    pub cluster: u32,
+    /// How long it is, without the zeros behind it.
+    pub bytes: u32,
+    /// Vectors that stand in it.
+    pub records: u32,
+}
+
+/// A file of members that came after the build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberSegment {
+    /// The number that its file's role has.
+    pub number: u32,
+    /// The number of the first vector in it; it goes on to the first of the next, or to the last vector of all.
+    pub first: u32,
+}
+
+/// The table, decoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AmendedFile {
+    /// Clusters that there are now.
+    pub clusters: u32,
+    /// Segments of extents.
+    pub extents: Vec<ExtentSegment>,
+    /// Files of members.
+    pub members: Vec<MemberSegment>,
+}
+
+impl ExtentSegment {
+    /// Where each extent begins in its file, in bytes; and behind the last, where the next would.
+    pub fn offsets(&self, kind: ExtentKind) -> Vec<u64> {
+        let mut at = BLOCK as u64;
+        let mut offsets = Vec::with_capacity(self.extents.len() + 1);
+        for extent in &self.extents {
+            offsets.push(at);
+            at = (at + u64::from(extent.bytes)).next_multiple_of(kind.alignment());
+        }
+        offsets.push(at);
+        offsets
+    }
+
+    /// The length in bytes of its file.
+    pub fn file_length(&self, kind: ExtentKind) -> u64 {
+        let end = self.offsets(kind).last().copied().unwrap_or(0);
+        end.next_multiple_of(BLOCK as u64)
+    }
+}
+
+impl AmendedFile {
+    /// The payload.
+    pub fn encode(&self) -> Vec<u8> {
+        let all = || self.extents.iter().flat_map(|segment| &segment.extents);
+        let mut words = vec![
+            self.clusters,
+            self.extents.len() as u32,
+            all().count() as u32,
+            self.members.len() as u32,
+        ];
+        for segment in &self.extents {
+            words.extend([segment.number, segment.extents.len() as u32]);
+        }
+        words.extend(all().map(|extent| extent.cluster));
+        words.extend(all().map(|extent| extent.bytes));
+        words.extend(all().map(|extent| extent.records));
+        for segment in &self.members {
+            words.extend([segment.number, segment.first]);
+        }
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// Reads a payload of an index whose build had `built` vectors and which has `vectors` now; `file` names the file in errors.
+    ///
+    /// # Errors
+    /// A length that does not follow from the counts, no cluster, segments whose numbers do not ascend or that are empty, an extent of a
+    /// cluster that there is not or that is too short, or vectors of files of members that do not ascend from those of the build on.
+    pub fn decode(
+        payload: &[u8],
+        (built, vectors): (u32, u32),
+        file: &str,
+    ) -> Result<AmendedFile, LayoutError> {
+        let mut reader = PayloadReader::new(payload, file);
+        let clusters = reader.u32("clusters")?;
+        let segments = reader.u32("segments of extents")?;
+        let count = reader.u32("extents")?;
+        let files = reader.u32("files of members")?;
+        if clusters == 0 || clusters > vectors {
+            let expected = format!("1 to {vectors}, the vectors");
+            return Err(reader.wrong(0, "clusters", clusters, expected));
+        }
+        let at = reader.at();
+        let pairs = reader.u32s(u64::from(segments) * 2, "segments of extents")?;
+        let (mut left, mut last) = (u64::from(count), None);
+        for (n, pair) in pairs.chunks_exact(2).enumerate() {
+            let (number, extents) = (pair[0], pair[1]);
+            if last >= Some(number) {
+                let what = "number of a segment";
+                return Err(reader.wrong(at + 8 * n, what, number, "ascending numbers"));
+            }
+            if extents == 0 || u64::from(extents) > left {
+                let what = "extents of a segment";
+                let expected = format!("1 to {left}, which are left of all");
+                return Err(reader.wrong(at + 8 * n + 4, what, extents, expected));
+            }
+            left -= u64::from(extents);
+            last = Some(number);
+        }
+        if left > 0 {
+            let expected = format!("{}, as its segments say", u64::from(count) - left);
+            return Err(reader.wrong(8, "extents", count, expected));
+        }
+        let at = reader.at();
+        let of = reader.u32s(count.into(), "clusters of extents")?;
+        if let Some(n) = of.iter().position(|&cluster| cluster >= vectors) {
+            let expected = format!("below {vectors}");
+            return Err(reader.wrong(at + 4 * n, "cluster of an extent", of[n], expected));
+        }
+        let at = reader.at();
+        let bytes = reader.u32s(count.into(), "bytes of extents")?;
+        if let Some(n) = bytes.iter().position(|&bytes| (bytes as usize) < FIXED) {
+            let expected = format!("{FIXED} or more");
+            return Err(reader.wrong(at + 4 * n, "bytes of an extent", bytes[n], expected));
+        }
+        let records = reader.u32s(count.into(), "vectors in extents")?;
+        let mut all = of.iter().zip(&bytes).zip(&records);
+        let extents = pairs.chunks_exact(2).map(|pair| ExtentSegment {
+            number: pair[0],
+            extents: (all.by_ref().take(pair[1] as usize))
+                .map(|((&cluster, &bytes), &records)| AmendedExtent {
+                    cluster,
+                    bytes,
+                    records,
+                })
+                .collect(),
+        });
+        let extents = extents.collect();
+        let at = reader.at();
+        let pairs = reader.u32s(u64::from(files) * 2, "files of members")?;
+        let mut members: Vec<MemberSegment> = Vec::with_capacity(files as usize);
+        for (n, pair) in pairs.chunks_exact(2).enumerate() {
+            let (number, first) = (pair[0], pair[1]);
+            let (right, expected) = match members.last() {
+                None => (first == built, format!("{built}, behind the build's")),
+                Some(last) => (
+                    number > last.number && first > last.first,
+                    format!("above number {} from {} on", last.number, last.first),
+                ),
+            };
+            if !right || first >= vectors {
+                let found = format!("number {number} from {first} on, of {vectors} vectors");
+                return Err(reader.wrong(at + 8 * n, "file of members", found, expected));
+            }
+            members.push(MemberSegment { number, first });
+        }
+        reader.end()?;
+        Ok(AmendedFile {
+            clusters,
+            extents,
+            members,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn extent(cluster: u32, bytes: u32, records: u32) -> AmendedExtent {
+        AmendedExtent {
+            cluster,
+            bytes,
+            records,
+        }
+    }
+
+    fn sample() -> AmendedFile {
+        AmendedFile {
+            clusters: 5,
+            extents: vec![
+                ExtentSegment {
+                    number: 2,
+                    extents: vec![extent(3, 5000, 7), extent(4, 16, 0)],
+                },
+                ExtentSegment {
+                    number: 9,
+                    extents: vec![extent(3, 64, 1)],
+                },
+            ],
+            members: vec![
+                MemberSegment {
+                    number: 1,
+                    first: 20,
+                },
+                MemberSegment {
+                    number: 4,
+                    first: 22,
+                },
+            ],
+        }
+    }
+
+    fn refusal(file: &AmendedFile) -> String {
+        AmendedFile::decode(&file.encode(), (20, 25), "a")
+            .unwrap_err()
+            .to_string()
+    }
+
+    #[test]
+    fn what_is_encoded_decodes_and_says_where_extents_are() {
+        let table = sample();
+        let back = AmendedFile::decode(&table.encode(), (20, 25), "a").unwrap();
+        assert_eq!(back, table);
+        let first = &table.extents[0];
+        assert_eq!(first.offsets(ExtentKind::Grouped), [4096, 9152, 9216]);
+        assert_eq!(first.offsets(ExtentKind::Replicated), [4096, 12288, 16384]);
+        assert_eq!(first.file_length(ExtentKind::Grouped), 12288);
+        let none = AmendedFile {
+            clusters: 1,
+            ..AmendedFile::default()
+        };
+        let back = AmendedFile::decode(&none.encode(), (1, 1), "a").unwrap();
+        assert_eq!(back, none);
+    }
+
+    #[test]
+    fn contradictions_are_refused_with_their_place() {
+        let changed = |change: &dyn Fn(&mut AmendedFile)| {
+            let mut file = sample();
+            change(&mut file);
+            refusal(&file)
+        };
+        for (text, expected) in [
+            (changed(&|f| f.clusters = 0), "clusters at offset 4096 is 0"),
+            (changed(&|f| f.clusters = 26), "expected 1 to 25"),
+            (changed(&|f| f.extents[1].number = 2), "ascending numbers"),
+            (
+                changed(&|f| f.extents[1].extents.clear()),
+                "extents of a segment",
+            ),
+            (
+                changed(&|f| f.extents[0].extents[0].cluster = 25),
+                "below 25",
+            ),
+            (
+                changed(&|f| f.extents[0].extents[0].bytes = 15),
+                "16 or more",
+            ),
+            (changed(&|f| f.members[0].first = 19), "behind the build's"),
+            (changed(&|f| f.members[1].first = 20), "from 20 on"),
+            (changed(&|f| f.members[1].first = 25), "of 25 vectors"),
+        ] {
+            assert!(text.contains(expected), "{text}");
+        }
+        let payload = sample().encode();
+        for wrong in [
+            &payload[..payload.len() - 1],
+            &[&payload[..], &[0]].concat(),
+        ] {
+            assert!(AmendedFile::decode(wrong, (20, 25), "a").is_err());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_refused_or_read(words in prop::collection::vec(0u32..6, 0..30)) {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let _ = AmendedFile::decode(&bytes, (3, 5), "a");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Which copies lie at a place, whoever made them, and their removal.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+use super::folder::{CopyFolder, IN_USE, PREFIX, remove_unused};
+use crate::directory::Directory;
+use crate::error::TierError;
+use crate::volume::Volume;
+
+/// A folder of copies, as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundCopies {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Whose copies they are, as [`CopyFolder::open`] was told.
+    pub owner: String,
+    /// In which state, as it was told.
+    pub content: String,
+    /// How many files there are.
+    pub files: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Whether somebody has it open.
+    pub in_use: bool,
+}
+
+impl FoundCopies {
+    /// Removes them, unless somebody has them open. Gives whether they are gone.
+    ///
+    /// # Errors
+    /// It cannot be looked for them.
+    pub fn remove(&self) -> Result<bool, TierError> {
+        remove_unused(&self.path, None);
+        let there = self.path.try_exists();
+        there
+            .map(|there| !there)
+            .map_err(failed("look for", &self.path))
+    }
+}
+
+fn failed(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> TierError {
+    let place = path.display().to_string();
+    move |error| TierError::io(action, place.clone(), 0, 0, error)
+}
+
+impl CopyFolder {
+    /// The folders of copies at a place, by name. What is not this user's alone is none of them.
+    ///
+    /// # Errors
+    /// The place cannot be listed.
+    pub fn found_at(place: &Path) -> Result<Vec<FoundCopies>, TierError> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(place).map_err(failed("list", place))? {
+            let entry = entry.map_err(failed("list", place))?;
+            let name = entry.file_name();
+            let parts = (name.to_str())
+                .and_then(|name| name.strip_prefix(PREFIX))
+                .and_then(|name| name.split_once('-'));
+            let Some((owner, content)) = parts else {
+                continue;
+            };
+            // One that goes meanwhile is gone.
+            let Ok(directory) = Directory::open_private(&entry.path()) else {
+                continue;
+            };
+            let names = directory.list()?;
+            let lengths = names.iter().filter(|name| *name != IN_USE);
+            let lengths: Vec<u64> = lengths
+                .filter_map(|name| directory.len(name).ok())
+                .collect();
+            let lock = directory.open_with(IN_USE, OFlags::RDWR | OFlags::NOFOLLOW);
+            let alone = |lock: File| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+            found.push(FoundCopies {
+                path: entry.path(),
+                owner: owner.to_owned(),
+                content: content.to_owned(),
+                files: lengths.len() as u64,
+                bytes: lengths.iter().sum(),
+                in_use: !lock.is_ok_and(alone),
+            });
+        }
+        found.sort_by(|one, other| one.path.cmp(&other.path));
+        Ok(found)
+    }
+}

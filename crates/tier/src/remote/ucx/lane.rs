@@ -1,0 +1,343 @@
+//! The client's side: reads of a thread from one server.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::os::fd::BorrowedFd;
+use std::ptr::{null, null_mut};
+use std::time::{Duration, Instant};
+
+use super::{Context, REACH, Worker, api};
+use crate::remote::Fault;
+use crate::remote::state::Asked;
+
+/// How long the end of a connection may take that is closed without asking the other side.
+const CLOSING: Duration = Duration::from_millis(500);
+
+/// Where a file is in the server's memory.
+struct Reached {
+    key: api::Key,
+    start: u64,
+    len: u64,
+}
+
+/// A read in flight. The library writes to its block until the request is done, or the worker destroyed.
+struct Running {
+    request: *mut c_void,
+    asked: Asked,
+}
+
+/// A connection through UCX, beside the one over which it was agreed on.
+pub(in crate::remote) struct Lane {
+    /// Before the blocks, to which nothing writes any more when it has been dropped.
+    connection: Connection,
+    /// Files of which it was asked where they are, by the tag of the request, and who waits for that: offset in the file, and what was asked.
+    reaching: HashMap<u64, u64>,
+    waiting: HashMap<u64, Vec<(u64, Asked)>>,
+    running: Vec<Running>,
+    /// Done at once.
+    done: Vec<Asked>,
+    failed: Option<Fault>,
+}
+
+/// What UCX has of it. Dropped, it ends without waiting for the server.
+struct Connection {
+    /// With the server's address, once it has been told.
+    endpoint: Option<(Vec<u8>, Endpoint)>,
+    files: HashMap<u64, Reached>,
+    worker: Worker,
+}
+
+struct Endpoint {
+    raw: api::Endpoint,
+    /// Whether UCX notices that the other side is gone.
+    notices: bool,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let functions = self.worker.functions();
+        // Without notice there is no closing by force, and the server may be gone: the endpoint ends with the worker.
+        if let Some((_, Endpoint { raw, notices: true })) = self.endpoint {
+            let params = api::RequestParams::new(api::CLOSE_FORCE);
+            // SAFETY: the endpoint is this worker's, and not used any more.
+            let closing = unsafe { (functions.ucp_ep_close_nbx)(raw, &params) };
+            if !closing.is_null() && api::error_of(closing).is_none() {
+                let until = Instant::now() + CLOSING;
+                // SAFETY: the request is the library's until it is freed below.
+                while unsafe { (functions.ucp_request_check_status)(closing) } == api::IN_PROGRESS
+                    && Instant::now() < until
+                {
+                    self.worker.progress();
+                }
+                // SAFETY: nobody else has it; one in progress is freed when it is done.
+                unsafe { (functions.ucp_request_free)(closing) };
+            }
+        }
+        for reached in self.files.values() {
+            // SAFETY: it was unpacked for this worker, and no read begins with it any more.
+            unsafe { (functions.ucp_rkey_destroy)(reached.key) };
+        }
+    }
+}
+
+/// Errors come with the requests.
+extern "C" fn ignore(_: *mut c_void, _: api::Endpoint, _: api::Status) {}
+
+fn nonsense(what: &str) -> Fault {
+    Fault::Nonsense(what.to_owned())
+}
+
+impl Lane {
+    /// To a server of which nothing is known yet; `loopback`: it is on this machine.
+    pub(in crate::remote) fn new(loopback: bool) -> Result<Lane, String> {
+        Ok(Lane {
+            connection: Connection {
+                endpoint: None,
+                files: HashMap::new(),
+                worker: Worker::new(&Context::shared(loopback)?)?,
+            },
+            reaching: HashMap::new(),
+            waiting: HashMap::new(),
+            running: Vec::new(),
+            done: Vec::new(),
+            failed: None,
+        })
+    }
+
+    /// Whether nothing is in flight through it.
+    pub(in crate::remote) fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.waiting.is_empty() && self.done.is_empty()
+    }
+
+    /// Reads bytes of a file, as many as the block of what was asked has. True: the server has to be asked first where the file is.
+    pub(in crate::remote) fn submit(&mut self, file: u64, offset: u64, asked: Asked) -> bool {
+        if self.connection.files.contains_key(&file) {
+            self.get(file, offset, asked);
+            return false;
+        }
+        let waiting = self.waiting.entry(file).or_default();
+        waiting.push((offset, asked));
+        waiting.len() == 1
+    }
+
+    /// The server is asked where a file is, with a request of this tag.
+    pub(in crate::remote) fn asks(&mut self, tag: u64, file: u64) {
+        self.reaching.insert(tag, file);
+    }
+
+    /// Whether that was asked for.
+    pub(in crate::remote) fn is_asked(&self, tag: u64) -> bool {
+        self.reaching.contains_key(&tag)
+    }
+
+    /// The server does not say where a file is: gives what waits for it.
+    pub(in crate::remote) fn refused(&mut self, tag: u64) -> Vec<Asked> {
+        let file = self.reaching.remove(&tag);
+        let waiting = file.and_then(|file| self.waiting.remove(&file));
+        let waiting = waiting.into_iter().flatten();
+        waiting.map(|(_, asked)| asked).collect()
+    }
+
+    /// The server has said where a file of `len` bytes is; what waits for it begins.
+    pub(in crate::remote) fn reached(
+        &mut self,
+        tag: u64,
+        len: u64,
+        answer: &[u8],
+    ) -> Result<(), Fault> {
+        let Some(file) = self.reaching.remove(&tag) else {
+            return Err(nonsense("where a file is that nobody asked for"));
+        };
+        let number = |at: usize| -> [u8; 4] { std::array::from_fn(|i| answer[at + i]) };
+        if answer.len() != REACH {
+            return Err(nonsense("no place of a file"));
+        }
+        let start = u64::from_le_bytes(std::array::from_fn(|i| answer[i]));
+        let [address, key] = [8, 12].map(|at| u32::from_le_bytes(number(at)) as usize);
+        let ends = address.saturating_add(key) <= REACH - 16;
+        if !ends || address == 0 || key == 0 || start.checked_add(len).is_none() {
+            return Err(nonsense("a place of a file that cannot be"));
+        }
+        let (address, key) = answer[16..16 + address + key].split_at(address);
+        let endpoint = match &self.connection.endpoint {
+            Some((known, endpoint)) if known == address => endpoint.raw,
+            Some(_) => return Err(nonsense("two addresses in UCX of one server")),
+            None => {
+                let endpoint = self.connect(address)?;
+                self.connection
+                    .endpoint
+                    .insert((address.to_vec(), endpoint))
+                    .1
+                    .raw
+            }
+        };
+        let functions = self.connection.worker.functions();
+        let mut unpacked = null_mut();
+        // SAFETY: the endpoint is this worker's; the key is as the server packed it (the frame's checksum says so), and UCX reads no more of it.
+        let got =
+            unsafe { (functions.ucp_ep_rkey_unpack)(endpoint, key.as_ptr().cast(), &mut unpacked) };
+        functions
+            .check("take the server's key", got)
+            .map_err(Fault::Unreachable)?;
+        let reached = Reached {
+            key: unpacked,
+            start,
+            len,
+        };
+        self.connection.files.insert(file, reached);
+        for (offset, asked) in self.waiting.remove(&file).unwrap_or_default() {
+            self.get(file, offset, asked);
+        }
+        Ok(())
+    }
+
+    /// Connects to the server's worker: so that its end is noticed, if a transport that notices it leads there.
+    fn connect(&self, address: &[u8]) -> Result<Endpoint, Fault> {
+        let functions = self.connection.worker.functions();
+        let mut status = api::OK;
+        for errors in [api::ERRORS_PEER, api::ERRORS_NONE] {
+            let params = api::EndpointParams {
+                fields: api::EP_ADDRESS | api::EP_ERROR_MODE | api::EP_ERROR_HANDLER,
+                address: address.as_ptr().cast(),
+                errors,
+                on_error: Some(ignore),
+                on_error_of: null_mut(),
+                user_data: null_mut(),
+                flags: 0,
+                socket: api::SocketAddress {
+                    address: null(),
+                    len: 0,
+                },
+                request: null_mut(),
+                name: null(),
+                local: api::SocketAddress {
+                    address: null(),
+                    len: 0,
+                },
+            };
+            let mut raw = null_mut();
+            // SAFETY: the worker lives; the address is as the server's UCX packed it, and is copied.
+            status =
+                unsafe { (functions.ucp_ep_create)(self.connection.worker.raw, &params, &mut raw) };
+            if status == api::OK {
+                let notices = errors == api::ERRORS_PEER;
+                return Ok(Endpoint { raw, notices });
+            }
+        }
+        Err(Fault::Unreachable(format!(
+            "UCX finds no way there: {}: it takes an RDMA card on both machines, or a server on this one; see UCX_TLS and UCX_NET_DEVICES",
+            functions.text(status)
+        )))
+    }
+
+    fn get(&mut self, file: u64, offset: u64, mut asked: Asked) {
+        let len = asked.block.len();
+        let (Some(reached), Some((_, endpoint))) =
+            (self.connection.files.get(&file), &self.connection.endpoint)
+        else {
+            self.refuse(asked, "a file that is nowhere");
+            return;
+        };
+        let end = offset.checked_add(len as u64);
+        if end.is_none_or(|end| end > reached.len) {
+            self.refuse(asked, "another length of a file than it had");
+            return;
+        }
+        let params = api::RequestParams::new(0);
+        // SAFETY: the endpoint and the key live as long as the lane. The block has `len` bytes at its target, which nobody looks at while it is in
+        // `running`: it leaves that when the request is done, or the worker destroyed. Where to read was checked against the file's length.
+        let request = unsafe {
+            (self.connection.worker.functions().ucp_get_nbx)(
+                endpoint.raw,
+                asked.block.target().cast(),
+                len,
+                reached.start + offset,
+                reached.key,
+                &params,
+            )
+        };
+        if request.is_null() {
+            self.done.push(asked);
+            return;
+        }
+        let error = api::error_of(request);
+        if let Some(status) = error {
+            self.fail(status);
+        }
+        let request = match error {
+            Some(_) => null_mut(),
+            None => request,
+        };
+        self.running.push(Running { request, asked });
+    }
+
+    /// What was asked for cannot be read, and the connection is over.
+    fn refuse(&mut self, asked: Asked, what: &str) {
+        self.failed.get_or_insert(nonsense(what));
+        let request = null_mut();
+        self.running.push(Running { request, asked });
+    }
+
+    fn fail(&mut self, status: api::Status) {
+        let text = self.connection.worker.functions().text(status);
+        self.failed
+            .get_or_insert(Fault::Closed(format!("UCX: {text}")));
+    }
+
+    /// Does what can be done without waiting, and gives what has come.
+    pub(in crate::remote) fn progress(&mut self) -> Result<Vec<Asked>, Fault> {
+        if !self.running.is_empty() {
+            while self.connection.worker.progress() {}
+        }
+        let functions = self.connection.worker.functions();
+        let mut at = 0;
+        while at < self.running.len() {
+            let request = self.running[at].request;
+            let status = match request.is_null() {
+                true => api::IN_PROGRESS,
+                // SAFETY: the request is the library's until it is freed, below or in `end`.
+                false => unsafe { (functions.ucp_request_check_status)(request) },
+            };
+            match status {
+                api::IN_PROGRESS => at += 1,
+                api::OK => {
+                    // SAFETY: it is done, and nobody else frees it: it leaves `running` here.
+                    unsafe { (functions.ucp_request_free)(request) };
+                    self.done.push(self.running.swap_remove(at).asked);
+                }
+                status => {
+                    self.fail(status);
+                    at += 1;
+                }
+            }
+        }
+        match self.failed.take() {
+            Some(fault) => Err(fault),
+            None => Ok(std::mem::take(&mut self.done)),
+        }
+    }
+
+    /// Has its descriptor become readable when something comes; false if that has happened.
+    pub(in crate::remote) fn arm(&self) -> Result<bool, Fault> {
+        self.connection.worker.arm().map_err(Fault::Closed)
+    }
+
+    pub(in crate::remote) fn fd(&self) -> BorrowedFd<'_> {
+        self.connection.worker.fd()
+    }
+
+    /// Ends it; gives what was in flight.
+    pub(in crate::remote) fn end(self) -> Vec<Asked> {
+        let Lane {
+            connection,
+            running,
+            mut done,
+            waiting,
+            ..
+        } = self;
+        drop(connection);
+        done.extend(running.into_iter().map(|running| running.asked));
+        done.extend(waiting.into_values().flatten().map(|(_, asked)| asked));
+        done
+    }
+}

@@ -1,0 +1,204 @@
+//! UCX as a way to a memory server: RDMA where the machines have it, shared memory on one machine, and for trials TCP (feature `ucx`).
+//!
+//! ```text
+//!   client                                             server
+//!   Link ── TCP: greeting, secret, reach(file) ──> Session: where the file is, its key, the server's worker
+//!    └ Lane ── ucp_get(address, key) ─────────────> memory of the file             no thread of the server, over RDMA and shared memory
+//!                                                    Target: a thread that answers where the transport cannot (TCP)
+//! ```
+//!
+//! Greetings, opening and putting files go over TCP as ever, and so do bytes that are read in turn; what searches read comes through UCX.
+//! The connection stays open beside it: it keeps the files, and its end is that of all reads, whatever UCX notices of it.
+//! `target.rs` is the server's side, `lane.rs` the client's, and `api.rs` what is used of the library.
+//!
+//! **UCX asks nobody for a secret.** Where a network card does the reading, whoever has a key (32 bits) reads what it is for. So it is for machines
+//! that trust each other, as RDMA is. With a server on loopback both sides keep to its devices, unless `UCX_NET_DEVICES` says otherwise. And
+//! what a server says of its memory is believed as far as UCX believes it: the lengths are checked, and pages have their checksums.
+//!
+//! **Over TCP only who says so.** There UCX emulates one-sided reads, and that is not for a server: it answers reads of *any* of the process' memory,
+//! to whoever reaches the port that it chose; and where a client is killed while an answer is on its way, UCX 1.13 ends the *server* (`ucs_fatal` in
+//! `ucp_request_send`: "unexpected error: Endpoint timeout"; the setting `PROTO_ENABLE` changes nothing). So TCP is left out of what UCX chooses from,
+//! unless `UCX_TLS` in the environment names transports: for trials without a card.
+
+mod api;
+mod lane;
+mod target;
+
+use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr::{null, null_mut};
+use std::sync::{Arc, OnceLock};
+
+pub(super) use lane::Lane;
+pub use target::{Region, Target};
+
+use api::{Functions, functions};
+
+/// Bytes of the answer that says how a file is read.
+pub const REACH: usize = 4096;
+
+/// Whether there is the library.
+///
+/// # Errors
+/// Why not, and what to do.
+pub fn available() -> Result<(), String> {
+    functions().map(|_| ())
+}
+
+/// The library with its settings, which those of `UCX_..` in the environment are.
+struct Context {
+    functions: &'static Functions,
+    raw: api::Context,
+}
+
+// SAFETY: it was made for workers of several threads (`mt_workers_shared`), so the library locks it.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// One that uses the devices of the network, or of the machine alone.
+    fn new(loopback: bool) -> Result<Arc<Context>, String> {
+        let functions = functions()?;
+        let mut config = null_mut();
+        // SAFETY: it takes no names where it is given none, and a pointer to write to.
+        let read = unsafe { (functions.ucp_config_read)(null(), null(), &mut config) };
+        functions.check("read its settings", read)?;
+        let ours = [
+            ("UCX_NET_DEVICES", c"NET_DEVICES", c"lo", loopback),
+            ("UCX_TLS", c"TLS", c"^tcp", true),
+        ];
+        for (variable, name, value, wanted) in ours {
+            if !wanted || std::env::var_os(variable).is_some() {
+                continue;
+            }
+            // SAFETY: the settings were read above; two strings that end with zero.
+            let set =
+                unsafe { (functions.ucp_config_modify)(config, name.as_ptr(), value.as_ptr()) };
+            if let Err(error) = functions.check("take a setting", set) {
+                // SAFETY: they were read above, and are not used any more.
+                unsafe { (functions.ucp_config_release)(config) };
+                return Err(error);
+            }
+        }
+        let params = api::Params {
+            fields: api::PARAM_FEATURES | api::PARAM_SHARED,
+            features: api::FEATURE_RMA | api::FEATURE_WAKEUP,
+            request_size: 0,
+            request_init: null(),
+            request_cleanup: null(),
+            tag_sender_mask: 0,
+            workers_shared: 1,
+            endpoints: 0,
+            processes: 0,
+            name: null(),
+        };
+        let mut raw = null_mut();
+        let (major, minor) = api::API;
+        // SAFETY: the parameters are those of this version; the settings were read above.
+        let made = unsafe { (functions.ucp_init_version)(major, minor, &params, config, &mut raw) };
+        // SAFETY: they were read above, and are not used any more.
+        unsafe { (functions.ucp_config_release)(config) };
+        functions.check("be started", made)?;
+        Ok(Arc::new(Context { functions, raw }))
+    }
+
+    /// The one of all clients of servers on this machine, or elsewhere.
+    fn shared(loopback: bool) -> Result<Arc<Context>, String> {
+        static SHARED: [OnceLock<Result<Arc<Context>, String>>; 2] =
+            [OnceLock::new(), OnceLock::new()];
+        SHARED[usize::from(loopback)]
+            .get_or_init(|| Context::new(loopback))
+            .clone()
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: workers and regions hold the context, so there are none any more.
+        unsafe { (self.functions.ucp_cleanup)(self.raw) };
+    }
+}
+
+/// What makes progress, on the thread that has it.
+struct Worker {
+    context: Arc<Context>,
+    raw: api::Worker,
+    fd: RawFd,
+}
+
+impl Worker {
+    fn new(context: &Arc<Context>) -> Result<Worker, String> {
+        let functions = context.functions;
+        let params = api::WorkerParams {
+            fields: api::WORKER_THREADS,
+            threads: api::SERIALIZED,
+            cpus: [0; 16],
+            events: 0,
+            user_data: null(),
+            event_fd: 0,
+            flags: 0,
+            name: null(),
+            alignment: 0,
+            client: 0,
+        };
+        let mut raw = null_mut();
+        // SAFETY: the context lives; the parameters are those of this version.
+        let made = unsafe { (functions.ucp_worker_create)(context.raw, &params, &mut raw) };
+        functions.check("make a worker", made)?;
+        let mut worker = Worker {
+            context: context.clone(),
+            raw,
+            fd: -1,
+        };
+        // SAFETY: the worker was made above, for wakeups.
+        let got = unsafe { (functions.ucp_worker_get_efd)(raw, &mut worker.fd) };
+        functions.check("tell of events", got)?;
+        Ok(worker)
+    }
+
+    fn functions(&self) -> &'static Functions {
+        self.context.functions
+    }
+
+    /// Does what can be done; false if there was nothing.
+    fn progress(&self) -> bool {
+        // SAFETY: the worker lives; it is not `Send`, so no other thread uses it; no callback of it does anything.
+        unsafe { (self.functions().ucp_worker_progress)(self.raw) != 0 }
+    }
+
+    /// Has its descriptor become readable with the next event; false if there was one already.
+    fn arm(&self) -> Result<bool, String> {
+        // SAFETY: as in `progress`.
+        match unsafe { (self.functions().ucp_worker_arm)(self.raw) } {
+            api::BUSY => Ok(false),
+            status => (self.functions().check("wait", status)).map(|()| true),
+        }
+    }
+
+    /// What becomes readable.
+    fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is the worker's, which lives as long as the borrow.
+        unsafe { BorrowedFd::borrow_raw(self.fd) }
+    }
+
+    /// How others reach it.
+    fn address(&self) -> Result<Vec<u8>, String> {
+        let (mut start, mut len) = (null_mut(), 0);
+        // SAFETY: the worker lives; two places to write to.
+        let got =
+            unsafe { (self.functions().ucp_worker_get_address)(self.raw, &mut start, &mut len) };
+        self.functions().check("tell its address", got)?;
+        // SAFETY: it gave so many bytes there, which stay until they are released.
+        let address = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len) }.to_vec();
+        // SAFETY: it was got above, of this worker.
+        unsafe { (self.functions().ucp_worker_release_address)(self.raw, start) };
+        Ok(address)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it. Endpoints and requests of it that are left end with it: behind this nothing of them writes to memory.
+        unsafe { (self.functions().ucp_worker_destroy)(self.raw) };
+    }
+}

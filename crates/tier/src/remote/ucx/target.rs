@@ -1,0 +1,272 @@
+//! The server's side: memory that others read, and a thread that answers where a transport cannot do without.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{Context, REACH, Worker, api};
+use crate::error::TierError;
+use crate::remote::Server;
+use crate::threads;
+
+/// How often the thread looks whether it is to stop.
+const LOOK: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
+/// How long memory stays after its last reader has gone: the longest that a client waits for an answer, several times, so that a read that is
+/// still on its way meets memory.
+const RETIRED: Duration = Server::PATIENCE.saturating_mul(3);
+
+/// What is kept until nobody can ask for it any more.
+type Kept = Arc<dyn Send + Sync>;
+
+/// What clients read through UCX.
+pub struct Target {
+    context: Arc<Context>,
+    address: Vec<u8>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    retired: Mutex<Vec<(Instant, Kept)>>,
+}
+
+impl Shared {
+    fn retired(&self) -> MutexGuard<'_, Vec<(Instant, Kept)>> {
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Target(UCX)")
+    }
+}
+
+fn failed(reason: String) -> TierError {
+    TierError::Unsupported {
+        what: "reads through UCX".to_owned(),
+        reason,
+    }
+}
+
+impl Target {
+    /// Starts the thread. `loopback`: others on this machine alone are to reach it.
+    ///
+    /// # Errors
+    /// [`TierError::Unsupported`]: there is no library, or it finds no device to use; no thread.
+    pub fn start(loopback: bool) -> Result<Target, TierError> {
+        let context = Context::new(loopback).map_err(failed)?;
+        let transports = std::env::var("UCX_TLS").unwrap_or_default();
+        let over_tcp = |name: &str| ["tcp", "all"].contains(&name);
+        if !transports.starts_with('^') && transports.split(',').any(over_tcp) {
+            tracing::warn!(
+                "UCX_TLS={transports}: over TCP a client that is killed can end this server, and others can read all of its memory: for trials only"
+            );
+        }
+        let shared = Arc::new(Shared::default());
+        let (tell, told) = mpsc::channel();
+        let (theirs, ours) = (context.clone(), shared.clone());
+        let thread = threads::start(Builder::new().name("stratann-ucx".to_owned()), move || {
+            let made = Worker::new(&theirs).and_then(|worker| Ok((worker.address()?, worker)));
+            match made {
+                Ok((address, worker)) => {
+                    let _ = tell.send(Ok(address));
+                    answer(&worker, &ours);
+                }
+                Err(error) => _ = tell.send(Err(error)),
+            }
+        });
+        let mut target = Target {
+            context,
+            address: Vec::new(),
+            shared,
+            thread: Some(thread.map_err(|error| failed(format!("no thread: {error}")))?),
+        };
+        let address = told.recv();
+        let address = address.unwrap_or_else(|_| Err("its thread has ended".to_owned()));
+        target.address = address.map_err(failed)?;
+        Ok(target)
+    }
+
+    /// Memory of so many zero bytes that clients can read.
+    ///
+    /// # Errors
+    /// [`TierError::Unsupported`]: there is none.
+    pub fn allocate(&self, len: usize) -> Result<Region, TierError> {
+        let functions = self.context.functions;
+        let params = api::MapParams {
+            fields: api::MAP_LENGTH | api::MAP_FLAGS | api::MAP_PROTECTION,
+            address: null_mut(),
+            len: len.max(1),
+            flags: api::MAP_ALLOCATE,
+            protection: api::PROTECTION_OTHERS_READ,
+            kind: 0,
+        };
+        let mut memory = null_mut();
+        // SAFETY: the context lives; the parameters are those of this version.
+        let mapped = unsafe { (functions.ucp_mem_map)(self.context.raw, &params, &mut memory) };
+        let what = format!("allocate {len} bytes");
+        functions.check(&what, mapped).map_err(failed)?;
+        let mut region = Region {
+            context: self.context.clone(),
+            memory,
+            start: NonNull::dangling(),
+            len: 0,
+            key: Vec::new(),
+        };
+        let mut facts = api::MemoryFacts {
+            fields: api::MEMORY_ADDRESS | api::MEMORY_LENGTH,
+            address: null_mut(),
+            len: 0,
+            kind: 0,
+        };
+        // SAFETY: the memory was mapped above; a structure to write to.
+        let asked = unsafe { (functions.ucp_mem_query)(memory, &mut facts) };
+        functions.check(&what, asked).map_err(failed)?;
+        match NonNull::new(facts.address.cast::<u8>()) {
+            Some(start) if facts.len >= len => region.start = start,
+            _ => return Err(failed(format!("{} bytes in place of {len}", facts.len))),
+        }
+        // SAFETY: so many bytes are there, as was looked at above, and nobody else knows of them. Some ways to allocate leave them as they were.
+        unsafe { region.start.as_ptr().write_bytes(0, len) };
+        region.len = len;
+        let (mut start, mut bytes) = (null_mut(), 0);
+        // SAFETY: the memory was mapped above; two places to write to.
+        let packed =
+            unsafe { (functions.ucp_rkey_pack)(self.context.raw, memory, &mut start, &mut bytes) };
+        functions.check("make a key", packed).map_err(failed)?;
+        // SAFETY: it gave so many bytes there, which stay until they are released.
+        region.key = unsafe { std::slice::from_raw_parts(start.cast::<u8>(), bytes) }.to_vec();
+        // SAFETY: it was made above, and is not used any more.
+        unsafe { (functions.ucp_rkey_buffer_release)(start) };
+        Ok(region)
+    }
+
+    /// What a client has to know to read a region: [`REACH`] bytes.
+    ///
+    /// | offset | | |
+    /// |---|---|---|
+    /// | 0 | u64 | where its bytes are, in the server's memory |
+    /// | 8 | u32 | bytes of the server's address |
+    /// | 12 | u32 | bytes of the key |
+    /// | 16 | | the address, then the key, then zeros |
+    ///
+    /// # Errors
+    /// [`TierError::Unsupported`]: there is no room for them.
+    pub fn reach(&self, region: &Region) -> Result<Vec<u8>, TierError> {
+        let mut bytes = (region.start.as_ptr() as u64).to_le_bytes().to_vec();
+        for part in [&self.address, &region.key] {
+            bytes.extend((part.len() as u32).to_le_bytes());
+        }
+        bytes.extend(&self.address);
+        bytes.extend(&region.key);
+        if bytes.len() > REACH {
+            let (all, most) = (bytes.len(), REACH);
+            return Err(failed(format!(
+                "its address and key are {all} bytes, and {most} may be sent: name fewer devices in UCX_NET_DEVICES"
+            )));
+        }
+        bytes.resize(REACH, 0);
+        Ok(bytes)
+    }
+
+    /// Keeps what a client had, which has gone, until nothing of what it asked for can be on its way.
+    pub fn retire(&self, what: impl IntoIterator<Item = Kept>) {
+        let until = Instant::now() + RETIRED;
+        let all = what.into_iter().map(|what| (until, what));
+        self.shared.retired().extend(all);
+    }
+}
+
+/// Answers until it is to stop.
+fn answer(worker: &Worker, shared: &Shared) {
+    while !shared.stop.load(Ordering::SeqCst) {
+        while worker.progress() {}
+        let now = Instant::now();
+        let gone: Vec<Kept> = (shared.retired())
+            .extract_if(.., |(until, _)| *until <= now)
+            .map(|(_, kept)| kept)
+            .collect();
+        drop(gone);
+        match worker.arm() {
+            Ok(true) => {
+                let mut fd = [PollFd::from_borrowed_fd(worker.fd(), PollFlags::IN)];
+                // Whatever it says, the next turn looks.
+                let _ = poll(&mut fd, Some(&LOOK));
+            }
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!("{error}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Memory that clients can read. They must not write to it, though some transports would let them: a process that does could, as with any
+/// memory that is shared, change bytes under their reading, and the checksums of pages tell.
+pub struct Region {
+    context: Arc<Context>,
+    memory: api::Memory,
+    start: NonNull<u8>,
+    len: usize,
+    key: Vec<u8>,
+}
+
+// SAFETY: it owns its memory as a `Vec` does; the context may be used by any thread.
+unsafe impl Send for Region {}
+// SAFETY: as above; shared, it is only read.
+unsafe impl Sync for Region {}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Region({} bytes)", self.len)
+    }
+}
+
+impl Deref for Region {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the library gave at least so many bytes there, which were zeroed, and stay until they are unmapped in `drop`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Region {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; nobody else has it, and clients are told of it only when it is not written to any more.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        let functions = self.context.functions;
+        // SAFETY: it was mapped in `allocate`, with this context, and nobody has its bytes any more.
+        let unmapped = unsafe { (functions.ucp_mem_unmap)(self.context.raw, self.memory) };
+        if let Err(error) = functions.check("unmap memory", unmapped) {
+            tracing::warn!("{error}");
+        }
+    }
+}
