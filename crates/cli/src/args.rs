@@ -272,7 +272,8 @@ pub struct SearchArguments {
           visible_aliases = ["search-list", "list-size"])]
     pub list: Vec<usize>,
 
-    /// Clusters that are probed, of a cluster index: one or several, which may be fewer than k [default: the list size]
+    /// Clusters that are probed, of a cluster index: one or several, which may be fewer than k [default: the list size, if one is given; else
+    /// 32, or k if that is more]
     #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = list_size, conflicts_with = "list")]
     pub probes: Vec<usize>,
 
@@ -316,7 +317,8 @@ pub struct SearchArguments {
     #[arg(short = 'T', long, value_name = "N", value_parser = threads, visible_alias = "num-threads")]
     pub threads: Option<usize>,
 
-    /// Queries in flight on each thread; 1 for the least latency of each [default: up to 8, by the number of queries]
+    /// Queries in flight on each thread; 1 for the least latency of each [default: up to 8, by the number of queries; with 256 and more for
+    /// each thread what measures best]
     #[arg(long, value_name = "N", value_parser = in_flight)]
     pub in_flight: Option<usize>,
 

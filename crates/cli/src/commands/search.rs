@@ -328,6 +328,14 @@ fn preset_of(target: &Target, arguments: &SearchArguments) -> Result<Option<Pres
     }
 }
 
+/// A number of any size, with its first digits.
+fn two_digits(number: f32) -> String {
+    match number >= 10.0 {
+        true => format!("{number:.0}"),
+        false => format!("{number:.1e}"),
+    }
+}
+
 /// How many queries have fewer than k answers; what is missing of these is the id 2^64-1 at an infinite distance.
 fn short(results: &SearchResults) -> usize {
     let rows = results.ids.chunks_exact(results.k.max(1));
@@ -522,7 +530,8 @@ impl Printer {
             match last.measured.distance_error {
                 Some(0.0) => {}
                 Some(error) => self.output.line(format!(
-                    "distances are exact to within {error:.3} (four standard deviations of the least certain); --exact gives them to the last bit"
+                    "distances are exact to within {} (four standard deviations of the least certain); --exact gives them to the last bit",
+                    two_digits(error)
                 ))?,
                 None => self.output.line(
                     "some distances are as the leading parts of vectors give them, which bounds no error; --exact gives them to the last bit",

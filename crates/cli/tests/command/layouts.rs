@@ -84,6 +84,18 @@ fn every_layout_and_compression() {
         }
         let usual = place.search(&["--list", "60"]);
         assert!(number(&usual["recall"]) > 0.97, "{what}: {usual}");
+        // Which is said, of distances that are not those of all bits.
+        let error = number(&usual["distance_error"]);
+        assert_eq!(error > 0.0, layout == "layered", "{what}: {usual}");
+        let all_bits = place.search(&["--list", "60", "--exact"]);
+        assert_eq!(all_bits["distance_error"], 0.0, "{what}");
+        let words = place.run(&[&SEARCH[..], &["--list", "60"]].concat());
+        let words = words.done().stdout;
+        assert_eq!(
+            words.contains("exact to within"),
+            layout == "layered",
+            "{words}"
+        );
         let (graph, vectors) = (
             number(&usual["per_query"]["graph_reads"]),
             number(&usual["per_query"]["vector_reads"]),

@@ -938,6 +938,15 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
                 stats.degree, report.bytes
             );
             assert!(report.bytes <= space, "{layout}, {space}: {}", report.bytes);
+            let why = report.space.unwrap();
+            assert_eq!((why.budget, why.degree), (space, report.degree), "{why:?}");
+            assert!(
+                report.bytes <= why.expected && why.expected <= space,
+                "{why:?}"
+            );
+            // The next one was expected to take too much.
+            assert!(why.next.is_none_or(|(_, bytes)| bytes > space), "{why:?}");
+            assert_eq!(why.next.is_none(), why.degree == 96);
             assert_eq!(
                 stats.build_list,
                 if stats.degree > 64 {
