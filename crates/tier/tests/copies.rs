@@ -65,7 +65,8 @@ fn what_is_read_is_the_copy() {
         assert_eq!(first_block(&*tier), [1; 4096]);
         let folder = place.join("stratann-me-1");
         assert_eq!(files(&folder), [folder.join("pages-1")]);
-        assert_eq!(tier.name(), folder.join("pages-1").to_str().unwrap());
+        let there = folder.join("pages-1");
+        assert!(tier.name().starts_with(there.to_str().unwrap()));
         // The file itself is not touched any more, and the copy is all that there is.
         home.open("pages-1")
             .unwrap()
@@ -268,9 +269,10 @@ fn each_file_is_gone_at_by_its_own_way_and_all_are_of_one_volume() {
         .unwrap();
     let folder = place.join("stratann-me-live");
     assert_eq!(files(&folder), [folder.join("pages-1")]);
+    let (copy, original) = (folder.join("pages-1"), home.place("pages-1"));
     assert_eq!(
         volume.place("pages-1"),
-        folder.join("pages-1").to_str().unwrap()
+        format!("{} (a copy of {original})", copy.display())
     );
     assert!(
         volume

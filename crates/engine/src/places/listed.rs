@@ -5,7 +5,8 @@ use std::path::Path;
 use serde::Serialize;
 use stratann_tier::{CopyFolder, FoundCopies};
 
-use super::{PlaceTier, Places, Remote, identity, origin, owner};
+use super::names::{identity, origin, owner};
+use super::{PlaceTier, Places, Remote};
 use crate::{Error, stored};
 
 /// Copies of one state of one index at a place.

@@ -55,6 +55,11 @@ const PIECE: usize = 1 << 20;
 /// How often a file that changes is copied again.
 const TRIES: u32 = 3;
 
+/// What to call a copy in messages.
+pub(crate) fn copy_of(copy: &str, original: &str) -> String {
+    format!("{copy} (a copy of {original})")
+}
+
 impl MirrorVolume {
     /// A volume, and where the copies of its files are to be. Only files that are to be read from there should be asked for through it
     /// (see [`RoutedVolume`](crate::RoutedVolume)).
@@ -221,9 +226,9 @@ impl std::fmt::Debug for MirrorVolume {
 impl Volume for MirrorVolume {
     leave_to!(home: name len exists list sync lock);
 
-    /// Where its copy is: that is what is read.
+    /// Where its copy is, which is what is read, and what it is a copy of: that may be what is damaged.
     fn place(&self, name: &str) -> String {
-        self.copies.place(name)
+        copy_of(&self.copies.place(name), &self.home.place(name))
     }
 
     fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError> {
@@ -268,7 +273,7 @@ impl Volume for MirrorVolume {
         match (self.read_by, self.folder.kept()) {
             (ReadBy::Mapping, Kept::ForOthers) => {
                 let file = self.folder.directory().reader("open", name)?;
-                Ok(Arc::new(MappedTier::of(&file, self.copies.place(name))?))
+                Ok(Arc::new(MappedTier::of(&file, self.place(name))?))
             }
             _ => self.copies.open_tier(name),
         }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::client::{Client, RemoteFile};
 use super::tier::RemoteTier;
+use crate::copies::copy_of;
 use crate::error::TierError;
 use crate::forward::leave_to;
 use crate::tier::Tier;
@@ -87,9 +88,10 @@ impl RemoteVolume {
 impl Volume for RemoteVolume {
     leave_to!(home: name create open open_pages len exists rename remove list sync lock);
 
-    /// Where its copy is: that is what is read.
+    /// Where its copy is, which is what is read, and what it is a copy of: that may be what is damaged.
     fn place(&self, name: &str) -> String {
-        format!("{}/{}{name}", self.client.server().name(), self.prefix)
+        let copy = format!("{}/{}{name}", self.client.server().name(), self.prefix);
+        copy_of(&copy, &self.home.place(name))
     }
 
     fn read(&self, name: &str) -> Result<Vec<u8>, TierError> {

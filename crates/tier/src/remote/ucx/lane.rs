@@ -80,6 +80,14 @@ impl Drop for Connection {
     }
 }
 
+/// What a server says of itself, with zeros behind it: UCX takes no length, but the lengths that stand in it, of which each is a byte or two. (That it
+/// does what such bytes say is trusted; see the module.)
+fn padded(bytes: &[u8]) -> Vec<u8> {
+    let mut padded = bytes.to_vec();
+    padded.resize(bytes.len() + (256 << 10), 0);
+    padded
+}
+
 /// Errors come with the requests.
 extern "C" fn ignore(_: *mut c_void, _: api::Endpoint, _: api::Status) {}
 
@@ -173,7 +181,9 @@ impl Lane {
         };
         let functions = self.connection.worker.functions();
         let mut unpacked = null_mut();
-        // SAFETY: the endpoint is this worker's; the key is as the server packed it (the frame's checksum says so), and UCX reads no more of it.
+        let key = padded(key);
+        // SAFETY: the endpoint is this worker's; the key is as the server packed it (the frame's checksum says so), and there is as much behind it
+        // as UCX could take any bytes of it to say.
         let got =
             unsafe { (functions.ucp_ep_rkey_unpack)(endpoint, key.as_ptr().cast(), &mut unpacked) };
         functions
@@ -194,6 +204,7 @@ impl Lane {
     /// Connects to the server's worker: so that its end is noticed, if a transport that notices it leads there.
     fn connect(&self, address: &[u8]) -> Result<Endpoint, Fault> {
         let functions = self.connection.worker.functions();
+        let address = padded(address);
         let mut status = api::OK;
         for errors in [api::ERRORS_PEER, api::ERRORS_NONE] {
             let params = api::EndpointParams {
@@ -216,7 +227,8 @@ impl Lane {
                 },
             };
             let mut raw = null_mut();
-            // SAFETY: the worker lives; the address is as the server's UCX packed it, and is copied.
+            // SAFETY: the worker lives; the address is as the server's UCX packed it, with as much behind it as any bytes could be taken to say, and
+            // is copied.
             status =
                 unsafe { (functions.ucp_ep_create)(self.connection.worker.raw, &params, &mut raw) };
             if status == api::OK {
