@@ -15,6 +15,9 @@
 //!   INDEX/clusters-…    in a cluster index: how long each extent is, and with navigation-… the heads: in memory while open
 //!   INDEX/grouped-…     extents of clusters (replicated-…, postings-… with addressed-…)
 //!
+//!   INDEX/amended-…     clusters that were written anew since the build, and which extent of each counts: in memory while open
+//!   INDEX/grouped-…-…   these (replicated-…-…, postings-…-…), and addressed-…-… with new vectors that stand by themselves
+//!
 //!   INDEX/journal-…     pages of an inline index that are about to be written in their places
 //!   INDEX/placement-…   where nodes are since vectors were inserted directly; their codes ┐ in memory while open
 //!   INDEX/pending-…     changes that wait for their pages                                 ┘

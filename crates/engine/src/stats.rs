@@ -173,7 +173,8 @@ impl Index {
             IndexKind::Cluster(_) => None,
         };
         // What direct inserts have added to the file of pages: nobody counts what of it is lists, and what vectors.
-        let grown = manifest.placement.map_or(0, |placement| {
+        let placement = manifest.placement.filter(|_| graph.is_some());
+        let grown = placement.map_or(0, |placement| {
             let (built, _) = self.graph().files();
             placement.pages.saturating_sub(built.pages) * built.page_bytes as u64
         });
@@ -266,7 +267,12 @@ fn clustered(manifest: &Manifest, id_bytes: usize) -> (Bytes, GraphAndVectors) {
     };
     let vector_bytes = u64::from(manifest.dimension) * manifest.element.size() as u64;
     let vectors = copies.saturating_mul(vector_bytes);
-    let leads = [FileKind::Navigation, FileKind::Clusters, FileKind::Postings];
+    let leads = [
+        FileKind::Navigation,
+        FileKind::Clusters,
+        FileKind::Postings,
+        FileKind::Amended,
+    ];
     let graph = bytes_where(manifest, |kind| leads.contains(&kind));
     let in_records = copies.saturating_mul(id_bytes as u64);
     let ids = in_records + bytes_where(manifest, |kind| kind.role() == Role::Ids);

@@ -7,6 +7,9 @@
 //! Where the pages of the build are written in place, and new nodes fill pages behind them, a node's page goes on to
 //! follow from its number: then there is no table.
 //!
+//! In a cluster index it has the ids that came and went alone: there are no pages, no table and no codes, and the numbers of lists are 0.
+//! Where its clusters are, [another table](crate::clusters::amended) says.
+//!
 //! Payload of a [stream](crate::stream) of kind `Placement`, little-endian; `n` nodes, of which `b` are those of the
 //! build, `r` ranges of ids, `d` deleted ids, `v` added pages of vectors:
 //!

@@ -223,12 +223,48 @@ impl AmendedHeads {
         };
         // Whoever is new is to be found.
         if let [only] = others
+            && *only != cluster
             && !chosen.contains(only)
             && chosen.len() < DEGREE
         {
             chosen.push(*only);
         }
         self.links[cluster as usize] = chosen;
+    }
+
+    /// Makes sure that every head is found: one that nothing leads to any more is linked from the nearest that something does.
+    pub(crate) fn connect(&mut self) {
+        let mut reached = vec![false; self.links.len()];
+        let mut next = vec![self.entry];
+        let mut cluster = 0;
+        loop {
+            while let Some(at) = next.pop() {
+                if !std::mem::replace(&mut reached[at as usize], true) {
+                    next.extend_from_slice(&self.links[at as usize]);
+                }
+            }
+            while reached.get(cluster) == Some(&true) {
+                cluster += 1;
+            }
+            if cluster == reached.len() {
+                return;
+            }
+            let mut scratch = NavigationScratch::default();
+            let links_of = |cluster: u32| &self.links[cluster as usize][..];
+            let query = (&self.kernel, self.point(cluster as u32));
+            walk(
+                self.entry,
+                links_of,
+                &self.points,
+                query,
+                BUILD_LIST,
+                &mut scratch,
+            );
+            // What a walk finds is reached.
+            let from = scratch.found().next().map_or(self.entry, |(_, near)| near);
+            self.links[from as usize].push(cluster as u32);
+            next.push(cluster as u32);
+        }
     }
 
     /// As the file of an index has them.
@@ -296,6 +332,28 @@ mod tests {
     }
 
     #[test]
+    fn heads_that_nothing_leads_to_are_linked_again() {
+        let mut heads = grid(120);
+        for cluster in 1..120 {
+            heads.links[cluster] = if cluster % 2 == 0 {
+                vec![cluster as u32 + 1]
+            } else {
+                Vec::new()
+            };
+        }
+        heads.links[0].clear();
+        heads.connect();
+        let mut reached = std::collections::BTreeSet::new();
+        let mut next = vec![heads.entry];
+        while let Some(at) = next.pop() {
+            if reached.insert(at) {
+                next.extend(&heads.links[at as usize]);
+            }
+        }
+        assert_eq!(reached.len(), 120);
+    }
+
+    #[test]
     fn heads_that_come_move_and_go_are_found() {
         let mut heads = grid(200);
         assert!(heads.have_changed());
@@ -321,6 +379,7 @@ mod tests {
             heads.remove(0);
             all_are_found(&heads);
         }
+        heads.connect();
         let file = heads.into_file();
         assert_eq!((file.nodes.len(), file.entry, file.links.len()), (1, 0, 0));
     }

@@ -7,7 +7,7 @@
 //! | stores, what they take in memory, and what a search has beside them | here |
 //! | how a search finds candidates | `search/source.rs` |
 //! | how a build makes it, and what it is rebuilt with | `build/mod.rs`, `build/again.rs` |
-//! | how a vector gets into it and out of it | `update/direct/`, `update/contents.rs`, `update/survey.rs`, `update/live/compact.rs` |
+//! | how a vector gets into it and out of it | `update/direct/`, `update/rebalance/`, `update/contents.rs`, `update/survey.rs`, `update/live/compact.rs` |
 //! | what its tables say | `stored/place.rs`, `stored/pages.rs`, `stores/codes.rs` |
 //! | what its stores must say | `verify/`, `repair/` |
 //! | what is counted of it | `measure.rs`, `stats.rs`, `search/scan.rs` |
@@ -83,7 +83,7 @@ impl Kind {
     ) -> Result<(), Error> {
         match self {
             Self::Graph(graph) => graph.stores.take_placement(volume, manifest, file),
-            // A manifest of clusters with a placement is refused.
+            // Of this file it takes ids that came and went, as `CarriedIds`; where its clusters are, another table says.
             Self::Clusters(_) => Ok(()),
         }
     }

@@ -19,6 +19,8 @@ use crate::{Error, stored};
 
 /// Clusters behind one that is damaged that are tried at each place, and the most bytes of an extent that is looked for so.
 const TRIED: u32 = 16;
+/// The same in a segment of which no table says the clusters: these ascend, and few of them are there.
+const MOST_TRIED: u32 = 1 << 12;
 const MOST_BYTES: usize = 64 << 20;
 /// Vectors that are read at a time where they stand alone.
 const PIECE: u32 = 1024;
@@ -119,6 +121,11 @@ impl Files<'_, '_, '_> {
         Ok(all)
     }
 
+    /// Whether of an id the vector with the highest number is the one that counts, since nobody knows which do.
+    fn newest_first(&self) -> bool {
+        self.manifest.placement.is_some() && self.placement.is_none()
+    }
+
     /// Whether a vector is known not to count any more.
     fn is_dead(&self, id: u64, node: u32) -> bool {
         let placement = self.placement.as_ref();
@@ -163,7 +170,7 @@ impl Files<'_, '_, '_> {
             let mut wrong = Tally::default();
             let taken = match kind {
                 FileKind::Addressed => self.later_members(entry, shape, number, &mut wrong)?,
-                _ => self.later_extents(entry, shape, &mut wrong)?,
+                _ => self.later_extents(entry, shape, number, &mut wrong)?,
             };
             if taken > 0 || wrong.first.is_none() {
                 if let Some(what) = wrong.first {
@@ -176,37 +183,62 @@ impl Files<'_, '_, '_> {
         Ok(0)
     }
 
-    /// Extents that stand one behind the other, of clusters that ascend.
+    /// The extents of a segment: where and of which clusters they are is in the table. Where that is lost nobody knows, since a checksum is of
+    /// a cluster's number as well and, tried with enough numbers, would be right for any bytes: each vector in them that is not new is in the
+    /// files of the build too.
     fn later_extents(
         &mut self,
         entry: &FileEntry,
         shape: ClusterShape,
+        number: u32,
         tally: &mut Tally,
     ) -> Result<u64, Error> {
-        // As many as vectors at most; how many there are is in the table, which may be lost.
-        let shape = ClusterShape {
-            clusters: shape.vectors,
-            ..shape
+        let known = stored::amended(self.volume, self.manifest).ok().flatten();
+        let segment = known.and_then(|amended| {
+            let mut segments = amended.extents.into_iter();
+            segments.find(|segment| segment.number == number)
+        });
+        let kind = ExtentKind::Replicated;
+        let places = match segment {
+            Some(segment) => {
+                let offsets = segment.offsets(kind).into_iter();
+                let places = offsets.zip(&segment.extents);
+                places
+                    .map(|(offset, extent)| Place {
+                        cluster: extent.cluster,
+                        offset,
+                        bytes: extent.bytes as usize,
+                        first: 0,
+                        records: extent.records,
+                    })
+                    .collect()
+            }
+            None => {
+                tally.add("the table that says where clusters stand in it is damaged");
+                // As many as there are at most, of which each is behind the one before it.
+                let clusters = self
+                    .manifest
+                    .clusters()
+                    .map_or(0, |facts| facts.clusters as u32);
+                let shape = ClusterShape {
+                    clusters: clusters.saturating_mul(2),
+                    ..shape
+                };
+                self.found_places(entry, kind, shape, MOST_TRIED)?
+            }
         };
         let mut taken = 0;
-        let places = self.found_places(entry, ExtentKind::Replicated, shape, u32::MAX)?;
         let mut bytes = Vec::new();
-        let mut end = BLOCK as u64;
         for place in places {
-            if place.offset != end {
-                tally.add(format!("extents from byte {end} on are damaged"));
+            if self.progress.interrupted() {
+                return Err(Error::Interrupted);
             }
             bytes.resize(place.bytes, 0);
-            end = place.offset + place.bytes as u64;
-            end = end.next_multiple_of(ExtentKind::Replicated.alignment());
             if !files::read(self.volume, &entry.name, place.offset, &mut bytes)? {
                 tally.add(format!("cluster {} cannot be read", place.cluster));
                 continue;
             }
             taken += self.entries(entry, shape, &place, &bytes, tally)?;
-        }
-        if end != entry.length {
-            tally.add(format!("extents from byte {end} on are damaged"));
         }
         Ok(taken)
     }
@@ -252,7 +284,17 @@ impl Files<'_, '_, '_> {
                         continue;
                     }
                     let is = |&node: &u32| members.read(node, &one, offset, true, &file).is_ok();
-                    if let Some(node) = (built..nodes).find(is) {
+                    // Where it is damaged, some other number would have its checksum: the next one is to have the next number.
+                    let Some(node) = (built..nodes).find(is) else {
+                        continue;
+                    };
+                    let behind = offset + members.bytes() as u64;
+                    let mut next = vec![0; members.bytes()];
+                    let confirmed = place + 1 == count
+                        || files::read(volume, &entry.name, behind, &mut next)?
+                            && (next.iter().all(|&byte| byte == 0)
+                                || members.read(node + 1, &next, behind, true, &file).is_ok());
+                    if confirmed {
                         found = node.checked_sub(place);
                         break;
                     }
@@ -407,8 +449,14 @@ impl Files<'_, '_, '_> {
     ) -> Result<u64, Error> {
         let file = stored::name_of(self.volume, &entry.name);
         let mut taken = 0;
-        let mut at = offset;
-        for (node, bytes) in (first..).zip(stored.chunks_exact(members.bytes())) {
+        let mut all: Vec<(u32, &[u8])> = (first..)
+            .zip(stored.chunks_exact(members.bytes()))
+            .collect();
+        if self.newest_first() {
+            all.reverse();
+        }
+        for (node, bytes) in all {
+            let at = offset + u64::from(node - first) * bytes.len() as u64;
             match members.read(node, bytes, at, true, &file) {
                 Ok((id, _)) if self.is_dead(id, node) => {}
                 Ok((id, vector)) => match (self.take)(id, vector)? {
@@ -421,7 +469,6 @@ impl Files<'_, '_, '_> {
                 },
                 Err(error) => tally.add(error),
             }
-            at += bytes.len() as u64;
         }
         Ok(taken)
     }
@@ -440,7 +487,12 @@ impl Files<'_, '_, '_> {
         let whole = there.saturating_sub(BLOCK as u64) / members.bytes() as u64;
         let whole = u32::try_from(whole).unwrap_or(u32::MAX);
         let vectors = numbers.end.min(numbers.start.saturating_add(whole));
-        for first in (numbers.start..vectors).step_by(PIECE as usize) {
+        // Of an id of which nobody knows which vector counts it is the newest, with the highest number.
+        let mut starts: Vec<u32> = (numbers.start..vectors).step_by(PIECE as usize).collect();
+        if self.newest_first() {
+            starts.reverse();
+        }
+        for first in starts {
             if self.progress.interrupted() {
                 return Err(Error::Interrupted);
             }

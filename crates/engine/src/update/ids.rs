@@ -95,7 +95,10 @@ impl StoredIds {
             Some(clusters) if clusters.amended().is_some() => Some(Bits::new(manifest.vectors)),
             _ => None,
         };
-        let mut met = HashSet::new();
+        let mut gone: HashSet<u64> = match &missing {
+            Some(_) => index.carried().deleted.iter().map(|&(id, _)| id).collect(),
+            None => HashSet::new(),
+        };
         each_vector(
             index,
             &Silent,
@@ -103,7 +106,7 @@ impl StoredIds {
                 true => {
                     if let Some(found) = &mut missing {
                         found.add(node.into());
-                        met.insert(id);
+                        gone.remove(&id);
                     }
                     sorter.push(id, node)
                 }
@@ -112,8 +115,7 @@ impl StoredIds {
         )?;
         if let Some(found) = missing {
             let nodes = (0..manifest.vectors as u32).filter(|&node| !found.has(node.into()));
-            let gone = index.carried().deleted.iter().map(|&(id, _)| id);
-            for (node, id) in nodes.zip(gone.filter(|id| !met.contains(id))) {
+            for (node, id) in nodes.zip(gone) {
                 sorter.push(id, node)?;
             }
         }

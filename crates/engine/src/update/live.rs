@@ -98,11 +98,11 @@ pub struct CompactReport {
     pub vectors_rewritten: u64,
     /// Clusters that were written anew in place (SPFresh), those that were split or merged among them; 0 where the whole index was built anew.
     pub clusters_written: u64,
-    /// Clusters that were split, and that were merged with others.
+    /// Clusters that were split.
     pub clusters_split: u64,
-    /// Clusters that were merged with others.
+    /// Clusters that were dissolved because they had become too small.
     pub clusters_merged: u64,
-    /// Vectors that joined another cluster since a head near them came or went.
+    /// Clusters that vectors joined because a head near them came: each counts that a vector joined.
     pub reassigned: u64,
     /// Bytes on storage before and after, logs included.
     pub bytes_before: u64,
@@ -215,6 +215,8 @@ pub struct LiveIndex {
     submitted: Arc<Submitted>,
     /// The sequence number of the log up to which the last checkpoint goes.
     checkpointed: AtomicU64,
+    /// Vectors that are to wait in memory before clusters are to take them again, where that failed.
+    rebalance_after: AtomicU64,
     /// What went wrong, and whether changes go on.
     health: Arc<Health>,
     home: Home,
@@ -378,6 +380,7 @@ impl LiveIndex {
             checkpointed: AtomicU64::new(checkpointed),
             health,
             reads: Arc::default(),
+            rebalance_after: AtomicU64::new(0),
             submitted: Arc::default(),
             next_id: AtomicU64::new(next_id.max(ids.next_id())),
             state: RwLock::new(Arc::new(State {

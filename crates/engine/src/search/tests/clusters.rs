@@ -253,6 +253,9 @@ fn clusters_take_new_vectors_in_place_and_stay_in_balance() {
             live.insert(&part(first..first + 200), None, &Silent)
                 .unwrap();
         }
+        // What it takes is told of an index whose clusters changed as well.
+        let stats = live.stats();
+        assert!(stats.bytes.total > 0 && stats.vectors >= 5_800, "{layout}");
         // Every third of all, and some vectors anew.
         let gone: Vec<u64> = (0..total as u64).step_by(3).collect();
         live.delete(&gone).unwrap();
@@ -327,6 +330,56 @@ fn clusters_take_new_vectors_in_place_and_stay_in_balance() {
         assert!(live.index().clusters().unwrap().amended().is_none());
         let merged = live.search(&queries, &probing(16)).unwrap();
         assert!(recall(&merged) > then - 0.02, "{layout}");
+    }
+}
+
+#[test]
+fn splits_reassign_vectors_and_small_clusters_are_dissolved() {
+    let folder = tempfile::tempdir().unwrap();
+    let all = head(&fixture("photo-sift-20k.base.u8bin"), 3_000);
+    let bytes = all.in_memory().unwrap();
+    let part = |rows: std::ops::Range<usize>| {
+        let part = bytes[rows.start * 128..rows.end * 128].to_vec();
+        Matrix::new(part, rows.len(), 128, Element::U8).unwrap()
+    };
+    for layout in LAYOUTS {
+        let path = folder.path().join(layout.name());
+        build(&part(0..1_500), &path, &clusters(layout), &Silent).unwrap();
+        let options = WriteOptions {
+            update: Some(crate::Update::Merge),
+            ..WriteOptions::default()
+        };
+        let live = LiveIndex::open(&path, &OpenOptions::default(), &options).unwrap();
+        live.insert(&part(1_500..2_900), None, &Silent).unwrap();
+        let report = live.rebalance(&Silent).unwrap();
+        assert_eq!(report.merged, 1_400, "{layout}: {report:?}");
+        assert!(
+            report.clusters_split > 50 && report.reassigned > 50,
+            "{layout}: {report:?}"
+        );
+        // Nearly all of it goes, and a few vectors join what is left.
+        let gone: Vec<u64> = (0..2_900).filter(|id| id % 20 > 0).collect();
+        live.delete(&gone).unwrap();
+        live.insert(&part(2_900..3_000), None, &Silent).unwrap();
+        let report = live.rebalance(&Silent).unwrap();
+        assert_eq!(
+            report.clusters_merged > 0,
+            layout == Layout::Replicated,
+            "{report:?}"
+        );
+        drop(live);
+        let report = crate::verify(&path, &Silent).unwrap();
+        assert!(report.clean(), "{layout}: {:?}", report.problems);
+        let index = Index::open(&path, &OpenOptions::default()).unwrap();
+        assert_eq!(index.live(), 145 + 100, "{layout}");
+        let known = part(2_900..2_950);
+        let found = index
+            .search(&known, &SearchOptions { k: 1, ..probing(8) })
+            .unwrap();
+        assert!(
+            found.distances.iter().all(|&distance| distance == 0.0),
+            "{layout}"
+        );
     }
 }
 

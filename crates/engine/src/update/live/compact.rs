@@ -50,11 +50,11 @@ struct Frozen<'a> {
 
 /// What a merge makes of what it takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Into {
+enum NextCheckpoint {
     /// The whole index anew.
     NewBuild,
     /// The clusters that are there, which stay in balance.
-    Clusters,
+    Rebalanced,
 }
 
 impl Drop for Frozen<'_> {
@@ -94,7 +94,7 @@ impl LiveIndex {
     pub fn compact(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let _one = self.merging.lock();
         self.health.check()?;
-        let compacted = self.merge_now(Into::NewBuild, progress);
+        let compacted = self.merge_now(NextCheckpoint::NewBuild, progress);
         match &compacted {
             Ok(report) => {
                 self.health.recovered(Concern::Merge);
@@ -169,7 +169,7 @@ impl LiveIndex {
     }
 
     /// Moves the vectors that wait in memory into the clusters on storage, where these are in place, and keeps them in balance: splits
-    /// those that have become too large, merges those that have become too small, and reassigns vectors around (SPFresh). What does not change
+    /// those that have become too large, dissolves small ones where vectors stand with all their clusters, and reassigns vectors around (SPFresh). What does not change
     /// is not written. Does nothing if no vector waits, or the index has no clusters. Inserts, deletes and searches go on meanwhile.
     ///
     /// # Errors
@@ -193,7 +193,7 @@ impl LiveIndex {
             });
         }
         drop(state);
-        let report = self.merge_now(Into::Clusters, progress)?;
+        let report = self.merge_now(NextCheckpoint::Rebalanced, progress)?;
         tracing::debug!(
             index = %self.path.display(),
             vectors = report.merged,
@@ -205,7 +205,11 @@ impl LiveIndex {
         Ok(report)
     }
 
-    fn merge_now(&self, into: Into, progress: &dyn Progress) -> Result<CompactReport, Error> {
+    fn merge_now(
+        &self,
+        into: NextCheckpoint,
+        progress: &dyn Progress,
+    ) -> Result<CompactReport, Error> {
         let Some(mut frozen) = self.freeze()? else {
             let bytes = merge::bytes_in(&*self.volume)?;
             return Ok(CompactReport {
@@ -228,11 +232,13 @@ impl LiveIndex {
             )?);
             let ids = match into {
                 // Those of the build stay as they are.
-                Into::Clusters => state.ids.clone(),
-                Into::NewBuild => StoredIds::of(&index)?.ok_or_else(|| Error::Damaged {
-                    file: self.volume.name(),
-                    what: "the merged index does not say its ids".into(),
-                })?,
+                NextCheckpoint::Rebalanced => state.ids.clone(),
+                NextCheckpoint::NewBuild => {
+                    StoredIds::of(&index)?.ok_or_else(|| Error::Damaged {
+                        file: self.volume.name(),
+                        what: "the merged index does not say its ids".into(),
+                    })?
+                }
             };
             gate = Some(self.gate.write());
             self.health.standing(&*self.volume)?;
@@ -252,7 +258,7 @@ impl LiveIndex {
         };
         let (volume, index) = (&self.volume, &*state.index);
         let merged = match (into, index.clusters()) {
-            (Into::Clusters, Some(stores)) => {
+            (NextCheckpoint::Rebalanced, Some(stores)) => {
                 rebalance::rebalance(volume, index, stores, &inputs, &mut ready, progress)
             }
             _ => merge::merge(volume, index, &inputs, &mut ready, progress),
@@ -296,7 +302,7 @@ impl LiveIndex {
         state: &State,
         index: Arc<Index>,
         ids: StoredIds,
-        into: Into,
+        into: NextCheckpoint,
     ) -> Result<State, Error> {
         let since = state.since.as_ref().map(|since| since.all());
         // Of all nodes that there are now: a later one of the same id may count.
@@ -304,9 +310,11 @@ impl LiveIndex {
         let gone = since.unwrap_or_default().into_keys();
         let gone: Vec<_> = gone.map(|id| (id, nodes)).collect();
         let (deleted, inserted) = match into {
-            Into::NewBuild => (Tombstones::restore(&gone, gone.len()), IdRanges::default()),
+            NextCheckpoint::NewBuild => {
+                (Tombstones::restore(&gone, gone.len()), IdRanges::default())
+            }
             // What did not count before still stands there.
-            Into::Clusters => {
+            NextCheckpoint::Rebalanced => {
                 let carried = index.carried();
                 let deleted = Tombstones::restore(&carried.deleted, carried.dead);
                 let mut inserted = IdRanges::of(&carried.ids);

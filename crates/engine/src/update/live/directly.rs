@@ -154,13 +154,21 @@ impl LiveIndex {
         let waits = state.fresh().len() as u64;
         let choice = self.options.direct.checkpoint;
         let due = choice.unwrap_or_else(|| rebalance::due_after(state.index.len() as u64));
+        let due = due.max(self.rebalance_after.load(Ordering::Relaxed));
         if waits >= due
             && let Some(_one) = self.merging.try_lock()
         {
             // What was inserted is in the log, and searches find it: nothing is lost if there is no room for a checkpoint now.
             match self.rebalance_now(&Silent) {
-                Ok(_) => self.health.recovered(Concern::Checkpoint),
-                Err(error) => self.health.no_checkpoint(&error),
+                Ok(_) => {
+                    self.rebalance_after.store(0, Ordering::Relaxed);
+                    self.health.recovered(Concern::Checkpoint);
+                }
+                Err(error) => {
+                    // All of them are looked at again then: not at every call.
+                    self.rebalance_after.store(2 * waits, Ordering::Relaxed);
+                    self.health.no_checkpoint(&error);
+                }
             }
         }
     }

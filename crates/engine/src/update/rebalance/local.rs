@@ -1,10 +1,11 @@
-//! Which clusters vectors go to, and what that does to the clusters around (LIRE, SPFresh §3.2 and §4.2).
+//! Which clusters vectors go to, and what that does to the clusters around (LIRE, of SPFresh, SOSP 2023).
 //!
 //! ```text
 //!   a new vector    joins the clusters that a build would have put it into
 //!   split           a cluster whose head is the nearest of more vectors than a build leaves in one, half as many again as it aims at, becomes
-//!                   two: balanced 2-means of these, a head each
-//!   merge           one of less than an eighth of that goes, and its vectors join the clusters that are nearest to them now
+//!                   two: balanced 2-means of these give the heads, and each member goes to the nearer one
+//!   merge           one of less than an eighth of that, of those that new vectors join, is dissolved: its vectors join the clusters that a
+//!                   build would put them into (replicated clusters alone: elsewhere nobody knows which are its own)
 //!   reassign        only where a head came or went, by what SPFresh shows to be necessary:
 //!                     of the cluster that was split     a vector that was nearer to the old head than to both new ones also joins
 //!                                                       the cluster whose head is nearest to it now
@@ -13,8 +14,8 @@
 //! ```
 //!
 //! SPFresh appends a vector's new place and leaves a version number behind, by which stale copies are told. Here nothing is stale: a copy in
-//! a cluster that is no more the nearest one is a copy like any other, and goes when its cluster is written anew and the vector was
-//! deleted. A vector has one cluster that is its *own*, where scans and merges of the index count it.
+//! a cluster that is no more the nearest one is a copy like any other. It goes when its cluster is split and a build would not have it there,
+//! or is written anew after the vector was deleted. A vector has one cluster that is its *own*, where scans and merges of the index count it.
 //!
 //! Clusters that are only joined are not read here: what joins them waits in [`Changes::joined`] until they are written.
 
@@ -31,7 +32,7 @@ use crate::progress::Progress;
 use crate::stores::ClusterStores;
 use crate::stores::clusters::Vectors;
 
-/// Clusters around one that is split whose vectors are looked at (SPFresh §5.1: 64).
+/// Clusters around one that is split whose vectors are looked at (SPFresh: 64).
 const AROUND: usize = 64;
 /// Where nobody knows which vectors' own cluster it is without a look at each, a cluster is looked at that has more than this share of the usual
 /// members, in hundredths.
@@ -191,7 +192,8 @@ impl<'a> Changes<'a> {
                 large.extend([cluster, other]);
             }
         }
-        // Where vectors stand once nobody knows which cluster is a vector's own, and a small one costs little.
+        // Grouped and addressed indexes do not store which cluster is a vector's own, so that a small one cannot be dissolved without a look at
+        // all its vectors: there it stays.
         while self.is_replicated()
             && let Some(cluster) = small.pop_first()
         {
@@ -201,6 +203,9 @@ impl<'a> Changes<'a> {
             {
                 small.insert(cluster);
             }
+        }
+        if self.heads.have_changed() {
+            self.heads.connect();
         }
         Ok(())
     }
@@ -311,6 +316,18 @@ impl<'a> Changes<'a> {
         Ok(entries)
     }
 
+    /// Forgets vectors that stand by themselves on storage, and are read again if they are wanted.
+    fn without_vectors(&self, mut entries: Vec<Entry>) -> Vec<Entry> {
+        if !self.is_replicated() {
+            let none: Arc<[u8]> = Arc::new([]);
+            let stored = |entry: &&mut Entry| self.stores.member_place(entry.node).is_some();
+            for entry in entries.iter_mut().filter(stored) {
+                entry.vector = none.clone();
+            }
+        }
+        entries
+    }
+
     /// Takes a cluster out: all its members that count, with their vectors.
     fn take(&mut self, cluster: u32) -> Result<Vec<Entry>, Error> {
         let members = self.members(cluster)?;
@@ -324,20 +341,20 @@ impl<'a> Changes<'a> {
     fn split(&mut self, cluster: u32, progress: &dyn Progress) -> Result<Option<u32>, Error> {
         let members = self.take(cluster)?;
         // By a look at each: a head may have come nearer to a vector since it joined its own cluster.
-        let mut own = Vec::new();
+        let mut nearest_here = Vec::new();
         for entry in &members {
             let (at, near) = (&mut self.at, &mut self.near);
             self.heads.nearest(&entry.vector, NEAREST, at, near);
             if near.first().is_some_and(|near| near.1 == cluster) {
-                own.push(entry.clone());
+                nearest_here.push(entry.clone());
             }
         }
-        let halves = match own.len() > self.most {
-            true => self.halves(&own, progress)?,
+        let halves = match nearest_here.len() > self.most {
+            true => self.halves(&nearest_here, progress)?,
             false => None,
         };
         let Some(halves) = halves else {
-            self.whole.insert(cluster, members);
+            self.whole.insert(cluster, self.without_vectors(members));
             return Ok(None);
         };
         self.counts.split += 1;
@@ -348,7 +365,7 @@ impl<'a> Changes<'a> {
             .filter(|&near| near != cluster)
             .take(AROUND)
             .collect();
-        let [first, second] = halves.map(|at| own[at as usize].vector.clone());
+        let [first, second] = halves.map(|at| nearest_here[at as usize].vector.clone());
         self.heads.replace(cluster, &first);
         let other = self.heads.push(&second);
         let (mut left, mut right) = (Vec::new(), Vec::new());
@@ -383,8 +400,13 @@ impl<'a> Changes<'a> {
                     ..entry.clone()
                 });
             }
-            near.push(entry);
+            // A copy of a vector whose own cluster is another stays only if a build would have it here.
+            let here = if is_first { cluster } else { other };
+            if entry.own || !self.is_replicated() || self.chosen.contains(&here) {
+                near.push(entry);
+            }
         }
+        let (left, right) = (self.without_vectors(left), self.without_vectors(right));
         self.whole.insert(cluster, left);
         self.whole.insert(other, right);
         for near in around {

@@ -13,13 +13,14 @@
 //!   placement-…              ids that came since the build, and ids that went
 //! ```
 //!
-//! SPFresh appends to a cluster's last block in place, and keeps a table from clusters to blocks in memory. Here the vectors of many inserts
-//! wait in the log and in the fresh graph, where searches find them, and a checkpoint writes each cluster that they changed once, front to
-//! back, into a new file. Nothing is ever written over: a crash at any point leaves the checkpoint before it, other processes go on to search
+//! SPFresh writes a posting's last block anew with each append, and swaps its entry in a table in memory. Here the vectors of many inserts
+//! wait in the log and in the fresh graph, where searches find them, and a checkpoint writes each cluster that they changed once, whole,
+//! into a new file. In place means that the index is not built anew; nothing is ever written over: a crash at any point leaves the checkpoint before it, other processes go on to search
 //! what they have open, and verify has files with lengths and checksums to hold on to.
 //!
-//! Clusters that change often leave garbage in the segments before. A segment goes when little of it still counts, and a small one joins the
-//! next: what still counts of it is written once more. So there are few of them, by the logarithm of what came since the build.
+//! Clusters that change often leave garbage in the segments before. A segment goes, and the extents in it that count are written once more, when
+//! at most half of its bytes count, or no more than this checkpoint writes. So there are few of them, by the logarithm of what came since
+//! the build. The files of the build stay until the whole index is built anew, whatever counts of them.
 //!
 //! A vector that was deleted stays in clusters that nobody writes, and its id among those that do not count, as after direct inserts; a merge
 //! of the whole index, which is due when a tenth is deleted, builds it anew.
@@ -51,8 +52,9 @@ use crate::progress::{Progress, Stage};
 use crate::stores::ClusterStores;
 use crate::stores::composition::Made;
 
-/// New vectors between two such checkpoints: this share of those on storage, and no fewer than [`LEAST`].
-const SHARE: u64 = 64;
+/// New vectors between two such checkpoints: this share of those on storage, as OdinANN §4.1 has it of merges, and no fewer than [`LEAST`]. With
+/// members of several clusters each, fewer touch most clusters all the same.
+const SHARE: u64 = 16;
 const LEAST: u64 = 1024;
 
 /// New vectors that are worth a checkpoint of an index that has so many.

@@ -88,3 +88,29 @@ fn of_a_damaged_file_of_what_came_later_the_rest_is_kept() {
         }
     }
 }
+
+#[test]
+fn of_a_vector_that_was_replaced_twice_the_newest_is_repaired() {
+    for layout in LAYOUTS {
+        let (mut place, _) = grown(layout);
+        let others = photos(9_000, 120);
+        for round in 0..2 {
+            let live = place.direct(Update::Rebalance);
+            let ids: Vec<u64> = (FIRST + 100..FIRST + 160).collect();
+            let rows: Vec<u8> = (0..60).flat_map(|n| row(&others, 60 * round + n)).collect();
+            let rows = Matrix::new(rows, 60, DIM, Element::U8).unwrap();
+            live.upsert(&rows, &ids, &Silent).unwrap();
+            live.rebalance(&Silent).unwrap();
+            for (n, &id) in ids.iter().enumerate() {
+                place.model.insert(id, row(&others, 60 * round + n));
+            }
+        }
+        let name = place.entry(FileKind::Placement, None).name;
+        let damaged = place.damaged(&name, &|bytes| bytes[4_100] ^= 1);
+        assert!(place.repair(&damaged).unwrap().repaired, "{layout}");
+        let found = place.whole(&damaged, layout.name());
+        for (id, vector) in &place.model {
+            assert_eq!(found.get(id), Some(vector), "{layout}: {id}");
+        }
+    }
+}
