@@ -305,3 +305,46 @@ impl Wake for TaskWaker {
         self.ready.parking.wake();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn a_task_that_is_set_aside_counts_again_when_its_turn_comes_or_it_is_gone() {
+        let thread = Thread::local(IoMode::Auto).unwrap();
+        let count = || thread.reactor.tasks.get();
+        let task = || {
+            Box::pin(async {
+                assert_eq!(count(), 2);
+                let aside = thread.set_aside();
+                assert_eq!(count(), 1);
+                drop(aside);
+                assert_eq!(count(), 2);
+            }) as Task<'_>
+        };
+        let waits = Box::pin(async {
+            thread.sleep_until(Instant::now()).await;
+        });
+        thread.run_all(vec![task(), waits]);
+        assert_eq!(count(), 0);
+        // Another one panics while two wait for their turns.
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let aside = || {
+                Box::pin(async {
+                    let _aside = thread.set_aside();
+                    pending::<()>().await;
+                }) as Task<'_>
+            };
+            thread.run_all(vec![
+                aside(),
+                aside(),
+                Box::pin(async { panic!("on purpose") }),
+            ]);
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(count(), 0);
+    }
+}
