@@ -279,8 +279,12 @@ fn insert_delete_upsert_compact() {
     let expected = [
         "bytes_after",
         "bytes_before",
+        "clusters_merged",
+        "clusters_split",
+        "clusters_written",
         "direct",
         "merged",
+        "reassigned",
         "removed",
         "seconds",
         "segments_kept",

@@ -110,7 +110,13 @@ pub(super) fn largest_degree(
         let node = node + navigation + ids;
         // A centroid is of floats, and there are 256 in each part of a code.
         let codebook = 256 * 4 * source.dim() as u64;
-        ((node * source.rows() as f64 + codebook as f64) * MARGIN) as u64 + FIXED
+        // Where codes are in the records, those of entry points are in a file as well.
+        let entries = match layout.has_codes_in_records() {
+            true => options.preset.entry_points.min(source.rows()) * (4 + code_bytes),
+            false => 0,
+        };
+        let beside = codebook + entries as u64;
+        ((node * source.rows() as f64 + beside as f64) * MARGIN) as u64 + FIXED
     };
     let found = DEGREES
         .iter()

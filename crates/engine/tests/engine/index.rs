@@ -940,10 +940,9 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
             assert!(report.bytes <= space, "{layout}, {space}: {}", report.bytes);
             let why = report.space.unwrap();
             assert_eq!((why.budget, why.degree), (space, report.degree), "{why:?}");
-            assert!(
-                report.bytes <= why.expected && why.expected <= space,
-                "{why:?}"
-            );
+            // An estimate, which the budget is kept by.
+            let off = report.bytes as f64 / why.expected as f64;
+            assert!(off <= 1.03 && why.expected <= space, "{off}: {why:?}");
             // The next one was expected to take too much.
             assert!(why.next.is_none_or(|(_, bytes)| bytes > space), "{why:?}");
             assert_eq!(why.next.is_none(), why.degree == 96);

@@ -275,7 +275,7 @@ mod tests {
             refusal(&file)
         };
         for (text, expected) in [
-            (changed(&|f| f.clusters = 0), "clusters at offset 4096 is 0"),
+            (changed(&|f| f.clusters = 0), "clusters at offset 4100 is 0"),
             (changed(&|f| f.clusters = 26), "expected 1 to 25"),
             (changed(&|f| f.extents[1].number = 2), "ascending numbers"),
             (

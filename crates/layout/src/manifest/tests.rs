@@ -563,7 +563,8 @@ fn a_role_says_kind_and_segment() {
     };
     for kind in FileKind::ALL {
         assert_eq!(entry(kind.name()).kind(), Some((kind, None)));
-        let in_segments = matches!(kind, FileKind::Vectors | FileKind::Chunks);
+        let in_segments = matches!(kind, FileKind::Vectors | FileKind::Chunks)
+            || matches!(kind.form(), crate::header::Form::Clusters(_));
         for segment in [0, 3, u32::MAX] {
             let role = FileEntry::role_of(kind, Some(segment));
             let right = in_segments.then_some((kind, Some(segment)));
@@ -796,7 +797,7 @@ fn a_cluster_index_that_cannot_be_is_refused() {
             IndexKind::Graph(_) => unreachable!("it is of clusters"),
         }
     }
-    let spoilt: [(&str, Spoil); 8] = [
+    let spoilt: [(&str, Spoil); 7] = [
         ("the bit where there is a kind", |m| m.reader_features = 0),
         ("layout of clusters", |m| m.layout = "packed".into()),
         ("clusters at", |m| facts(m).clusters = 0),
@@ -806,15 +807,6 @@ fn a_cluster_index_that_cannot_be_is_refused() {
         // JSON has no infinity: it is written as null.
         ("MANIFEST's JSON|manifest's JSON", |m| {
             facts(m).radius = f32::INFINITY
-        }),
-        ("placement", |m| {
-            m.reader_features |= PLACEMENT;
-            m.placement = Some(PlacementFacts {
-                nodes: 1,
-                pages: 1,
-                live: 1,
-                next_id: 1,
-            });
         }),
     ];
     for (expected, spoil) in spoilt {
