@@ -415,9 +415,45 @@ fn an_index_with_the_same_manifest_has_copies_of_its_own() {
         build(&rows(600, 0), &built.path, &options, &Silent).unwrap();
         let placed = answers(&built.open(&text).unwrap()).unwrap();
         assert!(placed == answers(&built.open("").unwrap()).unwrap());
-        fs::read(built.path.join(MANIFEST)).unwrap()
+        stored::manifest(&stored::existing(&built.path).unwrap()).unwrap()
     });
-    assert!(manifests[0] == manifests[1], "else this says nothing");
+    let [mut one, other] = manifests;
+    assert!(one.state.is_some() && one.state != other.state);
+    one.state.clone_from(&other.state);
+    assert!(one == other, "else this says nothing");
+}
+
+#[test]
+fn a_state_has_one_name_everywhere_but_in_an_index_that_does_not_say_which_it_is() {
+    let built = Built::new(Layout::Packed);
+    let copied = built.folder("copied");
+    let named = |path: &Path| Identity::of(&stored::existing(path).unwrap(), path).unwrap();
+    let copy = || {
+        fs::create_dir_all(&copied).unwrap();
+        for entry in fs::read_dir(&built.path).unwrap().flatten() {
+            fs::copy(entry.path(), copied.join(entry.file_name())).unwrap();
+        }
+    };
+    copy();
+    let first = named(&built.path);
+    assert!(first.everywhere && named(&copied) == first);
+    // Each checkpoint is another one, wherever it was made.
+    for path in [&built.path, &copied] {
+        let live =
+            LiveIndex::open(path, &OpenOptions::default(), &WriteOptions::default()).unwrap();
+        live.insert(&new_rows(20, 7), None, &Silent).unwrap();
+        live.flush().unwrap();
+    }
+    let states = [&built.path, &copied].map(|path| named(path));
+    assert!(states[0] != first && states[1] != first && states[0] != states[1]);
+    // As earlier versions left it.
+    let manifest = built.path.join(MANIFEST);
+    let mut old = Manifest::decode(&fs::read(&manifest).unwrap(), "m").unwrap();
+    old.state = None;
+    fs::write(&manifest, old.encode()).unwrap();
+    copy();
+    let (here, there) = (named(&built.path), named(&copied));
+    assert!(!here.everywhere && !there.everywhere && here != there);
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub(crate) use link::Links;
 pub use tier::RemoteTier;
 pub use timed::{Timed, notice_when_gone};
 pub use transport::Tls;
-pub use volume::RemoteVolume;
+pub use volume::{CopyNames, RemoteVolume};
 
 use crate::error::TierError;
 use wire::{Binding, Greeting, Refusal, Reply, Secret, Side, Status, VERSION, Welcome};
