@@ -536,6 +536,74 @@ fn copies_in_memory_count_towards_the_budget() {
 }
 
 #[test]
+fn copies_in_memory_that_grow_count_towards_the_budget() {
+    let built = Built::new(Layout::Packed);
+    let open = |memory: u64| OpenOptions {
+        memory: Some(memory),
+        places: places("topology=dram"),
+        ..OpenOptions::default()
+    };
+    let live = |memory: u64| LiveIndex::open(&built.path, &open(memory), &WriteOptions::default());
+    // Room for some rows more, and not for many.
+    let mut memory = 9 << 20;
+    let (live, left) = loop {
+        match live(memory) {
+            Ok(live) if live.index().memory().unused >= 100_000 => {
+                let left = live.index().memory().unused;
+                break (live, left);
+            }
+            _ => memory += 50_000,
+        }
+    };
+    let charged = live.index().memory().places;
+    let copies = || -> u64 {
+        let files = Built::pages(&built.path);
+        files
+            .iter()
+            .map(|file| fs::metadata(file).unwrap().len())
+            .sum()
+    };
+    assert_eq!(copies(), charged);
+    let mut inserted = 0;
+    let error = loop {
+        assert!(
+            inserted < 20_000,
+            "it takes whatever comes: {} bytes of {left}",
+            copies() - charged
+        );
+        match live.insert(&new_rows(10, 7 + inserted), None, &Silent) {
+            Ok(_) => inserted += 10,
+            Err(error) => break error,
+        }
+    };
+    assert!(inserted >= 10, "there is room for some: {error}");
+    assert!(
+        matches!(error, Error::Memory { budget, needs, .. } if budget == memory && needs > memory)
+    );
+    assert!(error.to_string().contains("copies of its pages"), "{error}");
+    // By no more than the last rows wrote.
+    let most = left + 10 * 20 * 4096;
+    assert!(
+        copies() - charged <= most,
+        "{} of {left}",
+        copies() - charged
+    );
+    // What was refused is not there, and what is there is whole.
+    assert_eq!(live.len(), 600 + inserted as usize);
+    live.flush().unwrap();
+    drop(live);
+    assert!(verify(&built.path, &Silent).unwrap().clean());
+    // Without copies in memory there is room.
+    let options = OpenOptions {
+        memory: Some(memory),
+        ..OpenOptions::default()
+    };
+    let live = LiveIndex::open(&built.path, &options, &WriteOptions::default()).unwrap();
+    live.insert(&new_rows(10, 7 + inserted), None, &Silent)
+        .unwrap();
+}
+
+#[test]
 fn an_index_on_places_takes_changes_and_they_are_in_the_index() {
     for layout in Layout::ALL {
         for tier in ["mapped:", "ssd:", "dram", "nvm-model"] {
