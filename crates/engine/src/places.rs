@@ -44,14 +44,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use stratann_layout::{FileKind, Form, Manifest, Role};
-use stratann_tier::remote::{Client, CopyNames, RemoteVolume, Server, Tls, wire::Secret};
+use stratann_tier::remote::{Client, RemoteVolume, Server, Tls, wire::Secret};
 use stratann_tier::{
     CopyFolder, Device, DeviceKind, Kept, LoadedVolume, MemoryVolume, MirrorVolume, ModelledVolume,
     ReadBy, RoutedVolume, Volume,
 };
 
 pub use listed::{Copies, copies, remove_copies};
-use names::{Identity, origin, owner};
+use names::{Identity, owner};
 
 use crate::{Error, Layout, stored};
 
@@ -566,12 +566,7 @@ impl State<'_> {
             }
             PlaceTier::Remote(remote) => {
                 let (home, client) = (self.home.clone(), remote.client()?);
-                let names = CopyNames {
-                    owner: remote.name.clone(),
-                    origin: origin(self.path),
-                    state: self.content.name.clone(),
-                    everywhere: self.content.everywhere,
-                };
+                let names = self.content.on_server(&remote.name, self.path);
                 Arc::new(RemoteVolume::new(home, client, names)?)
             }
         })

@@ -6,6 +6,7 @@ use std::path::Path;
 use stratann_layout::Manifest;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_tier::Volume;
+use stratann_tier::remote::CopyNames;
 
 use crate::{Error, stored};
 
@@ -42,6 +43,16 @@ impl Identity {
         }
         let name = hasher.finalize().to_hex()[..32].to_owned();
         Ok(Identity { name, everywhere })
+    }
+
+    /// What copies of it are called on a memory server where the index is called `owner` and is at home at `path`.
+    pub(super) fn on_server(&self, owner: &str, path: &Path) -> CopyNames {
+        CopyNames {
+            owner: owner.to_owned(),
+            origin: origin(path),
+            state: self.name.clone(),
+            everywhere: self.everywhere,
+        }
     }
 }
 

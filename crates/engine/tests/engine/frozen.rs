@@ -8,6 +8,7 @@ use stratann::{
     Codebook, GroundTruth, Index, LiveIndex, Matrix, Metric, OpenOptions, SearchOptions, Silent,
     Strategy, VectorFile, VectorSource, WriteOptions, brute_force, verify,
 };
+use stratann_layout::Manifest;
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, fixture};
 
@@ -182,6 +183,18 @@ fn cluster_indexes_of_format_4_open_answer_and_take_changes() {
 }
 
 #[test]
+fn a_state_is_known_since_it_is_drawn() {
+    let state = |name: &str| {
+        let text = fs::read(fixture(name).join("MANIFEST")).unwrap();
+        let manifest = Manifest::decode(&text, name).unwrap();
+        (manifest.state, manifest.writer_features)
+    };
+    assert_eq!(state("index-v4-marks"), (None, 0));
+    let (drawn, features) = state("index-v4-state");
+    assert_eq!((drawn.unwrap().len(), features), (32, 2));
+}
+
+#[test]
 fn an_index_with_a_file_of_ids_opens_answers_and_takes_changes() {
     let folder = tempfile::tempdir().unwrap();
     for file in fs::read_dir(fixture("index-v4-ids")).unwrap() {
@@ -319,7 +332,7 @@ struct Small {
 
 const PHOTOS: &str = "photo-sift-20k";
 const TEXTS: &str = "package-text-2k";
-const SMALL: [Small; 10] = [
+const SMALL: [Small; 11] = [
     Small {
         name: "index-v4-odinann",
         layout: "coupled",
@@ -355,6 +368,7 @@ const SMALL: [Small; 10] = [
     ),
     texts("index-v4-marks", "coupled", Metric::L2, "raw", false),
     texts("index-v4-csr", "csr", Metric::L2, "raw", false),
+    texts("index-v4-state", "coupled", Metric::Cosine, "raw", false),
     // Its vectors run on from block to block.
     Small {
         dim: 260,
