@@ -6,9 +6,14 @@
 //!   device: latency, bandwidth, cost of a request (second-tier memory, Table 1, Fig. 6) ──> queries a second, and what bounds them
 //! ```
 //!
-//! Nothing is guessed that can be counted: a small index of every candidate is built of a sample, and searched until the recall is met.
+//! Nothing is guessed that can be counted: a small index of every candidate is built of a sample, and searched with longer and longer lists
+//! until the recall is met. What it takes for just that recall lies between the last two, on the line between them, as where `stratann bench`
+//! compares at equal recall. Best ask it for queries as they will be: rows of the collection, which are asked for where none are given, may
+//! be harder to find (photo-sift: clusters take 1.7 times the probes for its rows that they take for its queries).
+//!
 //! The device comes in as arithmetic, the same that the modelled tiers delay by ([`DeviceModel`](stratann_tier::DeviceModel)). A query
-//! takes the CPU that it took in memory, and the device the time of its reads; queries that take turns hide latency (§5), so that
+//! takes the CPU that it took in memory, and some for each request ([`request_cpu`]), and the device the time of its reads; queries that
+//! take turns hide latency (§5), so that
 //!
 //! ```text
 //!   queries a second = least of   threads / CPU                                       computation
@@ -16,8 +21,10 @@
 //!                                 1 / max(bytes / bandwidth, time of the requests)    the device
 //! ```
 //!
-//! A collection that is larger than the sample needs more reads for the same recall: for graphs a line in the logarithm of the rows, another for
-//! each that is tried; for clusters of one size, of which more are probed, a power of the rows ([`Growth`]).
+//! A collection that is larger than the sample needs more reads for the same recall: a line in the logarithm of the rows, another for
+//! each preset ([`Growth`]). `bench/advise.py` compares what comes of all this with what was measured.
+
+mod growth;
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -26,6 +33,8 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use stratann_tier::{DeviceKind, DeviceModel, process_cpu_time};
+
+use growth::Growth;
 
 use crate::progress::Stage;
 use crate::{
@@ -130,8 +139,11 @@ const LISTS: [usize; 15] = [
 ];
 /// The same for clusters that are probed.
 const PROBES: [usize; 15] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192];
-/// Rows of the sample that are asked for as queries, where there are enough.
-const QUERIES: usize = 200;
+/// Queries that are asked, where there are enough.
+const QUERIES: usize = 500;
+/// How often they are asked for the CPU that they take: what comes first brings tables into the processor's caches, and what else the machine
+/// does disturbs some.
+const TURNS: usize = 5;
 
 /// A candidate before it was tried.
 struct Trial {
@@ -155,22 +167,23 @@ fn trials(memory: Option<u64>) -> Vec<Trial> {
         replicas: None,
         growth,
     };
-    let clusters = |preset, replicas| Trial {
+    let clusters = |preset, replicas, growth| Trial {
         preset,
         layout: None,
         degree: None,
         replicas: Some(replicas),
-        growth: Growth::CLUSTERS,
+        growth,
     };
     let mut trials = vec![
         graph(Preset::STRATANN, 64, Growth::STRATANN),
         graph(Preset::DISKANN, 32, Growth::DISKANN),
         graph(Preset::TIERED_GRAPH, 16, Growth::ROWS_OF_16),
         graph(Preset::TIERED_GRAPH, 32, Growth::ROWS_OF_32),
-        clusters(Preset::SPANN, 8),
-        clusters(Preset::TIERED_CLUSTER, 1),
-        clusters(Preset::TIERED_CLUSTER, 4),
-        clusters(Preset::TIERED_CLUSTER, 8),
+        graph(Preset::TIERED_GRAPH, 64, Growth::ROWS_OF_64),
+        clusters(Preset::SPANN, 8, Growth::SPANN),
+        clusters(Preset::TIERED_CLUSTER, 1, Growth::ONE_COPY),
+        clusters(Preset::TIERED_CLUSTER, 4, Growth::COPIES),
+        clusters(Preset::TIERED_CLUSTER, 8, Growth::COPIES),
     ];
     if memory.is_some() {
         trials.extend([
@@ -185,18 +198,20 @@ fn trials(memory: Option<u64>) -> Vec<Trial> {
     trials
 }
 
-/// Candidates for the vectors of a source, those first that fit and answer most queries a second. Small indexes are built in
-/// `scratch`, a folder that exists, one after the other; each is removed when it was tried.
+/// Candidates for the vectors of a source, those first that fit and answer most queries a second. What is asked for are some of `asked`, which
+/// are best queries as they will be; without them rows of the source, which are then no part of what is searched. Small indexes are built
+/// in `scratch`, a folder that exists, one after the other; each is removed when it was tried.
 ///
 /// # Errors
-/// Options out of range, too few rows, rows that cannot be read or searched, a full disk, an interruption.
+/// Options out of range, too few rows, queries of another form, rows that cannot be read or searched, a full disk, an interruption.
 pub fn advise(
     source: &dyn VectorSource,
+    asked: Option<&dyn VectorSource>,
     options: &AdviseOptions,
     scratch: &Path,
     progress: &dyn Progress,
 ) -> Result<Vec<Candidate>, Error> {
-    let (base, queries) = sample(source, options)?;
+    let (base, queries) = sample(source, asked, options)?;
     let truth = brute_force(
         &base,
         &queries,
@@ -230,8 +245,12 @@ pub fn advise(
     Ok(candidates)
 }
 
-/// Rows of the source at equal distances: most of them to be indexed, and some between them to be asked for.
-fn sample(source: &dyn VectorSource, options: &AdviseOptions) -> Result<(Matrix, Matrix), Error> {
+/// Rows of the source at equal distances, which are to be indexed, and queries; these lie between the rows where none are given.
+fn sample(
+    source: &dyn VectorSource,
+    asked: Option<&dyn VectorSource>,
+    options: &AdviseOptions,
+) -> Result<(Matrix, Matrix), Error> {
     if !(options.recall > 0.0 && options.recall < 1.0) {
         let expected = "above 0 and below 1, such as 0.95";
         return Err(Error::call("recall", options.recall, expected));
@@ -241,27 +260,56 @@ fn sample(source: &dyn VectorSource, options: &AdviseOptions) -> Result<(Matrix,
     }
     let rows = source.rows();
     let taken = rows.min(options.sample);
-    let asked = QUERIES.min(taken / 10);
-    if asked == 0 || taken - asked < options.k.max(100) {
+    let queries = match asked {
+        Some(queries) => QUERIES.min(queries.rows()),
+        None => QUERIES.min(taken / 10),
+    };
+    // Rows that are asked for are not searched.
+    let indexed = if asked.is_some() {
+        taken
+    } else {
+        taken - queries
+    };
+    if queries == 0 || indexed < options.k.max(100) {
         let expected = format!("{} or more, to be sampled", options.k.max(100) + QUERIES);
         return Err(Error::call("vectors", rows, expected));
     }
+    let Some(asked) = asked else {
+        let [base, queries] = spread(source, taken, queries)?;
+        return Ok((matrix(base, source)?, matrix(queries, source)?));
+    };
+    if (asked.dim(), asked.element()) != (source.dim(), source.element()) {
+        let found = format!("{} of {} elements", asked.element(), asked.dim());
+        let expected = format!(
+            "{} of {} elements, as the vectors are",
+            source.element(),
+            source.dim()
+        );
+        return Err(Error::call("queries", found, expected));
+    }
+    let [base, _] = spread(source, taken, 0)?;
+    let [queries, _] = spread(asked, queries, 0)?;
+    Ok((matrix(base, source)?, matrix(queries, source)?))
+}
+
+/// The bytes of `taken` rows of a source at equal distances, and apart from the others those of `asked` of them, which are spread evenly, too.
+fn spread(source: &dyn VectorSource, taken: usize, asked: usize) -> Result<[Vec<u8>; 2], Error> {
+    let rows = source.rows();
     let mut parts = [Vec::new(), Vec::new()];
     let mut row = vec![0; source.row_bytes()];
     for n in 0..taken {
-        source.read(
-            (n as u128 * rows as u128 / taken as u128) as usize,
-            &mut row,
-        )?;
-        // Queries are spread evenly, too.
+        let at = (n as u128 * rows as u128 / taken as u128) as usize;
+        source.read(at, &mut row)?;
         let is_query = (n + 1) * asked / taken > n * asked / taken;
         parts[usize::from(is_query)].extend_from_slice(&row);
     }
-    let [base, queries] = parts.map(|bytes| {
-        let count = bytes.len() / row.len();
-        Matrix::new(bytes, count, source.dim(), source.element())
-    });
-    Ok((base?, queries?))
+    Ok(parts)
+}
+
+/// Rows of a source, of which these are the bytes.
+fn matrix(bytes: Vec<u8>, source: &dyn VectorSource) -> Result<Matrix, Error> {
+    let count = bytes.len() / source.row_bytes();
+    Ok(Matrix::new(bytes, count, source.dim(), source.element())?)
 }
 
 /// What all candidates are tried on.
@@ -274,6 +322,7 @@ struct Tried<'a> {
 }
 
 /// What a query of the sample took.
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Taken {
     list: usize,
     recall: f64,
@@ -281,6 +330,27 @@ struct Taken {
     bytes: f64,
     rounds: f64,
     cpu: f64,
+}
+
+impl Taken {
+    /// What it takes for a recall between those of `shorter` and of this, on the line between them; the list is this one's, which has it.
+    fn at(&self, recall: f64, shorter: Option<&Taken>) -> Taken {
+        let Some(shorter) =
+            shorter.filter(|shorter| shorter.recall < recall && recall < self.recall)
+        else {
+            return *self;
+        };
+        let share = (recall - shorter.recall) / (self.recall - shorter.recall);
+        let between = |of: fn(&Taken) -> f64| of(shorter) + share * (of(self) - of(shorter));
+        Taken {
+            list: self.list,
+            recall: self.recall,
+            reads: between(|taken| taken.reads),
+            bytes: between(|taken| taken.bytes),
+            rounds: between(|taken| taken.rounds),
+            cpu: between(|taken| taken.cpu),
+        }
+    }
 }
 
 impl Tried<'_> {
@@ -314,48 +384,58 @@ impl Tried<'_> {
 
     /// Searches with longer and longer lists until the recall is met.
     fn search(&self, index: &Index, trial: &Trial) -> Result<Taken, Error> {
-        let mut last = None;
         let widths = match trial.replicas {
             Some(_) => PROBES,
             None => LISTS.map(|list| list.max(self.options.k)),
         };
+        let (mut shorter, mut last): (Option<Taken>, Option<Taken>) = (None, None);
         for width in widths {
-            let options = SearchOptions {
-                k: self.options.k,
-                list: width.max(self.options.k),
-                probes: trial.replicas.map(|_| width),
-                threads: 1,
-                in_flight: Some(self.options.in_flight),
-                ..SearchOptions::default()
-            };
-            let before = process_cpu_time();
-            let found = index.search(self.queries, &options)?;
-            let cpu = (process_cpu_time() - before).as_secs_f64();
-            let recall = self
-                .truth
-                .recall(&found.ids, &found.distances, self.options.k)?;
-            let queries = self.queries.rows() as f64;
-            let counters = &found.counters;
-            let reads = (counters.graph_reads + counters.vector_reads) as f64 / queries;
-            last = Some(Taken {
-                list: width,
-                recall,
-                reads,
-                bytes: counters.bytes_read as f64 / queries,
-                // Clusters are read at once, and what they have elsewhere at once again; a beam is waited for as one.
-                rounds: match trial.replicas {
-                    Some(_) => 1.0 + f64::from(u8::from(counters.stray_reads > 0)),
-                    // A pipeline's width is 4 while it approaches, whatever its beam.
-                    None => (counters.hops as f64 / queries / trial.preset.beam.min(4) as f64)
-                        .min(reads),
-                },
-                cpu: cpu / queries,
-            });
-            if recall >= self.options.recall {
+            shorter = last.replace(self.with(index, trial, width)?);
+            if last.is_some_and(|last| last.recall >= self.options.recall) {
                 break;
             }
         }
-        last.ok_or_else(|| Error::call("lists", 0, "one or more"))
+        let last = last.ok_or_else(|| Error::call("lists", 0, "one or more"))?;
+        Ok(last.at(self.options.recall, shorter.as_ref()))
+    }
+
+    /// Searches with one list, or so many probes.
+    fn with(&self, index: &Index, trial: &Trial, width: usize) -> Result<Taken, Error> {
+        let options = SearchOptions {
+            k: self.options.k,
+            list: width.max(self.options.k),
+            probes: trial.replicas.map(|_| width),
+            threads: 1,
+            in_flight: Some(self.options.in_flight),
+            ..SearchOptions::default()
+        };
+        let queries = self.queries.rows() as f64;
+        let mut found = index.search(self.queries, &options)?;
+        let mut cpu = f64::INFINITY;
+        for _ in 0..TURNS {
+            let before = process_cpu_time();
+            found = index.search(self.queries, &options)?;
+            cpu = cpu.min((process_cpu_time() - before).as_secs_f64());
+        }
+        let recall = (self.truth).recall(&found.ids, &found.distances, self.options.k)?;
+        let counters = &found.counters;
+        let reads = (counters.graph_reads + counters.vector_reads) as f64 / queries;
+        Ok(Taken {
+            list: width,
+            recall,
+            reads,
+            bytes: counters.bytes_read as f64 / queries,
+            // Clusters are read at once, and what they have elsewhere at once again; a beam is waited for as one.
+            rounds: match trial.replicas {
+                Some(_) => 1.0 + f64::from(u8::from(counters.stray_reads > 0)),
+                // A pipeline's width is 4 while it approaches, whatever its beam.
+                None => {
+                    let width = trial.preset.beam.min(4) as f64;
+                    (counters.hops as f64 / queries / width).min(reads)
+                }
+            },
+            cpu: cpu / queries,
+        })
     }
 
     fn expected(&self, trial: &Trial, index: &Index, taken: Taken) -> Candidate {
@@ -363,11 +443,8 @@ impl Tried<'_> {
         let rows = options.rows.unwrap_or(self.source.rows() as u64);
         let sampled = self.base.rows() as u64;
         let factor = trial.growth.factor(sampled, rows);
-        let (reads, bytes, cpu) = (
-            taken.reads * factor,
-            taken.bytes * factor,
-            taken.cpu * factor,
-        );
+        let (reads, bytes) = (taken.reads * factor, taken.bytes * factor);
+        let cpu = taken.cpu * factor + reads * request_cpu(options.device);
         let rounds = match trial.replicas {
             Some(_) => taken.rounds,
             None => taken.rounds * factor,
@@ -445,47 +522,15 @@ fn device_time(model: &DeviceModel, reads: f64, bytes: f64) -> f64 {
     reads * link.max(engine) as f64 / 16.0 * 1e-12
 }
 
-/// How the reads of a query grow with the rows, at the same recall.
-#[derive(Clone, Copy, Debug)]
-enum Growth {
-    /// Reads of n rows are like `at + by * ln n`: graphs.
-    Line { at: f64, by: f64 },
-    /// They grow with this power of the rows: clusters of one size, of which more are probed.
-    Power(f64),
-}
-
-/// All of photo-sift, at recall@10 .95 unless said, and scaled to other data, of which nothing was measured.
-impl Growth {
-    /// `bench/growth.py`: `stratann`, R=64, from 20 thousand to a million rows, recall .97.
-    const STRATANN: Growth = Growth::Line {
-        at: -8.18,
-        by: 1.66,
-    };
-    /// `diskann`, R=32: 29.3 reads with 20 thousand rows, 37.0 with 100 thousand.
-    const DISKANN: Growth = Growth::Line {
-        at: -17.9,
-        by: 4.77,
-    };
-    /// `tiered-graph`, R=32: 19.6 and 25.1 reads.
-    const ROWS_OF_32: Growth = Growth::Line {
-        at: -13.9,
-        by: 3.38,
-    };
-    /// The same, R=16: 24.1 and 34.2 reads. A graph of few edges suffers from size.
-    const ROWS_OF_16: Growth = Growth::Line {
-        at: -37.6,
-        by: 6.23,
-    };
-    /// `tiered-cluster`: 141 and 262 reads.
-    const CLUSTERS: Growth = Growth::Power(0.38);
-
-    /// How many times the reads of a collection of `from` rows one of `to` rows takes; below a thousand rows as at a thousand.
-    fn factor(self, from: u64, to: u64) -> f64 {
-        let (from, to) = (from.max(1000) as f64, to.max(1000) as f64);
-        match self {
-            Growth::Power(power) => (to / from).powf(power),
-            Growth::Line { at, by } => (at + by * to.ln()) / (at + by * from.ln()),
-        }
+/// Seconds of CPU that a request takes beyond a read of this machine's memory. As the modelled tiers have it, by `bench/second-tier.toml` and
+/// `bench/second-tier-text.toml`: clusters of addresses in DRAM and on each model, whose queries make 400 to 2,100 reads each. It is some tenths of a
+/// microsecond, and matters to what reads vectors one by one.
+fn request_cpu(device: Option<DeviceKind>) -> f64 {
+    match device {
+        None => 0.0,
+        Some(DeviceKind::Ssd) => 0.42e-6,
+        Some(DeviceKind::Rdma) => 0.11e-6,
+        Some(DeviceKind::Cxl | DeviceKind::Nvm) => 0.09e-6,
     }
 }
 
@@ -538,6 +583,8 @@ impl Progress for Quiet<'_> {
 
 #[cfg(test)]
 mod tests {
+    use stratann_vector::Element;
+
     use super::*;
 
     #[test]
@@ -551,17 +598,60 @@ mod tests {
             assert_eq!(growth(10, 1_000), 1.0);
             assert!(growth(1_000, 20_000).is_finite() && growth(1_000, 20_000) > 1.0);
         }
-        // As they were measured, at 20 thousand rows and at more.
-        for (growth, to, from, reads) in [
-            (Growth::STRATANN, 1_000_000, 8.72, 15.19),
-            (Growth::DISKANN, 100_000, 29.32, 36.99),
-            (Growth::ROWS_OF_32, 100_000, 19.61, 25.05),
-            (Growth::ROWS_OF_16, 100_000, 24.13, 34.16),
-            (Growth::CLUSTERS, 100_000, 141.0, 262.0),
-        ] {
-            let factor = growth.factor(20_000, to);
-            assert!((factor - reads / from).abs() < 0.1, "{growth:?}: {factor}");
-        }
+    }
+
+    #[test]
+    fn what_is_asked_for_are_queries_or_rows_that_are_not_searched() {
+        let rows = |count: usize, dim: usize, value: u8| {
+            let bytes = (0..count * dim).map(|n| value ^ (n % 7) as u8);
+            Matrix::new(bytes.collect(), count, dim, Element::U8).unwrap()
+        };
+        let (base, asked) = (rows(3_000, 4, 0), rows(700, 4, 128));
+        let options = AdviseOptions {
+            sample: 2_000,
+            ..AdviseOptions::default()
+        };
+        let counts = |asked: Option<&dyn VectorSource>| {
+            let (base, queries) = sample(&base, asked, &options).unwrap();
+            let mut row = vec![0; 4];
+            queries.read(queries.rows() - 1, &mut row).unwrap();
+            (base.rows(), queries.rows(), row[0] >= 128)
+        };
+        assert_eq!(counts(None), (1_800, 200, false));
+        assert_eq!(counts(Some(&asked)), (2_000, 500, true));
+        assert_eq!(counts(Some(&rows(3, 4, 128))), (2_000, 3, true));
+        let error = sample(&base, Some(&rows(9, 5, 0)), &options).unwrap_err();
+        assert!(
+            error.is_call_wrong() && error.to_string().contains("u8 of 4"),
+            "{error}"
+        );
+        let few = rows(105, 4, 0);
+        assert!(sample(&few, None, &options).is_err());
+        assert!(sample(&few, Some(&asked), &options).is_ok());
+    }
+
+    #[test]
+    fn what_a_recall_takes_lies_between_the_lists_around_it() {
+        let taken = |list, recall, each| Taken {
+            list,
+            recall,
+            reads: each,
+            bytes: 100.0 * each,
+            rounds: each,
+            cpu: each / 10.0,
+        };
+        let (shorter, longer) = (taken(10, 0.8, 20.0), taken(20, 0.96, 60.0));
+        let at = longer.at(0.88, Some(&shorter));
+        assert_eq!((at.list, at.recall), (20, 0.96));
+        let found = [at.reads, at.bytes / 100.0, at.rounds, at.cpu * 10.0];
+        assert!(
+            found.iter().all(|found| (found - 40.0).abs() < 1e-9),
+            "{at:?}"
+        );
+        // Where the shortest has it, or the longest has it not, that one counts as it is.
+        assert_eq!(longer.at(0.88, None), longer);
+        assert_eq!(longer.at(0.97, Some(&shorter)), longer);
+        assert_eq!(longer.at(0.7, Some(&shorter)), longer);
     }
 
     #[test]

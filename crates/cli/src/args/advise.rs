@@ -16,6 +16,10 @@ pub struct AdviseArguments {
     /// A file of vectors such as those of the collection
     pub base: PathBuf,
 
+    /// A file of queries as they will be asked; without it vectors of the file are asked for, which may be harder to find
+    #[arg(long, value_name = "FILE")]
+    pub queries: Option<PathBuf>,
+
     /// Where searches will read the index: ssd, rdma, cxl, nvm, as the paper on second-tier memory measured them, or dram
     #[arg(long, value_name = "DEVICE", value_parser = device, default_value = "ssd")]
     pub device: Device,

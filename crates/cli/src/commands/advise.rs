@@ -12,6 +12,9 @@ use crate::args::{AdviseArguments, threads_or_cores};
 /// Tries presets on a sample, and prints what to expect of them.
 pub fn run(arguments: &AdviseArguments, quiet: bool) -> Result<(), Failure> {
     let base = VectorFile::open(&arguments.base)?;
+    let queries = arguments.queries.as_ref().map(VectorFile::open);
+    let queries = queries.transpose()?;
+    let asked = queries.as_ref().map(|file| file as &dyn VectorSource);
     let options = AdviseOptions {
         metric: arguments.metric,
         device: arguments.device.0,
@@ -26,7 +29,7 @@ pub fn run(arguments: &AdviseArguments, quiet: bool) -> Result<(), Failure> {
     };
     let scratch = arguments.scratch.clone().unwrap_or_else(std::env::temp_dir);
     let progress = Shown::new(quiet);
-    let candidates = stratann::advise(&base, &options, &scratch, &progress)?;
+    let candidates = stratann::advise(&base, asked, &options, &scratch, &progress)?;
     let mut output = Output::lock();
     if arguments.json {
         for candidate in &candidates {

@@ -17,6 +17,11 @@ fn place() -> Place {
     );
     let bytes = std::fs::read(path).unwrap();
     place.write("base.u8bin", &bin(3_000, 128, &bytes[8..8 + 3_000 * 128]));
+    place.write(
+        "asked.u8bin",
+        &bin(50, 128, &bytes[8 + 3_000 * 128..8 + 3_050 * 128]),
+    );
+    place.write("short.u8bin", &bin(50, 64, &bytes[8..8 + 50 * 64]));
     place
 }
 
@@ -40,7 +45,7 @@ fn a_device_of_blocks_and_finer_memory_want_different_indexes() {
             ".",
         ];
         let lines = place.run(&words).done().json_lines();
-        assert_eq!(lines.len(), 8, "{lines:?}");
+        assert_eq!(lines.len(), 9, "{lines:?}");
         for line in &lines {
             assert!(line["fits"].as_bool().unwrap(), "{line}");
             assert!(number(&line["recall"]) >= 0.95, "{line}");
@@ -70,7 +75,8 @@ fn a_device_of_blocks_and_finer_memory_want_different_indexes() {
 fn under_ten_megabytes_what_has_no_codes_in_memory_is_tried() {
     let place = place();
     let advise = ["advise", "base.u8bin", "--sample", "1500", "--rows", "10M"];
-    let words = [&advise[..], &["--memory", "10MB", "--scratch", "."]].concat();
+    let asked = ["--queries", "asked.u8bin", "--memory", "10MB"];
+    let words = [&advise[..], &asked, &["--scratch", "."]].concat();
     let lines = place.run(&[&words[..], &["--json"]].concat());
     let lines = lines.done().json_lines();
     let of = |preset: &str, layout: Value| {
@@ -99,6 +105,7 @@ fn what_cannot_be_advised_on_is_refused() {
         (vec!["--rows", "many"], "250000"),
         (vec!["--recall", "1"], "above 0 and below 1"),
         (vec!["--sample", "50"], "sampled"),
+        (vec!["--queries", "short.u8bin"], "u8 of 128 elements"),
     ] {
         let words = [&["advise", "base.u8bin"][..], &words].concat();
         place.run(&words).refused(2, &[text]);
