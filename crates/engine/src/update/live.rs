@@ -35,7 +35,7 @@ use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
-use stratann_tier::{Home, LockGuard, TierError, Volume};
+use stratann_tier::{Home, LockGuard, TierError, Volume, release_code_pages};
 
 use self::directly::direct_of;
 use self::submit::Submitted;
@@ -299,7 +299,11 @@ impl LiveIndex {
         let lock = home.lock()?;
         let volume = (open.places).over(&home, path, Purpose::Change, open.memory)?;
         let index = Arc::new(Index::open_for_changes(volume, path, open)?);
-        Self::start(lock, index, options)
+        let live = Self::start(lock, index, options)?;
+        if open.memory.is_some() {
+            release_code_pages();
+        }
+        Ok(live)
     }
 
     /// Opens the index in a volume, with nothing placed elsewhere.
