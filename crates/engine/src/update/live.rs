@@ -12,8 +12,8 @@
 //!              drain:   what came meanwhile ─> new graph       where inserts are direct
 //! ```
 //!
-//! Layout and preset say whether vectors go into the graph on storage at once, or wait in memory for a merge. In
-//! the first case a checkpoint is made every so many inserts, without a merge.
+//! Layout and preset say whether vectors go into the graph on storage at once, or wait in memory: for a merge, or, in a cluster index, for
+//! a rebalance of the clusters that they go into. But for merges, a checkpoint is made every so many inserts.
 //!
 //! **What is promised.** A call that returned is durable as [`Durability`] says; searches that begin after it see it. After a
 //! crash, everything acknowledged is there again: the checkpoint that the manifest names, and the logs from the one on that it
