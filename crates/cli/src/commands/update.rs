@@ -199,7 +199,10 @@ fn finish(
             count => format!(", {} of them {from}", size::count(count)),
         };
         let from_log = some(report.merged, "from the log");
-        let direct = some(report.direct, "put straight into the index since the last merge");
+        let direct = some(
+            report.direct,
+            "put straight into the index since the last merge",
+        );
         let merged = format!(
             "{} vectors{from_log}{direct}, without {} deleted or replaced, in {}",
             size::count(report.vectors),
