@@ -243,8 +243,12 @@ fn sample(source: &dyn VectorSource, options: &AdviseOptions) -> Result<(Matrix,
     let taken = rows.min(options.sample);
     let asked = QUERIES.min(taken / 10);
     if asked == 0 || taken - asked < options.k.max(100) {
-        let expected = format!("{} or more, to be sampled", options.k.max(100) + QUERIES);
-        return Err(Error::call("vectors", rows, expected));
+        let expected = format!("{} or more", options.k.max(100) + QUERIES);
+        let what = match rows < options.sample {
+            true => "vectors",
+            false => "sample",
+        };
+        return Err(Error::call(what, taken, expected));
     }
     let mut parts = [Vec::new(), Vec::new()];
     let mut row = vec![0; source.row_bytes()];

@@ -181,7 +181,9 @@ impl<'a> Prober<'a> {
             let Some(queue) = queues.find(|queue| queue.in_flight() > 0) else {
                 break;
             };
+            let start = self.timer.start();
             let (tag, block) = take(&mut **queue).await?;
+            self.timer.stop(Part::Reads, start);
             match tag & STRAY {
                 0 => {
                     self.meet_extent(tag as u32, &block)?;
@@ -232,7 +234,9 @@ impl<'a> Prober<'a> {
             },
         )?;
         let mut others = std::mem::take(&mut self.others);
-        let decoded = clusters.others(cluster, &view, &mut others);
+        let decoded = self
+            .timer
+            .time(Part::Lists, || clusters.others(cluster, &view, &mut others));
         if decoded.is_ok() {
             self.note(&others);
         }

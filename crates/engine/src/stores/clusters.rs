@@ -234,6 +234,16 @@ impl ClusterStores {
         extents: FileKind,
         amended: AmendedFile,
     ) -> Result<(), Error> {
+        // Others are never dissolved: vectors of the build stand in their groups, or nothing says which numbers are gone.
+        if self.kind != ExtentKind::Replicated && amended.clusters < self.clusters_built {
+            return Err(Error::Damaged {
+                file: stored::file_of(volume, manifest, FileKind::Amended, None)?,
+                what: format!(
+                    "it has {} clusters, fewer than the {} of the build",
+                    amended.clusters, self.clusters_built
+                ),
+            });
+        }
         // `manifest` refuses more.
         self.nodes = manifest.nodes() as u32;
         let mut later: Vec<Option<Packed>> = Vec::new();

@@ -352,6 +352,17 @@ impl LiveIndex {
     /// Opens what is behind `index`; its lock is held.
     fn start(lock: LockGuard, index: Arc<Index>, options: &WriteOptions) -> Result<Self, Error> {
         bounds::writing(options)?;
+        match (options.update, index.has_clusters()) {
+            (Some(Update::Rebalance), false) => {
+                let expected = "another way: the index is a graph, and it is of clusters";
+                return Err(Error::call("update", Update::Rebalance, expected));
+            }
+            (Some(way), true) if !matches!(way, Update::Merge | Update::Rebalance) => {
+                let expected = "merge or rebalance, since the index is of clusters";
+                return Err(Error::call("update", way, expected));
+            }
+            _ => {}
+        }
         let volume = index.volume().clone();
         let name = stored::name_of(&*volume, stratann_layout::manifest::FILE_NAME);
         index.manifest().check_writable(&name)?;
