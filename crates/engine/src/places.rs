@@ -23,8 +23,10 @@
 //! index is, it may be moved, copied or opened without any place, and what becomes of a place (a machine that restarts loses
 //! /dev/shm) does no harm. Who wants files to be elsewhere and not twice puts a symbolic link into the index, as ever.
 //!
-//! **A copy is of one state of one index.** Its folder is named by hashes of the path of the home, and of its MANIFEST with the file that it is
-//! (`tier/src/copies/folder.rs`), so what another checkpoint or another index left there is never read; it goes when nobody uses it any more.
+//! **A copy is of one state of one index.** Its folder is named by hashes of the path of the home, and of its MANIFEST, in which each checkpoint has
+//! a random number of its own (`tier/src/copies/folder.rs`), so what another checkpoint or another index left there is never read; it goes when
+//! nobody uses it any more. That number is the same wherever the index was copied to: on a memory server machines that have the same state
+//! of an index share its copies.
 //! Each file is compared with the original, byte by byte, when it was copied, and pages have checksums that are verified when they
 //! are read, as ever. An index that is opened for changes has copies of its own, which are written to behind the originals.
 //!
@@ -42,14 +44,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use stratann_layout::{FileKind, Form, Manifest, Role};
-use stratann_tier::remote::{Client, RemoteVolume, Server, Tls, wire::Secret};
+use stratann_tier::remote::{Client, CopyNames, RemoteVolume, Server, Tls, wire::Secret};
 use stratann_tier::{
     CopyFolder, Device, DeviceKind, Kept, LoadedVolume, MemoryVolume, MirrorVolume, ModelledVolume,
     ReadBy, RoutedVolume, Volume,
 };
 
 pub use listed::{Copies, copies, remove_copies};
-use names::{identity, origin, owner};
+use names::{Identity, origin, owner};
 
 use crate::{Error, Layout, stored};
 
@@ -408,7 +410,7 @@ impl Places {
     pub(crate) fn state(&self, home: &dyn Volume, path: &Path) -> Result<Option<String>, Error> {
         match self.is_empty() {
             true => Ok(None),
-            false => identity(home, path).map(Some),
+            false => Identity::of(home, path).map(|state| Some(state.name)),
         }
     }
 
@@ -460,7 +462,7 @@ impl Places {
         let state = State {
             home,
             path,
-            content: identity(&**home, path)?,
+            content: Identity::of(&**home, path)?,
             purpose,
         };
         let ways = tiers.iter().map(|tier| state.way(tier));
@@ -534,7 +536,7 @@ struct State<'a> {
     home: &'a Arc<dyn Volume>,
     path: &'a Path,
     /// Which state of which index it is.
-    content: String,
+    content: Identity,
     purpose: Purpose,
 }
 
@@ -564,9 +566,13 @@ impl State<'_> {
             }
             PlaceTier::Remote(remote) => {
                 let (home, client) = (self.home.clone(), remote.client()?);
-                let (name, origin) = (&remote.name, origin(self.path));
-                let copies = RemoteVolume::new(home, client, name, &origin, &self.content);
-                Arc::new(copies?)
+                let names = CopyNames {
+                    owner: remote.name.clone(),
+                    origin: origin(self.path),
+                    state: self.content.name.clone(),
+                    everywhere: self.content.everywhere,
+                };
+                Arc::new(RemoteVolume::new(home, client, names)?)
             }
         })
     }
@@ -581,7 +587,7 @@ impl State<'_> {
     fn folder(&self, place: &Path) -> Result<CopyFolder, Error> {
         let owner = &owner(self.path);
         let folder = match self.purpose {
-            Purpose::Search => CopyFolder::open(place, owner, &self.content, Kept::ForOthers),
+            Purpose::Search => CopyFolder::open(place, owner, &self.content.name, Kept::ForOthers),
             Purpose::Change => {
                 let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
                 let nanos = now.map_or(0, |since| since.as_nanos());

@@ -11,7 +11,7 @@
 //! Keys stand in the order of `text.rs`, which is that in which they came: facts of one kind of index among those of all.
 //! Version 2 has keys that version 1 has not, from `layout` to `measured`; version 3 those from `codebook` to `build`;
 //! version 4 `placement`, `kept` in a segment where reader feature bit 1 is set, and a file of ids where writer feature bit 0 is
-//! set. An index of version 1 is read as one of the coupled layout, which was the only one.
+//! set, and `state` where writer feature bit 1 is. An index of version 1 is read as one of the coupled layout, which was the only one.
 
 mod checks;
 mod facts;
@@ -48,8 +48,14 @@ pub const READER_FEATURES: u64 = PLACEMENT | KEPT | KIND;
 /// Writer feature bit of an index with a file of ids ([`crate::ids`]): who does not know of it may search the index, and would
 /// leave the file behind where a merge replaces it.
 pub const IDS: u64 = 1;
+/// Writer feature bit of an index with a [`Manifest::state`]: who does not know of it may search the index, and would leave the same
+/// state on what it has changed.
+pub const STATE: u64 = 2;
 /// Writer feature bits that this build understands.
-pub const WRITER_FEATURES: u64 = IDS;
+pub const WRITER_FEATURES: u64 = IDS | STATE;
+
+/// Hexadecimal digits of [`Manifest::state`].
+pub const STATE_DIGITS: usize = 32;
 
 /// The largest of the numbers that something is added to.
 const LARGEST: u64 = 1 << 62;
@@ -131,6 +137,10 @@ pub struct Manifest {
     /// set then.
     #[serde(default)]
     pub placement: Option<PlacementFacts>,
+    /// What tells this checkpoint from every other of any index, on whatever machine: a random number in [`STATE_DIGITS`] hexadecimal
+    /// digits, drawn anew for each. `None` in a checkpoint of a version that had none; writer feature bit [`STATE`] is set where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
     /// The files of the checkpoint.
     pub files: Vec<FileEntry>,
 }
@@ -199,6 +209,7 @@ impl Manifest {
         manifest.check_layout(at, file)?;
         manifest.check_placement(at, file)?;
         manifest.check_ids(at, file)?;
+        manifest.check_state(at, file)?;
         Ok(manifest)
     }
 
@@ -228,6 +239,13 @@ impl Manifest {
     /// Refuses an index that this build may read but must not change.
     pub fn check_writable(&self, file: &str) -> Result<(), LayoutError> {
         check_features(self.writer_features, WRITER_FEATURES, "writer", 0, file)
+    }
+
+    /// Makes it that of a state of its own, which `random` bytes tell from all others.
+    pub fn begin_state(&mut self, random: [u8; STATE_DIGITS / 2]) {
+        let digits = u128::from_be_bytes(random);
+        self.state = Some(format!("{digits:0width$x}", width = STATE_DIGITS));
+        self.writer_features |= STATE;
     }
 
     /// What it says of a graph.

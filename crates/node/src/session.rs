@@ -22,7 +22,7 @@ const OF_USE: usize = 64 << 10;
 /// Answers that are collected before they are sent.
 const COLLECTED: usize = 256 << 10;
 /// What a write that has no time left is given.
-const LEAST: Duration = Duration::from_millis(1);
+const LEAST_WAIT: Duration = Duration::from_millis(1);
 /// The most files that a client has open, and those that it puts there at once.
 const MOST_OPEN: usize = 1 << 16;
 const MOST_BEGUN: usize = 16;
@@ -106,7 +106,9 @@ impl<'a> Session<'a> {
     ) -> io::Result<Session<'a>> {
         // These few bytes always have room.
         stream.set_write_timeout(Some(
-            until.saturating_duration_since(Instant::now()).max(LEAST),
+            until
+                .saturating_duration_since(Instant::now())
+                .max(LEAST_WAIT),
         ))?;
         let greeting = Greeting {
             version: VERSION,
@@ -134,7 +136,9 @@ impl<'a> Session<'a> {
             _ => [0; 32],
         };
         stream.set_write_timeout(Some(
-            until.saturating_duration_since(Instant::now()).max(LEAST),
+            until
+                .saturating_duration_since(Instant::now())
+                .max(LEAST_WAIT),
         ))?;
         stream.write_all(&Welcome { status, proof }.encode())?;
         stream.flush()?;

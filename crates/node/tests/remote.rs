@@ -13,13 +13,15 @@ use stratann_node::{Certificate, NodeError, Options, Running, Store};
 use stratann_tier::remote::wire::{
     self, Frame, Greeting, HEADER, Kind, REPLY, Refusal, Secret, Status, VERSION, Welcome,
 };
-use stratann_tier::remote::{Client, Fault, RemoteFile, RemoteTier, RemoteVolume, Server, Tls};
+use stratann_tier::remote::{Client, CopyNames, Fault, RemoteTier, RemoteVolume, Server, Tls};
 use stratann_tier::testing::conformance::conformance;
 use stratann_tier::{
-    Directory, IoMode, ReadQueue, Request, Thread, Tier, TierError, Volume, WorkerPool, next,
+    Directory, IoMode, Request, Thread, Tier, TierError, Volume, WorkerPool, next,
 };
 
-const MIB: u64 = 1 << 20;
+mod support;
+
+use support::{MIB, fault, put, read};
 
 fn start(options: Options) -> Running {
     Running::start(Store::in_memory(64 * MIB), options).unwrap()
@@ -31,44 +33,8 @@ fn known(address: impl ToString, secret: Option<Secret>) -> Server {
     server.with_patience(Duration::from_millis(500))
 }
 
-fn put(server: &Server, name: &str, bytes: &[u8]) -> RemoteFile {
-    let client = Client::new(server);
-    let read = |offset: u64, piece: &mut [u8]| {
-        piece.copy_from_slice(&bytes[offset as usize..offset as usize + piece.len()]);
-        Ok(())
-    };
-    client.put(name, bytes.len() as u64, read).unwrap()
-}
-
 fn secret(text: &str) -> Option<Secret> {
     Some(Secret::new(text.as_bytes()).unwrap())
-}
-
-/// One read, and how long it took.
-fn read(
-    queue: &mut dyn ReadQueue,
-    thread: &Thread,
-    offset: u64,
-) -> (Result<Vec<u8>, TierError>, Duration) {
-    let began = Instant::now();
-    let (tag, len) = (7, 4096);
-    queue.submit(Request { tag, offset, len }).unwrap();
-    let completion = thread.block_on(next(queue));
-    assert_eq!(completion.tag, 7);
-    (
-        completion.result.map(|block| block.to_vec()),
-        began.elapsed(),
-    )
-}
-
-fn fault(error: TierError) -> Fault {
-    match error {
-        TierError::Server { fault, place } => {
-            assert!(place.starts_with("127.0.0.1:"), "{place}");
-            fault
-        }
-        error => panic!("{error}"),
-    }
 }
 
 #[test]
@@ -759,6 +725,16 @@ fn two_clients_and_many_threads_read_what_each_has_asked_for() {
     });
 }
 
+/// Copies of an index that is called `me`.
+fn names(origin: &str, state: &str) -> CopyNames {
+    CopyNames {
+        owner: "me".into(),
+        origin: origin.into(),
+        state: state.into(),
+        everywhere: false,
+    }
+}
+
 #[test]
 fn copies_of_a_volume_are_put_there_once_and_those_of_before_go() {
     let root = tempfile::tempdir().unwrap();
@@ -770,7 +746,7 @@ fn copies_of_a_volume_are_put_there_once_and_those_of_before_go() {
     let running = start(Options::default());
     let server = known(running.address(), None);
     let copies = |state: &str| {
-        RemoteVolume::new(home.clone(), Client::new(&server), "me", "here", state).unwrap()
+        RemoteVolume::new(home.clone(), Client::new(&server), names("here", state)).unwrap()
     };
     let volume = copies("1");
     let thread = Thread::local(IoMode::Auto).unwrap();
@@ -1182,7 +1158,7 @@ fn two_machines_with_one_index_do_not_push_each_others_copies_out() {
     let server = known(running.address(), None);
     let copies = |origin: &str, state: &str| {
         let client = Client::new(&server);
-        let volume = RemoteVolume::new(home.clone(), client, "me", origin, state).unwrap();
+        let volume = RemoteVolume::new(home.clone(), client, names(origin, state)).unwrap();
         volume.open_reader("pages-1").unwrap();
     };
     let has = |name: &str| running.store().open(name).is_ok();
@@ -1203,4 +1179,44 @@ fn two_machines_with_one_index_do_not_push_each_others_copies_out() {
     }
     copies("new", "5");
     assert!(has("me.new.5.pages-1") && !has("me.here.1.pages-1"));
+}
+
+#[test]
+fn a_state_that_is_known_everywhere_has_one_copy_of_each_file() {
+    let root = tempfile::tempdir().unwrap();
+    let homes = ["here", "there"].map(|origin| {
+        let home = Arc::new(Directory::create(root.path().join(origin)).unwrap());
+        // As long as the other one, so that a copy of the wrong one would be taken for it.
+        let bytes = vec![origin.len() as u8; 3_000_000];
+        home.create("pages-1").unwrap().append(&bytes).unwrap();
+        (origin, home, bytes)
+    });
+    let running = start(Options::default());
+    let server = known(running.address(), None);
+    let opened = |(origin, home, _): &(&str, Arc<Directory>, Vec<u8>), state: &str, everywhere| {
+        let names = CopyNames {
+            everywhere,
+            ..names(origin, state)
+        };
+        RemoteVolume::new(home.clone(), Client::new(&server), names).unwrap()
+    };
+    let [here, there] = &homes;
+    let first = opened(here, "1", true);
+    assert_eq!(first.read("pages-1").unwrap(), here.2);
+    // The other machine reads what is there; a copy of its own file would be another one.
+    let second = opened(there, "1", true);
+    assert_eq!(second.read("pages-1").unwrap(), here.2);
+    assert_eq!(running.store().free(), 64 * MIB - 3_000_000);
+    let place = second.place("pages-1");
+    assert!(place.contains("/me.here.1.pages-1 (a copy of "), "{place}");
+    // Another state, or one that only its own machine knows by this name, is another index.
+    let other = opened(there, "2", true);
+    assert_eq!(other.read("pages-1").unwrap(), there.2);
+    assert_eq!(opened(there, "1", false).read("pages-1").unwrap(), there.2);
+    // Where the first goes on, its copy loses its name: who has it open goes on, and who opens it next has one of its own.
+    drop(opened(here, "3", true));
+    assert_eq!(second.read("pages-1").unwrap(), here.2);
+    assert!(running.store().open("me.here.1.pages-1").is_err());
+    assert_eq!(opened(there, "1", true).read("pages-1").unwrap(), there.2);
+    assert!(running.store().open("me.there.1.pages-1").is_ok());
 }

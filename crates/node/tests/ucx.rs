@@ -11,11 +11,14 @@ use std::time::{Duration, Instant};
 
 use stratann_node::{Options, Running, Store};
 use stratann_tier::remote::wire::{self, Frame, HEADER, Kind, Welcome};
-use stratann_tier::remote::{Client, Fault, RemoteFile, RemoteTier, Server, ucx};
+use stratann_tier::remote::{Client, Fault, RemoteTier, Server, ucx};
 use stratann_tier::testing::conformance::conformance;
-use stratann_tier::{IoMode, ReadQueue, Request, Thread, Tier, TierError, WorkerPool, next};
+use stratann_tier::{IoMode, Request, Thread, Tier, TierError, WorkerPool, next};
 
-const MIB: u64 = 1 << 20;
+mod support;
+
+use support::{MIB, fault, put, read};
+
 /// What the process of a server listens on.
 const LISTEN: &str = "STRATANN_TEST_LISTEN";
 /// The server from which the process of a client reads.
@@ -116,39 +119,6 @@ fn serve() {
     println!("{LISTENING}{}", running.address());
     // Until whoever started it has gone.
     let _ = std::io::stdin().read(&mut [0]);
-}
-
-fn put(server: &Server, name: &str, bytes: &[u8]) -> RemoteFile {
-    let read = |offset: u64, piece: &mut [u8]| {
-        piece.copy_from_slice(&bytes[offset as usize..offset as usize + piece.len()]);
-        Ok(())
-    };
-    Client::new(server)
-        .put(name, bytes.len() as u64, read)
-        .unwrap()
-}
-
-/// One read of 4 KiB, and how long it took.
-fn read(
-    queue: &mut dyn ReadQueue,
-    thread: &Thread,
-    offset: u64,
-) -> (Result<Vec<u8>, TierError>, Duration) {
-    let began = Instant::now();
-    let (tag, len) = (7, 4096);
-    queue.submit(Request { tag, offset, len }).unwrap();
-    let completion = thread.block_on(next(queue));
-    (
-        completion.result.map(|block| block.to_vec()),
-        began.elapsed(),
-    )
-}
-
-fn fault(error: TierError) -> Fault {
-    match error {
-        TierError::Server { fault, .. } => fault,
-        error => panic!("{error}"),
-    }
 }
 
 #[test]

@@ -58,6 +58,7 @@ mod parking;
 mod poller;
 mod pread;
 mod process;
+mod random;
 mod reactor;
 mod reads;
 pub mod remote;
@@ -95,6 +96,7 @@ pub use process::{
     peak_rss_bytes, process_cpu_time, release_code_pages, reset_peak_rss, rss_bytes,
     thread_cpu_time,
 };
+pub use random::random;
 pub use routed::RoutedVolume;
 pub use sockets::SocketReady;
 pub use split::{Route, SplitVolume};

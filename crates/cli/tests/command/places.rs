@@ -265,6 +265,78 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
 }
 
 #[test]
+fn an_index_has_one_copy_on_a_server_and_one_that_looks_like_it_another() {
+    let place = Place::with_photos();
+    // The same rows under other ids: the same name, sizes and options.
+    let rows = u32::from_le_bytes(
+        fs::read(place.path("photos.u8bin")).unwrap()[..4]
+            .try_into()
+            .unwrap(),
+    );
+    for (index, step) in [("a.idx", 1), ("b.idx", 2)] {
+        let ids = (1..=rows).map(|row| format!("{}\n", u64::from(row) * 1_000_003 + step));
+        fs::write(place.path("ids.txt"), ids.collect::<String>()).unwrap();
+        let words = [
+            "build",
+            "photos.u8bin",
+            index,
+            "--degree",
+            "16",
+            "--ids",
+            "ids.txt",
+        ];
+        place.run(&words).done();
+    }
+    fs::create_dir(place.path("copied.idx")).unwrap();
+    for name in names(&place.path("a.idx")) {
+        fs::copy(
+            place.path("a.idx").join(&name),
+            place.path("copied.idx").join(&name),
+        )
+        .unwrap();
+    }
+    let server = Server::start(&place, &["--listen", "127.0.0.1:0"], None);
+    let text = format!("topology=remote:{}/photos", server.address);
+    let found = |index: &str, words: &[&str]| {
+        let search = [
+            "search",
+            index,
+            "asked.u8bin",
+            "--out",
+            "found.npy",
+            "--overwrite",
+        ];
+        place.run(&[&search[..], words].concat()).done();
+        fs::read(place.path("found.npy")).unwrap()
+    };
+    let copies = |words: &[&str]| {
+        let words = [&["copies", "--json", "--place", &text][..], words].concat();
+        let listed = place.run(&words).done().json();
+        listed["copies"].as_array().unwrap().clone()
+    };
+    let right = ["a.idx", "b.idx"].map(|index| found(index, &[]));
+    assert_ne!(right[0], right[1], "else this says nothing");
+    assert_eq!(found("a.idx", &["--place", &text]), right[0]);
+    assert_eq!(found("copied.idx", &["--place", &text]), right[0]);
+    let [one] = &copies(&[])[..] else {
+        panic!("{:?}", copies(&[]));
+    };
+    assert_eq!(found("b.idx", &["--place", &text]), right[1]);
+    assert_eq!(copies(&[]).len(), 2);
+    // Of each its own, wherever it came from.
+    for index in ["a.idx", "copied.idx"] {
+        let [mine] = &copies(&[index])[..] else {
+            panic!("{:?}", copies(&[index]));
+        };
+        assert_eq!(
+            (&mine["name"], &mine["current"]),
+            (&one["name"], &true.into())
+        );
+    }
+    assert_ne!(copies(&["b.idx"])[0]["name"], one["name"]);
+}
+
+#[test]
 fn a_place_that_cannot_be_is_refused_with_the_reason() {
     let place = Place::with_index();
     let index = "index";

@@ -58,7 +58,8 @@ fn ended(child: Child) -> Ran {
     }
 }
 
-/// The files of an index by names without the number of the checkpoint; of the manifest all lines but those that have it.
+/// The files of an index by names without the number of the checkpoint; of the manifest all lines but those that have it, or the random number of its
+/// state.
 fn contents(place: &Place, index: &str) -> BTreeMap<String, Vec<u8>> {
     let folder = place.path(index);
     let file = |name: String| {
@@ -68,7 +69,7 @@ fn contents(place: &Place, index: &str) -> BTreeMap<String, Vec<u8>> {
                 let text = String::from_utf8(bytes).unwrap();
                 let lines = text.lines().skip(1);
                 let lines = lines.filter(|line| {
-                    !["\"checkpoint\"", "\"name\""]
+                    !["\"checkpoint\"", "\"name\"", "\"state\""]
                         .iter()
                         .any(|key| line.contains(key))
                 });

@@ -27,7 +27,7 @@ use super::{BuildOptions, BuildReport, Carried, Ready, Spool};
 use crate::cluster::{self, Blocks, Closure, Heads, Memberships, PointRows};
 use crate::codebook::check_dimension;
 use crate::data::{Check, VectorFile, VectorSource};
-use crate::durable::{Checkpoint, Committed};
+use crate::durable::{Checkpoint, Committed, begin_state};
 use crate::graph::Space;
 use crate::navigation::Navigation;
 use crate::progress::{Progress, Stage};
@@ -279,7 +279,7 @@ impl ClusterBuild<'_> {
             writer_features |= IDS;
         }
         let memberships = &clustered.memberships;
-        let manifest = Manifest {
+        let mut manifest = Manifest {
             format_version: FORMAT_VERSION,
             reader_features: KIND,
             writer_features,
@@ -320,8 +320,10 @@ impl ClusterBuild<'_> {
                 segment_bytes: options.segment_bytes,
                 navigation: 0.0,
             },
+            state: None,
             files,
         };
+        begin_state(&mut manifest)?;
         drop(clustered);
         if let Some(ready) = ready {
             self.stage("opening", |_| ready(&manifest))?;

@@ -62,7 +62,7 @@ use stratann_layout::{BuildFacts, FileKind, GraphFacts, IndexKind, LogFrom, Mani
 use stratann_tier::{Directory, LOCK_FILE, TierError, Volume, peak_rss_bytes, process_cpu_time};
 
 use crate::data::{Check, VectorSource, check_rows, check_stored_rows};
-use crate::durable::{Checkpoint, Committed};
+use crate::durable::{Checkpoint, Committed, begin_state};
 use crate::fill::BlockFill;
 use crate::graph::{self, Constructed, NodeRows, Parameters};
 use crate::progress::Progress;
@@ -488,8 +488,10 @@ impl Build<'_> {
                 segment_bytes: options.segment_bytes,
                 navigation: options.navigation,
             },
+            state: None,
             files: written.files,
         };
+        begin_state(&mut manifest)?;
         let parts = graph.stats.parts;
         // What it holds makes room for the codes.
         drop(graph);

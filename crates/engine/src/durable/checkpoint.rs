@@ -28,7 +28,7 @@ use std::sync::PoisonError;
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileEntry, FileKind, Manifest};
-use stratann_tier::{TierError, Volume, VolumeFile};
+use stratann_tier::{TierError, Volume, VolumeFile, random};
 
 use super::log::{number_of as log_number, remove_logs_before, unfinished as unfinished_log};
 use crate::savepoint::is_savepoint;
@@ -180,6 +180,18 @@ impl<'a> Checkpoint<'a> {
             }
         }
     }
+}
+
+/// Gives the manifest of a checkpoint that is about to be committed a state of its own ([`Manifest::state`]), by which copies of it are
+/// known on any machine.
+///
+/// # Errors
+/// The operating system has no random numbers.
+pub(crate) fn begin_state(manifest: &mut Manifest) -> Result<(), Error> {
+    let drawn =
+        random().map_err(|source| TierError::io("draw", "a random number", 0, 0, source))?;
+    manifest.begin_state(drawn);
+    Ok(())
 }
 
 /// A checkpoint that counts: it is what opens.

@@ -6,7 +6,7 @@
 mod checkpoint;
 mod log;
 
-pub(crate) use checkpoint::{Checkpoint, Committed, opened_from};
+pub(crate) use checkpoint::{Checkpoint, Committed, begin_state, opened_from};
 pub use log::Durability;
 pub(crate) use log::{
     Log, LogPosition, LostRecords, NextLog, log_bytes, number_of as log_number, replay, salvage,

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 use stratann_tier::{CopyFolder, FoundCopies};
 
-use super::names::{identity, origin, owner};
+use super::names::{Identity, origin, owner};
 use super::{PlaceTier, Places, Remote};
 use crate::{Error, stored};
 
@@ -29,7 +29,7 @@ pub struct Copies {
 }
 
 /// The copies at some places: those of one index, or of all that have any there. A server has those of all machines, under its name; of one
-/// index, those that this machine has put there.
+/// index, those that this machine has put there, and those of the same state that another one has.
 ///
 /// # Errors
 /// A place in memory, which has none to be listed; a folder or a server that cannot be asked.
@@ -50,7 +50,7 @@ struct Sought {
     owner: String,
     origin: String,
     /// Its state now, if it is there.
-    state: Option<String>,
+    state: Option<Identity>,
 }
 
 fn all(index: Option<&Path>, places: &Places, remove: bool) -> Result<Vec<Copies>, Error> {
@@ -59,7 +59,7 @@ fn all(index: Option<&Path>, places: &Places, remove: bool) -> Result<Vec<Copies
         None => None,
         Some(index) => {
             let path = stored::home(index)?;
-            let state = stored::existing(&path).and_then(|home| identity(&home, &path));
+            let state = stored::existing(&path).and_then(|home| Identity::of(&home, &path));
             Some(Sought {
                 owner: owner(&path),
                 origin: origin(&path),
@@ -108,7 +108,7 @@ fn in_folder(
     Ok(Some(Copies {
         place: tier.to_string(),
         name: found.path.display().to_string(),
-        current: state.map(|state| *state == found.content),
+        current: state.map(|state| state.name == found.content),
         files: found.files,
         bytes: found.bytes,
         in_use: found.in_use,
@@ -123,17 +123,23 @@ fn on_server(
     remove: bool,
 ) -> Result<Vec<Copies>, Error> {
     let client = remote.client()?;
-    let prefix = match sought {
-        Some(Sought { origin, .. }) => format!("{}.{origin}.", remote.name),
-        None => format!("{}.", remote.name),
-    };
     let mut found: Vec<Copies> = Vec::new();
-    for file in client.list(&prefix)? {
+    for file in client.list(&format!("{}.", remote.name))? {
         // Name of the index, origin, state, and the file's.
         let Some((at, _)) = file.name.match_indices('.').nth(2) else {
             continue;
         };
-        let (name, state) = (&file.name[..at], file.name[..at].rsplit('.').next());
+        let name = &file.name[..at];
+        let mut parts = name.split('.').skip(1);
+        let (Some(origin), Some(state)) = (parts.next(), parts.next()) else {
+            continue;
+        };
+        let now = sought.and_then(|sought| sought.state.as_ref());
+        // Its own, and those of another machine that it reads because they are of the same state.
+        let shared = now.is_some_and(|now| now.everywhere && now.name == state);
+        if sought.is_some_and(|sought| sought.origin != origin) && !shared {
+            continue;
+        }
         let known = found.last_mut().filter(|copies| copies.name == name);
         if let Some(copies) = known {
             copies.files += 1;
@@ -141,11 +147,10 @@ fn on_server(
             copies.in_use |= file.in_use;
             continue;
         }
-        let now = sought.and_then(|sought| sought.state.as_deref());
         found.push(Copies {
             place: tier.to_string(),
             name: name.to_owned(),
-            current: now.map(|now| Some(now) == state),
+            current: now.map(|now| now.name == state),
             files: 1,
             bytes: file.len,
             in_use: file.in_use,

@@ -3,26 +3,46 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use stratann_layout::Manifest;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_tier::Volume;
 
-use crate::Error;
+use crate::{Error, stored};
 
-/// What tells one state of an index from every other: its MANIFEST, and as which file that stands there. Its bytes alone would not do: another
-/// index of as many vectors may have the same, with other ids and other lists.
-pub(super) fn identity(home: &dyn Volume, path: &Path) -> Result<String, Error> {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&home.read(MANIFEST)?);
-    // A volume that is no folder has no such file.
-    if let Ok(file) = std::fs::metadata(path.join(MANIFEST)) {
-        for number in [file.dev(), file.ino(), file.len()] {
-            hasher.update(&number.to_le_bytes());
+/// What tells one state of an index from every other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// The name of the state, of letters and digits.
+    pub(super) name: String,
+    /// Whether that is its name on every machine, so that copies of it that came from another one are the same.
+    pub(super) everywhere: bool,
+}
+
+impl Identity {
+    /// The state of the index in a volume: its MANIFEST, in which a random number stands that is drawn with each checkpoint. In an index of a
+    /// version that drew none the bytes alone would not do: another index of as many vectors may have the same, with other ids and other
+    /// lists. There it is also as which file the MANIFEST stands at `path`, and so nothing that another machine could know.
+    ///
+    /// # Errors
+    /// It has no MANIFEST, or one that is damaged.
+    pub(super) fn of(home: &dyn Volume, path: &Path) -> Result<Identity, Error> {
+        let bytes = home.read(MANIFEST)?;
+        let manifest = Manifest::decode(&bytes, &stored::name_of(home, MANIFEST))?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&bytes);
+        let everywhere = manifest.state.is_some();
+        // A volume that is no folder has no such file.
+        if !everywhere && let Ok(file) = std::fs::metadata(path.join(MANIFEST)) {
+            for number in [file.dev(), file.ino(), file.len()] {
+                hasher.update(&number.to_le_bytes());
+            }
+            for number in [file.ctime(), file.ctime_nsec()] {
+                hasher.update(&number.to_le_bytes());
+            }
         }
-        for number in [file.ctime(), file.ctime_nsec()] {
-            hasher.update(&number.to_le_bytes());
-        }
+        let name = hasher.finalize().to_hex()[..32].to_owned();
+        Ok(Identity { name, everywhere })
     }
-    Ok(hasher.finalize().to_hex()[..32].to_owned())
 }
 
 /// Whose copies those of an index are, among all of this machine.

@@ -415,9 +415,45 @@ fn an_index_with_the_same_manifest_has_copies_of_its_own() {
         build(&rows(600, 0), &built.path, &options, &Silent).unwrap();
         let placed = answers(&built.open(&text).unwrap()).unwrap();
         assert!(placed == answers(&built.open("").unwrap()).unwrap());
-        fs::read(built.path.join(MANIFEST)).unwrap()
+        stored::manifest(&stored::existing(&built.path).unwrap()).unwrap()
     });
-    assert!(manifests[0] == manifests[1], "else this says nothing");
+    let [mut one, other] = manifests;
+    assert!(one.state.is_some() && one.state != other.state);
+    one.state.clone_from(&other.state);
+    assert!(one == other, "else this says nothing");
+}
+
+#[test]
+fn a_state_has_one_name_everywhere_but_in_an_index_that_does_not_say_which_it_is() {
+    let built = Built::new(Layout::Packed);
+    let copied = built.folder("copied");
+    let named = |path: &Path| Identity::of(&stored::existing(path).unwrap(), path).unwrap();
+    let copy = || {
+        fs::create_dir_all(&copied).unwrap();
+        for entry in fs::read_dir(&built.path).unwrap().flatten() {
+            fs::copy(entry.path(), copied.join(entry.file_name())).unwrap();
+        }
+    };
+    copy();
+    let first = named(&built.path);
+    assert!(first.everywhere && named(&copied) == first);
+    // Each checkpoint is another one, wherever it was made.
+    for path in [&built.path, &copied] {
+        let live =
+            LiveIndex::open(path, &OpenOptions::default(), &WriteOptions::default()).unwrap();
+        live.insert(&new_rows(20, 7), None, &Silent).unwrap();
+        live.flush().unwrap();
+    }
+    let states = [&built.path, &copied].map(|path| named(path));
+    assert!(states[0] != first && states[1] != first && states[0] != states[1]);
+    // As earlier versions left it.
+    let manifest = built.path.join(MANIFEST);
+    let mut old = Manifest::decode(&fs::read(&manifest).unwrap(), "m").unwrap();
+    old.state = None;
+    fs::write(&manifest, old.encode()).unwrap();
+    copy();
+    let (here, there) = (named(&built.path), named(&copied));
+    assert!(!here.everywhere && !there.everywhere && here != there);
 }
 
 #[test]
@@ -497,6 +533,74 @@ fn copies_in_memory_count_towards_the_budget() {
         matches!(error, Error::Memory { needs, .. } if needs == bytes),
         "{error}"
     );
+}
+
+#[test]
+fn copies_in_memory_that_grow_count_towards_the_budget() {
+    let built = Built::new(Layout::Packed);
+    let open = |memory: u64| OpenOptions {
+        memory: Some(memory),
+        places: places("topology=dram"),
+        ..OpenOptions::default()
+    };
+    let live = |memory: u64| LiveIndex::open(&built.path, &open(memory), &WriteOptions::default());
+    // Room for some rows more, and not for many.
+    let mut memory = 9 << 20;
+    let (live, left) = loop {
+        match live(memory) {
+            Ok(live) if live.index().memory().unused >= 100_000 => {
+                let left = live.index().memory().unused;
+                break (live, left);
+            }
+            _ => memory += 50_000,
+        }
+    };
+    let charged = live.index().memory().places;
+    let copies = || -> u64 {
+        let files = Built::pages(&built.path);
+        files
+            .iter()
+            .map(|file| fs::metadata(file).unwrap().len())
+            .sum()
+    };
+    assert_eq!(copies(), charged);
+    let mut inserted = 0;
+    let error = loop {
+        assert!(
+            inserted < 20_000,
+            "it takes whatever comes: {} bytes of {left}",
+            copies() - charged
+        );
+        match live.insert(&new_rows(10, 7 + inserted), None, &Silent) {
+            Ok(_) => inserted += 10,
+            Err(error) => break error,
+        }
+    };
+    assert!(inserted >= 10, "there is room for some: {error}");
+    assert!(
+        matches!(error, Error::Memory { budget, needs, .. } if budget == memory && needs > memory)
+    );
+    assert!(error.to_string().contains("copies of its pages"), "{error}");
+    // By no more than the last rows wrote.
+    let most = left + 10 * 20 * 4096;
+    assert!(
+        copies() - charged <= most,
+        "{} of {left}",
+        copies() - charged
+    );
+    // What was refused is not there, and what is there is whole.
+    assert_eq!(live.len(), 600 + inserted as usize);
+    live.flush().unwrap();
+    drop(live);
+    assert!(verify(&built.path, &Silent).unwrap().clean());
+    // Without copies in memory there is room.
+    let options = OpenOptions {
+        memory: Some(memory),
+        ..OpenOptions::default()
+    };
+    let live = LiveIndex::open(&built.path, &options, &WriteOptions::default()).unwrap();
+    live.insert(&new_rows(10, 7 + inserted), None, &Silent)
+        .unwrap();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Queries in flight on a thread take turns at each read, so that what one waits for the others compute in (second-tier memory, §5: the
 //! software pipeline). How many it takes depends on the device, the index and the list, and too many cost: their pages and tables leave
 //! the processor's cache. So a batch that is long enough begins with one in flight on each thread, then has two, four, eight ..., and
-//! measures how many it answers a second. All of these are its own queries, and none is asked twice.
+//! measures how many it answers a second. What is measured are queries of the batch itself: none is asked twice, and no answer is lost.
 //!
 //! ```text
 //!   in flight  1    2    4    8    16   32   |  4 again  |  8 until the end
@@ -12,9 +12,9 @@
 //! ```
 //!
 //! - A number is *better* if it answers [`BETTER`] times as many queries a second: of what is equally fast the smaller number has the lesser latency.
-//! - What is in flight when the number changes is not measured ([`Tuning::answered`]).
-//! - Half of the batch at most goes by until the number is chosen; and it is never more than the memory budget has room for, whose rest
-//!   is given back when it is.
+//! - Queries that are in flight when the number changes count for neither number ([`Tuning::answered`]).
+//! - When half of the batch is answered, the best number so far is chosen at the latest.
+//! - No number is tried that the memory budget has no room for. When one is chosen, the room beyond it is given back.
 //!
 //! A task is there for each query that may be in flight ([`Shares::tasks`](super::batch::Shares::tasks)); those beyond the number of the
 //! moment wait for their turn before they take a query.
@@ -43,9 +43,10 @@ const BETTER: f64 = 1.08;
 /// Numbers in a row that are no better before no larger one is tried: one alone may have been disturbed.
 const WORSE: usize = 2;
 
-/// Queries for each thread that are measured with a number, and how long it takes at least.
+/// Queries for each thread that are measured with a number, at least.
 const MEASURED: usize = 32;
-const LEAST: Duration = Duration::from_millis(2);
+/// How long they are measured, at least.
+const MEASURED_FOR: Duration = Duration::from_millis(2);
 
 /// A number of queries in flight that was tried, and what it gave.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -128,7 +129,7 @@ impl Climb {
 /// What is counted with the number of the moment.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// So many answers that come next may be of queries that began with another one.
+    /// The number has just changed: so many of the next answers may be of queries that began with the one before, and do not count.
     Changes(usize),
     /// Answers since a moment.
     Counts { answers: usize, since: Instant },
@@ -162,7 +163,7 @@ impl Tuning {
                 *answers += 1;
                 let took = now.saturating_duration_since(*since);
                 let before = self.climb.now;
-                if *answers < MEASURED.max(before) * threads || took < LEAST {
+                if *answers < MEASURED.max(before) * threads || took < MEASURED_FOR {
                     return self.left == 0;
                 }
                 let next = self.climb.measured(*answers as f64 / took.as_secs_f64());
@@ -288,7 +289,7 @@ impl Turns {
         self.tell(state);
     }
 
-    /// Has those that wait look again.
+    /// Wakes the tasks that wait for their turn, to look again.
     fn tell(&self, mut state: MutexGuard<'_, State>) {
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
@@ -302,7 +303,8 @@ impl Turns {
     }
 }
 
-/// A task whose turn it was. When it is gone, for whatever reason, none that waits is to wait on.
+/// A task's right to take queries. It is dropped when no query is left, or when one has failed; a number is chosen then at the latest, so that the
+/// tasks that wait for their turn end, and do not wait for ever.
 pub(super) struct Turn<'a> {
     pub(super) turns: &'a Turns,
     /// Of the task, among those of its thread.

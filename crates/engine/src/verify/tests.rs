@@ -317,6 +317,7 @@ fn index(layout: Layout, change: Change<'_>) -> SimVolume {
         placement: None,
         log_from: LogFrom::default(),
         build: BuildFacts::default(),
+        state: None,
         files: writer.entries,
     };
     change(Part::Manifest(&mut manifest));

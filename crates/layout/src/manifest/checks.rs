@@ -2,9 +2,14 @@
 
 use std::collections::HashSet;
 
-use super::{FILE_NAME, IDS, KEPT, LARGEST, Manifest, PLACEMENT, field};
+use super::{FILE_NAME, IDS, KEPT, LARGEST, Manifest, PLACEMENT, STATE, STATE_DIGITS, field};
 use crate::error::LayoutError;
 use crate::header::FileKind;
+
+/// Whether a text is so many hexadecimal digits, in the only spelling that they have here.
+fn is_lower_hexadecimal(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
 
 impl Manifest {
     /// Numbers that are counted on from, added up, or taken for a share: nothing that is made of them may overflow.
@@ -72,9 +77,7 @@ impl Manifest {
             ));
         }
         let hash = &self.codebook;
-        let is_hash =
-            hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        if !hash.is_empty() && !is_hash {
+        if !hash.is_empty() && !is_lower_hexadecimal(hash, 64) {
             let expected = "64 hexadecimal digits";
             return Err(field(file, at, "codebook", format!("{hash:?}"), expected));
         }
@@ -127,6 +130,22 @@ impl Manifest {
             let what = "vectors that count of the placement";
             let expected = format!("at most {}, its nodes", facts.nodes);
             return Err(field(file, at, what, facts.live, expected));
+        }
+        Ok(())
+    }
+
+    /// Who does not know of a state must not change the index, so the bit says that there is one; and it is one that is drawn.
+    pub(super) fn check_state(&self, at: u64, file: &str) -> Result<(), LayoutError> {
+        let Some(state) = &self.state else {
+            return Ok(());
+        };
+        if self.writer_features & STATE == 0 {
+            let (found, expected) = (self.writer_features, "bit 1 set where there is a state");
+            return Err(field(file, at, "writer_features", found, expected));
+        }
+        if !is_lower_hexadecimal(state, STATE_DIGITS) {
+            let expected = format!("{STATE_DIGITS} hexadecimal digits");
+            return Err(field(file, at, "state", format!("{state:?}"), expected));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ fn sample() -> Manifest {
     Manifest {
         format_version: FORMAT_VERSION,
         reader_features: PLACEMENT,
-        writer_features: 0,
+        writer_features: STATE,
         created_by: "0.1.0".into(),
         checkpoint: 1,
         preset: "diskann".into(),
@@ -85,6 +85,7 @@ fn sample() -> Manifest {
             live: 99_999,
             next_id: 70,
         }),
+        state: Some("0123456789abcdef0123456789abcdef".into()),
         files: vec![
             FileEntry {
                 role: "graph".into(),
@@ -107,6 +108,8 @@ fn sample_of_1() -> Manifest {
     Manifest {
         format_version: 1,
         reader_features: 0,
+        writer_features: 0,
+        state: None,
         layout: COUPLED.into(),
         list_bytes: 0,
         vector_bytes: 0,
@@ -236,10 +239,10 @@ fn unknown_features_are_refused() {
         "{text}"
     );
     manifest.reader_features = PLACEMENT;
-    manifest.writer_features = 2;
+    manifest.writer_features |= 4;
     let back = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
     let text = back.check_writable("MANIFEST").unwrap_err().to_string();
-    assert!(text.contains("writer feature bit 1"), "{text}");
+    assert!(text.contains("writer feature bit 2"), "{text}");
 }
 
 #[test]
@@ -256,12 +259,46 @@ fn a_file_of_ids_needs_a_feature_bit() {
         text.contains("writer_features") && text.contains("bit 0"),
         "{text}"
     );
-    manifest.writer_features = IDS;
+    manifest.writer_features |= IDS;
     let back = Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
     back.check_writable("MANIFEST").unwrap();
     // An index of an earlier version has none.
     manifest.files.pop();
     Manifest::decode(&manifest.encode(), "MANIFEST").unwrap();
+}
+
+#[test]
+fn a_state_is_of_one_checkpoint_and_has_its_feature_bit() {
+    let mut manifest = sample_of_1();
+    manifest.begin_state([0; 16]);
+    let text = String::from_utf8(manifest.encode()).unwrap();
+    let digits = "0".repeat(STATE_DIGITS);
+    assert!(
+        text.contains(&format!("\n  \"state\": \"{digits}\",\n")),
+        "{text}"
+    );
+    assert_eq!(Manifest::decode(text.as_bytes(), "m").unwrap(), manifest);
+    let mut next = manifest.clone();
+    next.begin_state(*b"another and more");
+    assert_ne!(next.encode(), manifest.encode());
+    let refused = |manifest: &Manifest| {
+        let error = Manifest::decode(&manifest.encode(), "m").unwrap_err();
+        error.to_string()
+    };
+    next.writer_features = IDS;
+    let text = refused(&next);
+    assert!(
+        text.contains("writer_features") && text.contains("bit 1"),
+        "{text}"
+    );
+    for wrong in ["", "0123456789abcdef", "0123456789ABCDEF0123456789ABCDEF"] {
+        manifest.state = Some(wrong.into());
+        let text = refused(&manifest);
+        assert!(
+            text.contains("state") && text.contains("32 hexadecimal"),
+            "{text}"
+        );
+    }
 }
 
 #[test]
@@ -282,7 +319,7 @@ fn unknown_keys_need_a_feature_bit() {
             text.contains("is \"colour\", expected a key of this version"),
             "{text}"
         );
-        value["writer_features"] = 2.into();
+        value["writer_features"] = (STATE | 4).into();
         decode_value(&value).unwrap();
     }
     let mut value = body(&sample());

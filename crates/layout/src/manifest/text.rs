@@ -7,7 +7,7 @@ use crate::error::LayoutError;
 const FIRST_WORDS: &str = "STRATANN MANIFEST ";
 
 /// All keys in the order in which they are written, and the version that brought each.
-pub(super) const KEYS: [(&str, u32); 37] = [
+pub(super) const KEYS: [(&str, u32); 38] = [
     ("format_version", 1),
     ("reader_features", 1),
     ("writer_features", 1),
@@ -45,6 +45,8 @@ pub(super) const KEYS: [(&str, u32); 37] = [
     ("log_from", 3),
     ("build", 3),
     ("placement", 4),
+    // Only where a writer feature bit says so, whatever the version.
+    ("state", 1),
     ("files", 1),
 ];
 

@@ -21,8 +21,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use super::state::{Asked, Stage, State, To};
-use super::ucx::REACH;
-use super::wire::{Frame, Kind};
+use super::wire::{Frame, Kind, REACH};
 use super::{Fault, Server, ServerKey};
 use crate::buffer::Block;
 use crate::error::TierError;

@@ -51,7 +51,7 @@ pub(crate) use link::Links;
 pub use tier::RemoteTier;
 pub use timed::{Timed, notice_when_gone};
 pub use transport::Tls;
-pub use volume::RemoteVolume;
+pub use volume::{CopyNames, RemoteVolume};
 
 use crate::error::TierError;
 use wire::{Binding, Greeting, Refusal, Reply, Secret, Side, Status, VERSION, Welcome};
@@ -378,7 +378,7 @@ impl Secret {
     /// The secret in a file, which only its owner, who is this user or root, may be able to read.
     ///
     /// # Errors
-    /// It cannot be read, can be read by others, or is shorter than [`LEAST`](Secret::LEAST) bytes.
+    /// It cannot be read, can be read by others, or is shorter than [`LEAST_BYTES`](Secret::LEAST_BYTES).
     pub fn read(path: &std::path::Path) -> Result<Secret, TierError> {
         use std::io::Read;
         let place = path.display().to_string();
@@ -405,7 +405,7 @@ fn too_short(what: String) -> TierError {
         what: format!("the secret in {what}"),
         reason: format!(
             "it has less than {} bytes; make one with `head -c 32 /dev/urandom | base64`",
-            Secret::LEAST
+            Secret::LEAST_BYTES
         ),
     }
 }

@@ -8,9 +8,6 @@ use super::Fault;
 use super::state::Asked;
 use crate::error::TierError;
 
-/// Bytes of the answer that says how a file is read.
-pub const REACH: usize = 4096;
-
 /// That there is none.
 ///
 /// # Errors

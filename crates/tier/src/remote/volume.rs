@@ -17,35 +17,64 @@ use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 pub struct RemoteVolume {
     home: Arc<dyn Volume>,
     client: Client,
-    /// What names of copies begin with that are of this index, wherever they came from.
-    owner: String,
-    /// What names of these copies begin with.
-    prefix: String,
+    names: CopyNames,
     /// Copies that are open. Held while one is made.
     open: Mutex<HashMap<String, RemoteFile>>,
 }
 
+/// What copies of an index are called on a server: `OWNER.ORIGIN.STATE.FILE`. None of the first three has a dot in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyNames {
+    /// The index, as whoever searches it calls it.
+    pub owner: String,
+    /// Where it is at home: a place of a machine.
+    pub origin: String,
+    /// In which state it is.
+    pub state: String,
+    /// Whether that is the name of the same state from wherever it comes, so that a copy that another machine has put there is as good.
+    pub everywhere: bool,
+}
+
+impl CopyNames {
+    /// What names of copies begin with that are of this index, wherever they came from.
+    fn of_index(&self) -> String {
+        format!("{}.", self.owner)
+    }
+
+    /// What names of copies begin with that came from here.
+    fn of_origin(&self) -> String {
+        format!("{}.{}.", self.owner, self.origin)
+    }
+
+    /// What names of these copies begin with.
+    fn of_state(&self) -> String {
+        format!("{}.{}.{}.", self.owner, self.origin, self.state)
+    }
+
+    /// Whether a copy is one of a file of this state, whoever has put it there.
+    fn is_of(&self, copy: &str, file: &str) -> bool {
+        let parts: Vec<&str> = copy.splitn(4, '.').collect();
+        matches!(parts[..], [owner, _, state, name] if owner == self.owner && state == self.state && name == file)
+    }
+}
+
 impl RemoteVolume {
-    /// Copies of the files of `home`, in the state that `state` names, of the index that `owner` names and that is at home at `origin`: a place
-    /// of a machine. Those of other states with the same origin lose their names at once; those from elsewhere, which others may go on with, only
-    /// where there is no room. All three are names of files.
+    /// Copies of the files of `home`, called by `names`. Those of other states that came from here lose their names at once; those from
+    /// elsewhere, which others may go on with, only where there is no room. One of the same state that came from elsewhere is read, where a state
+    /// has one name everywhere, and none is made beside it.
     ///
     /// # Errors
     /// [`TierError::Server`]: the server cannot be had.
     pub fn new(
         home: Arc<dyn Volume>,
         client: Client,
-        owner: &str,
-        origin: &str,
-        state: &str,
+        names: CopyNames,
     ) -> Result<RemoteVolume, TierError> {
-        let prefix = format!("{owner}.{origin}.{state}.");
-        client.sweep(&format!("{owner}.{origin}."), &prefix)?;
+        client.sweep(&names.of_origin(), &names.of_state())?;
         Ok(RemoteVolume {
             home,
             client,
-            owner: format!("{owner}."),
-            prefix,
+            names,
             open: Mutex::default(),
         })
     }
@@ -54,22 +83,47 @@ impl RemoteVolume {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The file on the server that has a name, if it is of this length.
+    fn whole(&self, there: &str, len: u64) -> Result<Option<RemoteFile>, TierError> {
+        Ok(self.client.open(there)?.filter(|file| file.len() == len))
+    }
+
+    /// A copy of a file that another machine, or another folder of this one, has put there of the same state.
+    fn from_elsewhere(&self, name: &str, len: u64) -> Result<Option<RemoteFile>, TierError> {
+        if !self.names.everywhere {
+            return Ok(None);
+        }
+        for copy in self.client.list(&self.names.of_index())? {
+            if copy.len == len && self.names.is_of(&copy.name, name) {
+                // It may have lost its name since.
+                if let Some(file) = self.whole(&copy.name, len)? {
+                    return Ok(Some(file));
+                }
+            }
+        }
+        Ok(None)
+    }
+
     /// The copy of a file, which is made if it is not there. The server gives it its name when the hash of all its bytes is right.
     fn copy(&self, name: &str) -> Result<RemoteFile, TierError> {
         let mut open = self.open_files();
         if let Some(file) = open.get(name) {
             return Ok(file.clone());
         }
-        let there = format!("{}{name}", self.prefix);
+        let there = self.names.of_state() + name;
         let from = self.home.open_reader(name)?;
         let len = from.size()?;
-        let known = self.client.open(&there)?.filter(|file| file.len() == len);
+        let known = match self.whole(&there, len)? {
+            Some(file) => Some(file),
+            None => self.from_elsewhere(name, len)?,
+        };
         let file = match known {
             Some(file) => file,
             None => {
                 let mut free = self.client.room()?;
                 if free < len {
-                    self.client.sweep(&self.owner, &self.prefix)?;
+                    let (all, these) = (self.names.of_index(), self.names.of_state());
+                    self.client.sweep(&all, &these)?;
                     free = self.client.room()?;
                 }
                 if free < len {
@@ -90,7 +144,11 @@ impl Volume for RemoteVolume {
 
     /// Where its copy is, which is what is read, and what it is a copy of: that may be what is damaged.
     fn place(&self, name: &str) -> String {
-        let copy = format!("{}/{}{name}", self.client.server().name(), self.prefix);
+        let open = self.open_files().get(name).map(RemoteFile::place);
+        let copy = open.unwrap_or_else(|| {
+            let server = self.client.server().name();
+            format!("{server}/{}{name}", self.names.of_state())
+        });
         copy_of(&copy, &self.home.place(name))
     }
 

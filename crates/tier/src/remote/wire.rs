@@ -78,13 +78,7 @@ pub type Proof = [u8; 32];
 /// # Errors
 /// It gives none.
 pub fn nonce() -> std::io::Result<Nonce> {
-    let mut nonce = Nonce::default();
-    let mut filled = 0;
-    while filled < nonce.len() {
-        filled +=
-            rustix::rand::getrandom(&mut nonce[filled..], rustix::rand::GetRandomFlags::empty())?;
-    }
-    Ok(nonce)
+    crate::random()
 }
 
 /// What a server and its clients know, and nobody else does; as a hash, which is all that is kept.
@@ -108,12 +102,12 @@ pub enum Side {
 
 impl Secret {
     /// The least bytes of a secret.
-    pub const LEAST: usize = 16;
+    pub const LEAST_BYTES: usize = 16;
 
     /// Of what stands in a file or a variable; `None` where it is too short to be one.
     pub fn new(bytes: &[u8]) -> Option<Secret> {
         let bytes = bytes.trim_ascii();
-        let long = bytes.len() >= Self::LEAST;
+        let long = bytes.len() >= Self::LEAST_BYTES;
         long.then(|| {
             Secret(blake3::derive_key(
                 "StratANN memory server 1: secret of clients and server",
@@ -487,6 +481,8 @@ pub struct Listed {
     pub in_use: bool,
 }
 
+/// Bytes of the answer that says how a file is read through UCX, of which the end is zeros.
+pub const REACH: usize = 4096;
 /// Bytes of a list.
 pub const LIST: usize = 64 << 10;
 /// Bytes of a listed file before its name.

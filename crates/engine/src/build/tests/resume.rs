@@ -45,6 +45,8 @@ fn contents(volume: &SimVolume) -> (BTreeMap<String, Vec<u8>>, Manifest) {
         }
     }
     manifest.checkpoint = 0;
+    // Drawn anew by each build.
+    assert!(manifest.state.take().is_some());
     for entry in &mut manifest.files {
         entry.name = entry.name.replace(&number, "");
     }

@@ -22,7 +22,7 @@ use stratann_tier::TierError;
 use super::{Direct, changes};
 use crate::Error;
 use crate::build::write_stream;
-use crate::durable::Checkpoint;
+use crate::durable::{Checkpoint, begin_state};
 use crate::stores::on_pages;
 use crate::stores::topology::pending::NewRecord;
 use crate::stores::topology::placement::Placement;
@@ -128,6 +128,7 @@ impl Direct {
             live: u64::from(nodes).saturating_sub(self.deleted.len() as u64),
             next_id,
         });
+        begin_state(&mut manifest)?;
         let committed = checkpoint.commit(&manifest).inspect_err(|_| {
             // It may have got as far as the rename.
             self.store.undecided();

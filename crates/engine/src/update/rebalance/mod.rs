@@ -45,7 +45,7 @@ use super::ranges::IdRanges;
 use crate::Error;
 use crate::build::{self, Aligned, write_stream};
 use crate::cluster::AmendedHeads;
-use crate::durable::{Checkpoint, Committed};
+use crate::durable::{Checkpoint, Committed, begin_state};
 use crate::graph::Space;
 use crate::index::Index;
 use crate::progress::{Progress, Stage};
@@ -175,6 +175,7 @@ pub(super) fn rebalance(
         live,
         next_id: inputs.next_id,
     });
+    begin_state(&mut manifest)?;
     ready(&manifest)?;
     let mut checkpoint = checkpoint;
     let committed = checkpoint.commit(&manifest)?;

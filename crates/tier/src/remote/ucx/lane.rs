@@ -6,9 +6,10 @@ use std::os::fd::BorrowedFd;
 use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
-use super::{Context, REACH, Worker, api};
+use super::{Context, Worker, api};
 use crate::remote::Fault;
 use crate::remote::state::Asked;
+use crate::remote::wire::REACH;
 
 /// How long the end of a connection may take that is closed without asking the other side.
 const CLOSING: Duration = Duration::from_millis(500);
@@ -39,7 +40,7 @@ pub(in crate::remote) struct Lane {
     failed: Option<Fault>,
 }
 
-/// What UCX has of it. Dropped, it ends without waiting for the server.
+/// What of a lane stands in UCX. When it is dropped, it is closed without an answer of the server, which may be gone.
 struct Connection {
     /// With the server's address, once it has been told.
     endpoint: Option<(Vec<u8>, Endpoint)>,
@@ -80,15 +81,16 @@ impl Drop for Connection {
     }
 }
 
-/// What a server says of itself, with zeros behind it: UCX takes no length, but the lengths that stand in it, of which each is a byte or two. (That it
-/// does what such bytes say is trusted; see the module.)
+/// The bytes of a server's address or of a key, with zeros behind them. UCX is not told how many there are: it goes by lengths that stand in the
+/// bytes, each of one or two bytes. Where these are wrong, it reads on beyond the end, and meets the zeros there and not other memory. What
+/// the bytes say is believed otherwise; see the module.
 fn padded(bytes: &[u8]) -> Vec<u8> {
     let mut padded = bytes.to_vec();
     padded.resize(bytes.len() + (256 << 10), 0);
     padded
 }
 
-/// Errors come with the requests.
+/// Called by UCX when an endpoint fails. There is nothing to do: its requests fail as well, and tell of it.
 extern "C" fn ignore(_: *mut c_void, _: api::Endpoint, _: api::Status) {}
 
 fn nonsense(what: &str) -> Fault {

@@ -8,12 +8,13 @@
 //! ```
 //!
 //! Greetings, opening and putting files go over TCP as ever, and so do bytes that are read in turn; what searches read comes through UCX.
-//! The connection stays open beside it: it keeps the files, and its end is that of all reads, whatever UCX notices of it.
+//! The TCP connection stays open beside it: the server keeps the files for as long, and when it ends all reads fail at once, even where UCX has
+//! not noticed that nobody will answer them.
 //! `target.rs` is the server's side, `lane.rs` the client's, and `api.rs` what is used of the library.
 //!
 //! **UCX asks nobody for a secret.** Where a network card does the reading, whoever has a key (32 bits) reads what it is for. So it is for machines
-//! that trust each other, as RDMA is. With a server on loopback both sides keep to its devices, unless `UCX_NET_DEVICES` says otherwise. And
-//! what a server says of its memory is believed as far as UCX believes it: the lengths are checked, and pages have their checksums.
+//! that trust each other, as RDMA is. With a server on loopback both sides use the loopback device alone, unless `UCX_NET_DEVICES` says otherwise.
+//! The address and the keys that a server sends are handed to UCX as they are; how much a file has is checked here, and pages have checksums.
 //!
 //! **Over TCP only who says so.** There UCX emulates one-sided reads, and that is not for a server: it answers reads of *any* of the process' memory,
 //! to whoever reaches the port that it chose; and where a client is killed while an answer is on its way, UCX 1.13 ends the *server* (`ucs_fatal` in
@@ -32,9 +33,6 @@ pub(super) use lane::Lane;
 pub use target::{Region, Target};
 
 use api::{Functions, functions};
-
-/// Bytes of the answer that says how a file is read.
-pub const REACH: usize = 4096;
 
 /// Whether there is the library.
 ///
@@ -119,7 +117,7 @@ impl Drop for Context {
     }
 }
 
-/// What makes progress, on the thread that has it.
+/// A worker of UCX: endpoints and requests belong to one, and go on when its thread calls `progress`.
 struct Worker {
     context: Arc<Context>,
     raw: api::Worker,
@@ -166,7 +164,7 @@ impl Worker {
         unsafe { (self.functions().ucp_worker_progress)(self.raw) != 0 }
     }
 
-    /// Has its descriptor become readable with the next event; false if there was one already.
+    /// Makes its descriptor readable at the next event; false if one is there already, which `progress` has to take first.
     fn arm(&self) -> Result<bool, String> {
         // SAFETY: as in `progress`.
         match unsafe { (self.functions().ucp_worker_arm)(self.raw) } {
@@ -175,7 +173,7 @@ impl Worker {
         }
     }
 
-    /// What becomes readable.
+    /// The descriptor that becomes readable once it is armed.
     fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor is the worker's, which lives as long as the borrow.
         unsafe { BorrowedFd::borrow_raw(self.fd) }

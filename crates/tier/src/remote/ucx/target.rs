@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Context, REACH, Worker, api};
+use super::{Context, Worker, api};
 use crate::error::TierError;
 use crate::remote::Server;
+use crate::remote::wire::REACH;
 use crate::threads;
 
 /// How often the thread looks whether it is to stop.

@@ -1,0 +1,47 @@
+//! What tests of servers have in common, whichever way their files are read.
+
+use std::time::{Duration, Instant};
+
+use stratann_tier::remote::{Client, Fault, RemoteFile, Server};
+use stratann_tier::{ReadQueue, Request, Thread, TierError, next};
+
+pub const MIB: u64 = 1 << 20;
+
+/// Puts a file on a server.
+pub fn put(server: &Server, name: &str, bytes: &[u8]) -> RemoteFile {
+    let read = |offset: u64, piece: &mut [u8]| {
+        piece.copy_from_slice(&bytes[offset as usize..offset as usize + piece.len()]);
+        Ok(())
+    };
+    Client::new(server)
+        .put(name, bytes.len() as u64, read)
+        .unwrap()
+}
+
+/// One read of 4 KiB, and how long it took.
+pub fn read(
+    queue: &mut dyn ReadQueue,
+    thread: &Thread,
+    offset: u64,
+) -> (Result<Vec<u8>, TierError>, Duration) {
+    let began = Instant::now();
+    let (tag, len) = (7, 4096);
+    queue.submit(Request { tag, offset, len }).unwrap();
+    let completion = thread.block_on(next(queue));
+    assert_eq!(completion.tag, tag);
+    (
+        completion.result.map(|block| block.to_vec()),
+        began.elapsed(),
+    )
+}
+
+/// What a server on this machine did not do. The error names the server, as it was given.
+pub fn fault(error: TierError) -> Fault {
+    match error {
+        TierError::Server { fault, place } => {
+            assert!(place.contains("127.0.0.1:"), "{place}");
+            fault
+        }
+        error => panic!("{error}"),
+    }
+}
