@@ -35,6 +35,8 @@ struct Changed {
     compact: Option<CompactReport>,
     /// Why a merge is due, if one is.
     due: Option<String>,
+    /// What went wrong although the changes are in: why no checkpoint was made, for one.
+    trouble: Option<String>,
 }
 
 /// Inserts, makes it durable, and merges if that was asked for.
@@ -161,6 +163,7 @@ fn finish(
     }
     changed.vectors = live.len() as u64;
     changed.due = live.due(&MergeWhen::default()).map(|due| due.to_string());
+    changed.trouble = live.stats().trouble;
     let mut output = Output::lock();
     if json {
         output.json_line(&changed)?;
@@ -237,6 +240,9 @@ fn finish(
     lines.push(("vectors", size::count(changed.vectors)));
     if let Some(due) = &changed.due {
         lines.push(("due", format!("a merge: {due} (`stratann compact`)")));
+    }
+    if let Some(trouble) = &changed.trouble {
+        lines.push(("trouble", trouble.clone()));
     }
     output.text(facts(&lines))?;
     output.finish()
