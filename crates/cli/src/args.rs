@@ -490,7 +490,7 @@ pub struct WriteArguments {
     #[arg(long, value_name = "WHEN", default_value = "end", value_parser = durability)]
     pub durability: stratann::Durability,
 
-    /// How new vectors get into the graph: merge (they wait in memory for `compact`), relocate (at once, as OdinANN does),
+    /// How new vectors get into the index: merge (they wait in memory for `compact`), relocate (at once, as OdinANN does),
     /// accumulate (at once, and changes of lists wait until their page has enough), in-place (at once, each list where it
     /// is: for tiny memory), or rebalance (some at a time into clusters, which stay in balance) [default: the preset's]
     #[arg(long, value_name = "WAY", value_parser = |way: &str| way.parse::<stratann::Update>().map_err(|e| e.to_string()))]

@@ -260,6 +260,9 @@ fn sample(
     }
     let rows = source.rows();
     let taken = rows.min(options.sample);
+    if asked.is_some_and(|asked| asked.rows() == 0) {
+        return Err(Error::call("queries", 0, "1 or more"));
+    }
     let queries = match asked {
         Some(queries) => QUERIES.min(queries.rows()),
         None => QUERIES.min(taken / 10),
@@ -271,8 +274,12 @@ fn sample(
         taken - queries
     };
     if queries == 0 || indexed < options.k.max(100) {
-        let expected = format!("{} or more, to be sampled", options.k.max(100) + QUERIES);
-        return Err(Error::call("vectors", rows, expected));
+        let expected = format!("{} or more", options.k.max(100) + QUERIES);
+        let what = match rows < options.sample {
+            true => "vectors",
+            false => "sample",
+        };
+        return Err(Error::call(what, taken, expected));
     }
     let Some(asked) = asked else {
         let [base, queries] = spread(source, taken, queries)?;

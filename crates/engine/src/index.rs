@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{LogShape, Manifest};
-use stratann_tier::{Backend, GrowingBytes, TierError, Volume, WorkerPool};
+use stratann_tier::{Backend, GrowingBytes, TierError, Volume, WorkerPool, release_code_pages};
 use stratann_vector::{Element, Metric};
 
 pub(crate) use self::kind::Kind;
@@ -104,7 +104,12 @@ impl Index {
             let opened = volume.and_then(|volume| Self::open_in(volume, path, options));
             let error = match opened.and_then(Self::with_log) {
                 // Copies that were made while another checkpoint took this one's place may be of both.
-                Ok(index) if options.places.state(&*home, path)? == copied => return Ok(index),
+                Ok(index) if options.places.state(&*home, path)? == copied => {
+                    if options.memory.is_some() {
+                        release_code_pages();
+                    }
+                    return Ok(index);
+                }
                 Ok(_) => {
                     manifest = home.read(MANIFEST).ok();
                     continue;

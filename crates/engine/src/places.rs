@@ -265,7 +265,7 @@ impl Remote {
                     .map(|(_, port)| port.parse::<u16>());
                 if !matches!(port, Some(Ok(1..))) {
                     return Err(format!(
-                        "`{text}` has no host:port: write for example remote:127.0.0.1:7700/photos"
+                        "`{text}` has no host:port with a port of 1 to 65535: write for example remote:127.0.0.1:7700/photos"
                     ));
                 }
                 address.to_owned()

@@ -89,7 +89,7 @@ named! {
 }
 
 named! {
-    /// How a new vector gets into the graph on storage.
+    /// How a new vector gets into the index on storage.
     pub enum Update, "way to update" {
         /// It waits in a graph in memory, which is merged when that is asked for (FreshDiskANN; DecoupleVS §3.5).
         Merge = "merge", "New vectors wait in memory until a merge (FreshDiskANN)",

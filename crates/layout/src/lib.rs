@@ -8,7 +8,7 @@
 //! index directory
 //! ├── MANIFEST         text: names the files of the current checkpoint            (manifest)
 //! │
-//! │   the nodes, in one of four layouts: [header block][page][page]..
+//! │   the nodes of a graph index, in one of its layouts: [header block][page][page]..
 //! ├── graph            coupled: vector and list side by side, as they are         (coupled)
 //! ├── packed           packed: the same, encoded                                  (slotted)
 //! ├── adjacency        decoupled: the encoded lists                               (slotted)

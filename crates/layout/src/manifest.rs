@@ -112,7 +112,7 @@ pub struct Manifest {
     /// How the vectors are encoded, in words; empty where they are not.
     #[serde(default)]
     pub vector_codec: String,
-    /// The segments of the vectors, in the order of their nodes; none but in the decoupled layout.
+    /// The segments of the vectors, in the order of their nodes; none but where vectors, or trailing parts, stand apart (decoupled, layered).
     #[serde(default)]
     pub segments: Vec<SegmentFacts>,
     /// What a sample of queries read when the index was built, if that was measured.

@@ -24,10 +24,20 @@ use crate::store::{Store, StoreError};
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// The address.
-    #[error("cannot listen on {address}: {source}; choose another address or port")]
+    #[error(
+        "cannot listen on {address}: {source}; choose another address, as HOST:PORT, such as 127.0.0.1:7700"
+    )]
     Listen {
         /// As it was given.
         address: String,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// The socket for rings.
+    #[error("cannot make the socket {}: {source}; name another path, in a folder that is there and that you can write to", path.display())]
+    Ring {
+        /// As it was given.
+        path: PathBuf,
         /// The operating system's error.
         source: io::Error,
     },
@@ -316,8 +326,8 @@ impl Running {
         let listener = TcpListener::bind(&found[..]).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let bind = |path: &PathBuf| {
-            RingListener::bind(path).map_err(|source| NodeError::Listen {
-                address: path.display().to_string(),
+            RingListener::bind(path).map_err(|source| NodeError::Ring {
+                path: path.clone(),
                 source,
             })
         };

@@ -92,7 +92,10 @@ pub use loaded::LoadedVolume;
 pub use mapped::MappedTier;
 pub use memory_volume::MemoryVolume;
 pub use modelled::{Cost, Device, DeviceKind, DeviceModel, ModelledTier, ModelledVolume};
-pub use process::{peak_rss_bytes, process_cpu_time, reset_peak_rss, rss_bytes, thread_cpu_time};
+pub use process::{
+    peak_rss_bytes, process_cpu_time, release_code_pages, reset_peak_rss, rss_bytes,
+    thread_cpu_time,
+};
 pub use random::random;
 pub use routed::RoutedVolume;
 pub use sockets::SocketReady;

@@ -1,4 +1,5 @@
-//! A file mapped into memory: `/dev/dax`, `/dev/shm`, or a file that the page cache may keep.
+//! A file mapped into memory: of `/dev/shm`, of a file system with DAX, of a tmpfs that is bound to a NUMA node, or one that the page cache
+//! may keep.
 
 use std::fs::File;
 use std::path::Path;

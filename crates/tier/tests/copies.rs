@@ -161,6 +161,18 @@ fn others_copies_stay_while_they_are_used_and_go_when_nobody_does() {
 }
 
 #[test]
+fn a_device_is_no_place_and_no_folder_is_made_among_devices() {
+    for place in ["/dev/null", "/dev/stratann-dax0.0"] {
+        let error = CopyFolder::prepare(Path::new(place)).unwrap_err();
+        assert!(matches!(&error, TierError::Unsupported { .. }), "{error}");
+        for word in [place, "mpol=bind", "folder"] {
+            assert!(error.to_string().contains(word), "{error}");
+        }
+    }
+    assert!(!Path::new("/dev/stratann-dax0.0").exists());
+}
+
+#[test]
 fn a_place_that_others_can_write_to_is_refused() {
     let root = root();
     let place = root.path().join("place");

@@ -288,7 +288,7 @@ fn way(live: &LiveRun, run: &PlannedRun, stats: &stratann::Stats) -> Result<Stri
         }
         (None, _) if live.update.is_none() => Ok(keys::way(Update::Merge, &live.direct())),
         (None, _) => Err(Failure::Wrong(format!(
-            "run \"{}\": update = \"{asked}\": an index of layout {} and metric {} takes vectors only by a merge",
+            "run \"{}\": update = \"{asked}\": an index of layout {} and metric {} does not take vectors so",
             run.name, stats.layout, stats.metric
         ))),
     }

@@ -35,6 +35,8 @@ struct Changed {
     compact: Option<CompactReport>,
     /// Why a merge is due, if one is.
     due: Option<String>,
+    /// What went wrong although the changes are in: why no checkpoint was made, for one.
+    trouble: Option<String>,
 }
 
 /// Inserts, makes it durable, and merges if that was asked for.
@@ -161,6 +163,7 @@ fn finish(
     }
     changed.vectors = live.len() as u64;
     changed.due = live.due(&MergeWhen::default()).map(|due| due.to_string());
+    changed.trouble = live.stats().trouble;
     let mut output = Output::lock();
     if json {
         output.json_line(&changed)?;
@@ -199,7 +202,10 @@ fn finish(
             count => format!(", {} of them {from}", size::count(count)),
         };
         let from_log = some(report.merged, "from the log");
-        let direct = some(report.direct, "inserted directly since the last merge");
+        let direct = some(
+            report.direct,
+            "put straight into the index since the last merge",
+        );
         let merged = format!(
             "{} vectors{from_log}{direct}, without {} deleted or replaced, in {}",
             size::count(report.vectors),
@@ -234,6 +240,9 @@ fn finish(
     lines.push(("vectors", size::count(changed.vectors)));
     if let Some(due) = &changed.due {
         lines.push(("due", format!("a merge: {due} (`stratann compact`)")));
+    }
+    if let Some(trouble) = &changed.trouble {
+        lines.push(("trouble", trouble.clone()));
     }
     output.text(facts(&lines))?;
     output.finish()

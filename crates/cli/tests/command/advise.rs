@@ -104,7 +104,7 @@ fn what_cannot_be_advised_on_is_refused() {
         (vec!["--device", "tape"], "ssd, rdma, cxl, nvm, dram"),
         (vec!["--rows", "many"], "250000"),
         (vec!["--recall", "1"], "above 0 and below 1"),
-        (vec!["--sample", "50"], "sampled"),
+        (vec!["--sample", "50"], "sample"),
         (vec!["--queries", "short.u8bin"], "u8 of 128 elements"),
     ] {
         let words = [&["advise", "base.u8bin"][..], &words].concat();

@@ -119,8 +119,17 @@ fn what_is_of_graphs_is_refused_with_clusters_and_the_reverse() {
         let search = ["search", "index", "asked.u8bin"];
         refused(&[&search[..], option].concat(), &[word, "clusters"]);
     }
+    let insert = ["insert", "index", "asked.u8bin", "--update"];
+    refused(
+        &[&insert[..], &["accumulate"]].concat(),
+        &["accumulate", "rebalance", "clusters"],
+    );
     std::fs::remove_dir_all(place.path("index")).unwrap();
     place.run(&with(&["diskann", "-R", "16"])).done();
+    refused(
+        &[&insert[..], &["rebalance"]].concat(),
+        &["rebalance", "graph"],
+    );
     refused(
         &["search", "index", "asked.u8bin", "--probes", "3"],
         &["probes", "list size"],

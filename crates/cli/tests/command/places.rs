@@ -352,6 +352,11 @@ fn a_place_that_cannot_be_is_refused_with_the_reason() {
             &["/dev/shm", "a folder of your own"],
         ),
         ("topology=mapped:a/b/c", &["a/b", "no such file"]),
+        (
+            "topology=mapped:/dev/stratann-dax0.0",
+            &["/dev/stratann-dax0.0", "device", "mpol=bind"],
+        ),
+        ("topology=remote:localhost:77000/x", &["77000", "65535"]),
     ] {
         let refused = search(text);
         let status = refused.status;
@@ -368,6 +373,9 @@ fn a_place_that_cannot_be_is_refused_with_the_reason() {
         "12kB",
     ];
     place.run(&words).refused(2, &["12000", "copies in memory"]);
+    // A typo is no index whose copies are all gone.
+    let copies = ["copies", "idnex", "--place", "topology=mapped:copies"];
+    place.run(&copies).refused(1, &["idnex"]);
     let twice = ["--place", "topology=dram", "--place", "topology=ssd"];
     place
         .run(&[&["stats", index][..], &twice].concat())

@@ -134,7 +134,7 @@ pub fn verified(place: &Place) -> u64 {
 pub fn changed(ran: Ran) -> [u64; 3] {
     let json = ran.done().json();
     let expected = [
-        "compact", "deleted", "direct", "due", "inserted", "seconds", "vectors",
+        "compact", "deleted", "direct", "due", "inserted", "seconds", "trouble", "vectors",
     ];
     assert_eq!(keys(&json), expected);
     assert!(json["seconds"].as_f64().unwrap() >= 0.0);

@@ -91,7 +91,7 @@ impl ClusterPlan {
                         (None, None, _) => "query log",
                     };
                     let expected = format!(
-                        "not given for a graph (it is of the presets {} and {})",
+                        "left out for a graph (it is of the presets {} and {})",
                         Preset::SPANN.name,
                         Preset::TIERED_CLUSTER.name
                     );
@@ -198,7 +198,7 @@ fn refuse_graphs(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
     ] {
         if is_given {
             let expected =
-                format!("not given in the {layout} layout, which is of clusters: it is a graph's");
+                format!("left out, since the {layout} layout is of clusters, and it is of graphs");
             return Err(Error::call(what, "given", expected));
         }
     }

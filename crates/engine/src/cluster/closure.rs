@@ -260,7 +260,12 @@ impl Joined {
             let nearest = self.distances[self.starts[row] as usize];
             let of_row = self.starts[row] as usize + 1..self.starts[row + 1] as usize;
             for at in of_row.filter(|&at| is_over(self.clusters[at])) {
-                over.push((self.clusters[at], self.distances[at] / nearest, at as u32));
+                // No number of times what is nothing; and not a NaN, whose sign is the processor's choice.
+                let times = match nearest {
+                    0.0 => f32::INFINITY,
+                    nearest => self.distances[at] / nearest,
+                };
+                over.push((self.clusters[at], times, at as u32));
             }
         }
         // In each cluster those first that miss it least; what is at no distance from its nearest head before all.

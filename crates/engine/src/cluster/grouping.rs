@@ -1,14 +1,19 @@
 //! Cluster-aware grouping (second-tier paper, §6.2): where vectors stand once, each stands in the group of one of its clusters.
 //!
 //! A probe of cluster `j` reads its group at once, and each member that stands elsewhere by itself. With `h_j` the share of queries that
-//! probe `j`, and `P_ij` 1 where vector `i` is a member of `j` that stands elsewhere, the paper's integer programme (its equation 4) is:
+//! probe `j`, `A_ij` 1 where vector `i` is a member of `j`, and `P_ij` 1 where it stands in the group of `j`, the least reads are those of
 //!
 //! ```text
-//!   least  Σ_j h_j (1 + Σ_i P_ij)      where each vector stands in one of its clusters
+//!   least  Σ_j h_j (1 + Σ_i (A_ij - P_ij))      where each vector stands in one of its clusters
 //! ```
 //!
-//! No constraint ties one vector to another, so the sum is least when each vector's part of it is: when it stands in the cluster of its own
-//! that is probed most. Where all are probed alike, that is any of them, and the nearest is chosen: its neighbours are there as well.
+//! The paper's equation 4 has `P_ij` in the place of the difference, although its Table 4 says what it does here, and would then ask for the
+//! most reads: taken for a misprint. No constraint ties one vector to another, so the sum is least when each vector's part of it is: when it
+//! stands in the cluster of its own that is probed most. Where all are probed alike, that is any of them, and the nearest is chosen: its
+//! neighbours are there as well.
+//!
+//! The sum counts each member that stands elsewhere once for each probe. A search reads fewer: not those that stand in a group which it
+//! probes as well, and those near each other in one read. What is least for the sum is therefore not quite the least for a search.
 
 use stratann_vector::Kernel;
 
@@ -35,8 +40,8 @@ pub(crate) fn groups(memberships: &Memberships, visits: &[u64]) -> Vec<u32> {
     (0..memberships.rows() as u32).map(of_row).collect()
 }
 
-/// How often each cluster is probed by some queries, each of which probes the nearest so many; `heads` leads to them, and `kernel` is that
-/// of the index.
+/// How often each cluster is probed by some queries, each of which is taken to probe the nearest so many, though a search may probe fewer or
+/// leave out far ones: only which cluster is probed more often than another counts. `heads` leads to them, and `kernel` is that of the index.
 ///
 /// # Errors
 /// Queries that cannot be read, or an interruption.

@@ -88,6 +88,10 @@ fn all(index: Option<&Path>, places: &Places, remove: bool) -> Result<Vec<Copies
             PlaceTier::Home | PlaceTier::Memory | PlaceTier::Modelled(_) => {}
         }
     }
+    // No index, and nothing that was left of one: the path is none of an index.
+    if let (Some(index), true) = (index, found.is_empty()) {
+        stored::existing(index).and_then(|home| stored::manifest(&home))?;
+    }
     Ok(found)
 }
 

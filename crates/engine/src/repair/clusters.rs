@@ -283,7 +283,7 @@ impl Files<'_, '_, '_> {
                     if !files::read(volume, &entry.name, offset, &mut one)? {
                         continue;
                     }
-                    let is = |&node: &u32| members.read(node, &one, offset, true, &file).is_ok();
+                    let is = |&node: &u32| members.read(node, &one, || offset, true, &file).is_ok();
                     // Where it is damaged, some other number would have its checksum: the next one is to have the next number.
                     let Some(node) = (built..nodes).find(is) else {
                         continue;
@@ -293,7 +293,9 @@ impl Files<'_, '_, '_> {
                     let confirmed = place + 1 == count
                         || files::read(volume, &entry.name, behind, &mut next)?
                             && (next.iter().all(|&byte| byte == 0)
-                                || members.read(node + 1, &next, behind, true, &file).is_ok());
+                                || members
+                                    .read(node + 1, &next, || behind, true, &file)
+                                    .is_ok());
                     if confirmed {
                         found = node.checked_sub(place);
                         break;
@@ -457,7 +459,7 @@ impl Files<'_, '_, '_> {
         }
         for (node, bytes) in all {
             let at = offset + u64::from(node - first) * bytes.len() as u64;
-            match members.read(node, bytes, at, true, &file) {
+            match members.read(node, bytes, || at, true, &file) {
                 Ok((id, _)) if self.is_dead(id, node) => {}
                 Ok((id, vector)) => match (self.take)(id, vector)? {
                     None => taken += 1,
@@ -619,7 +621,7 @@ impl Files<'_, '_, '_> {
                 let stored = &bytes[bytes.len() - records as usize * members.bytes()..];
                 let one = &stored[..members.bytes()];
                 let number = (first..shape.vectors)
-                    .find(|&node| members.read(node, one, 0, true, &file).is_ok());
+                    .find(|&node| members.read(node, one, || 0, true, &file).is_ok());
                 first = number.unwrap_or(first);
             }
             places.push(Place {

@@ -14,6 +14,7 @@
 //! that is read at once.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use stratann_tier::{Block, ReadQueue, Request, Thread, next};
 use stratann_vector::{Kernel, Metric};
@@ -30,7 +31,7 @@ use crate::index::Index;
 use crate::navigation::NavigationScratch;
 use crate::progress::Progress;
 use crate::stores::ClusterStores;
-use crate::stores::clusters::{ByteFile, MOST_BYTES, Vectors};
+use crate::stores::clusters::{ByteFile, MOST_BYTES, MemberAt, Vectors};
 
 /// How much farther than the nearest a head may be, as a share of that distance, or of the mean distance of a vector to its head if that is
 /// more: 7, as in SPANN §4.1 for ten neighbours.
@@ -56,15 +57,17 @@ pub(super) struct Prober<'a> {
     ranking: Ranking<'a>,
     counters: Counters,
     heads: NavigationScratch,
-    /// Clusters that are probed: the nearest first, and sorted.
+    /// Clusters that are probed, the nearest first.
     nearest: Vec<u32>,
-    probed: Vec<u32>,
-    /// Vectors that were ranked, where some come several times.
+    /// Numbers of the vectors in their groups, ascending, where there are groups.
+    groups: Vec<Range<u32>>,
+    /// Vectors that were ranked or noted, where some come several times.
     met: Met,
     /// Reads that wait until there are fewer in flight.
     waiting: VecDeque<Read>,
-    /// Vectors that stand in nothing that is read, and what of them is read at once, by places.
+    /// Vectors that stand in nothing that is read, where they stand, and what of them is read at once, by places.
     strays: Vec<u32>,
+    places: Vec<MemberAt>,
     runs: Vec<(usize, usize)>,
     others: Vec<u32>,
     /// One for each file.
@@ -100,10 +103,11 @@ impl<'a> Prober<'a> {
             counters: Counters::default(),
             heads: NavigationScratch::default(),
             nearest: Vec::new(),
-            probed: Vec::new(),
+            groups: Vec::new(),
             met: Met::default(),
             waiting: VecDeque::new(),
             strays: Vec::new(),
+            places: Vec::new(),
             runs: Vec::new(),
             others: Vec::new(),
             queues: queues.collect::<Result<_, _>>()?,
@@ -135,8 +139,15 @@ impl<'a> Prober<'a> {
         let near = near.take_while(|&(distance, _)| distance <= most || distance <= first);
         self.nearest.clear();
         self.nearest.extend(near.map(|(_, cluster)| cluster));
-        self.probed.clone_from(&self.nearest);
-        self.probed.sort_unstable();
+        // What was written anew since the build is in no group.
+        let built = self
+            .nearest
+            .iter()
+            .filter(|&&cluster| clusters.is_as_built(cluster));
+        let groups = built.map(|&cluster| clusters.group(cluster));
+        self.groups.clear();
+        self.groups.extend(groups.filter(|group| !group.is_empty()));
+        self.groups.sort_unstable_by_key(|group| group.start);
     }
 
     /// Probes clusters.
@@ -170,7 +181,9 @@ impl<'a> Prober<'a> {
             let Some(queue) = queues.find(|queue| queue.in_flight() > 0) else {
                 break;
             };
+            let start = self.timer.start();
             let (tag, block) = take(&mut **queue).await?;
+            self.timer.stop(Part::Reads, start);
             match tag & STRAY {
                 0 => {
                     self.meet_extent(tag as u32, &block)?;
@@ -221,7 +234,9 @@ impl<'a> Prober<'a> {
             },
         )?;
         let mut others = std::mem::take(&mut self.others);
-        let decoded = clusters.others(cluster, &view, &mut others);
+        let decoded = self
+            .timer
+            .time(Part::Lists, || clusters.others(cluster, &view, &mut others));
         if decoded.is_ok() {
             self.note(&others);
         }
@@ -229,21 +244,15 @@ impl<'a> Prober<'a> {
         decoded
     }
 
-    /// Notes those of an extent's other members that stand in nothing that is read already.
+    /// Notes those of an extent's other members that stand in nothing that is read, and that no other extent has named.
     fn note(&mut self, others: &[u32]) {
-        // The group of the last one, and whether it is read.
-        let mut group: Option<(u32, bool)> = None;
         for &node in others {
-            if let Some(of) = self.clusters.group_of(node)
-                && group.is_none_or(|(last, _)| last != of)
-            {
-                let comes = self.clusters.is_as_built(of) && self.probed.binary_search(&of).is_ok();
-                group = Some((of, comes));
-            }
-            // What came since the build is in no group.
-            let comes =
-                group.is_some_and(|(of, comes)| comes && self.clusters.group(of).contains(&node));
-            if !comes && !self.ranking.admission().rules_out(node) {
+            let group = self.groups.partition_point(|group| group.end <= node);
+            let comes = self
+                .groups
+                .get(group)
+                .is_some_and(|group| group.contains(&node));
+            if !comes && self.met.insert(node) && !self.ranking.admission().rules_out(node) {
                 self.strays.push(node);
             }
         }
@@ -252,16 +261,12 @@ impl<'a> Prober<'a> {
     /// Asks for all that were noted, those near each other in one read.
     fn ask_for_strays(&mut self) {
         self.strays.sort_unstable();
-        self.strays.dedup();
+        self.clusters.member_places(&self.strays, &mut self.places);
         let mut first = 0;
-        while first < self.strays.len() {
-            let Some(begin) = self.clusters.member_place(self.strays[first]) else {
-                return;
-            };
+        while let Some(&begin) = self.places.get(first) {
             let offset = begin.offset;
             let (mut last, mut end) = (first, offset + begin.bytes as u64);
-            while let Some(&node) = self.strays.get(last + 1)
-                && let Some(next) = self.clusters.member_place(node)
+            while let Some(next) = self.places.get(last + 1)
                 && next.file == begin.file
                 && (offset..=end + GAP).contains(&next.offset)
                 && next.offset + next.bytes as u64 <= offset + MOST_BYTES as u64
@@ -289,14 +294,10 @@ impl<'a> Prober<'a> {
     fn meet_strays(&mut self, run: usize, block: &Block) -> Result<(), Error> {
         let (clusters, check) = (self.clusters, self.index.checks_pages());
         let (first, end) = self.runs[run];
-        let mut start = None;
-        for &node in &self.strays[first..end] {
-            let Some(place) = clusters.member_place(node) else {
-                return Ok(());
-            };
-            // Where the read begins, which is that of the first of them.
-            let reach = || clusters.files[place.file].reach(place.offset, place.bytes);
-            let start = *start.get_or_insert_with(|| reach().0);
+        let places = &self.places[first..end];
+        let begin = places[0];
+        let (start, ..) = clusters.files[begin.file].reach(begin.offset, begin.bytes);
+        for (&node, place) in self.strays[first..end].iter().zip(places) {
             let at = (place.offset - start) as usize;
             let (id, vector) = clusters.member(node, &block[at..at + place.bytes], check)?;
             self.ranking.rank_exactly(node, id, vector);

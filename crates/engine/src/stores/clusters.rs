@@ -234,6 +234,16 @@ impl ClusterStores {
         extents: FileKind,
         amended: AmendedFile,
     ) -> Result<(), Error> {
+        // Others are never dissolved: vectors of the build stand in their groups, or nothing says which numbers are gone.
+        if self.kind != ExtentKind::Replicated && amended.clusters < self.clusters_built {
+            return Err(Error::Damaged {
+                file: stored::file_of(volume, manifest, FileKind::Amended, None)?,
+                what: format!(
+                    "it has {} clusters, fewer than the {} of the build",
+                    amended.clusters, self.clusters_built
+                ),
+            });
+        }
         // `manifest` refuses more.
         self.nodes = manifest.nodes() as u32;
         let mut later: Vec<Option<Packed>> = Vec::new();
@@ -504,14 +514,6 @@ impl ClusterStores {
         }
     }
 
-    /// The cluster in whose extent a vector stood when the index was built, where it stood in one.
-    pub(crate) fn group_of(&self, node: u32) -> Option<u32> {
-        match &self.vectors {
-            Vectors::Grouped(groups) if node < self.built => Some(groups.of_number(node)),
-            Vectors::Grouped(_) | Vectors::Replicated | Vectors::Addressed => None,
-        }
-    }
-
     /// The numbers of the vectors in the group that a cluster had when the index was built; none where there are no groups.
     pub(crate) fn group(&self, cluster: u32) -> Range<u32> {
         match &self.vectors {
@@ -522,17 +524,47 @@ impl ClusterStores {
 
     /// Where a vector stands that is read by itself; `None` where it never is. The next one stands behind it, or in another group or file.
     pub(crate) fn member_place(&self, node: u32) -> Option<MemberAt> {
-        if let (Vectors::Grouped(groups), true) = (&self.vectors, node < self.built) {
-            let group = groups.of_number(node);
-            let bytes = Members::new(self.shapes[0]).bytes();
-            // They are the last of the extent.
-            let behind = u64::from(groups.numbers(group).end - node) * bytes as u64;
-            return Some(MemberAt {
-                file: 0,
-                offset: groups.ends[group as usize] - behind,
-                bytes,
-            });
+        match &self.vectors {
+            Vectors::Grouped(groups) if node < self.built => {
+                Some(self.in_group(groups, node, groups.of_number(node, 0)))
+            }
+            Vectors::Grouped(_) | Vectors::Replicated | Vectors::Addressed => self.in_file(node),
         }
+    }
+
+    /// The same of vectors in ascending order, up to the first that is never read by itself.
+    pub(crate) fn member_places(&self, nodes: &[u32], out: &mut Vec<MemberAt>) {
+        out.clear();
+        let mut group = 0;
+        for &node in nodes {
+            let place = match &self.vectors {
+                Vectors::Grouped(groups) if node < self.built => {
+                    group = groups.of_number(node, group);
+                    Some(self.in_group(groups, node, group))
+                }
+                Vectors::Grouped(_) | Vectors::Replicated | Vectors::Addressed => {
+                    self.in_file(node)
+                }
+            };
+            let Some(place) = place else { return };
+            out.push(place);
+        }
+    }
+
+    /// Where a vector of the build stands in its group.
+    fn in_group(&self, groups: &Groups, node: u32, group: u32) -> MemberAt {
+        let bytes = Members::new(self.shapes[0]).bytes();
+        // They are the last of the extent.
+        let behind = u64::from(groups.numbers(group).end - node) * bytes as u64;
+        MemberAt {
+            file: 0,
+            offset: groups.ends[group as usize] - behind,
+            bytes,
+        }
+    }
+
+    /// Where a vector stands in a file of members.
+    fn in_file(&self, node: u32) -> Option<MemberAt> {
         let file = self.member_file(node)?;
         Some(MemberAt {
             file: file.file,
@@ -582,14 +614,12 @@ impl ClusterStores {
         bytes: &'b [u8],
         check: bool,
     ) -> Result<(u64, &'b [u8]), Error> {
-        let (members, file, offset) = match self.member_file(node) {
-            Some(file) => (file.members, file.file, file.members.offset(node)),
+        let (members, file) = match self.member_file(node) {
+            Some(file) => (file.members, file.file),
             // In a group.
-            None => {
-                let offset = self.member_place(node).map_or(0, |at| at.offset);
-                (Members::new(self.shapes[0]), 0, offset)
-            }
+            None => (Members::new(self.shapes[0]), 0),
         };
+        let offset = || self.member_place(node).map_or(0, |at| at.offset);
         Ok(members.read(node, bytes, offset, check, &self.files[file].file)?)
     }
 
@@ -632,9 +662,10 @@ impl Groups {
         self.firsts[cluster as usize]..self.firsts[cluster as usize + 1]
     }
 
-    /// The group of a vector of the build.
-    fn of_number(&self, node: u32) -> u32 {
-        self.firsts.partition_point(|&first| first <= node) as u32 - 1
+    /// The group of a vector of the build, which is group `from` or a later one.
+    fn of_number(&self, node: u32, from: u32) -> u32 {
+        let behind = &self.firsts[from as usize + 1..];
+        from + behind.partition_point(|&first| first <= node) as u32
     }
 }
 

@@ -191,7 +191,7 @@ impl Composition {
                 rewritten: Rewritten::InPlace | Rewritten::Nowhere,
                 ..
             } => false,
-            // What comes waits for a merge.
+            // What comes gets into clusters by a rebalance, or by a merge.
             Records::Clustered => false,
         }
     }

@@ -51,7 +51,7 @@ impl Concern {
             Self::Vectors => "vectors wait in the log for the graph",
             Self::Pages => "changes of lists wait in memory for their pages, until a merge",
             Self::Checkpoint => {
-                "no checkpoint could be made, so that opening the index takes longer"
+                "no checkpoint could be made, so that opening the index takes longer; in a cluster index vectors wait in memory for their clusters"
             }
             Self::Merge => "a merge that was due could not be made, and will be tried again",
             Self::Rest => "files that are not needed any more could not be removed",

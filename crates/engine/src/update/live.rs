@@ -12,8 +12,8 @@
 //!              drain:   what came meanwhile ─> new graph       where inserts are direct
 //! ```
 //!
-//! Layout and preset say whether vectors go into the graph on storage at once, or wait in memory for a merge. In
-//! the first case a checkpoint is made every so many inserts, without a merge.
+//! Layout and preset say whether vectors go into the graph on storage at once, or wait in memory: for a merge, or, in a cluster index, for
+//! a rebalance of the clusters that they go into. But for merges, a checkpoint is made every so many inserts.
 //!
 //! **What is promised.** A call that returned is durable as [`Durability`] says; searches that begin after it see it. After a
 //! crash, everything acknowledged is there again: the checkpoint that the manifest names, and the logs from the one on that it
@@ -35,7 +35,7 @@ use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
-use stratann_tier::{Home, LockGuard, TierError, Volume};
+use stratann_tier::{Home, LockGuard, TierError, Volume, release_code_pages};
 
 use self::directly::direct_of;
 use self::submit::Submitted;
@@ -299,7 +299,11 @@ impl LiveIndex {
         let lock = home.lock()?;
         let volume = (open.places).over(&home, path, Purpose::Change, open.memory)?;
         let index = Arc::new(Index::open_for_changes(volume, path, open)?);
-        Self::start(lock, index, options)
+        let live = Self::start(lock, index, options)?;
+        if open.memory.is_some() {
+            release_code_pages();
+        }
+        Ok(live)
     }
 
     /// Opens the index in a volume, with nothing placed elsewhere.
@@ -348,6 +352,17 @@ impl LiveIndex {
     /// Opens what is behind `index`; its lock is held.
     fn start(lock: LockGuard, index: Arc<Index>, options: &WriteOptions) -> Result<Self, Error> {
         bounds::writing(options)?;
+        match (options.update, index.has_clusters()) {
+            (Some(Update::Rebalance), false) => {
+                let expected = "another way: the index is a graph, and it is of clusters";
+                return Err(Error::call("update", Update::Rebalance, expected));
+            }
+            (Some(way), true) if !matches!(way, Update::Merge | Update::Rebalance) => {
+                let expected = "merge or rebalance, since the index is of clusters";
+                return Err(Error::call("update", way, expected));
+            }
+            _ => {}
+        }
         let volume = index.volume().clone();
         let name = stored::name_of(&*volume, stratann_layout::manifest::FILE_NAME);
         index.manifest().check_writable(&name)?;

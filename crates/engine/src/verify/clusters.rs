@@ -390,7 +390,7 @@ impl Check<'_> {
                 ExtentKind::Replicated => view.entry(slot),
                 ExtentKind::Grouped | ExtentKind::Postings => {
                     let node = first + slot;
-                    match members.read(node, stored, at, true, name) {
+                    match members.read(node, stored, || at, true, name) {
                         Ok((id, vector)) => (node, id, vector),
                         Err(error) => {
                             found.complete = false;
@@ -501,7 +501,7 @@ impl Check<'_> {
             self.volume.read_at(&entry.name, offset, &mut buffer)?;
             for (node, bytes) in (first..).zip(buffer.chunks_exact(stride)) {
                 let at = members.offset(node);
-                match members.read(node, bytes, at, true, name) {
+                match members.read(node, bytes, || at, true, name) {
                     Ok((id, vector)) => self.own_vector(node, id, vector, at, name, &mut found),
                     Err(error) => self.report.refused(name, &error.into()),
                 }

@@ -357,7 +357,7 @@ mod tests {
             (2, 2, &[9, 8, 7][..])
         );
         let members = Members::new(shape);
-        let member = members.read(5, view.stored(1), 0, true, "e").unwrap();
+        let member = members.read(5, view.stored(1), || 0, true, "e").unwrap();
         assert_eq!(member, (50, &[5, 4, 3, 2, 1][..]));
 
         let bytes = extent(ExtentKind::Postings);

@@ -76,7 +76,8 @@ impl Members {
         out.extend_from_slice(&sum.to_le_bytes());
     }
 
-    /// The outside id and the vector of a member, from its bytes, which stand at `offset` of `file`; `check` verifies its checksum.
+    /// The outside id and the vector of a member, from its bytes; `check` verifies its checksum. They stand at `offset` of `file`, which
+    /// is asked for only if they are damaged: to find out may take longer than to read them.
     ///
     /// # Errors
     /// The checksum is wrong, or there are more or fewer bytes.
@@ -84,14 +85,14 @@ impl Members {
         &self,
         node: u32,
         bytes: &'b [u8],
-        offset: u64,
+        offset: impl FnOnce() -> u64,
         check: bool,
         file: &str,
     ) -> Result<(u64, &'b [u8]), LayoutError> {
         if bytes.len() != self.bytes() {
             return Err(LayoutError::Truncated {
                 file: file.to_owned(),
-                offset,
+                offset: offset(),
                 expected: self.bytes() as u64,
                 found: bytes.len() as u64,
             });
@@ -102,7 +103,7 @@ impl Members {
             if stored != computed {
                 return Err(LayoutError::Checksum {
                     file: file.to_owned(),
-                    offset,
+                    offset: offset(),
                     stored,
                     computed,
                 });
@@ -128,18 +129,18 @@ mod tests {
             let mut bytes = Vec::new();
             members.push(7, 7, &[1, 2, 3, 4, 5], &mut bytes);
             assert_eq!(bytes.len(), members.bytes());
-            let read = members.read(7, &bytes, 0, true, "m").unwrap();
+            let read = members.read(7, &bytes, || 0, true, "m").unwrap();
             assert_eq!(read, (7, &[1, 2, 3, 4, 5][..]));
             assert!(
-                members.read(8, &bytes, 0, true, "m").is_err(),
+                members.read(8, &bytes, || 0, true, "m").is_err(),
                 "that of another number"
             );
-            assert!(members.read(7, &bytes[1..], 0, false, "m").is_err());
+            assert!(members.read(7, &bytes[1..], || 0, false, "m").is_err());
             for bit in 0..8 * bytes.len() {
                 let mut damaged = bytes.clone();
                 damaged[bit / 8] ^= 1 << (bit % 8);
                 assert!(
-                    members.read(7, &damaged, 0, true, "m").is_err(),
+                    members.read(7, &damaged, || 0, true, "m").is_err(),
                     "bit {bit}"
                 );
             }

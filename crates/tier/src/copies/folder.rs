@@ -94,6 +94,36 @@ fn check_private(path: &Path, facts: &Stat, mask: u32) -> Result<(), TierError> 
     }
 }
 
+/// Refuses a device, and a folder that would be made among devices: who names `/dev/dax0.0` means what is behind it, and a folder of that name
+/// would take the memory of the kernel.
+fn check_beside_devices(place: &Path) -> Result<(), TierError> {
+    let refuse = || {
+        Err(TierError::Unsupported {
+            what: format!("{}, which is a device or would stand among them,", place.display()),
+            reason: "copies are files in a folder: mount a file system on the device (of persistent or CXL memory: one with DAX), or a tmpfs                      with `mpol=bind:N` for the memory of NUMA node N, and name a folder in it"
+                .to_owned(),
+        })
+    };
+    let look = |path: &Path| statat(rustix::fs::CWD, path, AtFlags::empty());
+    if let Ok(facts) = look(place) {
+        let is_device = matches!(
+            FileType::from_raw_mode(facts.st_mode),
+            FileType::CharacterDevice | FileType::BlockDevice
+        );
+        return if is_device { refuse() } else { Ok(()) };
+    }
+    let devices = |path: &str| look(Path::new(path)).map(|facts| facts.st_dev);
+    let parent = place.parent().map(look);
+    match (devices("/dev"), devices("/"), parent) {
+        (Ok(devices), Ok(root), Some(Ok(parent)))
+            if devices != root && parent.st_dev == devices =>
+        {
+            refuse()
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Makes a directory for this user alone, unless it is there.
 fn make(path: &Path) -> Result<(), TierError> {
     match mkdirat(rustix::fs::CWD, path, Mode::from_raw_mode(0o700)) {
@@ -111,8 +141,9 @@ impl CopyFolder {
     /// Makes the directory `place` if it is not there (its parent must be), and checks that nobody else can write to it.
     ///
     /// # Errors
-    /// [`TierError::NotPrivate`]; it cannot be made.
+    /// [`TierError::NotPrivate`]; it is a device, or would stand among devices; it cannot be made.
     pub fn prepare(place: &Path) -> Result<(), TierError> {
+        check_beside_devices(place)?;
         make(place)?;
         let facts = statat(rustix::fs::CWD, place, AtFlags::empty());
         check_private(place, &facts.map_err(failed("look at", place))?, 0o022)

@@ -10,8 +10,8 @@
 //!   RemoteVolume ── Client: one connection, asked and answered in turn ──> the same: puts files there, opens and checks them
 //! ```
 //!
-//! A read is *one-sided*: it names a file, an offset and a length, and the server's threads answer it from memory without asking anybody
-//! about the index. It is not believed more than a disk is: frames have checksums, and pages have theirs, which whoever reads verifies.
+//! A read names a file, an offset and a length, and asks for nothing that depends on the index: through UCX it is *one-sided*, which is to
+//! say that the server's processors have no part in it; over TCP and the ring the server's threads copy the bytes, and nothing else. It is not believed more than a disk is: frames have checksums, and pages have theirs, which whoever reads verifies.
 //!
 //! **Nothing waits for ever.** A server that sends less than 64 KiB, and completes no answer, for [`Server::PATIENCE`] while it is asked has stalled;
 //! one that sends what cannot be meant answers nonsense. Both, and one that is gone, are errors of all reads in flight

@@ -34,7 +34,6 @@
 //! | sweep | a prefix, a zero, and the prefix of what stays | |
 //! | room | | |
 //! | reach | | where the file is ([`ucx::Target::reach`](super::ucx::Target::reach)) |
-//!
 //! | list | a prefix, a zero, and the name behind which to go on | 64 KiB of [`Listed`] files, by name, and zeros |
 //!
 //! Answers may come in any order. Answer 255 is a refusal, with a text behind it.

@@ -156,7 +156,7 @@ fn clustered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
         for node in 0..manifest.vectors as u32 {
             let at = members.offset(node) as usize;
             let stored = &bytes[at..at + members.bytes()];
-            let (id, vector) = members.read(node, stored, 0, true, "addressed").unwrap();
+            let (id, vector) = members.read(node, stored, || 0, true, "addressed").unwrap();
             found.push((node, id, vector.to_vec()));
         }
     } else {
@@ -181,7 +181,7 @@ fn clustered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
                 let (node, id, vector) = match extents {
                     ExtentKind::Grouped => {
                         let stored = view.stored(slot);
-                        let (id, vector) = members.read(next, stored, 0, true, "m").unwrap();
+                        let (id, vector) = members.read(next, stored, || 0, true, "m").unwrap();
                         (next, id, vector)
                     }
                     _ => view.entry(slot),

@@ -70,7 +70,8 @@ pub struct DirectOptions {
     pub write_behind: bool,
     /// Inserts in flight on each thread.
     pub in_flight: usize,
-    /// Changes of the index between two checkpoints; `None`: the more, the larger the index.
+    /// Changes of the index between two checkpoints, which in a cluster index are the vectors that wait for a rebalance; `None`: the
+    /// more, the larger the index.
     pub checkpoint: Option<u64>,
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use stratann_layout::FileKind;
+use stratann_layout::{AmendedFile, FileKind, Manifest};
 use stratann_tier::Volume;
 use stratann_tier::testing::SimVolume;
 use stratann_vector::Element;
@@ -74,6 +74,50 @@ fn flipped(volume: &SimVolume, name: &str, at: u64, mask: u8) -> SimVolume {
     let mut file = volume.open(name).unwrap();
     file.write_at(at, &[byte[0] ^ mask]).unwrap();
     volume
+}
+
+/// A copy with another table of what came since the build, sealed as an index would.
+fn with_table(volume: &SimVolume, manifest: &Manifest, table: &AmendedFile) -> SimVolume {
+    let entry = manifest.file("amended").unwrap().clone();
+    let sealed = stratann_layout::stream::encode(FileKind::Amended, &table.encode(), &[]);
+    let damaged = volume.fork();
+    damaged.remove(&entry.name).unwrap();
+    let mut file = damaged.create(&entry.name).unwrap();
+    file.write_at(0, &sealed).unwrap();
+    let mut changed = manifest.clone();
+    let of = changed
+        .files
+        .iter_mut()
+        .find(|file| file.role == "amended")
+        .unwrap();
+    of.length = sealed.len() as u64;
+    of.header_crc32c = stratann_layout::header::stored_checksum(&sealed);
+    damaged.remove("MANIFEST").unwrap();
+    let mut file = damaged.create("MANIFEST").unwrap();
+    file.write_at(0, &changed.encode()).unwrap();
+    damaged
+}
+
+#[test]
+fn a_table_of_fewer_clusters_than_have_groups_is_refused_when_the_index_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    for layout in LAYOUTS {
+        let volume = amended(layout, folder.path());
+        let manifest = stored::manifest(&volume).unwrap();
+        let mut table = stored::amended(&volume, &manifest).unwrap().unwrap();
+        table.clusters = manifest.clusters().unwrap().clusters as u32 - 1;
+        for segment in &mut table.extents {
+            segment
+                .extents
+                .retain(|extent| extent.cluster < table.clusters);
+        }
+        let damaged = Arc::new(with_table(&volume, &manifest, &table));
+        let opened = Index::open_in(damaged, folder.path(), &OpenOptions::default());
+        let Err(error) = opened else {
+            panic!("{layout}: it opens");
+        };
+        assert!(error.to_string().contains("clusters"), "{layout}: {error}");
+    }
 }
 
 #[test]
@@ -149,24 +193,7 @@ fn clusters_that_changed_are_whole_and_all_that_counts_is_in_one() {
         );
         // What it says is sealed: another table is written as an index would.
         table.extents.pop();
-        let payload = table.encode();
-        let entry = manifest.file("amended").unwrap().clone();
-        let sealed = stratann_layout::stream::encode(FileKind::Amended, &payload, &[]);
-        let damaged = volume.fork();
-        damaged.remove(&entry.name).unwrap();
-        let mut file = damaged.create(&entry.name).unwrap();
-        file.write_at(0, &sealed).unwrap();
-        let mut changed = manifest.clone();
-        let of = changed
-            .files
-            .iter_mut()
-            .find(|file| file.role == "amended")
-            .unwrap();
-        of.length = sealed.len() as u64;
-        of.header_crc32c = stratann_layout::header::stored_checksum(&sealed);
-        damaged.remove("MANIFEST").unwrap();
-        let mut file = damaged.create("MANIFEST").unwrap();
-        file.write_at(0, &changed.encode()).unwrap();
+        let damaged = with_table(&volume, &manifest, &table);
         let report = verify_in(&damaged, &Silent).unwrap();
         assert!(!report.clean(), "{layout}");
     }
