@@ -32,6 +32,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::Serialize;
+use stratann_layout::FileKind;
 use stratann_tier::{DeviceKind, DeviceModel, process_cpu_time};
 
 use growth::Growth;
@@ -479,10 +480,12 @@ impl Tried<'_> {
             .unwrap_or(bounds[0]);
         let scale = |bytes: u64| (bytes as f64 * rows as f64 / sampled as f64) as u64;
         let stats = index.stats();
-        // Codebooks do not grow with the rows; on a sample they would seem to.
+        // Codebooks do not grow with the rows; on a sample they would seem to. What one takes in memory is not what its file takes.
         let plan = index.memory();
         let fixed = plan.codebook;
-        let size = scale(stats.bytes.total.saturating_sub(fixed)) + fixed;
+        let codebook = index.manifest().file(FileKind::Codebook.name());
+        let codebook = codebook.map_or(0, |entry| entry.length);
+        let size = scale(stats.bytes.total.saturating_sub(codebook)) + codebook;
         // Where codes stand in the records, those in memory are of the entry points, however many vectors there are.
         let codes = match index.composition().has_codes_in_records() {
             true => plan.codes,

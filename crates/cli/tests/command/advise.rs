@@ -72,6 +72,17 @@ fn a_device_of_blocks_and_finer_memory_want_different_indexes() {
 }
 
 #[test]
+fn vectors_take_their_bytes_however_few_are_sampled() {
+    let place = place();
+    let advise = ["advise", "base.u8bin", "--sample", "500", "--rows", "10G"];
+    let words = [&advise[..], &["--json", "--scratch", "."]].concat();
+    for line in place.run(&words).done().json_lines() {
+        // Of 128 bytes each; codecs make them a seventh shorter.
+        assert!(number(&line["size"]) > 0.8 * 128e10, "{line}");
+    }
+}
+
+#[test]
 fn under_ten_megabytes_what_has_no_codes_in_memory_is_tried() {
     let place = place();
     let advise = ["advise", "base.u8bin", "--sample", "1500", "--rows", "10M"];
