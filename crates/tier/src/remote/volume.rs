@@ -89,7 +89,7 @@ impl RemoteVolume {
     }
 
     /// A copy of a file that another machine, or another folder of this one, has put there of the same state.
-    fn from_elsewhere(&self, name: &str, len: u64) -> Result<Option<RemoteFile>, TierError> {
+    fn of_another_origin(&self, name: &str, len: u64) -> Result<Option<RemoteFile>, TierError> {
         if !self.names.everywhere {
             return Ok(None);
         }
@@ -115,7 +115,7 @@ impl RemoteVolume {
         let len = from.size()?;
         let known = match self.whole(&there, len)? {
             Some(file) => Some(file),
-            None => self.from_elsewhere(name, len)?,
+            None => self.of_another_origin(name, len)?,
         };
         let file = match known {
             Some(file) => file,

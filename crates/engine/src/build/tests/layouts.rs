@@ -345,8 +345,17 @@ fn one_thread_and_a_seed_give_the_same_bytes() {
         let files = first.list().unwrap();
         assert_eq!(files, second.list().unwrap());
         for file in files {
+            let bytes = |volume: &SimVolume| match file == MANIFEST {
+                // Each build draws the number of its state.
+                true => {
+                    let mut manifest = stored::manifest(volume).unwrap();
+                    assert!(manifest.state.take().is_some());
+                    manifest.encode()
+                }
+                false => volume.read(&file).unwrap(),
+            };
             assert!(
-                first.read(&file).unwrap() == second.read(&file).unwrap(),
+                bytes(&first) == bytes(&second),
                 "{layout} {compression}: {file}"
             );
         }
