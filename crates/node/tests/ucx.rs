@@ -13,7 +13,7 @@ use stratann_node::{Options, Running, Store};
 use stratann_tier::remote::wire::{self, Frame, HEADER, Kind, Welcome};
 use stratann_tier::remote::{Client, Fault, RemoteTier, Server, ucx};
 use stratann_tier::testing::conformance::conformance;
-use stratann_tier::{IoMode, Request, Thread, Tier, TierError, WorkerPool, next};
+use stratann_tier::{IoMode, Request, Thread, Tier, WorkerPool, next};
 
 mod support;
 
@@ -402,12 +402,12 @@ fn where_a_file_cannot_be_is_not_believed() {
         let mut bytes = start.to_le_bytes().to_vec();
         bytes.extend(address.to_le_bytes());
         bytes.extend(key.to_le_bytes());
-        bytes.resize(ucx::REACH, 0);
+        bytes.resize(wire::REACH, 0);
         bytes
     };
     for answer in [
         Vec::new(),
-        vec![0; ucx::REACH],
+        vec![0; wire::REACH],
         with(8, 0, 4096),
         with(4000, 4000, 4096),
         with(u32::MAX, u32::MAX, 4096),
