@@ -142,7 +142,12 @@ pub(crate) mod tests {
                 assert!(report.clean(), "{layout}: {:?}", report.problems);
                 Index::open_in(volume, &path, &OpenOptions::default()).unwrap()
             });
-            let manifest = |index: &Index| stored::manifest(&**index.volume()).unwrap();
+            let manifest = |index: &Index| {
+                let mut manifest = stored::manifest(&**index.volume()).unwrap();
+                // Each build draws the number of its state.
+                assert!(manifest.state.take().is_some());
+                manifest
+            };
             assert_eq!(manifest(&one), manifest(&several));
             // Not all of it is at home.
             let at_home = Directory::open(path.join("home")).unwrap().list().unwrap();
