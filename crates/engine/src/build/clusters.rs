@@ -45,8 +45,6 @@ const REPLICAS: usize = 8;
 const MOST_REPLICAS: usize = 64;
 /// How much farther than the nearest head another may be for a vector to join it, as a share of that squared distance (SPANN §4.1: 10).
 const CLOSURE: f32 = 10.0;
-/// A cluster has at most so many times the members that it would have if all were alike.
-const MOST_MEMBERS: usize = 2;
 /// Clusters that a query of the log is taken to probe.
 const LOGGED_PROBES: usize = 32;
 /// Lists of members' numbers that their model is trained on, about, and its tables.
@@ -442,7 +440,7 @@ impl ClusterBuild<'_> {
         let closure = Closure {
             replicas,
             share: CLOSURE,
-            most: MOST_MEMBERS * replicas * size,
+            most: cluster::MOST_MEMBERS * replicas * size,
             blocks: match extent_kind(self.plan.extents) {
                 ExtentKind::Replicated => Some(Blocks {
                     block: BLOCK,

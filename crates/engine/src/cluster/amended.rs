@@ -18,11 +18,20 @@ const RULE: Rule = Rule {
     saturate: false,
 };
 
-/// The state of a look for heads, reused.
+/// Where heads are looked for from, reused.
 #[derive(Default)]
 pub(crate) struct HeadsAt {
     walk: NavigationScratch,
+    /// A row, in build space.
     point: Vec<u8>,
+    distances: Vec<f32>,
+}
+
+impl HeadsAt {
+    /// The point that they are looked for from.
+    pub(crate) fn point(&self) -> &[u8] {
+        &self.point
+    }
 }
 
 /// Heads by cluster, and the graph over them.
@@ -80,32 +89,45 @@ impl AmendedHeads {
         &self.vectors[cluster as usize * bytes..][..bytes]
     }
 
-    fn point(&self, cluster: u32) -> &[u8] {
+    /// The head of a cluster, in build space.
+    pub(crate) fn point(&self, cluster: u32) -> &[u8] {
         &self.points[cluster as usize * self.kernel.row_bytes()..][..self.kernel.row_bytes()]
     }
 
-    /// The nearest heads of a row: clusters with their squared distances, nearest first.
-    pub(crate) fn nearest(
-        &self,
-        row: &[u8],
-        list: usize,
-        at: &mut HeadsAt,
-        out: &mut Vec<(f32, u32)>,
-    ) {
+    /// Has heads looked for from a row.
+    pub(crate) fn stand_at(&self, row: &[u8], at: &mut HeadsAt) {
         at.point.clear();
         self.space.append(row, &mut at.point);
+    }
+
+    /// The nearest heads: clusters with their squared distances, nearest first. The graph is walked with a list of so many.
+    pub(crate) fn nearest(&self, at: &mut HeadsAt, list: usize, out: &mut Vec<(f32, u32)>) {
+        let HeadsAt {
+            walk: found, point, ..
+        } = at;
         let links_of = |cluster: u32| &self.links[cluster as usize][..];
-        let query = (&self.kernel, &at.point[..]);
-        walk(
-            self.entry,
-            links_of,
-            &self.points,
-            query,
-            list,
-            &mut at.walk,
-        );
+        let query = (&self.kernel, &point[..]);
+        walk(self.entry, links_of, &self.points, query, list, found);
         out.clear();
-        out.extend(at.walk.found());
+        out.extend(found.found());
+    }
+
+    /// The squared distances of the heads of some clusters, in their order.
+    pub(crate) fn among(&self, clusters: &[u32], at: &mut HeadsAt, out: &mut Vec<(f32, u32)>) {
+        let HeadsAt {
+            point, distances, ..
+        } = at;
+        distances.resize(clusters.len(), 0.0);
+        self.kernel
+            .distances(point, &self.points, clusters, distances);
+        out.clear();
+        out.extend(distances.iter().copied().zip(clusters.iter().copied()));
+    }
+
+    /// The squared distances of a point to others that stand one after the other, all of build space.
+    pub(crate) fn distances_of(&self, point: &[u8], others: &[u8], out: &mut Vec<f32>) {
+        out.resize(others.len() / self.kernel.row_bytes(), 0.0);
+        self.kernel.distances_dense(point, others, out);
     }
 
     /// The squared distances from a cluster's head to those of others.
@@ -113,17 +135,6 @@ impl AmendedHeads {
         out.resize(others.len(), 0.0);
         self.kernel
             .distances(self.point(cluster), &self.points, others, out);
-    }
-
-    /// The squared distances of a row to others.
-    pub(crate) fn distances_to<const N: usize>(&self, row: &[u8], others: [&[u8]; N]) -> [f32; N] {
-        let point = |row| {
-            let mut point = Vec::new();
-            self.space.append(row, &mut point);
-            point
-        };
-        let row = point(row);
-        others.map(|other| self.kernel.distance(&row, &point(other)))
     }
 
     /// Gives a cluster another head.
@@ -326,8 +337,16 @@ mod tests {
     fn all_are_found(heads: &AmendedHeads) {
         let (mut at, mut near) = (HeadsAt::default(), Vec::new());
         for cluster in 0..heads.count() {
-            heads.nearest(heads.vector(cluster), 32, &mut at, &mut near);
+            heads.stand_at(heads.vector(cluster), &mut at);
+            heads.nearest(&mut at, 32, &mut near);
             assert_eq!(near[0], (0.0, cluster), "{cluster}");
+            let among: Vec<u32> = (0..heads.count()).rev().step_by(2).collect();
+            heads.among(&among, &mut at, &mut near);
+            let of = heads.point(cluster);
+            let mut all = Vec::new();
+            heads.distances_of(of, &heads.points, &mut all);
+            assert!(near.iter().map(|near| near.1).eq(among));
+            assert!(near.iter().all(|near| all[near.1 as usize] == near.0));
         }
     }
 

@@ -8,6 +8,9 @@ use super::{CHUNK, Heads, HeadsScratch, PointRows, go_on};
 use crate::progress::{Progress, Stage};
 use crate::{Error, threads};
 
+/// A cluster has at most so many times the members that it would have if all were alike.
+pub(crate) const MOST_MEMBERS: usize = 2;
+
 /// How rows join clusters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closure {
@@ -72,10 +75,20 @@ impl Closure {
     }
 
     /// Members that a cluster keeps, of so many, as far as the others have a nearer one.
-    fn kept(&self, members: usize) -> usize {
+    pub(crate) fn kept(&self, members: usize) -> usize {
         let members = members.min(self.most);
         self.blocks.map_or(members, |blocks| blocks.filled(members))
     }
+}
+
+/// Rows that are all alike have heads that are: they take turns to be the first, or all would join the same. Of those near a row, nearest first;
+/// `turn` is a number of the row's own.
+pub(crate) fn take_turns(near: &mut [(f32, u32)], turn: usize) {
+    let Some(&(nearest, _)) = near.first() else {
+        return;
+    };
+    let alike = near.iter().take_while(|near| near.0 == nearest).count();
+    near[..alike].rotate_left(turn % alike);
 }
 
 /// Heads that are looked at for each row, at least; and for each cluster that it may join.
@@ -207,13 +220,7 @@ fn join(
     rows.each_chunk(share, |before, bytes| {
         for (n, row) in bytes.chunks_exact(rows.source.row_bytes()).enumerate() {
             heads.nearest(rows, row, list, &mut scratch, &mut near);
-            // Rows that are all alike have heads that are: they take turns, or all would join the same.
-            let alike =
-                |heads: &[(f32, u32)]| heads.iter().take_while(|head| head.0 == heads[0].0).count();
-            match alike(&near) {
-                0 | 1 => {}
-                alike => near[..alike].rotate_left(share[before + n] as usize % alike),
-            }
+            take_turns(&mut near, share[before + n] as usize);
             let apart = |cluster, others: &[u32], out: &mut Vec<f32>| {
                 heads.distances(cluster, others, out);
             };

@@ -94,15 +94,17 @@ pub(crate) fn most_of(size: usize) -> usize {
     size + size / 2
 }
 
-/// Divides rows into two clusters of about one size, and says the head of each; `None` where they are all alike.
+/// Divides rows, two or more, into two clusters, and says the head of each. Where the means would leave one of them fewer than `least`, both have as
+/// many: cut between those that are nearer to the one and those that are nearer to the other. Of rows that are all alike both heads are.
 ///
 /// # Errors
 /// Rows that cannot be read, or an interruption.
 pub(crate) fn halves(
     rows: &PointRows<'_>,
+    least: usize,
     seed: u64,
     progress: &dyn Progress,
-) -> Result<Option<[u32; 2]>, Error> {
+) -> Result<[u32; 2], Error> {
     let count = rows.source.rows();
     let divider = Divider {
         rows,
@@ -112,14 +114,24 @@ pub(crate) fn halves(
     };
     let mut order: Vec<u32> = (0..count as u32).collect();
     let parts = divider.divide(&mut order, 0, 1)?;
-    let [(first, _), (second, _)] = &parts[..] else {
-        return Ok(None);
-    };
-    let heads = [divider.head(first)?, divider.head(second)?];
-    let floats = rows.floats(&heads)?;
-    let (first, second) = floats.split_at(floats.len() / 2);
+    // All of one part, where the other has none.
+    let of = |at: usize| parts.get(at).map_or(&parts[0].0[..], |part| &part.0[..]);
+    let heads = [divider.head(of(0))?, divider.head(of(1))?];
+    if parts.len() > 1 && of(0).len().min(of(1).len()) >= least {
+        return Ok(heads);
+    }
+    drop(parts);
     let kernel = Kernel::new(Metric::L2, Element::F32, rows.space.build_dim());
-    Ok((kernel.distance(first, second) > 0.0).then_some(heads))
+    let (floats, points) = (rows.floats(&heads)?, rows.floats(&order)?);
+    let (first, second) = floats.split_at(kernel.row_bytes());
+    let nearer_to_the_first =
+        |point: &[u8]| kernel.distance(first, point) - kernel.distance(second, point);
+    let points = points.chunks_exact(kernel.row_bytes());
+    let mut ranked: Vec<(f32, u32)> = points.map(nearer_to_the_first).zip(order).collect();
+    ranked.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let sorted: Vec<u32> = ranked.into_iter().map(|(_, row)| row).collect();
+    let (first, second) = sorted.split_at(count / 2);
+    Ok([divider.head(first)?, divider.head(second)?])
 }
 
 /// What divides parts.

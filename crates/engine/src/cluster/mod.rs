@@ -33,7 +33,9 @@ use crate::graph::Space;
 use crate::progress::Progress;
 
 pub(crate) use amended::{AmendedHeads, HeadsAt};
-pub(crate) use closure::{Blocks, Closure, Memberships, looked_at, memberships};
+pub(crate) use closure::{
+    Blocks, Closure, MOST_MEMBERS, Memberships, looked_at, memberships, take_turns,
+};
 pub(crate) use grouping::{groups, visits};
 pub(crate) use heads::Heads;
 use heads::HeadsScratch;

@@ -31,7 +31,7 @@ use crate::index::Index;
 use crate::navigation::NavigationScratch;
 use crate::progress::Progress;
 use crate::stores::ClusterStores;
-use crate::stores::clusters::{ByteFile, MOST_BYTES, MemberAt, Vectors};
+use crate::stores::clusters::{ByteFile, MemberAt, Run, Vectors};
 
 /// How much farther than the nearest a head may be, as a share of that distance, or of the mean distance of a vector to its head if that is
 /// more: 7, as in SPANN §4.1 for ten neighbours.
@@ -41,9 +41,6 @@ const BEYOND: usize = 16;
 /// Bytes of vectors that a scan reads at once, about, and such reads in flight.
 const SCAN_BYTES: usize = 64 << 10;
 const SCAN_READS: usize = 4;
-/// Bytes between two vectors that are rather read than asked for around. By the models a request is worth so much on an SSD, two thirds of it on
-/// RDMA and next to nothing on CXL and NVM; but each costs the processor some too, which is what bounds a search there.
-const GAP: u64 = 1 << 10;
 /// A read of vectors by themselves, and not of an extent.
 const STRAY: u64 = 1 << 63;
 
@@ -263,30 +260,17 @@ impl<'a> Prober<'a> {
         self.strays.sort_unstable();
         self.clusters.member_places(&self.strays, &mut self.places);
         let mut first = 0;
-        while let Some(&begin) = self.places.get(first) {
-            let offset = begin.offset;
-            let (mut last, mut end) = (first, offset + begin.bytes as u64);
-            while let Some(next) = self.places.get(last + 1)
-                && next.file == begin.file
-                && (offset..=end + GAP).contains(&next.offset)
-                && next.offset + next.bytes as u64 <= offset + MOST_BYTES as u64
-            {
-                (last, end) = (last + 1, next.offset + next.bytes as u64);
-            }
+        while let Some(run) = Run::of(&self.places[first..]) {
             let tag = STRAY | self.runs.len() as u64;
-            self.runs.push((first, last + 1));
+            self.runs.push((first, first + run.vectors));
             self.counters.stray_reads += 1;
             self.counters.vector_reads += 1;
+            let file = &self.clusters.files[run.file];
             self.waiting.push_back(Read {
-                request: request(
-                    &self.clusters.files[begin.file],
-                    tag,
-                    offset,
-                    (end - offset) as usize,
-                ),
-                file: begin.file,
+                request: request(file, tag, run.offset, run.bytes),
+                file: run.file,
             });
-            first = last + 1;
+            first += run.vectors;
         }
     }
 

@@ -13,12 +13,14 @@
 //!
 //! The byte tables are in [`stratann_layout::clusters`].
 
+pub(crate) mod reader;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use stratann_codec::ListModel;
 use stratann_layout::{
-    AmendedFile, ClusterShape, ClustersFile, ExtentKind, ExtentPlace, ExtentView, FileEntry,
+    AmendedFile, BLOCK, ClusterShape, ClustersFile, ExtentKind, ExtentPlace, ExtentView, FileEntry,
     FileKind, Manifest, Members,
 };
 use stratann_tier::{Tier, Volume};
@@ -62,7 +64,10 @@ pub(crate) const GROUPED: Composition = composition(
 );
 
 /// Bytes of vectors that are read at once though they are of no extent, at most; a single one may be longer.
-pub(crate) const MOST_BYTES: usize = 64 << 10;
+const MOST_BYTES: usize = 64 << 10;
+/// Bytes between two vectors that are rather read than asked for around. By the models a request is worth so much on an SSD, two thirds of it on
+/// RDMA and next to nothing on CXL and NVM; but each costs the processor some too, which is what bounds a search there.
+const GAP: u64 = 1 << 10;
 
 /// A file that is read to the byte.
 pub(crate) struct ByteFile {
@@ -145,6 +150,41 @@ pub(crate) struct MemberAt {
     pub(crate) offset: u64,
     /// How long it is.
     pub(crate) bytes: usize,
+}
+
+/// Vectors that are read by themselves, and come in one read.
+#[derive(Clone, Copy)]
+pub(crate) struct Run {
+    /// In which of all files they stand.
+    pub(crate) file: usize,
+    /// The first byte of the first.
+    pub(crate) offset: u64,
+    /// How long they are, with what is between them.
+    pub(crate) bytes: usize,
+    /// How many.
+    pub(crate) vectors: usize,
+}
+
+impl Run {
+    /// Of vectors that stand at these places, of ascending numbers, as many from the first on as come in one read: those near each other.
+    /// `None` of none.
+    pub(crate) fn of(places: &[MemberAt]) -> Option<Run> {
+        let begin = places.first()?;
+        let (mut vectors, mut end) = (1, begin.offset + begin.bytes as u64);
+        while let Some(next) = places.get(vectors)
+            && next.file == begin.file
+            && (begin.offset..=end + GAP).contains(&next.offset)
+            && next.offset + next.bytes as u64 <= begin.offset + MOST_BYTES as u64
+        {
+            (vectors, end) = (vectors + 1, next.offset + next.bytes as u64);
+        }
+        Some(Run {
+            file: begin.file,
+            offset: begin.offset,
+            bytes: (end - begin.offset) as usize,
+            vectors,
+        })
+    }
 }
 
 /// A cluster index that is open.
@@ -370,6 +410,31 @@ impl ClusterStores {
             extents.map(size_of_val).sum()
         });
         self.heads.memory_bytes() + (places + groups + amended) as u64
+    }
+
+    /// The share of all files of clusters and vectors that belongs to clusters which were written anew elsewhere.
+    pub(crate) fn garbage(&self) -> f64 {
+        let all: u64 = self.files.iter().map(|file| file.tier.len()).sum();
+        let alignment = self.kind.alignment();
+        let live = |cluster| (self.place(cluster).bytes as u64).next_multiple_of(alignment);
+        let mut counts: u64 = (0..self.clusters()).map(live).sum();
+        // Headers, and beyond the last extent less than a block.
+        counts += (self.files.len() * BLOCK) as u64;
+        counts += self
+            .members
+            .iter()
+            .map(|members| self.files[members.file].tier.len())
+            .sum::<u64>();
+        if let Vectors::Grouped(_) = &self.vectors {
+            // The vectors of a group count, whatever became of its cluster.
+            let bytes = Members::new(self.shapes[0]).bytes() as u64;
+            let changed = (0..self.clusters_built)
+                .filter(|&cluster| cluster >= self.clusters() || !self.is_as_built(cluster));
+            counts += changed
+                .map(|cluster| self.group(cluster).len() as u64 * bytes)
+                .sum::<u64>();
+        }
+        all.saturating_sub(counts) as f64 / all.max(1) as f64
     }
 
     /// Bytes of the largest read.

@@ -7,7 +7,7 @@ use stratann_layout::BLOCK;
 use crate::Error;
 use crate::index::Index;
 use crate::progress::Progress;
-use crate::stores::clusters::Vectors;
+use crate::stores::clusters::reader::ClusterReader;
 use crate::stores::topology::pending::NewRecord;
 use crate::stores::topology::placement::NOWHERE;
 use crate::stores::vectors::added::Added;
@@ -83,44 +83,19 @@ fn each_member(
     progress: &dyn Progress,
     each: &mut EachVector<'_>,
 ) -> Result<(), Error> {
-    let volume = index.volume();
-    let mut buffer = Vec::new();
+    let mut reader = ClusterReader::open(&**index.volume(), clusters)?;
     for (numbers, at) in clusters.member_runs(PIECE) {
         if progress.interrupted() {
             return Err(Error::Interrupted);
         }
-        buffer.resize(numbers.len() * at.bytes, 0);
-        volume.read_at(&clusters.files[at.file].name, at.offset, &mut buffer)?;
-        for (node, member) in numbers.zip(buffer.chunks_exact(at.bytes)) {
-            let (id, vector) = clusters.member(node, member, true)?;
-            each(node, id, vector)?;
-        }
-    }
-    if !matches!(clusters.vectors, Vectors::Replicated) {
-        return Ok(());
+        reader.each_behind(at, numbers, each)?;
     }
     for cluster in 0..clusters.clusters() {
         if progress.interrupted() {
             return Err(Error::Interrupted);
         }
-        let at = clusters.place(cluster);
-        buffer.resize(at.bytes, 0);
-        volume.read_at(&clusters.files[at.file].name, at.offset, &mut buffer)?;
-        let view = clusters.view(cluster, &buffer, true)?;
-        let mut outcome = Ok(());
         // Each once: in the cluster that is its own.
-        clusters.each_in(
-            cluster,
-            &view,
-            0..view.own(),
-            true,
-            &mut |node, id, vector| {
-                if outcome.is_ok() {
-                    outcome = each(node, id, vector);
-                }
-            },
-        )?;
-        outcome?;
+        reader.each_own(cluster, each)?;
     }
     Ok(())
 }

@@ -4,7 +4,10 @@
 //!   deleted   vectors on storage that no search answers        10 % of them
 //!   reads     what a search reads, by its list size            1.1 times what it read when nothing was deleted
 //!   logged    vectors that wait in memory                      6 % of those on storage (OdinANN §4.1, of DiskANN)
+//!   garbage   bytes of clusters that were written anew since   40 % of the files of clusters
 //! ```
+//!
+//! What waits is no reason where clusters take it in place by themselves.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,6 +32,8 @@ pub struct MergeWhen {
     pub reads: f64,
     /// Vectors that wait in memory, as a share of those on storage.
     pub logged: f64,
+    /// Bytes in files of clusters that do not count any more, as these were written anew elsewhere, as a share of all that these files take.
+    pub garbage: f64,
     /// Vectors that are worth a merge, at least.
     pub least: u64,
 }
@@ -39,6 +44,7 @@ impl Default for MergeWhen {
             deleted: 0.1,
             reads: 1.1,
             logged: 0.06,
+            garbage: 0.4,
             least: 1_000,
         }
     }
@@ -53,6 +59,8 @@ pub enum Due {
     Reads(f64),
     /// So many vectors wait in memory, as a share of those on storage.
     Logged(f64),
+    /// Such a share of the files of clusters is of clusters that were written anew since.
+    Garbage(f64),
 }
 
 impl fmt::Display for Due {
@@ -69,6 +77,11 @@ impl fmt::Display for Due {
             Due::Logged(share) => write!(
                 f,
                 "vectors that wait in memory are {:.0} % of those on storage",
+                100.0 * share
+            ),
+            Due::Garbage(share) => write!(
+                f,
+                "{:.0} % of the files of clusters are of clusters that were written anew since",
                 100.0 * share
             ),
         }
@@ -145,8 +158,12 @@ impl LiveIndex {
         if deleted >= when.least && share(deleted) >= when.deleted {
             return Some(Due::Deleted(share(deleted)));
         }
-        if logged >= when.least && share(logged) >= when.logged {
+        if logged >= when.least && share(logged) >= when.logged && !self.takes_in_place() {
             return Some(Due::Logged(share(logged)));
+        }
+        let (came, garbage) = self.cluster_garbage();
+        if came >= when.least && garbage >= when.garbage {
+            return Some(Due::Garbage(garbage));
         }
         let growth = self.reads().growth();
         (deleted >= when.least && growth >= when.reads).then_some(Due::Reads(growth))

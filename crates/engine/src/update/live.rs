@@ -557,6 +557,25 @@ impl LiveIndex {
         )
     }
 
+    /// Whether vectors that wait go into clusters in place, by themselves.
+    pub(super) fn takes_in_place(&self) -> bool {
+        self.rebalances(&self.state())
+    }
+
+    /// Vectors that came into clusters since the build, and the share of the files of these that does not count any more.
+    pub(super) fn cluster_garbage(&self) -> (u64, f64) {
+        let state = self.state();
+        match state.index.clusters() {
+            None => (0, 0.0),
+            Some(clusters) => {
+                let came = clusters
+                    .nodes()
+                    .saturating_sub(state.index.manifest().vectors);
+                (came, clusters.garbage())
+            }
+        }
+    }
+
     /// What searches read since the last merge.
     pub(super) fn reads(&self) -> &Reads {
         &self.reads

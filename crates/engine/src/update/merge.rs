@@ -53,7 +53,7 @@ pub(super) struct Inputs<'a> {
 }
 
 /// Memory that a merge may take beyond a search's budget.
-const BEYOND_SEARCH: u64 = 64 << 20;
+pub(super) const BEYOND_SEARCH: u64 = 64 << 20;
 
 /// Writes the next checkpoint and commits it, once `ready` has had a look at it. What became of the commit is told: from there on
 /// nothing fails.

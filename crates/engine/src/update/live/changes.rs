@@ -15,7 +15,7 @@ use crate::progress::{Progress, Stage};
 use crate::threads;
 
 /// Rows that are logged and inserted at a time.
-const BATCH: usize = 256;
+pub(super) const BATCH: usize = 256;
 
 /// The largest id that a vector can have: the next one stands for "no answer" in results.
 const LAST_ID: u64 = u64::MAX - 1;

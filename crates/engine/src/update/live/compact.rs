@@ -118,7 +118,7 @@ impl LiveIndex {
     }
 
     /// Makes what counts now what is to be merged, and lets what comes go elsewhere. `None`: there is nothing to merge.
-    fn freeze(&self) -> Result<Option<Frozen<'_>>, Error> {
+    fn freeze(&self, into: NextCheckpoint) -> Result<Option<Frozen<'_>>, Error> {
         let _gate = self.gate.write();
         let state = self.state();
         let overlay = &state.overlay;
@@ -134,6 +134,9 @@ impl LiveIndex {
             return Err(Error::call("vectors left in the index", 0, expected));
         }
         self.check_budget(&state, left)?;
+        if into == NextCheckpoint::Rebalanced {
+            self.check_rebalance(&state)?;
+        }
         // Nothing is written where something else stands.
         self.health.standing(&*self.volume)?;
         let log_from = self.log.rotate()?;
@@ -169,11 +172,12 @@ impl LiveIndex {
     }
 
     /// Moves the vectors that wait in memory into the clusters on storage, where these are in place, and keeps them in balance: splits
-    /// those that have become too large, dissolves small ones where vectors stand with all their clusters, and reassigns vectors around (SPFresh). What does not change
-    /// is not written. Does nothing if no vector waits, or the index has no clusters. Inserts, deletes and searches go on meanwhile.
+    /// those that have become too large, dissolves small ones where vectors stand with all their clusters, and reassigns vectors around
+    /// (SPFresh). What does not change is not written. Does nothing if no vector waits, or the index has no clusters. Inserts, deletes and
+    /// searches go on meanwhile.
     ///
     /// # Errors
-    /// As those of [`compact`](LiveIndex::compact).
+    /// As those of [`compact`](LiveIndex::compact); a memory budget that has no room for what waits and the heads of the clusters.
     pub fn rebalance(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let _one = self.merging.lock();
         self.health.check()?;
@@ -210,7 +214,7 @@ impl LiveIndex {
         into: NextCheckpoint,
         progress: &dyn Progress,
     ) -> Result<CompactReport, Error> {
-        let Some(mut frozen) = self.freeze()? else {
+        let Some(mut frozen) = self.freeze(into)? else {
             let bytes = merge::bytes_in(&*self.volume)?;
             return Ok(CompactReport {
                 vectors: self.state().index.len() as u64,

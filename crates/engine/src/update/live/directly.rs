@@ -12,7 +12,7 @@ use crate::progress::Silent;
 use crate::update::direct::Direct;
 use crate::update::health::{Concern, Health};
 use crate::update::overlay::Overlay;
-use crate::update::{rebalance, replay};
+use crate::update::replay;
 use crate::{Error, Update};
 
 impl LiveIndex {
@@ -145,15 +145,23 @@ impl LiveIndex {
         }
     }
 
+    /// Whether vectors go into the clusters on storage, some at a time.
+    pub(super) fn rebalances(&self, state: &State) -> bool {
+        let way = self.options.update.unwrap_or(state.index.preset().update);
+        state.index.has_clusters() && way == Update::Rebalance
+    }
+
     /// Moves vectors from memory into the clusters on storage if enough of them wait, where that is how they get in.
     fn rebalance_if_due(&self, state: &State) {
-        let way = self.options.update.unwrap_or(state.index.preset().update);
-        if !state.index.has_clusters() || way != Update::Rebalance {
+        if !self.rebalances(state) {
             return;
         }
         let waits = state.fresh().len() as u64;
-        let choice = self.options.direct.checkpoint;
-        let due = choice.unwrap_or_else(|| rebalance::due_after(state.index.len() as u64));
+        let due = match self.options.direct.checkpoint {
+            Some(chosen) => chosen,
+            // What the manifest does not say, the checkpoint itself refuses.
+            None => self.rebalance_due_after(state).unwrap_or(waits),
+        };
         let due = due.max(self.rebalance_after.load(Ordering::Relaxed));
         if waits >= due
             && let Some(_one) = self.merging.try_lock()

@@ -1,8 +1,12 @@
-//! What new vectors may take in memory, under a memory budget: where they wait for a merge, or stand in copies of pages.
+//! What new vectors may take in memory, under a memory budget: where they wait for a merge, stand in copies of pages, or are on their way into
+//! clusters.
 
+use super::changes::BATCH;
 use super::{LiveIndex, State};
-use crate::Error;
 use crate::index::BESIDE_FRESH;
+use crate::update::merge::BEYOND_SEARCH;
+use crate::update::rebalance::{self, Needs};
+use crate::{Error, stored};
 
 impl LiveIndex {
     /// Whether so many rows more may wait in memory, or, of an index that puts them on storage at once, stand in the copies of its pages that are
@@ -63,5 +67,64 @@ impl LiveIndex {
             });
         }
         Ok(())
+    }
+
+    /// How many vectors are worth a checkpoint that moves them into clusters in place: fewer where a budget has no room for more.
+    ///
+    /// # Errors
+    /// The manifest says nothing of clusters.
+    pub(super) fn rebalance_due_after(&self, state: &State) -> Result<u64, Error> {
+        let usual = rebalance::due_after(state.index.len() as u64);
+        let (Some(room), Some(needs)) =
+            (self.room_for_changes(state), self.rebalance_needs(state)?)
+        else {
+            return Ok(usual);
+        };
+        let row_bytes = state.index.dim() * state.index.element().size();
+        let most = needs.most(room, row_bytes as u64 + BESIDE_FRESH);
+        // They come some at a time, and whether it is due is asked in between.
+        Ok(usual.min(most.saturating_sub(BATCH as u64).max(1)))
+    }
+
+    /// Whether what waits has room on its way into clusters.
+    ///
+    /// # Errors
+    /// It has not: with what would do.
+    pub(super) fn check_rebalance(&self, state: &State) -> Result<(), Error> {
+        let (Some(room), Some(needs)) =
+            (self.room_for_changes(state), self.rebalance_needs(state)?)
+        else {
+            return Ok(());
+        };
+        let wanted = needs.bytes(state.fresh().len() as u64) + state.overlay.memory_bytes();
+        if wanted > room {
+            let budget = state.index.memory().budget.unwrap_or_default();
+            return Err(Error::Memory {
+                budget,
+                needs: budget + (wanted - room),
+                part: format!(
+                    "the {} vectors that wait on their way into clusters, and the heads of these: nothing was changed, and searches find them",
+                    state.fresh().len()
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    /// What changes, and a checkpoint that takes them, may take in memory; `None` without a budget.
+    fn room_for_changes(&self, state: &State) -> Option<u64> {
+        let memory = state.index.memory();
+        memory.budget.filter(|_| memory.for_changes)?;
+        Some(memory.inserting + memory.changes + memory.unused + BEYOND_SEARCH)
+    }
+
+    /// `None` where there are no clusters.
+    fn rebalance_needs(&self, state: &State) -> Result<Option<Needs>, Error> {
+        let Some(stores) = state.index.clusters() else {
+            return Ok(None);
+        };
+        let facts = stored::cluster_facts(&*self.volume, state.index.manifest())?;
+        let dead = state.overlay.deleted.len() as u64;
+        Ok(Some(Needs::of(&state.index, stores, facts, dead)))
     }
 }

@@ -3,58 +3,52 @@
 //! ```text
 //!   a new vector    joins the clusters that a build would have put it into
 //!   split           a cluster whose head is the nearest of more vectors than a build leaves in one, half as many again as it aims at, becomes
-//!                   two: balanced 2-means of these give the heads, and each member goes to the nearer one
+//!                   two: balanced 2-means of these give the heads, and each member goes to the nearer one. Where these are all alike, or nearly,
+//!                   each gets half of them
 //!   merge           one of less than an eighth of that, of those that new vectors join, is dissolved: its vectors join the clusters that a
 //!                   build would put them into (replicated clusters alone: elsewhere nobody knows which are its own)
 //!   reassign        only where a head came or went, by what SPFresh shows to be necessary:
-//!                     of the cluster that was split     a vector that was nearer to the old head than to both new ones also joins
-//!                                                       the cluster whose head is nearest to it now
-//!                     of the 64 clusters around it      a vector that is nearer to a new head than to the old one also joins it, if a
-//!                                                       build would have had it so
+//!                     of the cluster that was split     a vector to which the head of another cluster is nearer than both new ones joins that
+//!                     of the clusters around it         a vector that is nearer to a new head than to the old one joins that, if no other is
+//!                                                       nearer
+//!   trim            a cluster that is split, or has more members than a build leaves in one, gives up those that a build would: of copies that
+//!                   begin a block, and that are too many, first those to which another head is nearest in comparison
 //! ```
+//!
+//! All of this is local: a vector of a cluster that is split, or near one, finds its clusters among the heads around that one
+//! ([`VICINITY`]), which are looked for once and not by each vector again.
 //!
 //! SPFresh appends a vector's new place and leaves a version number behind, by which stale copies are told. Here nothing is stale: a copy in
 //! a cluster that is no more the nearest one is a copy like any other. It goes when its cluster is split and a build would not have it there,
-//! or is written anew after the vector was deleted. A vector has one cluster that is its *own*, where scans and merges of the index count it.
+//! or is written anew after the vector was deleted. Where vectors stand with all their clusters, one is a vector's *own*, where scans and merges
+//! of the index count it: the nearest, and when another one is reassigned to be that, it is its own from then on.
 //!
-//! Clusters that are only joined are not read here: what joins them waits in [`Changes::joined`] until they are written.
+//! Clusters that are only joined are not kept here: what joins them waits in [`Changes::joined`] until they are written.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use stratann_tier::Volume;
+use stratann_layout::{BLOCK, ClusterShape};
 
+use super::entries::{Entry, Size, Stored};
 use crate::Error;
-use crate::cluster::{self, AmendedHeads, Closure, HeadsAt, PointRows};
+use crate::cluster::{self, AmendedHeads, Blocks, Closure, HeadsAt, PointRows, take_turns};
 use crate::data::MatrixRef;
 use crate::index::Index;
 use crate::progress::Progress;
 use crate::stores::ClusterStores;
-use crate::stores::clusters::Vectors;
 
-/// Clusters around one that is split whose vectors are looked at (SPFresh: 64).
-const AROUND: usize = 64;
+/// Clusters around one that is split whose vectors are looked at. SPFresh: 64, of many more vectors each.
+const AROUND: usize = 128;
+/// Heads around one among which the vectors of its cluster, and of those around it, find theirs.
+const VICINITY: usize = 128;
+/// Heads that are looked at where only the nearest is wanted.
+const NEAREST: usize = 16;
 /// Where nobody knows which vectors' own cluster it is without a look at each, a cluster is looked at that has more than this share of the usual
 /// members, in hundredths.
 const LOOK_AT: u64 = 150;
 /// One is merged that has less than this part of what it has at most.
 const LEAST: usize = 8;
-
-/// Heads that are looked at where only the nearest is wanted.
-const NEAREST: usize = 16;
-
-/// A vector in a cluster.
-#[derive(Clone)]
-pub(super) struct Entry {
-    /// Its number.
-    pub(super) node: u32,
-    /// Its outside id; of no meaning without the vector.
-    pub(super) id: u64,
-    /// Whether the cluster is its own.
-    pub(super) own: bool,
-    /// The vector; empty where it stands by itself and was not wanted yet.
-    pub(super) vector: Arc<[u8]>,
-}
 
 /// A vector that is new.
 pub(super) struct New {
@@ -71,13 +65,32 @@ pub(super) struct Counts {
     pub(super) reassigned: u64,
 }
 
+/// How a member of a cluster stands to the heads around.
+#[derive(Clone, Copy)]
+struct Standing {
+    /// Its squared distance to the cluster's head.
+    here: f32,
+    /// The nearest head of all, and its squared distance.
+    nearest: (f32, u32),
+    /// How much of a vector it counts for the cluster's size: that of a vector whose own cluster it is, or of which nobody knows and no head is
+    /// nearer. One that has several such heads is a part of each.
+    weight: f32,
+}
+
+impl Standing {
+    /// How many times as far the cluster's head is as the nearest one.
+    fn ratio(self) -> f32 {
+        match self.here <= self.nearest.0 {
+            true => 1.0,
+            false => self.here / self.nearest.0,
+        }
+    }
+}
+
 /// Clusters that change.
 pub(super) struct Changes<'a> {
     index: &'a Index,
-    stores: &'a ClusterStores,
-    volume: &'a dyn Volume,
-    /// Ids that do not count, each with the node below which its records do not.
-    removed: &'a HashMap<u64, u32>,
+    stored: Stored<'a>,
     pub(super) heads: AmendedHeads,
     closure: Closure,
     /// Vectors beyond which a cluster is split, of those whose own it is.
@@ -86,59 +99,61 @@ pub(super) struct Changes<'a> {
     look_at: usize,
     /// Vectors that join clusters that are otherwise as they are on storage, or as they are in `whole`.
     joined: BTreeMap<u32, Vec<Entry>>,
-    /// Clusters of which all is known: those that were split, and those whose number is new.
+    /// Clusters of which all is known: those that were split or trimmed, and those whose number is new.
     whole: BTreeMap<u32, Vec<Entry>>,
+    /// Where vectors stand with all their clusters: the own cluster of those that have another one now than they had.
+    owner: HashMap<u32, u32>,
     pub(super) counts: Counts,
     /// Scratch.
     at: HeadsAt,
     near: Vec<(f32, u32)>,
     chosen: Vec<u32>,
     apart: Vec<f32>,
-    buffer: Vec<u8>,
 }
 
 impl<'a> Changes<'a> {
-    /// None yet, of an index and heads of its clusters; ids that were `removed` do not count.
+    /// None yet, of an index and heads of its clusters; ids that were `removed` do not count. What is written has such a `shape`.
     pub(super) fn new(
         index: &'a Index,
         stores: &'a ClusterStores,
         heads: AmendedHeads,
         removed: &'a HashMap<u64, u32>,
+        shape: &ClusterShape,
     ) -> Result<Self, Error> {
         let volume = &**index.volume();
         let facts = crate::stored::cluster_facts(volume, index.manifest())?;
         let usual = facts.members.div_ceil(facts.clusters.max(1)).max(1);
+        let most = cluster::most_of(facts.size as usize);
+        let stored = Stored::open(volume, stores, removed)?;
+        let blocks = Blocks {
+            block: BLOCK,
+            fixed: stratann_layout::clusters::extent::FIXED,
+            member: stores.kind().stride(shape),
+        };
         Ok(Self {
             index,
-            stores,
-            volume,
-            removed,
             heads,
             closure: Closure {
                 replicas: facts.replicas as usize,
                 share: facts.closure,
-                most: usize::MAX,
-                blocks: None,
+                most: cluster::MOST_MEMBERS * facts.replicas as usize * facts.size as usize,
+                blocks: stored.is_replicated().then_some(blocks),
             },
-            most: cluster::most_of(facts.size as usize),
-            look_at: match stores.vectors {
-                Vectors::Replicated => cluster::most_of(facts.size as usize),
-                Vectors::Grouped(_) | Vectors::Addressed => (LOOK_AT * usual / 100) as usize,
+            most,
+            look_at: match stored.is_replicated() {
+                true => most,
+                false => (LOOK_AT * usual / 100) as usize,
             },
+            stored,
             joined: BTreeMap::new(),
             whole: BTreeMap::new(),
+            owner: HashMap::new(),
             counts: Counts::default(),
             at: HeadsAt::default(),
             near: Vec::new(),
             chosen: Vec::new(),
             apart: Vec::new(),
-            buffer: Vec::new(),
         })
-    }
-
-    /// Whether vectors stand with all their clusters.
-    fn is_replicated(&self) -> bool {
-        matches!(self.stores.vectors, Vectors::Replicated)
     }
 
     /// Puts new vectors into clusters. They are numbered from `first` on by the clusters that they are in, so that those of one cluster stand
@@ -150,9 +165,11 @@ impl<'a> Changes<'a> {
         progress: &dyn Progress,
     ) -> Result<Vec<New>, Error> {
         let mut placed = Vec::with_capacity(rows.len());
-        for (id, vector) in rows {
+        for (turn, (id, vector)) in rows.into_iter().enumerate() {
             go_on(progress)?;
-            self.choose(&vector);
+            self.look_from(&vector);
+            take_turns(&mut self.near, turn);
+            self.choose();
             placed.push((self.chosen.clone(), id, Arc::<[u8]>::from(vector)));
             progress.advance(1);
         }
@@ -173,28 +190,26 @@ impl<'a> Changes<'a> {
         Ok(new)
     }
 
-    /// Splits and merges the clusters that are to be.
+    /// Splits, trims and merges the clusters that are to be.
     pub(super) fn settle(&mut self, progress: &dyn Progress) -> Result<(), Error> {
         let (mut large, mut small) = (Vec::new(), BTreeSet::new());
         for cluster in self.joined.keys().copied().collect::<Vec<_>>() {
             go_on(progress)?;
-            let members = self.members(cluster)?;
-            if self.counted(&members) > self.look_at {
+            let size = self.size(cluster)?;
+            if self.counted(size) > self.look_at || size.all > self.closure.most {
                 large.push(cluster);
-            } else if self.counted(&members) < self.most / LEAST {
+            } else if self.counted(size) < self.most / LEAST {
                 small.insert(cluster);
             }
         }
         while let Some(cluster) = large.pop() {
             go_on(progress)?;
-            if let Some(other) = self.split(cluster, progress)? {
-                // Either half may be too large still.
-                large.extend([cluster, other]);
-            }
+            // Either half may be too large still.
+            large.extend(self.divide(cluster, progress)?);
         }
         // Grouped and addressed indexes do not store which cluster is a vector's own, so that a small one cannot be dissolved without a look at
         // all its vectors: there it stays.
-        while self.is_replicated()
+        while self.stored.is_replicated()
             && let Some(cluster) = small.pop_first()
         {
             go_on(progress)?;
@@ -210,11 +225,28 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
+    /// How many members a cluster has now.
+    fn size(&mut self, cluster: u32) -> Result<Size, Error> {
+        let own = |entries: &[Entry]| entries.iter().filter(|entry| entry.own).count();
+        let mut size = match self.whole.get(&cluster) {
+            Some(entries) => Size {
+                own: own(entries),
+                all: entries.len(),
+            },
+            None => self.stored.size(cluster)?,
+        };
+        if let Some(entries) = self.joined.get(&cluster) {
+            size.own += own(entries);
+            size.all += entries.len();
+        }
+        Ok(size)
+    }
+
     /// How many of a cluster's members count for its size.
-    fn counted(&self, members: &[Entry]) -> usize {
-        match self.is_replicated() {
-            true => members.iter().filter(|entry| entry.own).count(),
-            false => members.len(),
+    fn counted(&self, size: Size) -> usize {
+        match self.stored.is_replicated() {
+            true => size.own,
+            false => size.all,
         }
     }
 
@@ -228,7 +260,7 @@ impl<'a> Changes<'a> {
     pub(super) fn members(&mut self, cluster: u32) -> Result<Vec<Entry>, Error> {
         let mut all = match self.whole.get(&cluster) {
             Some(entries) => entries.clone(),
-            None => self.stored(cluster)?,
+            None => self.stored.entries(cluster)?,
         };
         all.extend(self.joined.get(&cluster).into_iter().flatten().cloned());
         // One that is there twice is its own if it is once, and has its vector if it has once.
@@ -240,206 +272,170 @@ impl<'a> Changes<'a> {
             }
             same
         });
+        for entry in &mut all {
+            entry.own &= self.is_own(entry.node, cluster);
+        }
         all.sort_by_key(|entry| !entry.own);
         Ok(all)
     }
 
-    /// The clusters that a vector is to be a member of, in `chosen`; what is near it in `near`.
-    fn choose(&mut self, vector: &[u8]) {
-        let list = cluster::looked_at(self.closure.replicas);
-        let (heads, near) = (&self.heads, &mut self.near);
-        heads.nearest(vector, list, &mut self.at, near);
-        let apart = |cluster, others: &[u32], out: &mut Vec<f32>| {
-            heads.distances(cluster, others, out);
-        };
-        let (chosen, distances) = (&mut self.chosen, &mut self.apart);
-        self.closure.choose(near, apart, chosen, distances);
+    /// Whether a vector's own cluster is this one, if it ever was.
+    fn is_own(&self, node: u32, cluster: u32) -> bool {
+        self.owner.get(&node).is_none_or(|&own| own == cluster)
     }
 
-    fn join(&mut self, cluster: u32, entry: Entry) {
+    /// Has a vector join another cluster because that is the nearest now. Where it is known which one is a vector's own, that is it now.
+    fn reassign_to(&mut self, to: u32, from: u32, entry: Entry) {
+        self.counts.reassigned += 1;
+        let own = self.stored.is_replicated();
+        if own {
+            self.owner.insert(entry.node, to);
+            // It is to be written, for it says that it has a vector which it has no more.
+            self.joined.entry(from).or_default();
+        }
+        self.join(to, Entry { own, ..entry });
+    }
+
+    /// The same with their vectors, and surely without what does not count.
+    fn members_with_vectors(&mut self, cluster: u32) -> Result<Vec<Entry>, Error> {
+        let members = self.members(cluster)?;
+        self.stored.with_vectors(members)
+    }
+
+    /// Says what all members of a cluster are, from now on.
+    fn put(&mut self, cluster: u32, mut members: Vec<Entry>) {
+        self.joined.remove(&cluster);
+        let stored = &self.stored;
+        members
+            .iter_mut()
+            .for_each(|entry| stored.forget_vector(entry));
+        self.whole.insert(cluster, members);
+    }
+
+    /// Has a vector join a cluster. One that stands by itself on storage is not held.
+    fn join(&mut self, cluster: u32, mut entry: Entry) {
+        self.stored.forget_vector(&mut entry);
         self.joined.entry(cluster).or_default().push(entry);
     }
 
-    /// A cluster as it is on storage, without what does not count.
-    fn stored(&mut self, cluster: u32) -> Result<Vec<Entry>, Error> {
-        let (stores, removed) = (self.stores, self.removed);
-        let at = stores.place(cluster);
-        self.buffer.resize(at.bytes, 0);
-        let name = &stores.files[at.file].name;
-        self.volume.read_at(name, at.offset, &mut self.buffer)?;
-        let view = stores.view(cluster, &self.buffer, true)?;
-        let mut entries = Vec::new();
-        if self.is_replicated() {
-            let (mut slot, own) = (0, view.own());
-            let mut each = |node, id, vector: &[u8]| {
-                if !is_removed(removed, id, node) {
-                    entries.push(Entry {
-                        node,
-                        id,
-                        own: slot < own,
-                        vector: vector.into(),
-                    });
-                }
-                slot += 1;
-            };
-            stores.each_in(cluster, &view, 0..view.records(), true, &mut each)?;
-            return Ok(entries);
-        }
-        let mut numbers = Vec::new();
-        stores.others(cluster, &view, &mut numbers)?;
-        if stores.is_as_built(cluster) {
-            numbers.extend(stores.group(cluster));
-        }
-        let none: Arc<[u8]> = Arc::new([]);
-        entries.extend(numbers.into_iter().map(|node| Entry {
-            node,
-            id: 0,
-            own: false,
-            vector: none.clone(),
-        }));
-        Ok(entries)
+    /// What is near a vector of all heads, in `near`.
+    fn look_from(&mut self, vector: &[u8]) {
+        let list = cluster::looked_at(self.closure.replicas);
+        self.heads.stand_at(vector, &mut self.at);
+        self.heads.nearest(&mut self.at, list, &mut self.near);
     }
 
-    /// Reads the vectors of those that have none, and leaves out what does not count.
-    fn with_vectors(&mut self, mut entries: Vec<Entry>) -> Result<Vec<Entry>, Error> {
-        for entry in entries.iter_mut().filter(|entry| entry.vector.is_empty()) {
-            let Some(at) = self.stores.member_place(entry.node) else {
-                continue;
-            };
-            self.buffer.resize(at.bytes, 0);
-            let name = &self.stores.files[at.file].name;
-            self.volume.read_at(name, at.offset, &mut self.buffer)?;
-            let (id, vector) = self.stores.member(entry.node, &self.buffer, true)?;
-            (entry.id, entry.vector) = (id, vector.into());
-        }
-        entries.retain(|entry| !is_removed(self.removed, entry.id, entry.node));
-        Ok(entries)
+    /// The same of some heads.
+    fn look_among(&mut self, clusters: &[u32], vector: &[u8]) {
+        self.heads.stand_at(vector, &mut self.at);
+        self.heads.among(clusters, &mut self.at, &mut self.near);
     }
 
-    /// Forgets vectors that stand by themselves on storage, and are read again if they are wanted.
-    fn without_vectors(&self, mut entries: Vec<Entry>) -> Vec<Entry> {
-        if !self.is_replicated() {
-            let none: Arc<[u8]> = Arc::new([]);
-            let stored = |entry: &&mut Entry| self.stores.member_place(entry.node).is_some();
-            for entry in entries.iter_mut().filter(stored) {
-                entry.vector = none.clone();
-            }
-        }
-        entries
+    /// The same where what is near it was looked for among some heads.
+    fn choose_among(&mut self) {
+        self.near
+            .sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        self.choose();
     }
 
-    /// Takes a cluster out: all its members that count, with their vectors.
-    fn take(&mut self, cluster: u32) -> Result<Vec<Entry>, Error> {
-        let members = self.members(cluster)?;
-        let members = self.with_vectors(members)?;
-        self.joined.remove(&cluster);
-        self.whole.remove(&cluster);
-        Ok(members)
-    }
-
-    /// Splits a cluster that has too many members, and gives the number of the new one; `None` where it has not, or its vectors are all alike.
-    fn split(&mut self, cluster: u32, progress: &dyn Progress) -> Result<Option<u32>, Error> {
-        let members = self.take(cluster)?;
-        // By a look at each: a head may have come nearer to a vector since it joined its own cluster.
-        let mut nearest_here = Vec::new();
-        for entry in &members {
-            let (at, near) = (&mut self.at, &mut self.near);
-            self.heads.nearest(&entry.vector, NEAREST, at, near);
-            if near.first().is_some_and(|near| near.1 == cluster) {
-                nearest_here.push(entry.clone());
-            }
-        }
-        let halves = match nearest_here.len() > self.most {
-            true => self.halves(&nearest_here, progress)?,
-            false => None,
+    /// The clusters that a vector is to be a member of, in `chosen`, by what is near it, nearest first.
+    fn choose(&mut self) {
+        let heads = &self.heads;
+        let apart = |cluster, others: &[u32], out: &mut Vec<f32>| {
+            heads.distances(cluster, others, out);
         };
-        let Some(halves) = halves else {
-            self.whole.insert(cluster, self.without_vectors(members));
-            return Ok(None);
-        };
-        self.counts.split += 1;
-        let old = self.heads.vector(cluster).to_vec();
+        let (near, chosen) = (&self.near, &mut self.chosen);
+        self.closure.choose(near, apart, chosen, &mut self.apart);
+    }
+
+    /// The clusters whose heads are nearest to that of a cluster, itself first.
+    fn around(&mut self, cluster: u32) -> Vec<u32> {
         self.heads
-            .nearest(&old, AROUND + 1, &mut self.at, &mut self.near);
-        let around: Vec<u32> = (self.near.iter().map(|near| near.1))
-            .filter(|&near| near != cluster)
-            .take(AROUND)
-            .collect();
-        let [first, second] = halves.map(|at| nearest_here[at as usize].vector.clone());
-        self.heads.replace(cluster, &first);
-        let other = self.heads.push(&second);
-        let (mut left, mut right) = (Vec::new(), Vec::new());
-        let mut inside: BTreeSet<u32> = BTreeSet::new();
-        for entry in members {
-            inside.insert(entry.node);
-            let heads = [&*first, &*second, &*old];
-            let [to_first, to_second, to_old] = self.heads.distances_to(&entry.vector, heads);
-            let is_first = to_first <= to_second;
-            self.choose(&entry.vector);
-            let beside = if is_first { other } else { cluster };
-            let joins_both = self.chosen.contains(&beside);
-            let nearest = self.chosen.first().copied().unwrap_or(cluster);
-            if ![cluster, other].contains(&nearest) {
-                // It was nearer to the old head than to both new ones, or its own cluster is another: it may be there already.
-                if (entry.own || !self.is_replicated()) && to_old <= to_first.min(to_second) {
-                    self.counts.reassigned += 1;
-                    let copy = Entry {
-                        own: false,
-                        ..entry.clone()
-                    };
-                    self.join(nearest, copy);
-                }
+            .stand_at(self.heads.vector(cluster), &mut self.at);
+        self.heads.nearest(&mut self.at, VICINITY, &mut self.near);
+        let others = self.near.iter().map(|near| near.1);
+        let others = others.filter(|&other| other != cluster);
+        std::iter::once(cluster).chain(others).collect()
+    }
+
+    /// How the vector that was looked from stands to some clusters, by what is near it, whatever its order.
+    fn standing<const N: usize>(&self, clusters: [u32; N], own: bool) -> [Standing; N] {
+        let (mut nearest, mut alike) = ((f32::INFINITY, u32::MAX), 0);
+        let mut here = [f32::INFINITY; N];
+        for &(distance, cluster) in &self.near {
+            if distance == nearest.0 {
+                alike += 1;
+                nearest.1 = nearest.1.min(cluster);
+            } else if distance < nearest.0 {
+                (nearest, alike) = ((distance, cluster), 1);
             }
-            let (near, far) = match is_first {
-                true => (&mut left, &mut right),
-                false => (&mut right, &mut left),
-            };
-            if joins_both {
-                far.push(Entry {
-                    own: false,
-                    ..entry.clone()
-                });
-            }
-            // A copy of a vector whose own cluster is another stays only if a build would have it here.
-            let here = if is_first { cluster } else { other };
-            if entry.own || !self.is_replicated() || self.chosen.contains(&here) {
-                near.push(entry);
+            if let Some(at) = clusters.iter().position(|&of| of == cluster) {
+                here[at] = distance;
             }
         }
-        let (left, right) = (self.without_vectors(left), self.without_vectors(right));
-        self.whole.insert(cluster, left);
-        self.whole.insert(other, right);
-        for near in around {
-            go_on(progress)?;
-            for entry in self.own(near)? {
-                if inside.contains(&entry.node) {
-                    continue;
-                }
-                let heads = [&*first, &*second, &*old];
-                let [to_first, to_second, to_old] = self.heads.distances_to(&entry.vector, heads);
-                if to_first.min(to_second) >= to_old {
-                    continue;
-                }
-                self.choose(&entry.vector);
-                for joins in [cluster, other] {
-                    if self.chosen.contains(&joins) {
-                        self.counts.reassigned += 1;
-                        let own = false;
-                        let entry = entry.clone();
-                        self.join(joins, Entry { own, ..entry });
-                    }
+        let weight = match alike {
+            // Whose own it is, is known.
+            _ if self.stored.is_replicated() => f32::from(u8::from(own)),
+            0 | 1 => 1.0,
+            // It may be in as many of them as it may join.
+            alike => 1.0 / alike.min(self.closure.replicas) as f32,
+        };
+        here.map(|here| Standing {
+            here,
+            nearest,
+            weight: if here <= nearest.0 { weight } else { 0.0 },
+        })
+    }
+
+    /// Splits a cluster if its head is the nearest of too many vectors, and gives those of its halves of which it still is; else trims it if it
+    /// has too many members.
+    fn divide(&mut self, cluster: u32, progress: &dyn Progress) -> Result<Vec<u32>, Error> {
+        let members = self.members_with_vectors(cluster)?;
+        let around = self.around(cluster);
+        let mut standings = Vec::with_capacity(members.len());
+        let (mut nearest_here, mut weight) = (Vec::new(), 0.0);
+        for entry in &members {
+            self.look_among(&around, &entry.vector);
+            let [mut standing] = self.standing([cluster], entry.own);
+            if standing.weight > 0.0 && !self.stored.is_replicated() {
+                // That of one whose own cluster is far from here may not be among those around.
+                self.heads.nearest(&mut self.at, NEAREST, &mut self.near);
+                if let Some(&nearest) = self.near.first()
+                    && nearest.0 < standing.here
+                {
+                    (standing.nearest, standing.weight) = (nearest, 0.0);
                 }
             }
+            if standing.weight > 0.0 {
+                nearest_here.push(entry);
+            }
+            weight += standing.weight;
+            standings.push(standing);
         }
-        Ok(Some(other))
+        if weight > self.most as f32 && nearest_here.len() > 1 {
+            let heads = self.halves(&nearest_here, progress)?;
+            let [first, second] = heads.map(|at| nearest_here[at as usize].vector.clone());
+            let members = members.into_iter().zip(standings).collect();
+            let (halves, weights) = self.split(cluster, around, members, [first, second])?;
+            // One that would be as large again is let be until the next time.
+            let is_large = |half: f32| half > self.most as f32 && half < weight;
+            let halves = halves.into_iter().zip(weights);
+            return Ok(halves
+                .filter(|half| is_large(half.1))
+                .map(|half| half.0)
+                .collect());
+        }
+        if members.len() > self.closure.most {
+            let mut placed = members.into_iter().zip(standings).collect();
+            self.trim(cluster, &mut placed);
+            let members = placed.into_iter().map(|(entry, _)| entry).collect();
+            self.put(cluster, members);
+        }
+        Ok(Vec::new())
     }
 
     /// Which of some members of a cluster are to be the heads of its halves.
-    fn halves(
-        &self,
-        members: &[Entry],
-        progress: &dyn Progress,
-    ) -> Result<Option<[u32; 2]>, Error> {
+    fn halves(&self, members: &[&Entry], progress: &dyn Progress) -> Result<[u32; 2], Error> {
         let vectors: Vec<u8> = (members.iter())
             .flat_map(|entry| entry.vector.iter().copied())
             .collect();
@@ -449,69 +445,194 @@ impl<'a> Changes<'a> {
             source: &source,
             space: self.heads.space().clone(),
         };
-        cluster::halves(&rows, self.index.manifest().seed, progress)
+        let least = members.len() / LEAST;
+        cluster::halves(&rows, least, self.index.manifest().seed, progress)
     }
 
-    /// The vectors whose own cluster this is, as far as that is known without a look at each: with their clusters where they stand there,
-    /// else those of the group that it was built with.
-    fn own(&mut self, cluster: u32) -> Result<Vec<Entry>, Error> {
-        if let Some(entries) = self.whole.get(&cluster) {
-            let own = entries.iter().filter(|entry| entry.own);
-            return Ok(own.cloned().collect());
+    /// Splits a cluster, whose members stand so, into two with these heads. Gives both, and how much each counts.
+    fn split(
+        &mut self,
+        cluster: u32,
+        mut around: Vec<u32>,
+        members: Vec<(Entry, Standing)>,
+        heads: [Arc<[u8]>; 2],
+    ) -> Result<([u32; 2], [f32; 2]), Error> {
+        self.counts.split += 1;
+        let old = self.heads.point(cluster).to_vec();
+        self.heads.replace(cluster, &heads[0]);
+        let other = self.heads.push(&heads[1]);
+        around.push(other);
+        let halves = [cluster, other];
+        let mut inside: Vec<u32> = members.iter().map(|(entry, _)| entry.node).collect();
+        inside.sort_unstable();
+        let mut sides: [Vec<(Entry, Standing)>; 2] = Default::default();
+        let (mut weights, mut alike) = ([0.0; 2], 0);
+        for (entry, before) in members {
+            self.look_among(&around, &entry.vector);
+            let stands = self.standing(halves, entry.own);
+            let side = match stands[0].here == stands[1].here {
+                false => usize::from(stands[1].here < stands[0].here),
+                // Those that are as near to both take turns.
+                true => {
+                    alike += 1;
+                    alike % 2
+                }
+            };
+            let (here, beside) = (stands[side], halves[1 - side]);
+            self.choose_among();
+            let (_, nearest) = here.nearest;
+            let is_here = here.ratio() == 1.0;
+            let leaves = !is_here && !halves.contains(&nearest);
+            // A copy of a vector whose own cluster is another stays one copy.
+            let counts = entry.own || before.weight > 0.0;
+            let mut entry = entry;
+            if leaves && counts {
+                self.reassign_to(nearest, halves[side], entry.clone());
+                entry.own &= !self.stored.is_replicated();
+            } else if entry.own && self.owner.contains_key(&entry.node) {
+                self.owner.insert(entry.node, halves[side]);
+            }
+            if counts && self.chosen.contains(&beside) && stands[0].here != stands[1].here {
+                sides[1 - side].push((entry.copy(), stands[1 - side]));
+            }
+            // It stays only if a build would have it here, as far as the heads around can tell.
+            if entry.own || is_here || self.chosen.contains(&halves[side]) {
+                weights[side] += if counts { here.weight } else { 0.0 };
+                sides[side].push((entry, here));
+            } else if !self.stored.is_replicated() {
+                self.join(nearest, entry);
+            }
         }
-        if self.is_replicated() {
-            let mut entries = self.stored(cluster)?;
-            entries.retain(|entry| entry.own);
-            return Ok(entries);
+        for (half, mut side) in halves.into_iter().zip(sides) {
+            self.trim(half, &mut side);
+            let members = side.into_iter().map(|(entry, _)| entry).collect();
+            self.put(half, members);
         }
-        let none: Arc<[u8]> = Arc::new([]);
-        let group = self.stores.group(cluster).map(|node| Entry {
-            node,
-            id: 0,
-            own: true,
-            vector: none.clone(),
-        });
-        self.with_vectors(group.collect())
+        self.reassign(&around, halves, &old, &inside)?;
+        Ok((halves, weights))
+    }
+
+    /// Has a cluster give up members that a build would: where it has too many, and those that would begin a block, as far as they have a nearer
+    /// cluster, of which they are members then.
+    fn trim(&mut self, cluster: u32, members: &mut Vec<(Entry, Standing)>) {
+        let kept = self.closure.kept(members.len());
+        // The nearest stay, and whatever has no other cluster.
+        let rank = |(entry, standing): &(Entry, Standing)| match entry.own {
+            true => 0.0,
+            false => standing.ratio(),
+        };
+        members.sort_by(|a, b| rank(a).total_cmp(&rank(b)));
+        while members.len() > kept
+            && let Some((entry, standing)) = members.pop_if(|last| rank(last) > 1.0)
+        {
+            if !self.stored.is_replicated() && standing.nearest.1 != cluster {
+                self.join(standing.nearest.1, entry);
+            }
+        }
+    }
+
+    /// Has vectors of the clusters around one that was split, whose head was `old`, join the half that is nearer to them than that was, and than
+    /// all others are. Those that were `inside` have been looked at.
+    fn reassign(
+        &mut self,
+        around: &[u32],
+        halves: [u32; 2],
+        old: &[u8],
+        inside: &[u32],
+    ) -> Result<(), Error> {
+        let (mut to_old, mut to_first, mut to_second) = (vec![], vec![], vec![]);
+        let mut points = Vec::new();
+        let others = around.iter().filter(|near| !halves.contains(near));
+        for &near in others.take(AROUND) {
+            // Those that came with this checkpoint, and those that stand on storage.
+            let whole = self.whole.get(&near);
+            let is_whole = whole.is_some();
+            let came = self.joined.get(&near);
+            let came = came.into_iter().chain(whole).flatten();
+            let mut candidates: Vec<Entry> = came.filter(|entry| entry.own).cloned().collect();
+            candidates.retain(|entry| {
+                !entry.vector.is_empty() && self.is_nearer_than(old, halves, &entry.vector)
+            });
+            if !is_whole || !self.stored.is_replicated() {
+                let rows = self.stored.own(near)?;
+                if !rows.nodes.is_empty() {
+                    points.clear();
+                    self.heads.space().append(&rows.vectors, &mut points);
+                    let heads = &self.heads;
+                    heads.distances_of(old, &points, &mut to_old);
+                    heads.distances_of(heads.point(halves[0]), &points, &mut to_first);
+                    heads.distances_of(heads.point(halves[1]), &points, &mut to_second);
+                    let bytes = rows.vectors.len() / rows.nodes.len();
+                    let nearer = (0..rows.nodes.len())
+                        .filter(|&at| to_first[at].min(to_second[at]) < to_old[at]);
+                    candidates.extend(nearer.map(|at| Entry {
+                        node: rows.nodes[at],
+                        id: rows.ids[at],
+                        own: true,
+                        vector: rows.vectors[at * bytes..][..bytes].into(),
+                    }));
+                }
+            }
+            for entry in candidates {
+                if inside.binary_search(&entry.node).is_ok() || !self.is_own(entry.node, near) {
+                    continue;
+                }
+                self.look_among(around, &entry.vector);
+                let [first, second] = self.standing(halves, true);
+                let joins = if first.here <= second.here { 0 } else { 1 };
+                if [first, second][joins].ratio() == 1.0 {
+                    self.reassign_to(halves[joins], near, entry);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a vector is nearer to the heads of the halves than to that which was `old`.
+    fn is_nearer_than(&mut self, old: &[u8], halves: [u32; 2], vector: &[u8]) -> bool {
+        self.heads.stand_at(vector, &mut self.at);
+        let point = self.at.point();
+        self.heads.distances_of(point, old, &mut self.apart);
+        let to_old = self.apart.first().copied().unwrap_or(0.0);
+        self.heads.among(&halves, &mut self.at, &mut self.near);
+        self.near.iter().any(|near| near.0 < to_old)
     }
 
     /// Takes a cluster away that has too few members. The last one gets its number, which is given; `None` where it stays.
     fn merge(&mut self, cluster: u32) -> Result<Option<u32>, Error> {
-        if self.heads.count() < 2 {
-            return Ok(None);
-        }
-        let members = self.take(cluster)?;
-        if self.counted(&members) >= self.most / LEAST {
-            self.whole.insert(cluster, members);
+        let size = self.size(cluster)?;
+        if self.heads.count() < 2 || self.counted(size) >= self.most / LEAST {
             return Ok(None);
         }
         self.counts.merged += 1;
+        let members = self.members_with_vectors(cluster)?;
+        self.joined.remove(&cluster);
+        self.whole.remove(&cluster);
         let last = self.heads.count() - 1;
-        let moved = match last == cluster {
-            true => None,
-            false => Some(self.take(last)?),
-        };
-        self.heads.remove(cluster);
-        if let Some(moved) = moved {
+        if last != cluster {
+            let moved = self.members(last)?;
+            for entry in moved.iter().filter(|entry| entry.own) {
+                self.owner.insert(entry.node, cluster);
+            }
+            self.joined.remove(&last);
+            self.whole.remove(&last);
             self.whole.insert(cluster, moved);
         }
+        self.heads.remove(cluster);
         for entry in members.into_iter().filter(|entry| entry.own) {
-            self.choose(&entry.vector);
+            self.look_from(&entry.vector);
+            self.choose();
             for (rank, joins) in self.chosen.clone().into_iter().enumerate() {
                 let own = rank == 0;
-                let copy = Entry {
-                    own,
-                    ..entry.clone()
-                };
-                self.join(joins, copy);
+                if own {
+                    self.owner.insert(entry.node, joins);
+                }
+                let entry = entry.clone();
+                self.join(joins, Entry { own, ..entry });
             }
         }
         Ok(Some(last))
     }
-}
-
-/// Whether the record of an id on a node does not count.
-fn is_removed(removed: &HashMap<u64, u32>, id: u64, node: u32) -> bool {
-    removed.get(&id).is_some_and(|&bound| node < bound)
 }
 
 /// What long work asks between two pieces of it.

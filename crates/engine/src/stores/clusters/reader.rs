@@ -1,0 +1,122 @@
+//! Clusters and vectors that are read one after the other, where no search does: for rebalancing, merges and repair. Each file is opened once.
+
+use std::ops::Range;
+
+use stratann_layout::ExtentView;
+use stratann_tier::{Volume, VolumeReader};
+
+use super::{ClusterStores, MemberAt, Run, Vectors};
+use crate::Error;
+
+/// Takes a vector: its number, its outside id, and itself.
+pub(crate) type EachMember<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error> + 'a;
+
+/// The files of a cluster index, open for reading in pieces.
+pub(crate) struct ClusterReader<'a> {
+    stores: &'a ClusterStores,
+    /// As `stores` has them.
+    files: Vec<Box<dyn VolumeReader>>,
+    buffer: Vec<u8>,
+}
+
+impl<'a> ClusterReader<'a> {
+    /// Opens all files that the stores read.
+    ///
+    /// # Errors
+    /// One that cannot be opened.
+    pub(crate) fn open(volume: &dyn Volume, stores: &'a ClusterStores) -> Result<Self, Error> {
+        let files = stores.files.iter();
+        let files = files.map(|file| volume.open_reader(&file.name));
+        Ok(Self {
+            stores,
+            files: files.collect::<Result<_, _>>()?,
+            buffer: Vec::new(),
+        })
+    }
+
+    /// The extent of a cluster, whose checksum is verified.
+    ///
+    /// # Errors
+    /// It cannot be read, or is damaged.
+    pub(crate) fn extent(&mut self, cluster: u32) -> Result<ExtentView<'_>, Error> {
+        let at = self.stores.place(cluster);
+        self.buffer.resize(at.bytes, 0);
+        self.files[at.file].read_at(at.offset, &mut self.buffer)?;
+        self.stores.view(cluster, &self.buffer, true)
+    }
+
+    /// Calls `each` with the vectors whose own cluster this is, where vectors stand with all their clusters; elsewhere not at all.
+    ///
+    /// # Errors
+    /// They cannot be read, or are damaged; what `each` says.
+    pub(crate) fn each_own(
+        &mut self,
+        cluster: u32,
+        each: &mut EachMember<'_>,
+    ) -> Result<(), Error> {
+        let stores = self.stores;
+        if !matches!(stores.vectors, Vectors::Replicated) {
+            return Ok(());
+        }
+        let view = self.extent(cluster)?;
+        let mut outcome = Ok(());
+        let mut until_wrong = |node, id, vector: &[u8]| {
+            if outcome.is_ok() {
+                outcome = each(node, id, vector);
+            }
+        };
+        stores.each_in(cluster, &view, 0..view.own(), true, &mut until_wrong)?;
+        outcome
+    }
+
+    /// Calls `each` with vectors that stand behind one another, from the place of the first on. Their checksums are verified.
+    ///
+    /// # Errors
+    /// They cannot be read, or are damaged; what `each` says.
+    pub(crate) fn each_behind(
+        &mut self,
+        at: MemberAt,
+        numbers: Range<u32>,
+        each: &mut EachMember<'_>,
+    ) -> Result<(), Error> {
+        self.buffer.resize(numbers.len() * at.bytes, 0);
+        self.files[at.file].read_at(at.offset, &mut self.buffer)?;
+        for (node, member) in numbers.zip(self.buffer.chunks_exact(at.bytes)) {
+            let (id, vector) = self.stores.member(node, member, true)?;
+            each(node, id, vector)?;
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with vectors that are read by themselves, of ascending numbers, those near each other in one read. Their checksums are
+    /// verified. Numbers whose vectors stand nowhere by themselves are passed over.
+    ///
+    /// # Errors
+    /// They cannot be read, or are damaged; what `each` says.
+    pub(crate) fn each_member(
+        &mut self,
+        numbers: &[u32],
+        each: &mut EachMember<'_>,
+    ) -> Result<(), Error> {
+        let (mut left, mut places) = (numbers, Vec::new());
+        while !left.is_empty() {
+            self.stores.member_places(left, &mut places);
+            let mut first = 0;
+            while let Some(run) = Run::of(&places[first..]) {
+                self.buffer.resize(run.bytes, 0);
+                self.files[run.file].read_at(run.offset, &mut self.buffer)?;
+                let now = first..first + run.vectors;
+                for (&node, at) in left[now.clone()].iter().zip(&places[now]) {
+                    let start = (at.offset - run.offset) as usize;
+                    let stored = &self.buffer[start..start + at.bytes];
+                    let (id, vector) = self.stores.member(node, stored, true)?;
+                    each(node, id, vector)?;
+                }
+                first += run.vectors;
+            }
+            // The one behind them stands nowhere by itself.
+            left = left.get(places.len() + 1..).unwrap_or_default();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,297 @@
+//! The files of a checkpoint of clusters: those that changed, new vectors, and the tables that say what counts.
+
+use std::collections::BTreeSet;
+
+use stratann_layout::manifest::{FORMAT_VERSION, PLACEMENT};
+use stratann_layout::{
+    AmendedExtent, AmendedFile, ClusterShape, ExtentBuilder, ExtentKind, ExtentSegment, FileEntry,
+    FileKind, LayoutError, Manifest, MemberSegment, Members, PlacementFacts, PlacementFile, RunsOn,
+};
+use stratann_tier::Volume;
+
+use super::local::{Changes, New, go_on};
+use crate::Error;
+use crate::build::{Aligned, write_stream};
+use crate::durable::Checkpoint;
+use crate::index::Index;
+use crate::progress::{Progress, Stage};
+use crate::stores::ClusterStores;
+use crate::stores::clusters::reader::ClusterReader;
+use crate::stores::composition::Made;
+use crate::update::merge::Inputs;
+use crate::update::ranges::IdRanges;
+
+/// What writes the files of a checkpoint.
+pub(super) struct Writing<'a> {
+    pub(super) volume: &'a dyn Volume,
+    pub(super) index: &'a Index,
+    pub(super) stores: &'a ClusterStores,
+    /// That of new files.
+    pub(super) shape: ClusterShape,
+    pub(super) checkpoint: &'a Checkpoint<'a>,
+    pub(super) progress: &'a dyn Progress,
+}
+
+impl Writing<'_> {
+    /// Writes all files: what counts then, and the files that are new.
+    ///
+    /// # Errors
+    /// What is there cannot be read, or is damaged; a full disk; an interruption.
+    pub(super) fn all(
+        &self,
+        mut changes: Changes<'_>,
+        new: &[New],
+        first: u32,
+        inputs: &Inputs<'_>,
+    ) -> Result<(AmendedFile, Vec<FileEntry>), Error> {
+        let (mut amended, mut files) = self.extents(&mut changes)?;
+        amended.members = self
+            .stores
+            .amended()
+            .map_or_else(Vec::new, |now| now.members.clone());
+        if self.stores.kind() != ExtentKind::Replicated {
+            files.extend(self.members(new, first, &mut amended)?);
+        }
+        if changes.heads.have_changed() {
+            let heads = changes.heads.into_file().encode();
+            files.push(write_stream(
+                self.checkpoint,
+                FileKind::Navigation,
+                None,
+                &heads,
+            )?);
+        }
+        let table = amended.encode();
+        files.push(write_stream(
+            self.checkpoint,
+            FileKind::Amended,
+            None,
+            &table,
+        )?);
+        let placement = placement(self.index, inputs, first, new).encode();
+        files.push(write_stream(
+            self.checkpoint,
+            FileKind::Placement,
+            None,
+            &placement,
+        )?);
+        Ok((amended, files))
+    }
+
+    /// The manifest that names them, and what stays of those before.
+    pub(super) fn manifest(
+        &self,
+        amended: &AmendedFile,
+        mut files: Vec<FileEntry>,
+        inputs: &Inputs<'_>,
+    ) -> Manifest {
+        let mut manifest = self.index.manifest().clone();
+        let is_replaced = |entry: &FileEntry| {
+            let of_segment = match entry.kind() {
+                Some((FileKind::Addressed, Some(number))) => {
+                    let mut members = amended.members.iter();
+                    !members.any(|segment| segment.number == number)
+                }
+                Some((_, Some(number))) => {
+                    let mut extents = amended.extents.iter();
+                    !extents.any(|segment| segment.number == number)
+                }
+                _ => false,
+            };
+            of_segment || files.iter().any(|file| file.role == entry.role)
+        };
+        manifest.files.retain(|entry| !is_replaced(entry));
+        manifest.files.append(&mut files);
+        manifest.format_version = FORMAT_VERSION;
+        manifest.reader_features |= PLACEMENT;
+        manifest.checkpoint = self.checkpoint.number();
+        manifest.log_from = inputs.log_from;
+        let nodes = u64::from(self.shape.vectors);
+        manifest.placement = Some(PlacementFacts {
+            nodes,
+            pages: 0,
+            live: nodes.saturating_sub(inputs.dead),
+            next_id: inputs.next_id,
+        });
+        manifest
+    }
+
+    /// Writes a segment with the clusters that changed, and with what still counts of the segments that go.
+    fn extents(&self, changes: &mut Changes<'_>) -> Result<(AmendedFile, Vec<FileEntry>), Error> {
+        let mut segments = match self.stores.amended() {
+            Some(amended) => amended.extents.clone(),
+            None => Vec::new(),
+        };
+        let number = segments.last().map_or(1, |last| last.number + 1);
+        let mut wanted = changes.changed();
+        self.absorb(&mut segments, &mut wanted);
+        wanted.retain(|&cluster| cluster < self.shape.clusters);
+        let mut amended = AmendedFile {
+            clusters: self.shape.clusters,
+            extents: segments,
+            members: Vec::new(),
+        };
+        if wanted.is_empty() {
+            return Ok((amended, Vec::new()));
+        }
+        let _stage = Stage::begin(self.progress, "writing clusters", wanted.len() as u64);
+        let Made::Clusters { extents } = self.index.composition().made else {
+            return Ok((amended, Vec::new()));
+        };
+        let kind = self.stores.kind();
+        let mut out = Aligned::create(self.checkpoint, extents, Some(number))?;
+        let mut builder = ExtentBuilder::new(kind, self.shape);
+        let mut segment = ExtentSegment {
+            number,
+            extents: Vec::with_capacity(wanted.len()),
+        };
+        let (mut code, mut numbers) = (Vec::new(), Vec::new());
+        for cluster in wanted {
+            go_on(self.progress)?;
+            let members = changes.members(cluster)?;
+            code.clear();
+            if kind == ExtentKind::Replicated {
+                builder.start(&[]);
+                for entry in &members {
+                    builder.push(entry.node, entry.id, &entry.vector, entry.own);
+                }
+            } else {
+                numbers.clear();
+                numbers.extend(members.iter().map(|entry| entry.node));
+                numbers.sort_unstable();
+                if !numbers.is_empty() {
+                    let beside = self.stores.beside(cluster);
+                    let encoded = self.stores.model().encode(beside, &numbers, &mut code);
+                    encoded.map_err(|error| Error::Codec {
+                        place: format!("the numbers of the members of cluster {cluster}"),
+                        source: error,
+                    })?;
+                }
+                builder.start(&code);
+            }
+            let records = builder.records();
+            let extent = builder.finish(cluster);
+            let bytes = u32::try_from(extent.len()).map_err(|_| LayoutError::Shape {
+                what: "bytes of a cluster",
+                found: extent.len() as u64,
+                expected: "fewer than 4 GiB: take smaller clusters",
+            })?;
+            segment.extents.push(AmendedExtent {
+                cluster,
+                bytes,
+                records,
+            });
+            out.push(extent, kind.alignment())?;
+            self.progress.advance(1);
+        }
+        let file = out.finish(|length| self.shape.header(extents, length))?;
+        amended.extents.push(segment);
+        Ok((amended, vec![file]))
+    }
+
+    /// Takes segments out of which little counts, or which are small beside what is to be written, and has written what counts of them.
+    fn absorb(&self, segments: &mut Vec<ExtentSegment>, wanted: &mut BTreeSet<u32>) {
+        let bytes_of = |cluster: u32| match cluster < self.stores.clusters() {
+            true => self.stores.place(cluster).bytes as u64,
+            false => 0,
+        };
+        let mut bytes: u64 = wanted.iter().map(|&cluster| bytes_of(cluster)).sum();
+        // Files of extents stand in the order of segments, behind those of the build.
+        let before = self.stores.files_built();
+        for n in (0..segments.len()).rev() {
+            let counts = |extent: &AmendedExtent, wanted: &BTreeSet<u32>| {
+                extent.cluster < self.stores.clusters()
+                    && self.stores.place(extent.cluster).file == before + n
+                    && !wanted.contains(&extent.cluster)
+            };
+            let all: u64 = segments[n]
+                .extents
+                .iter()
+                .map(|extent| u64::from(extent.bytes))
+                .sum();
+            let live: BTreeSet<u32> = (segments[n].extents.iter())
+                .filter(|extent| counts(extent, wanted))
+                .map(|extent| extent.cluster)
+                .collect();
+            let live_bytes: u64 = live.iter().map(|&cluster| bytes_of(cluster)).sum();
+            if live_bytes <= bytes || 2 * live_bytes <= all {
+                bytes += live_bytes;
+                wanted.extend(live);
+                segments.remove(n);
+            }
+        }
+    }
+
+    /// Writes a file of new vectors, with those of the files before that are small beside it.
+    fn members(
+        &self,
+        new: &[New],
+        first: u32,
+        amended: &mut AmendedFile,
+    ) -> Result<Option<FileEntry>, Error> {
+        let number = amended.members.last().map_or(1, |last| last.number + 1);
+        let (mut begin, end) = (first, first + new.len() as u32);
+        while let Some(last) = amended.members.last()
+            && begin - last.first <= end - begin
+        {
+            begin = last.first;
+            amended.members.pop();
+        }
+        if begin == end {
+            return Ok(None);
+        }
+        let members = Members::starting_at(self.shape, begin);
+        let kind = FileKind::Addressed;
+        let mut out = Aligned::create(self.checkpoint, kind, Some(number))?;
+        let mut stored = Vec::new();
+        if begin < first {
+            let mut reader = ClusterReader::open(self.volume, self.stores)?;
+            let numbers: Vec<u32> = (begin..first).collect();
+            reader.each_member(&numbers, &mut |node, id, vector| {
+                go_on(self.progress)?;
+                stored.clear();
+                members.push(node, id, vector, &mut stored);
+                out.push(&stored, 1)
+            })?;
+        }
+        for new in new {
+            go_on(self.progress)?;
+            stored.clear();
+            members.push(new.node, new.id, &new.vector, &mut stored);
+            out.push(&stored, 1)?;
+        }
+        let file = out.finish(|length| self.shape.header(kind, length))?;
+        amended.members.push(MemberSegment {
+            number,
+            first: begin,
+        });
+        Ok(Some(file))
+    }
+}
+
+/// Ids that came and went since the build.
+fn placement(index: &Index, inputs: &Inputs<'_>, first: u32, new: &[New]) -> PlacementFile {
+    let mut ids = IdRanges::of(&inputs.inserted);
+    new.iter().for_each(|new| ids.insert(new.id));
+    let removed = inputs.removed.iter();
+    // No node above is there yet.
+    let mut deleted: Vec<(u64, u32)> = removed
+        .map(|(&id, &bound)| (id, bound.min(first)))
+        .collect();
+    deleted.sort_unstable();
+    let built = index.manifest().vectors as u32;
+    let nodes = first + new.len() as u32;
+    PlacementFile {
+        nodes,
+        built,
+        pages: 0,
+        page_of: Vec::new(),
+        added: Vec::new(),
+        runs: RunsOn::default(),
+        codes: Vec::new(),
+        // Of no meaning where there are no lists of neighbours.
+        lists: vec![0; (nodes - built) as usize],
+        ids: ids.all(),
+        deleted,
+    }
+}
