@@ -50,7 +50,8 @@ pub struct Stats {
     pub navigation_nodes: u64,
     /// The clusters, in a cluster index.
     pub clusters: Option<ClusterStats>,
-    /// What all files take over the bytes of the vectors as they are: the index amplification of the second-tier paper, that 1 is added to.
+    /// What all files take over the bytes of the vectors as they are, those that count: the index amplification of the second-tier paper, that 1 is
+    /// added to.
     pub amplification: f64,
     /// Bytes on disk by component.
     pub bytes: Bytes,
@@ -92,7 +93,7 @@ pub struct Stats {
 /// What a cluster index has instead of a graph.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClusterStats {
-    /// How many clusters.
+    /// How many clusters there are now. What follows is of the build, until a merge.
     pub clusters: u64,
     /// Vectors for each that the build aimed at.
     pub size: u32,
@@ -165,7 +166,8 @@ impl Index {
             IndexKind::Graph(_) => (bytes(manifest, composition), graph_and_vectors(manifest)),
             IndexKind::Cluster(_) => {
                 let id_bytes = self.clusters().map_or(0, ClusterStores::id_bytes);
-                clustered(manifest, id_bytes)
+                let came = self.clusters().map_or(0, ClusterStores::records_since);
+                clustered(manifest, id_bytes, came)
             }
         };
         let graph = match &manifest.kind {
@@ -187,6 +189,8 @@ impl Index {
             coupled_bytes += stream::file_length(Codes::of_nodes(manifest));
             coupled_bytes -= bytes_of(manifest, FileKind::Entries);
         }
+        let row_bytes = manifest.dimension as usize * manifest.element.size();
+        let live_bytes = (self.len() * row_bytes) as u64;
         Stats {
             preset: manifest.preset.clone(),
             vectors: self.len() as u64,
@@ -215,20 +219,22 @@ impl Index {
             }),
             navigation_nodes: manifest.kind.navigation_nodes(),
             clusters: manifest.clusters().map(|facts| ClusterStats {
-                clusters: facts.clusters,
+                clusters: self
+                    .clusters()
+                    .map_or(facts.clusters, |now| now.clusters().into()),
                 size: facts.size,
                 replicas: facts.replicas,
                 replicas_mean: facts.members as f64 / manifest.vectors.max(1) as f64,
                 members_mean: facts.members as f64 / facts.clusters.max(1) as f64,
                 members_max: facts.largest,
             }),
-            amplification: bytes.total as f64 / raw_bytes(manifest).max(1) as f64,
+            amplification: bytes.total as f64 / live_bytes.max(1) as f64,
             bits_per_edge: graph.map_or(0.0, |graph| {
                 8.0 * list_bytes(manifest) as f64 / graph.edges.max(1) as f64
             }),
             vector_ratio: match graph {
                 Some(_) => raw_bytes(manifest) as f64 / vector_bytes(manifest).max(1) as f64,
-                None => raw_bytes(manifest) as f64 / bytes.vectors.max(1) as f64,
+                None => live_bytes as f64 / bytes.vectors.max(1) as f64,
             },
             bytes,
             coupled_bytes,
@@ -257,13 +263,14 @@ impl Index {
 }
 
 /// A cluster index by component: what vectors take that stand several times is among the vectors, and what leads to them among the graph.
-/// Nothing of it would be in the coupled layout.
-fn clustered(manifest: &Manifest, id_bytes: usize) -> (Bytes, GraphAndVectors) {
+/// `came` vectors stand in clusters that were written since the build; those of before are counted as well, until a merge. Nothing of it
+/// would be in the coupled layout.
+fn clustered(manifest: &Manifest, id_bytes: usize, came: u64) -> (Bytes, GraphAndVectors) {
     let total = bytes_where(manifest, |_| true);
     let replicated = manifest.layout == FileKind::Replicated.name();
     let copies = match manifest.clusters() {
-        Some(facts) if replicated => facts.members,
-        _ => manifest.vectors,
+        Some(facts) if replicated => facts.members.saturating_add(came),
+        _ => manifest.nodes(),
     };
     let vector_bytes = u64::from(manifest.dimension) * manifest.element.size() as u64;
     let vectors = copies.saturating_mul(vector_bytes);

@@ -368,6 +368,13 @@ impl ClusterStores {
         self.nodes.into()
     }
 
+    /// Vectors that stand in the extents which were written since the build, as often as they do.
+    pub(crate) fn records_since(&self) -> u64 {
+        let segments = self.amended.iter().flat_map(|amended| &amended.extents);
+        let extents = segments.flat_map(|segment| &segment.extents);
+        extents.map(|extent| u64::from(extent.records)).sum()
+    }
+
     /// What came since the build.
     pub(crate) fn amended(&self) -> Option<&AmendedFile> {
         self.amended.as_ref()

@@ -131,7 +131,6 @@ fn vectors_are_in_the_cluster_whose_head_is_nearest_though_what_comes_drifts() {
         let index = live.index();
         assert_eq!(index.len(), 4_000, "{layout}");
         let after = astray(&index);
-        println!("{layout}: {after} astray");
         assert!(after < most, "{layout}: {after} astray");
     }
 }

@@ -183,6 +183,20 @@ fn clusters_that_changed_are_whole_and_all_that_counts_is_in_one() {
         let manifest = stored::manifest(&volume).unwrap();
         let facts = manifest.placement.unwrap();
         assert!(facts.nodes > manifest.vectors && facts.live < facts.nodes);
+        // What it says of itself is of what there is now, and not of the build.
+        let shared = Arc::new(volume.clone());
+        let index = Index::open_in(shared, folder.path(), &OpenOptions::default()).unwrap();
+        let stats = index.stats();
+        let table = stored::amended(&volume, &manifest).unwrap().unwrap();
+        assert_eq!(stats.clusters.unwrap().clusters, u64::from(table.clusters));
+        let live = (index.len() * DIM) as f64;
+        assert_eq!(stats.amplification, stats.bytes.total as f64 / live);
+        let parts = [stats.bytes.graph, stats.bytes.vectors, stats.bytes.ids];
+        assert_eq!(
+            parts.iter().sum::<u64>() + stats.bytes.other,
+            stats.bytes.total
+        );
+        assert!(stats.bytes.vectors >= facts.nodes * DIM as u64, "{layout}");
         // A table that leaves out a cluster's last extent: vectors that stand there alone are missed.
         let mut table = stored::amended(&volume, &manifest).unwrap().unwrap();
         let segments = table.extents.len();
