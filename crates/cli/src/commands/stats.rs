@@ -347,14 +347,14 @@ fn of_clusters(clusters: &ClusterStats, stats: &Stats) -> Vec<(&'static str, Str
         (
             "members",
             format!(
-                "{:.1} of a cluster on average, {} at most",
+                "{:.1} of a cluster on average, {} at most, as built",
                 clusters.members_mean, clusters.members_max
             ),
         ),
         (
             "replicas",
             format!(
-                "{:.2} clusters of a vector on average, {} at most",
+                "{:.2} clusters of a vector on average, {} at most, as built",
                 clusters.replicas_mean, clusters.replicas
             ),
         ),

@@ -183,6 +183,59 @@ fn cluster_indexes_of_format_4_open_answer_and_take_changes() {
 }
 
 #[test]
+fn clusters_that_were_split_open_answer_and_take_changes() {
+    // 120 rows were built, 1,024 went into clusters, and 106 and two upserts wait in the log.
+    for (layout, clusters) in [("replicated", 49), ("addressed", 60), ("grouped", 58)] {
+        let folder = tempfile::tempdir().unwrap();
+        for file in fs::read_dir(fixture(&format!("index-v4-amended-{layout}"))).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
+        }
+        let path = folder.path();
+        let report = verify(path, &Silent).unwrap();
+        assert!(report.clean(), "{layout}: {report:#?}");
+        let rows = rows(SIFT_BASE, 0, 1_250, 16);
+        // That of the row itself, or of another one that is the same.
+        let lost = |index: &Index| {
+            let options = SearchOptions {
+                k: 1,
+                probes: Some(6),
+                ..SearchOptions::default()
+            };
+            let found = index.search(&rows, &options).unwrap();
+            assert!(found.ids.iter().all(|&id| id < 1_250), "{layout}");
+            found
+                .distances
+                .iter()
+                .filter(|&&distance| distance != 0.0)
+                .count()
+        };
+        let index = open(path);
+        let stats = index.stats();
+        assert_eq!((stats.vectors, stats.logged), (1_144, 108), "{layout}");
+        assert_eq!(stats.clusters.unwrap().clusters, clusters, "{layout}");
+        assert!(lost(&index) <= 6, "{layout}: {}", lost(&index));
+        drop(index);
+        let open_live =
+            || LiveIndex::open(path, &OpenOptions::default(), &WriteOptions::default()).unwrap();
+        let live = open_live();
+        assert!(
+            live.rebalance(&Silent).unwrap().clusters_written > 0,
+            "{layout}"
+        );
+        drop(live);
+        assert!(verify(path, &Silent).unwrap().clean(), "{layout}");
+        assert!(lost(&open(path)) <= 6, "{layout}: {}", lost(&open(path)));
+        let live = open_live();
+        live.compact(&Silent).unwrap();
+        assert_eq!(live.len(), 1_250);
+        drop(live);
+        assert!(verify(path, &Silent).unwrap().clean(), "{layout}");
+        assert!(lost(&open(path)) <= 6, "{layout}: {}", lost(&open(path)));
+    }
+}
+
+#[test]
 fn a_state_is_known_since_it_is_drawn() {
     let state = |name: &str| {
         let text = fs::read(fixture(name).join("MANIFEST")).unwrap();
