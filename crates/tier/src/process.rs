@@ -35,8 +35,8 @@ fn status_kib(key: &str) -> u64 {
 /// Gives back the memory that this program's code takes; what runs next is mapped again from the page cache as it is run.
 ///
 /// The kernel maps sixteen pages around each one that is run, and never takes them away by itself while there is memory. So the code that
-/// read arguments and opened an index goes on counting as this process' memory, some megabytes of it, beside the code that searches.
-/// Where a budget of ten megabytes bounds the whole process, that is a tenth of it. Does nothing where `/proc` is not mounted.
+/// read arguments and opened an index goes on counting as this process' memory, about a megabyte of it, beside the code that searches.
+/// Where a budget of ten megabytes bounds the whole process, that is a tenth. Does nothing where `/proc` is not mounted.
 pub fn release_code_pages() {
     let Ok(maps) = fs::read_to_string("/proc/self/maps") else {
         return;
@@ -51,7 +51,7 @@ pub fn release_code_pages() {
     };
     // SAFETY: `code` is a mapping of this process, private, of a file and not writable (`mapping` sees to it), so that its pages hold what
     // the file holds: dropped, they are mapped again, with the same bytes, when they are next run. Code is position independent, and
-    // nothing relocates it. It is not unmapped at any time, and neither is a program that runs, nor a library with a function on the stack.
+    // nothing relocates it. It stays mapped: a program that runs is never unmapped, nor is a library one of whose functions is running.
     // Refused where the program is locked in memory, which whoever locked it wanted: nothing is lost but the memory.
     unsafe { libc::madvise(code.start as *mut _, code.len(), libc::MADV_DONTNEED) };
 }

@@ -168,6 +168,7 @@ fn a_device_is_no_place_and_no_folder_is_made_among_devices() {
         for word in [place, "mpol=bind", "folder"] {
             assert!(error.to_string().contains(word), "{error}");
         }
+        assert!(!error.to_string().contains("  "), "{error}");
     }
     assert!(!Path::new("/dev/stratann-dax0.0").exists());
 }

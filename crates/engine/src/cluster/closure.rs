@@ -8,7 +8,7 @@ use super::{CHUNK, Heads, HeadsScratch, PointRows, go_on};
 use crate::progress::{Progress, Stage};
 use crate::{Error, threads};
 
-/// A cluster has at most so many times the members that it would have if all were alike.
+/// A cluster has at most so many times the members that it would have if each vector had all the replicas that it may have.
 pub(crate) const MOST_MEMBERS: usize = 2;
 
 /// How rows join clusters.

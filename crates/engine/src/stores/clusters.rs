@@ -7,8 +7,8 @@
 //!   grouped       the extent: its group, and numbers          the vectors of these that stand in no group that is probed
 //! ```
 //!
-//! Vectors that came after the build stand in files of their own, and a cluster whose members changed has a new extent there: the last one
-//! counts. In a grouped index that extent has no group: its members are read by themselves, wherever they stand, those of the old group
+//! What came after the build is in files of its own: a cluster whose members changed has a new extent there, of which the last one counts, and new
+//! vectors stand in these (replicated) or by themselves. In a grouped index that extent has no group: its members are read by themselves, wherever they stand, those of the old group
 //! next to each other as ever.
 //!
 //! The byte tables are in [`stratann_layout::clusters`].

@@ -100,7 +100,8 @@ fn check_beside_devices(place: &Path) -> Result<(), TierError> {
     let refuse = || {
         Err(TierError::Unsupported {
             what: format!("{}, which is a device or would stand among them,", place.display()),
-            reason: "copies are files in a folder: mount a file system on the device (of persistent or CXL memory: one with DAX), or a tmpfs                      with `mpol=bind:N` for the memory of NUMA node N, and name a folder in it"
+            reason: "copies are files in a folder: mount a file system on the device (of persistent or CXL memory: one with DAX), or a tmpfs \
+                     with `mpol=bind:N` for the memory of NUMA node N, and name a folder in it"
                 .to_owned(),
         })
     };

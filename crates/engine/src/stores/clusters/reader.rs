@@ -1,4 +1,4 @@
-//! Clusters and vectors that are read one after the other, where no search does: for rebalancing, merges and repair. Each file is opened once.
+//! Clusters and vectors that are read one after the other, where no search does: for rebalancing and merges. Each file is opened once.
 
 use std::ops::Range;
 

@@ -38,9 +38,7 @@ use crate::index::Index;
 use crate::progress::Progress;
 use crate::stores::ClusterStores;
 
-/// Clusters around one that is split whose vectors are looked at. SPFresh: 64, of many more vectors each.
-const AROUND: usize = 128;
-/// Heads around one among which the vectors of its cluster, and of those around it, find theirs.
+/// Heads around one that is split, whose clusters' vectors are looked at (SPFresh: 64, of many more vectors each), and among which these find theirs.
 const VICINITY: usize = 128;
 /// Heads that are looked at where only the nearest is wanted.
 const NEAREST: usize = 16;
@@ -543,7 +541,7 @@ impl<'a> Changes<'a> {
         let (mut to_old, mut to_first, mut to_second) = (vec![], vec![], vec![]);
         let mut points = Vec::new();
         let others = around.iter().filter(|near| !halves.contains(near));
-        for &near in others.take(AROUND) {
+        for &near in others {
             // Those that came with this checkpoint, and those that stand on storage.
             let whole = self.whole.get(&near);
             let is_whole = whole.is_some();

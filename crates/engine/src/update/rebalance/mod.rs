@@ -22,8 +22,8 @@
 //!
 //! Clusters that change often leave garbage in the segments before. A segment goes, and the extents in it that count are written once more, when
 //! at most half of its bytes count, or no more than this checkpoint writes. So there are few of them, by the logarithm of what came since
-//! the build. The files of the build stay until the whole index is built anew, whatever counts of them: when more than half of all that extents
-//! take is of clusters that were written anew since, a merge is due ([`Due::Garbage`](crate::Due::Garbage)).
+//! the build. The files of the build stay until the whole index is built anew, whatever counts of them: when two fifths of all files of clusters
+//! and vectors are of clusters that were written anew since, a merge is due ([`Due::Garbage`](crate::Due::Garbage)).
 //!
 //! A vector that was deleted stays in clusters that nobody writes, and its id among those that do not count, as after direct inserts; a merge
 //! of the whole index, which is due when a tenth is deleted, builds it anew.
@@ -54,8 +54,8 @@ use crate::index::Index;
 use crate::progress::{Progress, Stage};
 use crate::stores::ClusterStores;
 
-/// New vectors between two such checkpoints: this share of those on storage, as OdinANN §4.1 has it of merges, and no fewer than [`LEAST`]. With
-/// members of several clusters each, fewer touch most clusters all the same.
+/// New vectors between two such checkpoints: this share of those on storage, as OdinANN §4.1 has it of merges, and no fewer than [`LEAST`]. Since
+/// each joins several clusters, even fewer would change most of them.
 const SHARE: u64 = 16;
 const LEAST: u64 = 1024;
 
@@ -73,7 +73,7 @@ pub(super) struct Needs {
     each: u64,
 }
 
-/// Where two clusters come of one, both have members. How many split at once follows from the vectors; so twice what is usual.
+/// How many clusters will be split follows from the vectors, and is not known beforehand: room for twice the members.
 const SPLIT: u64 = 2;
 /// What an allocation takes beyond what was asked for, with the counts of who shares it.
 const ALLOCATION: u64 = 32;
