@@ -485,7 +485,7 @@ impl Tried<'_> {
         let fixed = plan.codebook;
         let codebook = index.manifest().file(FileKind::Codebook.name());
         let codebook = codebook.map_or(0, |entry| entry.length);
-        let size = scale(stats.bytes.total.saturating_sub(codebook)) + codebook;
+        let size = scale(stats.bytes.total.saturating_sub(codebook)).saturating_add(codebook);
         // Where codes stand in the records, those in memory are of the entry points, however many vectors there are.
         let codes = match index.composition().has_codes_in_records() {
             true => plan.codes,

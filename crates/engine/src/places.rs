@@ -567,7 +567,11 @@ impl State<'_> {
             PlaceTier::Remote(remote) => {
                 let (home, client) = (self.home.clone(), remote.client()?);
                 let names = self.content.on_server(&remote.name, self.path);
-                Arc::new(RemoteVolume::new(home, client, names)?)
+                let (from, path) = (home.clone(), self.path.to_owned());
+                let content = self.content.clone();
+                let is_current =
+                    move || Identity::of(&*from, &path).is_ok_and(|now| now == content);
+                Arc::new(RemoteVolume::new(home, client, names)?.while_current(is_current))
             }
         })
     }

@@ -38,31 +38,45 @@ fn status_kib(key: &str) -> u64 {
 /// read arguments and opened an index goes on counting as this process' memory, about a megabyte of it, beside the code that searches.
 /// Where a budget of ten megabytes bounds the whole process, that is a tenth. Does nothing where `/proc` is not mounted.
 pub fn release_code_pages() {
-    let Ok(maps) = fs::read_to_string("/proc/self/maps") else {
+    let Ok(maps) = fs::read_to_string("/proc/self/smaps") else {
         return;
     };
     let here = release_code_pages as fn() as usize;
-    let Some(code) = maps
-        .lines()
-        .filter_map(mapping)
-        .find(|code| code.contains(&here))
-    else {
+    let mut lines = maps.lines();
+    let Some(code) = (lines.by_ref().filter_map(mapping)).find(|code| code.contains(&here)) else {
         return;
     };
-    // SAFETY: `code` is a mapping of this process, private, of a file and not writable (`mapping` sees to it), so that its pages hold what
-    // the file holds: dropped, they are mapped again, with the same bytes, when they are next run. Code is position independent, and
-    // nothing relocates it. It stays mapped: a program that runs is never unmapped, nor is a library one of whose functions is running.
+    // A debugger's breakpoints, and whatever else was written over code, are pages of this process' own, which would be lost.
+    let mut facts = lines.take_while(|line| mapping_of_any(line).is_none());
+    let is_own = |line: &str| {
+        let keys = ["Private_Dirty:", "Anonymous:", "Swap:"];
+        let value = keys.iter().find_map(|key| line.strip_prefix(key));
+        value.is_some_and(|value| value.trim() != "0 kB")
+    };
+    if facts.any(is_own) {
+        return;
+    }
+    // SAFETY: `code` is a mapping of this process, private, of a file and not writable (`mapping` sees to it), none of whose pages had been
+    // written to just now, so that they hold what the file holds: dropped, they are mapped again, with the same bytes, when they are next run.
+    // Code is position independent, and nothing relocates it; who patches it at this very moment loses the patch, which no part of this
+    // project does. It stays mapped: a program that runs is never unmapped, nor is a library one of whose functions is running.
     // Refused where the program is locked in memory, which whoever locked it wanted: nothing is lost but the memory.
     unsafe { libc::madvise(code.start as *mut _, code.len(), libc::MADV_DONTNEED) };
 }
 
-/// The addresses of a line of `/proc/self/maps`, if it is of code: private, not writable, and of a file.
-fn mapping(line: &str) -> Option<Range<usize>> {
-    let mut words = line.split_ascii_whitespace();
-    let (start, end) = words.next()?.split_once('-')?;
-    let [permissions, _, _, inode] = [words.next()?, words.next()?, words.next()?, words.next()?];
+/// The addresses of a line of `/proc/self/smaps` that begins a mapping.
+fn mapping_of_any(line: &str) -> Option<Range<usize>> {
+    let (start, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
     let address = |text| usize::from_str_radix(text, 16).ok();
-    (permissions == "r-xp" && inode != "0").then_some(address(start)?..address(end)?)
+    Some(address(start)?..address(end)?)
+}
+
+/// The same, if it is of code: private, not writable, and of a file.
+fn mapping(line: &str) -> Option<Range<usize>> {
+    let addresses = mapping_of_any(line)?;
+    let mut words = line.split_ascii_whitespace().skip(1);
+    let [permissions, _, _, inode] = [words.next()?, words.next()?, words.next()?, words.next()?];
+    (permissions == "r-xp" && inode != "0").then_some(addresses)
 }
 
 /// Processor time that the calling thread has used, user and system.

@@ -31,7 +31,7 @@ mod submit;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
@@ -559,7 +559,8 @@ impl LiveIndex {
 
     /// Whether vectors that wait go into clusters in place, by themselves.
     pub(super) fn takes_in_place(&self) -> bool {
-        self.rebalances(&self.state())
+        // After one that failed, a merge may do what it could not.
+        self.rebalances(&self.state()) && self.rebalance_after.load(Ordering::Relaxed) == 0
     }
 
     /// Vectors that came into clusters since the build, and the share of the files of these that does not count any more.

@@ -114,7 +114,12 @@ fn check_beside_devices(place: &Path) -> Result<(), TierError> {
         return if is_device { refuse() } else { Ok(()) };
     }
     let devices = |path: &str| look(Path::new(path)).map(|facts| facts.st_dev);
-    let parent = place.parent().map(look);
+    let parent = place
+        .parent()
+        .map(|parent| match parent.as_os_str().is_empty() {
+            true => look(Path::new(".")),
+            false => look(parent),
+        });
     match (devices("/dev"), devices("/"), parent) {
         (Ok(devices), Ok(root), Some(Ok(parent)))
             if devices != root && parent.st_dev == devices =>

@@ -1,6 +1,7 @@
 //! A volume of which some files are read from copies on a memory server.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::client::{Client, RemoteFile};
@@ -13,13 +14,23 @@ use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
 /// A volume, and copies of its files on a server, from which tiers are opened and bytes are read. Who only searches may have it; a file that is
 /// written to through it would not be what its copy is.
-#[derive(Debug)]
 pub struct RemoteVolume {
     home: Arc<dyn Volume>,
     client: Client,
     names: CopyNames,
+    /// Whether `home` is still in the state that copies are called by.
+    is_current: Box<dyn Fn() -> bool + Send + Sync>,
     /// Copies that are open. Held while one is made.
     open: Mutex<HashMap<String, RemoteFile>>,
+}
+
+impl fmt::Debug for RemoteVolume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteVolume")
+            .field("home", &self.home)
+            .field("names", &self.names)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What copies of an index are called on a server: `OWNER.ORIGIN.STATE.FILE`. None of the first three has a dot in it.
@@ -75,8 +86,21 @@ impl RemoteVolume {
             home,
             client,
             names,
+            is_current: Box::new(|| true),
             open: Mutex::default(),
         })
+    }
+
+    /// The same, which makes no copy of what `home` has become another state of meanwhile: `is_current` is asked when all bytes were read, and
+    /// before the copy gets its name. Who writes to an index may write to pages again once the next state counts, and a copy that has some of
+    /// these would be taken for one of this state by other machines.
+    #[must_use]
+    pub fn while_current(
+        mut self,
+        is_current: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> RemoteVolume {
+        self.is_current = Box::new(is_current);
+        self
     }
 
     fn open_files(&self) -> MutexGuard<'_, HashMap<String, RemoteFile>> {
@@ -130,8 +154,17 @@ impl RemoteVolume {
                     let place = self.client.server().name().to_owned();
                     return Err(TierError::NoRoom { place, len, free });
                 }
-                self.client
-                    .put(&there, len, |offset, piece| from.read_at(offset, piece))?
+                self.client.put(&there, len, |offset, piece| {
+                    from.read_at(offset, piece)?;
+                    if offset + piece.len() as u64 == len && !(self.is_current)() {
+                        return Err(TierError::Replaced {
+                            place: self.home.place(name),
+                            what: "another checkpoint took its place while it was copied"
+                                .to_owned(),
+                        });
+                    }
+                    Ok(())
+                })?
             }
         };
         open.insert(name.to_owned(), file.clone());

@@ -226,10 +226,14 @@ impl LiveIndex {
             None => BATCH,
         };
         for (first, ids) in (0..total).step_by(batch).zip(ids.chunks(batch)) {
-            let put = match progress.interrupted() {
+            let mut put = match progress.interrupted() {
                 true => Err(Error::Interrupted),
                 false => self.put_some(vectors, first, ids, &mut rows),
             };
+            // Nothing of these was changed: what waits may make room for them.
+            if matches!(put, Err(Error::Memory { .. })) && self.rebalance_for_room() {
+                put = self.put_some(vectors, first, ids, &mut rows);
+            }
             put.map_err(|error| match first {
                 0 => error,
                 done => Error::Partly {

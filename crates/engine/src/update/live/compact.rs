@@ -282,6 +282,8 @@ impl LiveIndex {
             return Ok(report);
         };
         *self.state.write() = Arc::new(next);
+        // Whatever kept clusters from taking what waited, it is over.
+        self.rebalance_after.store(0, Ordering::Relaxed);
         match committed.durable(&*self.volume) {
             Ok(()) => self.health.recovered(Concern::Commit),
             // What the directory names goes on. The files of both stay until a later checkpoint makes sure of it.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use stratann_layout::LogRecord;
 
+use super::changes::BATCH;
 use super::{LiveIndex, State, WriteOptions};
 use crate::index::Index;
 use crate::progress::Silent;
@@ -157,26 +158,38 @@ impl LiveIndex {
             return;
         }
         let waits = state.fresh().len() as u64;
-        let due = match self.options.direct.checkpoint {
-            Some(chosen) => chosen,
-            // What the manifest does not say, the checkpoint itself refuses.
-            None => self.rebalance_due_after(state).unwrap_or(waits),
+        let due = self.rebalance_due_after(state, self.options.direct.checkpoint);
+        // What the manifest does not say, the checkpoint itself refuses.
+        let due = due.unwrap_or(waits);
+        if waits >= due.max(self.rebalance_after.load(Ordering::Relaxed)) {
+            self.rebalance_or_say_why_not(waits);
+        }
+    }
+
+    /// Moves what waits into the clusters on storage because nothing more may wait, whatever went wrong the last time; false if that is not how
+    /// vectors get in, or it could not be done.
+    pub(super) fn rebalance_for_room(&self) -> bool {
+        let state = self.state();
+        let waits = state.fresh().len() as u64;
+        waits > 0 && self.rebalances(&state) && self.rebalance_or_say_why_not(waits)
+    }
+
+    fn rebalance_or_say_why_not(&self, waits: u64) -> bool {
+        let Some(_one) = self.merging.try_lock() else {
+            return false;
         };
-        let due = due.max(self.rebalance_after.load(Ordering::Relaxed));
-        if waits >= due
-            && let Some(_one) = self.merging.try_lock()
-        {
-            // What was inserted is in the log, and searches find it: nothing is lost if there is no room for a checkpoint now.
-            match self.rebalance_now(&Silent) {
-                Ok(_) => {
-                    self.rebalance_after.store(0, Ordering::Relaxed);
-                    self.health.recovered(Concern::Checkpoint);
-                }
-                Err(error) => {
-                    // All of them are looked at again then: not at every call.
-                    self.rebalance_after.store(2 * waits, Ordering::Relaxed);
-                    self.health.no_checkpoint(&error);
-                }
+        // What was inserted is in the log, and searches find it: nothing is lost if there is no room for a checkpoint now.
+        match self.rebalance_now(&Silent) {
+            Ok(_) => {
+                self.health.recovered(Concern::Checkpoint);
+                true
+            }
+            Err(error) => {
+                // All of them are looked at again then: not at every call.
+                let next = waits + (waits / 2).max(BATCH as u64);
+                self.rebalance_after.store(next, Ordering::Relaxed);
+                self.health.no_checkpoint(&error);
+                false
             }
         }
     }

@@ -69,21 +69,32 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// How many vectors are worth a checkpoint that moves them into clusters in place: fewer where a budget has no room for more.
+    /// How many vectors are worth a checkpoint that moves them into clusters in place: `wanted`, or what is usual, or fewer where a budget has no
+    /// room for so many that wait, or for them on their way.
     ///
     /// # Errors
     /// The manifest says nothing of clusters.
-    pub(super) fn rebalance_due_after(&self, state: &State) -> Result<u64, Error> {
-        let usual = rebalance::due_after(state.index.len() as u64);
+    pub(super) fn rebalance_due_after(
+        &self,
+        state: &State,
+        wanted: Option<u64>,
+    ) -> Result<u64, Error> {
+        let wanted = wanted.unwrap_or_else(|| rebalance::due_after(state.index.len() as u64));
         let (Some(room), Some(needs)) =
             (self.room_for_changes(state), self.rebalance_needs(state)?)
         else {
-            return Ok(usual);
+            return Ok(wanted);
         };
-        let row_bytes = state.index.dim() * state.index.element().size();
-        let most = needs.most(room, row_bytes as u64 + BESIDE_FRESH);
+        let each = (state.index.dim() * state.index.element().size()) as u64 + BESIDE_FRESH;
+        // What is deleted takes room that vectors do not have.
+        let beside = state.overlay.deleted.memory_bytes();
+        let on_their_way = needs.most(room.saturating_sub(beside), each);
+        let memory = state.index.memory();
+        let waiting = memory.inserting + memory.changes + memory.unused;
+        let waiting = waiting.saturating_sub(beside) / each;
         // They come some at a time, and whether it is due is asked in between.
-        Ok(usual.min(most.saturating_sub(BATCH as u64).max(1)))
+        let most = on_their_way.min(waiting).saturating_sub(BATCH as u64);
+        Ok(wanted.min(most.max(1)))
     }
 
     /// Whether what waits has room on its way into clusters.

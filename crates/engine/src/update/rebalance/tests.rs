@@ -281,9 +281,11 @@ fn a_checkpoint_that_has_no_room_is_refused_before_the_work_and_comes_earlier_un
         memory: Some(80 << 20),
         ..OpenOptions::default()
     };
-    // Nobody asks for a checkpoint until it has no room.
+    // More wait than came under the budget.
+    let free = open(&path("late"), &OpenOptions::default(), Some(100_000));
+    free.insert(&wide(300..1_300), None, &Silent).unwrap();
+    drop(free);
     let live = open(&path("late"), &budget, Some(100_000));
-    live.insert(&wide(300..1_300), None, &Silent).unwrap();
     let error = live.rebalance(&Silent).unwrap_err();
     assert!(matches!(error, Error::Memory { .. }), "{error}");
     let says = error.to_string();
@@ -306,4 +308,40 @@ fn a_checkpoint_that_has_no_room_is_refused_before_the_work_and_comes_earlier_un
     live.insert(&wide(300..1_300), None, &Silent).unwrap();
     assert!(live.index().len() > 300, "{:?}", live.stats().trouble);
     assert_eq!(live.stats().trouble, None);
+}
+
+#[test]
+fn under_a_small_budget_vectors_go_into_clusters_before_there_is_no_room_for_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let open_with = |memory: u64, wanted: Option<u64>| {
+        let budget = OpenOptions {
+            memory: Some(memory),
+            ..OpenOptions::default()
+        };
+        let options = WriteOptions {
+            threads: 1,
+            update: Some(Update::Rebalance),
+            direct: DirectOptions {
+                checkpoint: wanted,
+                ..DirectOptions::default()
+            },
+            ..WriteOptions::default()
+        };
+        LiveIndex::open(folder.path(), &budget, &options)
+    };
+    built(folder.path(), &photos(0..1_000), Layout::Grouped);
+    let Err(Error::Memory { needs, .. }) = open_with(1, None) else {
+        panic!("a byte is enough");
+    };
+    // Room for some hundred vectors that wait, where a thousand would be usual, or more were asked for.
+    let mut came = 1_000;
+    for wanted in [None, Some(100_000)] {
+        let live = open_with(needs + 700 * (DIM as u64 + 300), wanted).unwrap();
+        let put = live.insert(&photos(came..came + 2_000), None, &Silent);
+        assert!(put.is_ok(), "{put:?}: {:?}", live.stats().trouble);
+        came += 2_000;
+        assert_eq!(live.len(), came);
+        assert!(live.index().len() > came - 800, "{}", live.index().len());
+        assert_eq!(live.stats().trouble, None);
+    }
 }
