@@ -46,10 +46,11 @@ pub fn release_code_pages() {
     let Some(code) = (lines.by_ref().filter_map(mapping)).find(|code| code.contains(&here)) else {
         return;
     };
-    // A debugger's breakpoints, and whatever else was written over code, are pages of this process' own, which would be lost.
+    // A debugger's breakpoints, and whatever else was written over code, are pages of this process' own, which would be lost. (Dirty pages are not:
+    // those of a program that was compiled just now are, in the page cache.)
     let mut facts = lines.take_while(|line| mapping_of_any(line).is_none());
     let is_own = |line: &str| {
-        let keys = ["Private_Dirty:", "Anonymous:", "Swap:"];
+        let keys = ["Anonymous:", "Swap:"];
         let value = keys.iter().find_map(|key| line.strip_prefix(key));
         value.is_some_and(|value| value.trim() != "0 kB")
     };
