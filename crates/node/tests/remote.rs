@@ -1220,3 +1220,29 @@ fn a_state_that_is_known_everywhere_has_one_copy_of_each_file() {
     assert_eq!(opened(there, "1", true).read("pages-1").unwrap(), there.2);
     assert!(running.store().open("me.there.1.pages-1").is_ok());
 }
+
+#[test]
+fn no_copy_gets_its_name_of_an_index_that_went_on_while_it_was_copied() {
+    let root = tempfile::tempdir().unwrap();
+    let home = Arc::new(Directory::create(root.path().join("home")).unwrap());
+    let mut file = home.create("pages-1").unwrap();
+    file.append(&[1; 3_000_000]).unwrap();
+    let running = start(Options::default());
+    let server = known(running.address(), None);
+    let copied = |is_current: fn() -> bool| {
+        let volume = RemoteVolume::new(home.clone(), Client::new(&server), names("here", "1"));
+        let volume = volume.unwrap().while_current(is_current);
+        volume.open_reader("pages-1").map(drop)
+    };
+    let error = copied(|| false).unwrap_err();
+    assert!(matches!(error, TierError::Replaced { .. }), "{error}");
+    assert!(running.store().open("me.here.1.pages-1").is_err());
+    // Nothing of it stays to take room: what was begun goes with the connection.
+    let began = Instant::now();
+    while running.store().free() != 64 * MIB {
+        assert!(began.elapsed() < Duration::from_secs(5));
+        thread::sleep(Duration::from_millis(10));
+    }
+    copied(|| true).unwrap();
+    assert!(running.store().open("me.here.1.pages-1").is_ok());
+}

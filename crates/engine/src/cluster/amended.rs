@@ -190,10 +190,9 @@ impl AmendedHeads {
         }
     }
 
-    /// Links a head to some of those near it, and these back.
-    fn link(&mut self, cluster: u32) {
-        self.changed = true;
-        let (mut scratch, mut near) = (NavigationScratch::default(), Vec::new());
+    /// What a walk of the graph finds that looks for a head.
+    fn walk_to(&self, cluster: u32) -> NavigationScratch {
+        let mut scratch = NavigationScratch::default();
         let links_of = |cluster: u32| &self.links[cluster as usize][..];
         let query = (&self.kernel, self.point(cluster));
         walk(
@@ -204,7 +203,17 @@ impl AmendedHeads {
             BUILD_LIST,
             &mut scratch,
         );
-        near.extend(scratch.found().map(|(_, near)| near));
+        scratch
+    }
+
+    /// Links a head to some of those near it, and these back.
+    fn link(&mut self, cluster: u32) {
+        self.changed = true;
+        let near: Vec<u32> = self
+            .walk_to(cluster)
+            .found()
+            .map(|(_, near)| near)
+            .collect();
         self.join(cluster, &near);
         for neighbour in self.links[cluster as usize].clone() {
             if !self.links[neighbour as usize].contains(&cluster) {
@@ -260,17 +269,7 @@ impl AmendedHeads {
             if cluster == reached.len() {
                 return;
             }
-            let mut scratch = NavigationScratch::default();
-            let links_of = |cluster: u32| &self.links[cluster as usize][..];
-            let query = (&self.kernel, self.point(cluster as u32));
-            walk(
-                self.entry,
-                links_of,
-                &self.points,
-                query,
-                BUILD_LIST,
-                &mut scratch,
-            );
+            let scratch = self.walk_to(cluster as u32);
             // What a walk finds is reached.
             let from = scratch.found().next().map_or(self.entry, |(_, near)| near);
             self.links[from as usize].push(cluster as u32);

@@ -46,7 +46,7 @@ const NEAREST: usize = 16;
 /// members, in hundredths.
 const LOOK_AT: u64 = 150;
 /// One is merged that has less than this part of what it has at most.
-const LEAST: usize = 8;
+const SMALL_PART: usize = 8;
 
 /// A vector that is new.
 pub(super) struct New {
@@ -196,7 +196,7 @@ impl<'a> Changes<'a> {
             let size = self.size(cluster)?;
             if self.counted(size) > self.look_at || size.all > self.closure.most {
                 large.push(cluster);
-            } else if self.counted(size) < self.most / LEAST {
+            } else if self.counted(size) < self.most / SMALL_PART {
                 small.insert(cluster);
             }
         }
@@ -443,7 +443,7 @@ impl<'a> Changes<'a> {
             source: &source,
             space: self.heads.space().clone(),
         };
-        let least = members.len() / LEAST;
+        let least = members.len() / SMALL_PART;
         cluster::halves(&rows, least, self.index.manifest().seed, progress)
     }
 
@@ -599,7 +599,7 @@ impl<'a> Changes<'a> {
     /// Takes a cluster away that has too few members. The last one gets its number, which is given; `None` where it stays.
     fn merge(&mut self, cluster: u32) -> Result<Option<u32>, Error> {
         let size = self.size(cluster)?;
-        if self.heads.count() < 2 || self.counted(size) >= self.most / LEAST {
+        if self.heads.count() < 2 || self.counted(size) >= self.most / SMALL_PART {
             return Ok(None);
         }
         self.counts.merged += 1;

@@ -54,14 +54,14 @@ use crate::index::Index;
 use crate::progress::{Progress, Stage};
 use crate::stores::ClusterStores;
 
-/// New vectors between two such checkpoints: this share of those on storage, as OdinANN §4.1 has it of merges, and no fewer than [`LEAST`]. Since
+/// New vectors between two such checkpoints: this share of those on storage, as OdinANN §4.1 has it of merges, and no fewer than [`LEAST_NEW`]. Since
 /// each joins several clusters, even fewer would change most of them.
 const SHARE: u64 = 16;
-const LEAST: u64 = 1024;
+const LEAST_NEW: u64 = 1024;
 
 /// New vectors that are worth a checkpoint of an index that has so many.
 pub(super) fn due_after(nodes: u64) -> u64 {
-    (nodes / SHARE).max(LEAST)
+    (nodes / SHARE).max(LEAST_NEW)
 }
 
 /// Bytes of memory that a checkpoint takes beside the index that is open and the vectors that wait, about.
