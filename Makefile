@@ -7,7 +7,7 @@ STRATANN := $(TARGET)/release/stratann
 RUST_SOURCES := --workspace --exclude stratann-python
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-rust test-python test-slow test-ucx check check-format check-lints check-docs check-rules bench bench-rivals docs clean
+.PHONY: help build demo test test-rust test-python python-package test-slow steady test-ucx check check-format check-lints check-docs check-rules bench bench-rivals docs clean
 
 help: ## say what can be made
 	@echo "make TARGET, where TARGET is one of"
@@ -20,19 +20,25 @@ build: ## the stratann command, optimised
 demo: build ## build and search indexes of real data, beside brute force; needs only Rust
 	@STRATANN="$(STRATANN)" sh demo.sh
 
-test: check test-rust test-python ## everything that CI runs
+# Each part runs whatever failed before it, and one list at the end names every failure.
+test: ## everything that CI runs
+	VENV="$(VENV)" $(PYTHON) .ci/tests.py check rust python
 
 test-rust: ## the tests of the Rust crates
-	cargo test --locked $(RUST_SOURCES)
+	$(PYTHON) .ci/tests.py rust
+
+test-python: ## the tests of the Python package, installed into .venv as a user installs it
+	VENV="$(VENV)" $(PYTHON) .ci/tests.py python
 
 # A user's `pip install .` optimises all crates as one, which takes minutes; the tests want overflow checks instead.
-test-python: $(VENV)/ready ## pip-install the package into .venv, test it as a user does
+python-package: $(VENV)/ready
 	MATURIN_PEP517_ARGS="--profile dev" PATH="$(abspath $(VENV))/bin:$$PATH" "$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
-	"$(VENV)/bin/python" -m pytest -n auto --dist worksteal crates/python/tests
 
-test-slow: $(VENV)/ready ## the same with the tests that take minutes (STRATANN_SLOW=1)
-	STRATANN_SLOW=1 cargo test --locked --release $(RUST_SOURCES)
-	STRATANN_SLOW=1 $(MAKE) test-python
+test-slow: ## the same with the tests that take minutes (STRATANN_SLOW=1)
+	STRATANN_SLOW=1 VENV="$(VENV)" $(PYTHON) .ci/tests.py --release rust python
+
+steady: ## TESTS="NAME...": these twenty times beside two busy processes, on a disk whose syncs are slow
+	$(PYTHON) .ci/steady.py $(TESTS)
 
 # Where the library is missing the tests say so and pass. Debian: apt-get install libucx0, and libucx-dev to compare our declarations with the header.
 test-ucx: ## memory servers through UCX (RDMA), over its own TCP and shared memory
@@ -60,6 +66,7 @@ check-rules:
 	$(PYTHON) .ci/unsafe.py
 	$(PYTHON) .ci/links.py --self-test
 	$(PYTHON) .ci/links.py
+	$(PYTHON) .ci/tests.py --self-test
 
 bench: build ## measure on the fixtures, or JOB=bench/other.toml
 	"$(STRATANN)" bench $(or $(JOB),bench/fixture.toml)
