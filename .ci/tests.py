@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -321,12 +322,17 @@ def check(report, release):
 
 
 def seeded():
-    """Draws of the property tests follow the commit: the same commit fails or passes always, and the next draws anew."""
+    """The draws of the property tests follow the commit: one commit always fails or always passes. Slow tests draw anew."""
     if "PROPTEST_RNG_SEED" in os.environ:
         return
+    seed = secrets.randbits(60) if os.environ.get("STRATANN_SLOW") else commit_seed()
+    os.environ["PROPTEST_RNG_SEED"] = str(seed)
+    print(f"seed of the property tests: PROPTEST_RNG_SEED={seed}", flush=True)
+
+
+def commit_seed():
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
-    os.environ["PROPTEST_RNG_SEED"] = str(int(head[:15] or "1", 16))
-    print(f"seed of the property tests: PROPTEST_RNG_SEED={os.environ['PROPTEST_RNG_SEED']}", flush=True)
+    return int(head[:15] or "1", 16)
 
 
 def self_test():
