@@ -4,7 +4,6 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PYTHON ?= python3
 VENV ?= .venv
 STRATANN := $(TARGET)/release/stratann
-RUST_SOURCES := --workspace --exclude stratann-python
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo test test-rust test-python python-package test-slow steady test-ucx check check-format check-lints check-docs check-rules bench bench-rivals docs clean
@@ -30,9 +29,10 @@ test-rust: ## the tests of the Rust crates
 test-python: ## the tests of the Python package, installed into .venv as a user installs it
 	VENV="$(VENV)" $(PYTHON) .ci/tests.py python
 
-# A user's `pip install .` optimises all crates as one, which takes minutes; the tests want overflow checks instead.
+# A user's `pip install .` optimises all crates as one, which takes minutes; the tests want overflow checks instead,
+# and the features that the tests of Rust have (crates/python/Cargo.toml): what was compiled for those is taken as it is.
 python-package: $(VENV)/ready
-	MATURIN_PEP517_ARGS="--profile dev" PATH="$(abspath $(VENV))/bin:$$PATH" "$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
+	MATURIN_PEP517_ARGS="--profile dev --features testing" PATH="$(abspath $(VENV))/bin:$$PATH" "$(VENV)/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
 
 test-slow: ## the same with the tests that take minutes (STRATANN_SLOW=1)
 	STRATANN_SLOW=1 VENV="$(VENV)" $(PYTHON) .ci/tests.py --release rust python

@@ -28,8 +28,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 UNSTEADY_AT_MOST = 2
 # A program of tests that says nothing for so long hangs. Tests that take minutes are in `make test-slow`.
 SILENT_AT_MOST = 3600 if os.environ.get("STRATANN_SLOW") else 600
-# The Python package is tested by itself: its module needs an interpreter.
-PACKAGES = ["--workspace", "--exclude", "stratann-python"]
+# With the features that `make python-package` has, so that what both need is compiled once. The package is tested by itself.
+PACKAGES = ["--workspace", "--features", "stratann/testing"]
 CHECKS = ["check-format", "check-rules", "check-lints", "check-docs"]
 RESULT = re.compile(r"^test (.+?)(?: - should panic)? \.\.\. (?:.* )?(ok|FAILED|ignored(?:, .*)?)$")
 
