@@ -392,12 +392,16 @@ fn an_index_that_was_closed_has_every_page_in_its_place() {
 
 /// A search for each vector finds it under its id, and no id that is not there.
 fn find_all(live: &LiveIndex, model: &Model) {
+    find_all_with(60, live, model);
+}
+
+fn find_all_with(list: usize, live: &LiveIndex, model: &Model) {
     let dim = live.index().dim();
     let bytes = model.values().flat_map(|vector| vector.repeat(dim / DIM));
     let queries = Matrix::new(bytes.collect(), model.len(), dim, Element::U8).unwrap();
     let options = SearchOptions {
         k: 3,
-        list: 60,
+        list,
         // By leading parts the nearest would not be 0 away.
         exact: true,
         ..SearchOptions::default()
@@ -658,8 +662,8 @@ fn threads_and_merges(case: Case, dim: usize) {
     let folder = tempfile::tempdir().unwrap();
     let volume = SimVolume::new();
     build_wide(case, dim, BASE, Arc::new(volume.clone()), folder.path());
-    // Four bytes of a code say little of vectors that repeat themselves: all of these are looked at.
-    let list = if dim > DIM { 400 } else { 40 };
+    // How nodes are linked follows from which thread comes when: lists have room for all there are.
+    let list = 400;
     let live = open(case, &volume, folder.path(), Durability::OnFlush).unwrap();
     let done = std::sync::atomic::AtomicBool::new(false);
     let order = std::sync::atomic::Ordering::Relaxed;
@@ -714,7 +718,7 @@ fn threads_and_merges(case: Case, dim: usize) {
     live.compact(&Silent).unwrap();
     assert_eq!(contents(&live), model);
     assert_eq!(live.len(), model.len());
-    find_all(&live, &model);
+    find_all_with(list, &live, &model);
     drop(live);
     let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
     assert_eq!(contents(&live), model);

@@ -407,10 +407,13 @@ fn a_build_with_several_threads_is_resumed_by_any_number_of_them() {
         ..resuming(Layout::Packed)
     };
     let mut resumed = 0;
-    for patience in [12, 16, 20, 24] {
+    // How far they are after so many questions is not the same each time.
+    for patience in (12..).step_by(4) {
         let volume = SimVolume::new();
         let impatient = Impatient(AtomicU64::new(patience));
-        build_of(&volume, &source, &options(2), &impatient).unwrap_err();
+        if resumed > 1 || build_of(&volume, &source, &options(2), &impatient).is_ok() {
+            break;
+        }
         let report = build_of(&volume, &source, &options(3), &Silent).unwrap();
         resumed += report
             .resumed

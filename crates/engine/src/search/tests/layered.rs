@@ -70,6 +70,8 @@ fn options(exact: bool) -> SearchOptions {
         list: 80,
         exact,
         threads: 1,
+        // What a pipeline finds follows from when its reads come in as well.
+        strategy: Some(Strategy::BestFirst),
         ..SearchOptions::default()
     }
 }
