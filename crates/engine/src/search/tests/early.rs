@@ -7,6 +7,7 @@ use stratann_vector::Element;
 use super::deleted::live_with;
 use super::*;
 use crate::Update;
+use crate::slow::slow;
 
 /// With a list of 100.
 fn early(options: SearchOptions) -> SearchOptions {
@@ -46,15 +47,22 @@ fn some_ways() -> impl Iterator<Item = SearchOptions> {
     ways().step_by(3)
 }
 
+/// Two or three of them by default, others for the next number: three numbers have them all. All in the slow tests.
+fn ways_of(number: usize) -> impl Iterator<Item = SearchOptions> {
+    let few = ways().enumerate();
+    let few = few.filter(move |(way, _)| slow() || way % 3 == number % 3);
+    few.map(|(_, way)| way)
+}
+
 fn search(index: &Index, options: &SearchOptions) -> SearchResults {
     index.search(&small().queries, options).unwrap()
 }
 
 #[test]
 fn fewer_nodes_are_expanded_and_next_to_nothing_is_lost() {
-    for stored in STORED {
+    for (number, stored) in STORED.into_iter().enumerate() {
         let index = stored_under(stored, Faults::none());
-        for way in ways() {
+        for way in ways_of(number) {
             let (early, late) = (search(&index, &early(way)), search(&index, &late(way)));
             let what = format!("{stored:?}, {way:?}");
             let (found, all) = (recall(&early), recall(&late));
@@ -151,9 +159,9 @@ fn a_row_that_is_asked_for_is_found() {
         .flat_map(|row| rows.bytes()[row * 128..][..128].to_vec())
         .collect();
     let asked = Matrix::new(asked, 375, 128, Element::U8).unwrap();
-    for stored in STORED {
+    for (number, stored) in STORED.into_iter().enumerate() {
         let index = stored_under(stored, Faults::none());
-        for way in ways() {
+        for way in ways_of(number) {
             for list in [20, 100] {
                 let options = SearchOptions {
                     k: 1,
@@ -191,7 +199,7 @@ fn a_list_with_room_for_all_is_gone_through_to_its_end() {
 /// Keys of seeds, and of what is met in memory, are exact where codes are in the records: they must not pass for estimates without error.
 #[test]
 fn what_is_in_memory_stops_no_search_too_soon() {
-    for stored in STORED {
+    for (number, stored) in STORED.into_iter().enumerate() {
         for (memory, cache) in [
             (Some(64 << 20), CacheSize::None),
             (None, CacheSize::Entries(600)),
@@ -202,7 +210,9 @@ fn what_is_in_memory_stops_no_search_too_soon() {
                 ..OpenOptions::default()
             };
             let index = Index::open(path(stored), &open).unwrap();
-            for way in ways() {
+            // Each with a cache meets other ways than without one.
+            let number = number + usize::from(memory.is_none());
+            for way in ways_of(number) {
                 // So that the cache has something.
                 search(&index, &late(way));
                 let (early, late) = (search(&index, &early(way)), search(&index, &late(way)));
@@ -250,11 +260,12 @@ fn what_is_deleted_is_no_answer_that_ends_a_search() {
         .collect();
     let left = Matrix::new(left, 500, 128, Element::U8).unwrap();
     let truth = brute_force(&left, queries, 10, Metric::L2, 1, &Silent).unwrap();
-    for layout in LAYOUTS {
+    for (number, layout) in LAYOUTS.into_iter().enumerate() {
         let live = changing(folder.path(), layout, None);
         let gone: Vec<u64> = (0..1_500).filter(|id| id % 3 != 0).collect();
         live.delete(&gone).unwrap();
-        for way in some_ways() {
+        let ways = some_ways().enumerate();
+        for (_, way) in ways.filter(|(way, _)| slow() || way % 3 == number % 3) {
             let of = |options: SearchOptions| {
                 let options = SearchOptions {
                     exact: true,
@@ -321,6 +332,14 @@ fn every_metric_has_its_bound() {
     for metric in [Metric::Cosine, Metric::InnerProduct] {
         let truth = brute_force(&base, &queries, 10, metric, 1, &Silent).unwrap();
         for layout in [Layout::Packed, Layout::Decoupled, Layout::Layered] {
+            // By default each metric and each layout, and both metrics where walks go by parts of vectors.
+            let few = match metric {
+                Metric::Cosine => [Layout::Packed, Layout::Layered],
+                _ => [Layout::Decoupled, Layout::Layered],
+            };
+            if !slow() && !few.contains(&layout) {
+                continue;
+            }
             let options = BuildOptions {
                 metric,
                 layout: Some(layout),
