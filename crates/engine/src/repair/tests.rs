@@ -1,7 +1,7 @@
 //! Indexes that are damaged in every file and every way, and repaired: what was not hit is all there, with its id and its
 //! bytes; what was is counted; the index is whole, and finds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -91,6 +91,14 @@ impl Place {
             volume,
             model,
             folder,
+        }
+    }
+
+    fn copy(&self) -> Self {
+        Self {
+            volume: self.volume.fork(),
+            model: self.model.clone(),
+            folder: tempfile::tempdir().unwrap(),
         }
     }
 
@@ -209,6 +217,8 @@ fn has_vectors(kind: FileKind) -> bool {
 
 #[test]
 fn every_file_may_be_damaged_in_any_way() {
+    // Ways to damage a file of tables that were tried in another layout.
+    let mut tried = BTreeSet::new();
     for layout in Layout::ALL {
         let place = Place::new(layout);
         for entry in place.manifest().files {
@@ -240,7 +250,9 @@ fn every_file_may_be_damaged_in_any_way() {
                 if how == "longer" && grows {
                     continue;
                 }
-                if !slow() && matches!(how, "magic" | "cut") {
+                // By default each file of vectors in most ways, and a table of a kind once in each of these.
+                let new = has_vectors(kind) || tried.insert((format!("{kind:?}"), how));
+                if !slow() && (matches!(how, "magic" | "cut") || !new && how != "flip") {
                     continue;
                 }
                 let what = format!("{layout}: {how} of {name}");
