@@ -6,14 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stratann::{
     BuildOptions, DirectOptions, Durability, GroundTruth, Index, Layout, LiveIndex, Matrix, Metric,
-    OpenOptions, Preset, SearchOptions, Silent, Update, VectorSource, WriteOptions, brute_force,
-    build, verify,
+    OpenOptions, Preset, SearchOptions, SearchResults, Silent, Update, VectorSource, WriteOptions,
+    brute_force, build, verify,
 };
 
-use super::fixtures::{SIFT_BASE, SIFT_QUERIES, fixture, matrix};
+use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, matrix, slow};
 
-/// Rows of the fixture that an index is built of; the others are inserted.
-const BUILT: usize = 15_000;
 const DEGREE: usize = 32;
 
 fn part(all: &Matrix, first: usize, rows: usize) -> Matrix {
@@ -44,9 +42,11 @@ fn writing(update: Update) -> WriteOptions {
 }
 
 /// Recall@10 and reads a query at list size 40.
-fn quality(search: impl Fn(&Matrix, &SearchOptions) -> stratann::SearchResults) -> (f64, f64) {
+fn quality(
+    truth: &GroundTruth,
+    search: impl Fn(&Matrix, &SearchOptions) -> SearchResults,
+) -> (f64, f64) {
     let queries = matrix(SIFT_QUERIES);
-    let truth = GroundTruth::read(fixture("photo-sift-20k.truth100.bin")).unwrap();
     let options = SearchOptions {
         list: 40,
         ..SearchOptions::default()
@@ -61,8 +61,13 @@ fn quality(search: impl Fn(&Matrix, &SearchOptions) -> stratann::SearchResults) 
 
 #[test]
 fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
-    let all = matrix(SIFT_BASE);
-    let rest = part(&all, BUILT, all.rows() - BUILT);
+    // By default a part of the fixture; a quarter is inserted.
+    let count = if slow() { 20_000 } else { 6_000 };
+    let (all, built_of) = (head(SIFT_BASE, count), count / 4 * 3);
+    let rest = part(&all, built_of, count - built_of);
+    let truth = brute_force(&all, &matrix(SIFT_QUERIES), 10, Metric::L2, 2, &Silent).unwrap();
+    let quality =
+        |search: &dyn Fn(&Matrix, &SearchOptions) -> SearchResults| quality(&truth, search);
     for (preset, update, most_pages) in [
         (Preset::STRATANN, Update::Accumulate, 3.0),
         (Preset::DECOUPLEVS, Update::Accumulate, 4.0),
@@ -72,9 +77,9 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
         let folder = tempfile::tempdir().unwrap();
         let (fresh, grown) = (folder.path().join("fresh"), folder.path().join("grown"));
         built(&all, preset, &fresh);
-        built(&part(&all, 0, BUILT), preset, &grown);
+        built(&part(&all, 0, built_of), preset, &grown);
         let index = Index::open(&fresh, &OpenOptions::default()).unwrap();
-        let (aim, reads_aim) = quality(|queries, options| index.search(queries, options).unwrap());
+        let (aim, reads_aim) = quality(&|queries, options| index.search(queries, options).unwrap());
         let live = LiveIndex::open(&grown, &OpenOptions::default(), &writing(update)).unwrap();
         // Searches go on meanwhile, and find what was there.
         let done = AtomicBool::new(false);
@@ -94,12 +99,12 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
             });
             let ids = live.insert(&rest, None, &Silent);
             done.store(true, Ordering::Relaxed);
-            assert_eq!(ids.unwrap()[0], BUILT as u64);
+            assert_eq!(ids.unwrap()[0], built_of as u64);
         });
         let direct = live.stats().direct.unwrap();
-        assert_eq!((direct.inserts, live.len()), (5_000, 20_000));
+        assert_eq!((direct.inserts as usize, live.len()), (count / 4, count));
         let each = |count: u64| count as f64 / direct.inserts as f64;
-        let (recall, reads) = quality(|queries, options| live.search(queries, options).unwrap());
+        let (recall, reads) = quality(&|queries, options| live.search(queries, options).unwrap());
         let said = format!(
             "{}: recall {recall:.4} in {reads:.1} reads, fresh {aim:.4} in {reads_aim:.1}; {:.2} pages written an insert, {:?}",
             preset.name,
@@ -114,8 +119,8 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
 
         // What a restart finds is the same, without a log to read.
         let index = Index::open(&grown, &OpenOptions::default()).unwrap();
-        assert_eq!((index.live(), index.stats().logged), (20_000, 0));
-        let again = quality(|queries, options| index.search(queries, options).unwrap());
+        assert_eq!((index.live(), index.stats().logged), (count, 0));
+        let again = quality(&|queries, options| index.search(queries, options).unwrap());
         assert!((again.0 - recall).abs() < 0.003, "{said}, {again:?}");
         let report = verify(&grown, &Silent).unwrap();
         assert!(report.clean(), "{:?}", report.problems);
@@ -223,6 +228,11 @@ fn vectors_go_in_directly_by_angle_and_by_product_into_every_layout() {
             Layout::Inline,
             Layout::Layered,
         ] {
+            // By default each of them by one metric, and by both where vectors are in two parts.
+            let by_angle = matches!(layout, Layout::Coupled | Layout::Decoupled);
+            if !slow() && layout != Layout::Layered && by_angle != (metric == Metric::Cosine) {
+                continue;
+            }
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("index");
             let options = BuildOptions {
@@ -300,7 +310,7 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
 #[test]
 fn memory_for_all_pages_holds_those_that_inserts_wrote() {
     let all = matrix(SIFT_BASE);
-    let rest = part(&all, 4_000, 2_000);
+    let rest = part(&all, 2_000, 1_000);
     let queries = matrix(SIFT_QUERIES);
     for (layout, update) in [
         (Layout::Packed, Update::Accumulate),
@@ -320,7 +330,7 @@ fn memory_for_all_pages_holds_those_that_inserts_wrote() {
             threads: 2,
             ..BuildOptions::default()
         };
-        build(&part(&all, 0, 4_000), &path, &options, &Silent).unwrap();
+        build(&part(&all, 0, 2_000), &path, &options, &Silent).unwrap();
         let live = LiveIndex::open(&path, &OpenOptions::default(), &writing(update)).unwrap();
         live.insert(&rest, None, &Silent).unwrap();
         live.flush().unwrap();

@@ -10,7 +10,7 @@ use stratann::{
 };
 use stratann_layout::Manifest;
 
-use super::fixtures::{SIFT_BASE, SIFT_QUERIES, fixture, head};
+use super::fixtures::{SIFT_BASE, SIFT_QUERIES, fixture, head, slow};
 
 /// Options that build a few thousand rows in a moment.
 fn quick(preset: Preset) -> BuildOptions {
@@ -35,13 +35,13 @@ fn search(
 #[test]
 fn every_preset_finds_the_neighbours_of_real_descriptors() {
     let folder = tempfile::tempdir().unwrap();
-    let base = head(SIFT_BASE, 5_000);
+    let base = head(SIFT_BASE, 3_000);
     let queries = head(SIFT_QUERIES, 100);
     let truth = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
     for preset in Preset::ALL {
         let path = folder.path().join(preset.name);
         let report = build(&base, &path, &quick(preset), &Silent).unwrap();
-        assert_eq!(report.vectors, 5_000);
+        assert_eq!(report.vectors, 3_000);
         let options = SearchOptions {
             list: 40,
             threads: 2,
@@ -953,7 +953,10 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
         let usual = build(rows, &path, &options, &Silent).unwrap().bytes;
         options.degree = None;
         let mut degrees = Vec::new();
-        for space in [usual + usual / 20, usual + usual / 4, 10 * usual] {
+        // By default the largest of all where vectors are whole, and where they are in two parts.
+        let most = slow() || matches!(layout, Layout::Packed | Layout::Layered);
+        let spaces = [usual + usual / 20, usual + usual / 4, 10 * usual];
+        for space in spaces.into_iter().take(if most { 3 } else { 2 }) {
             options.space = Some(space);
             let report = build(rows, &path, &options, &Silent).unwrap();
             let stats = Index::open(&path, &OpenOptions::default()).unwrap().stats();
@@ -981,7 +984,7 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
             degrees.push(stats.degree);
         }
         assert!(
-            degrees.is_sorted() && degrees[1] >= 32 && degrees[2] == 96,
+            degrees.is_sorted() && degrees[1] >= 32 && (!most || degrees[2] == 96),
             "{layout}: {degrees:?}"
         );
         // What was there stays where nothing fits.

@@ -7,6 +7,7 @@ use stratann_vector::Element;
 
 use super::*;
 use crate::build::build_rows;
+use crate::slow::slow;
 use crate::{Durability, LiveIndex, Update, WriteOptions};
 
 /// With a list of 100.
@@ -47,15 +48,22 @@ fn some_ways() -> impl Iterator<Item = SearchOptions> {
     ways().step_by(3)
 }
 
+/// Two or three of them by default, others for the next number: three numbers have them all. All in the slow tests.
+fn ways_of(number: usize) -> impl Iterator<Item = SearchOptions> {
+    let few = ways().enumerate();
+    let few = few.filter(move |(way, _)| slow() || way % 3 == number % 3);
+    few.map(|(_, way)| way)
+}
+
 fn search(index: &Index, options: &SearchOptions) -> SearchResults {
     index.search(&small().queries, options).unwrap()
 }
 
 #[test]
 fn fewer_nodes_are_expanded_and_next_to_nothing_is_lost() {
-    for stored in STORED {
+    for (number, stored) in STORED.into_iter().enumerate() {
         let index = stored_under(stored, Faults::none());
-        for way in ways() {
+        for way in ways_of(number) {
             let (early, late) = (search(&index, &early(way)), search(&index, &late(way)));
             let what = format!("{stored:?}, {way:?}");
             let (found, all) = (recall(&early), recall(&late));
@@ -152,9 +160,9 @@ fn a_row_that_is_asked_for_is_found() {
         .flat_map(|row| rows.bytes()[row * 128..][..128].to_vec())
         .collect();
     let asked = Matrix::new(asked, 375, 128, Element::U8).unwrap();
-    for stored in STORED {
+    for (number, stored) in STORED.into_iter().enumerate() {
         let index = stored_under(stored, Faults::none());
-        for way in ways() {
+        for way in ways_of(number) {
             for list in [20, 100] {
                 let options = SearchOptions {
                     k: 1,
@@ -172,8 +180,10 @@ fn a_row_that_is_asked_for_is_found() {
 
 #[test]
 fn a_list_with_room_for_all_is_gone_through_to_its_end() {
-    for stored in STORED {
-        let index = stored_under(stored, Faults::none());
+    // Expanding every node takes long: each layout once by default.
+    let few = [COUPLED, INLINE, BEST, LAYERED];
+    for stored in if slow() { &STORED[..] } else { &few } {
+        let (stored, index) = (*stored, stored_under(*stored, Faults::none()));
         let options = SearchOptions {
             list: 3_000,
             exact: true,
@@ -192,7 +202,7 @@ fn a_list_with_room_for_all_is_gone_through_to_its_end() {
 /// Keys of seeds, and of what is met in memory, are exact where codes are in the records: they must not pass for estimates without error.
 #[test]
 fn what_is_in_memory_stops_no_search_too_soon() {
-    for stored in STORED {
+    for (number, stored) in STORED.into_iter().enumerate() {
         for (memory, cache) in [
             (Some(64 << 20), CacheSize::None),
             (None, CacheSize::Entries(600)),
@@ -204,7 +214,9 @@ fn what_is_in_memory_stops_no_search_too_soon() {
             };
             // One query after the other, whose reads come in in one order: what is in the cache is the same in each run.
             let index = from_memory(path(stored), &open);
-            for way in ways() {
+            // Each with a cache meets other ways than without one.
+            let number = number + usize::from(memory.is_none());
+            for way in ways_of(number) {
                 // So that the cache has something.
                 let alone = |options| SearchOptions {
                     in_flight: Some(1),
@@ -273,11 +285,12 @@ fn what_is_deleted_is_no_answer_that_ends_a_search() {
         .collect();
     let left = Matrix::new(left, 500, 128, Element::U8).unwrap();
     let truth = brute_force(&left, queries, 10, Metric::L2, 1, &Silent).unwrap();
-    for layout in LAYOUTS {
+    for (number, layout) in LAYOUTS.into_iter().enumerate() {
         let live = changing(folder.path(), layout, None);
         let gone: Vec<u64> = (0..1_500).filter(|id| id % 3 != 0).collect();
         live.delete(&gone).unwrap();
-        for way in some_ways() {
+        let ways = some_ways().enumerate();
+        for (_, way) in ways.filter(|(way, _)| slow() || way % 3 == number % 3) {
             let of = |options: SearchOptions| {
                 let options = SearchOptions {
                     exact: true,
@@ -344,6 +357,14 @@ fn every_metric_has_its_bound() {
     for metric in [Metric::Cosine, Metric::InnerProduct] {
         let truth = brute_force(&base, &queries, 10, metric, 1, &Silent).unwrap();
         for layout in [Layout::Packed, Layout::Decoupled, Layout::Layered] {
+            // By default each metric and each layout, and both metrics where walks go by parts of vectors.
+            let few = match metric {
+                Metric::Cosine => [Layout::Packed, Layout::Layered],
+                _ => [Layout::Decoupled, Layout::Layered],
+            };
+            if !slow() && !few.contains(&layout) {
+                continue;
+            }
             let options = BuildOptions {
                 metric,
                 layout: Some(layout),

@@ -31,8 +31,8 @@ fn a_crash_that_takes_from_each_disk_what_it_likes_loses_nothing_that_was_acknow
     for case in cases() {
         let (folder, before) = (tempfile::tempdir().unwrap(), four_disks());
         build_base(case, BASE, Arc::new(before.clone()), folder.path());
-        let crashes = crash_everywhere(case, &before, folder.path(), seeds.clone());
-        assert!(crashes > 200, "{case:?}: {crashes} crashes");
+        let crashed = crash_everywhere(case, &before, folder.path(), seeds.clone());
+        assert!(crashed > 66, "{case:?}: {crashed} crashes");
     }
 }
 
