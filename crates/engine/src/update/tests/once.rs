@@ -146,7 +146,7 @@ pub(super) fn each_of(
     let mut met = 0;
     let number = CASES.iter().position(|&other| other == case).unwrap();
     for &mishap in mishaps {
-        // Not the same ones for each, nor in each case: all cases together have every one.
+        // Not the same ones for each, nor in each case.
         let first = (met + number) % step;
         for at in (first as u64..).step_by(step) {
             if !once(case, &before, folder.path(), kind(at), mishap) {

@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use stratann_tier::{
@@ -289,13 +289,22 @@ fn a_search_waits_for_a_node_that_is_on_its_way_between_pages() {
         moving += 1;
         for &(node, id) in ids.iter().step_by(101) {
             let page = placement.page_of(node);
-            placement.relocate(node, NOWHERE);
-            let found = thread::scope(|scope| {
-                let searching = scope.spawn(|| nearest(&live, id));
-                thread::sleep(Duration::from_millis(30));
-                placement.relocate(node, page);
-                searching.join().unwrap()
-            });
+            let search = || {
+                placement.relocate(node, NOWHERE);
+                let since = Instant::now();
+                thread::scope(|scope| {
+                    let searching = scope.spawn(|| nearest(&live, id));
+                    thread::sleep(Duration::from_millis(30));
+                    placement.relocate(node, page);
+                    let away = since.elapsed();
+                    (searching.join().unwrap(), away)
+                })
+            };
+            // A search waits for a tenth of a second: what is away for longer, as this thread has lost its processor too, may be missed.
+            let (mut found, mut away) = search();
+            while found != id && away > Duration::from_millis(90) {
+                (found, away) = search();
+            }
             assert_eq!(found, id, "{case:?}, node {node}");
         }
     }

@@ -45,7 +45,7 @@ fn any_sync_of_any_disk_may_fail_and_discard_what_it_was_to_keep() {
         met.sum::<usize>()
     };
     let files = met(Operation::Sync, 7);
-    assert!(files > 10, "{files}");
+    assert!(files > 8, "{files}");
     let names = met(Operation::SyncNames, 5);
-    assert!(names > 20, "{names}");
+    assert!(names > 18, "{names}");
 }

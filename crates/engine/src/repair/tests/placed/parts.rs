@@ -34,7 +34,7 @@ impl Place {
 
 #[test]
 fn with_a_page_of_lists_the_leading_parts_on_it_are_lost() {
-    let step = step(4);
+    let step = step(8);
     let mut lost_new = 0;
     for update in [Update::Accumulate, Update::Relocate] {
         let (place, _) = Place::grown(LAYOUT, update);
