@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use stratann::{
     BuildOptions, DirectOptions, Durability, GroundTruth, Index, Layout, LiveIndex, Matrix, Metric,
     OpenOptions, Preset, SearchOptions, SearchResults, Silent, Strategy, Update, VectorSource,
-    WriteOptions,
-    brute_force, build, verify,
+    WriteOptions, brute_force, build, verify,
 };
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, matrix, slow};
