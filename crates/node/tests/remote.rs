@@ -1060,8 +1060,12 @@ fn all_addresses_of_a_name_are_tried() {
         let mut queue = tier.queue(&thread).unwrap();
         assert_eq!(read(&mut *queue, &thread, 0).0.unwrap(), [4; 4096]);
     }
+    // Of one that is gone none is left but the two.
+    let gone = server.with_addresses(vec![running.address(), waits, closed]);
+    let gone = gone.with_patience(SHORT);
+    let gone = RemoteTier::new(at_last(|| Client::new(&gone).open("x")).unwrap());
     drop(running);
-    let (found, _) = read(&mut *tier.queue(&thread).unwrap(), &thread, 0);
+    let (found, _) = read(&mut *gone.queue(&thread).unwrap(), &thread, 0);
     let found = fault(found.unwrap_err());
     assert!(
         matches!(

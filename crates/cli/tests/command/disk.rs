@@ -2,8 +2,9 @@
 //! not mount (or has no `mkfs.ext4`) skips these tests.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -90,13 +91,39 @@ impl<'a> Disk<'a> {
         self.mounted = false;
     }
 
+    /// A switch at hand: Python takes longer to start than some inserts take.
+    #[track_caller]
+    fn switch(&self) -> Switch {
+        // `EXT4_IOC_SHUTDOWN`, `_IOR('X', 125, u32)`, with `EXT4_GOING_FLAGS_NOLOGFLUSH`.
+        let script = "import fcntl, os, struct, sys\n\
+            disk = os.open('disk', os.O_RDONLY)\n\
+            print('ready', flush=True)\n\
+            sys.stdin.readline()\n\
+            fcntl.ioctl(disk, 0x8004587d, struct.pack('I', 2))";
+        let mut python = Command::new("python3")
+            .args(["-c", script])
+            .current_dir(self.place.path("."))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        let mut out = BufReader::new(python.stdout.take().unwrap());
+        out.read_line(&mut said).unwrap();
+        assert_eq!(said, "ready\n");
+        Switch(python)
+    }
+}
+
+/// What shuts a disk down.
+struct Switch(Child);
+
+impl Switch {
     /// From now on nothing reaches the disk, as if the power had gone: what was not synced is lost.
     #[track_caller]
-    fn shut_down(&self) {
-        // `EXT4_IOC_SHUTDOWN`, `_IOR('X', 125, u32)`, with `EXT4_GOING_FLAGS_NOLOGFLUSH`.
-        let script = "import fcntl, os, struct\n\
-            fcntl.ioctl(os.open('disk', os.O_RDONLY), 0x8004587d, struct.pack('I', 2))";
-        done(self.place, "python3", &["-c", script]).unwrap();
+    fn shut_down(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success());
     }
 }
 
@@ -156,6 +183,7 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
         // When it has logged so many bytes more.
         let wanted = u64::from(next()) % (ROWS as u64 * (28 + DIM as u64));
         let before = logged_bytes(&place);
+        let switch = disk.switch();
         let mut child = place
             .command(&[&insert[..], &["--durability", "always"]].concat())
             .stdout(Stdio::null())
@@ -164,7 +192,7 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
             .unwrap();
         logged_or_ended(&place, &mut child, before + 1 + wanted);
         let ended = child.try_wait().unwrap();
-        disk.shut_down();
+        switch.shut_down();
         let waited = Instant::now();
         while child.try_wait().unwrap().is_none() {
             if waited.elapsed() > Duration::from_secs(600) {
