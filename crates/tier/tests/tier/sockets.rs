@@ -333,7 +333,7 @@ fn what_cannot_be_watched_is_an_error() {
 }
 
 /// What only a clock can say: run alone, and the best of three tries counts.
-mod timed {
+mod by_the_clock {
     use super::*;
 
     /// How long a thread was awake that waited 150 ms for a socket, and was then woken by another thread.
