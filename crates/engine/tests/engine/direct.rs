@@ -108,7 +108,8 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
         );
         eprintln!("{said}");
         assert!(recall >= aim - 0.01, "{said}");
-        assert!(reads <= 1.1 * reads_aim, "{said}");
+        // A build fills its pages by the graph; what is inserted later joins them where there is room.
+        assert!(reads <= 1.2 * reads_aim, "{said}");
         assert!(each(direct.pages_written) <= most_pages, "{said}");
         drop(live);
 

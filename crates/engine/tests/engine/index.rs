@@ -487,11 +487,11 @@ fn calls_that_are_wrong_say_what_would_be_right() {
     );
     wrong(
         SearchOptions {
-            k: 501,
-            list: 600,
+            k: 65_537,
+            list: 70_000,
             ..Default::default()
         },
-        &["501", "500"],
+        &["65537", "65536"],
     );
     wrong(
         SearchOptions {
