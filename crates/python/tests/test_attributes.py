@@ -60,12 +60,14 @@ def recall(found, base, queries, ids):
     return share / found.size
 
 
-def test_answers_match_and_are_the_nearest_that_do(index, small, queries):
+def test_answers_match_and_are_the_nearest_that_do(index, small, queries, request):
+    # A strategy whose answers do not follow the order in which reads complete; clusters have none.
+    way = {} if request.node.callspec.params["index"] == "spann" else {"strategy": "best-first"}
     ids = numpy.array([id for id in range(BUILT) if matches(id)])
-    text = index.search(queries[:50], filter=FILTER)
+    text = index.search(queries[:50], filter=FILTER, **way)
     assert recall(text[0], small[:BUILT], queries[:50], ids) >= 0.95
     objects = (stratann.column("price") < 100) & stratann.column("tags").contains("t3")
-    for found, expected in zip(index.search(queries[:50], filter=objects), text):
+    for found, expected in zip(index.search(queries[:50], filter=objects, **way), text):
         numpy.testing.assert_array_equal(found, expected)
     # Fewer match than are wanted: all of them come.
     found, distances = index.search(queries[0], 10, filter="price between 10 and 11")

@@ -16,6 +16,12 @@ import pytest
 import stratann
 
 SECRET = b"a secret of these tests"
+SOON = 60.0  # Seconds: the machine of the tests may have other work.
+
+
+def connect(servers, **options):
+    """A client that is to be answered, however busy the machine is."""
+    return stratann.connect(servers, **{"timeout": SOON, **options})
 
 
 def command():
@@ -70,7 +76,7 @@ def address(servers):
 def test_answers_are_those_of_the_index(folder, servers, queries):
     own = stratann.open(folder)
     for given in (servers.addresses, ", ".join(servers.addresses), servers.addresses[1]):
-        with stratann.connect(given) as client:
+        with connect(given) as client:
             ids, distances, stats = client.search(queries, k=7, list_size=40, return_stats=True)
     expected = own.search(queries, k=7, list_size=40)
     assert numpy.array_equal(ids, expected[0]) and numpy.array_equal(distances, expected[1])
@@ -85,7 +91,7 @@ def test_changes_are_seen_by_whoever_searches_then(folder, queries, small, tmp_p
     ids = numpy.arange(50_000, 50_000 + len(queries), dtype=numpy.uint64)
     servers = Servers(own, "--servers", "2", "--changes")
     try:
-        with stratann.connect(servers.addresses[0]) as one, stratann.connect(servers.addresses[1]) as other:
+        with connect(servers.addresses[0]) as one, connect(servers.addresses[1]) as other:
             one.upsert(queries, ids)
             found, distances = other.search(queries, k=1)
             assert numpy.array_equal(found[:, 0], ids) and not distances.any()
@@ -116,12 +122,12 @@ def test_changes_are_seen_by_whoever_searches_then(folder, queries, small, tmp_p
 
 
 def test_servers_that_only_read_say_so(address, queries):
-    with stratann.connect(address) as client, pytest.raises(ValueError, match="takes no changes: start it .* with --changes"):
+    with connect(address) as client, pytest.raises(ValueError, match="takes no changes: start it .* with --changes"):
         client.delete(numpy.array([1]))
 
 
 def test_a_client_knows_what_it_searches(address, queries):
-    with stratann.connect(address) as client:
+    with connect(address) as client:
         assert (client.dim, client.metric, client.dtype, len(client)) == (128, "l2", numpy.uint8, 2000)
         assert client.servers == [address] and address in repr(client)
         one, all_of_them = client.search(queries[0], k=3), client.search(queries[:1], k=3)
@@ -133,7 +139,7 @@ def test_a_client_knows_what_it_searches(address, queries):
 
 
 def test_a_wrong_call_is_told_what_would_be_right(address, queries):
-    with stratann.connect(address) as client:
+    with connect(address) as client:
         with pytest.raises(ValueError, match="no uint8.*astype"):
             client.search(queries.astype(numpy.float32) + numpy.float32(0.5))
         numpy.testing.assert_array_equal(client.search(queries[0].tolist())[0], client.search(queries[0])[0])
@@ -166,7 +172,7 @@ def test_who_is_not_there_is_named_and_the_next_is_asked(address, queries):
         stratann.connect("127.0.0.1:1")
     with pytest.raises(stratann.ServerError, match="HOST:PORT"):
         stratann.connect("127.0.0.1")
-    with stratann.connect(["127.0.0.1:1", address]) as client:
+    with connect(["127.0.0.1:1", address]) as client:
         assert client.search(queries[:3])[0].shape == (3, 10)
 
 
@@ -182,16 +188,16 @@ def test_a_secret_is_asked_for(folder, queries, tmp_path, monkeypatch):
         file.write_bytes(SECRET)
         file.chmod(0o600)
         for known in ({"secret": SECRET}, {"secret": SECRET.decode()}, {"secret_file": file}):
-            with stratann.connect(address, **known) as client:
+            with connect(address, **known) as client:
                 client.search(queries[:2])
         monkeypatch.setenv("STRATANN_SECRET", SECRET.decode())
-        stratann.connect(address).close()
+        connect(address).close()
     finally:
         servers.stop()
 
 
 def test_threads_search_at_once_and_others_run_meanwhile(address, queries):
-    with stratann.connect(address) as client:
+    with connect(address) as client:
         expected = client.search(queries, list_size=100)[0]
         found, turns = {}, 0
         threads = [
@@ -210,23 +216,26 @@ def test_threads_search_at_once_and_others_run_meanwhile(address, queries):
 def test_a_server_that_goes_costs_its_time_and_another_one_goes_on(folder, queries):
     gone, stays = Servers(folder), Servers(folder)
     try:
-        client = stratann.connect([gone.addresses[0], stays.addresses[0]], timeout=5)
-        alone = stratann.connect(gone.addresses[0], timeout=0.4)
+        client = connect([gone.addresses[0], stays.addresses[0]])
+        alone, hurried = (connect(gone.addresses[0], timeout=timeout) for timeout in (SOON, 2))
         expected = client.search(queries[:5])[0]
         gone.stop()
         assert numpy.array_equal(client.search(queries[:5])[0], expected)
-        with pytest.raises(stratann.ServerTimeoutError, match="did not answer within 4.. ms"):
-            alone.search(queries[:5])
         # A call may have a time of its own.
-        with pytest.raises(stratann.ServerTimeoutError, match="did not answer within 2.. ms"):
-            alone.search(queries[:5], timeout=0.2)
+        for search in (lambda: hurried.search(queries[:5]), lambda: alone.search(queries[:5], timeout=0.3)):
+            began = time.monotonic()
+            with pytest.raises(stratann.ServerTimeoutError, match=r"did not answer within [\d.]+ m?s"):
+                search()
+            assert time.monotonic() - began < SOON / 2
     finally:
         stays.stop()
 
 
 # What Ctrl-C finds: a server that is there and says nothing.
 WAITING = """
-import sys, stratann
+import signal, sys, stratann
+# Who starts the tests may ignore it, and so would this process.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 print("begins", flush=True)
 try:
     stratann.connect(sys.argv[1], timeout=60)
@@ -241,12 +250,12 @@ def test_ctrl_c_ends_what_waits(address):
         words = [sys.executable, "-c", WAITING, f"127.0.0.1:{port}"]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout.readline() == "begins\n"
-            # It has connected, so it waits for a greeting.
+            # It has connected, so it waits for a greeting, and would for a minute.
             silent.accept()
             began = time.monotonic()
             process.send_signal(signal.SIGINT)
             assert process.stdout.readline() == "Interrupted\n"
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < SOON / 2
 
 
 def test_a_forked_process_is_told_to_connect_itself(address, queries):
@@ -262,7 +271,7 @@ FORKED = """
 import os, sys, warnings
 import numpy, stratann
 warnings.simplefilter("ignore")
-client = stratann.connect(sys.argv[1])
+client = stratann.connect(sys.argv[1], timeout=60)
 child = os.fork()
 if child == 0:
     try:
