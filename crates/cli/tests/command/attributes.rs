@@ -1,6 +1,7 @@
 //! Attributes beside vectors, and filters: `build --attributes`, `insert --attributes`, `search --filter`, `count`, `get --filter`, `delete --filter`,
 //! `set-attributes`.
 
+use std::io::Write;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -415,9 +416,17 @@ fn log_bytes(index: &std::path::Path) -> u64 {
 #[cfg(unix)]
 fn interrupted(place: &Place, words: &[&str], before: impl Fn()) -> String {
     let index = place.path("large");
-    for _ in 0..10 {
+    for _ in 0..20 {
         before();
         let logged = log_bytes(&index);
+        // It is there before it is needed: a program that has to be started then may come too late.
+        let mut kills = std::process::Command::new("sh")
+            .args(["-c", "read id && kill -TERM $id"])
+            .stdin(Stdio::piped())
+            // One that is done has no process any more, as far as it knows, or takes no notice.
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let mut child = place
             .command(words)
             .stdout(Stdio::piped())
@@ -425,10 +434,8 @@ fn interrupted(place: &Place, words: &[&str], before: impl Fn()) -> String {
             .spawn()
             .unwrap();
         wait(&mut child, || log_bytes(&index) > logged);
-        let id = child.id().to_string();
-        let mut sent = std::process::Command::new("kill");
-        // One that is done has no process any more, as far as `kill` knows, or takes no notice.
-        let _ = sent.args(["-TERM", &id]).stderr(Stdio::null()).status();
+        writeln!(kills.stdin.take().unwrap(), "{}", child.id()).unwrap();
+        let _ = kills.wait();
         let output = child.wait_with_output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         match output.status.code() {

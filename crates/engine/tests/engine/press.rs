@@ -1,7 +1,7 @@
 //! PRESS on real data: as a strategy of one process, and taken apart as servers have it.
 
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 
 use stratann::press::{Collection, Full, High, HighQuery, Low, LowQuery, Offloading, Ranked};
 use stratann::{
@@ -31,18 +31,34 @@ fn options() -> BuildOptions {
     }
 }
 
+/// Merges by one thread: one graph each time.
+fn writes() -> WriteOptions {
+    WriteOptions {
+        threads: 1,
+        ..WriteOptions::default()
+    }
+}
+
 fn queries() -> Matrix {
     head(SIFT_QUERIES, QUERIES)
 }
 
-fn built(path: &Path, low_codes: LowCodes) -> GroundTruth {
-    let base = head(SIFT_BASE, 6000);
-    let options = BuildOptions {
-        low_codes: Some(low_codes),
-        ..options()
-    };
-    build(&base, path, &options, &Silent).unwrap();
-    brute_force(&base, &queries(), 10, Metric::L2, 1, &Silent).unwrap()
+/// An index, which tests only read: each is built once.
+fn built(low_codes: LowCodes) -> (&'static Path, &'static GroundTruth) {
+    static BUILT: [OnceLock<(tempfile::TempDir, GroundTruth)>; 2] = [const { OnceLock::new() }; 2];
+    let at = usize::from(low_codes == LowCodes::Separate);
+    let (folder, truth) = BUILT[at].get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let base = head(SIFT_BASE, 6000);
+        let options = BuildOptions {
+            low_codes: Some(low_codes),
+            ..options()
+        };
+        build(&base, folder.path(), &options, &Silent).unwrap();
+        let truth = brute_force(&base, &queries(), 10, Metric::L2, 1, &Silent).unwrap();
+        (folder, truth)
+    });
+    (folder.path(), truth)
 }
 
 /// All servers in this process.
@@ -204,10 +220,8 @@ fn servers_find_together_what_one_process_finds_by_separate_codes() {
 }
 
 fn found_together(low_codes: LowCodes) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("index");
-    let truth = built(&path, low_codes);
-    let index = Index::open(&path, &OpenOptions::default()).unwrap();
+    let (path, truth) = built(low_codes);
+    let index = Index::open(path, &OpenOptions::default()).unwrap();
     let options = SearchOptions {
         list: LIST,
         ..SearchOptions::default()
@@ -215,7 +229,7 @@ fn found_together(low_codes: LowCodes) {
     let one = index.search(&queries(), &options).unwrap();
     let recall = truth.recall(&one.ids, &one.distances, 10).unwrap();
     assert!(recall > 0.95, "{recall}");
-    let servers = Servers::of(&path);
+    let servers = Servers::of(path);
     let collection = servers.low.collection();
     assert_eq!((collection.low_bytes, collection.high_bytes), (16, 31));
     let (mut low, mut high, mut full) = (0, 0, 0);
@@ -282,10 +296,8 @@ fn in_locality_order_fewer_reads_bring_the_candidates() {
 /// On the way to the query's neighbourhood one node leads on: rounds grow up to the beam.
 #[test]
 fn the_first_rounds_visit_few_nodes() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("index");
-    built(&path, LowCodes::Nested);
-    let high = High::open(&path, &Silent).unwrap();
+    let (path, _) = built(LowCodes::Nested);
+    let high = High::open(path, &Silent).unwrap();
     let mut query = vec![0; 128];
     queries().read(0, &mut query).unwrap();
     let begun = |beam| {
@@ -365,15 +377,13 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
 
 #[test]
 fn with_low_codes_offloaded_the_same_is_found() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("index");
-    built(&path, LowCodes::Separate);
-    let all = Servers::of(&path);
+    let (path, _) = built(LowCodes::Separate);
+    let all = Servers::of(path);
     let code = u64::from(all.low.collection().low_bytes);
     assert_eq!(all.low.code_bytes(), 6000 * code);
     // All but one, half, some, not even the bits.
     for bytes in [6000 * code - 1, 3000 * code, 200 * code, 500] {
-        let some = Servers::with_room(&path, bytes);
+        let some = Servers::with_room(path, bytes);
         let kept = some.low.kept().unwrap();
         assert!(kept < 6000 && (kept == 0) == (bytes == 500), "{kept}");
         let (mut here, mut there) = (0, 0);
@@ -404,14 +414,12 @@ fn with_low_codes_offloaded_the_same_is_found() {
 /// The memory server's work grows with what is offloaded: it decodes the lists that have a neighbour whose low code is.
 #[test]
 fn few_lists_are_decoded_where_few_low_codes_are_offloaded() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("index");
-    built(&path, LowCodes::Nested);
-    let code = Servers::of(&path).low.code_bytes() / 6000;
+    let (path, _) = built(LowCodes::Nested);
+    let code = Servers::of(path).low.code_bytes() / 6000;
     let which = 6000u64.div_ceil(64) * 8 + 6000u64.div_ceil(512) * 4;
     let mut counts = Vec::new();
     for percent in [99, 98, 90, 50, 0] {
-        let servers = Servers::with_room(&path, which + 60 * percent * code);
+        let servers = Servers::with_room(path, which + 60 * percent * code);
         assert_eq!(servers.low.kept(), Some(60 * percent as u32));
         let (mut decoded, mut query) = (0, vec![0; 128]);
         for n in 0..QUERIES {
@@ -430,10 +438,8 @@ fn few_lists_are_decoded_where_few_low_codes_are_offloaded() {
 
 #[test]
 fn wider_lists_by_low_codes_find_more() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("index");
-    let truth = built(&path, LowCodes::Nested);
-    let index = Index::open(&path, &OpenOptions::default()).unwrap();
+    let (path, truth) = built(LowCodes::Nested);
+    let index = Index::open(path, &OpenOptions::default()).unwrap();
     let search = |press: Press, strategy| {
         let options = SearchOptions {
             list: 24,
@@ -460,7 +466,7 @@ fn wider_lists_by_low_codes_find_more() {
     assert!(wide.1.low_computations > 0);
     // Another strategy re-ranks otherwise where that is asked for.
     let options = SearchOptions {
-        strategy: Some(Strategy::Pipelined),
+        strategy: Some(Strategy::BestFirst),
         rerank: Some(Rerank::PAPER),
         ..SearchOptions::default()
     };
@@ -486,7 +492,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
     let base = head(SIFT_BASE, 2000);
     build(&base, &path, &options(), &Silent).unwrap();
     let mut servers = Servers::of(&path);
-    let full = Full::open_for_changes(&path, 1, IoMode::Auto, &WriteOptions::default()).unwrap();
+    let full = Full::open_for_changes(&path, 1, IoMode::Auto, &writes()).unwrap();
     servers.full = full;
     let first = servers.full.collection();
     assert_eq!(first, *servers.high.collection());
@@ -589,7 +595,7 @@ fn what_was_deleted_behind_a_merge_hides_nothing_in_the_state_before() {
     let base = head(SIFT_BASE, 1000);
     build(&base, &path, &options(), &Silent).unwrap();
     let mut servers = Servers::of(&path);
-    let writes = WriteOptions::default();
+    let writes = writes();
     servers.full = Full::open_for_changes(&path, 1, IoMode::Auto, &writes).unwrap();
     let first = servers.full.collection();
     let mut query = vec![0; 128];
@@ -636,8 +642,7 @@ fn searches_beside_changes_and_merges_find_what_was_acknowledged() {
     let path = folder.path().join("index");
     build(&head(SIFT_BASE, 1000), &path, &options(), &Silent).unwrap();
     let mut servers = Servers::of(&path);
-    servers.full =
-        Full::open_for_changes(&path, 1, IoMode::Auto, &WriteOptions::default()).unwrap();
+    servers.full = Full::open_for_changes(&path, 1, IoMode::Auto, &writes()).unwrap();
     let more = matrix(SIFT_QUERIES);
     let row = |n: usize| {
         let mut row = vec![0; 128];
@@ -761,7 +766,7 @@ fn separate_low_codes_outlive_merges() {
         assert_eq!((collection.low_bytes, collection.high_bytes), (16, 31));
     };
     is("built");
-    let live = LiveIndex::open(&path, &OpenOptions::default(), &WriteOptions::default()).unwrap();
+    let live = LiveIndex::open(&path, &OpenOptions::default(), &writes()).unwrap();
     let mut row = vec![0; 128];
     base.read(7, &mut row).unwrap();
     let rows = Matrix::new(row, 1, 128, base.element()).unwrap();

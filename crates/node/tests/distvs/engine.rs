@@ -11,11 +11,11 @@ use stratann::{
 use stratann_node::Options;
 use stratann_node::role::{Found, MemoryOptions, NotChanged, Ranker};
 use stratann_node::serve::{
-    Client, ClientOptions, ComputeServer, ComputeServerOptions, MemoryServer, Place, StorageServer,
+    Client, ComputeServer, ComputeServerOptions, MemoryServer, Place, StorageServer,
 };
 use stratann_node::wire::Changed;
 
-use crate::servers::remote;
+use crate::servers::{patient, remote};
 
 const LIST: u32 = 60;
 const QUERIES: usize = 60;
@@ -93,8 +93,7 @@ fn what_is_deleted_takes_no_place_among_the_answers() {
     let (at, behind) = (Place::Local(memory.door()), Place::Local(storage.door()));
     let own = ComputeServerOptions::default();
     let compute = ComputeServer::<Low>::start(at, behind, own).unwrap();
-    let client =
-        Client::connect(vec![Place::Local(compute.door())], ClientOptions::default()).unwrap();
+    let client = Client::connect(vec![Place::Local(compute.door())], patient()).unwrap();
     let queries = head("photo-sift-20k.query.u8bin", QUERIES);
     let base = head("photo-sift-20k.base.u8bin", 3000);
     let mut row = vec![0; queries.row_bytes()];
@@ -145,8 +144,7 @@ fn servers_find_what_one_process_finds() {
     let reach = || (remote(memory.address()), remote(storage.address()));
     let (at, behind) = reach();
     let compute = ComputeServer::<Low>::start(at, behind, own.clone()).unwrap();
-    let client =
-        Client::connect(vec![Place::Local(compute.door())], ClientOptions::default()).unwrap();
+    let client = Client::connect(vec![Place::Local(compute.door())], patient()).unwrap();
     let collection = client.collection().unwrap();
     assert_eq!(
         (collection.nodes, collection.dim, collection.row_bytes),
@@ -163,7 +161,7 @@ fn servers_find_what_one_process_finds() {
             };
             let compute = ComputeServer::<Low>::start(at, behind, own).unwrap();
             let place = Place::Local(compute.door());
-            let client = Client::connect(vec![place], ClientOptions::default()).unwrap();
+            let client = Client::connect(vec![place], patient()).unwrap();
             client.collection().unwrap();
             let low = compute.low().unwrap();
             assert!(low.code_bytes() <= low_memory && low.kept().is_some_and(|kept| kept < 1000));

@@ -10,11 +10,16 @@ use std::time::{Duration, Instant};
 use stratann_node::Options;
 use stratann_node::role::{Failure, MemoryOptions};
 use stratann_node::serve::{
-    Client, ClientOptions, ComputeServer, ComputeServerOptions, MemoryServer, StorageServer,
+    Client, ComputeServer, ComputeServerOptions, MemoryServer, StorageServer,
 };
 
 use crate::halves::{Full, Low, Random};
-use crate::servers::{check, options, own_address, remote, world};
+use crate::servers::{
+    Over, PATIENCE, check, options, own_address, patient, remote, started, until, world,
+};
+
+/// After how long a server that has stopped is taken for dead.
+const SILENCE: Duration = Duration::from_millis(700);
 
 /// What this program is to be when it is started by a test of its own, and where it is to listen.
 const ROLE: &str = "STRATANN_TEST_ROLE";
@@ -34,10 +39,13 @@ fn serve() {
     let _storage;
     match role.as_str() {
         "memory" => {
-            _memory =
-                MemoryServer::start(world(), MemoryOptions::default(), true, options).unwrap();
+            let walks = MemoryOptions::default();
+            _memory = started(|| MemoryServer::start(world(), walks, true, options.clone()));
         }
-        _ => _storage = StorageServer::start(Arc::new(Full(world())), 64, options).unwrap(),
+        _ => {
+            let full = || Arc::new(Full(world()));
+            _storage = started(|| StorageServer::start(full(), 64, options.clone()));
+        }
     }
     // Until it is killed.
     loop {
@@ -89,17 +97,19 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
         remote(&at),
         remote(&behind),
         ComputeServerOptions {
-            silence: Duration::from_millis(700),
+            silence: SILENCE,
             ..options()
         },
     )
     .unwrap();
-    let place = || vec![remote(compute.address())];
-    let patient = Client::connect(place(), ClientOptions::default()).unwrap();
+    let place = vec![remote(compute.address())];
+    let patient = Client::connect(place, patient()).unwrap();
     patient.collection().unwrap();
     let (over, answers) = (AtomicBool::new(false), AtomicU64::new(0));
     let load = |seed: u64| {
         let mut random = Random(seed);
+        // Whoever fails ends the others too.
+        let _over = Over(&over);
         while !over.load(Ordering::SeqCst) {
             let row = random.row();
             check(&world, &row, 4, &patient.search(&row, 4, 0, 0).unwrap());
@@ -109,16 +119,12 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
     // Waits until there are more answers.
     let goes_on = || {
         let (before, began) = (answers.load(Ordering::SeqCst), Instant::now());
-        while answers.load(Ordering::SeqCst) < before + 20 {
-            assert!(
-                began.elapsed() < Duration::from_secs(8),
-                "nothing is answered any more"
-            );
-            thread::sleep(Duration::from_millis(5));
-        }
+        until(|| answers.load(Ordering::SeqCst) >= before + 20 || over.load(Ordering::SeqCst));
         began.elapsed()
     };
     thread::scope(|scope| {
+        // A panic here ends the loads, for which the scope waits.
+        let _over = Over(&over);
         let load = &load;
         let loads: Vec<_> = (0..3).map(|seed| scope.spawn(move || load(seed))).collect();
         goes_on();
@@ -132,37 +138,27 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
         loads.into_iter().for_each(|load| load.join().unwrap());
     });
     // One that hangs: the connection stays, and nothing comes.
-    let hasty = Client::connect(
-        place(),
-        ClientOptions {
-            patience: Duration::from_millis(150),
-            ..ClientOptions::default()
-        },
-    )
-    .unwrap();
+    let hasty = patient.within(Duration::from_millis(150));
     let row = Random(9).row();
     let memory = memory.unwrap();
     for (process, role, address) in [(&storage, "storage", &behind), (&memory, "memory", &at)] {
         process.signal("-STOP");
+        // Longer than the compute server takes silence for: taken for dead, it is connected to anew.
         let (began, mut named) = (Instant::now(), false);
-        for _ in 0..8 {
+        while !named || began.elapsed() < 2 * SILENCE {
             match hasty.search(&row, 4, 0, 0) {
                 Err(Failure::Refused { text, .. }) => {
-                    named |= text.contains(&format!(
-                        "the {role} server at {address} did not answer in time"
-                    ))
+                    named |= text.contains(&format!("the {role} server at {address}"));
                 }
-                Err(Failure::Deadline { .. }) => {}
+                // Its own clock may be ahead of the server's, where the machine is busy.
+                Err(Failure::Deadline { waited, .. }) => {
+                    assert!(waited < PATIENCE / 2, "{waited:?}");
+                }
                 Ok(_) => panic!("{role} does not run"),
             }
+            assert!(began.elapsed() < PATIENCE, "{role} is not named");
         }
-        assert!(
-            named && began.elapsed() < Duration::from_secs(4),
-            "{role}, {:?}",
-            began.elapsed()
-        );
-        // Taken for dead after a while, it is connected to anew; it lives on all the same.
-        thread::sleep(Duration::from_millis(300));
+        // It lives on all the same.
         process.signal("-CONT");
         check(&world, &row, 4, &patient.search(&row, 4, 0, 0).unwrap());
     }

@@ -42,6 +42,15 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Does something when it is dropped: also where a test fails, so that threads that wait for it end.
+struct Finally<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Finally<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 /// One row that is not old, and what is done when it is asked for to be logged, with its id reserved.
 struct Meanwhile<F>(AtomicUsize, F);
 
@@ -174,7 +183,7 @@ fn expected() -> Vec<u64> {
 
 #[test]
 fn what_is_read_is_of_one_moment_whatever_a_merge_does() {
-    for case in CASES {
+    for case in lookups::cases() {
         read_across_a_merge(case, |reading| {
             let rows = reading.attributes(&expected()).unwrap();
             assert_eq!(rows, vec![Some(aged(true)); 49]);
@@ -213,6 +222,7 @@ fn what_was_acknowledged_is_read_while_merges_go_on() {
         );
         thread::scope(|scope| {
             scope.spawn(|| {
+                let _over = Finally(|| over.store(true, Ordering::SeqCst));
                 for first in (60..600).step_by(9) {
                     let ids: Vec<u64> = (first..first + 9).collect();
                     let rows = RowTable::new(ids.iter().map(|_| aged(true)).collect());
@@ -230,7 +240,6 @@ fn what_was_acknowledged_is_read_while_merges_go_on() {
                     )
                     .unwrap();
                 }
-                over.store(true, Ordering::SeqCst);
             });
             scope.spawn(|| {
                 while !over.load(Ordering::SeqCst) {
@@ -268,6 +277,7 @@ fn a_page_is_empty_only_behind_the_last() {
     let at = AtomicU64::new(0);
     thread::scope(|scope| {
         scope.spawn(|| {
+            let _over = Finally(|| at.store(390, Ordering::SeqCst));
             for id in 0..390 {
                 live.delete(&[id]).unwrap();
                 at.store(id + 1, Ordering::SeqCst);
@@ -283,7 +293,7 @@ fn a_page_is_empty_only_behind_the_last() {
 
 #[test]
 fn rows_are_set_in_an_index_that_was_built_without_while_merges_move_its_vectors() {
-    for case in CASES {
+    for case in lookups::cases() {
         let folder = tempfile::tempdir().unwrap();
         // More than are set at a time.
         let volume = base_of(case, 600, folder.path());
@@ -304,7 +314,7 @@ fn rows_are_set_in_an_index_that_was_built_without_while_merges_move_its_vectors
 
 #[test]
 fn counts_are_right_however_deletions_are_met() {
-    for case in CASES {
+    for case in lookups::cases() {
         let folder = tempfile::tempdir().unwrap();
         let live = all_old(case, 60, folder.path());
         let mut left = 60;
@@ -341,7 +351,7 @@ fn counts_are_right_however_deletions_are_met() {
 
 #[test]
 fn rows_that_are_set_alone_are_a_reason_to_merge_where_vectors_wait() {
-    for case in CASES {
+    for case in lookups::cases() {
         if !matches!(case.1, Update::Merge | Update::Rebalance) {
             continue;
         }
