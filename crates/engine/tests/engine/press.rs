@@ -269,17 +269,18 @@ fn found_together(low_codes: LowCodes) {
 #[test]
 fn in_locality_order_fewer_reads_bring_the_candidates() {
     let folder = tempfile::tempdir().unwrap();
-    let read = |order: Order| {
-        let path = folder.path().join(order.name());
-        let options = BuildOptions {
-            preset: Preset {
-                order,
-                ..Preset::DISTVS
-            },
-            ..options()
-        };
-        build(&head(SIFT_BASE, 6000), &path, &options, &Silent).unwrap();
-        let index = Index::open(&path, &OpenOptions::default()).unwrap();
+    let options = BuildOptions {
+        preset: Preset {
+            order: Order::Input,
+            ..Preset::DISTVS
+        },
+        low_codes: Some(LowCodes::Nested),
+        ..options()
+    };
+    build(&head(SIFT_BASE, 6000), folder.path(), &options, &Silent).unwrap();
+    assert_eq!(Preset::DISTVS.order, Order::Locality);
+    let read = |path: &Path| {
+        let index = Index::open(path, &OpenOptions::default()).unwrap();
         let options = SearchOptions {
             list: LIST,
             ..SearchOptions::default()
@@ -288,7 +289,7 @@ fn in_locality_order_fewer_reads_bring_the_candidates() {
         assert_eq!(counters.reranked as usize, QUERIES * (LIST / 2));
         counters.vector_reads as f64 / QUERIES as f64
     };
-    let (near, input) = (read(Order::Locality), read(Order::Input));
+    let (near, input) = (read(built(LowCodes::Nested).0), read(folder.path()));
     println!("{near:.1} reads a query, {input:.1} in the order of the input");
     assert!(1.5 * near < input, "{near} {input}");
 }
@@ -336,7 +337,8 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
         }
         Matrix::new(bytes, count, 128, Element::F32).unwrap()
     };
-    let (base, asked) = (floats(SIFT_BASE, 6000), floats(SIFT_QUERIES, QUERIES));
+    const ROWS: usize = 3000;
+    let (base, asked) = (floats(SIFT_BASE, ROWS), floats(SIFT_QUERIES, QUERIES));
     for metric in [Metric::L2, Metric::Cosine] {
         let path = folder.path().join(metric.name());
         let options = BuildOptions {
@@ -362,7 +364,7 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
         assert!(recall > exact - 0.01, "{metric}: {recall} of {exact}");
         let servers = Servers::of(&path);
         assert_eq!(servers.high.collection().query_bytes(), 132);
-        let offloads = Servers::with_room(&path, 6000 * 16 / 2);
+        let offloads = Servers::with_room(&path, ROWS as u64 * 16 / 2);
         let mut query = vec![0; 512];
         for n in 0..QUERIES {
             asked.read(n, &mut query).unwrap();
@@ -699,32 +701,31 @@ fn counted(index: &Index, truth: &GroundTruth, options: SearchOptions) -> (u64, 
 #[test]
 fn a_search_by_one_precision_begins_at_seeds_where_it_is_asked_to() {
     let folder = tempfile::tempdir().unwrap();
+    let without = BuildOptions {
+        preset: Preset {
+            order: Order::Locality,
+            ..Preset::DECOUPLEVS
+        },
+        ..options()
+    };
+    build(&head(SIFT_BASE, 6000), folder.path(), &without, &Silent).unwrap();
     for low_codes in LowCodes::ALL.map(Some).into_iter().chain([None]) {
-        let path = folder.path().join(format!("{low_codes:?}"));
-        let options = BuildOptions {
-            preset: match low_codes {
-                Some(_) => Preset::DISTVS,
-                None => Preset {
-                    order: Order::Locality,
-                    ..Preset::DECOUPLEVS
-                },
-            },
-            low_codes,
-            ..options()
+        // Of the same rows.
+        let (path, truth) = built(low_codes.unwrap_or(LowCodes::Nested));
+        let path = match low_codes {
+            Some(_) => path,
+            None => folder.path(),
         };
-        let base = head(SIFT_BASE, 6000);
-        build(&base, &path, &options, &Silent).unwrap();
-        let truth = brute_force(&base, &queries(), 10, Metric::L2, 1, &Silent).unwrap();
-        let index = Index::open(&path, &OpenOptions::default()).unwrap();
+        let index = Index::open(path, &OpenOptions::default()).unwrap();
         let one = |seeds| SearchOptions {
             strategy: Some(Strategy::BestFirst),
             beam: Some(8),
             seeds,
             ..SearchOptions::default()
         };
-        let (_, low, hops, recall) = counted(&index, &truth, one(0));
+        let (_, low, hops, recall) = counted(&index, truth, one(0));
         assert!(low == 0 && recall > 0.95, "{low} {recall}");
-        let (all, by_low, fewer, with_seeds) = counted(&index, &truth, one(64));
+        let (all, by_low, fewer, with_seeds) = counted(&index, truth, one(64));
         assert!(fewer < hops, "{low_codes:?}: {fewer} hops, {hops} without");
         assert!(with_seeds > 0.95, "{with_seeds}");
         // 64, and up to 16 in each of the steps behind them, by low codes where there are any.
@@ -735,7 +736,7 @@ fn a_search_by_one_precision_begins_at_seeds_where_it_is_asked_to() {
         }
         // From coarse to fine it begins there by itself, and counts most by low codes.
         if low_codes.is_some() {
-            let press = counted(&index, &truth, SearchOptions::default());
+            let press = counted(&index, truth, SearchOptions::default());
             assert!(
                 press.1 > press.0 / 2 && press.0 < 2 * all,
                 "{press:?} {all}"
