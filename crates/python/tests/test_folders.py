@@ -76,7 +76,7 @@ def test_a_reader_knows_that_another_index_has_taken_its_place(path, small):
 def test_logging_says_what_the_engine_does(path, caplog):
     with caplog.at_level(logging.DEBUG, logger="stratann"):
         stratann.open(path)
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while not any("opened" in line.message for line in caplog.records) and time.monotonic() < until:
             time.sleep(0.01)
     assert any("opened" in line.message and "own.idx" in line.message for line in caplog.records)

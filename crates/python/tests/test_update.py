@@ -19,7 +19,7 @@ BUILT = 1000
 def built(tmp_path_factory, small):
     """The folder of an index of the first thousand rows of `small`. Tests copy it."""
     path = tmp_path_factory.mktemp("built") / "built.idx"
-    stratann.build(small[:BUILT], path, degree=16, build_list=40)
+    stratann.build(small[:BUILT], path, degree=16, build_list=40, threads=1)
     return path
 
 
@@ -36,7 +36,7 @@ def index(path):
 
 def nearest(index, row):
     """The ids of the answers to a row that are at distance 0, as a set."""
-    ids, distances = index.search(row, 10, list_size=100)
+    ids, distances = index.search(row, 10, list_size=400)
     return {int(id) for id, distance in zip(ids, distances) if distance == 0}
 
 
@@ -140,7 +140,7 @@ def test_the_preset_says_how_vectors_get_in(preset, direct, tmp_path, small):
 def two_thousand(tmp_path, small):
     """The folder of an index that is large enough for a merge to be worth it."""
     path = tmp_path / "more.idx"
-    stratann.build(small, path, degree=16, build_list=40)
+    stratann.build(small, path, degree=16, build_list=40, threads=1)
     return path
 
 
@@ -150,7 +150,7 @@ def test_a_merge_begins_by_itself_when_a_tenth_is_deleted(two_thousand, small):
     time.sleep(1.5)
     assert index.stats()["deleted"] == 999, "a thousand are worth a merge, and no fewer"
     index.delete(numpy.arange(999, 1010))
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while index.stats()["deleted"] > 0 and time.monotonic() < until:
         # Searches and changes go on meanwhile.
         assert 1500 in nearest(index, small[1500])
@@ -168,7 +168,7 @@ def test_a_merge_begins_by_itself_when_a_tenth_is_deleted(two_thousand, small):
 def test_no_merge_begins_where_none_is_wanted(two_thousand):
     with stratann.open(two_thousand, merges=False) as index:
         index.delete(numpy.arange(1500))
-        time.sleep(2)
+        time.sleep(1.5)
         stats = index.stats()
         assert (stats["vectors"], stats["deleted"]) == (2000, 1500)
         assert index.compact()["removed"] == 1500
@@ -217,7 +217,7 @@ def test_a_forked_process_merges_nothing(two_thousand, small):
         said = "nothing"
         try:
             # It has no thread that merges, and must not wait for one.
-            signal.alarm(30)
+            signal.alarm(300)
             with pytest.raises(stratann.OutdatedError, match="forked.*open it again"):
                 index.close()
             del index
@@ -234,25 +234,22 @@ def test_a_forked_process_merges_nothing(two_thousand, small):
     assert said == "1500"
     # The parent's goes on, and merges.
     index.delete(numpy.arange(500, 1000))
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while index.stats()["deleted"] > 0 and time.monotonic() < until:
         time.sleep(0.05)
     assert (len(index), index.stats()["deleted"]) == (1000, 0)
 
 
 @pytest.mark.parametrize("upserted", [False, True])
-def test_ctrl_c_says_how_many_rows_are_in(upserted, path, base):
+def test_ctrl_c_says_how_many_rows_are_in(upserted, path, base, ctrl_c):
     index = stratann.open(path, durability="flush")
     rows = base[2000:]
-    main = threading.get_ident()
-    timer = threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT))
-    timer.start()
+    press = ctrl_c(lambda stage, done, total: done > 0)
     with pytest.raises(KeyboardInterrupt) as raised:
         if upserted:
-            index.upsert(rows, numpy.arange(2000, 20_000))
+            index.upsert(rows, numpy.arange(2000, 20_000), progress=press)
         else:
-            index.insert(rows)
-    timer.join()
+            index.insert(rows, progress=press)
     interrupted = raised.value
     assert isinstance(interrupted, stratann.Interrupted)
     assert interrupted.total == len(rows) and not interrupted.complete
@@ -519,7 +516,7 @@ def test_a_forked_process_is_told_to_open_the_index_itself(path, small):
     if child == 0:
         said = []
         try:
-            signal.alarm(30)
+            signal.alarm(300)
             for change in [
                 lambda: index.insert(small[1010]),
                 lambda: index.upsert(small[1010], numpy.array([1])),

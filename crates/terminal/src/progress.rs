@@ -26,14 +26,21 @@ pub fn catch_interrupts() {
             log::warn!("Ctrl-C and kill will end the program without tidying up: {error}");
         };
         // The handlers are installed by the thread that serves them: were it the other way round and no thread could be
-        // started, nothing would end the program any more.
+        // started, nothing would end the program any more. The work waits for them: a signal that came before would leave its files.
+        let (installed, until_installed) = std::sync::mpsc::channel();
         let serve = move || match Signals::new(heeded()) {
-            Ok(mut signals) => signals.forever().for_each(stop),
+            Ok(mut signals) => {
+                // Only a thread that is gone hears nothing.
+                let _ = installed.send(());
+                signals.forever().for_each(stop);
+            }
             Err(error) => without(error),
         };
         let thread = std::thread::Builder::new().name("signals".into());
-        if let Err(error) = thread.spawn(serve) {
-            without(error);
+        match thread.spawn(serve) {
+            // An error: the thread has said why there are none, and ended.
+            Ok(_) => until_installed.recv().unwrap_or_default(),
+            Err(error) => without(error),
         }
     });
 }

@@ -455,25 +455,6 @@ unsafe impl Sync for HugeBytes {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::forked;
-
-    #[test]
-    fn a_forked_process_does_not_share_what_a_device_writes_to() {
-        let pool = BufferPool::default();
-        for len in [BLOCK, 5 * BLOCK, (LARGEST_KEPT + 1) * BLOCK] {
-            let mut block = pool.take(len);
-            // SAFETY: the block has so many bytes, and nobody else has it.
-            unsafe { block.target().write_bytes(7, len) };
-            // A device that goes on writing writes to the parent's page, whoever touches it first.
-            assert!(forked(30, || block.iter().all(|&byte| byte == 0)), "{len}");
-            assert!(block.iter().all(|&byte| byte == 7));
-        }
-        let own = Block::copy_of(&[7; BLOCK]);
-        assert!(
-            forked(30, || own.iter().all(|&byte| byte == 7)),
-            "no device writes there"
-        );
-    }
 
     #[test]
     fn buffers_are_aligned_reused_and_bounded() {

@@ -138,7 +138,41 @@ impl Timers {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+    use std::task::Wake;
+
     use super::*;
+
+    /// Says its number when it is woken.
+    struct Said(u64, Arc<Mutex<Vec<u64>>>);
+
+    impl Wake for Said {
+        fn wake(self: Arc<Self>) {
+            self.1.lock().unwrap().push(self.0);
+        }
+    }
+
+    #[test]
+    fn those_that_are_due_together_are_woken_in_the_order_of_their_times() {
+        let now = Instant::now();
+        let at = |millis| now + Duration::from_millis(millis);
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let mut timers = Timers::default();
+        for millis in [20, 5, 30, 10] {
+            let waker = Waker::from(Arc::new(Said(millis, said.clone())));
+            timers.set(at(millis), None, Precision::Plain, &waker);
+        }
+        let mut woken = |until| {
+            while let Some(waker) = timers.ended(at(until)) {
+                waker.wake();
+            }
+            std::mem::take(&mut *said.lock().unwrap())
+        };
+        assert_eq!(woken(4), []);
+        assert_eq!(woken(20), [5, 10, 20]);
+        assert_eq!(woken(29), []);
+        assert_eq!(woken(30), [30]);
+    }
 
     #[test]
     fn a_thread_is_awake_early_for_exact_timers_and_for_no_others() {

@@ -30,6 +30,8 @@
 //! timeline = { merge_at = 0 } # what differs from [timeline] (or [breakdown])
 //! ```
 
+use std::time::Duration;
+
 use std::fmt;
 
 use serde::de::Visitor;
@@ -136,6 +138,17 @@ pub enum MergeAt {
     Second(f64),
     /// Whenever the vectors that wait, or those deleted, are this share of the checkpoint's.
     Logged(f64),
+}
+
+impl MergeAt {
+    /// Whether one begins now: so long after rows began to come, after so many merges, and with such a share of the checkpoint waiting.
+    pub fn is_due(self, changing: Duration, merges: usize, share: f64) -> bool {
+        match self {
+            MergeAt::Never => false,
+            MergeAt::Second(second) => merges == 0 && changing.as_secs_f64() >= second,
+            MergeAt::Logged(least) => share >= least,
+        }
+    }
 }
 
 /// Inserts and searches at once.
@@ -462,4 +475,22 @@ pub fn way(update: Update, direct: &DirectOptions) -> String {
         }
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_merge_begins_once_after_a_time_or_whenever_enough_waits() {
+        let second = Duration::from_secs;
+        assert!(!MergeAt::Never.is_due(second(100), 0, 1.0));
+        let once = MergeAt::Second(2.0);
+        let due = [1, 2, 3].map(|at| once.is_due(second(at), 0, 0.0));
+        assert_eq!(due, [false, true, true]);
+        assert!(!once.is_due(second(3), 1, 1.0), "it was made");
+        let often = MergeAt::Logged(0.03);
+        let due = [0.0, 0.029, 0.03, 0.5].map(|share| often.is_due(second(0), 7, share));
+        assert_eq!(due, [false, false, true, true]);
+    }
 }

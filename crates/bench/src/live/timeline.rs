@@ -25,7 +25,7 @@ use stratann::{
 use stratann_terminal::failure::Failure;
 use stratann_terminal::progress;
 
-use crate::live::keys::{Deletes, K, MergeAt, Timeline};
+use crate::live::keys::{Deletes, K, Timeline};
 use crate::live::result::{Found, Merge, OverTime, Span};
 use crate::live::step::{Task, bytes_in, resident_bytes};
 use crate::live::truth::{Judged, Truth};
@@ -481,7 +481,7 @@ struct Watch<'a> {
     window: Making,
     /// Pages read and written since the window began.
     window_pages: (u64, u64),
-    /// Vectors of the last checkpoint, for [`MergeAt::Logged`].
+    /// Vectors of the last checkpoint, for `MergeAt::Logged`.
     checkpoint: u64,
     share: f64,
     stale: usize,
@@ -532,10 +532,13 @@ impl<'a> Watch<'a> {
     fn look(&mut self, merging: bool) {
         let shared = self.shared;
         let stats = shared.live.stats();
+        // In this order: what was deleted by then had been inserted, and what was inserted was so before the time that is told.
+        let low = shared.low.load(Acquire);
+        let high = shared.high.load(Acquire);
         let mark = Mark {
             at: shared.start.elapsed().as_secs_f64(),
-            high: shared.high.load(Acquire),
-            low: shared.low.load(Acquire),
+            high,
+            low,
             pages: stats
                 .direct
                 .map(|counts| (counts.pages_read, counts.pages_written)),
@@ -598,14 +601,8 @@ impl<'a> Watch<'a> {
 
     /// Whether it is time to begin a merge.
     fn merge_is_due(&self) -> bool {
-        match self.shared.timeline.merge {
-            MergeAt::Never => false,
-            MergeAt::Second(second) => {
-                let now = self.shared.changing().as_secs_f64();
-                self.merges.is_empty() && now >= second
-            }
-            MergeAt::Logged(share) => self.share >= share,
-        }
+        let merge = self.shared.timeline.merge;
+        merge.is_due(self.shared.changing(), self.merges.len(), self.share)
     }
 
     fn result(self) -> Watched {

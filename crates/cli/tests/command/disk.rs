@@ -52,7 +52,8 @@ impl<'a> Disk<'a> {
         };
         let made = done(place, "mkfs.ext4", &["-q", "-F", "disk.img"]);
         if let Err(why) = made.and_then(|()| disk.try_mount()) {
-            eprintln!("skipped, for there is no disk to test with: {why}");
+            let why = why.trim().replace('\n', " ");
+            eprintln!("skipped: there is no disk to test with: {why}");
             return None;
         }
         copy(&place.path("index"), &place.path("disk/index"));
@@ -81,7 +82,7 @@ impl<'a> Disk<'a> {
         let since = Instant::now();
         // A process that was just killed may hold a file for a moment.
         while let Err(why) = done(self.place, "umount", &["disk"]) {
-            assert!(since.elapsed() < Duration::from_secs(20), "{why}");
+            assert!(since.elapsed() < Duration::from_secs(120), "{why}");
             std::thread::sleep(Duration::from_millis(50));
         }
         self.mounted = false;
@@ -117,7 +118,7 @@ const INSERT: [&str; 6] = ["insert", "index", "rows.u8bin", "--ids", "ids", "--u
 /// The file system goes away in the middle of an insert. All that commands had acknowledged is there when it is back, and of
 /// the command that was running its first rows.
 fn shut_down_in_the_middle(preset: &str, way: &str) {
-    const ROWS: usize = 1_500;
+    const ROWS: usize = 700;
     let place = place(preset);
     let Some(mut disk) = Disk::new(&place, 64) else {
         return;
@@ -129,7 +130,7 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
     let start = Instant::now();
     place.run(&insert).done();
     let mut whole = start.elapsed();
-    for round in 0..times(2, 20) {
+    for round in 0..times(1, 20) {
         fs::remove_dir_all(place.path("disk/index")).unwrap();
         copy(&place.path("fresh"), &place.path("disk/index"));
         done(&place, "sync", &["-f", "disk"]).unwrap();
@@ -161,7 +162,7 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
         }
         let waited = Instant::now();
         while child.try_wait().unwrap().is_none() {
-            if waited.elapsed() > Duration::from_secs(60) {
+            if waited.elapsed() > Duration::from_secs(600) {
                 child.kill().unwrap();
                 child.wait().unwrap();
                 panic!("{preset}, {way}: it hangs on a disk that is gone");
@@ -251,7 +252,7 @@ fn a_full_disk_keeps_what_it_has() {
         };
         let insert = [&INSERT[..], &[way, "--upsert"]].concat();
         let mut there = BUILT;
-        for room in &[40, 300, 150, 500][..times(2, 4)] {
+        for room in &[150, 40, 300, 500][..times(1, 4)] {
             let ballast = fill(&place, *room);
             step(&place, there, 1_500);
             let always = [&insert[..], &["--durability", "always"]].concat();

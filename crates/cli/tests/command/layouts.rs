@@ -3,7 +3,8 @@
 use crate::support::{Place, bin, keys, names};
 use serde_json::Value;
 
-const BUILD: [&str; 7] = [
+// One thread: the same graph in every run.
+const BUILD: [&str; 9] = [
     "build",
     "photos.u8bin",
     "index",
@@ -11,8 +12,12 @@ const BUILD: [&str; 7] = [
     "24",
     "--build-list",
     "40",
+    "--threads",
+    "1",
 ];
 const SEARCH: [&str; 5] = ["search", "index", "asked.u8bin", "--truth", "truth.bin"];
+/// What is counted is of a search whose way does not follow the order in which reads come in.
+const STEADY: [&str; 4] = ["--strategy", "best-first", "--threads", "1"];
 
 impl Place {
     fn build(&self, words: &[&str]) -> String {
@@ -162,10 +167,7 @@ fn a_cache_saves_reads_and_finds_the_same() {
     let place = Place::with_photos();
     for preset in ["diskann", "decouplevs", "stratann"] {
         place.build(&["--preset", preset, "--overwrite"]);
-        let search = |words: &[&str]| {
-            let usual = ["--strategy", "best-first", "--threads", "1"];
-            place.search(&[&usual[..], words].concat())
-        };
+        let search = |words: &[&str]| place.search(&[&STEADY[..], words].concat());
         let reads = |found: &Value| number(&found["per_query"]["graph_reads"]);
         let hits = |found: &Value| number(&found["per_query"]["cache_hits"]);
         let without = search(&["--list", "60"]);
@@ -198,8 +200,13 @@ fn re_ranking_reads_as_much_as_it_is_told_to() {
     let place = Place::with_photos();
     place.build(&["--preset", "decouplevs"]);
     let reads = |words: &[&str]| {
-        let found = place.search(&[&["--list", "100", "--threads", "1"][..], words].concat());
-        assert!(number(&found["recall"]) > 0.9, "{words:?}: {found}");
+        let list = ["--list", "100"];
+        // Pipelined it follows the order of the reads: it finds as well, and nothing is counted.
+        let pipelined = place.search(&[&list[..], &["--strategy", "pipelined"], words].concat());
+        let found = place.search(&[&list[..], &STEADY, words].concat());
+        for found in [&pipelined, &found] {
+            assert!(number(&found["recall"]) > 0.9, "{words:?}: {found}");
+        }
         number(&found["per_query"]["vector_reads"])
     };
     let all = reads(&["--benefit", "0"]);
@@ -218,7 +225,7 @@ fn re_ranking_reads_as_much_as_it_is_told_to() {
 fn exact_distances_take_the_trailing_parts_of_all_answers() {
     let place = Place::with_photos();
     place.build(&["--layout", "layered"]);
-    let words = ["--list", "60", "--threads", "1"];
+    let words = [&["--list", "60"][..], &STEADY].concat();
     let near = place.search(&words);
     let exact = place.search(&[&words[..], &["--exact"]].concat());
     let of = |found: &Value, key: &str| number(&found["per_query"][key]);
@@ -245,7 +252,7 @@ fn exact_distances_take_the_trailing_parts_of_all_answers() {
 #[test]
 fn a_search_stops_early_if_it_is_told_to() {
     let place = Place::with_photos();
-    let words = ["--list", "100", "--threads", "1"];
+    let words = [&["--list", "100"][..], &STEADY].concat();
     let of = |found: &Value, key: &str| number(&found["per_query"][key]);
     for layout in ["packed", "decoupled"] {
         place.build(&["--layout", layout, "--overwrite"]);
@@ -260,8 +267,11 @@ fn a_search_stops_early_if_it_is_told_to() {
                 "{early} {late}"
             );
         }
-        let found = [&early, &late].map(|found| number(&found["recall"]));
-        assert!(found[0] > found[1] - 0.01, "{found:?}");
+        let pipelined = ["--list", "100", "--strategy", "pipelined", "--stop-early"];
+        let pipelined = place.search(&pipelined);
+        let found = [&early, &pipelined, &late].map(|found| number(&found["recall"]));
+        assert!(found[0] > found[2] - 0.01, "{found:?}");
+        assert!(found[1] > found[2] - 0.02, "{found:?}");
     }
 }
 

@@ -7,18 +7,18 @@ use std::process::{Child, Stdio};
 
 use crate::support::{Place, names};
 
-/// The ids and distances that a search found.
+/// What is compared is found by a search whose way does not follow the order in which reads come in.
+const STEADY: [&str; 2] = ["--strategy", "best-first"];
+
+/// The ids and distances that a search found. A pipelined one is done there as well, and nothing compared.
 fn found(place: &Place, words: &[&str]) -> Vec<u8> {
-    let mut all = vec![
-        "search",
-        "a.idx",
-        "queries.u8bin",
-        "--out",
-        "found.bin",
-        "--overwrite",
-    ];
-    all.extend(words);
-    place.run(&all).done();
+    let search = ["search", "a.idx", "queries.u8bin"];
+    let out = ["--out", "found.bin", "--overwrite"];
+    let pipelined = ["--strategy", "pipelined"];
+    place.run(&[&search[..], &pipelined, words].concat()).done();
+    place
+        .run(&[&search[..], &STEADY, &out, words].concat())
+        .done();
     fs::read(place.path("found.bin")).unwrap()
 }
 
@@ -175,18 +175,10 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
             server.address
         );
         let search = |secret: &str, text: &str| {
-            let words = [
-                "search",
-                "a.idx",
-                "queries.u8bin",
-                "--out",
-                "found.bin",
-                "--overwrite",
-                "--place",
-                text,
-            ];
+            let words = ["search", "a.idx", "queries.u8bin", "--place", text];
+            let out = ["--out", "found.bin", "--overwrite"];
             let output = place
-                .command(&words)
+                .command(&[&words[..], &STEADY, &out].concat())
                 .env("STRATANN_SECRET", secret)
                 .output()
                 .unwrap();
@@ -223,6 +215,11 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
             assert_eq!(search(secret, "topology=ssd").0, Some(1));
             file.write_all_at(&bytes, 0).unwrap();
         }
+        // Pipelined as well: it is done, and what it finds follows the order of the answers.
+        let pipelined = ["search", "a.idx", "queries.u8bin", "--place", &text];
+        let mut pipelined = place.command(&[&pipelined[..], &["--strategy", "pipelined"]].concat());
+        let output = pipelined.env("STRATANN_SECRET", secret).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
         drop(server);
         let (status, said) = search(secret, &text);
         assert!(
@@ -299,7 +296,7 @@ fn an_index_has_one_copy_on_a_server_and_one_that_looks_like_it_another() {
             "found.npy",
             "--overwrite",
         ];
-        place.run(&[&search[..], words].concat()).done();
+        place.run(&[&search[..], &STEADY, words].concat()).done();
         fs::read(place.path("found.npy")).unwrap()
     };
     let copies = |words: &[&str]| {

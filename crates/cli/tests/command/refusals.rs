@@ -587,10 +587,14 @@ fn start(command: &mut std::process::Command) -> std::process::Child {
     command.spawn().unwrap()
 }
 
-/// Sends a signal to a process, a second later.
+/// Sends a signal to a build that has begun to write.
 #[cfg(unix)]
-fn signal(child: &std::process::Child, signal: &str) {
-    std::thread::sleep(std::time::Duration::from_millis(1000));
+fn signal(place: &Place, child: &std::process::Child, signal: &str) {
+    let since = std::time::Instant::now();
+    while !place.path("large/build-scratch").exists() {
+        assert!(since.elapsed().as_secs() < 300, "it does not begin");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
     let sent = std::process::Command::new("kill")
         .args([signal, &child.id().to_string()])
         .status();
@@ -614,12 +618,13 @@ fn an_interrupted_build_leaves_nothing() {
     place.write("large.u8bin", &u8s(60_000, 64, 9));
     // What is started in the background of a script ignores Ctrl-C, and so does all that it starts: these tests, and the build.
     let signals = [("-HUP", 1), ("-INT", 2), ("-TERM", 15)];
-    let heard = signals
-        .into_iter()
-        .filter(|&(_, number)| !is_ignored(number));
-    for (sent, _) in heard {
+    for (sent, number) in signals {
+        if is_ignored(number) {
+            eprintln!("skipped: {sent}, which whoever started these tests has ignored");
+            continue;
+        }
         let child = start(&mut place.command(&LONG_BUILD));
-        signal(&child, sent);
+        signal(&place, &child, sent);
         let output = child.wait_with_output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{sent}: {stderr}");
@@ -647,8 +652,8 @@ fn a_signal_that_is_to_be_ignored_is() {
         .arg(env!("CARGO_BIN_EXE_stratann"))
         .args(LONG_BUILD);
     let child = start(&mut command);
-    signal(&child, "-HUP");
-    signal(&child, "-TERM");
+    signal(&place, &child, "-HUP");
+    signal(&place, &child, "-TERM");
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
@@ -662,7 +667,7 @@ fn a_killed_build_is_cleared_by_the_next() {
     let place = Place::new();
     place.write("large.u8bin", &u8s(60_000, 64, 9));
     let child = start(&mut place.command(&LONG_BUILD));
-    signal(&child, "-KILL");
+    signal(&place, &child, "-KILL");
     child.wait_with_output().unwrap();
     let left = names(&place.path("large"));
     assert!(left.contains(&"build-scratch".to_owned()), "{left:?}");

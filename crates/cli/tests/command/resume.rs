@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::{Place, Ran, names, u8s};
 
@@ -21,8 +21,11 @@ const BUILD: [&str; 11] = [
     "packed",
 ];
 
-/// Savepoints as often as there is a tenth of a second between two.
-const RESUME: [&str; 3] = ["--resume", "--savepoint-seconds", "0.1"];
+/// A savepoint wherever there may be one, however long the last took.
+const RESUME: [&str; 3] = ["--resume", "--savepoint-seconds", "0"];
+
+/// A build may be over before it is hit: so often another one is begun, until there are enough hits.
+const TRIES: usize = 20;
 
 fn place() -> Place {
     let place = Place::new();
@@ -30,23 +33,30 @@ fn place() -> Place {
     place
 }
 
-fn start(place: &Place) -> Child {
-    let mut command = place.command(&[&BUILD[..], &RESUME].concat());
+fn start(place: &Place, more: &[&str]) -> Child {
+    let mut command = place.command(&[&BUILD[..], &RESUME, more].concat());
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command.spawn().unwrap()
 }
 
-/// Waits until a build has what the index's folder is asked for; false where the build ended first.
-fn wait(child: &mut Child, there: impl Fn() -> bool) -> bool {
-    let since = Instant::now();
+/// Sends a signal to a build when its folder has what it is asked for. What the build left, unless it was done first.
+fn hit(mut child: Child, signal: &str, there: impl Fn() -> bool) -> Option<Ran> {
     while !there() {
-        assert!(since.elapsed() < Duration::from_secs(120));
         if child.try_wait().unwrap().is_some() {
-            return false;
+            ended(child).done();
+            return None;
         }
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(Duration::from_millis(1));
     }
-    true
+    let sent = std::process::Command::new("kill")
+        .args([signal, &child.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+    let ran = ended(child);
+    match ran.status {
+        Some(0) => None,
+        _ => Some(ran),
+    }
 }
 
 fn ended(child: Child) -> Ran {
@@ -98,28 +108,26 @@ fn a_killed_build_goes_on_to_the_same_bits() {
     whole[2] = "whole";
     place.run(&whole).done();
     let lists = place.path("index").join("savepoint-lists");
-    let mut kills = 0;
-    for life in 0..4 {
-        // What the next one goes on from has to be newer than what this one found.
-        let before = std::fs::metadata(&lists)
+    let written = || {
+        std::fs::metadata(&lists)
             .and_then(|facts| facts.modified())
-            .ok();
-        let mut child = start(&place);
-        let newer = || {
-            let now = std::fs::metadata(&lists)
-                .and_then(|facts| facts.modified())
-                .ok();
-            now.is_some() && now != before
-        };
-        if !wait(&mut child, newer) {
-            break;
+            .ok()
+    };
+    let (mut kills, mut tries) = (0, 0);
+    while kills < 3 {
+        tries += 1;
+        assert!(tries <= TRIES, "only {kills} kills hit a build");
+        // What the next one goes on from has to be newer than what this one found.
+        let before = written();
+        let newer = || written().is_some_and(|now| Some(now) != before);
+        match hit(start(&place, &[]), "-KILL", newer) {
+            Some(_) => kills += 1,
+            None => {
+                std::fs::remove_dir_all(place.path("index")).unwrap();
+                kills = 0;
+            }
         }
-        std::thread::sleep(Duration::from_millis(3 * life));
-        child.kill().unwrap();
-        ended(child);
-        kills += 1;
     }
-    assert!(kills > 1, "{kills}");
     place.run(&["stats", "index"]).refused(1, &["index"]);
     let report = place
         .run(&[&BUILD[..], &RESUME, &["--json"]].concat())
@@ -143,14 +151,20 @@ fn a_killed_build_goes_on_to_the_same_bits() {
 #[test]
 fn a_stopped_build_says_how_to_go_on_and_what_was_taken_over() {
     let place = place();
-    let mut child = start(&place);
     let index = place.path("index");
-    assert!(wait(&mut child, || index.join("savepoint-lists").exists()));
-    let sent = std::process::Command::new("kill")
-        .args(["-TERM", &child.id().to_string()])
-        .status();
-    assert!(sent.unwrap().success());
-    let stopped = ended(child).refused(1, &["interrupted"]);
+    let hit_one = |signal: &str, more: &[&str]| {
+        for _ in 0..TRIES {
+            let there = || index.join("savepoint-lists").exists();
+            if let Some(ran) = hit(start(&place, more), signal, there) {
+                return ran;
+            }
+            if more.is_empty() {
+                std::fs::remove_dir_all(&index).unwrap();
+            }
+        }
+        panic!("no {signal} hit a build");
+    };
+    let stopped = hit_one("-TERM", &[]).refused(1, &["interrupted"]);
     assert!(stopped.stderr.contains("--resume"), "{stopped:?}");
     let left = names(&index);
     let (lock, others): (Vec<_>, Vec<_>) = left.iter().partition(|name| *name == "LOCK");
@@ -169,15 +183,7 @@ fn a_stopped_build_says_how_to_go_on_and_what_was_taken_over() {
     );
 
     // Where an index is replaced, and the build that replaces it is stopped.
-    let mut child = place
-        .command(&[&BUILD[..], &RESUME, &["--overwrite"]].concat())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    assert!(wait(&mut child, || index.join("savepoint-lists").exists()));
-    child.kill().unwrap();
-    ended(child);
+    hit_one("-KILL", &["--overwrite"]);
     place.run(&["verify", "index"]).done();
     let again = place
         .run(&[&BUILD[..], &RESUME, &["--overwrite"]].concat())

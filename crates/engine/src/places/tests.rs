@@ -11,9 +11,9 @@ use super::*;
 use crate::data::Matrix;
 use crate::progress::Silent;
 use crate::{
-    BuildOptions, Catalog, CatalogOptions, Compression, Index, Layout, LiveIndex, MatrixRef,
-    OpenOptions, SearchOptions, Strategy, WriteOptions, build, copies, remove_copies, verify,
-    verify_placed,
+    BuildOptions, Catalog, CatalogOptions, Compression, DirectOptions, Index, Layout, LiveIndex,
+    MatrixRef, OpenOptions, SearchOptions, Strategy, WriteOptions, build, copies, remove_copies,
+    verify, verify_placed,
 };
 
 const DIMENSION: usize = 48;
@@ -620,7 +620,16 @@ fn an_index_on_places_takes_changes_and_they_are_in_the_index() {
             };
             // Opened for searching first, so that there are copies of the checkpoint as it is now.
             let index = std::sync::Arc::new(Index::open(&built.path, &options).unwrap());
-            let live = LiveIndex::over(&index, &WriteOptions::default()).unwrap();
+            // One insert after the other, so that each run makes the same graph.
+            let writing = WriteOptions {
+                threads: 1,
+                direct: DirectOptions {
+                    in_flight: 1,
+                    ..DirectOptions::default()
+                },
+                ..WriteOptions::default()
+            };
+            let live = LiveIndex::over(&index, &writing).unwrap();
             let more = new_rows(100, 1);
             let ids: Vec<u64> = (10_000..10_100).collect();
             live.insert(&more, Some(&ids), &Silent).unwrap();
@@ -635,7 +644,7 @@ fn an_index_on_places_takes_changes_and_they_are_in_the_index() {
             let find = SearchOptions {
                 k: 1,
                 list: 50,
-                ..SearchOptions::default()
+                ..best_first
             };
             for row in [0, 50, 99] {
                 let found = live.search(&own(row), &find).unwrap();

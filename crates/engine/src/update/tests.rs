@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use stratann_layout::BLOCK;
 use stratann_tier::Volume;
 use stratann_tier::testing::{Crash, Failure, SimVolume};
@@ -27,7 +28,7 @@ use crate::data::Matrix;
 use crate::durable::Durability;
 use crate::progress::Silent;
 use crate::repair::{RepairOptions, repair_in};
-use crate::slow::slow;
+use crate::slow::{crashes, slow, step};
 use crate::verify::verify_in;
 use crate::{
     Compression, Error, ErrorKind, Filter, Layout, OpenOptions, Order, Row, RowTable,
@@ -134,10 +135,17 @@ fn base(case: Case, folder: &Path) -> SimVolume {
     base_of(case, BASE, folder)
 }
 
-/// An index of so many vectors.
+/// An index of so many vectors. Many tests begin with the same one: a process builds each once.
 fn base_of(case: Case, vectors: u64, folder: &Path) -> SimVolume {
+    static BUILT: Mutex<Vec<(Case, u64, SimVolume)>> = Mutex::new(Vec::new());
+    let mut built = BUILT.lock();
+    let known = |(of, rows, _): &&(Case, u64, SimVolume)| (*of, *rows) == (case, vectors);
+    if let Some((.., volume)) = built.iter().find(known) {
+        return volume.fork();
+    }
     let volume = SimVolume::new();
     build_base(case, vectors, Arc::new(volume.clone()), folder);
+    built.push((case, vectors, volume.fork()));
     volume
 }
 
@@ -386,14 +394,28 @@ fn an_index_under_changes_is_what_the_model_is() {
 /// Vectors of two, three and four pages, one behind the other, in segments of the build and behind them.
 #[test]
 fn vectors_that_take_several_pages_change_as_others_do() {
-    for (case, dim) in [
-        (DECOUPLED, 4_400),
-        (DECOUPLED, 11_200),
-        (Case(Layout::Decoupled, Update::Relocate), 6_000),
-        (Case(Layout::Decoupled, Update::Merge), 8_160),
-        (Case(Layout::Layered, Update::Accumulate), 11_200),
-        (Case(Layout::Layered, Update::Relocate), 22_000),
-    ] {
+    let relocated = Case(Layout::Decoupled, Update::Relocate);
+    let merged = Case(Layout::Decoupled, Update::Merge);
+    let layered = Case(Layout::Layered, Update::Accumulate);
+    let moved = Case(Layout::Layered, Update::Relocate);
+    // Each way to update once by default, and two to four pages.
+    let cases = match slow() {
+        true => &[
+            (DECOUPLED, 4_400),
+            (DECOUPLED, 11_200),
+            (relocated, 6_000),
+            (merged, 8_160),
+            (layered, 11_200),
+            (moved, 22_000),
+        ][..],
+        false => &[
+            (DECOUPLED, 8_160),
+            (relocated, 4_400),
+            (merged, 6_000),
+            (moved, 11_200),
+        ],
+    };
+    for &(case, dim) in cases {
         let folder = tempfile::tempdir().unwrap();
         let volume: Arc<dyn Volume> = Arc::new(SimVolume::new());
         build_wide(case, dim, BASE, volume.clone(), folder.path());
@@ -495,6 +517,10 @@ fn an_index_that_was_closed_has_every_page_in_its_place() {
 
 /// A search for each vector finds it under its id, and no id that is not there.
 fn find_all(live: &LiveIndex, model: &Model) {
+    find_all_with(60, live, model);
+}
+
+fn find_all_with(list: usize, live: &LiveIndex, model: &Model) {
     let dim = live.index().dim();
     let bytes = model
         .values()
@@ -502,7 +528,7 @@ fn find_all(live: &LiveIndex, model: &Model) {
     let queries = Matrix::new(bytes.collect(), model.len(), dim, Element::U8).unwrap();
     let options = SearchOptions {
         k: 3,
-        list: 60,
+        list,
         // By leading parts the nearest would not be 0 away.
         exact: true,
         ..SearchOptions::default()
@@ -531,7 +557,7 @@ fn run(case: Case, volume: &SimVolume, folder: &Path) -> usize {
 #[test]
 fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
     let seeds = if slow() { 0..40 } else { 0..1 };
-    let mut crashes = 0;
+    let mut crashed = 0;
     for case in CASES {
         // They relocate as coupled pages do.
         let alike =
@@ -539,18 +565,18 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
         if slow() || !alike.contains(&case) {
             let folder = tempfile::tempdir().unwrap();
             let before = base(case, folder.path());
-            crashes += crash_everywhere(case, &before, folder.path(), seeds.clone());
+            crashed += crash_everywhere(case, &before, folder.path(), seeds.clone());
         }
     }
     // Vectors that run on, and are appended where others do.
     let (folder, before) = (tempfile::tempdir().unwrap(), SimVolume::new());
     let volume = Arc::new(before.clone());
     build_wide(DECOUPLED, WIDE, BASE, volume, folder.path());
-    crashes += crash_everywhere(DECOUPLED, &before, folder.path(), seeds);
-    assert!(crashes >= 500, "{crashes} crashes");
+    crashed += crash_everywhere(DECOUPLED, &before, folder.path(), seeds);
+    assert!(crashed >= 500, "{crashed} crashes");
 }
 
-/// Crashes at every operation, in all modes. Says how many crashes there were.
+/// Crashes at every operation; in all modes in the slow tests, and by default in one at each. Says how many crashes there were.
 fn crash_everywhere(
     case: Case,
     before: &SimVolume,
@@ -563,7 +589,10 @@ fn crash_everywhere(
     let operations = whole.operations() - start;
     assert!(operations > 60, "{operations} operations");
     let calls = script();
-    let mut crashes = 0;
+    // Not the same mode at the same operation of each.
+    let shift = CASES.iter().position(|&other| other == case);
+    let shift = shift.unwrap_or(CASES.len()) as u64;
+    let mut count = 0;
     for at in 0..operations {
         let volume = before.fork();
         volume.fail_after(at, Failure::Crash);
@@ -571,7 +600,7 @@ fn crash_everywhere(
         let mut model = first();
         calls[..done].iter().for_each(|call| call.apply(&mut model));
         for seed in seeds.clone() {
-            for mode in [Crash::Dropped, Crash::Torn, Crash::Reordered] {
+            for mode in crashes(at + shift) {
                 let place =
                     format!("{case:?}, operation {at}, {mode:?}, seed {seed}, after {done} calls");
                 let image = volume.crash_image(seed, mode);
@@ -590,11 +619,11 @@ fn crash_everywhere(
                 let mut expected = found;
                 expected.insert(id, vector(id, 9));
                 assert_eq!(contents(&again), expected, "{place}");
-                crashes += 1;
+                count += 1;
             }
         }
     }
-    crashes
+    count
 }
 
 #[test]
@@ -618,7 +647,7 @@ fn full_disk(case: Case) {
     let whole = before.fork();
     run(case, &whole, folder.path());
     let operations = whole.operations() - start;
-    for at in (1..operations).step_by(if slow() { 1 } else { 3 }) {
+    for at in (1..operations).step_by(step(5)) {
         let volume = before.fork();
         volume.fail_after(at, Failure::NoSpace);
         let Ok(live) = open(case, &volume, folder.path(), Durability::Always) else {
@@ -763,8 +792,8 @@ fn threads_and_merges(case: Case, dim: usize) {
     let folder = tempfile::tempdir().unwrap();
     let volume = SimVolume::new();
     build_wide(case, dim, BASE, Arc::new(volume.clone()), folder.path());
-    // Four bytes of a code say little of vectors that repeat themselves: all of these are looked at.
-    let list = if dim > DIM { 400 } else { 40 };
+    // How nodes are linked follows from which thread comes when: lists have room for all there are.
+    let list = 400;
     let live = open(case, &volume, folder.path(), Durability::OnFlush).unwrap();
     let done = std::sync::atomic::AtomicBool::new(false);
     let order = std::sync::atomic::Ordering::Relaxed;
@@ -819,7 +848,7 @@ fn threads_and_merges(case: Case, dim: usize) {
     live.compact(&Silent).unwrap();
     assert_eq!(contents(&live), model);
     assert_eq!(live.len(), model.len());
-    find_all(&live, &model);
+    find_all_with(list, &live, &model);
     drop(live);
     let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
     assert_eq!(contents(&live), model);

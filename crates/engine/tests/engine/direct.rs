@@ -6,14 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stratann::{
     BuildOptions, DirectOptions, Durability, GroundTruth, Index, Layout, LiveIndex, Matrix, Metric,
-    OpenOptions, Preset, SearchOptions, Silent, Update, VectorSource, WriteOptions, brute_force,
-    build, verify,
+    OpenOptions, Preset, SearchOptions, SearchResults, Silent, Strategy, Update, VectorSource,
+    WriteOptions, brute_force, build, verify,
 };
 
-use super::fixtures::{SIFT_BASE, SIFT_QUERIES, fixture, matrix};
+use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, matrix, slow};
 
-/// Rows of the fixture that an index is built of; the others are inserted.
-const BUILT: usize = 15_000;
 const DEGREE: usize = 32;
 
 fn part(all: &Matrix, first: usize, rows: usize) -> Matrix {
@@ -43,12 +41,28 @@ fn writing(update: Update) -> WriteOptions {
     }
 }
 
-/// Recall@10 and reads a query at list size 40.
-fn quality(search: impl Fn(&Matrix, &SearchOptions) -> stratann::SearchResults) -> (f64, f64) {
+/// One insert after the other, so that each run makes the same graph.
+fn alone(update: Option<Update>) -> WriteOptions {
+    WriteOptions {
+        durability: Durability::OnFlush,
+        threads: 1,
+        update,
+        direct: DirectOptions {
+            in_flight: 1,
+            ..DirectOptions::default()
+        },
+    }
+}
+
+/// Recall@10 and reads a query at list size 40, best first: what a pipeline reads follows from when its reads come in.
+fn quality(
+    truth: &GroundTruth,
+    search: impl Fn(&Matrix, &SearchOptions) -> SearchResults,
+) -> (f64, f64) {
     let queries = matrix(SIFT_QUERIES);
-    let truth = GroundTruth::read(fixture("photo-sift-20k.truth100.bin")).unwrap();
     let options = SearchOptions {
         list: 40,
+        strategy: Some(Strategy::BestFirst),
         ..SearchOptions::default()
     };
     let results = search(&queries, &options);
@@ -61,8 +75,13 @@ fn quality(search: impl Fn(&Matrix, &SearchOptions) -> stratann::SearchResults) 
 
 #[test]
 fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
-    let all = matrix(SIFT_BASE);
-    let rest = part(&all, BUILT, all.rows() - BUILT);
+    // By default a part of the fixture; a quarter is inserted.
+    let count = if slow() { 20_000 } else { 6_000 };
+    let (all, built_of) = (head(SIFT_BASE, count), count / 4 * 3);
+    let rest = part(&all, built_of, count - built_of);
+    let truth = brute_force(&all, &matrix(SIFT_QUERIES), 10, Metric::L2, 2, &Silent).unwrap();
+    let quality =
+        |search: &dyn Fn(&Matrix, &SearchOptions) -> SearchResults| quality(&truth, search);
     for (preset, update, most_pages) in [
         (Preset::STRATANN, Update::Accumulate, 3.0),
         (Preset::DECOUPLEVS, Update::Accumulate, 4.0),
@@ -72,9 +91,9 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
         let folder = tempfile::tempdir().unwrap();
         let (fresh, grown) = (folder.path().join("fresh"), folder.path().join("grown"));
         built(&all, preset, &fresh);
-        built(&part(&all, 0, BUILT), preset, &grown);
+        built(&part(&all, 0, built_of), preset, &grown);
         let index = Index::open(&fresh, &OpenOptions::default()).unwrap();
-        let (aim, reads_aim) = quality(|queries, options| index.search(queries, options).unwrap());
+        let (aim, reads_aim) = quality(&|queries, options| index.search(queries, options).unwrap());
         let live = LiveIndex::open(&grown, &OpenOptions::default(), &writing(update)).unwrap();
         // Searches go on meanwhile, and find what was there.
         let done = AtomicBool::new(false);
@@ -84,7 +103,7 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
                 while !done.load(Ordering::Relaxed) {
                     let options = SearchOptions {
                         k: 1,
-                        list: 60,
+                        list: 100,
                         ..SearchOptions::default()
                     };
                     let results = live.search(&some, &options).unwrap();
@@ -94,12 +113,12 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
             });
             let ids = live.insert(&rest, None, &Silent);
             done.store(true, Ordering::Relaxed);
-            assert_eq!(ids.unwrap()[0], BUILT as u64);
+            assert_eq!(ids.unwrap()[0], built_of as u64);
         });
         let direct = live.stats().direct.unwrap();
-        assert_eq!((direct.inserts, live.len()), (5_000, 20_000));
+        assert_eq!((direct.inserts as usize, live.len()), (count / 4, count));
         let each = |count: u64| count as f64 / direct.inserts as f64;
-        let (recall, reads) = quality(|queries, options| live.search(queries, options).unwrap());
+        let (recall, reads) = quality(&|queries, options| live.search(queries, options).unwrap());
         let said = format!(
             "{}: recall {recall:.4} in {reads:.1} reads, fresh {aim:.4} in {reads_aim:.1}; {:.2} pages written an insert, {:?}",
             preset.name,
@@ -108,15 +127,16 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
         );
         eprintln!("{said}");
         assert!(recall >= aim - 0.01, "{said}");
-        // A build fills its pages by the graph; what is inserted later joins them where there is room.
-        assert!(reads <= 1.2 * reads_aim, "{said}");
+        // 1.02, 1.07 and 1.09 of stratann, in three runs: what two threads link is not the same each time. A build fills its pages by the
+        // graph; what is inserted later joins them where there is room.
+        assert!(reads <= 1.25 * reads_aim, "{said}");
         assert!(each(direct.pages_written) <= most_pages, "{said}");
         drop(live);
 
         // What a restart finds is the same, without a log to read.
         let index = Index::open(&grown, &OpenOptions::default()).unwrap();
-        assert_eq!((index.live(), index.stats().logged), (20_000, 0));
-        let again = quality(|queries, options| index.search(queries, options).unwrap());
+        assert_eq!((index.live(), index.stats().logged), (count, 0));
+        let again = quality(&|queries, options| index.search(queries, options).unwrap());
         assert!((again.0 - recall).abs() < 0.003, "{said}, {again:?}");
         let report = verify(&grown, &Silent).unwrap();
         assert!(report.clean(), "{:?}", report.problems);
@@ -166,6 +186,7 @@ fn what_was_not_checkpointed_is_replayed_and_a_merge_keeps_it() {
     let options = |list| SearchOptions {
         k: 1,
         list,
+        strategy: Some(Strategy::BestFirst),
         ..SearchOptions::default()
     };
     expected(&|row| live.search(row, &options(50)).unwrap(), "live");
@@ -224,6 +245,11 @@ fn vectors_go_in_directly_by_angle_and_by_product_into_every_layout() {
             Layout::Inline,
             Layout::Layered,
         ] {
+            // By default each of them by one metric, and by both where vectors are in two parts.
+            let by_angle = matches!(layout, Layout::Coupled | Layout::Decoupled);
+            if !slow() && layout != Layout::Layered && by_angle != (metric == Metric::Cosine) {
+                continue;
+            }
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("index");
             let options = BuildOptions {
@@ -231,11 +257,11 @@ fn vectors_go_in_directly_by_angle_and_by_product_into_every_layout() {
                 degree: Some(24),
                 build_list: 40,
                 layout: Some(layout),
-                threads: 2,
+                threads: 1,
                 ..BuildOptions::default()
             };
             build(&part(&all, 0, 1_500), &path, &options, &Silent).unwrap();
-            let options = WriteOptions::default();
+            let options = alone(None);
             let live = LiveIndex::open(&path, &OpenOptions::default(), &options).unwrap();
             live.insert(&part(&all, 1_500, 500), None, &Silent).unwrap();
             let stats = live.stats();
@@ -243,6 +269,7 @@ fn vectors_go_in_directly_by_angle_and_by_product_into_every_layout() {
             assert_eq!(stats.logged, 0);
             let options = SearchOptions {
                 list: 60,
+                strategy: Some(Strategy::BestFirst),
                 ..SearchOptions::default()
             };
             let found = live.search(&queries, &options).unwrap();
@@ -263,11 +290,11 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
         degree: Some(24),
         build_list: 40,
         layout: Some(Layout::Layered),
-        threads: 2,
+        threads: 1,
         ..BuildOptions::default()
     };
     build(&part(&all, 0, 1_500), &path, &options, &Silent).unwrap();
-    let live = LiveIndex::open(&path, &OpenOptions::default(), &WriteOptions::default()).unwrap();
+    let live = LiveIndex::open(&path, &OpenOptions::default(), &alone(None)).unwrap();
     // Rows that are near one another, whose trailing parts run on from page to page in memory.
     let (first, dim) = (part(&all, 3, 1), all.dim());
     let near: Vec<u8> = (0..40)
@@ -286,6 +313,7 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
         k: 10,
         list: 60,
         exact: true,
+        strategy: Some(Strategy::BestFirst),
         ..SearchOptions::default()
     };
     // After any of them the last may go on on a page that is not full yet.
@@ -301,7 +329,7 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
 #[test]
 fn memory_for_all_pages_holds_those_that_inserts_wrote() {
     let all = matrix(SIFT_BASE);
-    let rest = part(&all, 4_000, 2_000);
+    let rest = part(&all, 2_000, 1_000);
     let queries = matrix(SIFT_QUERIES);
     for (layout, update) in [
         (Layout::Packed, Update::Accumulate),
@@ -321,12 +349,15 @@ fn memory_for_all_pages_holds_those_that_inserts_wrote() {
             threads: 2,
             ..BuildOptions::default()
         };
-        build(&part(&all, 0, 4_000), &path, &options, &Silent).unwrap();
+        build(&part(&all, 0, 2_000), &path, &options, &Silent).unwrap();
         let live = LiveIndex::open(&path, &OpenOptions::default(), &writing(update)).unwrap();
         live.insert(&rest, None, &Silent).unwrap();
         live.flush().unwrap();
         drop(live);
-        let search = SearchOptions::default();
+        let search = SearchOptions {
+            strategy: Some(Strategy::BestFirst),
+            ..SearchOptions::default()
+        };
         let read = Index::open(&path, &OpenOptions::default()).unwrap();
         let read = read.search(&queries, &search).unwrap();
         assert!(read.counters.graph_reads > 0, "{layout:?}");

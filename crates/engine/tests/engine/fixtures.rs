@@ -31,3 +31,8 @@ pub fn head(name: &str, count: usize) -> Matrix {
 pub const SIFT_BASE: &str = "photo-sift-20k.base.u8bin";
 /// Those that are looked for in it.
 pub const SIFT_QUERIES: &str = "photo-sift-20k.query.u8bin";
+
+/// Whether tests may take minutes each: `make test-slow`, or `STRATANN_SLOW=1`.
+pub fn slow() -> bool {
+    std::env::var_os("STRATANN_SLOW").is_some()
+}

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use stratann::{
-    Codebook, GroundTruth, Index, LiveIndex, Matrix, Metric, OpenOptions, SearchOptions, Silent,
-    Strategy, VectorFile, VectorSource, WriteOptions, brute_force, verify,
+    Codebook, DirectOptions, GroundTruth, Index, LiveIndex, Matrix, Metric, OpenOptions,
+    SearchOptions, Silent, Strategy, VectorFile, VectorSource, WriteOptions, brute_force, verify,
 };
 use stratann_layout::Manifest;
 
@@ -14,6 +14,18 @@ use super::fixtures::{SIFT_BASE, SIFT_QUERIES, fixture};
 
 fn open(path: &Path) -> Index {
     Index::open(path, &OpenOptions::default()).unwrap()
+}
+
+/// One insert after the other, so that each run makes the same graph.
+fn alone() -> WriteOptions {
+    WriteOptions {
+        threads: 1,
+        direct: DirectOptions {
+            in_flight: 1,
+            ..DirectOptions::default()
+        },
+        ..WriteOptions::default()
+    }
 }
 
 /// Some rows of a fixture, or the first elements of them.
@@ -172,8 +184,7 @@ fn cluster_indexes_of_format_4_open_answer_and_take_changes() {
         );
         assert!(found.iter().all(|id| *id < 400 && !gone(id)), "{layout}");
         drop(index);
-        let live =
-            LiveIndex::open(path, &OpenOptions::default(), &WriteOptions::default()).unwrap();
+        let live = LiveIndex::open(path, &OpenOptions::default(), &alone()).unwrap();
         live.delete(&[3]).unwrap();
         live.compact(&Silent).unwrap();
         assert_eq!(live.len(), all - 1);
@@ -216,8 +227,7 @@ fn clusters_that_were_split_open_answer_and_take_changes() {
         assert_eq!(stats.clusters.unwrap().clusters, clusters, "{layout}");
         assert!(lost(&index) <= 6, "{layout}: {}", lost(&index));
         drop(index);
-        let open_live =
-            || LiveIndex::open(path, &OpenOptions::default(), &WriteOptions::default()).unwrap();
+        let open_live = || LiveIndex::open(path, &OpenOptions::default(), &alone()).unwrap();
         let live = open_live();
         assert!(
             live.rebalance(&Silent).unwrap().clusters_written > 0,
@@ -328,10 +338,7 @@ fn an_index_with_a_file_of_ids_opens_answers_and_takes_changes() {
     // A header and two blocks of ids.
     assert_eq!((stats.format_version, stats.bytes.ids), (4, 3 * 4096));
     assert_eq!((stats.vectors, stats.logged), (381, 0));
-    let writing = WriteOptions {
-        threads: 1,
-        ..WriteOptions::default()
-    };
+    let writing = alone();
     let live = LiveIndex::open(path, &OpenOptions::default(), &writing).unwrap();
     for id in 0..6_000 {
         assert_eq!(
@@ -351,7 +358,11 @@ fn an_index_with_a_file_of_ids_opens_answers_and_takes_changes() {
     let answers = |live: &LiveIndex| {
         for id in (0..400).chain([5_002]) {
             let row = row(if id < 400 { id } else { 500 });
-            let found = live.search(&row, &SearchOptions::default()).unwrap();
+            let options = SearchOptions {
+                strategy: Some(Strategy::BestFirst),
+                ..SearchOptions::default()
+            };
+            let found = live.search(&row, &options).unwrap();
             assert!(found.ids.iter().all(|&id| expected(id)), "{:?}", found.ids);
             assert_eq!(found.ids[0] == id, expected(id), "{id}: {:?}", found.ids);
             assert_eq!(live.contains(id).unwrap(), expected(id), "{id}");
@@ -597,12 +608,17 @@ impl Small {
                 self.name
             );
             let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
-            // The largest products are harder to find than the nearest vectors. (And what threads insert is linked each time
-            // differently: .985 was seen of one in seven runs.)
+            // The largest products are harder to find than the nearest vectors.
             let least = match self.metric {
                 Metric::InnerProduct => 0.97,
                 _ => 0.98,
             };
+            // What a pipeline finds follows from when its reads come in as well.
+            let least = match strategy {
+                Strategy::BestFirst => least,
+                Strategy::Pipelined => least - 0.02,
+            };
+            eprintln!("{}, {strategy}: {recall}", self.name);
             assert!(
                 recall >= least,
                 "{}, {strategy}: recall {recall}",
@@ -665,10 +681,7 @@ fn floats_other_metrics_codecs_and_relocated_records_take_changes() {
             fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
         }
         let path = folder.path();
-        let writing = WriteOptions {
-            threads: 1,
-            ..WriteOptions::default()
-        };
+        let writing = alone();
         let live = LiveIndex::open(path, &OpenOptions::default(), &writing).unwrap();
         let ids: Vec<u64> = (small.rows..small.rows + MORE)
             .map(|id| id as u64)

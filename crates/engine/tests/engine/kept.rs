@@ -6,8 +6,8 @@ use std::path::Path;
 
 use stratann::{
     BuildOptions, CompactReport, Compression, DirectOptions, Durability, Index, LiveIndex, Matrix,
-    Metric, OpenOptions, Preset, RepairOptions, SearchOptions, Silent, Update, VectorSource,
-    WriteOptions, brute_force, build, repair, verify,
+    Metric, OpenOptions, Preset, RepairOptions, SearchOptions, Silent, Strategy, Update,
+    VectorSource, WriteOptions, brute_force, build, repair, verify,
 };
 use stratann_layout::{
     BLOCK, ChunksFile, DeadSlots, FileKind, Manifest, SegmentSpan, StreamReader, stream,
@@ -63,9 +63,29 @@ fn gather(all: &Matrix, rows: &[u64]) -> Matrix {
 fn writing(update: Update) -> WriteOptions {
     WriteOptions {
         durability: Durability::OnFlush,
-        threads: 2,
+        // Several, and several inserts at once, would link each time differently, and recall is compared.
+        threads: 1,
         update: Some(update),
-        direct: DirectOptions::default(),
+        direct: DirectOptions {
+            in_flight: 1,
+            ..DirectOptions::default()
+        },
+    }
+}
+
+/// Answers that do not depend on when reads come in.
+fn with_list(list: usize) -> SearchOptions {
+    SearchOptions {
+        list,
+        strategy: Some(Strategy::BestFirst),
+        ..SearchOptions::default()
+    }
+}
+
+fn repairing() -> RepairOptions {
+    RepairOptions {
+        threads: 1,
+        ..RepairOptions::default()
     }
 }
 
@@ -104,7 +124,7 @@ impl Place {
             build_list: 50,
             chunk_bytes: data.chunk_bytes,
             segment_bytes: data.segment_bytes,
-            threads: 2,
+            threads: 1,
             ..BuildOptions::default()
         };
         build(&gather(&place.all, &rows), place.index(), &options, &Silent).unwrap();
@@ -171,11 +191,7 @@ impl Place {
         let base = gather(&self.all, &live);
         let truth = brute_force(&base, &queries, 10, self.data.metric, 2, &Silent).unwrap();
         let index = Index::open(self.index(), &OpenOptions::default()).unwrap();
-        let options = SearchOptions {
-            list: 60,
-            ..SearchOptions::default()
-        };
-        let results = index.search(&queries, &options).unwrap();
+        let results = index.search(&queries, &with_list(60)).unwrap();
         let places: Vec<u64> = results
             .ids
             .iter()
@@ -211,11 +227,8 @@ impl Place {
         let ids: Vec<u64> = self.live.iter().copied().step_by(step).collect();
         let index = Index::open(self.index(), &OpenOptions::default()).unwrap();
         assert_eq!(index.live(), self.live.len());
-        let options = SearchOptions {
-            list: 100,
-            ..SearchOptions::default()
-        };
-        let results = index.search(&gather(&self.all, &ids), &options).unwrap();
+        let asked = gather(&self.all, &ids);
+        let results = index.search(&asked, &with_list(100)).unwrap();
         let mut missed = Vec::new();
         for (at, id) in ids.iter().enumerate() {
             let found = &results.ids[10 * at..10 * at + 10];
@@ -319,7 +332,8 @@ fn what_was_replaced_is_found_as_it_is_now() {
         let report = place.compact(&live);
         assert!(report.segments_kept > 4, "{report:?}");
     }
-    let results = live.search(&rows, &SearchOptions::default()).unwrap();
+    let list = SearchOptions::default().list;
+    let results = live.search(&rows, &with_list(list)).unwrap();
     for (at, id) in ids.iter().enumerate() {
         assert_eq!(
             (results.ids[10 * at], results.distances[10 * at]),
@@ -393,7 +407,11 @@ fn a_reader_that_was_open_before_a_merge_goes_on() {
     let mut place = Place::new(SIFT, Compression::Paper);
     let reader = Index::open(place.index(), &OpenOptions::default()).unwrap();
     let queries = matrix(SIFT.queries);
-    let options = SearchOptions::default();
+    let options = with_list(SearchOptions::default().list);
+    let pipelined = SearchOptions {
+        strategy: Some(Strategy::Pipelined),
+        ..options
+    };
     let before = reader.search(&queries, &options).unwrap();
     let live = place.open(Update::Merge);
     place.delete(&live, some(0..SIFT.built, 9));
@@ -401,6 +419,9 @@ fn a_reader_that_was_open_before_a_merge_goes_on() {
     assert!(report.segments_kept > 4, "{report:?}");
     let after = reader.search(&queries, &options).unwrap();
     assert_eq!((after.ids, after.distances), (before.ids, before.distances));
+    // Which of two that are as good as equal a pipeline finds follows from when its reads come in: here they all come in.
+    let after = reader.search(&queries, &pipelined).unwrap();
+    assert!(after.ids.iter().all(|&id| id < SIFT.built));
 }
 
 /// An index with garbage in its segments, and one of them that a merge kept.
@@ -447,7 +468,7 @@ fn repair_leaves_garbage_where_it_is() {
             damage(&lists, 4096 * page + 100);
         }
         assert!(!verify(place.index(), &Silent).unwrap().clean());
-        let report = repair(place.index(), &RepairOptions::default(), &Silent).unwrap();
+        let report = repair(place.index(), &repairing(), &Silent).unwrap();
         assert!(report.repaired && report.vectors_lost == 0, "{report:#?}");
         assert_eq!(report.vectors, place.live.len() as u64);
         place.check();
@@ -466,7 +487,7 @@ fn with_the_chunks_of_a_segment_its_vectors_are_lost_and_no_garbage_comes_back()
         std::fs::remove_file(place.index().join(chunks)).unwrap();
         let report = verify(place.index(), &Silent).unwrap();
         assert!(!report.clean());
-        let report = repair(place.index(), &RepairOptions::default(), &Silent).unwrap();
+        let report = repair(place.index(), &repairing(), &Silent).unwrap();
         assert_eq!(report.vectors_lost, vectors, "{report:#?}");
         assert_eq!(report.vectors, place.live.len() as u64 - vectors);
         // Those of the first segment.
@@ -508,7 +529,7 @@ fn where_nobody_knows_what_is_garbage_it_is_taken_and_said() {
         let length = std::fs::metadata(&path).unwrap().len();
         assert!(length >= 3 * 4096, "{length}");
         damage(&path, length as usize - 4096 + 10);
-        let report = repair(place.index(), &RepairOptions::default(), &Silent).unwrap();
+        let report = repair(place.index(), &repairing(), &Silent).unwrap();
         let said = report
             .lost
             .iter()

@@ -2,8 +2,9 @@
 //! what has no finite distance is refused.
 
 use stratann::{
-    BuildOptions, Codebook, Element, Error, Index, LiveIndex, Matrix, Metric, OpenOptions, Preset,
-    SearchOptions, Silent, TrainOptions, WriteOptions, brute_force, build,
+    BuildOptions, Codebook, DirectOptions, Element, Error, Index, LiveIndex, Matrix, Metric,
+    OpenOptions, Preset, SearchOptions, Silent, Strategy, TrainOptions, WriteOptions, brute_force,
+    build,
 };
 
 const DIM: usize = 12;
@@ -31,6 +32,26 @@ fn quick(preset: Preset, metric: Metric) -> BuildOptions {
         build_list: 64,
         threads: 1,
         ..BuildOptions::default()
+    }
+}
+
+/// One insert after the other, so that each run makes the same graph.
+fn alone() -> WriteOptions {
+    WriteOptions {
+        threads: 1,
+        direct: DirectOptions {
+            in_flight: 1,
+            ..DirectOptions::default()
+        },
+        ..WriteOptions::default()
+    }
+}
+
+/// Answers that do not depend on when reads come in.
+fn best_first() -> SearchOptions {
+    SearchOptions {
+        strategy: Some(Strategy::BestFirst),
+        ..SearchOptions::default()
     }
 }
 
@@ -65,7 +86,7 @@ fn cosine_sees_directions_only() {
     near(&ids, truth.distances.as_ref().unwrap(), "brute force");
     let options = SearchOptions {
         list: 200,
-        ..SearchOptions::default()
+        ..best_first()
     };
     for preset in [
         Preset::DISKANN,
@@ -94,8 +115,7 @@ fn cosine_sees_directions_only() {
             &Silent,
         )
         .unwrap();
-        let live =
-            LiveIndex::open(&path, &OpenOptions::default(), &WriteOptions::default()).unwrap();
+        let live = LiveIndex::open(&path, &OpenOptions::default(), &alone()).unwrap();
         live.insert(&rest.unwrap(), None, &Silent).unwrap();
         let found = live.search(&queries, &options).unwrap();
         near(&found.ids, &found.distances, &format!("{preset}, inserted"));
@@ -149,8 +169,7 @@ fn what_has_no_finite_distance_is_refused() {
         let most = |_| largest;
         let base = rows(ROWS, 3, most);
         build(&base, &path, &options, &Silent).unwrap();
-        let live =
-            LiveIndex::open(&path, &OpenOptions::default(), &WriteOptions::default()).unwrap();
+        let live = LiveIndex::open(&path, &OpenOptions::default(), &alone()).unwrap();
         live.insert(&rows(50, 5, most), None, &Silent).unwrap();
         refused(
             live.insert(&rows(50, 5, one(3)), None, &Silent)
@@ -168,7 +187,7 @@ fn what_has_no_finite_distance_is_refused() {
             2,
         );
         for _ in 0..2 {
-            let found = live.search(&base, &SearchOptions::default()).unwrap();
+            let found = live.search(&base, &best_first()).unwrap();
             assert!(found.distances.iter().all(|d| d.is_finite()));
             let exact = brute_force(&base, &base, 1, metric, 1, &Silent).unwrap();
             let firsts = found

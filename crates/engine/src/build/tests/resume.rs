@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use stratann_tier::testing::{Mishap, Operation};
+use stratann_tier::testing::{Crash, Mishap, Operation};
 
 use super::*;
 
@@ -123,7 +123,7 @@ fn crash_and_resume(layout: Layout) {
         let volume = SimVolume::new();
         volume.fail_after(at, Failure::Crash);
         let crashed = build_of(&volume, &source, &options, &Silent).is_err();
-        for mode in Crash::ALL {
+        for mode in crashes(at) {
             let what = format!("{layout}, operation {at}, {mode:?}");
             let image = volume.crash_image(at, mode);
             let report = build_of(&image, &source, &options, &Silent).unwrap();
@@ -210,7 +210,10 @@ fn what_befalls_a_savepoint_does_not_befall_the_build() {
     let before = interrupted(&source, &options);
     let mut failed = 0;
     for start in [SimVolume::new(), before] {
-        for (call, mishap) in (0..).flat_map(|call| Mishap::ALL.map(|mishap| (call, mishap))) {
+        // By default in one way each, in another one the next.
+        let all = (0..).flat_map(|call| Mishap::ALL.map(|mishap| (call, mishap)));
+        let some = |n: usize| slow() || n % 3 == n / 3 % 3;
+        for (call, mishap) in all.enumerate().filter(|one| some(one.0)).map(|one| one.1) {
             let volume = start.fork();
             volume.fail_call(call, mishap);
             let built = build_of(&volume, &source, &options, &Silent);
@@ -227,7 +230,7 @@ fn what_befalls_a_savepoint_does_not_befall_the_build() {
             }
         }
     }
-    assert!(failed > 30, "{failed}");
+    assert!(failed > if slow() { 30 } else { 10 }, "{failed}");
 }
 
 /// Keeps what it is warned of.
@@ -407,10 +410,13 @@ fn a_build_with_several_threads_is_resumed_by_any_number_of_them() {
         ..resuming(Layout::Packed)
     };
     let mut resumed = 0;
-    for patience in [12, 16, 20, 24] {
+    // How far they are after so many questions is not the same each time.
+    for patience in (12..).step_by(4) {
         let volume = SimVolume::new();
         let impatient = Impatient(AtomicU64::new(patience));
-        build_of(&volume, &source, &options(2), &impatient).unwrap_err();
+        if resumed > 1 || build_of(&volume, &source, &options(2), &impatient).is_ok() {
+            break;
+        }
         let report = build_of(&volume, &source, &options(3), &Silent).unwrap();
         resumed += report
             .resumed

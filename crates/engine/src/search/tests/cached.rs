@@ -8,7 +8,7 @@ use super::*;
 
 /// Rows that are built, and those that are inserted at a time, so often.
 const BUILT: usize = 1_500;
-const PART: usize = 100;
+const PART: usize = 50;
 const PARTS: usize = 8;
 
 fn part(first: usize, rows: usize) -> Matrix {

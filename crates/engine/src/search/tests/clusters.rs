@@ -226,14 +226,14 @@ fn what_was_deleted_is_no_answer_and_what_was_inserted_is_one() {
 #[test]
 fn clusters_take_new_vectors_in_place_and_stay_in_balance() {
     let folder = tempfile::tempdir().unwrap();
-    let all = head(&fixture("photo-sift-20k.base.u8bin"), 6_000);
+    let all = head(&fixture("photo-sift-20k.base.u8bin"), 4_500);
     let queries = head(&fixture("photo-sift-20k.query.u8bin"), 60);
     let bytes = all.in_memory().unwrap();
     let part = |rows: std::ops::Range<usize>| {
         let part = bytes[rows.start * 128..rows.end * 128].to_vec();
         Matrix::new(part, rows.len(), 128, Element::U8).unwrap()
     };
-    let (built, total) = (2_000, 6_000);
+    let (built, total) = (1_500, 4_500);
     let open = |path: &std::path::Path| {
         let options = WriteOptions {
             direct: crate::DirectOptions {
@@ -257,7 +257,10 @@ fn clusters_take_new_vectors_in_place_and_stay_in_balance() {
         }
         // What it takes is told of an index whose clusters changed as well.
         let stats = live.stats();
-        assert!(stats.bytes.total > 0 && stats.vectors >= 5_800, "{layout}");
+        assert!(
+            stats.bytes.total > 0 && stats.vectors as usize >= total - 200,
+            "{layout}"
+        );
         // Every third of all, and some vectors anew.
         let gone: Vec<u64> = (0..total as u64).step_by(3).collect();
         live.delete(&gone).unwrap();

@@ -205,6 +205,7 @@ fn the_list_is_of_those_that_are_not_deleted() {
         let index = LiveIndex::open(&path, &open, &WriteOptions::default()).unwrap();
         let wide = SearchOptions {
             list: 60,
+            strategy: Some(Strategy::BestFirst),
             ..SearchOptions::default()
         };
         let hops = || index.search(&queries, &wide).unwrap().counters.hops as f64;
@@ -373,7 +374,11 @@ fn a_few_deletions_near_a_query_are_walked_past() {
             live(&path).delete(&dead).unwrap();
             // The first search that meets them.
             let live = live(&path);
-            let found = live.search(&query, &tight()).unwrap();
+            let best_first = SearchOptions {
+                strategy: Some(Strategy::BestFirst),
+                ..tight()
+            };
+            let found = live.search(&query, &best_first).unwrap();
             assert!(
                 found
                     .ids

@@ -11,7 +11,7 @@ use super::*;
 use crate::room::Wanted;
 
 /// Longer than anything here takes, unless it was lost.
-const LONG: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(300);
 
 /// An index over memory whose reads take so long, under a memory budget perhaps.
 fn slow_at(path: &std::path::Path, latency: Duration, memory: Option<u64>) -> (Arc<Index>, Slow) {

@@ -44,8 +44,9 @@ fn best_first() -> SearchOptions {
 }
 
 #[test]
-fn where_reads_are_late_more_queries_are_in_flight_and_answers_are_the_same() {
-    // A query alone waits for ten milliseconds, and computes for a tenth of one.
+fn a_batch_that_tries_how_many_are_best_answers_as_any_other() {
+    // A query alone waits for ten milliseconds, and computes for a tenth of one. Which number is the best is the clock's
+    // to say (`timed`); that several are tried, and that it is one of these, is not.
     let index = late(Duration::from_millis(1));
     for threads in [1, 2] {
         let queries = many(2 * threads * FROM);
@@ -54,19 +55,10 @@ fn where_reads_are_late_more_queries_are_in_flight_and_answers_are_the_same() {
             ..best_first()
         };
         let found = index.search(&queries, &chosen).unwrap();
-        assert!(
-            found.in_flight >= 4,
-            "{threads}: {}, {:?}",
-            found.in_flight,
-            found.tried
-        );
         let numbers: Vec<_> = found.tried.iter().map(|tried| tried.in_flight).collect();
         assert!(numbers.starts_with(&[1, 2, 4]), "{numbers:?}");
-        let [first, .., best] = &found.tried[..3] else {
-            unreachable!()
-        };
-        // Four wait at once for what one waits for alone.
-        assert!(best.qps > 2.0 * first.qps, "{:?}", found.tried);
+        assert!(numbers.contains(&found.in_flight), "{numbers:?}");
+        assert!(found.tried.iter().all(|tried| tried.qps > 0.0));
         let said = SearchOptions {
             in_flight: Some(32),
             ..chosen
@@ -98,7 +90,8 @@ fn a_short_batch_tries_nothing() {
 
 #[test]
 fn a_batch_that_is_stopped_or_fails_while_it_tries_ends() {
-    let index = Arc::new(late(Duration::from_millis(1)));
+    // No read comes in before they are ended.
+    let index = Arc::new(late(Duration::from_secs(3_600)));
     for threads in [1, 2] {
         let options = SearchOptions {
             threads,
@@ -106,7 +99,7 @@ fn a_batch_that_is_stopped_or_fails_while_it_tries_ends() {
         };
         let queries = many(4 * FROM);
         // While one query is in flight on each thread, dozens of tasks wait.
-        let deadline = Instant::now() + Duration::from_millis(30);
+        let deadline = Instant::now() + Duration::from_millis(20);
         let outcome = index.submit(queries.clone(), &options, Some(deadline));
         assert!(matches!(
             outcome.unwrap().wait(),
@@ -124,4 +117,45 @@ fn a_batch_that_is_stopped_or_fails_while_it_tries_ends() {
         }
     }
     assert_eq!(Arc::strong_count(&index), 1);
+}
+
+/// What the clock says, of which one of three runs must be as it is without a disturbance.
+mod timed {
+    use super::*;
+
+    #[test]
+    fn where_reads_are_late_more_queries_are_in_flight() {
+        let index = late(Duration::from_millis(1));
+        for threads in [1, 2] {
+            let options = SearchOptions {
+                threads,
+                ..best_first()
+            };
+            let queries = many(2 * threads * FROM);
+            let run = |in_flight| {
+                let options = SearchOptions {
+                    in_flight,
+                    ..options
+                };
+                index.search(&queries, &options).unwrap()
+            };
+            let mut seen = Vec::new();
+            let hides = (0..3).any(|_| {
+                // How far two runs that are the same are apart, beside what is to be seen: four wait at once for what one waits for alone.
+                let [one, again, chosen] = [Some(1), Some(1), None].map(run);
+                let noise = (one.seconds / again.seconds).max(again.seconds / one.seconds);
+                let qps = |in_flight| {
+                    let tried = chosen
+                        .tried
+                        .iter()
+                        .find(|tried| tried.in_flight == in_flight);
+                    tried.map_or(0.0, |tried| tried.qps)
+                };
+                let gain = qps(4) / qps(1);
+                seen.push((chosen.in_flight, gain, noise));
+                chosen.in_flight >= 4 && gain > 2.0 * noise
+            });
+            assert!(hides, "{threads} threads: {seen:?}");
+        }
+    }
 }

@@ -194,7 +194,7 @@ fn finds_the_nearest_by_cosine_and_by_product() {
     let rows = fixture("package-text-2k.base.fbin");
     let queries = fixture("package-text-2k.query.fbin");
     let cosine = graph(Metric::Cosine, &rows);
-    fill(&cosine, &rows, 0..2_000, 2);
+    fill(&cosine, &rows, 0..2_000, 1);
     check("cosine, f32", &cosine, &queries, 0.98);
 
     let mut values = vec![0.0; rows.dim()];
@@ -234,7 +234,7 @@ fn finds_the_nearest_by_cosine_and_by_product() {
     let queries = fixture("photo-sift-20k.query.u8bin");
     for metric in [Metric::InnerProduct, Metric::Cosine] {
         let graph = graph(metric, &rows);
-        fill(&graph, &rows, 0..5_000, 2);
+        fill(&graph, &rows, 0..5_000, 1);
         check(&format!("{metric}, u8"), &graph, &queries, 0.98);
     }
 }
@@ -268,7 +268,7 @@ fn rows_that_are_equal_hide_nothing() {
 fn few_live_among_many_deleted_are_all_found() {
     let rows = fixture("photo-sift-20k.base.u8bin");
     let graph = graph(Metric::L2, &rows);
-    fill(&graph, &rows, 0..3_000, 2);
+    fill(&graph, &rows, 0..3_000, 1);
     let mut scratch = FreshScratch::default();
     for live in [400, 257, 256, 20, 1, 0] {
         for id in live..graph.len() {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use stratann_tier::testing::{Fault, Faults, Faulty, Meter, Reading, forked};
+use stratann_tier::testing::{Fault, Faults, Faulty, Meter, Reading};
 use stratann_tier::{
     Directory, DramTier, IoMode, MappedTier, Request, Thread, Tier, TierError, Volume, next,
 };
@@ -141,6 +141,7 @@ fn a_meter_counts_reads_bytes_errors_and_time() {
     let meter = Meter::timed(Arc::new(inner));
     let thread = Thread::local(IoMode::Pread).unwrap();
     let mut queue = meter.queue(&thread).unwrap();
+    let begun = std::time::Instant::now();
     for tag in 0..4 {
         queue
             .submit(Request {
@@ -168,10 +169,11 @@ fn a_meter_counts_reads_bytes_errors_and_time() {
     });
     let reading = meter.snapshot();
     assert_eq!((reading.reads, reading.bytes, reading.errors), (4, 400, 1));
-    let millis = reading.in_flight.as_millis();
+    let (least, most) = (std::time::Duration::from_millis(20), 4 * begun.elapsed());
     assert!(
-        (20..2000).contains(&millis),
-        "four reads of 5 ms are 20 ms; counted {millis}"
+        (least..=most).contains(&reading.in_flight),
+        "four reads of 5 ms are 20 ms, and {most:?} at most; counted {:?}",
+        reading.in_flight
     );
     assert_eq!(meter.reset(), reading);
     assert_eq!(meter.snapshot(), Reading::default());
@@ -296,90 +298,6 @@ fn a_lock_is_that_of_the_file_that_has_the_name() {
             });
         }
     });
-}
-
-#[test]
-fn a_forked_process_has_no_lock_and_writes_nothing() {
-    let root = tempfile::tempdir().unwrap();
-    let volume = Directory::open(root.path()).unwrap();
-    let guard = volume.lock().unwrap();
-    let mut file = volume.create("log-000001").unwrap();
-    file.append(b"a").unwrap();
-    assert!(forked(30, || {
-        let is_forked = |done: Result<(), TierError>| matches!(done, Err(TierError::Forked { .. }));
-        is_forked(volume.check_held())
-            && is_forked(volume.create("b").map(drop))
-            && is_forked(volume.remove("log-000001"))
-            && is_forked(file.append(b"b").map(drop))
-            && is_forked(file.sync())
-            && is_forked(volume.open_pages("log-000001").map(drop))
-    }));
-    // A child that lives on, as a worker of a server does, has nothing of the lock.
-    let mut ends = [0; 2];
-    // SAFETY: room for two descriptors, which the kernel fills in.
-    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
-    // SAFETY: the child waits and ends.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let mut byte = 0u8;
-        // SAFETY: a byte of ours; then the process ends.
-        unsafe {
-            libc::close(ends[1]);
-            libc::read(ends[0], (&raw mut byte).cast(), 1);
-            libc::_exit(0)
-        }
-    }
-    let has_lock = || {
-        let open = fs::read_dir(format!("/proc/{child}/fd")).unwrap();
-        open.filter_map(|fd| fs::read_link(fd.unwrap().path()).ok())
-            .any(|file| file.ends_with("LOCK"))
-    };
-    // It closes it when it first runs.
-    let begun = std::time::Instant::now();
-    while has_lock() {
-        assert!(begun.elapsed().as_secs() < 20, "the child keeps the lock");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    assert!(
-        matches!(volume.lock(), Err(TierError::InUse { .. })),
-        "the parent has it still"
-    );
-    volume.check_held().unwrap();
-    drop(guard);
-    drop(Directory::open(root.path()).unwrap().lock().unwrap());
-    // SAFETY: descriptors of ours, and a child of ours that ends when its pipe is closed.
-    unsafe {
-        libc::close(ends[1]);
-        libc::close(ends[0]);
-        libc::waitpid(child, std::ptr::null_mut(), 0);
-    }
-}
-
-#[test]
-fn too_many_open_files_raise_the_limit_or_name_it() {
-    let root = tempfile::tempdir().unwrap();
-    let limit = |soft: u64, hard: Option<u64>| {
-        let mut now = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
-        };
-        // SAFETY: the structure is ours; the limit is that of a process that ends soon.
-        unsafe {
-            libc::getrlimit(libc::RLIMIT_NOFILE, &mut now);
-            now.rlim_cur = soft;
-            now.rlim_max = hard.unwrap_or(now.rlim_max);
-            libc::setrlimit(libc::RLIMIT_NOFILE, &now) == 0
-        }
-    };
-    assert!(forked(30, || limit(3, None)
-        && Directory::open(root.path()).is_ok()));
-    assert!(forked(30, || {
-        limit(3, Some(3))
-            && Directory::open(root.path()).is_err_and(|error| {
-                let text = error.to_string();
-                text.contains("ulimit -n") && text.contains("may have 3")
-            })
-    }));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Decoding one list and one vector: `cargo bench -p stratann-codec [-- filter]`.
+//! Decoding one list and one vector: `cargo bench --manifest-path bench/kernels/Cargo.toml --bench decode [-- filter]`.
 //!
 //! One thread, everything in the cache, a thousand different codes in turn, so that the processor cannot learn one by
 //! heart. The data are numbers with the shapes of real ones; `examples/ratios.rs` measures files.

@@ -1,4 +1,4 @@
-//! Opening an index: `cargo bench -p stratann --bench open [-- filter]`.
+//! Opening an index: `cargo bench --manifest-path bench/kernels/Cargo.toml --bench open [-- filter]`.
 //!
 //! An `aisaq` index holds its codes in its nodes, so that opening one takes the same time whatever its size: 1,000, 10,000
 //! and 20,000 vectors of the fixture must show the same. `STRATANN_INDEXES=a.idx,b.idx` adds indexes of one's own.

@@ -1,4 +1,4 @@
-//! The kernels that most of the engine's time goes into: `cargo bench -p stratann-vector [-- filter]`.
+//! The kernels that most of the engine's time goes into: `cargo bench --manifest-path bench/kernels/Cargo.toml --bench kernels [-- filter]`.
 //!
 //! Figures are for one thread. `distance` and `pair` work in the cache; `gather` reads rows of a matrix that does
 //! not fit it, in the portions that a graph build asks for (64 rows chosen at random), and `score` does so with codes.

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Runs tests many times where a machine is at its worst: two processes burn the cores, and each sync takes 50 ms more.
+
+usage: steady.py [--runs N] [--sync-ms N] NAME...
+A NAME is a part of a Rust test's name, or FILE.py::NAME of a Python test (as pytest has it, below crates/python/tests).
+"""
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import tests
+
+BUSY = 2
+# Calls the real function after a while. Rust's standard library syncs through these.
+SLOW_SYNC = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <time.h>
+static void wait_a_while(void) {{
+    struct timespec left = {{ {seconds}, {nanoseconds} }};
+    while (nanosleep(&left, &left)) {{}}
+}}
+int fsync(int file) {{ wait_a_while(); return ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(file); }}
+int fdatasync(int file) {{ wait_a_while(); return ((int (*)(int))dlsym(RTLD_NEXT, "fdatasync"))(file); }}
+"""
+
+
+def slow_sync(folder, milliseconds):
+    """Compiles the library that makes syncs slow; returns its path."""
+    source, library = folder / "slow_sync.c", folder / "slow_sync.so"
+    text = SLOW_SYNC.format(seconds=milliseconds // 1000, nanoseconds=milliseconds % 1000 * 1_000_000)
+    source.write_text(text)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+def commands(names):
+    """A command, a folder and a label for each program that has tests of these names."""
+    found = []
+    rust = [name for name in names if ".py" not in name]
+    if rust:
+        for program in tests.built(release=False) or sys.exit("the tests do not compile"):
+            chosen = [test for test in program.tests() if any(name in test for name in rust)]
+            if chosen:
+                found.append(([program.path, "--exact", *chosen], program.cwd, f"{program.label}: {' '.join(chosen)}"))
+    for name in names:
+        if ".py" in name:
+            python = pathlib.Path(os.environ.get("VENV", tests.ROOT / ".venv")).resolve() / "bin" / "python"
+            command = [python, "-m", "pytest", "-q", "-n", "0", f"crates/python/tests/{name}"]
+            found.append((command, tests.ROOT, name))
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="+", metavar="NAME")
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--sync-ms", type=int, default=50)
+    options = parser.parse_args()
+    chosen = commands(options.names)
+    if not chosen:
+        sys.exit(f"no test has a name like {' or '.join(options.names)}")
+    failures = 0
+    with tempfile.TemporaryDirectory() as folder:
+        library = slow_sync(pathlib.Path(folder), options.sync_ms)
+        environment = {**os.environ, "LD_PRELOAD": str(library)}
+        burning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BUSY)]
+        try:
+            for command, cwd, label in chosen:
+                failed = 0
+                for _ in range(options.runs):
+                    ended = subprocess.run(
+                        command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+                    )
+                    if ended.returncode:
+                        failed += 1
+                        print(ended.stdout[-6000:], ended.stderr[-6000:], sep="\n", flush=True)
+                failures += failed
+                print(f"{options.runs - failed} passed, {failed} failed: {label}", flush=True)
+        finally:
+            for process in burning:
+                process.kill()
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,412 @@
+#!/usr/bin/env python3
+"""Runs all checks and tests, whichever of them fail, and ends with one list: failed, unsteady, skipped and why.
+
+A test that failed is run once more by itself. If it passes then, it is *unsteady*: its first output is printed last,
+so that it is read, and the run passes with at most two of these. Tests in a module `timed` measure time: they run
+after all others, one at a time, with nothing beside them.
+
+usage: tests.py [--release] PART...    PART is check, rust or python
+       tests.py --self-test
+"""
+
+import io
+import json
+import os
+import pathlib
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import xml.etree.ElementTree as xml
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+UNSTEADY_AT_MOST = 2
+# A program of tests that says nothing for so long hangs. Tests that take minutes are in `make test-slow`.
+SILENT_AT_MOST = 3600 if os.environ.get("STRATANN_SLOW") else 600
+# With the features that `make python-package` has, so that what both need is compiled once. The package is tested by itself.
+PACKAGES = ["--workspace", "--features", "stratann/testing"]
+CHECKS = ["check-format", "check-rules", "check-lints", "check-docs"]
+RESULT = re.compile(r"^test (.+?)(?: - should panic)? \.\.\. (?:.* )?(ok|FAILED|ignored(?:, .*)?)$")
+
+
+class Report:
+    """The outcome of everything that ran: a name for each, and texts for those that somebody must read."""
+
+    def __init__(self):
+        self.passed = 0
+        self.failed = []
+        self.unsteady = []
+        self.skipped = []
+        self.took = []
+
+    def step(self, name, began):
+        self.took.append((time.monotonic() - began, name))
+
+    def judged(self, name, text, again):
+        """A test failed and said `text`; `again` is whether it passed by itself."""
+        (self.unsteady if again else self.failed).append((name, text))
+        if again:
+            self.passed += 1
+
+    def verdict(self):
+        """Prints the list; returns the exit status."""
+        print("\n=== where the time went")
+        for seconds, name in sorted(self.took, reverse=True):
+            if seconds >= 5:
+                print(f"{seconds:7.0f} s  {name}")
+        print("\n=== skipped, and why" if self.skipped else "\n=== nothing was skipped")
+        for name, why in self.skipped:
+            print(f"skipped {name}: {why}")
+        for name, text in self.unsteady:
+            print(f"\n=== UNSTEADY {name}: it failed, and passed when it was run by itself. Repair it.\n{text}")
+        for name, text in self.failed:
+            print(f"\n=== FAILED {name}\n{text}")
+        if self.failed or self.unsteady:
+            print("\n=== in short")
+        for name, _ in self.unsteady:
+            print(f"UNSTEADY {name}")
+        for name, _ in self.failed:
+            print(f"FAILED {name}")
+        many = len(self.unsteady) > UNSTEADY_AT_MOST
+        if many:
+            print(f"FAILED with {len(self.unsteady)} unsteady tests; at most {UNSTEADY_AT_MOST} may be")
+        print(f"\n{self.passed} passed, {len(self.failed)} failed, {len(self.skipped)} skipped", flush=True)
+        return 1 if self.failed or many else 0
+
+
+def run(command, cwd=ROOT, environment=None):
+    """Runs a command, its output shown as it comes; returns its status (negative: a signal) and its output."""
+    program = subprocess.Popen(
+        [str(part) for part in command],
+        cwd=cwd,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    heard = [time.monotonic()]
+    stalled = threading.Event()
+
+    def watch():
+        while program.poll() is None:
+            if time.monotonic() - heard[0] > SILENT_AT_MOST:
+                stalled.set()
+                os.killpg(program.pid, signal.SIGKILL)
+                return
+            time.sleep(0.5)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    lines = []
+    for line in program.stdout:
+        heard[0] = time.monotonic()
+        lines.append(line)
+        sys.stdout.write(line)
+        sys.stdout.flush()
+    status = program.wait()
+    if stalled.is_set():
+        lines.append(f"nothing was heard for {SILENT_AT_MOST} s: killed\n")
+    return status, "".join(lines)
+
+
+def outcomes(output):
+    """Of what libtest printed: the outcome of each test by name, and the text of each that has one."""
+    found, texts, current = {}, {}, None
+    for line in output.splitlines():
+        match = RESULT.match(line)
+        if match:
+            found[match[1]] = match[2]
+        section = re.match(r"^---- (.+) stdout ----$", line)
+        if section:
+            current = section[1]
+            texts[current] = []
+        elif line in ("failures:", "successes:"):
+            current = None
+        elif current:
+            texts[current].append(line)
+    return found, {name: "\n".join(lines).strip() for name, lines in texts.items()}
+
+
+def why_skipped(text):
+    """The reason that a test gave for skipping, or nothing."""
+    match = re.search(r"^skipped(?:: |, )(.+)$", text, re.MULTILINE)
+    return match and match[1]
+
+
+class Program:
+    """A program of tests that cargo built: `label` for people, its file, and the folder where cargo would run it."""
+
+    def __init__(self, label, path, cwd):
+        self.label, self.path, self.cwd = label, pathlib.Path(path), pathlib.Path(cwd)
+
+    def tests(self):
+        """The names of its tests; empty where the program is its own only test."""
+        listed = subprocess.run(
+            [self.path, "--list", "--format", "terse"], cwd=self.cwd, capture_output=True, text=True
+        )
+        return [line[: -len(": test")] for line in listed.stdout.splitlines() if line.endswith(": test")]
+
+    def run(self, *arguments):
+        return run([self.path, *arguments], self.cwd, {"CARGO_MANIFEST_DIR": str(self.cwd)})
+
+    def test(self, report, names, one_at_a_time):
+        """Runs these of its tests, and those that failed once more by themselves."""
+        began = time.monotonic()
+        print(f"\n--- {self.label}: {len(names)} tests{', one at a time' if one_at_a_time else ''}", flush=True)
+        which = ["timed::", "--test-threads=1"] if one_at_a_time else ["--skip=timed::"]
+        status, output = self.run("--show-output", *which)
+        found, texts = outcomes(output)
+        passed = [name for name in names if found.get(name) == "ok"]
+        report.passed += len(passed)
+        for name in names:
+            outcome, label = found.get(name), f"{self.label} {name}"
+            if outcome == "ok":
+                why = why_skipped(texts.get(name, ""))
+            else:
+                why = outcome if outcome and outcome.startswith("ignored") else None
+            if why:
+                report.skipped.append((label, why))
+        suspects = [name for name in names if found.get(name) == "FAILED"]
+        silent = [name for name in names if name not in found]
+        guilty = False
+        for name in suspects + silent:
+            print(f"--- again, by itself: {name}", flush=True)
+            again, said = self.run("--exact", name, "--test-threads=1", "--show-output")
+            if name in silent and again == 0:
+                report.passed += 1
+            else:
+                guilty = True
+                report.judged(f"{self.label} {name}", texts.get(name) or said[-8000:], again == 0)
+        if silent or (status and not suspects):
+            # The program ended before its tests. If each of them passes alone, the end is what failed.
+            if not guilty:
+                text = f"exit status {status}; {len(silent)} tests had not ended\n{output[-8000:]}"
+                report.judged(f"{self.label} (the whole program)", text, bool(silent))
+                report.passed -= bool(silent)
+        report.step(self.label, began)
+
+    def test_whole(self, report):
+        """Runs a program that has no list of tests: its exit status is its outcome."""
+        print(f"\n--- {self.label}", flush=True)
+        began = time.monotonic()
+        status, output = self.run()
+        why = why_skipped(output)
+        if status == 0:
+            report.passed += 1
+            if why:
+                report.skipped.append((self.label, why))
+        else:
+            report.judged(self.label, output[-8000:], self.run()[0] == 0)
+        report.step(self.label, began)
+
+
+def built(release):
+    """Compiles all programs of tests. Returns them, or nothing where that failed, and what the compiler said."""
+    command = ["cargo", "test", "--no-run", "--locked", *PACKAGES, "--message-format=json-render-diagnostics"]
+    made = subprocess.run(
+        command + (["--release"] if release else []), cwd=ROOT, stdout=subprocess.PIPE, stderr=None, text=True
+    )
+    if made.returncode:
+        return None
+    programs = []
+    for line in made.stdout.splitlines():
+        message = json.loads(line)
+        if message.get("reason") == "compiler-artifact" and message["profile"]["test"] and message["executable"]:
+            folder = pathlib.Path(message["manifest_path"]).parent
+            kind = "" if "test" in message["target"]["kind"] else " unit"
+            label = f"{folder.name}{kind} {message['target']['name']}"
+            programs.append(Program(label, message["executable"], folder))
+    return sorted(programs, key=lambda program: program.label)
+
+
+def rust(report, release):
+    began = time.monotonic()
+    programs = built(release)
+    report.step("compiling the tests", began)
+    if programs is None:
+        report.failed.append(("the tests do not compile", "the compiler's errors are above"))
+        return
+    timed = []
+    for program in programs:
+        names = program.tests()
+        if not names:
+            program.test_whole(report)
+            continue
+        timed_names = [name for name in names if "timed::" in name]
+        if timed_names:
+            timed.append((program, timed_names))
+        program.test(report, [name for name in names if "timed::" not in name], False)
+    examples(report, release)
+    for program, names in timed:
+        program.test(report, names, True)
+
+
+def examples(report, release):
+    """The examples in the documentation, which only cargo can run."""
+    command = ["cargo", "test", "--doc", "--locked", *PACKAGES, *(["--release"] if release else [])]
+    print("\n--- examples in the documentation", flush=True)
+    began = time.monotonic()
+    status, output = run(command + ["--no-fail-fast"])
+    found, texts = outcomes(output)
+    report.passed += sum(outcome == "ok" for outcome in found.values())
+    failed = [name for name, outcome in found.items() if outcome == "FAILED"]
+    if status:
+        again = run(command)[0] == 0
+        for name in failed or ["cargo test --doc"]:
+            report.judged(name, texts.get(name) or output[-4000:], again)
+    report.step("examples in the documentation", began)
+
+
+def junit(path):
+    """Of a report of pytest: the texts of those that failed, of those that were skipped, and how many passed."""
+    failed, skipped, passed = {}, {}, 0
+    for case in xml.parse(path).getroot().iter("testcase"):
+        name = f"{case.get('classname')}::{case.get('name')}".lstrip(":")
+        bad = [found for found in case if found.tag in ("failure", "error")]
+        if bad:
+            failed[name] = "\n".join(found.text or found.get("message", "") for found in bad)
+        elif case.find("skipped") is not None:
+            skipped[name] = case.find("skipped").get("message", "")
+        else:
+            passed += 1
+    return failed, skipped, passed
+
+
+def python(report, release):
+    """Installs the package as a user does, and asks its tests."""
+    began = time.monotonic()
+    status, output = run(["make", "python-package"])
+    report.step("the Python package", began)
+    if status:
+        report.failed.append(("the Python package cannot be installed", output[-8000:]))
+        return
+    interpreter = pathlib.Path(os.environ.get("VENV", ROOT / ".venv")).resolve() / "bin" / "python"
+    with tempfile.TemporaryDirectory() as folder:
+        first, second = (pathlib.Path(folder) / name for name in ("first.xml", "second.xml"))
+        pytest = [interpreter, "-m", "pytest", "crates/python/tests", "-o", f"cache_dir={folder}/cache"]
+        target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
+        command = {"STRATANN_COMMAND": str(target / "debug" / "stratann")}
+        began = time.monotonic()
+        status, output = run([*pytest, "-n", "auto", "--dist", "worksteal", f"--junitxml={first}"], environment=command)
+        if not first.exists():
+            report.failed.append(("pytest", output[-8000:]))
+            return
+        failed, skipped, passed = junit(first)
+        report.passed += passed
+        report.skipped.extend(skipped.items())
+        if failed:
+            run([*pytest, "--last-failed", "-n", "0", f"--junitxml={second}"], environment=command)
+            still = junit(second)[0] if second.exists() else failed
+            for name, text in failed.items():
+                report.judged(name, text, name not in still)
+        elif status:
+            report.failed.append(("pytest", output[-8000:]))
+        report.step("pytest", began)
+
+
+def check(report, release):
+    for target in CHECKS:
+        began = time.monotonic()
+        status, output = run(["make", target])
+        report.step(target, began)
+        if status:
+            report.failed.append((f"make {target}", output[-8000:]))
+        else:
+            report.passed += 1
+
+
+def seeded():
+    """The draws of the property tests follow the commit: one commit always fails or always passes. Slow tests draw anew."""
+    if "PROPTEST_RNG_SEED" in os.environ:
+        return
+    seed = secrets.randbits(60) if os.environ.get("STRATANN_SLOW") else commit_seed()
+    os.environ["PROPTEST_RNG_SEED"] = str(seed)
+    print(f"seed of the property tests: PROPTEST_RNG_SEED={seed}", flush=True)
+
+
+def commit_seed():
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    return int(head[:15] or "1", 16)
+
+
+def self_test():
+    """A program of tests that fails once, one that fails always, one that dies, one that skips: each is named."""
+    folder = pathlib.Path(tempfile.mkdtemp())
+    source = folder / "sample.rs"
+    source.write_text(
+        """
+        #[test] fn good() {}
+        #[test] fn bad() { panic!("always"); }
+        #[test] fn skips() { println!("skipped: no such device"); }
+        #[test] fn unsteady() {
+            let path = concat!(env!("SAMPLE"), "/unsteady");
+            if !std::path::Path::new(path).exists() { std::fs::write(path, "").unwrap(); panic!("once"); }
+        }
+        #[test] fn dies() { if std::env::var_os("SAMPLE_DIES").is_some() { std::process::abort(); } }
+        mod timed { #[test] fn alone() {} }
+        """
+    )
+    said, shown = sys.stdout, io.StringIO()
+    sys.stdout = shown
+    try:
+        environment = {**os.environ, "SAMPLE": str(folder)}
+        compiler = ["rustc", "--test", "--edition=2024", str(source), "-o", str(folder / "sample")]
+        subprocess.run(compiler, env=environment, check=True)
+        program = Program("sample", folder / "sample", folder)
+        names = [name for name in program.tests() if "timed::" not in name]
+        assert sorted(names) == ["bad", "dies", "good", "skips", "unsteady"], names
+        report = Report()
+        program.test(report, names, False)
+        program.test(report, ["timed::alone"], True)
+        assert [name for name, _ in report.failed] == ["sample bad"], report.failed
+        assert [name for name, _ in report.unsteady] == ["sample unsteady"], report.unsteady
+        assert report.skipped == [("sample skips", "no such device")], report.skipped
+        assert report.passed == 5, report.passed
+        assert report.verdict() == 1
+
+        os.environ["SAMPLE_DIES"] = "1"
+        report = Report()
+        program.test(report, names, False)
+        assert "sample dies" in [name for name, _ in report.failed], report.failed
+        assert "sample (the whole program)" not in [name for name, _ in report.failed + report.unsteady]
+
+        report = Report()
+        for number in range(3):
+            report.judged(f"unsteady {number}", "", True)
+        assert report.verdict() == 1
+        report.unsteady.pop()
+        assert report.verdict() == 0
+    except BaseException:
+        said.write(shown.getvalue())
+        raise
+    finally:
+        sys.stdout = said
+        os.environ.pop("SAMPLE_DIES", None)
+        shutil.rmtree(folder)
+
+
+def main():
+    arguments = [argument for argument in sys.argv[1:] if argument != "--release"]
+    release = "--release" in sys.argv
+    if arguments == ["--self-test"]:
+        return self_test()
+    parts = {"check": check, "rust": rust, "python": python}
+    if not arguments or any(argument not in parts for argument in arguments):
+        sys.exit(__doc__)
+    seeded()
+    report = Report()
+    for argument in arguments:
+        parts[argument](report, release)
+    sys.exit(report.verdict())
+
+
+if __name__ == "__main__":
+    main()
