@@ -41,21 +41,23 @@ test-python: ## the tests of the Python package, installed into .venv as a user 
 
 # A user's `pip install .` optimises all crates as one, which takes minutes; the tests want overflow checks instead,
 # and the features that the tests of Rust have (crates/python/Cargo.toml): what was compiled for those is taken as it is.
-install-package = MATURIN_PEP517_ARGS="--profile dev --features testing" PATH="$(abspath $(1))/bin:$$PATH" "$(1)/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
+install-package = MATURIN_PEP517_ARGS="--profile dev --features testing" PATH="$(abspath $(1))/bin:$$PATH" "$(1)/bin/python" -m pip install --disable-pip-version-check --no-deps --no-build-isolation --force-reinstall .
 
 # The package, and the command, which some of its tests start.
 python-package: $(VENV)/ready
 	$(call install-package,$(VENV))
 	test -x "$(TARGET)/debug/stratann" || cargo build --locked --package stratann-cli
 
-test-slow: ## the same with the tests that take minutes (STRATANN_SLOW=1)
+test-slow: ## the tests of Rust and Python, with those that take minutes (STRATANN_SLOW=1)
+	cargo check --locked --benches --manifest-path bench/kernels/Cargo.toml
 	STRATANN_SLOW=1 VENV="$(VENV)" $(PYTHON) .ci/tests.py --release rust python
 	$(MAKE) test-wheel
 	$(MAKE) test-ray
 	$(MAKE) test-integrations
 
 steady: ## TESTS="NAME...": these twenty times beside two busy processes, on a disk whose syncs are slow
-	$(PYTHON) .ci/steady.py $(TESTS)
+	@test -n "$(TESTS)" || { echo 'error: say which: make steady TESTS="part_of_a_name test_build.py::test_x"' >&2; exit 2; }
+	VENV="$(VENV)" $(PYTHON) .ci/steady.py $(TESTS)
 
 # An environment of its own: Ray brings some hundred megabytes that no other test needs, and the package has to work without it.
 test-ray: $(RAY_VENV)/ready ## stratann.ray, on a Ray cluster of several nodes on this machine
@@ -94,11 +96,12 @@ check: check-format check-rules check-lints check-docs ## format, lints, depende
 
 check-format:
 	cargo fmt --all --check
+	cargo fmt --manifest-path bench/kernels/Cargo.toml --check
 
 # The second line: as releases have it, without what only tests need.
 check-lints:
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo clippy --locked --package stratann-tier -- -D warnings
+	cargo clippy --locked --package stratann-tier --package stratann-python -- -D warnings
 
 check-docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --lib --no-deps --features stratann-tier/testing
@@ -125,6 +128,8 @@ docs: ## the crates' documentation as HTML
 clean: ## forget what was built
 	cargo clean
 	rm -rf "$(VENV)" "$(RAY_VENV)" "$(INTEGRATIONS_VENV)" "$(VENV)-wheel" dist
+	rm -rf bench/kernels/target
+	rm -rf "$(VENV)"
 
 # Debian splits the module venv off Python: say what to install instead of what went wrong inside.
 define make-environment

@@ -72,12 +72,26 @@ def faults(packages):
     return found
 
 
+def turned_on(name, features):
+    """Edges to what only tests need, by a feature of a crate that is not for tests itself: as if its dependencies asked for it."""
+    return {
+        (entry.rpartition("/")[0].rstrip("?") or name, "normal", TESTING)
+        for feature, entries in features.items()
+        for entry in entries
+        if feature != TESTING and entry.rpartition("/")[2] == TESTING
+    }
+
+
 def workspace():
     text = subprocess.run(
         ["cargo", "metadata", "--format-version", "1", "--no-deps"], check=True, stdout=subprocess.PIPE
     ).stdout
     return [
-        (package["name"], {(d["name"], d["kind"] or "normal", *d["features"]) for d in package["dependencies"]})
+        (
+            package["name"],
+            {(d["name"], d["kind"] or "normal", *d["features"]) for d in package["dependencies"]}
+            | turned_on(package["name"], package["features"]),
+        )
         for package in json.loads(text)["packages"]
     ]
 
@@ -112,6 +126,10 @@ def self_test():
         lines = faults(packages)
         assert len(lines) == 1 and crate in lines[0], f"{what}: {lines}"
         assert dependency[0] in lines[0] or crate not in ALLOWED, f"{what}: {lines}"
+    assert turned_on("stratann", {"testing": ["stratann-tier/testing"], "ucx": ["stratann-tier/ucx"]}) == set()
+    edge = {("stratann-tier", "normal", "testing")}
+    assert turned_on("stratann", {"default": ["stratann-tier/testing"]}) == edge
+    assert turned_on("stratann-tier", {"default": ["testing"]}) == edge
     print(f"dependencies.py: {len(wrong)} wrong edges found, none in a right tree")
 
 

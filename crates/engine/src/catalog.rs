@@ -17,7 +17,7 @@
 //! - [`federated`]: one search over several indexes
 //!
 //! Opening an `aisaq` index reads a fixed amount, whatever its size: some kilobytes if its codebook is in memory. So indexes
-//! are opened when they are asked for, and the least recently used ones are closed again. `benches/open.rs` says how long it
+//! are opened when they are asked for, and the least recently used ones are closed again. `bench/kernels/benches/open.rs` says how long it
 //! takes, `examples/catalog.rs` what thousands of indexes take.
 
 mod federated;

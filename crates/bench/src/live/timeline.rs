@@ -531,10 +531,11 @@ impl<'a> Watch<'a> {
     /// Ends a second, and perhaps a window.
     fn look(&mut self, merging: bool) {
         let shared = self.shared;
-        let stats = shared.live.stats();
-        // In this order: what was deleted by then had been inserted, and what was inserted was so before the time that is told.
+        // In this order: what was deleted by then had been inserted, and what was inserted was so before the time that is told, and waits
+        // for a merge, or was merged.
         let low = shared.low.load(Acquire);
         let high = shared.high.load(Acquire);
+        let stats = shared.live.stats();
         let mark = Mark {
             at: shared.start.elapsed().as_secs_f64(),
             high,

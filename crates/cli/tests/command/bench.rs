@@ -302,6 +302,13 @@ fn sum(run: &Value, key: &str) -> u64 {
         .sum()
 }
 
+/// Whether each run searched and inserted at all, and those that are named did what they are named with.
+fn all_done(result: &Value, own: &[(usize, &str)]) -> bool {
+    let runs = result["runs"].as_array().unwrap();
+    let both = |run| sum(run, "searches") > 0 && sum(run, "inserts") > 0;
+    runs.iter().all(both) && own.iter().all(|&(run, key)| sum(&runs[run], key) > 0)
+}
+
 #[test]
 fn live_updates_over_time() {
     let place = Place::new();
@@ -322,7 +329,22 @@ fn live_updates_over_time() {
     place.write("job.toml", job.as_bytes());
     place.write("photo-sift-20k.base.u8bin", &rows(0, 4_000));
     let job = "job.toml";
-    let ran = place.run(&["bench", job, "--out", "o"]).done();
+    // Where nothing of a kind was done in all of a run's two seconds, as may be on a busy machine, it is run again.
+    let tried = |words: &[&str], own: &[(usize, &str)]| {
+        for tries in 1.. {
+            let bench = ["bench", job, "--out", "o"];
+            let ran = place.run(&[&bench[..], words].concat()).done();
+            let json = std::fs::read(place.path("o/updates-fixture.json")).unwrap();
+            let result: Value = serde_json::from_slice(&json).unwrap();
+            if tries == 3 || all_done(&result, own) {
+                return (ran, result);
+            }
+            eprintln!("something was not done at all: {result}");
+        }
+        unreachable!()
+    };
+    let own = [(1, "pages_read"), (1, "pages_written"), (3, "deletes")];
+    let (ran, result) = tried(&[], &own);
     for word in [
         "p50 us",
         "most/least",
@@ -348,9 +370,6 @@ fn live_updates_over_time() {
         "{kept:?}"
     );
 
-    let result: Value =
-        serde_json::from_slice(&std::fs::read(place.path("o/updates-fixture.json")).unwrap())
-            .unwrap();
     let runs = result["runs"].as_array().unwrap();
     let [stratann, odinann, merging, replacing] = &runs[..] else {
         panic!("{result}")
@@ -383,7 +402,7 @@ fn live_updates_over_time() {
     let seconds = merging["live"]["seconds"].as_array().unwrap();
     let early = seconds[..1].iter().map(|span| span["inserts"].as_u64());
     let early: u64 = early.map(Option::unwrap).sum();
-    assert!(!merges.is_empty() || early < 240 + 32, "{merging}");
+    assert!(!merges.is_empty() || early < 240, "{merging}");
     for merge in merges {
         assert!(merge["merged"].as_u64() >= Some(240), "{merges:?}");
     }
@@ -399,8 +418,8 @@ fn live_updates_over_time() {
     assert_eq!(picture.matches("<polyline").count(), 6 * runs.len());
 
     // Again: the indexes are from the cache, whatever was done to their copies.
-    let words = ["bench", job, "--out", "o", "--json", "--only", "replacing"];
-    let again = place.run(&words).done().json();
+    let (again, _) = tried(&["--json", "--only", "replacing"], &[]);
+    let again = again.json();
     assert_eq!(again["runs"][0]["index"]["reused"], true);
     check_seconds(&again["runs"][0], 2);
 }

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use crate::direct::{found_up_to, live, times};
 use crate::support::{Place, numbers};
-use crate::update::{BUILT, changed, copy, counts, lines, place, rows, verified};
+use crate::update::{
+    BUILT, DIM, changed, copy, counts, lines, logged_bytes, logged_or_ended, place, rows, verified,
+};
 
 /// A small file system in a place, `disk`, where the place's `index` leads.
 struct Disk<'a> {
@@ -125,12 +127,16 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
     };
     let mut next = numbers(way.len() as u64);
     let insert = [&INSERT[..], &[way]].concat();
-    // How long one takes that nothing happens to.
-    step(&place, BUILT, ROWS);
-    let start = Instant::now();
-    place.run(&insert).done();
-    let mut whole = start.elapsed();
-    for round in 0..times(1, 20) {
+    let (hits, mut in_the_middle) = (times(1, 20), 0);
+    // As many as it takes until enough came in the middle.
+    for round in 0.. {
+        if in_the_middle >= hits {
+            break;
+        }
+        assert!(
+            round < 20 * hits,
+            "{way}: only {in_the_middle} came in the middle"
+        );
         fs::remove_dir_all(place.path("disk/index")).unwrap();
         copy(&place.path("fresh"), &place.path("disk/index"));
         done(&place, "sync", &["-f", "disk"]).unwrap();
@@ -147,19 +153,18 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
         assert_eq!(changed(place.run(&delete)), [0, 2, there as u64 - 2]);
         // Unacknowledged, or not all of it.
         step(&place, there, ROWS);
-        let start = Instant::now();
+        // When it has logged so many bytes more.
+        let wanted = u64::from(next()) % (ROWS as u64 * (28 + DIM as u64));
+        let before = logged_bytes(&place);
         let mut child = place
             .command(&[&insert[..], &["--durability", "always"]].concat())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        std::thread::sleep(whole.mul_f64(f64::from(next() % 1_000) / 1_000.0));
+        logged_or_ended(&place, &mut child, before + 1 + wanted);
         let ended = child.try_wait().unwrap();
         disk.shut_down();
-        if ended.is_some() {
-            whole = start.elapsed().mul_f64(0.7);
-        }
         let waited = Instant::now();
         while child.try_wait().unwrap().is_none() {
             if waited.elapsed() > Duration::from_secs(600) {
@@ -175,6 +180,7 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
         let acknowledged = match output.status.code() {
             Some(0) => there + ROWS,
             Some(1) if ended.is_none() => {
+                in_the_middle += 1;
                 assert!(said.contains("error: "), "{at}");
                 // "the first 320 of 1500 rows are in", each batch durable before the next begins.
                 let first = said.split("the first ").nth(1);

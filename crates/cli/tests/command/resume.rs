@@ -39,8 +39,20 @@ fn start(place: &Place, more: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// Sends a signal to a build when its folder has what it is asked for. What the build left, unless it was done first.
-fn hit(mut child: Child, signal: &str, there: impl Fn() -> bool) -> Option<Ran> {
+/// What ends a build before its time.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    /// Outright.
+    Kill,
+    /// By a signal that asks it to stop.
+    Term,
+}
+
+/// Ends a build when its folder has what it is asked for. What the build left, unless it was done first.
+fn hit(place: &Place, more: &[&str], end: End, there: impl Fn() -> bool) -> Option<Ran> {
+    let manifest = || std::fs::read(place.path("index").join("MANIFEST")).ok();
+    let before = manifest();
+    let mut child = start(place, more);
     while !there() {
         if child.try_wait().unwrap().is_some() {
             ended(child).done();
@@ -48,15 +60,26 @@ fn hit(mut child: Child, signal: &str, there: impl Fn() -> bool) -> Option<Ran> 
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    let sent = std::process::Command::new("kill")
-        .args([signal, &child.id().to_string()])
-        .status();
-    assert!(sent.unwrap().success());
-    let ran = ended(child);
-    match ran.status {
-        Some(0) => None,
-        _ => Some(ran),
+    match end {
+        End::Kill => child.kill().unwrap(),
+        End::Term => {
+            let mut kill = std::process::Command::new("kill");
+            let sent = kill.args(["-TERM", &child.id().to_string()]).status();
+            assert!(sent.unwrap().success());
+        }
     }
+    let ran = ended(child);
+    if ran.status == Some(0) {
+        return None;
+    }
+    // By the signal itself, or as one that was interrupted.
+    let expected = match end {
+        End::Kill => None,
+        End::Term => Some(1),
+    };
+    assert_eq!(ran.status, expected, "{ran:?}");
+    // The index may be there already, when it is killed while it tidies up.
+    (end == End::Term || manifest() == before).then_some(ran)
 }
 
 fn ended(child: Child) -> Ran {
@@ -120,7 +143,7 @@ fn a_killed_build_goes_on_to_the_same_bits() {
         // What the next one goes on from has to be newer than what this one found.
         let before = written();
         let newer = || written().is_some_and(|now| Some(now) != before);
-        match hit(start(&place, &[]), "-KILL", newer) {
+        match hit(&place, &[], End::Kill, newer) {
             Some(_) => kills += 1,
             None => {
                 std::fs::remove_dir_all(place.path("index")).unwrap();
@@ -152,19 +175,22 @@ fn a_killed_build_goes_on_to_the_same_bits() {
 fn a_stopped_build_says_how_to_go_on_and_what_was_taken_over() {
     let place = place();
     let index = place.path("index");
-    let hit_one = |signal: &str, more: &[&str]| {
+    let lists = index.join("savepoint-lists");
+    let hit_one = |end: End, more: &[&str]| {
         for _ in 0..TRIES {
-            let there = || index.join("savepoint-lists").exists();
-            if let Some(ran) = hit(start(&place, more), signal, there) {
+            if let Some(ran) = hit(&place, more, end, || lists.exists()) {
                 return ran;
             }
             if more.is_empty() {
                 std::fs::remove_dir_all(&index).unwrap();
+            } else if lists.exists() {
+                // The next one waits for its own.
+                std::fs::remove_file(&lists).unwrap();
             }
         }
-        panic!("no {signal} hit a build");
+        panic!("nothing hit a build");
     };
-    let stopped = hit_one("-TERM", &[]).refused(1, &["interrupted"]);
+    let stopped = hit_one(End::Term, &[]).refused(1, &["interrupted"]);
     assert!(stopped.stderr.contains("--resume"), "{stopped:?}");
     let left = names(&index);
     let (lock, others): (Vec<_>, Vec<_>) = left.iter().partition(|name| *name == "LOCK");
@@ -183,7 +209,7 @@ fn a_stopped_build_says_how_to_go_on_and_what_was_taken_over() {
     );
 
     // Where an index is replaced, and the build that replaces it is stopped.
-    hit_one("-KILL", &["--overwrite"]);
+    hit_one(End::Kill, &["--overwrite"]);
     place.run(&["verify", "index"]).done();
     let again = place
         .run(&[&BUILD[..], &RESUME, &["--overwrite"]].concat())

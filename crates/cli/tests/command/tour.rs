@@ -344,15 +344,30 @@ fn ways_to_search_agree() {
             "--no-whole-page",
         ],
     );
+    // The way of a best-first search does not follow the order in which reads come in.
     for words in [
         &["--threads", "2", "--in-flight", "4"][..],
-        &["--strategy", "pipelined", "--beam", "8"],
         &["--whole-page"],
         &["--io", "pread"],
         &["--preset", "diskann"],
         &["--preset", "stratann"],
     ] {
-        assert_eq!(answers("other.bin", words), plain, "{words:?}");
+        let words = [&["--strategy", "best-first"][..], words].concat();
+        assert_eq!(answers("other.bin", &words), plain, "{words:?}");
+    }
+    // That of a pipelined one does: it finds as much.
+    place
+        .run(&["truth", "base.u8bin", "queries.u8bin", "truth.bin"])
+        .done();
+    for words in [
+        &["--strategy", "pipelined", "--beam", "8"][..],
+        &["--strategy", "pipelined", "--preset", "stratann"],
+    ] {
+        let search = ["search", "index", "queries.u8bin", "--list", "600"];
+        let judged = ["--truth", "truth.bin", "--json"];
+        let found = place.run(&[&search[..], &judged, words].concat()).done();
+        let recall = found.json_lines()[0]["recall"].as_f64().unwrap();
+        assert!(recall >= 0.99, "{words:?}: {recall}");
     }
 }
 

@@ -604,9 +604,14 @@ fn a_log_that_cannot_grow_keeps_what_it_has() {
 
 /// Waits until the logs have so many bytes, or the command that writes them has ended.
 pub fn logged_or_ended(place: &Place, child: &mut Child, bytes: u64) -> Option<ExitStatus> {
+    until_or_ended(child, || logged_bytes(place) >= bytes)
+}
+
+/// Waits until something is so, or the command that brings it about has ended.
+fn until_or_ended(child: &mut Child, so: impl Fn() -> bool) -> Option<ExitStatus> {
     let since = Instant::now();
     loop {
-        if logged_bytes(place) >= bytes {
+        if so() {
             return None;
         }
         if let Some(status) = child.try_wait().unwrap() {
@@ -706,7 +711,7 @@ fn a_killed_insert_keeps_what_was_logged() {
     }
 }
 
-/// Kills a merge at random moments: the index is the old one or the new one, with the same vectors.
+/// Kills a merge when it has made so many files: the index is the old one or the new one, with the same vectors.
 #[test]
 fn a_killed_merge_changes_nothing() {
     // The last is where vectors got in directly: in the checkpoint, and with a graph that is read from storage.
@@ -720,7 +725,7 @@ fn a_killed_merge_changes_nothing() {
 }
 
 fn kill_merges(preset: &str, way: &[&str], before: (u64, u64, u64)) {
-    let kills = times(2, 50);
+    let hits = times(2, 50);
     let place = place(preset);
     let run = |words: &[&str]| place.run(&[words, way].concat()).done();
     place.write("new.u8bin", &rows(2_000, 300));
@@ -731,25 +736,43 @@ fn kill_merges(preset: &str, way: &[&str], before: (u64, u64, u64)) {
     fs::rename(place.path("index"), place.path("changed")).unwrap();
     let mut next = numbers(6);
     let index: PathBuf = place.path("index");
-    // How long a merge takes, whole.
-    copy(&place.path("changed"), &index);
-    let start = Instant::now();
-    run(&["compact", "index"]);
-    let whole = start.elapsed();
-    for kill in 0..kills {
-        fs::remove_dir_all(&index).unwrap();
+    let known = names(&place.path("changed"));
+    let made = || {
+        let now = names(&index);
+        now.iter().filter(|name| !known.contains(name)).count()
+    };
+    let mut in_the_middle = 0;
+    // As many as it takes until enough came in the middle.
+    for kill in 0.. {
+        if in_the_middle >= hits {
+            break;
+        }
+        assert!(
+            kill < 10 * hits,
+            "{way:?}: only {in_the_middle} came in the middle"
+        );
+        if index.exists() {
+            fs::remove_dir_all(&index).unwrap();
+        }
         copy(&place.path("changed"), &index);
-        let after = whole.mul_f64(f64::from(next() % 1_000) / 1_000.0);
+        // So many files, and then some microseconds.
+        let wanted = 1 + next() as usize % 6;
+        let more = Duration::from_micros(u64::from(next()) % 3_000);
         let mut child = place
             .command(&[&["compact", "index", "--quiet"], way].concat())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        std::thread::sleep(after);
+        let ended = until_or_ended(&mut child, || made() >= wanted);
+        assert!(ended.is_none_or(|status| status.success()), "{ended:?}");
+        std::thread::sleep(more);
         child.kill().unwrap();
-        child.wait().unwrap();
+        let ended = child.wait().unwrap();
+        // By the signal, or it was done.
+        assert!(ended.code().is_none_or(|code| code == 0), "{ended:?}");
+        in_the_middle += usize::from(!ended.success());
         let (vectors, logged, deleted) = counts(&place);
-        let at = format!("{preset}, {way:?}, kill {kill} after {after:?} of {whole:?}");
+        let at = format!("{preset}, {way:?}, kill {kill}: {wanted} files and {more:?}");
         assert!(
             [before, (2_200, 0, 0)].contains(&(vectors, logged, deleted)),
             "{at}: {vectors}, {logged}, {deleted}"

@@ -101,9 +101,11 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
             scope.spawn(|| {
                 let some = part(&all, 100, 50);
                 while !done.load(Ordering::Relaxed) {
+                    // A wide list: what two threads link meanwhile is not the same each time.
                     let options = SearchOptions {
                         k: 1,
-                        list: 100,
+                        list: 200,
+                        strategy: Some(Strategy::BestFirst),
                         ..SearchOptions::default()
                     };
                     let results = live.search(&some, &options).unwrap();

@@ -39,7 +39,7 @@ fn built(folder: &Path, preset: Preset) -> PathBuf {
         preset,
         degree: Some(24),
         build_list: 32,
-        threads: 2,
+        threads: 1,
         ..BuildOptions::default()
     };
     build(&base(0, ROWS), &path, &options, &Silent).unwrap();

@@ -57,7 +57,7 @@ fn a_read_is_never_early() {
 }
 
 /// What only a clock can say: run alone, each is tried three times, and measured against this machine in the same process.
-mod timed {
+mod by_the_clock {
     use super::*;
 
     /// Whether one of three tries holds; says what each found.

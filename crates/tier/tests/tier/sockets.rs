@@ -332,9 +332,12 @@ fn what_cannot_be_watched_is_an_error() {
     }
 }
 
-#[test]
-fn a_thread_that_waits_for_a_socket_sleeps_and_is_woken() {
-    for io in BOTH {
+/// What only a clock can say: run alone, and the best of three tries counts.
+mod timed {
+    use super::*;
+
+    /// How long a thread was awake that waited 150 ms for a socket, and was then woken by another thread.
+    fn awake(io: IoMode) -> Duration {
         let thread = Thread::local(io).unwrap();
         let (here, _there) = pair();
         let shared: Mutex<(bool, Option<Waker>)> = Mutex::new((false, None));
@@ -358,9 +361,17 @@ fn a_thread_that_waits_for_a_socket_sleeps_and_is_woken() {
                     false => Poll::Pending,
                 }
             }));
-            let busy = thread_cpu_time() - busy;
-            assert!(busy < Duration::from_millis(75), "{io}: awake for {busy:?}");
-        });
+            thread_cpu_time() - busy
+        })
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_a_socket_sleeps_and_is_woken() {
+        for io in BOTH {
+            let tries = [(); 3].map(|()| awake(io));
+            let sleeps = tries.iter().any(|awake| awake.as_millis() < 75);
+            assert!(sleeps, "{io}: awake for {tries:?} of 150 ms");
+        }
     }
 }
 

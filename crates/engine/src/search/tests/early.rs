@@ -181,7 +181,8 @@ fn a_row_that_is_asked_for_is_found() {
 #[test]
 fn a_list_with_room_for_all_is_gone_through_to_its_end() {
     // Expanding every node takes long: each layout once by default.
-    let few = [COUPLED, INLINE, BEST, LAYERED];
+    let packed = (Layout::Packed, Compression::Best, Order::Input);
+    let few = [COUPLED, INLINE, packed, BEST, LAYERED];
     for stored in if slow() { &STORED[..] } else { &few } {
         let (stored, index) = (*stored, stored_under(*stored, Faults::none()));
         let options = SearchOptions {

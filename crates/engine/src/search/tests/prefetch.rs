@@ -17,6 +17,8 @@ struct Traffic {
     /// The most at once while the graph was read, and the reads of vectors that began then.
     most: AtomicUsize,
     prefetched: AtomicUsize,
+    /// The most reads of the graph alone at once.
+    widest: AtomicUsize,
     /// The pages of vectors that were read, each once.
     pages: Mutex<HashSet<(String, u64)>>,
 }
@@ -93,6 +95,7 @@ impl ReadQueue for CountedQueue {
         self.inner.submit(request)?;
         self.own().fetch_add(1, Ordering::Relaxed);
         let graph = self.traffic.graph.load(Ordering::Relaxed);
+        self.traffic.widest.fetch_max(graph, Ordering::Relaxed);
         if graph > 0 {
             let all = graph + self.traffic.vectors.load(Ordering::Relaxed);
             self.traffic.most.fetch_max(all, Ordering::Relaxed);
@@ -214,6 +217,10 @@ fn vectors_are_prefetched_and_reads_never_exceed_the_beam() {
                 most <= beam,
                 "{strategy}, W = {beam}: {most} reads in flight"
             );
+            // Nothing is prefetched at first, and what converges has dozens of candidates left: the graph gets all of the beam then,
+            // whatever comes in first.
+            let widest = traffic.widest.load(Ordering::Relaxed);
+            assert_eq!(widest, beam, "{strategy}: reads of the graph at once");
         }
         assert!(best > 0, "{strategy}, W = {beam}: none was prefetched");
     }
@@ -262,6 +269,7 @@ fn free_reads_are_used_again_until_the_whole_head_is_here() {
         all += usize::from(found.prefetched as usize > head - 2 * BEAM && after <= rerank.batch);
     }
     assert!(traffic.most.load(Ordering::Relaxed) <= BEAM);
+    assert_eq!(traffic.widest.load(Ordering::Relaxed), BEAM);
     assert!(
         10 * all >= 8 * queries.rows(),
         "{all} of {}",

@@ -46,7 +46,7 @@ fn best_first() -> SearchOptions {
 #[test]
 fn a_batch_that_tries_how_many_are_best_answers_as_any_other() {
     // A query alone waits for ten milliseconds, and computes for a tenth of one. Which number is the best is the clock's
-    // to say (`timed`); that several are tried, and that it is one of these, is not.
+    // to say (`by_the_clock`); that several are tried, and that it is one of these, is not.
     let index = late(Duration::from_millis(1));
     for threads in [1, 2] {
         let queries = many(2 * threads * FROM);
@@ -120,7 +120,7 @@ fn a_batch_that_is_stopped_or_fails_while_it_tries_ends() {
 }
 
 /// What the clock says, of which one of three runs must be as it is without a disturbance.
-mod timed {
+mod by_the_clock {
     use super::*;
 
     #[test]
