@@ -129,7 +129,6 @@ clean: ## forget what was built
 	cargo clean
 	rm -rf "$(VENV)" "$(RAY_VENV)" "$(INTEGRATIONS_VENV)" "$(VENV)-wheel" dist
 	rm -rf bench/kernels/target
-	rm -rf "$(VENV)"
 
 # Debian splits the module venv off Python: say what to install instead of what went wrong inside.
 define make-environment
