@@ -616,7 +616,7 @@ impl Small {
             // What a pipeline finds follows from when its reads come in as well.
             let least = match strategy {
                 Strategy::BestFirst => least,
-                Strategy::Pipelined => least - 0.02,
+                _ => least - 0.02,
             };
             eprintln!("{}, {strategy}: {recall}", self.name);
             assert!(
